@@ -1,0 +1,378 @@
+//! What a rank and the agent of its host say to each other, over an inherited socketpair.
+//!
+//! The agent gives each rank one end of an `AF_UNIX` `SOCK_SEQPACKET` pair, whose number stands in
+//! [`AgentLink::VARIABLE`]. Inheritance is the authentication. The agent's first message is [`Welcome`], which
+//! carries the job's key; a rank that wants to be told of departures and to have its data kept answers with
+//! [`ToAgent::Attach`]. A message is one packet, at most [`AgentLink::MESSAGE_SIZE_MAX`] bytes of postcard.
+//!
+//! [`ToAgent::Hold`] travels with a frozen memfd. From the moment that the packet is sent the kernel keeps the
+//! memory for the agent: a rank may be killed right after it and its data is still there. When a rank is gone
+//! the agent exposes what it held for it and tells every attached rank, first one [`FromAgent::Inherited`] for
+//! each memfd, then [`FromAgent::Departed`].
+
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+};
+
+use ropewalk_group::{Departure, Incarnation, JobId, Rank};
+use rustix::{
+    io::{FdFlags, fcntl_setfd},
+    net::{
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+        SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    },
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use thiserror::Error;
+
+use crate::{Address, JobKey, RegionHandle};
+
+/// Who a process is in its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Identity {
+    /// What it does in the job.
+    pub role: Role,
+    /// Its rank, or the number of its host for an agent.
+    pub rank: Rank,
+    /// Which life of it this is.
+    pub incarnation: Incarnation,
+}
+
+/// What a process does in its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Role {
+    /// The agent of a host.
+    Agent,
+    /// The launcher.
+    Launcher,
+    /// A rank of the program.
+    Rank,
+}
+
+/// The agent's first message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The job.
+    pub job: JobId,
+    /// Its secret.
+    pub key: JobKey,
+    /// Who the receiver is.
+    pub identity: Identity,
+    /// How many ranks the job has.
+    pub size: u32,
+    /// Where the agent serves the memory of ranks that are gone.
+    pub agent: Address,
+}
+
+/// The name that a rank gives to memory it hands to the agent; unique in one life of the rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct HoldId(pub u64);
+
+/// What an agent holds for a rank.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// The rank's name for it.
+    pub id: HoldId,
+    /// What the rank said about it, for whoever reads it later; at most [`AgentLink::LABEL_SIZE_MAX`] bytes.
+    pub label: Vec<u8>,
+}
+
+/// From a rank to its agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToAgent {
+    /// The rank reads its link: tell it who is gone, now and later.
+    Attach,
+    /// Keep the memory behind the descriptor that comes with this packet, a frozen memfd.
+    Hold(Held),
+    /// The memory is needed no longer.
+    Release(HoldId),
+    /// Something for whoever watches the job.
+    Trace(TraceEvent),
+}
+
+/// From an agent to a rank of its host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromAgent {
+    /// A rank is gone.
+    Departed(Departure),
+    /// The memory of a rank that is gone is served under this handle from now on.
+    Inherited {
+        /// Whose it was.
+        rank: Rank,
+        /// Which life of that rank.
+        incarnation: Incarnation,
+        /// What it is.
+        held: Held,
+        /// Where it is read.
+        handle: RegionHandle,
+    },
+    /// The first message.
+    Welcome(Welcome),
+}
+
+/// Something that happened in a rank, for progress bars and time lines. Times are nanoseconds of the host's
+/// `CLOCK_MONOTONIC`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TraceEvent {
+    /// How far a part of the work is.
+    Progress(Progress),
+    /// Something took from `start_ns` to `end_ns`.
+    Span {
+        /// What kind of work.
+        kind: SpanKind,
+        /// Which piece of it.
+        label: String,
+        /// When it began.
+        start_ns: u64,
+        /// When it ended.
+        end_ns: u64,
+    },
+    /// Something happened at one moment.
+    Mark {
+        /// What.
+        label: String,
+        /// When.
+        at_ns: u64,
+    },
+}
+
+/// How far a part of the work is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Which part, as a person would call it.
+    pub label: String,
+    /// How much of it is done.
+    pub done: u64,
+    /// How much there is.
+    pub total: u64,
+}
+
+/// Kinds of work on a time line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SpanKind {
+    /// The program's own work.
+    Compute,
+    /// Reading or writing files.
+    File,
+    /// Combining two partial results.
+    Merge,
+    /// Fetching a partial result from where it is.
+    Pull,
+}
+
+/// One end of the link.
+#[derive(Debug)]
+pub struct AgentLink {
+    socket: OwnedFd,
+}
+
+impl AgentLink {
+    /// The environment variable with the number of the inherited descriptor.
+    pub const VARIABLE: &str = "ROPEWALK_AGENT_FD";
+    /// The largest message, in bytes.
+    pub const MESSAGE_SIZE_MAX: usize = 16 << 10;
+    /// The largest label of held memory, in bytes.
+    pub const LABEL_SIZE_MAX: usize = 4 << 10;
+
+    /// Both ends of a new link, closed on exec: (the agent's, the rank's).
+    ///
+    /// # Errors
+    /// If the system is out of descriptors.
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (agent, rank) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        Ok((Self { socket: agent }, Self { socket: rank }))
+    }
+
+    /// The link that this process inherited, if it was started by an agent; `None` otherwise. Takes the
+    /// descriptor over: call it once in a process. Processes that this one starts do not inherit it.
+    ///
+    /// # Errors
+    /// If the variable is set but names no open descriptor.
+    pub fn from_env() -> Result<Option<Self>, AgentLinkError> {
+        let Some(text) = std::env::var_os(Self::VARIABLE) else {
+            return Ok(None);
+        };
+        let text = text.to_string_lossy().into_owned();
+        let number: RawFd = match text.parse() {
+            Ok(number) if number > 2 => number,
+            _ => return Err(AgentLinkError::Variable { text }),
+        };
+        // SAFETY: the agent opened this descriptor for us and named it in the variable, and the contract of
+        // this function is to be called once, so that nobody else owns it.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+        fcntl_setfd(borrowed, FdFlags::CLOEXEC).map_err(|_| AgentLinkError::Variable { text })?;
+        // SAFETY: as above; the call before it has shown that the descriptor is open.
+        Ok(Some(Self {
+            socket: unsafe { OwnedFd::from_raw_fd(number) },
+        }))
+    }
+
+    /// Sends one message, with a descriptor if there is one to hand over. Never blocks.
+    ///
+    /// # Errors
+    /// [`AgentLinkError::Full`] if the other side does not read fast enough, [`AgentLinkError::Closed`] if it is
+    /// gone, [`AgentLinkError::TooLarge`] if the message is.
+    pub fn send<M: Serialize>(
+        &self,
+        message: &M,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<(), AgentLinkError> {
+        let bytes = postcard::to_allocvec(message).map_err(AgentLinkError::Encoding)?;
+        if bytes.len() > Self::MESSAGE_SIZE_MAX {
+            return Err(AgentLinkError::TooLarge { size: bytes.len() });
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let descriptors = descriptor.map(|descriptor| [descriptor]);
+        if let Some(descriptors) = &descriptors {
+            ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        loop {
+            match sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut ancillary, flags) {
+                Ok(_) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Takes the next message, if there is one, with the descriptor that came with it. Never blocks.
+    ///
+    /// # Errors
+    /// [`AgentLinkError::Closed`] if the other side is gone and all was read, [`AgentLinkError::Encoding`] if
+    /// what came is no message.
+    pub fn receive<M: DeserializeOwned>(&self) -> Result<Option<(M, Option<OwnedFd>)>, AgentLinkError> {
+        let mut bytes = [0; Self::MESSAGE_SIZE_MAX];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let received = loop {
+            match recvmsg(
+                &self.socket,
+                &mut [IoSliceMut::new(&mut bytes)],
+                &mut ancillary,
+                flags,
+            ) {
+                Ok(received) => break received,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        };
+        if received.bytes == 0 {
+            return Err(AgentLinkError::Closed);
+        }
+        let descriptor = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+            _ => None,
+        });
+        let message = postcard::from_bytes(&bytes[..received.bytes]).map_err(AgentLinkError::Encoding)?;
+        Ok(Some((message, descriptor)))
+    }
+}
+
+impl AsFd for AgentLink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl From<AgentLink> for OwnedFd {
+    fn from(link: AgentLink) -> Self {
+        link.socket
+    }
+}
+
+/// What can go wrong on the link.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum AgentLinkError {
+    /// The other side is gone.
+    #[error("the other end of the link between rank and agent is closed")]
+    Closed,
+    /// A message could not be encoded, or what came is none.
+    #[error("a message on the link between rank and agent is malformed")]
+    Encoding(#[source] postcard::Error),
+    /// The other side does not read.
+    #[error("the link between rank and agent is full: the other end does not read it")]
+    Full,
+    /// The operating system refused.
+    #[error("the link between rank and agent failed")]
+    Io(#[source] io::Error),
+    /// The message is larger than [`AgentLink::MESSAGE_SIZE_MAX`].
+    #[error(
+        "a message of {size} bytes is larger than the largest on this link, {}",
+        AgentLink::MESSAGE_SIZE_MAX
+    )]
+    TooLarge {
+        /// Its size in bytes.
+        size: usize,
+    },
+    /// [`AgentLink::VARIABLE`] does not name an open descriptor.
+    #[error(
+        "{}={text:?} does not name an open descriptor; it is set by `ropewalk run`, do not set it by hand",
+        AgentLink::VARIABLE
+    )]
+    Variable {
+        /// The variable's content.
+        text: String,
+    },
+}
+
+impl From<rustix::io::Errno> for AgentLinkError {
+    fn from(errno: rustix::io::Errno) -> Self {
+        match errno {
+            rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS => Self::Full,
+            rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET => Self::Closed,
+            other => Self::Io(other.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memfd::{ReadOnlyMapping, WritableMemfd};
+
+    /// A memfd sent before the sender is gone is whole at the receiver.
+    #[test]
+    fn held_memory_survives_its_sender() {
+        let (agent, rank) = AgentLink::pair().unwrap();
+        let mut memory = WritableMemfd::create("test", 100).unwrap();
+        memory.fill(3);
+        let (descriptor, mapping) = memory.freeze().unwrap();
+        let held = Held {
+            id: HoldId(1),
+            label: b"x".to_vec(),
+        };
+        rank.send(&ToAgent::Hold(held.clone()), Some(descriptor.as_fd()))
+            .unwrap();
+        drop((rank, descriptor, mapping));
+
+        let (message, descriptor) = agent.receive::<ToAgent>().unwrap().unwrap();
+        assert_eq!(message, ToAgent::Hold(held));
+        let mapping = ReadOnlyMapping::of(descriptor.unwrap().as_fd()).unwrap();
+        assert_eq!(mapping.as_ref(), &[3; 100]);
+        assert!(matches!(agent.receive::<ToAgent>(), Err(AgentLinkError::Closed)));
+    }
+
+    /// What is no message is an error, not a panic, and nothing is waited for.
+    #[test]
+    fn garbage_is_an_error_and_silence_is_none() {
+        let (agent, rank) = AgentLink::pair().unwrap();
+        assert!(agent.receive::<ToAgent>().unwrap().is_none());
+        rustix::io::write(&rank.socket, &[0xff; 40]).unwrap();
+        assert!(matches!(
+            agent.receive::<ToAgent>(),
+            Err(AgentLinkError::Encoding(_))
+        ));
+    }
+}

@@ -1,0 +1,1 @@
+//! The process manager: starts, serves, watches and ends the ranks of a job.

@@ -1,0 +1,1 @@
+//! Reductions that finish, exactly, when processes die in the middle.

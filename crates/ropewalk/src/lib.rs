@@ -1,0 +1,1 @@
+//! The runtime that keeps a parallel job going: facade library and command.

@@ -1,0 +1,1 @@
+//! Kirchhoff pre-stack depth migration of a synthetic survey, reduced by ropewalk.

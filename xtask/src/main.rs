@@ -1,0 +1,2 @@
+//! Checks and tests of the project.
+fn main() {}
