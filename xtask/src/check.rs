@@ -1,0 +1,88 @@
+//! The checks that every change must pass; they change no file.
+
+mod layers;
+mod paths;
+mod rules;
+
+use anyhow::bail;
+
+use crate::{
+    project,
+    shell::{cargo, run, succeeds},
+};
+
+/// Runs every check, so that one run shows all there is to mend, and fails if one of them did.
+///
+/// # Errors
+/// Names the checks that failed; what they found stands on standard error.
+pub(crate) fn check() -> anyhow::Result<()> {
+    let checks: [Check; 6] = [
+        ("format", || run(cargo(&["fmt", "--all", "--check"]))),
+        ("rules of the house", || {
+            report(&rules::broken(&project::rust_files()?)?)
+        }),
+        ("layers", || report(&layers::broken()?)),
+        ("clippy", || {
+            let words = "clippy --workspace --all-targets --locked -- -D warnings";
+            run(cargo(&words.split(' ').collect::<Vec<_>>()))
+        }),
+        ("documentation", || {
+            let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--locked"]);
+            doc.env("RUSTDOCFLAGS", "-D warnings");
+            run(doc)
+        }),
+        ("licences, bans and sources", deny),
+    ];
+    let mut failed = Vec::new();
+    for (name, check) in checks {
+        eprintln!("==> check: {name}");
+        if let Err(error) = check() {
+            eprintln!("{error:#}");
+            failed.push(name);
+        }
+    }
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join("; "));
+    }
+    eprintln!("all checks passed");
+    Ok(())
+}
+
+/// Formats the code and applies what clippy suggests.
+///
+/// # Errors
+/// If cargo fails.
+pub(crate) fn fix() -> anyhow::Result<()> {
+    run(cargo(&[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--fix",
+        "--allow-dirty",
+        "--allow-staged",
+    ]))?;
+    run(cargo(&["fmt", "--all"]))
+}
+
+type Check = (&'static str, fn() -> anyhow::Result<()>);
+
+fn report(broken: &[String]) -> anyhow::Result<()> {
+    if !broken.is_empty() {
+        bail!("{}\n{} in all", broken.join("\n"), broken.len());
+    }
+    Ok(())
+}
+
+fn deny() -> anyhow::Result<()> {
+    if !succeeds(cargo(&["deny", "--version"])) {
+        run(cargo(&["install", "--locked", "cargo-deny"]))?;
+    }
+    run(cargo(&[
+        "deny",
+        "--all-features",
+        "check",
+        "licenses",
+        "bans",
+        "sources",
+    ]))
+}

@@ -1,0 +1,155 @@
+//! Which crate may use which other.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use serde::Deserialize;
+
+use crate::shell::{cargo, output};
+
+/// What each package may use of ours, in its program and in its tests. This is the one place where the
+/// directions of dependencies stand; `ARCHITECTURE.md` and `docs/decisions` say why.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("ropewalk-group", &[]),
+    ("ropewalk-pmi", &[]),
+    ("ropewalk-fabric", &["ropewalk-group"]),
+    ("ropewalk-rpc", &["ropewalk-fabric"]),
+    (
+        "ropewalk-launch",
+        &[
+            "ropewalk-fabric",
+            "ropewalk-group",
+            "ropewalk-pmi",
+            "ropewalk-rpc",
+        ],
+    ),
+    (
+        "ropewalk-reduce",
+        &[
+            "ropewalk-fabric",
+            "ropewalk-group",
+            "ropewalk-pmi",
+            "ropewalk-rpc",
+        ],
+    ),
+    ("psdm", &["ropewalk-reduce"]),
+    (
+        "ropewalk",
+        &[
+            "psdm",
+            "ropewalk-fabric",
+            "ropewalk-group",
+            "ropewalk-launch",
+            "ropewalk-pmi",
+            "ropewalk-reduce",
+            "ropewalk-rpc",
+        ],
+    ),
+    ("xtask", &["ropewalk-fabric", "ropewalk-group", "ropewalk-launch"]),
+];
+
+/// Every dependency between our packages that the table does not allow, one line each.
+///
+/// # Errors
+/// If cargo cannot describe the workspace.
+pub(crate) fn broken() -> anyhow::Result<Vec<String>> {
+    let text = output(cargo(&[
+        "metadata",
+        "--no-deps",
+        "--format-version",
+        "1",
+        "--locked",
+    ]))?;
+    let workspace: Workspace = serde_json::from_str(&text).context("cannot read what cargo metadata says")?;
+    Ok(judge(&workspace.packages, LAYERS))
+}
+
+fn judge(packages: &[Package], layers: &[(&str, &[&str])]) -> Vec<String> {
+    let layers: BTreeMap<_, _> = layers.iter().copied().collect();
+    let mut broken = Vec::new();
+    for package in packages {
+        let Some(allowed) = layers.get(package.name.as_str()) else {
+            broken.push(format!(
+                "{}: stands in no layer; give it a line in xtask/src/check/layers.rs and a paragraph in \
+                 ARCHITECTURE.md",
+                package.name
+            ));
+            continue;
+        };
+        let ours = package
+            .dependencies
+            .iter()
+            .filter(|dependency| dependency.path.is_some());
+        for dependency in ours.filter(|dependency| !allowed.contains(&dependency.name.as_str())) {
+            broken.push(format!(
+                "{}: must not depend on {} (dependencies point down: see ARCHITECTURE.md)",
+                package.name, dependency.name
+            ));
+        }
+    }
+    broken
+}
+
+#[derive(Deserialize)]
+struct Workspace {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    name: String,
+    /// Only dependencies in the same workspace have one.
+    path: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(name: &str, ours: &[&str], foreign: &[&str]) -> Package {
+        let dependency = |name: &&str, path: Option<&str>| Dependency {
+            name: (*name).to_owned(),
+            path: path.map(str::to_owned),
+        };
+        Package {
+            name: name.to_owned(),
+            dependencies: (ours.iter().map(|name| dependency(name, Some("/somewhere"))))
+                .chain(foreign.iter().map(|name| dependency(name, None)))
+                .collect(),
+        }
+    }
+
+    /// A dependency that points up, or a package without a layer, is found; others are not.
+    #[test]
+    fn finds_dependencies_that_point_up() {
+        let packages = [
+            package("ropewalk-fabric", &["ropewalk-group"], &["bytes"]),
+            package("ropewalk-group", &["ropewalk-reduce"], &["serde"]),
+            package("stranger", &[], &[]),
+        ];
+        let broken = judge(&packages, LAYERS);
+        assert_eq!(broken.len(), 2, "{broken:?}");
+        assert!(broken[0].starts_with("ropewalk-group: must not depend on ropewalk-reduce"));
+        assert!(broken[1].starts_with("stranger: stands in no layer"));
+    }
+
+    /// The table itself has no cycle: each package stands below all that may use it.
+    #[test]
+    fn the_table_points_down() {
+        for (at, (name, allowed)) in LAYERS.iter().enumerate() {
+            for used in *allowed {
+                let below = LAYERS[..at].iter().any(|(name, _)| name == used);
+                assert!(
+                    below,
+                    "{name} may use {used}, which does not stand before it in the table"
+                );
+            }
+        }
+    }
+}

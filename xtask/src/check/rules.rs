@@ -1,0 +1,213 @@
+//! The rules of the house that no compiler knows: pure files, few files with `unsafe`, short files, plain
+//! names.
+
+use std::path::Path;
+
+use anyhow::anyhow;
+use proc_macro2::TokenStream;
+
+use super::paths::paths;
+
+/// The files that decide and do nothing else: (what their paths begin with, what is excepted below that).
+const PURE: &[(&str, &[&str])] = &[
+    ("crates/group/src/", &[]),
+    ("crates/launch/src/", &["driver/", "driver.rs"]),
+    ("crates/pmi/src/", &["client/", "client.rs"]),
+    ("crates/reduce/src/", &["driver/", "driver.rs"]),
+];
+
+/// What a pure file must not name: (the path or its end or its middle, what to do instead).
+const IMPURE: &[(&str, &str)] = &[
+    (
+        "HashMap",
+        "its order differs from run to run: use BTreeMap or IndexMap",
+    ),
+    (
+        "HashSet",
+        "its order differs from run to run: use BTreeSet or IndexSet",
+    ),
+    ("Instant::now", "take the time as an argument"),
+    ("SystemTime", "take the time as an argument"),
+    ("getrandom", "take a seed or the random bytes as an argument"),
+    ("rand::random", "take a seed as an argument"),
+    ("rand::rng", "take a seed as an argument"),
+    ("rand::thread_rng", "take a seed as an argument"),
+    ("rustix", "leave system calls to the driver"),
+    ("std::env", "take what the environment says as an argument"),
+    ("std::fs", "leave files to the driver"),
+    ("std::net", "leave sockets to the driver"),
+    ("std::os", "leave descriptors to the driver"),
+    ("std::process", "leave processes to the driver"),
+    ("std::thread", "leave threads to the driver"),
+    ("tokio", "leave tasks to the driver"),
+];
+
+/// The files that may say `unsafe`, and what for.
+const UNSAFE: &[(&str, &str)] = &[
+    (
+        "crates/fabric/src/agent_link.rs",
+        "takes over the descriptor that the agent let it inherit",
+    ),
+    ("crates/fabric/src/buffer.rs", "views cache lines as bytes"),
+    ("crates/fabric/src/memfd.rs", "maps memory"),
+];
+
+/// Longer files are hard to hold in mind.
+const LINES_MAX: usize = 600;
+
+/// The files that may be longer, and why.
+const LONG: &[(&str, &str)] = &[];
+
+/// Names that say nothing about what is in a file.
+const EMPTY_NAMES: &[&str] = &["common", "helpers", "misc", "utils"];
+
+/// Every place in the files, given as (path, text), where a rule is broken, one line each.
+///
+/// # Errors
+/// If a file is no Rust.
+pub(crate) fn broken(files: &[(String, String)]) -> anyhow::Result<Vec<String>> {
+    let mut broken = Vec::new();
+    for (path, text) in files {
+        let tokens: TokenStream =
+            (text.parse()).map_err(|error| anyhow!("{path} does not parse as Rust: {error}"))?;
+        if is_pure(path) {
+            broken.extend(impurities(path, tokens.clone()));
+        }
+        broken.extend(unlisted_unsafe(path, tokens));
+        let lines = text.lines().count();
+        if lines > LINES_MAX && !is_listed(LONG, path) {
+            broken.push(format!("{path}: {lines} lines, more than {LINES_MAX}: split it"));
+        }
+        let named_emptily = |part: &str| EMPTY_NAMES.contains(&part.trim_end_matches(".rs"));
+        if path.split('/').any(named_emptily) {
+            broken.push(format!("{path}: the name does not say what is in it"));
+        }
+    }
+    broken.extend(stale_entries(files));
+    Ok(broken)
+}
+
+fn is_pure(path: &str) -> bool {
+    PURE.iter().any(|(folder, except)| {
+        path.strip_prefix(folder)
+            .is_some_and(|rest| !except.iter().any(|excepted| rest.starts_with(excepted)))
+    })
+}
+
+fn impurities(path: &str, tokens: TokenStream) -> Vec<String> {
+    let mut found = Vec::new();
+    for used in paths(tokens, false) {
+        for (impure, instead) in IMPURE {
+            let names: Vec<_> = impure.split("::").collect();
+            if used.names.windows(names.len()).any(|window| window == names) {
+                found.push(format!(
+                    "{path}:{}: {impure} in a pure file: {instead}",
+                    used.line
+                ));
+            }
+        }
+    }
+    found
+}
+
+fn unlisted_unsafe(path: &str, tokens: TokenStream) -> Option<String> {
+    if is_listed(UNSAFE, path) {
+        return None;
+    }
+    let used = paths(tokens, true)
+        .into_iter()
+        .find(|used| used.names == ["unsafe"])?;
+    Some(format!(
+        "{path}:{}: unsafe outside the files that are listed for it in xtask/src/check/rules.rs",
+        used.line
+    ))
+}
+
+fn is_listed(list: &[(&str, &str)], path: &str) -> bool {
+    list.iter().any(|(listed, _)| *listed == path)
+}
+
+/// Entries of the tables above whose files are gone.
+fn stale_entries(files: &[(String, String)]) -> Vec<String> {
+    let entries =
+        (PURE.iter().map(|(entry, _)| entry)).chain(UNSAFE.iter().chain(LONG).map(|(entry, _)| entry));
+    entries
+        .filter(|entry| {
+            !files
+                .iter()
+                .any(|(path, _)| Path::new(path).starts_with(entry.trim_end_matches('/')))
+        })
+        .map(|entry| format!("xtask/src/check/rules.rs: there is no {entry}"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(path: &str, text: &str) -> Vec<String> {
+        let found = broken(&[(path.to_owned(), text.to_owned())]).unwrap();
+        found.into_iter().filter(|line| line.starts_with(path)).collect()
+    }
+
+    const IMPURE_SAMPLE: &str = "
+use std::{collections::{BTreeMap, HashMap}, time::Instant};
+fn f() -> Instant { Instant::now() }
+#[cfg(test)]
+mod tests { use std::net::TcpStream; }
+";
+
+    /// A pure file that reads the clock or hashes is found with its line; its tests may do as they like.
+    #[test]
+    fn finds_impurities_in_pure_files() {
+        let found = check("crates/group/src/sample.rs", IMPURE_SAMPLE);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("crates/group/src/sample.rs:2: HashMap in a pure file"));
+        assert!(found[1].starts_with("crates/group/src/sample.rs:3: Instant::now in a pure file"));
+    }
+
+    /// Drivers may read the clock.
+    #[test]
+    fn leaves_drivers_alone() {
+        assert_eq!(
+            check("crates/launch/src/driver/sample.rs", IMPURE_SAMPLE),
+            [""; 0]
+        );
+        assert_eq!(check("crates/fabric/src/sample.rs", IMPURE_SAMPLE), [""; 0]);
+    }
+
+    /// `unsafe` in a file that is not listed is found, also in its tests; forbidding it is no use of it.
+    #[test]
+    fn finds_unsafe_in_unlisted_files() {
+        let found = check(
+            "crates/rpc/src/sample.rs",
+            "#[cfg(test)]\nmod t { fn f() { unsafe { g() } } }",
+        );
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("crates/rpc/src/sample.rs:2: unsafe"));
+        assert_eq!(check("crates/rpc/src/lib.rs", "#![forbid(unsafe_code)]"), [""; 0]);
+        assert_eq!(
+            check("crates/fabric/src/memfd.rs", "fn f() { unsafe { g() } }"),
+            [""; 0]
+        );
+    }
+
+    /// Long files and names that say nothing are found.
+    #[test]
+    fn finds_long_files_and_empty_names() {
+        let found = check("crates/rpc/src/utils.rs", &"\n".repeat(LINES_MAX + 1));
+        assert_eq!(found.len(), 2, "{found:?}");
+    }
+
+    /// A table that names a file that is gone is itself found.
+    #[test]
+    fn finds_stale_entries() {
+        assert!(stale_entries(&[]).len() == PURE.len() + UNSAFE.len() + LONG.len());
+        let here = [("crates/group/src/ids.rs".to_owned(), String::new())];
+        assert!(
+            !stale_entries(&here)
+                .iter()
+                .any(|line| line.contains("crates/group"))
+        );
+    }
+}

@@ -1,0 +1,52 @@
+//! Where the project's files are.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+
+/// The root of the repository.
+pub(crate) fn root() -> PathBuf {
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    manifest
+        .parent()
+        .expect("the manifest of xtask is in a folder of the root")
+        .to_owned()
+}
+
+/// Every Rust file of the project with its path from the root, in order of path.
+///
+/// # Errors
+/// If a folder or file cannot be read.
+pub(crate) fn rust_files() -> anyhow::Result<Vec<(String, String)>> {
+    let root = root();
+    let mut files = Vec::new();
+    for folder in ["benches", "crates", "examples", "fuzz", "xtask"] {
+        collect(&root, &root.join(folder), &mut files)?;
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn collect(root: &Path, folder: &Path, files: &mut Vec<(String, String)>) -> anyhow::Result<()> {
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
+        let path = entry?.path();
+        if path.is_dir() {
+            if path.file_name().is_some_and(|name| name != "target") {
+                collect(root, &path, files)?;
+            }
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text =
+                fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy();
+            files.push((name.into_owned(), text));
+        }
+    }
+    Ok(())
+}
