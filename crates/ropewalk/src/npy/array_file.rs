@@ -1,0 +1,183 @@
+//! Array files on disk.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom, Write},
+    path::Path,
+};
+
+use thiserror::Error;
+
+use super::{Header, HeaderError};
+
+/// An array file that is read from its first element to its last.
+#[derive(Debug)]
+pub struct ArrayFile {
+    file: File,
+    header: Header,
+}
+
+impl ArrayFile {
+    /// Opens a file and checks all but the values of its elements: its header, and that its length is what the
+    /// header says.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is not such an array.
+    pub fn open(path: &Path) -> Result<Self, ArrayFileError> {
+        // Asked for before it is opened: opening a pipe would wait for its writer.
+        let metadata = fs::metadata(path)?;
+        if !metadata.is_file() {
+            return Err(ArrayFileError::NotAFile);
+        }
+        let mut file = File::open(path)?;
+        let mut start = Vec::with_capacity(Header::SIZE_MAX);
+        (&file).take(Header::SIZE_MAX as u64).read_to_end(&mut start)?;
+        let (header, offset) = Header::parse(&start)?;
+        let found = file.metadata()?.len().saturating_sub(offset as u64);
+        let expected = header.data_size();
+        if found < expected {
+            return Err(ArrayFileError::Truncated { expected, found });
+        }
+        if found > expected {
+            return Err(ArrayFileError::Trailing {
+                excess: found - expected,
+            });
+        }
+        file.seek(SeekFrom::Start(offset as u64))?;
+        Ok(Self { file, header })
+    }
+
+    /// What the file says about its elements.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Fills `bytes` with the next elements, in this machine's byte order.
+    ///
+    /// # Errors
+    /// If the file cannot be read or has been cut since it was opened.
+    ///
+    /// # Panics
+    /// If `bytes` has no whole number of elements.
+    pub fn read_elements(&mut self, bytes: &mut [u8]) -> Result<(), ArrayFileError> {
+        let size = self.header.element().size();
+        assert_eq!(
+            bytes.len() % size,
+            0,
+            "elements of {size} bytes do not fill {} bytes",
+            bytes.len()
+        );
+        self.file.read_exact(bytes)?;
+        if !self.header.is_native() {
+            bytes.chunks_exact_mut(size).for_each(<[u8]>::reverse);
+        }
+        Ok(())
+    }
+}
+
+/// Writes a header and the elements that belong to it.
+///
+/// # Errors
+/// If `writer` fails.
+///
+/// # Panics
+/// If `elements` has not the size that the header says, or another byte order than this machine's.
+pub fn write_array(mut writer: impl Write, header: &Header, elements: &[u8]) -> io::Result<()> {
+    assert_eq!(
+        elements.len() as u64,
+        header.data_size(),
+        "bytes given and bytes announced differ"
+    );
+    assert!(
+        header.is_native(),
+        "elements are written in this machine's byte order"
+    );
+    writer.write_all(&header.encode())?;
+    writer.write_all(elements)
+}
+
+/// Why an array file cannot be read.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ArrayFileError {
+    /// What the file begins with is not understood.
+    #[error(transparent)]
+    Header(#[from] HeaderError),
+    /// The system does not let us.
+    #[error("it cannot be read: {0}")]
+    Io(#[from] io::Error),
+    /// It is a folder, a pipe or a device.
+    #[error("it is not a regular file")]
+    NotAFile,
+    /// There is more than one array in it, or something else at its end.
+    #[error("{excess} bytes follow the array that its header describes")]
+    Trailing {
+        /// How many bytes there are too many.
+        excess: u64,
+    },
+    /// It ends early.
+    #[error("it is truncated: it has {found} of the {expected} bytes that its header promises")]
+    Truncated {
+        /// How many bytes the elements take.
+        expected: u64,
+        /// How many there are.
+        found: u64,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::npy::ElementType;
+
+    /// Elements written are read back, in pieces, from either byte order.
+    #[test]
+    fn reads_pieces_of_either_byte_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("array.npy");
+        let header = Header::new(ElementType::U16, vec![3]);
+        let elements = [1u16, 2, 0x0304].map(u16::to_ne_bytes).concat();
+        write_array(File::create(&path).unwrap(), &header, &elements).unwrap();
+        let mut found = [0; 6];
+        let mut file = ArrayFile::open(&path).unwrap();
+        file.read_elements(&mut found[..2]).unwrap();
+        file.read_elements(&mut found[2..]).unwrap();
+        assert_eq!(found[..], elements);
+
+        let mut bytes = fs::read(&path).unwrap();
+        let order = bytes.iter().position(|&byte| byte == b'<').unwrap();
+        bytes[order] = b'>';
+        fs::write(&path, bytes).unwrap();
+        let mut file = ArrayFile::open(&path).unwrap();
+        file.read_elements(&mut found).unwrap();
+        assert_eq!(
+            found[..],
+            [1u16, 2, 0x0304]
+                .map(u16::swap_bytes)
+                .map(u16::to_ne_bytes)
+                .concat()
+        );
+    }
+
+    /// Files that are too short or too long, folders and missing files are refused when they are opened.
+    #[test]
+    fn refuses_other_lengths_than_promised() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("array.npy");
+        let header = Header::new(ElementType::F64, vec![2]).encode();
+        for (length, problem) in [
+            (15, "it is truncated: it has 15 of the 16 bytes"),
+            (17, "1 bytes follow"),
+        ] {
+            fs::write(&path, [&header[..], &vec![0; length]].concat()).unwrap();
+            let error = ArrayFile::open(&path).unwrap_err().to_string();
+            assert!(error.starts_with(problem), "{error}");
+        }
+        assert!(matches!(
+            ArrayFile::open(folder.path()),
+            Err(ArrayFileError::NotAFile)
+        ));
+        let missing = ArrayFile::open(&folder.path().join("missing.npy"));
+        assert!(matches!(missing, Err(ArrayFileError::Io(_))));
+    }
+}
