@@ -1,10 +1,13 @@
 //! Checks, tests and measurements of the project: `cargo xtask help`.
 
 mod check;
+mod debian;
+mod look;
 mod project;
 mod shell;
+mod test;
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -20,6 +23,13 @@ struct Arguments {
 enum Task {
     /// Looks at everything and changes nothing: format, rules of the house, clippy, documentation, licences
     Check,
+    /// Opens a report in a headless browser, fails if its console shows anything, and takes a picture
+    Look {
+        /// The page; by default the demo's report
+        page: Option<PathBuf>,
+    },
+    /// Runs every test; on Debian as root it first installs the packages they need
+    Test,
     /// Formats the code and applies what clippy suggests
     Fix,
 }
@@ -28,6 +38,8 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().task {
         Task::Check => check::check(),
         Task::Fix => check::fix(),
+        Task::Look { page } => look::look(&page.unwrap_or_else(test::report)).map(drop),
+        Task::Test => test::test(),
     };
     if let Err(error) = result {
         eprintln!("error: {error:#}");

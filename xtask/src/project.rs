@@ -7,6 +7,8 @@ use std::{
 
 use anyhow::Context;
 
+use crate::shell::{cargo, output};
+
 /// The root of the repository.
 pub(crate) fn root() -> PathBuf {
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
@@ -15,6 +17,26 @@ pub(crate) fn root() -> PathBuf {
         .parent()
         .expect("the manifest of xtask is in a folder of the root")
         .to_owned()
+}
+
+/// Where cargo puts what it builds.
+///
+/// # Errors
+/// If cargo does not say.
+pub(crate) fn target() -> anyhow::Result<PathBuf> {
+    let text = output(cargo(&[
+        "metadata",
+        "--no-deps",
+        "--format-version",
+        "1",
+        "--offline",
+    ]))?;
+    let metadata: serde_json::Value =
+        serde_json::from_str(&text).context("cannot read what cargo metadata says")?;
+    let folder = metadata["target_directory"]
+        .as_str()
+        .context("cargo names no target folder")?;
+    Ok(folder.into())
 }
 
 /// Every Rust file of the project with its path from the root, in order of path.

@@ -3,6 +3,8 @@
 use std::{
     path::Path,
     process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
@@ -37,6 +39,31 @@ pub(crate) fn run(mut command: Command) -> anyhow::Result<()> {
     let line = line(&command);
     eprintln!("==> {line}");
     let status = command.status().with_context(|| format!("cannot start {line}"))?;
+    if !status.success() {
+        bail!("{line}: {status}");
+    }
+    Ok(())
+}
+
+/// Runs a program that must be done after `time_max`, and fails if it fails or is not; it is ended then.
+///
+/// # Errors
+/// If the program cannot be started, does not succeed, or takes too long.
+pub(crate) fn finish(mut command: Command, time_max: Duration) -> anyhow::Result<()> {
+    let line = line(&command);
+    let mut child = command.spawn().with_context(|| format!("cannot start {line}"))?;
+    let end = Instant::now() + time_max;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if Instant::now() > end {
+            child.kill()?;
+            child.wait()?;
+            bail!("{line}: not done after {} s", time_max.as_secs());
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
     if !status.success() {
         bail!("{line}: {status}");
     }

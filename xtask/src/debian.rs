@@ -1,0 +1,92 @@
+//! What the tests need that Rust does not bring along.
+
+use anyhow::bail;
+
+use crate::shell::{self, program, run, succeeds};
+
+/// A Debian package that the tests need.
+struct Package {
+    name: &'static str,
+    /// What somebody who is asked to install it wants to know.
+    purpose: &'static str,
+    /// A command that succeeds once it is there; other systems may have the thing without the package.
+    probe: &'static [&'static str],
+}
+
+const PACKAGES: &[Package] = &[
+    Package {
+        name: "chromium",
+        purpose: "looks at the demo's report",
+        probe: &["chromium", "--version"],
+    },
+    Package {
+        name: "gcc",
+        purpose: "compiles the MPI programs that we must be able to start",
+        probe: &["gcc", "--version"],
+    },
+    Package {
+        name: "libmpich-dev",
+        purpose: "compiles the MPI programs that we must be able to start",
+        probe: &["mpicc.mpich", "-show"],
+    },
+    Package {
+        name: "mpich",
+        purpose: "starts MPI programs, to be compared with what we do",
+        probe: &["mpiexec.hydra", "--version"],
+    },
+    Package {
+        name: "python3-numpy",
+        purpose: "is the reference for `ropewalk reduce`",
+        // By its path: another python3 may stand before Debian's.
+        probe: &["/usr/bin/python3", "-c", "import numpy"],
+    },
+];
+
+/// Sees to it that everything the tests need is there.
+///
+/// # Errors
+/// If something is missing and cannot be installed from here; says what, and how to get it.
+pub(crate) fn provide() -> anyhow::Result<()> {
+    let missing = missing();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<_> = missing.iter().map(|package| package.name).collect();
+    if !can_install() {
+        for package in &missing {
+            eprintln!("missing: {}, which {}", package.name, package.purpose);
+        }
+        bail!(
+            "some tests cannot run; as root: apt-get install {}",
+            names.join(" ")
+        );
+    }
+    run(apt_get(&["update"]))?;
+    run(apt_get(
+        &[&["install", "--yes", "--no-install-recommends"], &names[..]].concat(),
+    ))?;
+    match self::missing().first() {
+        Some(package) => bail!(
+            "{} is installed, but `{}` fails",
+            package.name,
+            package.probe.join(" ")
+        ),
+        None => Ok(()),
+    }
+}
+
+fn missing() -> Vec<&'static Package> {
+    let is_missing = |package: &&Package| !succeeds(program(package.probe[0], &package.probe[1..]));
+    PACKAGES.iter().filter(is_missing).collect()
+}
+
+fn can_install() -> bool {
+    let root = shell::output(program("id", &["-u"])).is_ok_and(|id| id.trim() == "0");
+    root && succeeds(program("apt-get", &["--version"]))
+}
+
+fn apt_get(arguments: &[&str]) -> std::process::Command {
+    let mut command = program("apt-get", arguments);
+    command.env("DEBIAN_FRONTEND", "noninteractive");
+    command
+}
