@@ -1,0 +1,135 @@
+//! The operations that MPI predefines for numbers.
+
+use bytemuck::Pod;
+
+use super::{Operation, Reducer, elementwise};
+
+/// The sum of each element (`MPI_SUM`, MPI standard 4.0, section 5.9.2). Integers wrap around.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sum;
+
+/// The product of each element (`MPI_PROD`). Integers wrap around.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prod;
+
+/// The smallest of each element (`MPI_MIN`). If one is NaN the result is NaN, as in NumPy; -0 is below +0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Min;
+
+/// The largest of each element (`MPI_MAX`). If one is NaN the result is NaN, as in NumPy; +0 is above -0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Max;
+
+/// A number that the predefined operations know.
+pub trait Number: Pod + Send + Sync {
+    /// The sum; integers wrap around.
+    #[must_use]
+    fn sum(self, other: Self) -> Self;
+    /// The product; integers wrap around.
+    #[must_use]
+    fn product(self, other: Self) -> Self;
+    /// The smaller one; NaN if there is one.
+    #[must_use]
+    fn smaller(self, other: Self) -> Self;
+    /// The larger one; NaN if there is one.
+    #[must_use]
+    fn larger(self, other: Self) -> Self;
+}
+
+macro_rules! integers {
+    ($($integer:ty)*) => {$(
+        impl Number for $integer {
+            fn sum(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+
+            fn product(self, other: Self) -> Self {
+                self.wrapping_mul(other)
+            }
+
+            fn smaller(self, other: Self) -> Self {
+                self.min(other)
+            }
+
+            fn larger(self, other: Self) -> Self {
+                self.max(other)
+            }
+        }
+    )*};
+}
+
+integers! { i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 }
+
+macro_rules! floats {
+    ($($float:ty)*) => {$(
+        impl Number for $float {
+            fn sum(self, other: Self) -> Self {
+                self + other
+            }
+
+            fn product(self, other: Self) -> Self {
+                self * other
+            }
+
+            fn smaller(self, other: Self) -> Self {
+                let other_is_smaller = other < self || (other == self && other.is_sign_negative());
+                if self.is_nan() || !(other_is_smaller || other.is_nan()) { self } else { other }
+            }
+
+            fn larger(self, other: Self) -> Self {
+                let other_is_larger = other > self || (other == self && other.is_sign_positive());
+                if self.is_nan() || !(other_is_larger || other.is_nan()) { self } else { other }
+            }
+        }
+    )*};
+}
+
+floats! { f32 f64 }
+
+macro_rules! reducers {
+    ($($name:ident, $mpi:literal, $method:ident;)*) => {$(
+        impl<T: Number> Reducer<Vec<T>> for $name {
+            fn into_operation(self) -> Operation<Vec<T>> {
+                elementwise($mpi, T::$method)
+            }
+        }
+    )*};
+}
+
+reducers! {
+    Max, "max", larger;
+    Min, "min", smaller;
+    Prod, "prod", product;
+    Sum, "sum", sum;
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Every pair of floats has one smaller and one larger, whichever comes first, and NaN wins.
+    #[test]
+    fn minimum_and_maximum_do_not_depend_on_order() {
+        let values = [-1.0f32, -0.0, 0.0, 1.0, f32::INFINITY, f32::NEG_INFINITY];
+        for a in values {
+            for b in values {
+                assert_eq!(a.smaller(b).to_bits(), b.smaller(a).to_bits());
+                assert_eq!(a.larger(b).to_bits(), b.larger(a).to_bits());
+            }
+            assert!(a.smaller(f32::NAN).is_nan() && f32::NAN.smaller(a).is_nan());
+            assert!(a.larger(f32::NAN).is_nan() && f32::NAN.larger(a).is_nan());
+        }
+        assert!((-0.0f32).larger(0.0).is_sign_positive() && 0.0f32.smaller(-0.0).is_sign_negative());
+    }
+
+    proptest! {
+        /// Of ordinary floats the smaller is the standard library's.
+        #[test]
+        fn ordinary_floats_compare_as_usual(a in -1e9f64..1e9, b in -1e9f64..1e9) {
+            prop_assert_eq!(a.smaller(b), a.min(b));
+            prop_assert_eq!(a.larger(b), a.max(b));
+        }
+    }
+}

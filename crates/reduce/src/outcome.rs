@@ -1,0 +1,115 @@
+//! How a reduction ended.
+
+use std::fmt;
+
+use ropewalk_group::Rank;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::ids::Token;
+
+/// What a reduction did, and the proof that it counted every contribution exactly once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receipt {
+    /// How many contributions are in the result: one of each member.
+    pub contributions: u32,
+    /// The sum of their tokens, which the root found in every stripe of the result.
+    pub token: Token,
+    /// How many pairs of parts were combined, each stripe counted by itself.
+    pub merges: u64,
+    /// How many of these had been done, or were under way, when a death destroyed the outcome.
+    pub merges_redone: u64,
+    /// The members that were lost on the way; their contributions are in the result all the same.
+    pub lost: Vec<Rank>,
+}
+
+/// Why a reduction has no result. All members get the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
+#[non_exhaustive]
+pub enum ReductionError {
+    /// A member left before its contribution was safe.
+    #[error("rank {rank} was lost before it had made its contribution")]
+    ContributionLost {
+        /// Who.
+        rank: Rank,
+    },
+    /// The members do not ask for the same thing.
+    #[error("rank {odd} calls for {found}, the others for {expected}; all members must ask for the same")]
+    Mismatch {
+        /// Who differs from most of those heard so far.
+        odd: Rank,
+        /// What the others ask for.
+        expected: String,
+        /// What that one asks for.
+        found: String,
+    },
+    /// The operation failed or panicked.
+    #[error("the operation failed on rank {rank} in stripe {stripe}: {message}")]
+    Operation {
+        /// Where.
+        rank: Rank,
+        /// On which stripe.
+        stripe: u32,
+        /// What it said.
+        message: String,
+    },
+    /// A part that should be there could not be read, again and again.
+    #[error("rank {rank} cannot read a part of stripe {stripe}: {message}")]
+    Pull {
+        /// Who tried.
+        rank: Rank,
+        /// Of which stripe.
+        stripe: u32,
+        /// Why the last attempt failed.
+        message: String,
+    },
+    /// The root found a contribution missing or doubled; the result was withheld.
+    #[error(
+        "the receipt of stripe {stripe} does not match the contributions announced; the result is withheld"
+    )]
+    Receipt {
+        /// In which stripe.
+        stripe: u32,
+    },
+    /// The root is gone.
+    #[error("rank {rank}, the root of the reduction, was lost")]
+    RootLost {
+        /// Who it was.
+        rank: Rank,
+    },
+    /// The process with the scheduler is gone.
+    #[error("the scheduler of the reduction was lost with rank {rank}")]
+    SchedulerLost {
+        /// Who it was.
+        rank: Rank,
+    },
+    /// The time that the caller allowed is over.
+    #[error("the reduction did not end in time; {}", Missing(missing))]
+    Timeout {
+        /// Whose contributions had not come by then.
+        missing: Vec<Rank>,
+    },
+    /// More reductions at once than the scheduler keeps.
+    #[error("more than {limit} reductions at once; wait for some before starting more")]
+    TooMany {
+        /// The most there may be.
+        limit: usize,
+    },
+}
+
+struct Missing<'a>(&'a [Rank]);
+
+impl fmt::Display for Missing<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("all contributions had come");
+        }
+        f.write_str("no contribution came from rank")?;
+        self.0.iter().take(8).try_for_each(|rank| write!(f, " {rank}"))?;
+        if self.0.len() > 8 {
+            write!(f, " and {} more", self.0.len() - 8)
+        } else {
+            Ok(())
+        }
+    }
+}

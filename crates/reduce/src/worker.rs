@@ -1,0 +1,304 @@
+//! The worker: fetches what a task needs, has it combined, and reports.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use crate::{
+    ids::{PartId, ReductionId, TaskId},
+    message::{Announcement, Operand, Source, Task, TaskFailure, TaskOutcome, ToScheduler, ToWorker},
+    outcome::{Receipt, ReductionError},
+};
+
+/// The worker of one rank: the paper's reduction executor.
+///
+/// A pure state machine. [`begin`](Self::begin) announces this rank's contribution to a reduction; messages of
+/// the scheduler come in through [`handle_message`](Self::handle_message), and what was asked for in an action
+/// is answered through [`handle_pulled`](Self::handle_pulled) and [`handle_combined`](Self::handle_combined).
+/// After each call take the actions with [`drain_actions`](Self::drain_actions), in order.
+#[derive(Debug, Default)]
+pub struct Worker {
+    reductions: BTreeMap<ReductionId, Local>,
+    actions: Vec<WorkerAction>,
+}
+
+/// What the worker wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WorkerAction {
+    /// Combine the operands, or for a commit without a right operand take the left one as it is. Then answer
+    /// with [`Worker::handle_combined`].
+    Combine {
+        /// Of which reduction.
+        reduction: ReductionId,
+        /// For which task.
+        task: TaskId,
+        /// The left operand.
+        left: Input,
+        /// The right operand.
+        right: Option<Input>,
+        /// What the product is for. With `Commit`, the token has to be checked.
+        outcome: TaskOutcome,
+    },
+    /// The reduction is over on this rank; all that is kept for it can go.
+    Complete {
+        /// Which.
+        reduction: ReductionId,
+        /// How it ended.
+        result: Result<Receipt, ReductionError>,
+    },
+    /// Forget the pulls of a task, and what they brought.
+    Forget {
+        /// Which task.
+        task: TaskId,
+    },
+    /// Stop serving these parts.
+    Discard {
+        /// Of which reduction.
+        reduction: ReductionId,
+        /// Which.
+        parts: Vec<PartId>,
+    },
+    /// Fetch an operand, then answer with [`Worker::handle_pulled`].
+    Pull {
+        /// Of which reduction.
+        reduction: ReductionId,
+        /// For which task.
+        task: TaskId,
+        /// Which operand.
+        side: Side,
+        /// Where it is read.
+        source: Source,
+    },
+    /// Send this to the scheduler.
+    Send(ToScheduler),
+}
+
+/// Which operand of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Side {
+    /// The left one.
+    Left,
+    /// The right one.
+    Right,
+}
+
+/// Where an operand is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// This rank has it.
+    Local(PartId),
+    /// It was pulled for this task, as this operand.
+    Pulled(PartId, Side),
+}
+
+#[derive(Debug)]
+struct Local {
+    /// This rank's index among the members: its own contribution's number in each stripe.
+    index: u32,
+    /// The partial results that this rank made and serves.
+    made: Vec<PartId>,
+    tasks: BTreeMap<TaskId, Active>,
+}
+
+#[derive(Debug)]
+struct Active {
+    task: Task,
+    pulls_awaited: u32,
+    started: Duration,
+}
+
+impl Worker {
+    /// A worker with nothing to do.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// This rank, member number `index` of the reduction's group, contributes.
+    pub fn begin(&mut self, index: u32, announcement: Announcement) {
+        let local = Local {
+            index,
+            made: Vec::new(),
+            tasks: BTreeMap::new(),
+        };
+        self.reductions.insert(announcement.contribution.reduction, local);
+        self.actions
+            .push(WorkerAction::Send(ToScheduler::Announce(announcement)));
+    }
+
+    /// A message from the scheduler. One about a reduction that has ended here changes nothing.
+    pub fn handle_message(&mut self, now: Duration, message: ToWorker) {
+        match message {
+            ToWorker::Task(task) => self.start(now, task),
+            ToWorker::Cancel { reduction, task } => {
+                let local = self.reductions.get_mut(&reduction);
+                if local.and_then(|local| local.tasks.remove(&task)).is_some() {
+                    self.actions.push(WorkerAction::Forget { task });
+                }
+            }
+            ToWorker::Release { reduction, stripe } => {
+                let Some(local) = self.reductions.get_mut(&reduction) else {
+                    return;
+                };
+                let (parts, kept) = local.made.iter().partition(|part| part.stripe == stripe);
+                local.made = kept;
+                self.actions.push(WorkerAction::Discard { reduction, parts });
+            }
+            ToWorker::Finished { reduction, result } => self.end(reduction, result),
+        }
+    }
+
+    /// A pull of a task has ended.
+    pub fn handle_pulled(
+        &mut self,
+        reduction: ReductionId,
+        task: TaskId,
+        side: Side,
+        result: Result<(), String>,
+    ) {
+        let Some(local) = self.reductions.get_mut(&reduction) else {
+            return;
+        };
+        let Some(active) = local.tasks.get_mut(&task) else {
+            return;
+        };
+        match result {
+            Ok(()) => {
+                active.pulls_awaited -= 1;
+                self.combine_if_complete(reduction, task);
+            }
+            Err(message) => {
+                let operand = match side {
+                    Side::Left => Some(&active.task.left),
+                    Side::Right => active.task.right.as_ref(),
+                };
+                let part = operand.map_or(active.task.left.part, |operand| operand.part);
+                local.tasks.remove(&task);
+                self.actions.push(WorkerAction::Forget { task });
+                let failure = TaskFailure::Pull { part, message };
+                self.actions.push(WorkerAction::Send(ToScheduler::Failed {
+                    reduction,
+                    task,
+                    failure,
+                }));
+            }
+        }
+    }
+
+    /// The operands of a task were combined: where the product is read, if it is to be kept.
+    pub fn handle_combined(
+        &mut self,
+        now: Duration,
+        reduction: ReductionId,
+        task: TaskId,
+        result: Result<Option<Source>, TaskFailure>,
+    ) {
+        let Some(local) = self.reductions.get_mut(&reduction) else {
+            return;
+        };
+        let Some(active) = local.tasks.remove(&task) else {
+            return;
+        };
+        if let TaskOutcome::Keep(part) = active.task.outcome {
+            local.made.push(part);
+        }
+        let message = match result {
+            Ok(source) => {
+                let elapsed = now.saturating_sub(active.started);
+                ToScheduler::Done {
+                    reduction,
+                    task,
+                    source,
+                    elapsed,
+                }
+            }
+            Err(failure) => ToScheduler::Failed {
+                reduction,
+                task,
+                failure,
+            },
+        };
+        self.actions.push(WorkerAction::Send(message));
+    }
+
+    /// The scheduler is gone: nothing that is under way can end.
+    pub fn handle_scheduler_lost(&mut self, error: &ReductionError) {
+        for reduction in self.reductions.keys().copied().collect::<Vec<_>>() {
+            self.end(reduction, Err(error.clone()));
+        }
+    }
+
+    /// Takes what is to be done, in order.
+    pub fn drain_actions(&mut self) -> Vec<WorkerAction> {
+        std::mem::take(&mut self.actions)
+    }
+
+    fn start(&mut self, now: Duration, task: Task) {
+        let (reduction, id) = (task.reduction, task.id);
+        let Some(local) = self.reductions.get_mut(&reduction) else {
+            return;
+        };
+        let operands = [(Side::Left, Some(&task.left)), (Side::Right, task.right.as_ref())];
+        let mut pulls_awaited = 0;
+        for (side, operand) in operands {
+            if let Some(operand) = operand.filter(|operand| !local.has(operand.part)) {
+                pulls_awaited += 1;
+                let source = operand.source.clone();
+                self.actions.push(WorkerAction::Pull {
+                    reduction,
+                    task: id,
+                    side,
+                    source,
+                });
+            }
+        }
+        local.tasks.insert(
+            id,
+            Active {
+                task,
+                pulls_awaited,
+                started: now,
+            },
+        );
+        self.combine_if_complete(reduction, id);
+    }
+
+    fn combine_if_complete(&mut self, reduction: ReductionId, id: TaskId) {
+        let Some(local) = self.reductions.get(&reduction) else {
+            return;
+        };
+        let Some(active) = local.tasks.get(&id).filter(|active| active.pulls_awaited == 0) else {
+            return;
+        };
+        let input = |operand: &Operand, side| match local.has(operand.part) {
+            true => Input::Local(operand.part),
+            false => Input::Pulled(operand.part, side),
+        };
+        let left = input(&active.task.left, Side::Left);
+        let right = active
+            .task
+            .right
+            .as_ref()
+            .map(|operand| input(operand, Side::Right));
+        let outcome = active.task.outcome;
+        self.actions.push(WorkerAction::Combine {
+            reduction,
+            task: id,
+            left,
+            right,
+            outcome,
+        });
+    }
+
+    fn end(&mut self, reduction: ReductionId, result: Result<Receipt, ReductionError>) {
+        let Some(local) = self.reductions.remove(&reduction) else {
+            return;
+        };
+        self.actions
+            .extend(local.tasks.into_keys().map(|task| WorkerAction::Forget { task }));
+        self.actions.push(WorkerAction::Complete { reduction, result });
+    }
+}
+
+impl Local {
+    fn has(&self, part: PartId) -> bool {
+        part.number == self.index || self.made.contains(&part)
+    }
+}
