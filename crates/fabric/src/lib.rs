@@ -1,15 +1,34 @@
 //! Moves bytes between the processes of a job.
+//!
+//! An [`Endpoint`] is one process's end: it sends messages, exposes memory, and reads and writes what others expose,
+//! to endpoints that have proven that they belong to the same job. [`AgentLink`] joins a rank with the agent of its
+//! host, and [`memfd`] is memory that outlives its process.
 
 mod agent_link;
 mod buffer;
+mod endpoint;
+mod event;
+mod frame;
+mod handshake;
 mod key;
+mod limits;
 pub mod memfd;
+mod provider;
 mod region;
+mod region_table;
+mod waker;
 
 pub use agent_link::{
     AgentLink, AgentLinkError, FromAgent, Held, HoldId, Identity, Progress, Role, SpanKind, ToAgent,
     TraceEvent, Welcome,
 };
 pub use buffer::Buffer;
+pub use endpoint::{Endpoint, EndpointOptions};
+pub use event::{BindError, Completion, Event, OperationError, OperationId, Peer, PeerDeath, SubmitError};
+pub use frame::FrameError;
+pub use handshake::HandshakeError;
 pub use key::JobKey;
-pub use region::{Address, Permission, RegionHandle};
+pub use limits::Limits;
+pub use region::{Address, AddressError, Permission, RegionHandle};
+pub use region_table::{AccessError, Withdrawn};
+pub use waker::Waker;

@@ -1,14 +1,15 @@
 //! What one process says to another about memory it exposes.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Where an endpoint is reached: a provider and its own form of address, written `tcp://127.0.0.1:4711`.
+/// Where an endpoint is reached: a provider and its own form of address, written `tcp://127.0.0.1:4711`. Cheap
+/// to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Address(String);
+pub struct Address(Arc<str>);
 
 impl Address {
     /// The longest address, in bytes.
@@ -45,7 +46,9 @@ impl TryFrom<String> for Address {
     fn try_from(text: String) -> Result<Self, AddressError> {
         match text.split_once("://") {
             _ if text.len() > Self::LENGTH_MAX => Err(AddressError::TooLong { length: text.len() }),
-            Some((provider, location)) if !provider.is_empty() && !location.is_empty() => Ok(Self(text)),
+            Some((provider, location)) if !provider.is_empty() && !location.is_empty() => {
+                Ok(Self(text.into()))
+            }
             _ => Err(AddressError::Malformed { text }),
         }
     }
@@ -53,7 +56,7 @@ impl TryFrom<String> for Address {
 
 impl From<Address> for String {
     fn from(address: Address) -> Self {
-        address.0
+        (*address.0).to_owned()
     }
 }
 

@@ -1,0 +1,394 @@
+//! The frames that endpoints exchange over a byte stream, once the handshake is done.
+//!
+//! A frame is a header of [`HEADER_SIZE`] bytes and a body. All numbers are little-endian:
+//!
+//! | bytes | field | |
+//! |---|---|---|
+//! | 0..4 | length | of the body in bytes |
+//! | 4 | kind | see [`Kind`] |
+//! | 5 | status | of a [`Kind::Done`], else 0 |
+//! | 6..8 | reserved | 0 |
+//! | 8..16 | id | the tag of a message; else the operation, as its origin numbers it |
+//! | 16..20 | checksum | CRC-32C of the 16 bytes before it, and of the body unless it is bulk data |
+//!
+//! Bulk data is raw and received straight into place; it comes in frames of at most [`BULK_SIZE_MAX`] bytes, so
+//! that other frames get between them.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use thiserror::Error;
+
+use crate::{AccessError, region_table::Access};
+
+/// The size of a header in bytes.
+pub(crate) const HEADER_SIZE: usize = 20;
+
+/// The largest body of a bulk frame in bytes.
+pub(crate) const BULK_SIZE_MAX: usize = 256 << 10;
+
+/// The size of the body of [`Kind::Get`] and [`Kind::Put`] in bytes.
+pub(crate) const ACCESS_SIZE: usize = 40;
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// An unexpected message.
+    Unexpected = 1,
+    /// An expected message.
+    Expected = 2,
+    /// Send me this part of a region.
+    Get = 3,
+    /// The next bytes of what was asked for by `Get`; bulk.
+    GetData = 4,
+    /// I am going to write this part of a region.
+    Put = 5,
+    /// The next bytes of what `Put` announced; bulk.
+    PutData = 6,
+    /// A `Get` was refused or a `Put` has ended, as the status says.
+    Done = 7,
+    /// The origin has lost interest in its `Get` or `Put`.
+    Cancel = 8,
+}
+
+/// What stands before each body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) length: usize,
+    pub(crate) kind: Kind,
+    pub(crate) status: Status,
+    pub(crate) id: u64,
+}
+
+/// How a one-sided operation ended at the target.
+pub(crate) type Status = Result<(), AccessError>;
+
+impl Kind {
+    fn from_byte(byte: u8) -> Result<Self, FrameError> {
+        const KINDS: [Kind; 8] = [
+            Kind::Unexpected,
+            Kind::Expected,
+            Kind::Get,
+            Kind::GetData,
+            Kind::Put,
+            Kind::PutData,
+            Kind::Done,
+            Kind::Cancel,
+        ];
+        let index = usize::from(byte).checked_sub(1);
+        index
+            .and_then(|index| KINDS.get(index).copied())
+            .ok_or(FrameError::Kind { kind: byte })
+    }
+
+    fn is_bulk(self) -> bool {
+        matches!(self, Self::GetData | Self::PutData)
+    }
+
+    fn allows_length(self, length: usize, message_size_max: usize) -> bool {
+        match self {
+            Self::Unexpected | Self::Expected => length <= message_size_max,
+            Self::Get | Self::Put => length == ACCESS_SIZE,
+            Self::GetData | Self::PutData => (1..=BULK_SIZE_MAX).contains(&length),
+            Self::Done | Self::Cancel => length == 0,
+        }
+    }
+}
+
+impl Header {
+    /// A header without body or failure.
+    pub(crate) fn new(kind: Kind, id: u64) -> Self {
+        Self {
+            length: 0,
+            kind,
+            status: Ok(()),
+            id,
+        }
+    }
+
+    /// The encoded header of a frame whose body is `body`; a bulk body is not looked at but for its length.
+    pub(crate) fn encode(&self, body: &[u8]) -> [u8; HEADER_SIZE] {
+        let length = u32::try_from(body.len()).expect("no frame is larger than a message may be");
+        let mut bytes = [0; HEADER_SIZE];
+        let mut at = &mut bytes[..];
+        at.put_u32_le(length);
+        at.put_u8(self.kind as u8);
+        at.put_u8(encode_status(self.status));
+        at.put_u16_le(0);
+        at.put_u64_le(self.id);
+        let checksum = checksum(&bytes[..16], if self.kind.is_bulk() { &[] } else { body });
+        bytes[16..].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8; HEADER_SIZE], message_size_max: usize) -> Result<(Self, u32), FrameError> {
+        let mut at = &bytes[..];
+        let length = at.get_u32_le() as usize;
+        let kind = Kind::from_byte(at.get_u8())?;
+        let status = decode_status(at.get_u8())?;
+        let reserved = at.get_u16_le();
+        let id = at.get_u64_le();
+        let checksum = at.get_u32_le();
+        if reserved != 0 || (status.is_err() && kind != Kind::Done) {
+            return Err(FrameError::Header);
+        }
+        if !kind.allows_length(length, message_size_max) {
+            return Err(FrameError::Length { length });
+        }
+        let header = Self {
+            length,
+            kind,
+            status,
+            id,
+        };
+        Ok((header, checksum))
+    }
+}
+
+fn encode_status(status: Status) -> u8 {
+    match status {
+        Ok(()) => 0,
+        Err(AccessError::Unknown) => 1,
+        Err(AccessError::OutOfRange) => 2,
+        Err(AccessError::ReadOnly) => 3,
+        Err(AccessError::Busy) => 4,
+    }
+}
+
+fn decode_status(byte: u8) -> Result<Status, FrameError> {
+    Ok(match byte {
+        0 => Ok(()),
+        1 => Err(AccessError::Unknown),
+        2 => Err(AccessError::OutOfRange),
+        3 => Err(AccessError::ReadOnly),
+        4 => Err(AccessError::Busy),
+        _ => return Err(FrameError::Header),
+    })
+}
+
+fn checksum(header: &[u8], body: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(header), body)
+}
+
+impl Access {
+    /// The body of [`Kind::Get`] and [`Kind::Put`].
+    pub(crate) fn encode(&self) -> [u8; ACCESS_SIZE] {
+        let mut bytes = [0; ACCESS_SIZE];
+        let mut at = &mut bytes[..];
+        at.put_u64_le(self.region);
+        at.put_u128_le(self.token);
+        at.put_u64_le(self.offset);
+        at.put_u64_le(self.length);
+        bytes
+    }
+
+    /// The inverse of [`encode`](Self::encode).
+    pub(crate) fn decode(mut body: &[u8]) -> Result<Self, FrameError> {
+        if body.len() != ACCESS_SIZE {
+            return Err(FrameError::Length { length: body.len() });
+        }
+        Ok(Self {
+            region: body.get_u64_le(),
+            token: body.get_u128_le(),
+            offset: body.get_u64_le(),
+            length: body.get_u64_le(),
+        })
+    }
+}
+
+/// Why bytes are no frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// The checksum is not that of the bytes.
+    #[error("the checksum of a frame is {computed:#010x}, expected {expected:#010x}")]
+    Checksum {
+        /// The one of the bytes that came.
+        computed: u32,
+        /// The one that came with them.
+        expected: u32,
+    },
+    /// A field of the header has a value that it cannot have.
+    #[error("the header of a frame is malformed")]
+    Header,
+    /// There is no such kind.
+    #[error("there is no frame of kind {kind}")]
+    Kind {
+        /// The kind's number.
+        kind: u8,
+    },
+    /// The body is too long, or its length does not fit its kind.
+    #[error("a frame of its kind has no body of {length} bytes")]
+    Length {
+        /// The length in bytes.
+        length: usize,
+    },
+    /// The frame is well formed but does not fit what came before.
+    #[error("a frame came that nothing before it led to")]
+    Unsolicited,
+}
+
+/// Cuts a byte stream into frames.
+///
+/// Read into [`space`](Self::space) and say how much with [`handle_read`](Self::handle_read), then take what has
+/// come with [`poll`](Self::poll) until it has nothing more. While
+/// [`bulk_remaining`](Self::bulk_remaining) is not zero and `poll` has nothing, that many of the next bytes may
+/// instead be read straight into place; [`handle_bulk_read`](Self::handle_bulk_read) tells of them. After an error
+/// the stream is of no use.
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+    body: Body,
+    message_size_max: usize,
+}
+
+#[derive(Debug)]
+enum Body {
+    /// Between two frames.
+    None,
+    /// In a bulk body with this much to come.
+    Bulk { remaining: usize },
+    /// In another body, of which `received` has come.
+    Small {
+        header: Header,
+        header_checksum: u32,
+        checksum: u32,
+        received: BytesMut,
+    },
+}
+
+/// What a decoder found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Decoded<'a> {
+    /// A bulk frame begins.
+    Bulk(Header),
+    /// The next bytes of the bulk frame.
+    BulkBytes(&'a [u8]),
+    /// A whole frame of another kind.
+    Frame(Header, Bytes),
+}
+
+impl Decoder {
+    /// The size of the buffer in bytes.
+    pub(crate) const BUFFER_SIZE: usize = 32 << 10;
+
+    pub(crate) fn new(message_size_max: usize) -> Self {
+        Self {
+            buffer: vec![0; Self::BUFFER_SIZE].into(),
+            start: 0,
+            end: 0,
+            body: Body::None,
+            message_size_max: message_size_max.min(u32::MAX as usize),
+        }
+    }
+
+    /// Where the next bytes may be read to; never empty after `poll` had nothing.
+    pub(crate) fn space(&mut self) -> &mut [u8] {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.buffer.len() - self.end < HEADER_SIZE {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        &mut self.buffer[self.end..]
+    }
+
+    /// Tells that `count` bytes were read into [`space`](Self::space).
+    pub(crate) fn handle_read(&mut self, count: usize) {
+        assert!(
+            count <= self.buffer.len() - self.end,
+            "more was read than there was space"
+        );
+        self.end += count;
+    }
+
+    /// How many bytes of the current bulk frame are still to come.
+    pub(crate) fn bulk_remaining(&self) -> usize {
+        match self.body {
+            Body::Bulk { remaining } => remaining,
+            _ => 0,
+        }
+    }
+
+    /// Tells that `count` bytes of the bulk frame were read straight into place.
+    pub(crate) fn handle_bulk_read(&mut self, count: usize) {
+        assert!(
+            self.start == self.end,
+            "bytes before these are still in the buffer"
+        );
+        let remaining = self.bulk_remaining();
+        assert!(count <= remaining, "{count} bytes were read of {remaining}");
+        self.leave_bulk(count);
+    }
+
+    /// The next thing in the stream, if all of it has come.
+    pub(crate) fn poll(&mut self) -> Result<Option<Decoded<'_>>, FrameError> {
+        if matches!(self.body, Body::None) {
+            let Some(bytes) = self.buffer[self.start..self.end].first_chunk::<HEADER_SIZE>() else {
+                return Ok(None);
+            };
+            let (header, checksum) = Header::decode(bytes, self.message_size_max)?;
+            let header_checksum = crc32c::crc32c(&bytes[..16]);
+            self.start += HEADER_SIZE;
+            if header.kind.is_bulk() {
+                verify(header_checksum, checksum)?;
+                self.body = Body::Bulk {
+                    remaining: header.length,
+                };
+                return Ok(Some(Decoded::Bulk(header)));
+            }
+            self.body = Body::Small {
+                header,
+                header_checksum,
+                checksum,
+                received: BytesMut::new(),
+            };
+        }
+        let buffered = self.end - self.start;
+        match &mut self.body {
+            Body::None => Ok(None),
+            Body::Bulk { .. } if buffered == 0 => Ok(None),
+            Body::Bulk { remaining } => {
+                let count = buffered.min(*remaining);
+                let range = self.start..self.start + count;
+                self.start += count;
+                self.leave_bulk(count);
+                Ok(Some(Decoded::BulkBytes(&self.buffer[range])))
+            }
+            Body::Small {
+                header,
+                header_checksum,
+                checksum,
+                received,
+            } => {
+                // Memory grows with what has come, not with what the header promises.
+                let count = buffered.min(header.length - received.len());
+                received.extend_from_slice(&self.buffer[self.start..self.start + count]);
+                self.start += count;
+                if received.len() < header.length {
+                    return Ok(None);
+                }
+                verify(crc32c::crc32c_append(*header_checksum, received), *checksum)?;
+                let decoded = Decoded::Frame(*header, std::mem::take(received).freeze());
+                self.body = Body::None;
+                Ok(Some(decoded))
+            }
+        }
+    }
+
+    fn leave_bulk(&mut self, count: usize) {
+        let remaining = self.bulk_remaining() - count;
+        self.body = match remaining {
+            0 => Body::None,
+            _ => Body::Bulk { remaining },
+        };
+    }
+}
+
+fn verify(computed: u32, expected: u32) -> Result<(), FrameError> {
+    if computed != expected {
+        return Err(FrameError::Checksum { computed, expected });
+    }
+    Ok(())
+}

@@ -1,0 +1,320 @@
+//! How two processes prove to each other that they belong to the same job, before anything else is parsed.
+//!
+//! ```text
+//! initiator                                    responder
+//!     greeting (job, version, identity,
+//!               address, nonce)         ->
+//!                                       <-     greeting, proof of the responder
+//!     proof of the initiator            ->
+//! ```
+//!
+//! A proof is HMAC-SHA256 under the job's key over the prover's part in the handshake and both greetings. Both
+//! nonces are under it, so that it is of no use in another connection; so is the part, so that it cannot be
+//! reflected; and the initiator checks that who answers has the address it called, so that its own greeting cannot be
+//! relayed back to itself. Each side reads at most [`HANDSHAKE_SIZE_MAX`] bytes.
+
+use bytes::{Buf, BufMut};
+use hmac::{Hmac, KeyInit, Mac};
+use ropewalk_group::{Incarnation, JobId, Rank};
+use sha2::Sha256;
+use thiserror::Error;
+
+use crate::{Address, Identity, JobKey, Peer, Role};
+
+/// The version of the handshake and of the frames after it.
+pub(crate) const VERSION: u16 = 1;
+
+/// The most bytes that either side of a handshake sends.
+pub(crate) const HANDSHAKE_SIZE_MAX: usize = GREETING_SIZE_MAX + PROOF_SIZE;
+
+const MAGIC: [u8; 8] = *b"ropewalk";
+const NONCE_SIZE: usize = 32;
+const PROOF_SIZE: usize = 32;
+/// Magic, version, job, role, rank, incarnation, instance, nonce, length of the address.
+const FIXED_SIZE: usize = 8 + 2 + 16 + 1 + 4 + 4 + 8 + NONCE_SIZE + 1;
+const ADDRESS_SIZE_MAX: usize = 128;
+const GREETING_SIZE_MAX: usize = FIXED_SIZE + ADDRESS_SIZE_MAX;
+const _: () = assert!(HANDSHAKE_SIZE_MAX <= 256);
+
+/// What an endpoint says of itself in each of its handshakes.
+#[derive(Clone, Debug)]
+pub(crate) struct Introduction {
+    pub(crate) job: JobId,
+    pub(crate) key: JobKey,
+    pub(crate) peer: Peer,
+    /// Random bits that tell this endpoint from a later one at the same address.
+    pub(crate) instance: u64,
+}
+
+/// One side of one handshake. Feed it what comes with [`handle_bytes`](Self::handle_bytes); send what it says.
+#[derive(Debug)]
+pub(crate) struct Handshake {
+    introduction: Introduction,
+    own_greeting: Vec<u8>,
+    received: Vec<u8>,
+    part: Part,
+}
+
+#[derive(Debug)]
+enum Part {
+    /// It called this address and expects greeting and proof.
+    Initiator { called: Address },
+    /// It expects a greeting.
+    Responder,
+    /// It has answered this greeting and expects this proof.
+    ResponderWaiting {
+        peer: Peer,
+        instance: u64,
+        proof: [u8; 32],
+    },
+}
+
+/// What came of the bytes so far.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// To be sent.
+    pub(crate) reply: Vec<u8>,
+    /// The peer and its instance, once it has proven itself.
+    pub(crate) proven: Option<(Peer, u64)>,
+    /// How many of the bytes belonged to the handshake.
+    pub(crate) consumed: usize,
+}
+
+impl Handshake {
+    /// The side that connects, and what it sends first. `nonce` must be random.
+    pub(crate) fn initiate(introduction: Introduction, called: Address, nonce: [u8; 32]) -> (Self, Vec<u8>) {
+        let handshake = Self::new(introduction, Part::Initiator { called }, nonce);
+        let greeting = handshake.own_greeting.clone();
+        (handshake, greeting)
+    }
+
+    /// The side that was connected to. `nonce` must be random.
+    pub(crate) fn respond(introduction: Introduction, nonce: [u8; 32]) -> Self {
+        Self::new(introduction, Part::Responder, nonce)
+    }
+
+    fn new(introduction: Introduction, part: Part, nonce: [u8; 32]) -> Self {
+        Self {
+            own_greeting: encode_greeting(&introduction, nonce),
+            introduction,
+            received: Vec::new(),
+            part,
+        }
+    }
+
+    /// Takes the next bytes of the stream.
+    ///
+    /// # Errors
+    /// As soon as it is clear that the peer is none; the connection is then to be dropped without a word.
+    pub(crate) fn handle_bytes(&mut self, bytes: &[u8]) -> Result<Step, HandshakeError> {
+        let mut step = Step {
+            reply: Vec::new(),
+            proven: None,
+            consumed: 0,
+        };
+        while step.proven.is_none() {
+            let needed = self.needed()? - self.received.len();
+            let next = &bytes[step.consumed..];
+            let next = &next[..next.len().min(needed)];
+            step.consumed += next.len();
+            self.received.extend_from_slice(next);
+            if next.len() < needed {
+                break;
+            }
+            if self.needed()? == self.received.len() {
+                self.advance(&mut step)?;
+            }
+        }
+        Ok(step)
+    }
+
+    /// How many bytes are to be received in all before the next thing can be decided.
+    fn needed(&self) -> Result<usize, HandshakeError> {
+        if let Part::ResponderWaiting { .. } = self.part {
+            return Ok(PROOF_SIZE);
+        }
+        // A stranger that speaks something else is found at its first wrong byte.
+        let magic = self.received.len().min(MAGIC.len());
+        if self.received[..magic] != MAGIC[..magic] {
+            return Err(HandshakeError::Foreign);
+        }
+        let Some(&address_size) = self.received.get(FIXED_SIZE - 1) else {
+            return Ok(if magic < MAGIC.len() {
+                magic + 1
+            } else {
+                FIXED_SIZE
+            });
+        };
+        if usize::from(address_size) > ADDRESS_SIZE_MAX {
+            return Err(HandshakeError::Foreign);
+        }
+        let greeting = FIXED_SIZE + usize::from(address_size);
+        Ok(match self.part {
+            Part::Initiator { .. } => greeting + PROOF_SIZE,
+            _ => greeting,
+        })
+    }
+
+    fn advance(&mut self, step: &mut Step) -> Result<(), HandshakeError> {
+        match &self.part {
+            Part::Initiator { called } => {
+                let (greeting, proof) = self.received.split_at(self.received.len() - PROOF_SIZE);
+                let (peer, instance) = decode_greeting(greeting, self.introduction.job)?;
+                self.mac(Side::Responder, &self.own_greeting, greeting)
+                    .verify_slice(proof)
+                    .map_err(|_| HandshakeError::Proof)?;
+                if peer.address != *called {
+                    return Err(HandshakeError::Address {
+                        address: peer.address,
+                    });
+                }
+                step.reply = self.proof(Side::Initiator, &self.own_greeting, greeting).to_vec();
+                step.proven = Some((peer, instance));
+            }
+            Part::Responder => {
+                let (peer, instance) = decode_greeting(&self.received, self.introduction.job)?;
+                step.reply = self.own_greeting.clone();
+                step.reply
+                    .extend(self.proof(Side::Responder, &self.received, &self.own_greeting));
+                let proof = self.proof(Side::Initiator, &self.received, &self.own_greeting);
+                self.part = Part::ResponderWaiting {
+                    peer,
+                    instance,
+                    proof,
+                };
+                self.received.clear();
+            }
+            Part::ResponderWaiting {
+                peer,
+                instance,
+                proof,
+            } => {
+                if !bool::from(subtle::ConstantTimeEq::ct_eq(&proof[..], &self.received[..])) {
+                    return Err(HandshakeError::Proof);
+                }
+                step.proven = Some((peer.clone(), *instance));
+            }
+        }
+        Ok(())
+    }
+
+    fn proof(&self, prover: Side, initiator: &[u8], responder: &[u8]) -> [u8; PROOF_SIZE] {
+        self.mac(prover, initiator, responder)
+            .finalize()
+            .into_bytes()
+            .into()
+    }
+
+    fn mac(&self, prover: Side, initiator: &[u8], responder: &[u8]) -> Hmac<Sha256> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(self.introduction.key.as_bytes())
+            .expect("HMAC takes a key of any length");
+        mac.update(match prover {
+            Side::Initiator => b"ropewalk initiator",
+            Side::Responder => b"ropewalk responder",
+        });
+        // A greeting contains its own length, so that the two cannot be divided differently.
+        mac.update(initiator);
+        mac.update(responder);
+        mac
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Side {
+    Initiator,
+    Responder,
+}
+
+fn encode_greeting(introduction: &Introduction, nonce: [u8; NONCE_SIZE]) -> Vec<u8> {
+    let Peer { address, identity } = &introduction.peer;
+    let address = address.to_string();
+    let mut bytes = Vec::with_capacity(FIXED_SIZE + address.len());
+    bytes.put_slice(&MAGIC);
+    bytes.put_u16_le(VERSION);
+    bytes.put_slice(&introduction.job.0);
+    bytes.put_u8(match identity.role {
+        Role::Agent => 0,
+        Role::Launcher => 1,
+        Role::Rank => 2,
+    });
+    bytes.put_u32_le(identity.rank.0);
+    bytes.put_u32_le(identity.incarnation.0);
+    bytes.put_u64_le(introduction.instance);
+    bytes.put_slice(&nonce);
+    let address_size = u8::try_from(address.len()).unwrap_or(u8::MAX);
+    assert!(
+        usize::from(address_size) <= ADDRESS_SIZE_MAX,
+        "the address of an endpoint is an IP address and a port, not {address}"
+    );
+    bytes.put_u8(address_size);
+    bytes.put_slice(address.as_bytes());
+    bytes
+}
+
+/// What a whole greeting says, whether it is true or not.
+fn decode_greeting(bytes: &[u8], job: JobId) -> Result<(Peer, u64), HandshakeError> {
+    let mut at = &bytes[MAGIC.len()..];
+    let version = at.get_u16_le();
+    if version != VERSION {
+        return Err(HandshakeError::Version { version });
+    }
+    let mut their_job = JobId([0; 16]);
+    at.copy_to_slice(&mut their_job.0);
+    if their_job != job {
+        return Err(HandshakeError::Job { job: their_job });
+    }
+    let role = match at.get_u8() {
+        0 => Role::Agent,
+        1 => Role::Launcher,
+        2 => Role::Rank,
+        _ => return Err(HandshakeError::Foreign),
+    };
+    let rank = Rank(at.get_u32_le());
+    let incarnation = Incarnation(at.get_u32_le());
+    let instance = at.get_u64_le();
+    at.advance(NONCE_SIZE + 1);
+    let address = std::str::from_utf8(at).map_err(|_| HandshakeError::Foreign)?;
+    let address = address.parse().map_err(|_| HandshakeError::Foreign)?;
+    let identity = Identity {
+        role,
+        rank,
+        incarnation,
+    };
+    Ok((Peer { address, identity }, instance))
+}
+
+/// Why a process at the other end is no peer.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum HandshakeError {
+    /// It is another endpoint than the one called.
+    #[error("{address} answered in its place")]
+    Address {
+        /// Where the one that answered says it is.
+        address: Address,
+    },
+    /// It speaks something else.
+    #[error("it does not speak ropewalk's protocol")]
+    Foreign,
+    /// It belongs to another job.
+    #[error("it belongs to job {job}")]
+    Job {
+        /// Which.
+        job: JobId,
+    },
+    /// It does not know the job's key.
+    #[error("it does not know the job's key")]
+    Proof,
+    /// It closed the connection instead of proving itself.
+    #[error("it dropped the connection during the handshake, as processes of another job do")]
+    Refused,
+    /// It took too long.
+    #[error("it did not say anything in time")]
+    Silent,
+    /// It speaks another version of the protocol.
+    #[error("it speaks version {version} of the protocol, this is version {}", VERSION)]
+    Version {
+        /// Which.
+        version: u16,
+    },
+}

@@ -1,0 +1,42 @@
+//! How much of everything an endpoint keeps.
+
+use std::time::Duration;
+
+/// The maxima of one endpoint. What would exceed one is refused with an error, never queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections, proven or not; strangers above it are dropped, sends to new peers are `Busy`.
+    pub connections_max: usize,
+    /// Connections that have proven nothing yet; the oldest makes room for the newest.
+    pub strangers_max: usize,
+    /// How long a stranger has to prove that it belongs to the job.
+    pub handshake_timeout: Duration,
+    /// How long a connection may take to be established.
+    pub connect_timeout: Duration,
+    /// The largest message body, in bytes; larger data goes by region and `get` or `put`.
+    pub message_size_max: usize,
+    /// Bytes of messages waiting for one peer; above it a send is `Busy`.
+    pub queued_bytes_max: usize,
+    /// Operations of this endpoint that are not complete; above it a new one is `Busy`.
+    pub operations_max: usize,
+    /// One-sided operations that one peer may have in progress here; above it they are refused.
+    pub served_transfers_max: usize,
+    /// Events that wait for [`poll_event`](crate::Endpoint::poll_event); above it nothing more is read.
+    pub events_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 4096,
+            strangers_max: 64,
+            handshake_timeout: Duration::from_secs(2),
+            connect_timeout: Duration::from_secs(5),
+            message_size_max: 16 << 20,
+            queued_bytes_max: 64 << 20,
+            operations_max: 1 << 16,
+            served_transfers_max: 1024,
+            events_max: 1 << 14,
+        }
+    }
+}

@@ -1,0 +1,494 @@
+//! One connection: its handshake, then its frames.
+
+use std::{collections::BTreeMap, io::IoSliceMut, os::fd::OwnedFd, sync::Arc, time::Instant};
+
+use bytes::Bytes;
+use rustix::{
+    io::{Errno, readv},
+    net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg},
+};
+
+use super::{
+    ConnectionId, Transfer,
+    outbox::{Outbox, Source, Stream},
+    socket,
+};
+use crate::{
+    AccessError, Address, FrameError, HandshakeError, Limits, OperationId, Peer, PeerDeath, RegionHandle,
+    frame::{Decoded, Decoder, Header, Kind},
+    handshake::{HANDSHAKE_SIZE_MAX, Handshake},
+    provider::{MessageKind, ProviderEvent, TransferFailure, Transferred},
+    region_table::{Access, RegionTable},
+};
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) id: ConnectionId,
+    pub(super) socket: OwnedFd,
+    /// Whom we called, or who has proven to be at the other end.
+    pub(super) peer: Option<Address>,
+    pub(super) outbox: Outbox,
+    /// When it is given up if it is not open.
+    pub(super) deadline: Instant,
+    /// The socket takes no more, and the poller tells when it does.
+    pub(super) blocked: bool,
+    state: State,
+    decoder: Decoder,
+    bulk: Bulk,
+    puts: BTreeMap<u64, ServedPut>,
+    served_max: usize,
+}
+
+#[derive(Debug)]
+enum State {
+    Greeting {
+        handshake: Box<Handshake>,
+        /// What we say first, until the connection is made.
+        unsent: Option<Vec<u8>>,
+    },
+    Open(Arc<Peer>),
+}
+
+/// Where the bulk frame that is being received belongs.
+#[derive(Clone, Copy, Debug)]
+enum Bulk {
+    /// To nobody: its operation was cancelled or refused.
+    Discard,
+    /// To our own `get`.
+    Get(OperationId),
+    /// To a peer's `put`.
+    Put(u64),
+}
+
+/// A peer's `put`: what is still to be written.
+#[derive(Debug)]
+struct ServedPut {
+    rest: Access,
+}
+
+/// What a connection works on besides itself.
+pub(super) struct Surroundings<'a> {
+    pub(super) transfers: &'a mut BTreeMap<OperationId, Transfer>,
+    pub(super) regions: &'a mut RegionTable,
+    pub(super) events: &'a mut Vec<ProviderEvent>,
+    /// No more is read once there are this many events.
+    pub(super) events_max: usize,
+}
+
+/// What came of receiving.
+pub(super) enum Received {
+    /// Nothing but what the events say.
+    Frames,
+    /// The peer has proven itself; frames may be waiting in the connection.
+    Proven { peer: Peer, instance: u64 },
+}
+
+impl Connection {
+    /// How much is read before other connections have their turn, in bytes.
+    const READ_PER_TURN: usize = 1 << 20;
+    /// How much is sent before other connections have their turn, in bytes.
+    const SENT_PER_TURN: usize = 4 << 20;
+    /// How much may be read beyond a bulk frame: enough to see the next header, little enough that most of the next
+    /// frame's data still goes straight into place.
+    const READ_BEYOND_BULK: usize = 1 << 10;
+
+    /// A connection that was accepted.
+    pub(super) fn accepted(
+        id: ConnectionId,
+        socket: OwnedFd,
+        handshake: Handshake,
+        now: Instant,
+        limits: &Limits,
+    ) -> Self {
+        let state = State::Greeting {
+            handshake: Box::new(handshake),
+            unsent: None,
+        };
+        Self::new(id, socket, None, state, now + limits.handshake_timeout, limits)
+    }
+
+    /// A connection that is being made; `handshake` is the initiator's side and what it says first.
+    pub(super) fn dialed(
+        id: ConnectionId,
+        socket: OwnedFd,
+        called: Address,
+        handshake: (Handshake, Vec<u8>),
+        limits: &Limits,
+    ) -> Self {
+        let state = State::Greeting {
+            handshake: Box::new(handshake.0),
+            unsent: Some(handshake.1),
+        };
+        let deadline = Instant::now() + limits.connect_timeout;
+        Self::new(id, socket, Some(called), state, deadline, limits)
+    }
+
+    fn new(
+        id: ConnectionId,
+        socket: OwnedFd,
+        peer: Option<Address>,
+        state: State,
+        deadline: Instant,
+        limits: &Limits,
+    ) -> Self {
+        Self {
+            id,
+            socket,
+            peer,
+            deadline,
+            outbox: Outbox::default(),
+            blocked: false,
+            state,
+            decoder: Decoder::new(limits.message_size_max),
+            bulk: Bulk::Discard,
+            puts: BTreeMap::new(),
+            served_max: limits.served_transfers_max,
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.state, State::Open(_))
+    }
+
+    /// Why the connection is given up when its time to open is over.
+    pub(super) fn overdue(&self) -> PeerDeath {
+        match self.state {
+            State::Greeting { unsent: Some(_), .. } => PeerDeath::ConnectTimedOut,
+            _ => PeerDeath::Handshake(HandshakeError::Silent),
+        }
+    }
+
+    /// Begins the exchange of frames.
+    pub(super) fn open(&mut self, peer: Arc<Peer>) {
+        self.peer = Some(peer.address.clone());
+        self.state = State::Open(peer);
+    }
+
+    /// Asks for a transfer of ours.
+    pub(super) fn request(
+        &mut self,
+        kind: Kind,
+        operation: OperationId,
+        region: &RegionHandle,
+        offset: u64,
+        length: u64,
+    ) {
+        let access = Access {
+            region: region.region,
+            token: region.token,
+            offset,
+            length,
+        };
+        let body = Bytes::copy_from_slice(&access.encode());
+        self.outbox.push_frame(Header::new(kind, operation.0), body);
+    }
+
+    /// Sends the greeting once the connection is made.
+    pub(super) fn handle_writable(&mut self) -> Result<(), PeerDeath> {
+        if let State::Greeting { unsent, .. } = &mut self.state
+            && unsent.is_some()
+            && socket::is_connected(&self.socket)?
+            && let Some(greeting) = unsent.take()
+        {
+            send_handshake(&self.socket, &greeting)?;
+        }
+        Ok(())
+    }
+
+    /// Sends as much as the socket takes, up to this connection's turn.
+    pub(super) fn flush(&mut self, regions: &RegionTable) -> Result<(), PeerDeath> {
+        let mut sent = 0;
+        while self.is_open() && !self.blocked && sent < Self::SENT_PER_TURN {
+            self.outbox.fill(regions);
+            let slices = self.outbox.slices();
+            if slices.is_empty() {
+                break;
+            }
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            match sendmsg(&self.socket, &slices, &mut SendAncillaryBuffer::default(), flags) {
+                Ok(count) => {
+                    self.outbox.handle_sent(count);
+                    sent += count;
+                }
+                Err(Errno::AGAIN) => self.blocked = true,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what has come, straight into place where it belongs to a transfer.
+    pub(super) fn receive(&mut self, around: &mut Surroundings<'_>) -> Result<Received, PeerDeath> {
+        if !self.is_open() {
+            return self.receive_handshake();
+        }
+        let mut read = 0;
+        self.handle_decoded(around)?;
+        while read < Self::READ_PER_TURN && around.events.len() < around.events_max {
+            let count = match self.read(around) {
+                Ok((0, _)) => return Err(PeerDeath::Closed),
+                Ok((count, space)) => {
+                    self.handle_decoded(around)?;
+                    if count < space {
+                        break;
+                    }
+                    count
+                }
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => 0,
+                Err(errno) => return Err(errno.into()),
+            };
+            read += count;
+        }
+        Ok(Received::Frames)
+    }
+
+    /// Handles the frames that are in the decoder's buffer.
+    pub(super) fn handle_decoded(&mut self, around: &mut Surroundings<'_>) -> Result<(), PeerDeath> {
+        loop {
+            let (header, body) = match self.decoder.poll().map_err(PeerDeath::Protocol)? {
+                None => return Ok(()),
+                Some(Decoded::Frame(header, body)) => (header, body),
+                Some(Decoded::Bulk(header)) => {
+                    self.bulk = self.begin_bulk(header, around)?;
+                    continue;
+                }
+                Some(Decoded::BulkBytes(bytes)) => {
+                    let count = bytes.len();
+                    if let Some(place) = place(self.bulk, &self.puts, around) {
+                        place[..count].copy_from_slice(bytes);
+                    }
+                    self.advance_bulk(count, around);
+                    continue;
+                }
+            };
+            self.handle_frame(header, body, around)?;
+        }
+    }
+
+    fn receive_handshake(&mut self) -> Result<Received, PeerDeath> {
+        let State::Greeting {
+            handshake,
+            unsent: None,
+        } = &mut self.state
+        else {
+            return Ok(Received::Frames);
+        };
+        let mut bytes = [0; HANDSHAKE_SIZE_MAX];
+        let (count, _) = match recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::Frames),
+            other => other?,
+        };
+        if count == 0 {
+            return Err(PeerDeath::Handshake(HandshakeError::Refused));
+        }
+        let step = handshake
+            .handle_bytes(&bytes[..count])
+            .map_err(PeerDeath::Handshake)?;
+        send_handshake(&self.socket, &step.reply)?;
+        let rest = &bytes[step.consumed..count];
+        self.decoder.space()[..rest.len()].copy_from_slice(rest);
+        self.decoder.handle_read(rest.len());
+        Ok(match step.proven {
+            Some((peer, instance)) => Received::Proven { peer, instance },
+            None => Received::Frames,
+        })
+    }
+
+    /// One read: how much, and how much there was space for.
+    fn read(&mut self, around: &mut Surroundings<'_>) -> Result<(usize, usize), Errno> {
+        let remaining = self.decoder.bulk_remaining();
+        let place = match remaining {
+            0 => None,
+            _ => place(self.bulk, &self.puts, around),
+        };
+        let Some(place) = place else {
+            let space = self.decoder.space();
+            let size = space.len();
+            let (count, _) = recv(&self.socket, &mut *space, RecvFlags::DONTWAIT)?;
+            self.decoder.handle_read(count);
+            return Ok((count, size));
+        };
+        let place = &mut place[..remaining];
+        let beyond = &mut self.decoder.space()[..Self::READ_BEYOND_BULK];
+        let size = remaining + beyond.len();
+        let count = readv(
+            &self.socket,
+            &mut [IoSliceMut::new(place), IoSliceMut::new(beyond)],
+        )?;
+        let in_place = count.min(remaining);
+        self.decoder.handle_bulk_read(in_place);
+        self.decoder.handle_read(count - in_place);
+        self.advance_bulk(in_place, around);
+        Ok((count, size))
+    }
+
+    /// Where the data of a bulk frame belongs.
+    fn begin_bulk(&mut self, header: Header, around: &mut Surroundings<'_>) -> Result<Bulk, PeerDeath> {
+        let length = header.length;
+        let unsolicited = Err(PeerDeath::Protocol(FrameError::Unsolicited));
+        if header.kind == Kind::PutData {
+            return match self.puts.get(&header.id) {
+                None => Ok(Bulk::Discard),
+                Some(put) if length as u64 > put.rest.length => unsolicited,
+                Some(_) => Ok(Bulk::Put(header.id)),
+            };
+        }
+        let operation = OperationId(header.id);
+        match around.transfers.get(&operation) {
+            Some(Transfer::Get {
+                connection,
+                into,
+                received,
+            }) if *connection == self.id => {
+                if length > into.len() - received {
+                    return unsolicited;
+                }
+                Ok(Bulk::Get(operation))
+            }
+            _ => Ok(Bulk::Discard),
+        }
+    }
+
+    /// Accounts for `count` bytes of the bulk frame.
+    fn advance_bulk(&mut self, count: usize, around: &mut Surroundings<'_>) {
+        match self.bulk {
+            Bulk::Discard => {}
+            Bulk::Get(operation) => {
+                let Some(Transfer::Get { into, received, .. }) = around.transfers.get_mut(&operation) else {
+                    return;
+                };
+                *received += count;
+                if *received == into.len() {
+                    let result = Ok(Transferred::Got(std::mem::take(into)));
+                    around.transfers.remove(&operation);
+                    around
+                        .events
+                        .push(ProviderEvent::Transferred { operation, result });
+                }
+            }
+            Bulk::Put(id) => {
+                let Some(put) = self.puts.get_mut(&id) else {
+                    return;
+                };
+                // The exposure may have ended since the last piece, which then went nowhere.
+                let granted = around.regions.check(&put.rest, true);
+                put.rest.offset += count as u64;
+                put.rest.length -= count as u64;
+                if granted.is_err() || put.rest.length == 0 {
+                    self.puts.remove(&id);
+                    self.outbox.push_done(id, granted);
+                }
+            }
+        }
+    }
+
+    fn handle_frame(
+        &mut self,
+        header: Header,
+        body: Bytes,
+        around: &mut Surroundings<'_>,
+    ) -> Result<(), PeerDeath> {
+        match header.kind {
+            Kind::Unexpected => self.handle_message(MessageKind::Unexpected, header.id, body, around),
+            Kind::Expected => self.handle_message(MessageKind::Expected, header.id, body, around),
+            Kind::Get | Kind::Put => {
+                let access = Access::decode(&body).map_err(PeerDeath::Protocol)?;
+                self.handle_request(header.kind, header.id, access, around);
+            }
+            Kind::Done => self.handle_done(header, around)?,
+            Kind::Cancel => {
+                self.puts.remove(&header.id);
+                self.outbox.cancel_served(header.id);
+            }
+            Kind::GetData | Kind::PutData => unreachable!("the decoder gives bulk frames in pieces"),
+        }
+        Ok(())
+    }
+
+    fn handle_message(&mut self, kind: MessageKind, tag: u64, body: Bytes, around: &mut Surroundings<'_>) {
+        let State::Open(from) = &self.state else {
+            unreachable!("frames are decoded once the connection is open");
+        };
+        let from = from.clone();
+        around.events.push(ProviderEvent::Message {
+            kind,
+            from,
+            tag,
+            body,
+        });
+    }
+
+    fn handle_request(&mut self, kind: Kind, id: u64, access: Access, around: &mut Surroundings<'_>) {
+        let granted = if self.puts.len() + self.outbox.served() >= self.served_max {
+            Err(AccessError::Busy)
+        } else {
+            around.regions.check(&access, kind == Kind::Put)
+        };
+        if granted.is_err() || access.length == 0 {
+            self.outbox.push_done(id, granted);
+        } else if kind == Kind::Put {
+            self.puts.insert(id, ServedPut { rest: access });
+        } else {
+            self.outbox.push_stream(Stream {
+                id,
+                source: Source::Served(access),
+            });
+        }
+    }
+
+    fn handle_done(&mut self, header: Header, around: &mut Surroundings<'_>) -> Result<(), PeerDeath> {
+        let operation = OperationId(header.id);
+        // What was cancelled is not known any longer, and what goes over another connection is not this peer's to
+        // end.
+        let Some(transfer) = around.transfers.remove(&operation) else {
+            return Ok(());
+        };
+        if transfer.connection() != self.id {
+            around.transfers.insert(operation, transfer);
+            return Ok(());
+        }
+        let result = match (header.status, transfer) {
+            (Ok(()), Transfer::Get { into, .. }) if into.is_empty() => Ok(Transferred::Got(into)),
+            (Ok(()), Transfer::Get { .. }) => return Err(PeerDeath::Protocol(FrameError::Unsolicited)),
+            (Ok(()), Transfer::Put { .. }) => Ok(Transferred::Put),
+            (Err(error), Transfer::Get { .. }) => Err(TransferFailure::Access(error)),
+            (Err(error), Transfer::Put { .. }) => {
+                self.outbox.cancel_put(header.id);
+                Err(TransferFailure::Access(error))
+            }
+        };
+        around
+            .events
+            .push(ProviderEvent::Transferred { operation, result });
+        Ok(())
+    }
+}
+
+/// The memory for the rest of what the bulk frame belongs to, if it is still wanted there.
+fn place<'a>(
+    bulk: Bulk,
+    puts: &BTreeMap<u64, ServedPut>,
+    around: &'a mut Surroundings<'_>,
+) -> Option<&'a mut [u8]> {
+    match bulk {
+        Bulk::Discard => None,
+        Bulk::Get(operation) => match around.transfers.get_mut(&operation)? {
+            Transfer::Get { into, received, .. } => Some(&mut into[*received..]),
+            Transfer::Put { .. } => None,
+        },
+        Bulk::Put(id) => around.regions.write(&puts.get(&id)?.rest).ok(),
+    }
+}
+
+/// A socket that has carried nothing yet has room for a handshake, or is of no use.
+fn send_handshake(socket: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    match send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)? {
+        count if count == bytes.len() => Ok(()),
+        _ => Err(Errno::NOBUFS),
+    }
+}

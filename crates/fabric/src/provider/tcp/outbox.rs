@@ -1,0 +1,154 @@
+//! What waits to be sent over one connection.
+
+use std::{collections::VecDeque, io::IoSlice};
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use crate::{
+    frame::{BULK_SIZE_MAX, Header, Kind, Status},
+    region_table::{Access, RegionTable},
+};
+
+/// Frames ready to be sent, in order, and bulk data that becomes frames a piece at a time: so messages wait behind
+/// at most [`FILL_SIZE`](Self::FILL_SIZE) of it, and several transfers share the connection.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    /// Sealed bytes; what is large stands here without having been copied.
+    segments: VecDeque<Bytes>,
+    /// Headers and small bodies after them, so that many make one segment.
+    tail: BytesMut,
+    queued_bytes: usize,
+    streams: VecDeque<Stream>,
+}
+
+/// One transfer's data on its way out.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) id: u64,
+    pub(super) source: Source,
+}
+
+#[derive(Debug)]
+pub(super) enum Source {
+    /// What is left of our own `put`.
+    Put(Bytes),
+    /// What is left of a peer's `get`; looked up anew for each piece, so that it ends with the exposure.
+    Served(Access),
+}
+
+impl Outbox {
+    /// Bodies up to this size are copied behind their header instead of taking a segment.
+    const COPY_SIZE_MAX: usize = 4 << 10;
+    /// Bulk data becomes frames only while less than this is queued, in bytes.
+    const FILL_SIZE: usize = 2 * BULK_SIZE_MAX;
+    /// How many segments go into one system call.
+    const SEGMENTS_PER_SEND: usize = 64;
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queued_bytes == 0 && self.streams.is_empty()
+    }
+
+    pub(super) fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
+    /// How many of the peer's `get`s are being served.
+    pub(super) fn served(&self) -> usize {
+        let served = |stream: &&Stream| matches!(stream.source, Source::Served(_));
+        self.streams.iter().filter(served).count()
+    }
+
+    pub(super) fn push_frame(&mut self, header: Header, body: Bytes) {
+        let header = header.encode(&body);
+        self.queued_bytes += header.len() + body.len();
+        self.tail.extend_from_slice(&header);
+        if body.len() <= Self::COPY_SIZE_MAX {
+            self.tail.extend_from_slice(&body);
+        } else {
+            self.seal();
+            self.segments.push_back(body);
+        }
+    }
+
+    pub(super) fn push_done(&mut self, id: u64, status: Status) {
+        let header = Header {
+            status,
+            ..Header::new(Kind::Done, id)
+        };
+        self.push_frame(header, Bytes::new());
+    }
+
+    pub(super) fn push_stream(&mut self, stream: Stream) {
+        self.streams.push_back(stream);
+    }
+
+    /// Stops our own `put`.
+    pub(super) fn cancel_put(&mut self, id: u64) {
+        self.streams
+            .retain(|stream| stream.id != id || !matches!(stream.source, Source::Put(_)));
+    }
+
+    /// Stops a peer's `get`.
+    pub(super) fn cancel_served(&mut self, id: u64) {
+        self.streams
+            .retain(|stream| stream.id != id || !matches!(stream.source, Source::Served(_)));
+    }
+
+    /// Turns bulk data into frames until enough is queued, the transfers in turn.
+    pub(super) fn fill(&mut self, regions: &RegionTable) {
+        while self.queued_bytes < Self::FILL_SIZE
+            && let Some(mut stream) = self.streams.pop_front()
+        {
+            let (kind, piece, more) = match &mut stream.source {
+                Source::Put(rest) => {
+                    let piece = rest.split_to(rest.len().min(BULK_SIZE_MAX));
+                    (Kind::PutData, Ok(piece), !rest.is_empty())
+                }
+                Source::Served(rest) => {
+                    let length = rest.length.min(BULK_SIZE_MAX as u64);
+                    let piece = regions.read(&Access { length, ..*rest });
+                    rest.offset += length;
+                    rest.length -= length;
+                    (Kind::GetData, piece, rest.length > 0)
+                }
+            };
+            match piece {
+                Ok(piece) => {
+                    self.push_frame(Header::new(kind, stream.id), piece);
+                    if more {
+                        self.streams.push_back(stream);
+                    }
+                }
+                Err(error) => self.push_done(stream.id, Err(error)),
+            }
+        }
+    }
+
+    /// The next bytes, for one vectored send.
+    pub(super) fn slices(&mut self) -> Vec<IoSlice<'_>> {
+        self.seal();
+        let segments = self.segments.iter().take(Self::SEGMENTS_PER_SEND);
+        segments.map(|segment| IoSlice::new(segment)).collect()
+    }
+
+    /// Tells that the first `count` of the queued bytes were sent.
+    pub(super) fn handle_sent(&mut self, mut count: usize) {
+        self.queued_bytes -= count;
+        while count > 0
+            && let Some(first) = self.segments.front_mut()
+        {
+            if first.len() > count {
+                first.advance(count);
+                return;
+            }
+            count -= first.len();
+            self.segments.pop_front();
+        }
+    }
+
+    fn seal(&mut self) {
+        if !self.tail.is_empty() {
+            self.segments.push_back(self.tail.split().freeze());
+        }
+    }
+}

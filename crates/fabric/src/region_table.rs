@@ -1,0 +1,182 @@
+//! The memory that an endpoint exposes, and the one place where access to it is decided.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use subtle::ConstantTimeEq;
+use thiserror::Error;
+
+use crate::{Address, Buffer, RegionHandle};
+
+/// The exposed regions of one endpoint.
+///
+/// A region's token is the first half of HMAC-SHA256 of its number under a secret of the endpoint, so that it
+/// cannot be guessed, and numbers are never used twice, so that a handle dies with its region.
+pub(crate) struct RegionTable {
+    token_secret: [u8; 32],
+    regions: BTreeMap<u64, Region>,
+    next: u64,
+}
+
+struct Region {
+    token: u128,
+    memory: Memory,
+}
+
+enum Memory {
+    /// Nobody writes it while a clone of it lives.
+    Immutable(Bytes),
+    /// The table is its only owner.
+    Writable(Buffer),
+}
+
+/// What was exposed, back in its owner's hands.
+#[derive(Debug)]
+pub enum Withdrawn {
+    /// What was given to `expose`.
+    Immutable(Bytes),
+    /// What was given to `expose_writable`, with what peers wrote into it.
+    Writable(Buffer),
+}
+
+/// A claim to part of a region, as it comes from a peer: nothing of it is to be believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Access {
+    pub(crate) region: u64,
+    pub(crate) token: u128,
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+}
+
+/// Why a one-sided operation was refused by the endpoint whose memory it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum AccessError {
+    /// The peer serves as many transfers for us as it is willing to; try again later.
+    #[error("the peer serves too many transfers of this endpoint already")]
+    Busy,
+    /// The range is not inside the region.
+    #[error("the range is not inside the region")]
+    OutOfRange,
+    /// The region was exposed for reading only.
+    #[error("the region may be read, not written")]
+    ReadOnly,
+    /// The handle is of no region that is exposed there: withdrawn, of an earlier process, or forged.
+    #[error("the handle is of no region that is exposed there (any longer)")]
+    Unknown,
+}
+
+impl RegionTable {
+    pub(crate) fn new(token_secret: [u8; 32]) -> Self {
+        Self {
+            token_secret,
+            regions: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    pub(crate) fn expose(&mut self, address: &Address, memory: Bytes) -> RegionHandle {
+        let length = memory.len() as u64;
+        self.insert(address, Memory::Immutable(memory), length, false)
+    }
+
+    pub(crate) fn expose_writable(&mut self, address: &Address, memory: Buffer) -> RegionHandle {
+        let length = memory.len() as u64;
+        self.insert(address, Memory::Writable(memory), length, true)
+    }
+
+    pub(crate) fn withdraw(&mut self, handle: &RegionHandle) -> Option<Withdrawn> {
+        if !self.regions.get(&handle.region)?.is_opened_by(handle.token) {
+            return None;
+        }
+        Some(match self.regions.remove(&handle.region)?.memory {
+            Memory::Immutable(bytes) => Withdrawn::Immutable(bytes),
+            Memory::Writable(buffer) => Withdrawn::Writable(buffer),
+        })
+    }
+
+    /// Whether the claim would be granted.
+    pub(crate) fn check(&self, access: &Access, write: bool) -> Result<(), AccessError> {
+        let length = match self.find(access)? {
+            Memory::Immutable(_) if write => return Err(AccessError::ReadOnly),
+            Memory::Immutable(bytes) => bytes.len(),
+            Memory::Writable(buffer) => buffer.len(),
+        };
+        access.range(length).map(drop)
+    }
+
+    /// The bytes to send for a claim. Of a writable region it is a copy, which later writes do not touch.
+    pub(crate) fn read(&self, access: &Access) -> Result<Bytes, AccessError> {
+        match self.find(access)? {
+            Memory::Immutable(bytes) => Ok(bytes.slice(access.range(bytes.len())?)),
+            Memory::Writable(buffer) => Ok(Bytes::copy_from_slice(&buffer[access.range(buffer.len())?])),
+        }
+    }
+
+    /// The memory to receive into for a claim.
+    pub(crate) fn write(&mut self, access: &Access) -> Result<&mut [u8], AccessError> {
+        match self.regions.get_mut(&access.region) {
+            Some(region) if region.is_opened_by(access.token) => match &mut region.memory {
+                Memory::Immutable(_) => Err(AccessError::ReadOnly),
+                Memory::Writable(buffer) => {
+                    let range = access.range(buffer.len())?;
+                    Ok(&mut buffer[range])
+                }
+            },
+            _ => Err(AccessError::Unknown),
+        }
+    }
+
+    fn find(&self, access: &Access) -> Result<&Memory, AccessError> {
+        match self.regions.get(&access.region) {
+            Some(region) if region.is_opened_by(access.token) => Ok(&region.memory),
+            _ => Err(AccessError::Unknown),
+        }
+    }
+
+    fn insert(&mut self, address: &Address, memory: Memory, length: u64, writable: bool) -> RegionHandle {
+        let region = self.next;
+        self.next += 1;
+        let token = self.token(region);
+        self.regions.insert(region, Region { token, memory });
+        RegionHandle {
+            address: address.clone(),
+            region,
+            token,
+            length,
+            writable,
+        }
+    }
+
+    fn token(&self, region: u64) -> u128 {
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(&self.token_secret).expect("HMAC takes a key of any length");
+        mac.update(&region.to_le_bytes());
+        let [half, _] = *mac.finalize().into_bytes().as_chunks::<16>().0 else {
+            unreachable!("SHA-256 gives twice 16 bytes")
+        };
+        u128::from_le_bytes(half)
+    }
+}
+
+impl Region {
+    fn is_opened_by(&self, token: u128) -> bool {
+        self.token.to_le_bytes().ct_eq(&token.to_le_bytes()).into()
+    }
+}
+
+impl Access {
+    fn range(&self, region_length: usize) -> Result<std::ops::Range<usize>, AccessError> {
+        let end = self
+            .offset
+            .checked_add(self.length)
+            .ok_or(AccessError::OutOfRange)?;
+        if end > region_length as u64 {
+            return Err(AccessError::OutOfRange);
+        }
+        // Both are at most the length of memory that exists, which is a usize.
+        Ok(self.offset as usize..end as usize)
+    }
+}
