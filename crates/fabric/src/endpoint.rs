@@ -292,9 +292,9 @@ impl Endpoint {
     }
 
     /// Sends and receives what is possible at once, serves the peers' one-sided operations, and ends what is
-    /// overdue. Never blocks. Returns how many events were added.
+    /// overdue. Never blocks. Returns how many events were added, and one more if a [`Waker`] asked for it.
     pub fn progress(&mut self) -> usize {
-        self.waker.take();
+        let woken = self.waker.take();
         let before = self.events.len();
         self.run_local_actions();
         let now = Instant::now();
@@ -311,7 +311,7 @@ impl Endpoint {
         }
         self.provider_events = provider_events;
         self.handle_deadlines(now);
-        self.events.len() - before
+        self.events.len() - before + usize::from(woken)
     }
 
     /// The next thing that happened.

@@ -1,1 +1,25 @@
 //! Remote procedure calls over the fabric.
+//!
+//! An [`Engine`] serves [`Procedure`]s to its peers and calls theirs: typed arguments, a deadline on every call,
+//! errors when the peer dies. Large data does not travel in arguments: the caller exposes it and puts the
+//! [`RegionHandle`] into the arguments, the one that is called pulls or pushes (Mercury, section III).
+
+#![forbid(unsafe_code)]
+
+mod call;
+mod engine;
+mod error;
+mod procedure;
+mod responder;
+mod wire;
+
+pub use call::{Call, Transfer};
+pub use engine::{Engine, LostPeer};
+pub use error::{CallError, Fault, TransferError};
+pub use procedure::Procedure;
+pub use responder::{Caller, Responder};
+
+pub use ropewalk_fabric::{
+    AccessError, Address, Buffer, Endpoint, EndpointOptions, Identity, JobKey, Limits, Peer, PeerDeath,
+    RegionHandle, Role, SubmitError, Waker, Withdrawn,
+};

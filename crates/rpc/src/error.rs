@@ -1,0 +1,172 @@
+//! How calls and transfers fail.
+
+use std::fmt;
+
+use ropewalk_fabric::{AccessError, Address, OperationError, PeerDeath, SubmitError};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// What a handler says when it cannot give the output. A failure that callers tell apart belongs into the
+/// procedure's output type instead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
+#[error("{message}")]
+pub struct Fault {
+    message: String,
+}
+
+impl Fault {
+    /// The longest message in bytes; longer ones are cut.
+    pub const MESSAGE_SIZE_MAX: usize = 4 << 10;
+
+    /// A fault with this message.
+    pub fn new(message: impl fmt::Display) -> Self {
+        let mut message = message.to_string();
+        message.truncate(message.floor_char_boundary(Self::MESSAGE_SIZE_MAX));
+        Self { message }
+    }
+}
+
+/// Why a call has no output.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The handler failed.
+    #[error("{procedure} failed at {peer}")]
+    Fault {
+        /// What was called.
+        procedure: &'static str,
+        /// Where.
+        peer: Address,
+        /// What the handler said.
+        #[source]
+        source: Fault,
+    },
+    /// The target could not read the input: the two sides have different definitions of the procedure.
+    #[error("{peer} cannot read the input of {procedure}: are both sides the same version?")]
+    InputMalformed {
+        /// What was called.
+        procedure: &'static str,
+        /// Where.
+        peer: Address,
+    },
+    /// The input cannot be encoded.
+    #[error("the input of {procedure} cannot be encoded")]
+    InputUnencodable {
+        /// What was to be called.
+        procedure: &'static str,
+        /// Why.
+        #[source]
+        source: postcard::Error,
+    },
+    /// What came back is no output: the two sides have different definitions of the procedure.
+    #[error("what {peer} gave as output of {procedure} is none: are both sides the same version?")]
+    OutputMalformed {
+        /// What was called.
+        procedure: &'static str,
+        /// Where.
+        peer: Address,
+    },
+    /// The target is gone, or could not be reached. Whether it handled the call is not known.
+    #[error("{peer} died before it answered {procedure}")]
+    PeerDied {
+        /// What was called.
+        procedure: &'static str,
+        /// Where.
+        peer: Address,
+        /// What was seen.
+        #[source]
+        source: PeerDeath,
+    },
+    /// The engine was dropped before the answer came.
+    #[error("the engine was dropped before {procedure} was answered")]
+    Stopped {
+        /// What was called.
+        procedure: &'static str,
+    },
+    /// The call could not be sent.
+    #[error("{procedure} could not be called")]
+    Submit {
+        /// What was to be called.
+        procedure: &'static str,
+        /// Why.
+        #[source]
+        source: SubmitError,
+    },
+    /// The deadline passed. Whether the target handled the call is not known.
+    #[error("{peer} did not answer {procedure} in time")]
+    TimedOut {
+        /// What was called.
+        procedure: &'static str,
+        /// Where.
+        peer: Address,
+    },
+    /// The target does not serve it.
+    #[error("{peer} does not serve {procedure}")]
+    UnknownProcedure {
+        /// What was called.
+        procedure: &'static str,
+        /// Where.
+        peer: Address,
+    },
+}
+
+/// Why a transfer did not happen.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum TransferError {
+    /// The peer refused access to its memory.
+    #[error("{peer} refused access to its memory")]
+    Access {
+        /// Who refused.
+        peer: Address,
+        /// Why.
+        #[source]
+        source: AccessError,
+    },
+    /// The peer is gone, or could not be reached.
+    #[error("{peer} died during a transfer")]
+    PeerDied {
+        /// Who.
+        peer: Address,
+        /// What was seen.
+        #[source]
+        source: PeerDeath,
+    },
+    /// The engine was dropped before the transfer ended.
+    #[error("the engine was dropped before the transfer ended")]
+    Stopped,
+    /// The transfer could not be started.
+    #[error("the transfer could not be started")]
+    Submit(#[from] SubmitError),
+    /// The deadline passed.
+    #[error("the transfer with {peer} did not end in time")]
+    TimedOut {
+        /// With whom.
+        peer: Address,
+    },
+}
+
+impl CallError {
+    pub(crate) fn from_operation(procedure: &'static str, error: OperationError) -> Self {
+        match error {
+            OperationError::PeerDied { peer, source } => Self::PeerDied {
+                procedure,
+                peer,
+                source,
+            },
+            OperationError::TimedOut { peer } => Self::TimedOut { procedure, peer },
+            error => unreachable!("a receive ends otherwise: {error}"),
+        }
+    }
+}
+
+impl From<OperationError> for TransferError {
+    fn from(error: OperationError) -> Self {
+        match error {
+            OperationError::Access { peer, source } => Self::Access { peer, source },
+            OperationError::PeerDied { peer, source } => Self::PeerDied { peer, source },
+            OperationError::TimedOut { peer } => Self::TimedOut { peer },
+            error => unreachable!("the fabric knows no other failure: {error}"),
+        }
+    }
+}
