@@ -1,16 +1,23 @@
 //! Kirchhoff pre-stack depth migration of a synthetic survey, reduced by ropewalk.
 
 mod earth_model;
+mod gathers;
 mod grid;
+mod migration;
 mod modelling;
+mod picture;
 mod segy;
 mod survey_options;
+mod trace_bank;
 mod travel_time;
 mod wave_field;
 
 pub use earth_model::{Diffractor, EarthModel};
+pub use gathers::Gathers;
 pub use grid::{Grid, Section};
+pub use migration::{Migration, MigrationError, MigrationOptions};
 pub use modelling::{ShotRecord, model_shot, model_survey};
+pub use picture::write_picture;
 pub use segy::{Segy, SegyError, Trace};
 pub use survey_options::{Layout, SurveyOptions, SurveySize};
 pub use travel_time::TravelTimes;

@@ -55,8 +55,9 @@ pub fn model_survey<E>(
 
 /// Models one shot.
 ///
-/// The direct wave is removed by modelling it alone: the same shot in the background without layers, as deep and
-/// as long as it takes the direct wave to pass the farthest receiver.
+/// The direct wave is removed by modelling it alone: the same shot in the background without layers, for as long
+/// as it takes the direct wave to pass the farthest receiver, and so deep that nothing comes back from below in
+/// that time.
 pub fn model_shot(model: &EarthModel, layout: &Layout, shot: usize) -> ShotRecord {
     let whole = Run {
         velocity: &model.velocity,
@@ -67,7 +68,7 @@ pub fn model_shot(model: &EarthModel, layout: &Layout, shot: usize) -> ShotRecor
     let direct_s = 1.3 * (layout.offset_max_m() / slowest + 2.0 / layout.peak_frequency_hz);
     let direct = Run {
         velocity: &model.background,
-        rows: layout.grid.rows / 3,
+        rows: layout.grid.rows / 2,
         samples: ((direct_s / layout.record_s() * f32::from(layout.samples)) as usize)
             .min(usize::from(layout.samples)),
     };

@@ -171,7 +171,7 @@ fn update_column(
 /// Damping factors along one side: 1 inside, falling towards the edges. The damping grows with the square of the
 /// depth in the layer, to a largest value that would leave [`REFLECTION`] of a wave that goes in and out again.
 fn damping(cells: usize, typical_courant: f32) -> Vec<f32> {
-    let largest = 1.5 * typical_courant / ABSORBING as f32 * REFLECTION.recip().ln() * 0.5;
+    let largest = 1.5 * typical_courant / ABSORBING as f32 * REFLECTION.recip().ln();
     (0..cells)
         .map(|cell| {
             let inside = cell.min(cells - 1 - cell);
