@@ -1,1 +1,21 @@
 //! The process manager: starts, serves, watches and ends the ranks of a job.
+//!
+//! [`Launcher`] is what a program uses that runs a job. It starts an agent, a process of its own on the host
+//! of the ranks, which starts them, serves them PMI-1, watches them, carries their input and output, and keeps
+//! the memory that ranks hand it for the case that they die. What is decided is decided in pure machines,
+//! `Supervisor` for the job and `HostAgent` for a host; `driver` lends them processes, sockets and clocks.
+
+mod driver;
+mod event;
+mod host_agent;
+mod job;
+mod lines;
+mod plan;
+mod protocol;
+mod supervisor;
+mod verdict;
+
+pub use driver::{LaunchError, Launcher, agent_main};
+pub use event::{JobEvent, OutputStream};
+pub use job::{JobSpec, OnFailure, StdinSource};
+pub use verdict::{Ending, Failure, FailureKind, Verdict};

@@ -1,0 +1,83 @@
+//! Reading the launcher's standard input, no faster than rank 0 takes it.
+
+use std::{io, os::fd::OwnedFd, sync::mpsc, thread};
+
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+    pipe::{PipeFlags, pipe_with},
+};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::protocol::{Order, STDIN_WINDOW};
+
+/// A thread that reads standard input until it is dropped.
+///
+/// A thread of its own, because a file cannot be polled and a terminal must not be made non-blocking: it is
+/// shared with the shell. It looks before it reads, so that once the job is over it takes nothing more.
+pub(super) struct Input {
+    credit: mpsc::Sender<usize>,
+    _cancel: OwnedFd,
+}
+
+impl Input {
+    /// Starts the thread. What it reads comes out as orders for the agent.
+    pub(super) fn start(orders: UnboundedSender<Order>) -> io::Result<Self> {
+        let (cancelled, cancel) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (credit, credits) = mpsc::channel();
+        thread::Builder::new()
+            .name("ropewalk-stdin".to_owned())
+            .spawn(move || {
+                forward(&cancelled, &credits, &orders);
+                let _ = orders.send(Order::StdinEnd);
+            })?;
+        Ok(Self {
+            credit,
+            _cancel: cancel,
+        })
+    }
+
+    /// Rank 0 took this many bytes.
+    pub(super) fn add_credit(&self, size: usize) {
+        let _ = self.credit.send(size);
+    }
+}
+
+fn forward(cancelled: &OwnedFd, credits: &mpsc::Receiver<usize>, orders: &UnboundedSender<Order>) {
+    let stdin = rustix::stdio::stdin();
+    let mut credit = STDIN_WINDOW;
+    let mut bytes = vec![0; 64 << 10];
+    loop {
+        while credit == 0 {
+            match credits.recv() {
+                Ok(size) => credit += size,
+                Err(mpsc::RecvError) => return,
+            }
+        }
+        credit += credits.try_iter().sum::<usize>();
+        let mut polled = [
+            PollFd::new(&stdin, PollFlags::IN),
+            PollFd::new(cancelled, PollFlags::IN),
+        ];
+        match poll(&mut polled, None) {
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(_) => return,
+        }
+        if !polled[1].revents().is_empty() {
+            return;
+        }
+        let size = credit.min(bytes.len());
+        match rustix::io::read(stdin, &mut bytes[..size]) {
+            Ok(0) => return,
+            Ok(length) => {
+                credit -= length;
+                if orders.send(Order::Stdin(bytes[..length].to_vec())).is_err() {
+                    return;
+                }
+            }
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(_) => return,
+        }
+    }
+}

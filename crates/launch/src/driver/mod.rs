@@ -1,0 +1,14 @@
+//! Lends the pure machines processes, sockets and clocks.
+
+mod agent;
+mod control;
+mod descendants;
+mod input;
+mod launcher;
+mod output;
+mod rank_process;
+mod rank_watch;
+mod watched;
+
+pub use agent::agent_main;
+pub use launcher::{LaunchError, Launcher};

@@ -1,0 +1,48 @@
+//! Descriptors that the runtime watches.
+
+use std::{
+    io,
+    ops::Deref,
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+        unix::net::UnixStream,
+    },
+};
+
+use ropewalk_fabric::AgentLink;
+use tokio::io::{Interest, unix::AsyncFd};
+
+/// A descriptor of which the runtime tells when it is ready. It need not be non-blocking: whoever reads or
+/// writes it does so with flags that do not wait.
+pub(super) type Watched<T> = AsyncFd<Descriptor<T>>;
+
+/// What owns one descriptor, the same one for as long as it lives.
+pub(super) struct Descriptor<T>(T);
+
+/// Types that own one descriptor and never change it.
+pub(super) trait OwnsDescriptor: AsFd {}
+
+impl OwnsDescriptor for AgentLink {}
+impl OwnsDescriptor for OwnedFd {}
+impl OwnsDescriptor for UnixStream {}
+
+/// Has the runtime watch this from now on.
+pub(super) fn watch<T: OwnsDescriptor>(inner: T, interest: Interest) -> io::Result<Watched<T>> {
+    // SAFETY: the descriptor must stay open and the same until the registration ends: `Descriptor` owns it,
+    // gives no mutable access to it, and `OwnsDescriptor` is implemented above for types that keep theirs.
+    Ok(unsafe { AsyncFd::register_with_interest(Descriptor(inner), interest) }?)
+}
+
+impl<T> Deref for Descriptor<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: OwnsDescriptor> AsRawFd for Descriptor<T> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}

@@ -1,0 +1,63 @@
+//! What happens in a job.
+
+use ropewalk_fabric::TraceEvent;
+use ropewalk_group::{Departure, Rank};
+use serde::{Deserialize, Serialize};
+
+use crate::Verdict;
+
+/// Something that happened in a job, as [`Launcher::next_event`](crate::Launcher::next_event) tells it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum JobEvent {
+    /// A rank is gone.
+    Departed {
+        /// Who, and why.
+        departure: Departure,
+        /// The name of its host.
+        host: String,
+        /// When, in nanoseconds of the host's `CLOCK_MONOTONIC`.
+        at_ns: u64,
+    },
+    /// The job is over. The last event.
+    Finished(Verdict),
+    /// Something odd that does not end the job.
+    Notice {
+        /// The rank that it is about.
+        rank: Rank,
+        /// What.
+        text: String,
+    },
+    /// A rank wrote a line.
+    Output {
+        /// Who.
+        rank: Rank,
+        /// Where to.
+        stream: OutputStream,
+        /// The line with its end; without one if the rank ended its output so, or if the line is very long.
+        line: Vec<u8>,
+    },
+    /// A rank runs.
+    Started {
+        /// Who.
+        rank: Rank,
+        /// Its process, and its process group, on its host.
+        pid: u32,
+    },
+    /// A rank says what it does.
+    Trace {
+        /// Who.
+        rank: Rank,
+        /// What.
+        event: TraceEvent,
+    },
+}
+
+/// Where a rank writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum OutputStream {
+    /// Standard error.
+    Stderr,
+    /// Standard output.
+    Stdout,
+}

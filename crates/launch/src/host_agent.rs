@@ -1,0 +1,352 @@
+//! Decides for one host: what its ranks are told, what is kept for them, what the launcher hears.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use ropewalk_fabric::{
+    Address, AgentLink, AgentLinkError, FromAgent, Held, HoldId, Identity, RegionHandle, Role, ToAgent,
+    Welcome,
+};
+use ropewalk_group::{Cause, Departure, Membership, Rank};
+use ropewalk_pmi as pmi;
+
+use crate::protocol::{Report, Start, StartError};
+
+const SIGKILL: i32 = 9;
+
+/// The agent's mind.
+///
+/// While [`poll_spawn`](Self::poll_spawn) names a rank, start it and say what came of it. Tell what happens
+/// with `handle_*`, and after each call do what [`poll_action`](Self::poll_action) says until it says nothing.
+/// Of a rank that exits, first everything that it sent, then its exit.
+#[derive(Debug)]
+pub(crate) struct HostAgent {
+    start: Start,
+    address: Address,
+    members: Membership,
+    pmi: pmi::Server,
+    to_spawn: VecDeque<Rank>,
+    running: BTreeSet<Rank>,
+    attached: BTreeSet<Rank>,
+    departing: BTreeMap<Rank, Departing>,
+    /// What every attached rank hears, from the first day.
+    announcements: Vec<FromAgent>,
+    held: BTreeMap<(Rank, HoldId), Holding>,
+    held_bytes: u64,
+    held_bytes_max: u64,
+    swept: bool,
+    actions: VecDeque<Action>,
+}
+
+/// What has to be done for a [`HostAgent`].
+#[derive(Debug)]
+pub(crate) enum Action {
+    /// Close a rank's PMI connection after what was sent.
+    ClosePmi(Rank),
+    /// Serve this memory of a rank that is gone, and say where with [`HostAgent::handle_exposed`].
+    Expose(Rank, Held),
+    /// Let go of memory.
+    Forget(Rank, HoldId),
+    /// Tell the launcher.
+    Report(Report),
+    /// Tell a rank.
+    SendLink(Rank, FromAgent),
+    /// Answer a rank.
+    SendPmi(Rank, Vec<u8>),
+    /// Send a signal to a rank's process group.
+    Signal(Rank, i32),
+    /// All ranks are gone: kill what they left behind and send the rest of their output, then call
+    /// [`HostAgent::handle_swept`].
+    Sweep,
+}
+
+/// A rank that is gone, of whose memory so many pieces are still to be exposed.
+#[derive(Debug)]
+struct Departing {
+    departure: Departure,
+    exposures: usize,
+}
+
+#[derive(Debug)]
+struct Holding {
+    label: Vec<u8>,
+    size: u64,
+}
+
+impl HostAgent {
+    /// How many pieces of memory are kept for the ranks of one host: the kernel lets a process map 65,530.
+    pub(crate) const HOLDINGS_MAX: usize = 1 << 15;
+
+    /// An agent that serves memory at `address` and keeps at most `held_bytes_max` bytes of it.
+    pub(crate) fn new(start: Start, address: Address, held_bytes_max: u64) -> Self {
+        let absent = if start.continues {
+            pmi::AbsentMembers::Exclude
+        } else {
+            pmi::AbsentMembers::Fail
+        };
+        Self {
+            members: Membership::new(start.size),
+            pmi: pmi::Server::new(pmi::ServerOptions {
+                size: start.size,
+                kvsname: format!("kvs_{}", start.job),
+                mapping: pmi::ProcessMapping::one_node(start.size),
+                absent,
+            }),
+            to_spawn: start.ranks.iter().copied().collect(),
+            start,
+            address,
+            running: BTreeSet::new(),
+            attached: BTreeSet::new(),
+            departing: BTreeMap::new(),
+            announcements: Vec::new(),
+            held: BTreeMap::new(),
+            held_bytes: 0,
+            held_bytes_max,
+            swept: false,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// Whether ranks are still to be started.
+    pub(crate) fn is_spawning(&self) -> bool {
+        !self.to_spawn.is_empty()
+    }
+
+    /// The next rank to be started.
+    pub(crate) fn poll_spawn(&mut self) -> Option<Rank> {
+        self.to_spawn.pop_front()
+    }
+
+    pub(crate) fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// The first message of a rank's link, to be sent before the rank runs.
+    pub(crate) fn welcome(&self, rank: Rank) -> FromAgent {
+        FromAgent::Welcome(Welcome {
+            job: self.start.job,
+            key: self.start.key.clone(),
+            identity: Identity {
+                role: Role::Rank,
+                rank,
+                incarnation: self.members.incarnation(rank).unwrap_or_default(),
+            },
+            size: self.start.size,
+            agent: self.address.clone(),
+        })
+    }
+
+    pub(crate) fn handle_spawned(&mut self, rank: Rank, pid: u32) {
+        self.running.insert(rank);
+        self.report(Report::Started { rank, pid });
+    }
+
+    /// A rank could not be started, and so no other will be.
+    pub(crate) fn handle_not_spawned(&mut self, rank: Rank, error: StartError) {
+        self.to_spawn.clear();
+        self.report(Report::NotStarted { rank, error });
+        self.sweep_if_all_are_gone();
+    }
+
+    /// The launcher sends a signal to one rank or to all.
+    pub(crate) fn handle_signal(&mut self, rank: Option<Rank>, signal: i32) {
+        match rank {
+            Some(rank) if self.running.contains(&rank) => {
+                self.actions.push_back(Action::Signal(rank, signal));
+            }
+            Some(_) => {}
+            None => {
+                for &rank in &self.running {
+                    self.actions.push_back(Action::Signal(rank, signal));
+                }
+                self.to_spawn.clear();
+                self.sweep_if_all_are_gone();
+            }
+        }
+    }
+
+    /// The launcher is gone: nobody wants this job any more.
+    pub(crate) fn handle_launcher_lost(&mut self) {
+        self.handle_signal(None, SIGKILL);
+    }
+
+    pub(crate) fn handle_pmi(&mut self, rank: Rank, bytes: &[u8]) {
+        self.pmi.handle_bytes(rank.0, bytes);
+        self.forward_pmi();
+    }
+
+    pub(crate) fn handle_pmi_closed(&mut self, rank: Rank) {
+        self.pmi.handle_closed(rank.0);
+        self.forward_pmi();
+    }
+
+    /// A rank says something on its link. `memory` is the size of the memory that came with it, if there was
+    /// some that nobody can change any more. Returns whether the memory is to be kept.
+    pub(crate) fn handle_link(&mut self, rank: Rank, message: ToAgent, memory: Option<u64>) -> bool {
+        match message {
+            ToAgent::Attach => {
+                if self.attached.insert(rank) {
+                    for announcement in &self.announcements {
+                        self.actions
+                            .push_back(Action::SendLink(rank, announcement.clone()));
+                    }
+                }
+                false
+            }
+            ToAgent::Hold(held) => match self.hold(rank, held, memory) {
+                Ok(()) => true,
+                Err(text) => {
+                    self.notice(rank, text);
+                    false
+                }
+            },
+            ToAgent::Release(id) => {
+                if let Some(holding) = self.held.remove(&(rank, id)) {
+                    self.held_bytes -= holding.size;
+                    self.actions.push_back(Action::Forget(rank, id));
+                }
+                false
+            }
+            ToAgent::Trace(event) => {
+                self.report(Report::Trace { rank, event });
+                false
+            }
+        }
+    }
+
+    /// What came on a rank's link was no message; nothing more is read from it.
+    pub(crate) fn handle_link_broken(&mut self, rank: Rank, error: &AgentLinkError) {
+        self.notice(rank, error.to_string());
+    }
+
+    /// A rank's process is gone, and all that it had sent was handled.
+    pub(crate) fn handle_exit(&mut self, rank: Rank, cause: Cause, at_ns: u64) {
+        let unfinished = self.pmi.is_unfinished(rank.0);
+        self.pmi
+            .handle_departure(rank.0, unfinished || !cause.is_success());
+        self.forward_pmi();
+        self.running.remove(&rank);
+        self.attached.remove(&rank);
+        let incarnation = self.members.incarnation(rank).unwrap_or_default();
+        let Some(departure) = self.members.handle_departure(rank, incarnation, cause) else {
+            return;
+        };
+        self.report(Report::Departed {
+            departure,
+            unfinished,
+            at_ns,
+        });
+        let all_of_rank = (rank, HoldId(u64::MIN))..=(rank, HoldId(u64::MAX));
+        let mut exposures = 0;
+        for (&(rank, id), holding) in self.held.range(all_of_rank) {
+            let label = holding.label.clone();
+            self.actions.push_back(Action::Expose(rank, Held { id, label }));
+            exposures += 1;
+        }
+        self.departing.insert(rank, Departing { departure, exposures });
+        self.announce_departure_after_exposures(rank);
+        self.sweep_if_all_are_gone();
+    }
+
+    /// Memory of a rank that is gone is served under this handle.
+    pub(crate) fn handle_exposed(&mut self, rank: Rank, held: Held, handle: RegionHandle) {
+        let incarnation = self.members.incarnation(rank).unwrap_or_default();
+        self.announce(FromAgent::Inherited {
+            rank,
+            incarnation,
+            held,
+            handle,
+        });
+        if let Some(departing) = self.departing.get_mut(&rank) {
+            departing.exposures -= 1;
+        }
+        self.announce_departure_after_exposures(rank);
+    }
+
+    /// What the ranks left behind is gone, and all their output was sent.
+    pub(crate) fn handle_swept(&mut self) {
+        self.report(Report::Finished);
+    }
+
+    fn hold(&mut self, rank: Rank, held: Held, memory: Option<u64>) -> Result<(), String> {
+        let size = memory.ok_or("asked to hold memory without handing over a frozen memfd")?;
+        if self.held.len() >= Self::HOLDINGS_MAX {
+            return Err(format!(
+                "{} pieces of memory are held already",
+                Self::HOLDINGS_MAX
+            ));
+        }
+        if size > self.held_bytes_max - self.held_bytes {
+            return Err(format!(
+                "{size} bytes more than the {} held already would be over the limit of {}",
+                self.held_bytes, self.held_bytes_max
+            ));
+        }
+        if held.label.len() > AgentLink::LABEL_SIZE_MAX {
+            return Err(format!(
+                "a label of {} bytes for held memory is too long",
+                held.label.len()
+            ));
+        }
+        if self.held.contains_key(&(rank, held.id)) {
+            return Err(format!("memory is held already under the number {}", held.id.0));
+        }
+        let label = held.label;
+        self.held.insert((rank, held.id), Holding { label, size });
+        self.held_bytes += size;
+        Ok(())
+    }
+
+    fn forward_pmi(&mut self) {
+        while let Some(action) = self.pmi.poll_action() {
+            self.actions.push_back(match action {
+                pmi::Action::Abort {
+                    rank,
+                    exit_code,
+                    message,
+                } => Action::Report(Report::Aborted {
+                    rank: Rank(rank),
+                    exit_code,
+                    message: message.unwrap_or_default().to_string(),
+                }),
+                pmi::Action::Close { rank } => Action::ClosePmi(Rank(rank)),
+                pmi::Action::Misbehaved { rank, error } => Action::Report(Report::Notice {
+                    rank: Rank(rank),
+                    text: format!("its PMI connection was closed: {error}"),
+                }),
+                pmi::Action::Send { rank, bytes } => Action::SendPmi(Rank(rank), bytes),
+            });
+        }
+    }
+
+    /// Who hears of a departure must know already where the data of that rank is.
+    fn announce_departure_after_exposures(&mut self, rank: Rank) {
+        let is_complete = |departing: &Departing| departing.exposures == 0;
+        if self.departing.get(&rank).is_some_and(is_complete)
+            && let Some(Departing { departure, .. }) = self.departing.remove(&rank)
+        {
+            self.announce(FromAgent::Departed(departure));
+        }
+    }
+
+    fn announce(&mut self, message: FromAgent) {
+        for &rank in &self.attached {
+            self.actions.push_back(Action::SendLink(rank, message.clone()));
+        }
+        self.announcements.push(message);
+    }
+
+    fn sweep_if_all_are_gone(&mut self) {
+        if self.running.is_empty() && self.to_spawn.is_empty() && !self.swept {
+            self.swept = true;
+            self.actions.push_back(Action::Sweep);
+        }
+    }
+
+    fn notice(&mut self, rank: Rank, text: String) {
+        self.report(Report::Notice { rank, text });
+    }
+
+    fn report(&mut self, report: Report) {
+        self.actions.push_back(Action::Report(report));
+    }
+}

@@ -1,0 +1,71 @@
+//! Cutting what ranks write into whole lines, so that the lines of many ranks do not mix.
+
+/// Collects a stream and gives it out in runs of whole lines.
+#[derive(Debug, Default)]
+pub(crate) struct WholeLines {
+    bytes: Vec<u8>,
+    searched: usize,
+}
+
+impl WholeLines {
+    /// The longest line that stays in one piece, in bytes.
+    pub(crate) const LINE_SIZE_MAX: usize = 2 << 20;
+
+    /// Takes the next bytes of the stream; returns the whole lines that there are now. A line that is longer
+    /// than [`LINE_SIZE_MAX`](Self::LINE_SIZE_MAX) comes out in pieces.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
+        self.bytes.extend_from_slice(bytes);
+        let unsearched = &self.bytes[self.searched..];
+        let end = match unsearched.iter().rposition(|&byte| byte == b'\n') {
+            Some(last) => self.searched + last + 1,
+            None if self.bytes.len() > Self::LINE_SIZE_MAX => self.bytes.len(),
+            None => {
+                self.searched = self.bytes.len();
+                return None;
+            }
+        };
+        let rest = self.bytes.split_off(end);
+        self.searched = rest.len();
+        Some(std::mem::replace(&mut self.bytes, rest))
+    }
+
+    /// What is left when the stream has ended: a line without its end.
+    pub(crate) fn finish(self) -> Option<Vec<u8>> {
+        (!self.bytes.is_empty()).then_some(self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A line beyond the bound is not collected for ever.
+    #[test]
+    fn long_lines_are_bounded() {
+        let mut lines = WholeLines::default();
+        assert_eq!(lines.push(&vec![b'x'; WholeLines::LINE_SIZE_MAX]), None);
+        let piece = lines.push(b"x").unwrap();
+        assert_eq!(piece.len(), WholeLines::LINE_SIZE_MAX + 1);
+        assert_eq!(lines.push(b"y\n"), Some(b"y\n".to_vec()));
+        assert_eq!(lines.finish(), None);
+    }
+
+    proptest! {
+        /// However the stream arrives, its bytes come out in order, and cut only at line ends.
+        #[test]
+        fn lines_stay_whole(pieces in proptest::collection::vec("[a-z\n]{0,9}", 0..30)) {
+            let mut lines = WholeLines::default();
+            let mut out = Vec::new();
+            for piece in &pieces {
+                if let Some(run) = lines.push(piece.as_bytes()) {
+                    prop_assert!(run.ends_with(b"\n"));
+                    out.extend(run);
+                }
+            }
+            out.extend(lines.finish().unwrap_or_default());
+            prop_assert_eq!(out, pieces.concat().into_bytes());
+        }
+    }
+}

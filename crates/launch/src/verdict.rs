@@ -1,0 +1,254 @@
+//! How a job ended, and who is to blame.
+
+use std::{fmt, time::Duration};
+
+use ropewalk_group::Rank;
+
+/// How a job ended.
+///
+/// Displayed, it is nothing for a job that went well, and otherwise one line for each failure, without a line
+/// end after the last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// How many ranks the job had.
+    pub ranks: u32,
+    /// Why it was over.
+    pub ending: Ending,
+    /// The ranks that failed before the job was being ended, in order of time.
+    pub failures: Vec<Failure>,
+}
+
+/// Why a job was over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ending {
+    /// The agent of a host was lost.
+    AgentLost {
+        /// The host.
+        host: String,
+        /// What became of the agent.
+        how: String,
+    },
+    /// All ranks came to their own end.
+    Completed,
+    /// The first failure ended it.
+    Failed,
+    /// This signal to the launcher ended it.
+    Interrupted(i32),
+    /// It took longer than it was given.
+    TimedOut(Duration),
+}
+
+/// A rank that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Who.
+    pub rank: Rank,
+    /// The name of its host.
+    pub host: String,
+    /// Its process, if it was ever started.
+    pub pid: Option<u32>,
+    /// What happened.
+    pub kind: FailureKind,
+    /// When, since the start of the job.
+    pub after: Duration,
+}
+
+/// What happened to a rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// It asked by PMI for the end of the job.
+    Aborted {
+        /// The exit code that the job is to have.
+        exit_code: i32,
+        /// Why, if it said so.
+        message: String,
+    },
+    /// It exited with a code that is not 0.
+    Exited(i32),
+    /// It was never started.
+    NotStarted {
+        /// 127 if the program is not there, 126 if it cannot be executed, 125 if the system is to blame.
+        exit_code: i32,
+        /// The program, and why.
+        reason: String,
+    },
+    /// A signal killed it.
+    Signalled(i32),
+    /// It exited with 0, but had begun with PMI and did not finalize it: others may wait for it.
+    Unfinished,
+}
+
+impl Verdict {
+    /// The exit code of the job: the first failing rank's, 128 + n for signal n, 124 when it took too long,
+    /// 125 for trouble of the launcher's own, 126 and 127 for a program that cannot be executed or found.
+    pub fn exit_code(&self) -> i32 {
+        match &self.ending {
+            Ending::AgentLost { .. } => 125,
+            Ending::Interrupted(signal) => 128 + signal,
+            Ending::TimedOut(_) => 124,
+            Ending::Completed | Ending::Failed => self
+                .failures
+                .first()
+                .map_or(0, |failure| failure.kind.exit_code()),
+        }
+    }
+
+    /// Whether every rank did its work.
+    pub fn is_success(&self) -> bool {
+        self.ending == Ending::Completed && self.failures.is_empty()
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for (index, failure) in self.failures.iter().take(FAILURES_SHOWN_MAX).enumerate() {
+            write!(f, "{separator}{failure}")?;
+            separator = "\n";
+            let not_started = matches!(failure.kind, FailureKind::NotStarted { .. });
+            match self.ending {
+                Ending::Failed if self.ranks == 1 || index > 0 || not_started => {}
+                Ending::Failed => f.write_str("; the job was ended")?,
+                Ending::Completed if index == 0 && self.failures.len() < self.ranks as usize => {
+                    f.write_str("; the others went on")?;
+                }
+                _ => {}
+            }
+        }
+        if let Some(more @ 1..) = self.failures.len().checked_sub(FAILURES_SHOWN_MAX) {
+            write!(f, "\n{more} more ranks failed")?;
+        }
+        match &self.ending {
+            Ending::AgentLost { host, how } => {
+                write!(f, "{separator}the agent on host {host} {how}; the job was ended")
+            }
+            Ending::Interrupted(signal) => {
+                let name = signal_name(*signal);
+                write!(f, "{separator}the job was ended by signal {signal}{name}")
+            }
+            Ending::TimedOut(limit) => write!(
+                f,
+                "{separator}the job took longer than {} s and was ended",
+                limit.as_secs_f64()
+            ),
+            Ending::Completed | Ending::Failed => Ok(()),
+        }
+    }
+}
+
+impl FailureKind {
+    /// The exit code of a job of which this is the first failure.
+    pub fn exit_code(&self) -> i32 {
+        match self {
+            Self::Aborted { exit_code, .. } => exit_code & 0xff,
+            Self::Exited(code) => *code,
+            Self::NotStarted { exit_code, .. } => *exit_code,
+            Self::Signalled(signal) => 128 + signal,
+            Self::Unfinished => 1,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rank, host, .. } = self;
+        write!(f, "rank {rank} on host {host} ")?;
+        match &self.kind {
+            FailureKind::Aborted { exit_code, message } => {
+                write!(f, "aborted the job with exit code {exit_code}")?;
+                if !message.is_empty() {
+                    write!(f, " ({})", message.escape_debug())?;
+                }
+            }
+            FailureKind::Exited(code) => write!(f, "exited with code {code}")?,
+            FailureKind::NotStarted { reason, .. } => return write!(f, "could not be started: {reason}"),
+            FailureKind::Signalled(signal) => {
+                write!(f, "was killed by signal {signal}{}", signal_name(*signal))?;
+            }
+            FailureKind::Unfinished => {
+                f.write_str("exited with code 0 without finalizing PMI, which counts as failure,")?;
+            }
+        }
+        write!(f, " {:.3} s after start", self.after.as_secs_f64())?;
+        match self.pid {
+            Some(pid) => write!(f, ", pid {pid}"),
+            None => Ok(()),
+        }
+    }
+}
+
+const FAILURES_SHOWN_MAX: usize = 16;
+
+/// The signal's name in parentheses, after a space, if it has one (signal(7), x86 and ARM).
+fn signal_name(signal: i32) -> String {
+    let name = match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        5 => "SIGTRAP",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        10 => "SIGUSR1",
+        11 => "SIGSEGV",
+        12 => "SIGUSR2",
+        13 => "SIGPIPE",
+        14 => "SIGALRM",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        25 => "SIGXFSZ",
+        31 => "SIGSYS",
+        _ => return String::new(),
+    };
+    format!(" ({name})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn killed(rank: u32) -> Failure {
+        Failure {
+            rank: Rank(rank),
+            host: "vm".to_owned(),
+            pid: Some(4242),
+            kind: FailureKind::Signalled(9),
+            after: Duration::from_millis(1204),
+        }
+    }
+
+    /// A verdict says who, where, why, when, and what was done about it.
+    #[test]
+    fn a_verdict_names_the_culprit() {
+        let mut verdict = Verdict {
+            ranks: 8,
+            ending: Ending::Failed,
+            failures: vec![killed(3)],
+        };
+        let culprit = "rank 3 on host vm was killed by signal 9 (SIGKILL) 1.204 s after start, pid 4242";
+        assert_eq!(verdict.to_string(), format!("{culprit}; the job was ended"));
+        assert_eq!(verdict.exit_code(), 137);
+        verdict.ending = Ending::Completed;
+        assert_eq!(verdict.to_string(), format!("{culprit}; the others went on"));
+        assert_eq!(verdict.exit_code(), 137);
+        assert!(!verdict.is_success());
+        verdict.failures = (0..20).map(killed).collect();
+        assert!(verdict.to_string().ends_with("\n4 more ranks failed"));
+    }
+
+    /// A job that went well has nothing to say.
+    #[test]
+    fn success_is_silent() {
+        let verdict = Verdict {
+            ranks: 2,
+            ending: Ending::Completed,
+            failures: vec![],
+        };
+        assert_eq!((verdict.to_string().as_str(), verdict.exit_code()), ("", 0));
+        assert!(verdict.is_success());
+    }
+}
