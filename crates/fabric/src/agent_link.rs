@@ -209,9 +209,8 @@ impl AgentLink {
         let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
         fcntl_setfd(borrowed, FdFlags::CLOEXEC).map_err(|_| AgentLinkError::Variable { text })?;
         // SAFETY: as above; the call before it has shown that the descriptor is open.
-        Ok(Some(Self {
-            socket: unsafe { OwnedFd::from_raw_fd(number) },
-        }))
+        let socket = unsafe { OwnedFd::from_raw_fd(number) };
+        Ok(Some(Self { socket }))
     }
 
     /// Sends one message, with a descriptor if there is one to hand over. Never blocks.

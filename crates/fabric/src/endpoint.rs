@@ -355,7 +355,7 @@ impl Endpoint {
         let deadline = Instant::now() + timeout;
         loop {
             self.progress();
-            if self.local.is_empty() && !self.provider.has_unsent() {
+            if !self.has_unsent() {
                 return true;
             }
             let now = Instant::now();
@@ -364,6 +364,11 @@ impl Endpoint {
             }
             self.wait((deadline - now).min(Duration::from_millis(1)));
         }
+    }
+
+    /// Whether something queued was not handed to the operating system yet.
+    pub fn has_unsent(&self) -> bool {
+        !self.local.is_empty() || self.provider.has_unsent()
     }
 
     /// A handle by which other threads wake the one that drives this endpoint.

@@ -7,11 +7,11 @@ use std::time::Duration;
 pub struct Limits {
     /// Connections, proven or not; strangers above it are dropped, sends to new peers are `Busy`.
     pub connections_max: usize,
-    /// Connections that have proven nothing yet; the oldest makes room for the newest.
+    /// Connections whose other end has not even named the job yet; the oldest makes room for the newest.
     pub strangers_max: usize,
-    /// How long a stranger has to prove that it belongs to the job.
+    /// How long one that connects to us may take for each of its two steps to prove that it belongs to the job.
     pub handshake_timeout: Duration,
-    /// How long a connection may take to be established.
+    /// How long one that we connect to may take to accept, and then to prove that it belongs to the job.
     pub connect_timeout: Duration,
     /// The largest message body, in bytes; larger data goes by region and `get` or `put`.
     pub message_size_max: usize,
@@ -29,7 +29,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections_max: 4096,
-            strangers_max: 64,
+            strangers_max: 256,
             handshake_timeout: Duration::from_secs(2),
             connect_timeout: Duration::from_secs(5),
             message_size_max: 16 << 20,

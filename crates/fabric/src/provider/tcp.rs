@@ -17,13 +17,13 @@ use rustix::{
 };
 
 use self::{
-    connection::{Connection, Received, Surroundings},
+    connection::{Connection, Handled, Surroundings},
     outbox::{Source, Stream},
 };
 use super::{MessageKind, Provider, ProviderEvent, TransferFailure};
 use crate::{
-    Address, BindError, Buffer, EndpointOptions, Limits, OperationId, Peer, PeerDeath, RegionHandle,
-    SubmitError,
+    Address, BindError, Buffer, EndpointOptions, HandshakeError, Limits, OperationId, Peer, PeerDeath,
+    RegionHandle, SubmitError,
     frame::{Header, Kind},
     handshake::{Handshake, Introduction},
     region_table::RegionTable,
@@ -46,7 +46,7 @@ pub(crate) struct TcpProvider {
     poller: OwnedFd,
     connections: BTreeMap<ConnectionId, Connection>,
     peers: BTreeMap<Address, Connections>,
-    /// Accepted connections that have proven nothing yet.
+    /// Accepted connections whose other end has not named the job yet.
     strangers: BTreeSet<ConnectionId>,
     /// When a connection that is not open yet is given up.
     deadlines: BTreeSet<(Instant, ConnectionId)>,
@@ -97,6 +97,9 @@ impl TcpProvider {
     const READY_MAX: usize = 128;
     /// How many connections are accepted in one `progress`.
     const ACCEPTED_MAX: usize = 64;
+    /// How often a connection is made anew that the peer dropped before it was open: it may have been stalled, or had
+    /// to make room in a flood of strangers.
+    const REDIALS_MAX: u32 = 3;
     /// How long nobody is accepted after the system ran out of descriptors.
     const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -173,9 +176,10 @@ impl TcpProvider {
         };
         let nonce = random_nonce().map_err(failed)?;
         let socket = socket::dial(location).map_err(failed)?;
-        let id = self
-            .watch(&socket, EventFlags::IN | EventFlags::OUT)
+        let id = ConnectionId(self.next_connection);
+        self.watch(id, &socket, EventFlags::IN | EventFlags::OUT)
             .map_err(failed)?;
+        self.next_connection += 1;
         let handshake = Handshake::initiate(self.introduction.clone(), peer.clone(), nonce);
         let connection = Connection::dialed(id, socket, peer.clone(), handshake, &self.limits);
         self.deadlines.insert((connection.deadline, id));
@@ -188,6 +192,43 @@ impl TcpProvider {
         Ok(id)
     }
 
+    /// Makes a connection anew that was dropped during its handshake. Returns whether it is being made.
+    fn redial(&mut self, id: ConnectionId, cause: &PeerDeath) -> bool {
+        let dropped = match cause {
+            PeerDeath::Handshake(HandshakeError::Refused) => true,
+            PeerDeath::Io(error) => error.kind() == io::ErrorKind::ConnectionReset,
+            _ => false,
+        };
+        let Some(connection) = self.connections.get(&id) else {
+            return false;
+        };
+        let (false, true, Some(peer)) = (connection.is_open(), dropped, connection.peer.clone()) else {
+            return false;
+        };
+        if connection.redials == Self::REDIALS_MAX {
+            return false;
+        }
+        let (Ok(location), Ok(nonce)) = (peer.location().parse(), random_nonce()) else {
+            return false;
+        };
+        let Ok(socket) = socket::dial(location) else {
+            return false;
+        };
+        let _ = epoll::delete(&self.poller, &connection.socket);
+        if self.watch(id, &socket, EventFlags::IN | EventFlags::OUT).is_err() {
+            return false;
+        }
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return false;
+        };
+        self.deadlines.remove(&(connection.deadline, id));
+        let deadline = Instant::now() + self.limits.connect_timeout;
+        let handshake = Handshake::initiate(self.introduction.clone(), peer, nonce);
+        connection.redial(socket, handshake, deadline);
+        self.deadlines.insert((deadline, id));
+        true
+    }
+
     fn busy(&self, peer: &Address, limit: &'static str) -> SubmitError {
         SubmitError::Busy {
             peer: peer.clone(),
@@ -195,11 +236,8 @@ impl TcpProvider {
         }
     }
 
-    fn watch(&mut self, socket: &OwnedFd, flags: EventFlags) -> Result<ConnectionId, Errno> {
-        let id = ConnectionId(self.next_connection);
-        epoll::add(&self.poller, socket, EventData::new_u64(id.0), flags)?;
-        self.next_connection += 1;
-        Ok(id)
+    fn watch(&self, id: ConnectionId, socket: &OwnedFd, flags: EventFlags) -> Result<(), Errno> {
+        epoll::add(&self.poller, socket, EventData::new_u64(id.0), flags)
     }
 
     fn accept(&mut self, now: Instant, events: &mut Vec<ProviderEvent>) {
@@ -234,7 +272,7 @@ impl TcpProvider {
         if self.connections.len() >= self.limits.connections_max {
             return;
         }
-        // A peer proves itself in a moment: in a flood of strangers the oldest is the least likely to be one.
+        // A peer greets in a moment: in a flood of strangers the oldest is the least likely to be one.
         if self.strangers.len() >= self.limits.strangers_max
             && let Some(oldest) = self.strangers.pop_first()
         {
@@ -243,9 +281,11 @@ impl TcpProvider {
         let Ok(nonce) = random_nonce() else {
             return;
         };
-        let Ok(id) = self.watch(&socket, EventFlags::IN) else {
+        let id = ConnectionId(self.next_connection);
+        if self.watch(id, &socket, EventFlags::IN).is_err() {
             return;
-        };
+        }
+        self.next_connection += 1;
         let handshake = Handshake::respond(self.introduction.clone(), nonce);
         let connection = Connection::accepted(id, socket, handshake, now, &self.limits);
         self.deadlines.insert((connection.deadline, id));
@@ -258,6 +298,7 @@ impl TcpProvider {
         &mut self,
         id: ConnectionId,
         flags: EventFlags,
+        now: Instant,
         budget: usize,
         regions: &mut RegionTable,
         events: &mut Vec<ProviderEvent>,
@@ -265,15 +306,17 @@ impl TcpProvider {
         let Some(connection) = self.connections.get_mut(&id) else {
             return;
         };
-        let mut result = Ok(Received::Frames);
+        let mut result = Ok(Handled::Frames);
         if flags.contains(EventFlags::OUT) {
-            result = connection.handle_writable().map(|()| Received::Frames);
-            connection.blocked = false;
+            result = connection.handle_writable();
             self.sendable.insert(id);
             let data = EventData::new_u64(id.0);
+            // If it fails the socket stays watched for more than is needed, and costs a look each time.
             let _ = epoll::modify(&self.poller, &connection.socket, data, EventFlags::IN);
         }
-        if result.is_ok() && flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
+        if matches!(result, Ok(Handled::Frames))
+            && flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR)
+        {
             result = connection.receive(&mut Surroundings {
                 transfers: &mut self.transfers,
                 regions,
@@ -285,12 +328,28 @@ impl TcpProvider {
             }
         }
         match result {
-            Ok(Received::Frames) => {}
-            Ok(Received::Proven { peer, instance }) => {
+            Ok(Handled::Frames) => {}
+            Ok(Handled::Greeted) => self.handle_greeted(id, now),
+            Ok(Handled::Proven { peer, instance }) => {
                 self.handle_proven(id, peer, instance, regions, events);
             }
             Err(cause) => self.lose(id, cause, events),
         }
+    }
+
+    /// Gives the next step of the handshake its own time: a side that was not driven for long is no stranger.
+    fn handle_greeted(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        self.deadlines.remove(&(connection.deadline, id));
+        connection.deadline = now
+            + if self.strangers.remove(&id) {
+                self.limits.handshake_timeout
+            } else {
+                self.limits.connect_timeout
+            };
+        self.deadlines.insert((connection.deadline, id));
     }
 
     fn handle_proven(
@@ -371,6 +430,9 @@ impl TcpProvider {
 
     /// Closes a connection, and with it all others of its peer, ends what was in progress with the peer, and tells.
     fn lose(&mut self, id: ConnectionId, cause: PeerDeath, events: &mut Vec<ProviderEvent>) {
+        if self.redial(id, &cause) {
+            return;
+        }
         let Some(peer) = self.close(id) else {
             return;
         };
@@ -523,7 +585,7 @@ impl Provider for TcpProvider {
             let epoll::Event { flags, data } = ready[(index + self.turn) % count];
             match data.u64() {
                 Self::LISTENER => self.accept(now, events),
-                id => self.handle_ready(ConnectionId(id), flags, budget, regions, events),
+                id => self.handle_ready(ConnectionId(id), flags, now, budget, regions, events),
             }
         }
         self.flush(regions, events);

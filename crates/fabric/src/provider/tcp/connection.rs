@@ -30,6 +30,8 @@ pub(super) struct Connection {
     pub(super) outbox: Outbox,
     /// When it is given up if it is not open.
     pub(super) deadline: Instant,
+    /// How often it was dialed anew.
+    pub(super) redials: u32,
     /// The socket takes no more, and the poller tells when it does.
     pub(super) blocked: bool,
     state: State,
@@ -75,10 +77,12 @@ pub(super) struct Surroundings<'a> {
     pub(super) events_max: usize,
 }
 
-/// What came of receiving.
-pub(super) enum Received {
+/// What came of looking after a connection.
+pub(super) enum Handled {
     /// Nothing but what the events say.
     Frames,
+    /// The handshake is a step further.
+    Greeted,
     /// The peer has proven itself; frames may be waiting in the connection.
     Proven { peer: Peer, instance: u64 },
 }
@@ -136,6 +140,7 @@ impl Connection {
             socket,
             peer,
             deadline,
+            redials: 0,
             outbox: Outbox::default(),
             blocked: false,
             state,
@@ -183,16 +188,34 @@ impl Connection {
         self.outbox.push_frame(Header::new(kind, operation.0), body);
     }
 
+    /// Starts over with a new socket; what waits to be sent stays.
+    pub(super) fn redial(
+        &mut self,
+        socket: OwnedFd,
+        (handshake, greeting): (Handshake, Vec<u8>),
+        deadline: Instant,
+    ) {
+        self.socket = socket;
+        self.state = State::Greeting {
+            handshake: Box::new(handshake),
+            unsent: Some(greeting),
+        };
+        self.deadline = deadline;
+        self.redials += 1;
+    }
+
     /// Sends the greeting once the connection is made.
-    pub(super) fn handle_writable(&mut self) -> Result<(), PeerDeath> {
+    pub(super) fn handle_writable(&mut self) -> Result<Handled, PeerDeath> {
+        self.blocked = false;
         if let State::Greeting { unsent, .. } = &mut self.state
             && unsent.is_some()
             && socket::is_connected(&self.socket)?
             && let Some(greeting) = unsent.take()
         {
             send_handshake(&self.socket, &greeting)?;
+            return Ok(Handled::Greeted);
         }
-        Ok(())
+        Ok(Handled::Frames)
     }
 
     /// Sends as much as the socket takes, up to this connection's turn.
@@ -219,7 +242,7 @@ impl Connection {
     }
 
     /// Reads what has come, straight into place where it belongs to a transfer.
-    pub(super) fn receive(&mut self, around: &mut Surroundings<'_>) -> Result<Received, PeerDeath> {
+    pub(super) fn receive(&mut self, around: &mut Surroundings<'_>) -> Result<Handled, PeerDeath> {
         if !self.is_open() {
             return self.receive_handshake();
         }
@@ -241,7 +264,7 @@ impl Connection {
             };
             read += count;
         }
-        Ok(Received::Frames)
+        Ok(Handled::Frames)
     }
 
     /// Handles the frames that are in the decoder's buffer.
@@ -267,17 +290,17 @@ impl Connection {
         }
     }
 
-    fn receive_handshake(&mut self) -> Result<Received, PeerDeath> {
+    fn receive_handshake(&mut self) -> Result<Handled, PeerDeath> {
         let State::Greeting {
             handshake,
             unsent: None,
         } = &mut self.state
         else {
-            return Ok(Received::Frames);
+            return Ok(Handled::Frames);
         };
         let mut bytes = [0; HANDSHAKE_SIZE_MAX];
         let (count, _) = match recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::Frames),
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(Handled::Frames),
             other => other?,
         };
         if count == 0 {
@@ -291,8 +314,9 @@ impl Connection {
         self.decoder.space()[..rest.len()].copy_from_slice(rest);
         self.decoder.handle_read(rest.len());
         Ok(match step.proven {
-            Some((peer, instance)) => Received::Proven { peer, instance },
-            None => Received::Frames,
+            Some((peer, instance)) => Handled::Proven { peer, instance },
+            None if step.reply.is_empty() => Handled::Frames,
+            None => Handled::Greeted,
         })
     }
 
