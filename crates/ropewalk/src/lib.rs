@@ -1,3 +1,13 @@
 //! The runtime that keeps a parallel job going: facade library and command.
+//!
+//! Each system is a crate of its own and usable alone; here they have one name. The `ropewalk` command is in the
+//! same package.
 
 pub mod npy;
+
+pub use ropewalk_fabric as fabric;
+pub use ropewalk_group as group;
+pub use ropewalk_launch as launch;
+pub use ropewalk_pmi as pmi;
+pub use ropewalk_reduce as reduce;
+pub use ropewalk_rpc as rpc;

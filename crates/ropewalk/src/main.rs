@@ -1,2 +1,38 @@
 //! The `ropewalk` command.
-fn main() {}
+
+mod commands;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use commands::{agent, reduce, reduce_worker, run};
+
+/// Runs parallel jobs, and keeps them going.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The process manager of one host; started by others, not by hand.
+    #[command(hide = true)]
+    Agent,
+    Reduce(reduce::Arguments),
+    #[command(hide = true)]
+    ReduceWorker(reduce_worker::Arguments),
+    /// Run N processes of a program: MPI programs (MPICH), and any other.
+    Run(run::Arguments),
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Agent => agent::run(),
+        Command::Reduce(arguments) => reduce::run(&arguments),
+        Command::ReduceWorker(arguments) => reduce_worker::run(&arguments),
+        Command::Run(arguments) => run::run(arguments),
+    }
+}

@@ -106,7 +106,10 @@ struct Agent {
     ranks: BTreeMap<Rank, RankIo>,
     /// Memory of ranks that live; that of the dead is with the endpoint.
     held: BTreeMap<(Rank, HoldId), ReadOnlyMapping>,
+    /// Until all input is there.
     input: Option<mpsc::UnboundedSender<Vec<u8>>>,
+    /// Until rank 0 is started.
+    input_queue: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
     /// Until all ranks are gone.
     outputs: Option<Outputs>,
     output_window: Arc<Semaphore>,
@@ -142,13 +145,16 @@ impl Agent {
         let (events, event_queue) = mpsc::channel(EVENTS_QUEUED_MAX);
         tokio::spawn(read_orders(orders, events.clone()));
         let outputs = Outputs::new(reports.queue.clone());
+        // Input may come before rank 0 is there.
+        let (input, input_queue) = start.has_stdin.then(mpsc::unbounded_channel).unzip();
         let agent = Self {
             mind: HostAgent::new(start.clone(), endpoint.address().clone(), held_bytes_max()),
             start: Arc::new(start),
             endpoint,
             ranks: BTreeMap::new(),
             held: BTreeMap::new(),
-            input: None,
+            input,
+            input_queue,
             output_window: outputs.window(),
             outputs: Some(outputs),
             reports,
@@ -348,12 +354,13 @@ impl Agent {
         let link = Arc::new(watch(link, Interest::READABLE | Interest::WRITABLE).map_err(failed)?);
         let (stdout, rank_stdout) = output_pipe().map_err(failed)?;
         let (stderr, rank_stderr) = output_pipe().map_err(failed)?;
-        let (input, rank_stdin) = if rank == Rank(0) && self.start.has_stdin {
-            let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?;
-            let writer = pipe::Sender::from_owned_fd(writer).map_err(failed)?;
-            (Some(writer), Stdio::from(reader))
-        } else {
-            (None, Stdio::null())
+        let (input, rank_stdin) = match self.input_queue.take_if(|_| rank == Rank(0)) {
+            Some(queue) => {
+                let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?;
+                let writer = pipe::Sender::from_owned_fd(writer).map_err(failed)?;
+                (Some((writer, queue)), Stdio::from(reader))
+            }
+            None => (None, Stdio::null()),
         };
         let process = RankProcess::start(RankProcessOptions {
             start: &self.start,
@@ -377,10 +384,8 @@ impl Agent {
             outputs.read(rank, OutputStream::Stdout, stdout);
             outputs.read(rank, OutputStream::Stderr, stderr);
         }
-        if let Some(pipe) = input {
-            let (sender, queue) = mpsc::unbounded_channel();
+        if let Some((pipe, queue)) = input {
             tokio::spawn(write_input(pipe, queue, self.reports.queue.clone()));
-            self.input = Some(sender);
         }
         let (sender, queue) = mpsc::unbounded_channel();
         tokio::spawn(write_link(link, queue));

@@ -1,0 +1,6 @@
+//! The subcommands, one file each.
+
+pub(crate) mod agent;
+pub(crate) mod reduce;
+pub(crate) mod reduce_worker;
+pub(crate) mod run;
