@@ -1,0 +1,366 @@
+//! A survey on disk: a folder of SEG-Y files with a manifest.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::{EarthModel, Grid, Layout, Section, Segy, SegyError, SurveyOptions, Trace, model_survey};
+
+/// A survey on disk, whole at the time when it was opened.
+#[derive(Clone, Debug)]
+pub struct Survey {
+    folder: PathBuf,
+    manifest: Manifest,
+}
+
+/// What a survey's folder holds; it is written last.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Manifest {
+    format: u32,
+    options: SurveyOptions,
+    files: BTreeMap<String, FileEntry>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct FileEntry {
+    size: u64,
+    blake3: String,
+}
+
+/// Why a survey cannot be made or read.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SurveyError {
+    /// A file is not the one that was written.
+    #[error("{} was changed or damaged since the survey was made; delete the survey and model it again", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file cannot be read or written.
+    #[error("{} cannot be read or written", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The manifest is none, or of another version of this program.
+    #[error("{} is not the manifest of a survey of this version; model the survey again", path.display())]
+    Manifest {
+        /// The manifest.
+        path: PathBuf,
+        /// What is wrong with it, where it could not be read at all.
+        source: Option<serde_json::Error>,
+    },
+    /// A file is no SEG-Y file that we read.
+    #[error("{} is no readable SEG-Y file", path.display())]
+    Segy {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: SegyError,
+    },
+    /// A velocity model is not a regular grid of velocities.
+    #[error("{} holds no velocity model: {reason}", path.display())]
+    Velocity {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+}
+
+/// Makes a survey in a folder below `cache`, or opens the one that is there already.
+///
+/// The folder's name follows from everything that the survey follows from. It is filled under another name and
+/// renamed at the end, so that an interrupted run leaves nothing that looks like a survey; a damaged survey is
+/// made again. `progress` is told how many shots are done, and of how many.
+///
+/// # Errors
+/// If the files cannot be written.
+pub fn prepare_survey(
+    options: &SurveyOptions,
+    cache: &Path,
+    mut progress: impl FnMut(usize, usize),
+) -> Result<Survey, SurveyError> {
+    let layout = options.layout();
+    let model = EarthModel::new(options);
+    let folder = cache.join(format!("survey-{}", key(options, &layout, &model)));
+    if folder.exists() {
+        match Survey::open(&folder).and_then(|survey| survey.verify().map(|()| survey)) {
+            Ok(survey) => {
+                progress(layout.shots, layout.shots);
+                return Ok(survey);
+            }
+            Err(_) => fs::remove_dir_all(&folder).map_err(at(&folder))?,
+        }
+    }
+    fs::create_dir_all(cache).map_err(at(cache))?;
+    let unfinished = tempfile::Builder::new()
+        .prefix(".survey-")
+        .tempdir_in(cache)
+        .map_err(at(cache))?;
+    write_survey(options, &layout, &model, unfinished.path(), &mut progress)?;
+    match fs::rename(unfinished.path(), &folder) {
+        Ok(()) => {
+            // It is ours no longer to remove.
+            let _ = unfinished.keep();
+        }
+        // Somebody else was faster with the same survey.
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+        Err(error) => return Err(at(&folder)(error)),
+    }
+    Survey::open(&folder)
+}
+
+impl Survey {
+    /// Opens a survey that [`prepare_survey`] has made.
+    ///
+    /// # Errors
+    /// If the manifest cannot be read.
+    pub fn open(folder: &Path) -> Result<Self, SurveyError> {
+        let path = folder.join(MANIFEST);
+        let bytes = read_bounded(&path, MANIFEST_SIZE_MAX)?;
+        let manifest: Manifest = serde_json::from_slice(&bytes).map_err(|source| SurveyError::Manifest {
+            path: path.clone(),
+            source: Some(source),
+        })?;
+        if manifest.format != FORMAT {
+            return Err(SurveyError::Manifest { path, source: None });
+        }
+        Ok(Self {
+            folder: folder.to_owned(),
+            manifest,
+        })
+    }
+
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What it was made from.
+    pub fn options(&self) -> &SurveyOptions {
+        &self.manifest.options
+    }
+
+    /// The number of shots.
+    pub fn shots(&self) -> usize {
+        self.options().layout().shots
+    }
+
+    /// Reads the record of one shot, counted from 0.
+    ///
+    /// # Errors
+    /// If the file is not there, not as it was written, or no SEG-Y file.
+    pub fn read_shot(&self, shot: usize) -> Result<Segy, SurveyError> {
+        self.read_segy(&shot_file(shot)).map(|(segy, _)| segy)
+    }
+
+    /// Reads the smooth velocity that the survey is migrated with, in m/s.
+    ///
+    /// # Errors
+    /// As [`read_shot`](Self::read_shot), and if the file holds no velocity model.
+    pub fn migration_velocity(&self) -> Result<Section, SurveyError> {
+        let (segy, path) = self.read_segy(MIGRATION_VELOCITY)?;
+        velocity_from_segy(&segy).map_err(|reason| SurveyError::Velocity { path, reason })
+    }
+
+    /// Checks that all files are there and as they were written.
+    fn verify(&self) -> Result<(), SurveyError> {
+        let shots = (0..self.shots()).map(shot_file);
+        for name in shots.chain([MIGRATION_VELOCITY.to_owned(), VELOCITY.to_owned()]) {
+            self.read_file(&name)?;
+        }
+        Ok(())
+    }
+
+    fn read_segy(&self, name: &str) -> Result<(Segy, PathBuf), SurveyError> {
+        let path = self.folder.join(name);
+        match Segy::parse(&self.read_file(name)?) {
+            Ok(segy) => Ok((segy, path)),
+            Err(source) => Err(SurveyError::Segy { path, source }),
+        }
+    }
+
+    fn read_file(&self, name: &str) -> Result<Vec<u8>, SurveyError> {
+        let path = self.folder.join(name);
+        let bytes = read_bounded(&path, FILE_SIZE_MAX)?;
+        if self.manifest.files.get(name) == Some(&FileEntry::of(&bytes)) {
+            Ok(bytes)
+        } else {
+            Err(SurveyError::Changed { path })
+        }
+    }
+}
+
+impl FileEntry {
+    fn of(bytes: &[u8]) -> Self {
+        Self {
+            size: bytes.len() as u64,
+            blake3: blake3::hash(bytes).to_string(),
+        }
+    }
+}
+
+fn write_survey(
+    options: &SurveyOptions,
+    layout: &Layout,
+    model: &EarthModel,
+    folder: &Path,
+    progress: &mut impl FnMut(usize, usize),
+) -> Result<(), SurveyError> {
+    let mut files = BTreeMap::new();
+    let mut write = |name: String, segy: &Segy| {
+        let path = folder.join(&name);
+        let bytes = segy.to_bytes();
+        files.insert(name, FileEntry::of(&bytes));
+        fs::write(&path, bytes).map_err(at(&path))
+    };
+    write(VELOCITY.to_owned(), &velocity_to_segy(&model.velocity))?;
+    write(
+        MIGRATION_VELOCITY.to_owned(),
+        &velocity_to_segy(&model.migration_velocity),
+    )?;
+    let mut done = 0;
+    progress(done, layout.shots);
+    model_survey(model, layout, |record| {
+        let traces = layout
+            .receiver_columns(record.shot)
+            .into_iter()
+            .zip(record.traces);
+        let segy = Segy {
+            text: vec![
+                "SYNTHETIC 2-D SURVEY, ACOUSTIC FINITE DIFFERENCES, DIRECT WAVE REMOVED".to_owned(),
+                format!(
+                    "SEED {} SHOT {} OF {}",
+                    options.seed,
+                    record.shot + 1,
+                    layout.shots
+                ),
+                format!(
+                    "RICKER WAVELET, PEAK {} HZ, AT TIME ZERO",
+                    layout.peak_frequency_hz
+                ),
+            ],
+            sample_interval: layout.sample_interval_us,
+            samples: layout.samples,
+            traces: traces
+                .map(|(column, samples)| Trace {
+                    shot: record.shot as i32 + 1,
+                    source_x_cm: centimetres(layout.grid, layout.shot_column(record.shot)),
+                    receiver_x_cm: centimetres(layout.grid, column),
+                    samples,
+                })
+                .collect(),
+        };
+        write(shot_file(record.shot), &segy)?;
+        done += 1;
+        progress(done, layout.shots);
+        Ok(())
+    })?;
+    let manifest = Manifest {
+        format: FORMAT,
+        options: *options,
+        files,
+    };
+    let path = folder.join(MANIFEST);
+    let text = serde_json::to_vec_pretty(&manifest).map_err(io::Error::from);
+    text.and_then(|text| fs::write(&path, text)).map_err(at(&path))
+}
+
+/// One trace for each column, with depth where time would be.
+fn velocity_to_segy(velocity: &Section) -> Segy {
+    let grid = velocity.grid;
+    Segy {
+        text: vec!["P-WAVE VELOCITY IN M/S, SAMPLES ARE DEPTHS, INTERVAL IN MM".to_owned()],
+        sample_interval: (grid.spacing_m * 1000.0) as u16,
+        samples: grid.rows as u16,
+        traces: (0..grid.columns)
+            .map(|column| Trace {
+                shot: 0,
+                source_x_cm: centimetres(grid, column),
+                receiver_x_cm: centimetres(grid, column),
+                samples: velocity.column(column).to_vec(),
+            })
+            .collect(),
+    }
+}
+
+fn velocity_from_segy(segy: &Segy) -> Result<Section, &'static str> {
+    let grid = Grid {
+        columns: segy.traces.len(),
+        rows: usize::from(segy.samples),
+        spacing_m: f32::from(segy.sample_interval) / 1000.0,
+    };
+    if grid.columns < 2 || grid.rows < 2 || grid.spacing_m <= 0.0 {
+        return Err("a grid needs two columns, two rows and a spacing");
+    }
+    let regular = |(column, trace): (usize, &Trace)| trace.receiver_x_cm == centimetres(grid, column);
+    if !segy.traces.iter().enumerate().all(regular) {
+        return Err("the traces are not as far apart as the samples");
+    }
+    let values: Vec<f32> = segy
+        .traces
+        .iter()
+        .flat_map(|trace| trace.samples.iter().copied())
+        .collect();
+    if !values.iter().all(|velocity| VELOCITIES_M_S.contains(velocity)) {
+        return Err("a value is no velocity of rocks in m/s");
+    }
+    Ok(Section { grid, values })
+}
+
+fn centimetres(grid: Grid, column: usize) -> i32 {
+    (grid.x_m(column) * 100.0) as i32
+}
+
+/// Names all that a survey follows from.
+fn key(options: &SurveyOptions, layout: &Layout, model: &EarthModel) -> String {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(format!("{FORMAT} {options:?} {layout:?}").as_bytes());
+    for section in [&model.velocity, &model.background, &model.migration_velocity] {
+        hasher.update(bytemuck::cast_slice(&section.values));
+    }
+    hasher.finalize().to_hex()[..16].to_owned()
+}
+
+fn shot_file(shot: usize) -> String {
+    format!("shot-{:03}.sgy", shot + 1)
+}
+
+fn read_bounded(path: &Path, size_max: u64) -> Result<Vec<u8>, SurveyError> {
+    let read = || {
+        let mut bytes = Vec::new();
+        fs::File::open(path)?.take(size_max + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > size_max {
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                format!("more than {size_max} bytes"),
+            ));
+        }
+        Ok(bytes)
+    };
+    read().map_err(at(path))
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> SurveyError + use<> {
+    let path = path.to_owned();
+    |source| SurveyError::Io { path, source }
+}
+
+const MANIFEST: &str = "survey.json";
+const VELOCITY: &str = "velocity.sgy";
+const MIGRATION_VELOCITY: &str = "migration-velocity.sgy";
+/// Raised whenever the same options no longer give the same files.
+const FORMAT: u32 = 1;
+const MANIFEST_SIZE_MAX: u64 = 1 << 20;
+const FILE_SIZE_MAX: u64 = 64 << 20;
+const VELOCITIES_M_S: std::ops::RangeInclusive<f32> = 100.0..=20_000.0;
