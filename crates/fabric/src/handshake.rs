@@ -318,3 +318,214 @@ pub enum HandshakeError {
         version: u16,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    fn introduction(rank: u32) -> Introduction {
+        Introduction {
+            job: JobId([1; 16]),
+            key: JobKey::from_bytes([2; 32]),
+            peer: Peer {
+                address: format!("tcp://127.0.0.1:{}", 1000 + rank).parse().unwrap(),
+                identity: Identity {
+                    role: Role::Rank,
+                    rank: Rank(rank),
+                    incarnation: Incarnation(3),
+                },
+            },
+            instance: 40 + u64::from(rank),
+        }
+    }
+
+    fn responder() -> Handshake {
+        Handshake::respond(introduction(1), [8; 32])
+    }
+
+    fn initiate(introduction: Introduction) -> (Handshake, Vec<u8>) {
+        Handshake::initiate(introduction, introduction_address(1), [7; 32])
+    }
+
+    fn introduction_address(rank: u32) -> Address {
+        introduction(rank).peer.address
+    }
+
+    /// Feeds `bytes` cut into pieces of `size`; what came of it, in all.
+    fn feed(handshake: &mut Handshake, bytes: &[u8], size: usize) -> Result<Step, HandshakeError> {
+        let mut all = Step {
+            reply: vec![],
+            proven: None,
+            consumed: 0,
+        };
+        for piece in bytes.chunks(size) {
+            let step = handshake.handle_bytes(piece)?;
+            all.reply.extend(step.reply);
+            all.consumed += step.consumed;
+            all.proven = step.proven;
+            if all.proven.is_some() {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    proptest! {
+        /// Two members prove themselves to each other, wherever the stream is cut, and what follows the handshake
+        /// is left alone.
+        #[test]
+        fn members_prove_themselves(size in 1usize..300, rest in vec(any::<u8>(), 0..50)) {
+            let (mut initiator, greeting) = initiate(introduction(0));
+            let mut responder = responder();
+            let answer = feed(&mut responder, &greeting, size).unwrap();
+            prop_assert!(answer.proven.is_none() && answer.reply.len() <= HANDSHAKE_SIZE_MAX);
+            let end = feed(&mut initiator, &answer.reply, size).unwrap();
+            prop_assert_eq!(end.proven, Some((introduction(1).peer, 41)));
+            prop_assert!(greeting.len() + end.reply.len() <= HANDSHAKE_SIZE_MAX);
+            let last = feed(&mut responder, &[end.reply.clone(), rest].concat(), size).unwrap();
+            prop_assert_eq!(last.proven, Some((introduction(0).peer, 40)));
+            prop_assert_eq!(last.consumed, end.reply.len());
+        }
+
+        /// Garbage proves nothing and does no harm, on either side and also after a good beginning.
+        #[test]
+        fn garbage_proves_nothing(bytes in vec(any::<u8>(), 0..400), good in 0usize..120, size in 1usize..50) {
+            let (initiator, greeting) = initiate(introduction(0));
+            let bytes = [&greeting[..good.min(greeting.len())], &bytes].concat();
+            for mut side in [initiator, responder()] {
+                if let Ok(step) = feed(&mut side, &bytes, size) {
+                    prop_assert!(step.proven.is_none());
+                }
+            }
+        }
+
+        /// Whatever bit of whatever part is changed on the way, somebody notices.
+        #[test]
+        fn changed_bits_are_noticed(message in 0..3, at: proptest::sample::Index, bit in 0..8u32) {
+            let change = |number: i32, bytes: &mut Vec<u8>| {
+                if number == message {
+                    let at = at.index(bytes.len());
+                    bytes[at] ^= 1u8 << bit;
+                }
+            };
+            let (mut initiator, mut greeting) = initiate(introduction(0));
+            let mut responder = responder();
+            change(0, &mut greeting);
+            let Ok(mut answer) = responder.handle_bytes(&greeting) else {
+                return Ok(());
+            };
+            change(1, &mut answer.reply);
+            let Ok(mut end) = initiator.handle_bytes(&answer.reply) else {
+                return Ok(());
+            };
+            change(2, &mut end.reply);
+            let last = responder.handle_bytes(&end.reply);
+            prop_assert!(last.is_err() || last.unwrap().proven.is_none());
+        }
+    }
+
+    fn run(initiator: Introduction, responder: Introduction) -> Result<(), (&'static str, HandshakeError)> {
+        let (mut initiator, greeting) = initiate(initiator);
+        let mut responder = Handshake::respond(responder, [8; 32]);
+        let answer = responder
+            .handle_bytes(&greeting)
+            .map_err(|error| ("responder", error))?;
+        let end = initiator
+            .handle_bytes(&answer.reply)
+            .map_err(|error| ("initiator", error))?;
+        let last = responder
+            .handle_bytes(&end.reply)
+            .map_err(|error| ("responder", error))?;
+        assert!(last.proven.is_some());
+        Ok(())
+    }
+
+    /// Another key, another job and an address that was not called are each found.
+    #[test]
+    fn strangers_are_found() {
+        assert_eq!(run(introduction(0), introduction(1)), Ok(()));
+        let other_key = Introduction {
+            key: JobKey::from_bytes([3; 32]),
+            ..introduction(1)
+        };
+        assert_eq!(
+            run(introduction(0), other_key),
+            Err(("initiator", HandshakeError::Proof))
+        );
+        let job = JobId([9; 16]);
+        let other_job = Introduction {
+            job,
+            ..introduction(0)
+        };
+        assert_eq!(
+            run(other_job, introduction(1)),
+            Err(("responder", HandshakeError::Job { job }))
+        );
+        let address = introduction_address(2);
+        assert_eq!(
+            run(introduction(0), introduction(2)),
+            Err(("initiator", HandshakeError::Address { address }))
+        );
+    }
+
+    /// A process that does not know the key gets nothing out of a responder that would open it the door: the responder
+    /// rejects a made-up proof.
+    #[test]
+    fn a_made_up_proof_is_rejected() {
+        let (_, greeting) = initiate(introduction(0));
+        let mut responder = responder();
+        responder.handle_bytes(&greeting).unwrap();
+        assert_eq!(
+            responder.handle_bytes(&[5; PROOF_SIZE]),
+            Err(HandshakeError::Proof)
+        );
+    }
+
+    /// The proof of one connection does not open another, whose nonces differ.
+    #[test]
+    fn proofs_cannot_be_replayed() {
+        let (mut initiator, greeting) = initiate(introduction(0));
+        let answer = responder().handle_bytes(&greeting).unwrap();
+        let end = initiator.handle_bytes(&answer.reply).unwrap();
+        let mut later = Handshake::respond(introduction(1), [9; 32]);
+        later.handle_bytes(&greeting).unwrap();
+        assert_eq!(later.handle_bytes(&end.reply), Err(HandshakeError::Proof));
+        let (mut later, _) = Handshake::initiate(introduction(0), introduction_address(1), [6; 32]);
+        assert_eq!(later.handle_bytes(&answer.reply), Err(HandshakeError::Proof));
+    }
+
+    /// What a responder sends is no proof of an initiator, and an initiator is not fooled by its own greeting, answered
+    /// by itself.
+    #[test]
+    fn proofs_cannot_be_reflected() {
+        let (_, greeting) = initiate(introduction(0));
+        let mut responder = responder();
+        let answer = responder.handle_bytes(&greeting).unwrap();
+        let proof = &answer.reply[answer.reply.len() - PROOF_SIZE..];
+        assert_eq!(responder.handle_bytes(proof), Err(HandshakeError::Proof));
+
+        let (mut initiator, greeting) = initiate(introduction(0));
+        let mut itself = Handshake::respond(introduction(0), [8; 32]);
+        let answer = itself.handle_bytes(&greeting).unwrap();
+        let address = introduction_address(0);
+        assert_eq!(
+            initiator.handle_bytes(&answer.reply),
+            Err(HandshakeError::Address { address })
+        );
+    }
+
+    /// Another version is named, so that the user knows what to do; other protocols are dropped at their first byte.
+    #[test]
+    fn other_protocols_are_told_apart() {
+        let (_, mut greeting) = initiate(introduction(0));
+        greeting[8..10].copy_from_slice(&7u16.to_le_bytes());
+        assert_eq!(
+            responder().handle_bytes(&greeting),
+            Err(HandshakeError::Version { version: 7 })
+        );
+        assert_eq!(responder().handle_bytes(b"G"), Err(HandshakeError::Foreign));
+        assert_eq!(responder().handle_bytes(b"rope\n"), Err(HandshakeError::Foreign));
+    }
+}

@@ -180,3 +180,79 @@ impl Access {
         Ok(self.offset as usize..end as usize)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn claim(handle: &RegionHandle, offset: u64, length: u64) -> Access {
+        Access {
+            region: handle.region,
+            token: handle.token,
+            offset,
+            length,
+        }
+    }
+
+    fn table() -> (RegionTable, Address) {
+        (RegionTable::new([1; 32]), "tcp://127.0.0.1:1".parse().unwrap())
+    }
+
+    proptest! {
+        /// A claim is granted exactly if its range lies inside, also at the ends of the number range.
+        #[test]
+        fn ranges_are_checked_without_overflow(
+            offset in prop_oneof![0..20u64, u64::MAX - 20..=u64::MAX],
+            length in prop_oneof![0..20u64, u64::MAX - 20..=u64::MAX],
+        ) {
+            let (mut table, address) = table();
+            let handle = table.expose_writable(&address, Buffer::zeroed(10));
+            let inside = u128::from(offset) + u128::from(length) <= 10;
+            let expected = if inside { Ok(length as usize) } else { Err(AccessError::OutOfRange) };
+            let access = claim(&handle, offset, length);
+            prop_assert_eq!(table.read(&access).map(|bytes| bytes.len()), expected);
+            prop_assert_eq!(table.write(&access).map(|bytes| bytes.len()), expected);
+            prop_assert_eq!(table.check(&access, true).is_ok(), inside);
+        }
+
+        /// No other token opens a region.
+        #[test]
+        fn only_the_token_opens(token: u128) {
+            let (mut table, address) = table();
+            let handle = table.expose(&address, Bytes::from_static(b"secret"));
+            prop_assume!(token != handle.token);
+            let forged = RegionHandle { token, ..handle };
+            prop_assert_eq!(table.read(&claim(&forged, 0, 0)), Err(AccessError::Unknown));
+            prop_assert!(table.withdraw(&forged).is_none());
+        }
+    }
+
+    /// Tokens differ between regions and between endpoints, and a number is never used twice.
+    #[test]
+    fn tokens_are_of_one_region_of_one_endpoint() {
+        let (mut table, address) = table();
+        let first = table.expose(&address, Bytes::new());
+        let second = table.expose(&address, Bytes::new());
+        assert_ne!(first.token, second.token);
+        assert!(table.withdraw(&second).is_some());
+        assert!(table.withdraw(&second).is_none());
+        assert_ne!(table.expose(&address, Bytes::new()).region, second.region);
+        let mut other = RegionTable::new([2; 32]);
+        assert_ne!(other.expose(&address, Bytes::new()).token, first.token);
+    }
+
+    /// What may only be read is not written.
+    #[test]
+    fn immutable_memory_stays() {
+        let (mut table, address) = table();
+        let handle = table.expose(&address, Bytes::from_static(b"fixed"));
+        assert_eq!(table.write(&claim(&handle, 0, 1)), Err(AccessError::ReadOnly));
+        assert_eq!(
+            table.check(&claim(&handle, 0, 1), true),
+            Err(AccessError::ReadOnly)
+        );
+        assert_eq!(table.read(&claim(&handle, 1, 3)).unwrap(), "ixe");
+    }
+}
