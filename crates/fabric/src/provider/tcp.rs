@@ -32,6 +32,8 @@ use crate::{
 mod connection;
 mod outbox;
 mod socket;
+#[cfg(test)]
+mod tests;
 
 /// Endpoints at `tcp://IP:PORT`.
 ///

@@ -1,5 +1,7 @@
 //! What every provider has to do, as tests: one function for each behaviour in `suite`, run for each provider.
 
+#![allow(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+
 mod suite;
 
 use ropewalk_fabric::{Endpoint, EndpointOptions};

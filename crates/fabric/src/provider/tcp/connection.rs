@@ -464,18 +464,21 @@ impl Connection {
 
     fn handle_done(&mut self, header: Header, around: &mut Surroundings<'_>) -> Result<(), PeerDeath> {
         let operation = OperationId(header.id);
-        // What was cancelled is not known any longer, and what goes over another connection is not this peer's to
-        // end.
+        match around.transfers.get(&operation) {
+            Some(Transfer::Get { connection, into, .. }) if *connection == self.id => {
+                if header.status.is_ok() && !into.is_empty() {
+                    return Err(PeerDeath::Protocol(FrameError::Unsolicited));
+                }
+            }
+            Some(Transfer::Put { connection }) if *connection == self.id => {}
+            // It was cancelled, or goes over another connection and is not this peer's to end.
+            _ => return Ok(()),
+        }
         let Some(transfer) = around.transfers.remove(&operation) else {
             return Ok(());
         };
-        if transfer.connection() != self.id {
-            around.transfers.insert(operation, transfer);
-            return Ok(());
-        }
         let result = match (header.status, transfer) {
-            (Ok(()), Transfer::Get { into, .. }) if into.is_empty() => Ok(Transferred::Got(into)),
-            (Ok(()), Transfer::Get { .. }) => return Err(PeerDeath::Protocol(FrameError::Unsolicited)),
+            (Ok(()), Transfer::Get { into, .. }) => Ok(Transferred::Got(into)),
             (Ok(()), Transfer::Put { .. }) => Ok(Transferred::Put),
             (Err(error), Transfer::Get { .. }) => Err(TransferFailure::Access(error)),
             (Err(error), Transfer::Put { .. }) => {

@@ -1,0 +1,483 @@
+//! Peers that do not behave, played over plain sockets.
+
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use ropewalk_group::{Incarnation, JobId, Rank};
+
+use super::*;
+use crate::{
+    AccessError, Completion, Endpoint, Event, FrameError, Identity, JobKey, OperationError, Role, Withdrawn,
+    frame::HEADER_SIZE,
+};
+
+/// Longer than anything takes on a loaded machine.
+const LONG: Duration = Duration::from_secs(30);
+
+fn options() -> EndpointOptions {
+    let identity = Identity {
+        role: Role::Rank,
+        rank: Rank(0),
+        incarnation: Incarnation(0),
+    };
+    EndpointOptions::new(JobId([1; 16]), JobKey::from_bytes([2; 32]), identity)
+}
+
+fn endpoint(limits: Limits) -> Endpoint {
+    Endpoint::bind(EndpointOptions { limits, ..options() }).unwrap()
+}
+
+/// Drives the endpoint until it tells what is wanted.
+fn drive<T>(endpoint: &mut Endpoint, mut wanted: impl FnMut(&mut Endpoint, Option<Event>) -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        endpoint.wait(Duration::from_millis(5));
+        endpoint.progress();
+        let event = endpoint.poll_event();
+        if let Some(found) = wanted(endpoint, event) {
+            return found;
+        }
+        assert!(start.elapsed() < LONG, "what was waited for did not happen");
+    }
+}
+
+/// Drives the endpoint until a peer died there.
+fn death(endpoint: &mut Endpoint) -> PeerDeath {
+    drive(endpoint, |_, event| match event {
+        Some(Event::PeerDied { cause, .. }) => Some(cause),
+        _ => None,
+    })
+}
+
+/// Drives the endpoint while `stranger` runs in a thread of its own; what that returns.
+fn beside<T: Send>(endpoint: &mut Endpoint, stranger: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let (sender, receiver) = mpsc::channel();
+        scope.spawn(move || sender.send(stranger()));
+        drive(endpoint, |_, event| {
+            assert!(event.is_none(), "{event:?}");
+            receiver.try_recv().ok()
+        })
+    })
+}
+
+fn dial(address: &Address) -> TcpStream {
+    let stream = TcpStream::connect(address.location()).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    stream
+}
+
+fn introduction(address: Address) -> Introduction {
+    let identity = Identity {
+        rank: Rank(9),
+        ..options().identity
+    };
+    Introduction {
+        job: options().job,
+        key: options().key,
+        peer: Peer { address, identity },
+        instance: 1,
+    }
+}
+
+/// Goes through the handshake as a member whose own address is made up.
+fn dial_as_member(address: &Address) -> TcpStream {
+    let mut stream = dial(address);
+    let itself = introduction("tcp://127.0.0.1:1".parse().unwrap());
+    let (handshake, greeting) = Handshake::initiate(itself, address.clone(), [3; 32]);
+    stream.write_all(&greeting).unwrap();
+    prove(&mut stream, handshake);
+    stream
+}
+
+fn prove(stream: &mut TcpStream, mut handshake: Handshake) {
+    loop {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        let step = handshake.handle_bytes(&byte).unwrap();
+        stream.write_all(&step.reply).unwrap();
+        if step.proven.is_some() {
+            return;
+        }
+    }
+}
+
+fn frame(kind: Kind, id: u64, body: &[u8]) -> Vec<u8> {
+    [&Header::new(kind, id).encode(body)[..], body].concat()
+}
+
+/// Whether the other side closes the connection, without a word, within the time-out.
+fn is_dropped(mut stream: TcpStream) -> bool {
+    // A reset is as good as an end.
+    !matches!(stream.read(&mut [0; 64]), Ok(1..))
+}
+
+/// A web browser, garbage and a greeting in another version are dropped at once, without an answer, and a member talks
+/// on meanwhile.
+#[test]
+fn strangers_that_speak_are_dropped_at_once() {
+    let mut endpoint = endpoint(Limits {
+        handshake_timeout: Duration::from_secs(3600),
+        ..Limits::default()
+    });
+    let address = endpoint.address().clone();
+    let mut member = dial_in_background(&mut endpoint);
+    let itself = introduction("tcp://127.0.0.1:1".parse().unwrap());
+    let (_, mut other_version) = Handshake::initiate(itself, address.clone(), [3; 32]);
+    other_version[8] += 1;
+    for words in [
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
+        vec![0xff; 5000],
+        b"ropewalk".iter().copied().chain([0xff; 300]).collect(),
+        other_version,
+    ] {
+        let dropped = beside(&mut endpoint, || {
+            let mut stream = dial(&address);
+            // It may be closed before all of it is written.
+            let _ = stream.write_all(&words);
+            is_dropped(stream)
+        });
+        assert!(dropped);
+        member
+            .write_all(&frame(Kind::Unexpected, 5, b"still here"))
+            .unwrap();
+        drive(&mut endpoint, |_, event| match event {
+            Some(Event::Unexpected { body, .. }) => Some(assert_eq!(body, "still here")),
+            other => {
+                assert!(other.is_none(), "{other:?}");
+                None
+            }
+        });
+    }
+}
+
+fn dial_in_background(endpoint: &mut Endpoint) -> TcpStream {
+    let address = endpoint.address().clone();
+    beside(endpoint, || dial_as_member(&address))
+}
+
+/// A stranger that says nothing, and one that says what is right but slowly, are dropped when their time is over.
+#[test]
+fn strangers_that_are_silent_are_dropped_in_time() {
+    let timeout = Duration::from_millis(200);
+    let mut endpoint = endpoint(Limits {
+        handshake_timeout: timeout,
+        ..Limits::default()
+    });
+    let address = endpoint.address().clone();
+    let elapsed = beside(&mut endpoint, || {
+        let start = Instant::now();
+        assert!(is_dropped(dial(&address)));
+        start.elapsed()
+    });
+    assert!(elapsed >= timeout && elapsed < LONG / 2);
+    beside(&mut endpoint, || {
+        let mut stream = dial(&address);
+        let start = Instant::now();
+        for byte in b"ropewalk".iter().cycle() {
+            if stream.write_all(&[*byte]).is_err() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(30));
+            assert!(start.elapsed() < LONG);
+        }
+    });
+}
+
+/// A flood of silent strangers, more than there is room for, keeps no member out.
+#[test]
+fn floods_of_strangers_keep_nobody_out() {
+    let mut endpoint = endpoint(Limits {
+        handshake_timeout: Duration::from_secs(3600),
+        strangers_max: 8,
+        connections_max: 16,
+        ..Limits::default()
+    });
+    let address = endpoint.address().clone();
+    let strangers: Vec<_> = (0..40)
+        .map(|_| beside(&mut endpoint, || dial(&address)))
+        .collect();
+    let mut member = dial_in_background(&mut endpoint);
+    member.write_all(&frame(Kind::Unexpected, 1, b"in")).unwrap();
+    drive(&mut endpoint, |_, event| {
+        matches!(event, Some(Event::Unexpected { .. })).then_some(())
+    });
+    drop(strangers);
+}
+
+/// A frame with a flipped bit, of an unknown kind, or too large ends the connection with the reason.
+#[test]
+fn corrupted_frames_end_the_connection() {
+    let mut endpoint = endpoint(Limits::default());
+    let mut corrupted = frame(Kind::Unexpected, 1, b"hello");
+    corrupted[HEADER_SIZE + 2] ^= 4;
+    let mut unknown = frame(Kind::Cancel, 1, b"");
+    unknown[4] = 99;
+    let mut large = frame(Kind::Unexpected, 1, b"");
+    large[..4].copy_from_slice(&u32::MAX.to_le_bytes());
+    for (bytes, expected) in [
+        (corrupted, None),
+        (unknown, Some(FrameError::Kind { kind: 99 })),
+        (
+            large,
+            Some(FrameError::Length {
+                length: u32::MAX as usize,
+            }),
+        ),
+    ] {
+        let mut member = dial_in_background(&mut endpoint);
+        member.write_all(&bytes).unwrap();
+        let cause = death(&mut endpoint);
+        let PeerDeath::Protocol(error) = cause else {
+            panic!("{cause:?}");
+        };
+        match expected {
+            Some(expected) => assert_eq!(error, expected),
+            None => assert!(matches!(error, FrameError::Checksum { .. })),
+        }
+        assert!(is_dropped(member));
+    }
+}
+
+/// A peer that vanishes in the middle of a frame, or of the data of its put, is dead, and what it had not finished
+/// stays unfinished.
+#[test]
+fn half_a_frame_is_none() {
+    let mut endpoint = endpoint(Limits::default());
+    let region = endpoint.expose_writable(Buffer::zeroed(1000));
+    let access = crate::region_table::Access {
+        region: region.region,
+        token: region.token,
+        offset: 0,
+        length: 1000,
+    };
+    let message = frame(Kind::Unexpected, 1, &[7; 5000]);
+    let put = [
+        frame(Kind::Put, 1, &access.encode()),
+        frame(Kind::PutData, 1, &[7; 600]),
+    ]
+    .concat();
+    for bytes in [&message[..10], &message[..3000], &put[..put.len() - 1]] {
+        let mut member = dial_in_background(&mut endpoint);
+        member.write_all(bytes).unwrap();
+        drop(member);
+        assert!(matches!(death(&mut endpoint), PeerDeath::Closed));
+    }
+    let Some(Withdrawn::Writable(buffer)) = endpoint.withdraw(&region) else {
+        panic!("the region is gone");
+    };
+    assert!(buffer[..599] == [7; 599] && buffer[599..] == [0; 401]);
+}
+
+/// Accepts one connection at a made-up endpoint and goes through the handshake as its owner.
+fn accept_as_member(listener: &TcpListener) -> TcpStream {
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    prove(
+        &mut stream,
+        Handshake::respond(introduction(address_of(listener)), [4; 32]),
+    );
+    stream
+}
+
+fn address_of(listener: &TcpListener) -> Address {
+    format!("tcp://{}", listener.local_addr().unwrap())
+        .parse()
+        .unwrap()
+}
+
+/// More data than was asked for, and an end before all of it came, are against the protocol: the buffer is not handed
+/// out half filled.
+#[test]
+fn wrong_answers_to_a_get_end_it() {
+    let too_much = frame(Kind::GetData, 0, &[1; 101]);
+    let too_soon = [frame(Kind::GetData, 0, &[1; 60]), frame(Kind::Done, 0, &[])].concat();
+    for answer in [too_much, too_soon] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut endpoint = endpoint(Limits::default());
+        let region = RegionHandle {
+            address: address_of(&listener),
+            region: 0,
+            token: 0,
+            length: 100,
+            writable: false,
+        };
+        endpoint.get(&region, 0, Buffer::zeroed(100), LONG).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut stream = accept_as_member(&listener);
+                stream.write_all(&answer).unwrap();
+                let _ = stream.read_to_end(&mut Vec::new());
+            });
+            let result = drive(&mut endpoint, |_, event| match event {
+                Some(Event::Completed { result, .. }) => Some(result),
+                _ => None,
+            });
+            assert!(matches!(
+                result,
+                Err(OperationError::PeerDied {
+                    source: PeerDeath::Protocol(FrameError::Unsolicited),
+                    ..
+                })
+            ));
+            drop(endpoint);
+        });
+    }
+}
+
+/// What listens but never answers is given up in time, and named silent.
+#[test]
+fn silent_listeners_are_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut endpoint = endpoint(Limits {
+        connect_timeout: Duration::from_millis(100),
+        ..Limits::default()
+    });
+    endpoint
+        .send_unexpected(&address_of(&listener), 0, Bytes::new())
+        .unwrap();
+    assert!(matches!(
+        death(&mut endpoint),
+        PeerDeath::Handshake(HandshakeError::Silent)
+    ));
+}
+
+/// A peer that drops the first connections in their handshake, as one may that was stalled, is reached by a later one
+/// and nothing is lost; one that always does is given up.
+#[test]
+fn dropped_handshakes_are_tried_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = address_of(&listener);
+    let mut endpoint = endpoint(Limits::default());
+    endpoint
+        .send_unexpected(&address, 6, Bytes::from_static(b"patient"))
+        .unwrap();
+    let received = beside(&mut endpoint, || {
+        for _ in 0..TcpProvider::REDIALS_MAX {
+            drop(listener.accept().unwrap());
+        }
+        let mut stream = accept_as_member(&listener);
+        let mut bytes = vec![0; HEADER_SIZE + 7];
+        stream.read_exact(&mut bytes).unwrap();
+        (bytes, stream)
+    });
+    assert_eq!(received.0, frame(Kind::Unexpected, 6, b"patient"));
+    drop(received);
+    assert!(matches!(death(&mut endpoint), PeerDeath::Closed));
+
+    endpoint.send_unexpected(&address, 6, Bytes::new()).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..=TcpProvider::REDIALS_MAX {
+                drop(listener.accept().unwrap());
+            }
+        });
+        let cause = death(&mut endpoint);
+        assert!(
+            matches!(
+                &cause,
+                PeerDeath::Handshake(HandshakeError::Refused) | PeerDeath::Io(_)
+            ),
+            "{cause:?}"
+        );
+    });
+}
+
+/// A peer that asks for more transfers at once than are served gets the rest refused, and reads nothing of it: others
+/// are served as ever.
+#[test]
+fn transfers_of_one_peer_are_limited() {
+    let mut endpoint = endpoint(Limits {
+        served_transfers_max: 3,
+        ..Limits::default()
+    });
+    let region = endpoint.expose(Bytes::from(vec![1; 64 << 20]));
+    let access = crate::region_table::Access {
+        region: region.region,
+        token: region.token,
+        offset: 0,
+        length: region.length,
+    };
+    let mut greedy = dial_in_background(&mut endpoint);
+    let requests: Vec<u8> = (0..10)
+        .flat_map(|id| frame(Kind::Get, id, &access.encode()))
+        .collect();
+    greedy.write_all(&requests).unwrap();
+    let refused = beside(&mut endpoint, || {
+        let mut refused = Vec::new();
+        while refused.len() < 7 {
+            let mut header = [0; HEADER_SIZE];
+            greedy.read_exact(&mut header).unwrap();
+            let length = u32::from_le_bytes(*header.first_chunk().unwrap());
+            let mut body = vec![0; length as usize];
+            greedy.read_exact(&mut body).unwrap();
+            if header[4] == Kind::Done as u8 {
+                refused.push((header[8], header[5]));
+            }
+        }
+        refused
+    });
+    // The status of a refusal for want of room is 4.
+    assert_eq!(refused, (3..10).map(|id| (id, 4)).collect::<Vec<_>>());
+
+    let mut other = Endpoint::bind(options()).unwrap();
+    other.get(&region, 0, Buffer::zeroed(10), LONG).unwrap();
+    let got = drive(&mut endpoint, |_, _| {
+        other.progress();
+        other.poll_event()
+    });
+    assert!(matches!(
+        got,
+        Event::Completed {
+            result: Ok(Completion::Got(_)),
+            ..
+        }
+    ));
+    let busy = OperationError::Access {
+        peer: region.address,
+        source: AccessError::Busy,
+    };
+    assert!(busy.to_string().contains("refused access"));
+}
+
+/// Every descriptor of an endpoint is closed on exec.
+#[test]
+fn children_inherit_nothing() {
+    let mut endpoint = endpoint(Limits::default());
+    let _member = dial_in_background(&mut endpoint);
+    let sockets = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    for entry in sockets {
+        let (Ok(target), Some(number)) = (
+            std::fs::read_link(entry.path()),
+            entry.file_name().to_str().map(str::to_owned),
+        ) else {
+            continue;
+        };
+        let target = target.to_string_lossy().into_owned();
+        if !["socket:", "anon_inode:[eventpoll]", "anon_inode:[eventfd]"]
+            .iter()
+            .any(|kind| target.starts_with(kind))
+        {
+            continue;
+        }
+        // Other tests of this process open and close theirs meanwhile.
+        let Ok(information) = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")) else {
+            continue;
+        };
+        let flags = information
+            .lines()
+            .find_map(|line| line.strip_prefix("flags:"))
+            .unwrap();
+        let flags = u32::from_str_radix(flags.trim(), 8).unwrap();
+        let inherited_from_parent = number.parse::<u32>().unwrap() <= 2;
+        assert!(
+            inherited_from_parent || flags & 0o2_000_000 != 0,
+            "descriptor {number}, {target}, would be inherited"
+        );
+    }
+}
