@@ -1,0 +1,78 @@
+//! Unmodified MPICH programs under `ropewalk run`, beside MPICH's own launcher.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    time::Duration,
+};
+
+use tempfile::TempDir;
+
+const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
+/// MPICH's ranks spin while they wait, and there are more of them than cores.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A program says the same under `ropewalk run` as under `mpiexec.hydra`, with 1, 2, 4 and 8 ranks.
+#[test]
+fn a_reduction_gives_what_it_gives_under_hydra() {
+    let folder = TempDir::new().unwrap();
+    let program = compile("reduce.c", &folder);
+    for ranks in [1, 2, 4, 8] {
+        let ranks = ranks.to_string();
+        let ours = ropewalk(&["-n", &ranks], &program);
+        let theirs = Command::new("mpiexec.hydra")
+            .args(["-n", &ranks])
+            .arg(&program)
+            .output()
+            .expect("mpiexec.hydra is missing: install the Debian packages mpich and libmpich-dev");
+        assert!(theirs.status.success(), "{theirs:?}");
+        assert_eq!(ours.status.code(), Some(0), "{ours:?}");
+        assert_eq!(sorted_lines(&ours), sorted_lines(&theirs), "with {ranks} ranks");
+        assert!(ours.stderr.is_empty(), "{ours:?}");
+    }
+}
+
+/// `MPI_Abort` ends the job with its exit code, and the verdict says who did it.
+#[test]
+fn an_abort_gives_the_exit_code() {
+    let folder = TempDir::new().unwrap();
+    let output = ropewalk(&["-n", "3"], &compile("abort.c", &folder));
+    assert_eq!(output.status.code(), Some(42), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("rank 1 on host"), "{text}");
+    assert!(text.contains("aborted the job with exit code 42"), "{text}");
+}
+
+/// A rank that exits before `MPI_Init` does not leave the others waiting in theirs.
+#[test]
+fn a_rank_that_exits_early_keeps_nobody_waiting() {
+    let folder = TempDir::new().unwrap();
+    let output = ropewalk(&["-n", "3"], &compile("early_exit.c", &folder));
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+}
+
+fn compile(source: &str, folder: &TempDir) -> PathBuf {
+    let program = folder.path().join(source.trim_end_matches(".c"));
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mpi");
+    let compiled = Command::new("mpicc.mpich")
+        .arg("-o")
+        .arg(&program)
+        .arg(sources.join(source))
+        .output()
+        .expect("mpicc.mpich is missing: install the Debian packages mpich and libmpich-dev");
+    assert!(compiled.status.success(), "{compiled:?}");
+    program
+}
+
+fn ropewalk(options: &[&str], program: &Path) -> Output {
+    let mut command = assert_cmd::Command::new(ROPEWALK);
+    command.arg("run").args(options).arg(program).timeout(PATIENCE);
+    command.output().unwrap()
+}
+
+fn sorted_lines(output: &Output) -> Vec<String> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+    lines.sort_unstable();
+    lines
+}

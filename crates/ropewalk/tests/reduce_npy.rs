@@ -1,0 +1,268 @@
+//! `ropewalk reduce` beside NumPy.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use tempfile::TempDir;
+
+/// For every type and operation, and any relation of files to processes, the result is NumPy's: exactly so for
+/// integers, minima and maxima, to rounding otherwise. Integers overflow and NaN is among the floats.
+#[test]
+fn results_are_those_of_numpy() {
+    let folder = arrays(
+        "
+for case, t in enumerate('f4 f8 i1 i2 i4 i8 u1 u2 u4 u8'.split()):
+    for op in 'sum prod min max'.split():
+        for i in range(case % 4 + 2):
+            values = rng.integers(-100, 100, (3, 7)) if t[0] != 'f' else rng.normal(size=(3, 7))
+            if t == 'f8':
+                values[0, i] = np.nan
+            np.save(f'{t}-{op}-{i}.npy', values.astype(t) if t[0] == 'f' else values.astype('i8').astype(t))
+",
+    );
+    let mut cases = 0;
+    for (case, element) in ["f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
+        .iter()
+        .enumerate()
+    {
+        for (at, op) in ["sum", "prod", "min", "max"].iter().enumerate() {
+            let files = case % 4 + 2;
+            let processes = [1, 2, 3, 8][at].to_string();
+            let inputs = (0..files).map(|i| format!("{element}-{op}-{i}.npy"));
+            let output = format!("{element}-{op}.out.npy");
+            let fixed = ["--op", op, "-n", &processes, "-o", &output].map(str::to_owned);
+            let arguments: Vec<String> = fixed.into_iter().chain(inputs).collect();
+            succeed(&folder, &arguments);
+            cases += 1;
+        }
+    }
+    assert_eq!(cases, 40);
+    python(
+        folder.path(),
+        "
+import glob
+fold = dict(sum=np.add, prod=np.multiply, min=np.minimum, max=np.maximum)
+found = 0
+for path in glob.glob('*.out.npy'):
+    t, op = path.split('.')[0].split('-')
+    parts = [np.load(p) for p in sorted(glob.glob(f'{t}-{op}-?.npy'))]
+    expected = fold[op].reduce(np.stack(parts), axis=0, dtype=parts[0].dtype)
+    result = np.load(path)
+    assert result.dtype == expected.dtype and result.shape == expected.shape, path
+    if t[0] == 'f' and op in ('sum', 'prod'):
+        np.testing.assert_allclose(result, expected, rtol=1e-4 if t == 'f4' else 1e-12, err_msg=path)
+    else:
+        np.testing.assert_array_equal(result, expected, err_msg=path)
+    found += 1
+assert found == 40, found
+",
+    );
+}
+
+/// Big-endian files, arrays in Fortran's order, scalars and empty arrays are reduced as NumPy would.
+#[test]
+fn unusual_arrays_are_read_as_numpy_reads_them() {
+    let folder = arrays(
+        "
+for i in range(3):
+    values = rng.integers(0, 1000, (4, 5))
+    np.save(f'big-{i}.npy', values.astype('>i4' if i else '<i4'))
+    np.save(f'fortran-{i}.npy', np.asfortranarray(values))
+    np.save(f'scalar-{i}.npy', np.float64(i + 0.5))
+    np.save(f'empty-{i}.npy', np.zeros((0, 3), 'u2'))
+",
+    );
+    for kind in ["big", "fortran", "scalar", "empty"] {
+        let names = [0, 1, 2].map(|i| format!("{kind}-{i}.npy"));
+        let output = format!("{kind}.out.npy");
+        let fixed = ["--op", "sum", "-n", "2", "-o", &output].map(str::to_owned);
+        succeed(&folder, &[&fixed[..], &names].concat());
+    }
+    python(
+        folder.path(),
+        "
+for kind in 'big fortran scalar empty'.split():
+    parts = [np.load(f'{kind}-{i}.npy') for i in range(3)]
+    result = np.load(f'{kind}.out.npy')
+    np.testing.assert_array_equal(result, sum(parts[1:], parts[0]), err_msg=kind)
+    assert result.shape == parts[0].shape and result.dtype == parts[0].dtype.newbyteorder('='), kind
+assert np.load('fortran.out.npy').flags.f_contiguous
+",
+    );
+}
+
+/// Floats of very different size, whose sum depends on the order, give the same bits in every run.
+#[test]
+fn float_sums_are_the_same_in_every_run() {
+    let folder = arrays(
+        "
+for i in range(7):
+    np.save(f'{i}.npy', (rng.normal(size=50_000) * 10.0 ** rng.integers(-6, 6, 50_000)).astype('f4'))
+",
+    );
+    let inputs = (0..7).map(|i| format!("{i}.npy"));
+    let run = |output: &str| {
+        let fixed = ["--op", "sum", "-n", "5", "-o", output].map(str::to_owned);
+        succeed(
+            &folder,
+            &fixed.into_iter().chain(inputs.clone()).collect::<Vec<_>>(),
+        );
+        fs::read(folder.path().join(output)).unwrap()
+    };
+    let first = run("first.npy");
+    for again in ["second.npy", "third.npy"] {
+        assert!(run(again) == first, "{again} differs");
+    }
+}
+
+/// Files that cannot be reduced together, or a place where nothing can be written, give one line that names the
+/// culprit, exit code 2, and no output.
+#[test]
+fn faulty_files_are_named() {
+    let folder = arrays(
+        "
+for i in range(4):
+    np.save(f'good-{i}.npy', np.zeros((3, 4), 'f4'))
+np.save('shape.npy', np.zeros((4, 3), 'f4'))
+np.save('type.npy', np.zeros((3, 4), 'f8'))
+np.save('order.npy', np.asfortranarray(np.zeros((3, 4), 'f4')))
+np.save('complex.npy', np.zeros((3, 4), 'c8'))
+np.save('structure.npy', np.zeros(3, [('a', 'f4')]))
+open('text.npy', 'w').write('no array')
+open('nothing.npy', 'w')
+good = open('good-0.npy', 'rb').read()
+open('cut.npy', 'wb').write(good[:-1])
+open('cut-header.npy', 'wb').write(good[:50])
+open('long.npy', 'wb').write(good + b'x')
+open('version.npy', 'wb').write(good[:6] + b'\\x09' + good[7:])
+import os
+os.mkdir('folder.npy')
+os.mkfifo('pipe.npy')
+",
+    );
+    let faulty = |inputs: &[&str], output: &str, culprit: &str, reason: &str| {
+        let before = listing(folder.path());
+        let fixed = ["--op", "sum", "-n", "2", "-o", output].map(str::to_owned);
+        let inputs = inputs.iter().map(|&input| input.to_owned());
+        let ran = reduce(&folder, &fixed.into_iter().chain(inputs).collect::<Vec<_>>());
+        let said = String::from_utf8(ran.stderr).unwrap();
+        assert_eq!(ran.status.code(), Some(2), "{culprit}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        let expected = format!("ropewalk reduce: {culprit}: ");
+        assert!(said.starts_with(&expected) && said.contains(reason), "{said}");
+        assert_eq!(listing(folder.path()), before);
+    };
+    for (culprit, reason) in [
+        (
+            "shape.npy",
+            "its shape is (4, 3), that of most of the others (3, 4)",
+        ),
+        (
+            "type.npy",
+            "its element type is f64, that of most of the others f32",
+        ),
+        ("order.npy", "its order of elements is Fortran's"),
+        ("complex.npy", "its elements are <c8"),
+        ("structure.npy", "its elements are structures"),
+        ("text.npy", "no .npy file"),
+        ("nothing.npy", "truncated"),
+        ("cut.npy", "truncated: it has 47 of the 48 bytes"),
+        ("cut-header.npy", "truncated"),
+        ("long.npy", "1 bytes follow"),
+        ("version.npy", "version 9.0"),
+        ("folder.npy", "not a regular file"),
+        ("pipe.npy", "not a regular file"),
+        ("missing.npy", "No such file or directory"),
+    ] {
+        faulty(&["good-0.npy", culprit, "good-1.npy"], "out.npy", culprit, reason);
+    }
+    // The odd one is the one in the minority, wherever it stands; of two files, the second.
+    faulty(
+        &["type.npy", "good-0.npy", "good-1.npy"],
+        "out.npy",
+        "type.npy",
+        "f64",
+    );
+    faulty(
+        &["good-0.npy", "type.npy"],
+        "out.npy",
+        "type.npy",
+        "f64, that of good-0.npy f32",
+    );
+    faulty(
+        &["good-0.npy"],
+        "missing/out.npy",
+        "missing/out.npy",
+        "cannot write to its folder",
+    );
+    faulty(&["good-0.npy"], "folder.npy", "folder.npy", "it is a folder");
+}
+
+/// An output that exists is replaced, one that stands among the inputs too, and its permissions are those that any
+/// new file gets.
+#[test]
+fn outputs_are_replaced_in_one_step() {
+    let folder = arrays("np.save('a.npy', np.array([1, 2], 'i4'))");
+    let arguments = ["--op", "sum", "-n", "2", "-o", "a.npy", "a.npy", "a.npy"].map(str::to_owned);
+    succeed(&folder, &arguments);
+    succeed(&folder, &arguments);
+    python(folder.path(), "assert np.load('a.npy').tolist() == [4, 8]");
+    assert_eq!(listing(folder.path()), [PathBuf::from("a.npy")]);
+    let ordinary = folder.path().join("ordinary");
+    fs::write(&ordinary, "").unwrap();
+    let permissions = |path: &Path| fs::metadata(path).unwrap().permissions();
+    assert_eq!(permissions(&folder.path().join("a.npy")), permissions(&ordinary));
+}
+
+/// A folder with the arrays that a Python script makes in it.
+fn arrays(script: &str) -> TempDir {
+    let folder = tempfile::tempdir().expect("there is room for temporary files");
+    python(folder.path(), script);
+    folder
+}
+
+fn python(folder: &Path, script: &str) {
+    let script = format!("import numpy as np\nrng = np.random.default_rng(20)\n{script}");
+    let ran = Command::new("/usr/bin/python3")
+        .args(["-W", "ignore", "-c", &script])
+        .current_dir(folder)
+        .output()
+        .expect("Debian's python3 runs");
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(
+        !said.contains("No module named 'numpy'"),
+        "NumPy is missing: apt-get install python3-numpy"
+    );
+    assert!(ran.status.success(), "{said}");
+}
+
+fn reduce(folder: &TempDir, arguments: &[String]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ropewalk"))
+        .arg("reduce")
+        .args(arguments)
+        .current_dir(folder.path())
+        .output()
+        .expect("the command was built for this test")
+}
+
+fn succeed(folder: &TempDir, arguments: &[String]) {
+    let ran = reduce(folder, arguments);
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(
+        ran.status.success() && said.is_empty(),
+        "{arguments:?}: {}: {said}",
+        ran.status
+    );
+}
+
+fn listing(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("the folder is ours");
+    let mut names: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("the folder is ours").file_name().into())
+        .collect();
+    names.sort();
+    names
+}
