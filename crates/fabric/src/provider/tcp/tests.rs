@@ -147,7 +147,10 @@ fn strangers_that_speak_are_dropped_at_once() {
             .write_all(&frame(Kind::Unexpected, 5, b"still here"))
             .unwrap();
         drive(&mut endpoint, |_, event| match event {
-            Some(Event::Unexpected { body, .. }) => Some(assert_eq!(body, "still here")),
+            Some(Event::Unexpected { body, .. }) => {
+                assert_eq!(body, "still here");
+                Some(())
+            }
             other => {
                 assert!(other.is_none(), "{other:?}");
                 None
