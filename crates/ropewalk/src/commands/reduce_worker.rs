@@ -37,7 +37,8 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 
 fn work(arguments: &Arguments) -> anyhow::Result<()> {
     let job = Job::from_env()?;
-    match open(&arguments.inputs[0])?.header().element() {
+    let element = open(&arguments.inputs[0])?.header().element();
+    match element {
         ElementType::F32 => work_on::<f32>(&job, arguments)?,
         ElementType::F64 => work_on::<f64>(&job, arguments)?,
         ElementType::I8 => work_on::<i8>(&job, arguments)?,
