@@ -1,0 +1,394 @@
+//! The rules for a PMI-1 server, each as measured on Hydra and MPICH 4.0.2, played against ours.
+
+use proptest::prelude::*;
+use ropewalk_pmi::{AbsentMembers, Action, ProcessMapping, ProtocolError, Server, ServerOptions};
+
+fn server(size: u32, absent: AbsentMembers) -> Server {
+    Server::new(ServerOptions {
+        size,
+        kvsname: "kvs".into(),
+        mapping: ProcessMapping::one_node(size),
+        absent,
+    })
+}
+
+/// What the server sends, closes and says, one line for each.
+fn drain(server: &mut Server) -> Vec<String> {
+    let mut lines = Vec::new();
+    while let Some(action) = server.poll_action() {
+        lines.push(match action {
+            Action::Abort { rank, exit_code, .. } => format!("{rank} aborts with {exit_code}"),
+            Action::Close { rank } => format!("{rank} closed"),
+            Action::Misbehaved { rank, .. } => format!("{rank} misbehaved"),
+            Action::Send { rank, bytes } => {
+                let text = String::from_utf8(bytes).unwrap();
+                assert!(text.ends_with('\n') && text.len() <= 1023);
+                format!("{rank} {}", text.trim_end_matches('\n'))
+            }
+        });
+    }
+    lines
+}
+
+fn say(server: &mut Server, rank: u32, line: &str) -> Vec<String> {
+    server.handle_bytes(rank, format!("{line}\n").as_bytes());
+    drain(server)
+}
+
+/// A process asks and the server answers it, and nobody else.
+fn ask(server: &mut Server, rank: u32, line: &str) -> String {
+    let answers = say(server, rank, line);
+    let prefix = format!("{rank} ");
+    let [answer] = &answers[..] else {
+        panic!("{answers:?}")
+    };
+    answer.strip_prefix(&prefix).unwrap().to_owned()
+}
+
+fn initialize(server: &mut Server, ranks: impl IntoIterator<Item = u32>) {
+    for rank in ranks {
+        let answer = ask(server, rank, "cmd=init pmi_version=1 pmi_subversion=1");
+        assert_eq!(answer, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0");
+    }
+}
+
+/// Transcript 8.1: "MPICH 4.0.2 hello, -n 2, Hydra".
+#[test]
+fn golden_transcript_of_mpich() {
+    let mut server = server(2, AbsentMembers::Fail);
+    let both = [0, 1];
+    initialize(&mut server, both);
+    for rank in both {
+        let mut exchange =
+            |question: &str, answer: &str| assert_eq!(ask(&mut server, rank, question), answer);
+        exchange(
+            "cmd=get_maxes",
+            "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024",
+        );
+        exchange("cmd=get_appnum", "cmd=appnum appnum=0");
+        exchange("cmd=get_my_kvsname", "cmd=my_kvsname kvsname=kvs");
+        exchange(
+            "cmd=get kvsname=kvs key=PMI_process_mapping",
+            "cmd=get_result rc=0 msg=success value=(vector,(0,1,2))",
+        );
+    }
+    let barrier = |server: &mut Server| {
+        assert_eq!(say(server, 1, "cmd=barrier_in"), [""; 0]);
+        assert_eq!(
+            say(server, 0, "cmd=barrier_in"),
+            ["0 cmd=barrier_out", "1 cmd=barrier_out"]
+        );
+    };
+    barrier(&mut server);
+    let put = |server: &mut Server, rank, key: &str, value: &str| {
+        assert_eq!(
+            ask(
+                server,
+                rank,
+                &format!("cmd=put kvsname=kvs key={key} value={value}")
+            ),
+            "cmd=put_result rc=0 msg=success"
+        );
+    };
+    let get = |server: &mut Server, rank, key: &str, value: &str| {
+        assert_eq!(
+            ask(server, rank, &format!("cmd=get kvsname=kvs key={key}")),
+            format!("cmd=get_result rc=0 msg=success value={value}")
+        );
+    };
+    put(&mut server, 0, "-bcast-1-0", "2F6465762F73686D2F");
+    barrier(&mut server);
+    get(&mut server, 1, "-bcast-1-0", "2F6465762F73686D2F");
+    put(&mut server, 0, "-allgather-shm-1-0", "20D31A91C7");
+    barrier(&mut server);
+    for rank in both {
+        get(&mut server, rank, "-allgather-shm-1-0", "20D31A91C7");
+    }
+    barrier(&mut server);
+    for rank in both {
+        assert!(server.is_unfinished(rank));
+        let expected = [format!("{rank} cmd=finalize_ack"), format!("{rank} closed")];
+        assert_eq!(say(&mut server, rank, "cmd=finalize"), expected);
+        assert!(!server.is_unfinished(rank));
+    }
+}
+
+/// "init: accept (1,0),(1,1),(1,2) .. For 1.x answer `pmi_version=1 pmi_subversion=1`; else `rc=-1` with our
+/// version." PMI-2 is not served yet, and so is "else".
+#[test]
+fn other_versions_are_refused() {
+    let mut server = server(1, AbsentMembers::Fail);
+    for (version, subversion, rc) in [(1, 0, 0), (1, 1, 0), (1, 2, 0), (2, 0, -1), (3, 1, -1)] {
+        let request = format!("cmd=init pmi_version={version} pmi_subversion={subversion}");
+        assert_eq!(
+            ask(&mut server, 0, &request),
+            format!("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc={rc}")
+        );
+    }
+}
+
+/// "universe size: `-1` = unknown/infinite .. default answer was -1."
+#[test]
+fn the_universe_has_no_known_size() {
+    let mut server = server(1, AbsentMembers::Fail);
+    initialize(&mut server, [0]);
+    assert_eq!(
+        ask(&mut server, 0, "cmd=get_universe_size"),
+        "cmd=universe_size size=-1"
+    );
+}
+
+/// "duplicate put: .. Ours: last write wins"; "same, no such key"; values keep spaces, `=` and emptiness.
+#[test]
+fn keys_and_values() {
+    let mut server = server(1, AbsentMembers::Fail);
+    initialize(&mut server, [0]);
+    for value in ["first", "segments=3", "with  two spaces", "a;b%c", "padded  ", ""] {
+        ask(
+            &mut server,
+            0,
+            &format!("cmd=put kvsname=kvs key=k value={value}"),
+        );
+        assert_eq!(
+            ask(&mut server, 0, "cmd=get kvsname=kvs key=k"),
+            format!("cmd=get_result rc=0 msg=success value={value}")
+        );
+    }
+    assert_eq!(
+        ask(&mut server, 0, "cmd=get kvsname=kvs key=nothing"),
+        "cmd=get_result rc=-1 msg=key_nothing_not_found value=unknown"
+    );
+    let long = "x".repeat(961);
+    assert_eq!(
+        ask(&mut server, 0, &format!("cmd=put kvsname=kvs key=k value={long}")),
+        "cmd=put_result rc=-1 msg=value_is_too_long"
+    );
+    // The longest key that fits a line must not make an answer that does not.
+    let answer = ask(
+        &mut server,
+        0,
+        &format!("cmd=get kvsname=kvs key={}", "k".repeat(990)),
+    );
+    assert!(answer.starts_with("cmd=get_result rc=-1 "), "{answer}");
+}
+
+/// "kvsname mismatch: .. Ours: unknown kvsname -> rc=-1, except keys served by S itself."
+#[test]
+fn an_unknown_space_has_only_the_keys_of_the_server() {
+    let mut server = server(1, AbsentMembers::Fail);
+    initialize(&mut server, [0]);
+    assert_eq!(
+        ask(&mut server, 0, "cmd=put kvsname=other key=k value=v"),
+        "cmd=put_result rc=-1 msg=unknown_kvsname"
+    );
+    ask(&mut server, 0, "cmd=put kvsname=kvs key=k value=v");
+    assert!(ask(&mut server, 0, "cmd=get kvsname=other key=k").contains("rc=-1"));
+    assert!(ask(&mut server, 0, "cmd=get kvsname=other key=PMI_process_mapping").contains("rc=0"));
+    assert!(
+        ask(
+            &mut server,
+            0,
+            "cmd=put kvsname=kvs key=PMI_dead_processes value=0"
+        )
+        .contains("rc=-1")
+    );
+}
+
+/// "`PMI_dead_processes` (comma list of ranks that died, e.g. `1,3`, empty value if none)".
+#[test]
+fn the_dead_are_listed() {
+    let mut server = server(4, AbsentMembers::Exclude);
+    initialize(&mut server, [0]);
+    let dead = "cmd=get kvsname=kvs key=PMI_dead_processes";
+    assert_eq!(
+        ask(&mut server, 0, dead),
+        "cmd=get_result rc=0 msg=success value="
+    );
+    server.handle_departure(3, true);
+    server.handle_departure(2, false);
+    server.handle_departure(1, true);
+    assert_eq!(
+        ask(&mut server, 0, dead),
+        "cmd=get_result rc=0 msg=success value=1,3"
+    );
+}
+
+/// "A member that died or finalized: .. Ours: answer with `rc=` != 0": those who wait, and those who come later.
+#[test]
+fn a_barrier_that_cannot_complete_fails() {
+    let mut server = server(3, AbsentMembers::Fail);
+    initialize(&mut server, [0, 1]);
+    assert_eq!(say(&mut server, 0, "cmd=barrier_in"), [""; 0]);
+    server.handle_departure(2, true);
+    let failed = "cmd=barrier_out rc=-1 msg=rank_2_is_gone";
+    assert_eq!(drain(&mut server), [format!("0 {failed}")]);
+    assert_eq!(ask(&mut server, 1, "cmd=barrier_in"), failed);
+}
+
+/// ".. or exclude the dead rank according to policy": dead, finalized or closed, whoever is gone is not waited
+/// for, even if it was in the barrier itself.
+#[test]
+fn a_barrier_may_exclude_who_is_gone() {
+    let mut server = server(5, AbsentMembers::Exclude);
+    initialize(&mut server, [0, 1, 2, 3, 4]);
+    say(&mut server, 4, "cmd=finalize");
+    for rank in [0, 1] {
+        assert_eq!(say(&mut server, rank, "cmd=barrier_in"), [""; 0]);
+    }
+    server.handle_departure(1, true);
+    server.handle_closed(2);
+    assert_eq!(drain(&mut server), [""; 0]);
+    server.handle_departure(3, true);
+    assert_eq!(drain(&mut server), ["0 cmd=barrier_out"]);
+    assert_eq!(ask(&mut server, 0, "cmd=barrier_in"), "cmd=barrier_out");
+}
+
+/// "`barrier_in` may carry `group=`" only in PMI 1.2, which we do not announce: an error, not a wrong barrier.
+#[test]
+fn barriers_of_a_part_are_refused() {
+    let mut server = server(2, AbsentMembers::Fail);
+    initialize(&mut server, [0]);
+    let answer = ask(&mut server, 0, "cmd=barrier_in group=NODE:1");
+    assert_eq!(answer, "cmd=barrier_out rc=-1 msg=barrier_groups_need_PMI_1.2");
+}
+
+/// Transcript 8.6, with names that differ in their second word kept apart.
+#[test]
+fn names_are_published_looked_up_and_unpublished() {
+    let mut server = server(1, AbsentMembers::Fail);
+    initialize(&mut server, [0]);
+    let port = "tag#0$description#vm$port#49067$ifname#127.0.0.1$";
+    let publish = format!("cmd=publish_name service=my svc port={port}");
+    let mut exchange = |question: &str, answer: &str| assert_eq!(ask(&mut server, 0, question), answer);
+    exchange(&publish, "cmd=publish_result info=ok rc=0 msg=success");
+    exchange(
+        &publish,
+        "cmd=publish_result info=ok rc=1 msg=key_already_present",
+    );
+    let found = format!("cmd=lookup_result port={port} info=ok rc=0 msg=success");
+    exchange("cmd=lookup_name service=my svc", &found);
+    let missing = "cmd=lookup_result rc=1 msg=service_not_found";
+    exchange("cmd=lookup_name service=my", missing);
+    exchange(
+        "cmd=unpublish_name service=my svc",
+        "cmd=unpublish_result info=ok rc=0 msg=success",
+    );
+    let gone = "cmd=unpublish_result info=ok rc=1 msg=service_not_found";
+    exchange("cmd=unpublish_name service=my svc", gone);
+}
+
+/// Transcript 8.7: "no answer".
+#[test]
+fn an_abort_is_told_and_not_answered() {
+    let mut server = server(2, AbsentMembers::Fail);
+    assert_eq!(say(&mut server, 1, "cmd=abort exitcode=7"), ["1 aborts with 7"]);
+}
+
+/// Transcript 8.5, two blocks: spawn is not served, and says so once the last block is there.
+#[test]
+fn spawn_is_refused_and_does_not_hang() {
+    let mut server = server(1, AbsentMembers::Fail);
+    initialize(&mut server, [0]);
+    let block = |index| {
+        format!(
+            "mcmd=spawn\nnprocs=1\nexecname=./sp3\ntotspawns=2\nspawnssofar={index}\narg1=cmd=finalize\n\
+             argcnt=1\npreput_num=0\ninfo_num=0\nendcmd"
+        )
+    };
+    assert_eq!(say(&mut server, 0, &block(1)), [""; 0]);
+    assert_eq!(
+        ask(&mut server, 0, &block(2)),
+        "cmd=spawn_result rc=-1 msg=spawn_is_not_served"
+    );
+}
+
+/// What breaks the protocol closes the connection, and the others do not notice.
+#[test]
+fn who_breaks_the_protocol_is_closed() {
+    let breaches: [&[u8]; 5] = [
+        b"GET / HTTP/1.1\r\n",
+        b"cmd=get_maxes\n",
+        b"cmd=dance\n",
+        b"\xff\x00\n",
+        &[b'x'; 2000],
+    ];
+    for breach in breaches {
+        let mut server = server(2, AbsentMembers::Exclude);
+        initialize(&mut server, [1]);
+        server.handle_bytes(0, breach);
+        assert_eq!(drain(&mut server), ["0 misbehaved", "0 closed"]);
+        assert_eq!(
+            say(&mut server, 0, "cmd=init pmi_version=1 pmi_subversion=1"),
+            [""; 0]
+        );
+        assert_eq!(ask(&mut server, 1, "cmd=barrier_in"), "cmd=barrier_out");
+    }
+}
+
+/// "One request outstanding per connection": a second one in a barrier is a breach.
+#[test]
+fn one_request_at_a_time() {
+    let mut server = server(2, AbsentMembers::Exclude);
+    initialize(&mut server, [0]);
+    server.handle_bytes(0, b"cmd=barrier_in\ncmd=get_maxes\n");
+    let error = ProtocolError::WhileWaiting { command: "get_maxes" };
+    assert_eq!(server.poll_action(), Some(Action::Misbehaved { rank: 0, error }));
+}
+
+/// "EOF without finalize after any PMI command = abnormal end of that rank (.. a process that never spoke PMI
+/// may come and go freely)."
+#[test]
+fn only_who_began_has_to_finish() {
+    let mut server = server(2, AbsentMembers::Exclude);
+    initialize(&mut server, [0]);
+    server.handle_closed(0);
+    server.handle_closed(1);
+    assert!(server.is_unfinished(0) && !server.is_unfinished(1));
+}
+
+proptest! {
+    /// Whatever a process sends, and however it is cut, the server neither panics nor answers differently, and
+    /// another process meets with it or without it.
+    #[test]
+    fn any_bytes_any_cut(
+        lines in proptest::collection::vec(
+            prop_oneof![
+                Just("cmd=init pmi_version=1 pmi_subversion=1\n".to_owned()),
+                Just("cmd=barrier_in\n".to_owned()),
+                Just("cmd=finalize\n".to_owned()),
+                Just("mcmd=spawn\n".to_owned()),
+                Just("endcmd\n".to_owned()),
+                "cmd=(get|put) kvsname=kvs key=[a-c] value=[ -~]{0,20}\n",
+                "cmd=(publish|lookup|unpublish)_name service=[a-c ]{1,3} port=x\n",
+                "[ -~\n]{0,40}",
+            ],
+            0..12,
+        ),
+        cuts in proptest::collection::vec(1..30_usize, 1..20),
+    ) {
+        let stream = lines.concat().into_bytes();
+        let mut whole = server(2, AbsentMembers::Exclude);
+        whole.handle_bytes(0, &stream);
+        let expected = drain(&mut whole);
+
+        let mut pieces = server(2, AbsentMembers::Exclude);
+        let mut rest = &stream[..];
+        let mut found = Vec::new();
+        for &cut in cuts.iter().cycle() {
+            if rest.is_empty() {
+                break;
+            }
+            let (piece, tail) = rest.split_at(cut.min(rest.len()));
+            pieces.handle_bytes(0, piece);
+            found.extend(drain(&mut pieces));
+            rest = tail;
+        }
+        prop_assert_eq!(found, expected);
+
+        initialize(&mut pieces, [1]);
+        say(&mut pieces, 1, "cmd=barrier_in");
+        pieces.handle_departure(0, true);
+        drain(&mut pieces);
+        prop_assert_eq!(ask(&mut pieces, 1, "cmd=barrier_in"), "cmd=barrier_out");
+    }
+}

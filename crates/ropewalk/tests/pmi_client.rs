@@ -1,0 +1,55 @@
+//! Our PMI client under our process manager and under Hydra.
+//!
+//! The processes of these jobs are this test program itself, with [`ROLE`] set.
+
+use std::{env, time::Duration};
+
+use ropewalk::pmi::Client;
+
+const ROLE: &str = "ROPEWALK_TEST_ROLE";
+const TEST: &str = "clients_meet_under_both_process_managers";
+
+/// Four processes tell each other something, under either process manager, and all goes well.
+#[test]
+fn clients_meet_under_both_process_managers() {
+    if env::var_os(ROLE).is_some() {
+        return meet();
+    }
+    let program = env::current_exe().unwrap();
+    let managers = [
+        (env!("CARGO_BIN_EXE_ropewalk"), &["run"][..]),
+        ("mpiexec.hydra", &[]),
+    ];
+    for (manager, arguments) in managers {
+        let output = assert_cmd::Command::new(manager)
+            .args(arguments)
+            .args(["-n", "4"])
+            .arg(&program)
+            .args([TEST, "--exact", "--nocapture"])
+            .env(ROLE, "process")
+            .timeout(Duration::from_secs(60))
+            .output()
+            .expect("mpiexec.hydra is missing: install the Debian packages mpich and libmpich-dev");
+        assert!(output.status.success(), "{manager}: {output:?}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(text.matches("met 0 1 2 3").count(), 4, "{manager}: {text}");
+    }
+}
+
+fn meet() {
+    let mut client = Client::from_env().unwrap().unwrap();
+    client.set_timeout(Duration::from_secs(30));
+    let key = |rank: u32| format!("rank-{rank}");
+    client
+        .put(&key(client.rank()), &format!("0x{:x}", client.rank()))
+        .unwrap();
+    client.fence().unwrap();
+    let mut met = "met".to_owned();
+    for rank in 0..client.size() {
+        assert_eq!(client.get(&key(rank)).unwrap(), Some(format!("0x{rank:x}")));
+        met.push_str(&format!(" {rank}"));
+    }
+    assert_eq!(client.get("nobody").unwrap(), None);
+    client.finalize().unwrap();
+    println!("{met}");
+}
