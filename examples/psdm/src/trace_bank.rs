@@ -1,4 +1,4 @@
-//! A trace made ready for migration: differentiated, low-passed against aliasing in several degrees, resampled.
+//! A trace made ready for migration: its high frequencies raised, low-passed against aliasing in several degrees, resampled.
 //!
 //! Low-passing with a triangle as wide as the operator moves from one trace to the next is the anti-aliasing of
 //! Lumley, Claerbout and Bevc, "Anti-aliased Kirchhoff 3-D migration" (SEG Expanded Abstracts, 1994); keeping a
@@ -44,7 +44,7 @@ pub(crate) struct TraceFilter {
     forward: Arc<dyn RealToComplex<f32>>,
     backward: Arc<dyn ComplexToReal<f32>>,
     /// For each version the factor of each frequency.
-    responses: [Vec<Complex32>; VERSIONS],
+    responses: [Vec<f32>; VERSIONS],
 }
 
 impl TraceFilter {
@@ -58,7 +58,7 @@ impl TraceFilter {
                 .map(|index| {
                     let frequency_hz = index as f32 / (length as f32 * sample_interval_s);
                     let triangle = sinc(frequency_hz * half_width_s).powi(2);
-                    Complex32::new(0.0, 2.0 * PI * frequency_hz) * triangle / length as f32
+                    2.0 * PI * frequency_hz * triangle / length as f32
                 })
                 .collect()
         });
@@ -78,14 +78,15 @@ impl TraceFilter {
 
     /// The bank of a trace.
     ///
-    /// The derivative stands for two half derivatives: one undoes the half integral that a line source's wave has
-    /// in two dimensions, the other the one of the stack along the operator (Bleistein, Cohen and Stockwell,
-    /// Mathematics of Multidimensional Seismic Imaging, Migration, and Inversion, 2001, chapters 3 and 6).
+    /// In two dimensions the wave of a source comes as its half integral, and the stack along the operator makes
+    /// another half integral, backwards in time, of a reflection (Bleistein, Cohen and Stockwell, Mathematics of
+    /// Multidimensional Seismic Imaging, Migration, and Inversion, 2001, chapters 3 and 6). Undone together they are
+    /// the factor |omega|: a step of the velocity becomes a zero-phase wavelet.
     pub(crate) fn bank(&self, trace: &[f32]) -> TraceBank {
         assert_eq!(trace.len(), self.samples, "length of a trace");
         let mut input = self.forward.make_input_vec();
         for (index, (padded, sample)) in input.iter_mut().zip(trace).enumerate() {
-            // A soft end, for the derivative would make a spike of a hard one.
+            // A soft end, for the filter would make a spike of a hard one.
             *padded = sample * ((trace.len() - index) as f32 / PADDING as f32).min(1.0);
         }
         let mut spectrum = self.forward.make_output_vec();
@@ -101,8 +102,6 @@ impl TraceFilter {
             for ((filtered, value), response) in filtered.iter_mut().zip(&spectrum).zip(response) {
                 *filtered = value * response;
             }
-            // The highest frequency has no partner; the derivative of a real trace has nothing there.
-            filtered[spectrum.len() - 1] = Complex32::ZERO;
             self.backward
                 .process(&mut filtered, &mut output)
                 .expect("the plan made both vectors, and the ends of the spectrum are real");
@@ -133,9 +132,9 @@ const PADDING: usize = 24;
 mod tests {
     use super::*;
 
-    /// A cosine in the middle of a long trace becomes its derivative, weakened by the triangle's response.
+    /// A cosine in the middle of a long trace is multiplied by its angular frequency and the triangle's response.
     #[test]
-    fn bank_differentiates_and_smooths() {
+    fn bank_raises_and_smooths() {
         let (samples, interval_s, frequency_hz) = (600, 0.004, 20.0);
         let omega = 2.0 * PI * frequency_hz;
         let trace: Vec<f32> = (0..samples)
@@ -149,7 +148,7 @@ mod tests {
             let response = sinc(frequency_hz * move_out_s).powi(2);
             for step in -9..=9 {
                 let time_s = 1.2 + step as f32 * 0.001;
-                let expected = -omega * (omega * time_s).sin() * response;
+                let expected = omega * (omega * time_s).cos() * response;
                 let value = bank.at(time_s, TraceBank::version(move_out_s));
                 assert!(
                     (value - expected).abs() < 0.03 * omega,
