@@ -1,5 +1,10 @@
 //! From the wave equation to the image: what the migration makes of modelled data.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "what the tests share is outside of test functions, where the lint is off"
+)]
+
 use std::{
     error::Error,
     fs,
