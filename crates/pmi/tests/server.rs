@@ -1,5 +1,7 @@
 //! The rules for a PMI-1 server, each as measured on Hydra and MPICH 4.0.2, played against ours.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use proptest::prelude::*;
 use ropewalk_pmi::{AbsentMembers, Action, ProcessMapping, ProtocolError, Server, ServerOptions};
 

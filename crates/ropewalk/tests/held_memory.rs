@@ -2,6 +2,8 @@
 //!
 //! The ranks of these jobs are this test program itself, with [`ROLE`] set.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::{
     env,
     os::fd::AsFd,

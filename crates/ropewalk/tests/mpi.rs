@@ -1,5 +1,7 @@
 //! Unmodified MPICH programs under `ropewalk run`, beside MPICH's own launcher.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::{
     path::{Path, PathBuf},
     process::{Command, Output},

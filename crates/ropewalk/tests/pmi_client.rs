@@ -2,6 +2,8 @@
 //!
 //! The processes of these jobs are this test program itself, with [`ROLE`] set.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::{env, time::Duration};
 
 use ropewalk::pmi::Client;

@@ -1,5 +1,7 @@
 //! `ropewalk run` with real processes: exit codes, output, input, and that nothing is ever left behind.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::{
     fs,
     io::{BufRead, BufReader},

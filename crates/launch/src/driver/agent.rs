@@ -370,7 +370,7 @@ impl Agent {
             stdin: rank_stdin,
             stdout: rank_stdout,
             stderr: rank_stderr,
-            descriptors: self.descriptors.clone(),
+            descriptors: self.descriptors,
         })?;
         let pid = process.pid;
         let watch = RankWatch {
