@@ -57,6 +57,9 @@ struct Survey {
     shots: Vec<(f64, Option<i32>)>,
 }
 
+/// What a handler leaves to be done outside it.
+type Shared<T> = Arc<Mutex<Vec<T>>>;
+
 fn options(rank: u32) -> EndpointOptions {
     let identity = Identity {
         role: Role::Rank,
@@ -303,7 +306,7 @@ fn cancel_in_flight() {
 #[test]
 fn deadline() {
     let [mut origin, mut target] = engines();
-    let responders: Arc<Mutex<Vec<Responder<()>>>> = Arc::default();
+    let responders: Shared<Responder<()>> = Arc::default();
     let kept = responders.clone();
     target.serve_later::<Null>(move |_, _, (), responder| kept.lock().unwrap().push(responder));
     target.serve::<Double>(|_, number| Ok(number * 2));
@@ -364,7 +367,7 @@ fn many_calls() {
 fn nested_calls() {
     let [mut origin, mut relay, mut target] = engines();
     target.serve::<Double>(|_, number| Ok(number * 2));
-    let nested: Arc<Mutex<Vec<(Call<u64>, Responder<u64>)>>> = Arc::default();
+    let nested: Shared<(Call<u64>, Responder<u64>)> = Arc::default();
     let started = nested.clone();
     relay.serve_later::<Relay>(move |engine, caller, (address, number), responder| {
         let remaining = caller.remaining().unwrap();
@@ -465,7 +468,7 @@ fn bulk_handle_pulled_by_the_target() {
     let content: Vec<u8> = (0..LENGTH).map(|at| (at * 13) as u8).collect();
     let expected: u64 = content.iter().map(|&byte| u64::from(byte)).sum();
     let handle = origin.expose(Bytes::from(content));
-    let jobs: Arc<Mutex<Vec<(RegionHandle, Responder<u64>)>>> = Arc::default();
+    let jobs: Shared<(RegionHandle, Responder<u64>)> = Arc::default();
     let queue = jobs.clone();
     target.serve_later::<Checksum>(move |_, _, handle, responder| {
         queue.lock().unwrap().push((handle, responder));
@@ -501,7 +504,7 @@ fn bulk_handle_pulled_by_the_target() {
 fn bulk_handle_pushed_by_the_target() {
     let [mut origin, mut target] = engines();
     let handle = origin.expose_writable(Buffer::zeroed(1 << 20));
-    let pushes: Arc<Mutex<Vec<_>>> = Arc::default();
+    let pushes: Shared<_> = Arc::default();
     let started = pushes.clone();
     target.serve_later::<Fill>(move |engine, _, handle, responder| {
         match engine.push(&handle, 0, Bytes::from(vec![9; 1 << 20]), LONG) {
@@ -564,12 +567,12 @@ fn cancelled_transfers() {
 fn target_dies() {
     let [mut origin, mut target, other] = engines();
     let forever = Duration::from_secs(3600);
-    let held: Arc<Mutex<Vec<Responder<()>>>> = Arc::default();
+    let held: Shared<Responder<()>> = Arc::default();
     let holding = held.clone();
     target.serve_later::<Null>(move |_, _, (), responder| holding.lock().unwrap().push(responder));
     let address = target.address().clone();
-    let readable = target.expose(Bytes::from(vec![1; 256 << 20]));
-    let writable = target.expose_writable(Buffer::zeroed(256 << 20));
+    let readable = target.expose(Bytes::from(vec![1; 64 << 20]));
+    let writable = target.expose_writable(Buffer::zeroed(64 << 20));
     let calls: Vec<_> = (0..20)
         .map(|_| origin.call::<Null>(&address, &(), forever).unwrap())
         .collect();
@@ -577,10 +580,10 @@ fn target_dies() {
         (held.lock().unwrap().len() == 20).then_some(())
     });
     let pull = origin
-        .pull(&readable, 0, Buffer::zeroed(256 << 20), forever)
+        .pull(&readable, 0, Buffer::zeroed(64 << 20), forever)
         .unwrap();
     let push = origin
-        .push(&writable, 0, Bytes::from(vec![2; 256 << 20]), forever)
+        .push(&writable, 0, Bytes::from(vec![2; 64 << 20]), forever)
         .unwrap();
     for _ in 0..4 {
         origin.progress();
