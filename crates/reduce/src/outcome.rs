@@ -27,6 +27,9 @@ pub struct Receipt {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
 #[non_exhaustive]
 pub enum ReductionError {
+    /// The agent of this host is gone, and with it whoever would tell of a death.
+    #[error("the agent of this host was lost")]
+    AgentLost,
     /// A member left before its contribution was safe.
     #[error("rank {rank} was lost before it had made its contribution")]
     ContributionLost {

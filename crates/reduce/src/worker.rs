@@ -218,8 +218,8 @@ impl Worker {
         self.actions.push(WorkerAction::Send(message));
     }
 
-    /// The scheduler is gone: nothing that is under way can end.
-    pub fn handle_scheduler_lost(&mut self, error: &ReductionError) {
+    /// Nothing that is under way can end any more, for instance since the scheduler is gone.
+    pub fn fail_all(&mut self, error: &ReductionError) {
         for reduction in self.reductions.keys().copied().collect::<Vec<_>>() {
             self.end(reduction, Err(error.clone()));
         }

@@ -1,0 +1,178 @@
+//! How the processes of a job find each other.
+
+use std::sync::Arc;
+
+use ropewalk_fabric::{
+    Address, AgentLink, AgentLinkError, BindError, Endpoint, EndpointOptions, FromAgent, Identity, JobKey,
+    Role,
+};
+use ropewalk_group::{Incarnation, JobId, Rank};
+use ropewalk_pmi::client::{Client, ClientError};
+use thiserror::Error;
+
+/// A process that knows its job and is reached by the others.
+#[derive(Debug)]
+pub(super) struct Bootstrapped {
+    pub(super) rank: Rank,
+    pub(super) size: u32,
+    pub(super) link: Option<Arc<AgentLink>>,
+    pub(super) pmi: Option<Client>,
+    pub(super) endpoint: Endpoint,
+    /// The addresses this rank needs to know: those of all ranks for the scheduler, the scheduler's for all.
+    pub(super) addresses: Vec<Option<Address>>,
+}
+
+/// Learns from the environment who this process is, and tells the others where it is reached.
+///
+/// Under our own agent the key comes over the inherited link. Under a foreign PMI-1 process manager rank 0
+/// draws it and publishes it in the key-value space, whose readers are then trusted. Without either the process
+/// is a job of one.
+pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
+    let link = AgentLink::from_env()?.map(Arc::new);
+    let mut pmi = Client::from_env()?;
+    let (rank, size) = pmi
+        .as_ref()
+        .map_or((Rank(0), 1), |pmi| (Rank(pmi.rank()), pmi.size()));
+    let options = match &link {
+        Some(link) => {
+            let options = receive_welcome(link, rank, size)?;
+            link.send(&ropewalk_fabric::ToAgent::Attach, None)?;
+            options
+        }
+        None => agree_on_key(&mut pmi, rank)?,
+    };
+    let endpoint = Endpoint::bind(options)?;
+    let addresses = exchange_addresses(&mut pmi, endpoint.address(), rank, size)?;
+    Ok(Bootstrapped {
+        rank,
+        size,
+        link,
+        pmi,
+        endpoint,
+        addresses,
+    })
+}
+
+fn receive_welcome(link: &AgentLink, rank: Rank, size: u32) -> Result<EndpointOptions, BootstrapError> {
+    // The agent sends it before it starts the process.
+    let Some((FromAgent::Welcome(welcome), _)) = link.receive()? else {
+        return Err(BootstrapError::NoWelcome);
+    };
+    if welcome.identity.rank != rank || welcome.size != size {
+        let found = (welcome.identity.rank, welcome.size);
+        return Err(BootstrapError::Contradiction {
+            pmi: (rank, size),
+            agent: found,
+        });
+    }
+    Ok(EndpointOptions::new(welcome.job, welcome.key, welcome.identity))
+}
+
+fn agree_on_key(pmi: &mut Option<Client>, rank: Rank) -> Result<EndpointOptions, BootstrapError> {
+    let identity = Identity {
+        role: Role::Rank,
+        rank,
+        incarnation: Incarnation(0),
+    };
+    let mut secret = [0; 48];
+    let Some(pmi) = pmi else {
+        draw(&mut secret)?;
+        return Ok(options_from(&secret, identity));
+    };
+    if rank == Rank(0) {
+        draw(&mut secret)?;
+        let text: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+        pmi.put(KEY_OF_SECRET, &text)?;
+    }
+    pmi.fence()?;
+    let text = pmi.get(KEY_OF_SECRET)?.unwrap_or_default();
+    let pairs = text
+        .as_bytes()
+        .chunks_exact(2)
+        .map(|pair| str::from_utf8(pair).ok());
+    let bytes: Option<Vec<u8>> = pairs.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect();
+    match bytes {
+        Some(bytes) if bytes.len() == secret.len() => secret.copy_from_slice(&bytes),
+        _ => {
+            return Err(BootstrapError::Missing {
+                key: KEY_OF_SECRET.to_owned(),
+            });
+        }
+    }
+    Ok(options_from(&secret, identity))
+}
+
+fn draw(secret: &mut [u8]) -> Result<(), BootstrapError> {
+    getrandom::fill(secret).map_err(|error| BootstrapError::Random(std::io::Error::other(error)))
+}
+
+fn options_from(secret: &[u8; 48], identity: Identity) -> EndpointOptions {
+    let (mut job, mut key) = ([0; 16], [0; 32]);
+    job.copy_from_slice(&secret[..16]);
+    key.copy_from_slice(&secret[16..]);
+    EndpointOptions::new(JobId(job), JobKey::from_bytes(key), identity)
+}
+
+fn exchange_addresses(
+    pmi: &mut Option<Client>,
+    mine: &Address,
+    rank: Rank,
+    size: u32,
+) -> Result<Vec<Option<Address>>, BootstrapError> {
+    let mut addresses = vec![None; size as usize];
+    addresses[rank.index()] = Some(mine.clone());
+    let Some(pmi) = pmi else { return Ok(addresses) };
+    pmi.put(&key_of_address(rank), &mine.to_string())?;
+    pmi.fence()?;
+    let needed = if rank == Rank(0) { 1..size } else { 0..1 };
+    for other in needed.map(Rank) {
+        let key = key_of_address(other);
+        let address = pmi.get(&key)?.and_then(|text| text.parse().ok());
+        addresses[other.index()] = Some(address.ok_or(BootstrapError::Missing { key })?);
+    }
+    Ok(addresses)
+}
+
+fn key_of_address(rank: Rank) -> String {
+    format!("ropewalk-address-{rank}")
+}
+
+const KEY_OF_SECRET: &str = "ropewalk-secret";
+
+/// Why a process could not join its job.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BootstrapError {
+    /// The link to the agent is broken.
+    #[error(transparent)]
+    AgentLink(#[from] AgentLinkError),
+    /// The endpoint could not be made.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The process manager and the agent do not agree.
+    #[error("PMI says rank {} of {}, the agent rank {} of {}", pmi.0, pmi.1, agent.0, agent.1)]
+    Contradiction {
+        /// Rank and size as PMI has them.
+        pmi: (Rank, u32),
+        /// Rank and size as the agent has them.
+        agent: (Rank, u32),
+    },
+    /// Another rank did not publish what it should.
+    #[error("the key-value space has no usable {key:?}; do all ranks of the job use the same ropewalk?")]
+    Missing {
+        /// Under which key.
+        key: String,
+    },
+    /// The agent did not greet.
+    #[error("the link to the agent holds no welcome; start the program with `ropewalk run`")]
+    NoWelcome,
+    /// The process manager failed.
+    #[error(transparent)]
+    Pmi(#[from] ClientError),
+    /// The operating system has no random numbers.
+    #[error("no random numbers for the job's key")]
+    Random(#[source] std::io::Error),
+    /// The progress thread could not be started.
+    #[error("cannot start the progress thread")]
+    Thread(#[source] std::io::Error),
+}

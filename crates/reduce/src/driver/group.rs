@@ -1,0 +1,206 @@
+//! A group of ranks that reduce together.
+
+use std::{sync::Arc, time::Duration};
+
+use ropewalk_fabric::HoldId;
+use ropewalk_group::{ProcessGroup, Rank};
+
+use super::{
+    contribution::ContributionMemory,
+    job::Shared,
+    progress::Begin,
+    reduction::{Completion, ReduceError, Reduction},
+};
+use crate::{
+    ids::{GroupId, ReductionId, ReductionNumber, Token},
+    message::Contribution,
+    operation::Reducer,
+    signature::{Order, Policy, Signature},
+    stripes,
+};
+
+/// A group of ranks of a job; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Group {
+    job: Arc<Shared>,
+    members: ProcessGroup,
+    id: GroupId,
+}
+
+/// How a reduction is done. All members must give the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReduceOptions {
+    /// Whether the order of combination is fixed.
+    pub order: Order,
+    /// Who combines with whom.
+    pub policy: Policy,
+    /// After what time since the first member's call the reduction fails on all members. Without one it waits
+    /// for a late member as long as that lives.
+    pub timeout: Option<Duration>,
+    /// An identifier that is the same on all members and used once in a group. Without one, the members' calls
+    /// belong together in the order in which each makes them, which takes calls from one thread.
+    pub id: Option<u64>,
+    /// The size of a stripe in bytes, if not chosen from the length of the vector.
+    pub stripe_size: Option<u64>,
+}
+
+impl Group {
+    pub(super) fn new(job: Arc<Shared>, members: ProcessGroup) -> Self {
+        let id = GroupId::of(&members);
+        Self { job, members, id }
+    }
+
+    /// The ranks of the group, in order.
+    pub fn ranks(&self) -> &[Rank] {
+        self.members.ranks()
+    }
+
+    /// A group of some ranks of this one. Nothing is sent; every member has to name the same ranks in the same
+    /// order. Equal groups share one sequence of calls.
+    ///
+    /// # Errors
+    /// If a rank stands twice or is not in this group, or there is none.
+    pub fn subgroup(&self, ranks: &[Rank]) -> Result<Self, ReduceError> {
+        if let Some(&rank) = ranks.iter().find(|&&rank| !self.members.contains(rank)) {
+            return Err(ReduceError::NotMember { rank });
+        }
+        Ok(Self::new(Arc::clone(&self.job), ProcessGroup::new(ranks)?))
+    }
+
+    /// Contributes `data` to a reduction of this group, whose result `root` gets (MPI standard 4.0, section
+    /// 5.9.1, but asynchronous and exact under failures).
+    ///
+    /// Returns as soon as the contribution is safe: from then on this rank may be killed and the result is still
+    /// that of all members. Several reductions may be under way at once.
+    ///
+    /// # Errors
+    /// If the call itself is wrong or there is no memory; what goes wrong later is told by the [`Reduction`].
+    ///
+    /// # Examples
+    /// ```
+    /// use ropewalk_group::Rank;
+    /// use ropewalk_reduce::{Job, ReduceOptions, Sum};
+    ///
+    /// let job = Job::from_env()?;
+    /// let mine = vec![f64::from(job.rank().0); 1000];
+    /// let reduction = job.world().reduce(mine, Sum, Rank(0), &ReduceOptions::default())?;
+    /// // .. other work ..
+    /// let outcome = reduction.get()?;
+    /// if let Some(sum) = outcome.value {
+    ///     println!("{} from {} ranks", sum[0], outcome.receipt.contributions);
+    /// }
+    /// job.finalize()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reduce<V>(
+        &self,
+        data: V,
+        reducer: impl Reducer<V>,
+        root: Rank,
+        options: &ReduceOptions,
+    ) -> Result<Reduction<V>, ReduceError> {
+        let rank = self.job.rank;
+        let index = self
+            .members
+            .index_of(rank)
+            .ok_or(ReduceError::NotMember { rank })?;
+        if !self.members.contains(root) {
+            return Err(ReduceError::RootNotMember { root });
+        }
+        if options.policy == Policy::Paper && options.order == Order::Ordered {
+            return Err(ReduceError::OrderedPaper);
+        }
+        let operation = reducer.into_operation();
+        let encoded = operation.codec.encode(&data);
+        let length = encoded.len() as u64;
+        let whole = options.policy == Policy::Paper;
+        let stripe_size = if whole {
+            u64::MAX
+        } else {
+            options.stripe_size.unwrap_or(stripes::default_size(length))
+        };
+        let contribution = Contribution {
+            reduction: ReductionId {
+                group: self.id,
+                number: self.next_number(options),
+            },
+            members: (!self.is_world()).then(|| self.members.clone()),
+            signature: Signature {
+                operation: cut_name(operation.name),
+                element: cut_name(operation.element),
+                element_size: operation.element_size,
+                length: operation.element_size.is_some().then_some(length),
+                root,
+                order: options.order,
+                policy: options.policy,
+                stripe_size,
+            },
+            token: draw_token()?,
+            length,
+            timeout: options.timeout,
+        };
+        let memory = ContributionMemory::new(contribution.token, &encoded).map_err(ReduceError::Memory)?;
+        let hold = self.protect(&memory, &contribution)?;
+        self.job.tracer.mark("contributed");
+        let (completion, slot) = Completion::new();
+        let bytes = memory.bytes.clone();
+        let fold = operation.fold;
+        self.job.begin(Begin {
+            index: index as u32,
+            contribution,
+            bytes,
+            hold,
+            fold,
+            completion,
+        });
+        Ok(Reduction::new(slot, operation.codec, rank))
+    }
+
+    fn is_world(&self) -> bool {
+        self.members.len() == self.job.size as usize
+            && self
+                .members
+                .ranks()
+                .iter()
+                .zip(0..)
+                .all(|(rank, at)| rank.0 == at)
+    }
+
+    fn next_number(&self, options: &ReduceOptions) -> ReductionNumber {
+        match options.id {
+            Some(id) => ReductionNumber::Named(id),
+            None => ReductionNumber::Call(self.job.next_call(self.id)),
+        }
+    }
+
+    fn protect(
+        &self,
+        memory: &ContributionMemory,
+        contribution: &Contribution,
+    ) -> Result<Option<HoldId>, ReduceError> {
+        let Some(link) = &self.job.link else {
+            return Ok(None);
+        };
+        let id = self.job.next_hold();
+        memory
+            .protect(link, id, contribution)
+            .map_err(ReduceError::Protection)?;
+        Ok(Some(id))
+    }
+}
+
+fn draw_token() -> Result<Token, ReduceError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| ReduceError::Memory(std::io::Error::other(error)))?;
+    Ok(Token(u128::from_le_bytes(bytes)))
+}
+
+fn cut_name(mut name: String) -> String {
+    let end = name.char_indices().map(|(at, one)| at + one.len_utf8());
+    let end = end
+        .take_while(|&end| end <= Signature::NAME_LENGTH_MAX)
+        .last()
+        .unwrap_or(0);
+    name.truncate(end);
+    name
+}

@@ -1,0 +1,213 @@
+//! A process's membership in its job.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use ropewalk_fabric::{AgentLink, HoldId, SpanKind, TraceEvent, Waker};
+use ropewalk_group::{ProcessGroup, Rank};
+use ropewalk_pmi::client::{Client, ClientError};
+use ropewalk_rpc::Engine;
+
+use super::{
+    bootstrap::{BootstrapError, bootstrap},
+    group::Group,
+    progress::{Begin, ProgressThread},
+    trace::{Tracer, now_ns},
+};
+use crate::ids::GroupId;
+
+/// This process's membership in its job.
+///
+/// A thread of its own moves the data and combines it, so that reductions go on while the program computes, and
+/// other ranks are served whatever the program does.
+#[derive(Debug)]
+pub struct Job {
+    shared: Arc<Shared>,
+    pmi: Option<Client>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the program's threads and the progress thread share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) rank: Rank,
+    pub(super) size: u32,
+    pub(super) link: Option<Arc<AgentLink>>,
+    pub(super) tracer: Tracer,
+    waker: Waker,
+    inbox: Mutex<Inbox>,
+    calls: Mutex<BTreeMap<GroupId, u64>>,
+    holds: AtomicU64,
+}
+
+/// What the program wants of the progress thread.
+#[derive(Debug, Default)]
+struct Inbox {
+    begins: VecDeque<Begin>,
+    is_closed: bool,
+}
+
+impl Job {
+    /// Joins the job that this process was started for: by `ropewalk run`, or by any process manager that
+    /// speaks PMI-1; without one the process is a job of its own. Call it once in a process.
+    ///
+    /// # Errors
+    /// If the environment is malformed, or a rank or the process manager does not do its part.
+    pub fn from_env() -> Result<Self, BootstrapError> {
+        let joined = bootstrap()?;
+        let engine = Engine::new(joined.endpoint);
+        let shared = Arc::new(Shared {
+            rank: joined.rank,
+            size: joined.size,
+            tracer: Tracer::new(joined.link.clone()),
+            link: joined.link,
+            waker: engine.waker(),
+            inbox: Mutex::default(),
+            calls: Mutex::default(),
+            holds: AtomicU64::new(0),
+        });
+        let progress = ProgressThread::new(Arc::clone(&shared), engine, joined.addresses);
+        let thread = std::thread::Builder::new()
+            .name("ropewalk-progress".into())
+            .spawn(|| progress.run());
+        let thread = thread.map_err(BootstrapError::Thread)?;
+        Ok(Self {
+            shared,
+            pmi: joined.pmi,
+            thread: Some(thread),
+        })
+    }
+
+    /// The number of this process, from 0.
+    pub fn rank(&self) -> Rank {
+        self.shared.rank
+    }
+
+    /// How many processes the job was started with.
+    pub fn size(&self) -> u32 {
+        self.shared.size
+    }
+
+    /// The group of all ranks.
+    pub fn world(&self) -> Group {
+        Group::new(Arc::clone(&self.shared), ProcessGroup::world(self.shared.size))
+    }
+
+    /// Tells whoever watches the job how far a part of the work is.
+    pub fn progress(&self, label: &str, done: u64, total: u64) {
+        self.shared.tracer.progress(label, done, total);
+    }
+
+    /// Tells whoever watches the job what this rank did from `start_ns` to `end_ns` of [`now_ns`](Self::now_ns).
+    pub fn span(&self, kind: SpanKind, label: impl Into<String>, start_ns: u64, end_ns: u64) {
+        self.shared.tracer.send(TraceEvent::Span {
+            kind,
+            label: label.into(),
+            start_ns,
+            end_ns,
+        });
+    }
+
+    /// Tells whoever watches the job that something happens now.
+    pub fn mark(&self, label: &str) {
+        self.shared.tracer.mark(label);
+    }
+
+    /// The time that spans are measured in: nanoseconds of the host's `CLOCK_MONOTONIC`.
+    pub fn now_ns(&self) -> u64 {
+        now_ns()
+    }
+
+    /// Leaves the job, after all other ranks that live want to leave too. Reductions that are not done by then
+    /// fail.
+    ///
+    /// # Errors
+    /// If the process manager does not answer, or says that a rank is gone that was waited for.
+    pub fn finalize(mut self) -> Result<(), ClientError> {
+        self.leave()
+    }
+
+    fn leave(&mut self) -> Result<(), ClientError> {
+        // The others may need this rank, and above all the scheduler, until they are done.
+        let fenced = match &mut self.pmi {
+            Some(pmi) if !std::thread::panicking() => {
+                pmi.set_timeout(LEAVE_PATIENCE);
+                pmi.fence()
+            }
+            _ => Ok(()),
+        };
+        self.shared.close();
+        if let Some(thread) = self.thread.take() {
+            // If it panicked, every waiting reduction was told so.
+            let _ = thread.join();
+        }
+        match self.pmi.take() {
+            Some(pmi) => fenced.and(pmi.finalize()),
+            None => fenced,
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            // Whoever wants to know whether leaving worked calls `finalize`.
+            let _ = self.leave();
+        }
+    }
+}
+
+impl Shared {
+    /// Leaves a contribution for the progress thread; one that comes too late ends at once.
+    pub(super) fn begin(&self, begin: Begin) {
+        let mut inbox = self.lock_inbox();
+        if !inbox.is_closed {
+            inbox.begins.push_back(begin);
+        }
+        drop(inbox);
+        self.waker.wake();
+    }
+
+    /// Takes what the program left; `None` once it wants no more.
+    pub(super) fn take_begins(&self) -> Option<VecDeque<Begin>> {
+        let mut inbox = self.lock_inbox();
+        (!inbox.is_closed).then(|| std::mem::take(&mut inbox.begins))
+    }
+
+    /// Wants no more of the progress thread.
+    pub(super) fn close(&self) {
+        let mut inbox = self.lock_inbox();
+        inbox.is_closed = true;
+        let abandoned = std::mem::take(&mut inbox.begins);
+        drop(inbox);
+        drop(abandoned);
+        self.waker.wake();
+    }
+
+    pub(super) fn next_call(&self, group: GroupId) -> u64 {
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = calls.entry(group).or_default();
+        let call = *next;
+        *next += 1;
+        call
+    }
+
+    pub(super) fn next_hold(&self) -> HoldId {
+        HoldId(self.holds.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn lock_inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How long to wait for the other ranks to want to leave. The agent sees those that die; this is for a process
+/// manager that does not.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(24 * 3600);

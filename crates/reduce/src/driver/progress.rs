@@ -1,0 +1,558 @@
+//! The thread that drives a rank's machines.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    os::fd::AsFd,
+    sync::{Arc, mpsc},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use ropewalk_fabric::{
+    Address, AgentLink, AgentLinkError, Buffer, FromAgent, Held, HoldId, RegionHandle, Role, SpanKind,
+    ToAgent,
+};
+use ropewalk_group::Rank;
+use ropewalk_rpc::{Caller, Engine, Transfer};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::{
+    contribution::read_header,
+    job::Shared,
+    kept::{Kept, Made, Pulled},
+    procedures::{MESSAGES_MAX, TellScheduler, TellWorker},
+    reduction::Completion,
+    trace::now_ns,
+};
+use crate::{
+    ids::{PartId, ReductionId, TaskId},
+    message::{
+        Announcement, Contribution, PART_HEADER_SIZE, Source, TaskFailure, TaskOutcome, ToScheduler, ToWorker,
+    },
+    operation::Fold,
+    outcome::{Receipt, ReductionError},
+    scheduler::Scheduler,
+    stripes,
+    worker::{Input, Side, Worker, WorkerAction},
+};
+
+/// A contribution on its way from the program to the progress thread.
+pub(super) struct Begin {
+    pub(super) index: u32,
+    pub(super) contribution: Contribution,
+    /// Header and data.
+    pub(super) bytes: Bytes,
+    pub(super) hold: Option<HoldId>,
+    pub(super) fold: Arc<dyn Fold>,
+    pub(super) completion: Completion,
+}
+
+impl std::fmt::Debug for Begin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Begin")
+            .field("contribution", &self.contribution)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Drives a rank's worker, on rank 0 also the job's scheduler, and the engine below them.
+pub(super) struct ProgressThread {
+    shared: Arc<Shared>,
+    /// The link to the agent, until that is gone.
+    link: Option<Arc<AgentLink>>,
+    engine: Engine,
+    origin: Instant,
+    worker: Worker,
+    /// On rank 0.
+    scheduler: Option<Scheduler>,
+    addresses: Vec<Option<Address>>,
+    to_scheduler: mpsc::Receiver<(Rank, Vec<ToScheduler>)>,
+    to_worker: mpsc::Receiver<Vec<ToWorker>>,
+    /// Messages that the engine has not taken yet, by receiver.
+    unsent_to_workers: BTreeMap<Rank, VecDeque<ToWorker>>,
+    unsent_to_scheduler: VecDeque<ToScheduler>,
+    kept: BTreeMap<ReductionId, Kept>,
+    pulls: Vec<Pull>,
+    pulled: BTreeMap<(TaskId, Side), Pulled>,
+}
+
+/// A part on its way here.
+struct Pull {
+    reduction: ReductionId,
+    task: TaskId,
+    side: Side,
+    data: Incoming,
+    /// `None` if the data brings its token in its header.
+    token: Option<Incoming>,
+    start_ns: u64,
+}
+
+enum Incoming {
+    Arrived(Buffer),
+    Awaited(Transfer<Buffer>),
+}
+
+impl ProgressThread {
+    pub(super) fn new(shared: Arc<Shared>, mut engine: Engine, addresses: Vec<Option<Address>>) -> Self {
+        let (scheduler_sender, to_scheduler) = mpsc::channel();
+        let (worker_sender, to_worker) = mpsc::channel();
+        let is_scheduler = shared.rank == SCHEDULER;
+        if is_scheduler {
+            engine.serve::<TellScheduler>(move |caller: &Caller, messages| {
+                let sender = caller.identity();
+                if sender.role == Role::Rank {
+                    // Nobody receives any more only when the thread is about to end.
+                    let _ = scheduler_sender.send((sender.rank, messages));
+                }
+                Ok(())
+            });
+        }
+        engine.serve::<TellWorker>(move |caller: &Caller, messages| {
+            if caller.identity().role == Role::Rank && caller.identity().rank == SCHEDULER {
+                let _ = worker_sender.send(messages);
+            }
+            Ok(())
+        });
+        Self {
+            scheduler: is_scheduler.then(|| Scheduler::new(shared.size)),
+            link: shared.link.clone(),
+            shared,
+            engine,
+            origin: Instant::now(),
+            worker: Worker::new(),
+            addresses,
+            to_scheduler,
+            to_worker,
+            unsent_to_workers: BTreeMap::new(),
+            unsent_to_scheduler: VecDeque::new(),
+            kept: BTreeMap::new(),
+            pulls: Vec::new(),
+            pulled: BTreeMap::new(),
+        }
+    }
+
+    /// Works until the job is left.
+    pub(super) fn run(mut self) {
+        while let Some(begins) = self.shared.take_begins() {
+            begins.into_iter().for_each(|begin| self.begin(begin));
+            self.engine.progress();
+            self.receive_messages();
+            self.receive_from_agent();
+            self.notice_lost_peers();
+            self.collect_pulls();
+            self.handle_time();
+            self.act();
+            self.send_messages();
+            if self.engine.progress() == 0 {
+                self.sleep();
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    fn begin(&mut self, begin: Begin) {
+        let Begin {
+            index,
+            contribution,
+            bytes,
+            hold,
+            fold,
+            completion,
+        } = begin;
+        let handle = self.engine.expose(bytes.clone());
+        let stripes = stripes::cut(&contribution.signature);
+        let kept = Kept {
+            index,
+            committed: vec![None; stripes.len()],
+            stripes,
+            contribution: bytes,
+            contribution_handle: handle.clone(),
+            made: BTreeMap::new(),
+            hold,
+            fold,
+            completion,
+        };
+        self.kept.insert(contribution.reduction, kept);
+        self.worker.begin(index, Announcement { contribution, handle });
+    }
+
+    fn receive_messages(&mut self) {
+        let now = self.now();
+        while let Ok((from, messages)) = self.to_scheduler.try_recv() {
+            let Some(scheduler) = &mut self.scheduler else {
+                continue;
+            };
+            messages
+                .into_iter()
+                .for_each(|message| scheduler.handle_message(now, from, message));
+        }
+        while let Ok(messages) = self.to_worker.try_recv() {
+            messages
+                .into_iter()
+                .for_each(|message| self.worker.handle_message(now, message));
+        }
+    }
+
+    fn receive_from_agent(&mut self) {
+        let Some(link) = self.link.clone() else { return };
+        loop {
+            match link.receive::<FromAgent>() {
+                Ok(Some((message, _))) => self.handle_agent(message),
+                Ok(None) => return,
+                Err(AgentLinkError::Encoding(_)) => {}
+                Err(_) => {
+                    // Nobody would tell of a death any more.
+                    self.link = None;
+                    self.worker.fail_all(&ReductionError::AgentLost);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Without an agent, a peer whose connection breaks is taken for dead: a foreign process manager ends the
+    /// job then, and until it does nobody waits for ever.
+    fn notice_lost_peers(&mut self) {
+        while let Some(lost) = self.engine.poll_lost_peer() {
+            if self.shared.link.is_none() {
+                let known = self
+                    .addresses
+                    .iter()
+                    .position(|address| address.as_ref() == Some(&lost.address));
+                let departed = known.map(|index| Rank(index as u32));
+                departed.into_iter().for_each(|rank| self.handle_departed(rank));
+            }
+        }
+    }
+
+    fn handle_departed(&mut self, rank: Rank) {
+        let now = self.now();
+        if let Some(scheduler) = &mut self.scheduler {
+            scheduler.handle_departed(now, rank);
+        } else if rank == SCHEDULER {
+            self.worker.fail_all(&ReductionError::SchedulerLost { rank });
+        }
+        self.unsent_to_workers.remove(&rank);
+    }
+
+    fn handle_agent(&mut self, message: FromAgent) {
+        match message {
+            FromAgent::Inherited {
+                rank, held, handle, ..
+            } => self.inherit(rank, &held, handle),
+            FromAgent::Departed(departure) => self.handle_departed(departure.rank),
+            FromAgent::Welcome(_) => {}
+        }
+    }
+
+    fn inherit(&mut self, rank: Rank, held: &Held, handle: RegionHandle) {
+        let now = self.now();
+        let Some(scheduler) = &mut self.scheduler else {
+            return;
+        };
+        // What is no contribution was held for somebody else.
+        if let Ok(contribution) = postcard::from_bytes::<Contribution>(&held.label) {
+            scheduler.handle_inherited(now, rank, contribution, handle);
+        }
+    }
+
+    fn handle_time(&mut self) {
+        let now = self.now();
+        if let Some(scheduler) = &mut self.scheduler {
+            scheduler.handle_time(now);
+        }
+    }
+
+    /// Does what the machines want done, until they want nothing more.
+    fn act(&mut self) {
+        loop {
+            let actions = self.worker.drain_actions();
+            let outgoing = self
+                .scheduler
+                .as_mut()
+                .map(Scheduler::drain_outgoing)
+                .unwrap_or_default();
+            if actions.is_empty() && outgoing.is_empty() {
+                return;
+            }
+            let now = self.now();
+            for outgoing in outgoing {
+                if outgoing.to == self.shared.rank {
+                    self.worker.handle_message(now, outgoing.message);
+                } else {
+                    self.unsent_to_workers
+                        .entry(outgoing.to)
+                        .or_default()
+                        .push_back(outgoing.message);
+                }
+            }
+            actions.into_iter().for_each(|action| self.take_action(action));
+        }
+    }
+
+    fn take_action(&mut self, action: WorkerAction) {
+        match action {
+            WorkerAction::Combine {
+                reduction,
+                task,
+                left,
+                right,
+                outcome,
+            } => {
+                self.combine(reduction, task, left, right, outcome);
+            }
+            WorkerAction::Complete { reduction, result } => self.complete(reduction, result),
+            WorkerAction::Discard { reduction, parts } => self.discard(reduction, &parts),
+            WorkerAction::Forget { task } => {
+                self.pulls.retain(|pull| pull.task != task);
+                self.pulled.remove(&(task, Side::Left));
+                self.pulled.remove(&(task, Side::Right));
+            }
+            WorkerAction::Pull {
+                reduction,
+                task,
+                side,
+                source,
+            } => self.pull(reduction, task, side, &source),
+            WorkerAction::Send(message) => match &mut self.scheduler {
+                Some(scheduler) => scheduler.handle_message(self.origin.elapsed(), self.shared.rank, message),
+                None => self.unsent_to_scheduler.push_back(message),
+            },
+        }
+    }
+
+    fn pull(&mut self, reduction: ReductionId, task: TaskId, side: Side, source: &Source) {
+        let start_ns = now_ns();
+        match self.start_pull(source) {
+            Ok((data, token)) => self.pulls.push(Pull {
+                reduction,
+                task,
+                side,
+                data,
+                token,
+                start_ns,
+            }),
+            Err(message) => self.worker.handle_pulled(reduction, task, side, Err(message)),
+        }
+    }
+
+    /// Fetches the data with what stands before it, which is the header if the part is all of its region.
+    fn start_pull(&mut self, source: &Source) -> Result<(Incoming, Option<Incoming>), String> {
+        let start = source
+            .data_offset
+            .checked_sub(PART_HEADER_SIZE)
+            .ok_or("the source has no header")?;
+        let size = usize::try_from(source.length + PART_HEADER_SIZE).map_err(|error| error.to_string())?;
+        let mut fetch = |offset, size| {
+            let transfer = self
+                .engine
+                .pull(&source.handle, offset, Buffer::zeroed(size), PULL_TIMEOUT);
+            transfer.map(Incoming::Awaited).map_err(|error| error.to_string())
+        };
+        let data = fetch(start, size)?;
+        let token = (start > 0)
+            .then(|| fetch(0, PART_HEADER_SIZE as usize))
+            .transpose()?;
+        Ok((data, token))
+    }
+
+    fn collect_pulls(&mut self) {
+        let mut index = 0;
+        while index < self.pulls.len() {
+            let pull = &mut self.pulls[index];
+            let data = pull.data.advance();
+            let token = pull.token.as_mut().map_or(Ok(true), Incoming::advance);
+            match (data, token) {
+                (Ok(true), Ok(true)) => self.finish_pull(index),
+                (Err(message), _) | (_, Err(message)) => {
+                    let Pull {
+                        reduction,
+                        task,
+                        side,
+                        ..
+                    } = self.pulls.swap_remove(index);
+                    self.worker.handle_pulled(reduction, task, side, Err(message));
+                }
+                _ => index += 1,
+            }
+        }
+    }
+
+    fn finish_pull(&mut self, index: usize) {
+        let Pull {
+            reduction,
+            task,
+            side,
+            data,
+            token,
+            start_ns,
+        } = self.pulls.swap_remove(index);
+        let Incoming::Arrived(buffer) = data else { return };
+        let token = match &token {
+            Some(Incoming::Arrived(header)) => read_header(header),
+            _ => read_header(&buffer),
+        };
+        let size = buffer.len() as u64 - PART_HEADER_SIZE;
+        self.shared
+            .tracer
+            .detail(SpanKind::Pull, start_ns, || format!("{size} bytes"));
+        self.pulled.insert((task, side), Pulled { buffer, token });
+        self.worker.handle_pulled(reduction, task, side, Ok(()));
+    }
+
+    fn combine(
+        &mut self,
+        reduction: ReductionId,
+        task: TaskId,
+        left: Input,
+        right: Option<Input>,
+        outcome: TaskOutcome,
+    ) {
+        let Some(kept) = self.kept.get_mut(&reduction) else {
+            return;
+        };
+        let start_ns = now_ns();
+        let product = kept.combine(left, right, |side| self.pulled.remove(&(task, side)));
+        let result = product.and_then(|product| match outcome {
+            TaskOutcome::Commit { token, .. } if token != product.token => Err(TaskFailure::Receipt),
+            TaskOutcome::Commit { stripe, .. } => {
+                kept.committed[stripe as usize] = Some(product.bytes.slice(PART_HEADER_SIZE as usize..));
+                Ok(None)
+            }
+            TaskOutcome::Keep(part) => {
+                let handle = self.engine.expose(product.bytes.clone());
+                let length = product.bytes.len() as u64 - PART_HEADER_SIZE;
+                kept.made.insert(
+                    part,
+                    Made {
+                        bytes: product.bytes,
+                        handle: handle.clone(),
+                    },
+                );
+                Ok(Some(Source {
+                    handle,
+                    data_offset: PART_HEADER_SIZE,
+                    length,
+                }))
+            }
+        });
+        let stripe = match outcome {
+            TaskOutcome::Commit { stripe, .. } | TaskOutcome::Keep(PartId { stripe, .. }) => stripe,
+        };
+        self.shared
+            .tracer
+            .detail(SpanKind::Merge, start_ns, || format!("stripe {stripe}"));
+        if matches!(outcome, TaskOutcome::Commit { .. }) {
+            let done = kept.committed.iter().flatten().count() as u64;
+            self.shared
+                .tracer
+                .progress("reduce", done, kept.committed.len() as u64);
+        }
+        self.worker
+            .handle_combined(self.origin.elapsed(), reduction, task, result);
+    }
+
+    fn discard(&mut self, reduction: ReductionId, parts: &[PartId]) {
+        let Some(kept) = self.kept.get_mut(&reduction) else {
+            return;
+        };
+        for made in parts.iter().filter_map(|part| kept.made.remove(part)) {
+            self.engine.withdraw(&made.handle);
+        }
+    }
+
+    fn complete(&mut self, reduction: ReductionId, result: Result<Receipt, ReductionError>) {
+        let Some(mut kept) = self.kept.remove(&reduction) else {
+            return;
+        };
+        self.engine.withdraw(&kept.contribution_handle);
+        for made in kept.made.values() {
+            self.engine.withdraw(&made.handle);
+        }
+        if let (Some(link), Some(hold)) = (&self.shared.link, kept.hold) {
+            // If the agent does not take it, the memory goes with the job.
+            let _ = link.send(&ToAgent::Release(hold), None);
+        }
+        let stripes = kept.result();
+        kept.completion
+            .complete(result.map(|receipt| (receipt, stripes)).map_err(Into::into));
+    }
+
+    fn send_messages(&mut self) {
+        let engine = &mut self.engine;
+        let addresses = &self.addresses;
+        self.unsent_to_workers.retain(|&rank, messages| {
+            send_batches(messages, |batch| match &addresses[rank.index()] {
+                Some(address) => engine.notify::<TellWorker>(address, batch).is_ok(),
+                None => true,
+            });
+            !messages.is_empty()
+        });
+        if let Some(address) = &addresses[SCHEDULER.index()] {
+            send_batches(&mut self.unsent_to_scheduler, |batch| {
+                engine.notify::<TellScheduler>(address, batch).is_ok()
+            });
+        }
+    }
+
+    fn sleep(&mut self) {
+        let now = Instant::now();
+        let scheduler = self.scheduler.as_ref().and_then(Scheduler::next_deadline);
+        let scheduler = scheduler.map(|deadline| self.origin + deadline);
+        let unsent = !self.unsent_to_scheduler.is_empty() || !self.unsent_to_workers.is_empty();
+        let unsent = unsent.then(|| now + UNSENT_RETRY);
+        let deadline = [scheduler, unsent, self.engine.next_deadline()]
+            .into_iter()
+            .flatten()
+            .min();
+        let timeout = deadline.map_or(SLEEP_MAX, |at| at.saturating_duration_since(now).min(SLEEP_MAX));
+        if timeout.is_zero() {
+            return;
+        }
+        let mut descriptors = vec![PollFd::from_borrowed_fd(self.engine.as_fd(), PollFlags::IN)];
+        if let Some(link) = &self.link {
+            descriptors.push(PollFd::from_borrowed_fd(link.as_fd(), PollFlags::IN));
+        }
+        // An interruption only means to look at the world again.
+        let _ = poll(&mut descriptors, timeout.try_into().ok().as_ref());
+    }
+}
+
+impl Incoming {
+    /// Whether it is here.
+    fn advance(&mut self) -> Result<bool, String> {
+        let Self::Awaited(transfer) = self else {
+            return Ok(true);
+        };
+        match transfer.try_take() {
+            None => Ok(false),
+            Some(Ok(buffer)) => {
+                *self = Self::Arrived(buffer);
+                Ok(true)
+            }
+            Some(Err(error)) => Err(error.to_string()),
+        }
+    }
+}
+
+/// Sends messages in order, in batches, for as long as `send` takes them.
+fn send_batches<M: Clone>(messages: &mut VecDeque<M>, mut send: impl FnMut(&Vec<M>) -> bool) {
+    while !messages.is_empty() {
+        let batch: Vec<M> = messages.iter().take(MESSAGES_MAX).cloned().collect();
+        if !send(&batch) {
+            return;
+        }
+        messages.drain(..batch.len());
+    }
+}
+
+/// Where the scheduler is (the paper's master, section "framework").
+const SCHEDULER: Rank = Rank(0);
+/// How long one pull may take; the parts are small and a dead holder is noticed earlier.
+const PULL_TIMEOUT: Duration = Duration::from_secs(60);
+/// When to offer the engine again what it did not take.
+const UNSENT_RETRY: Duration = Duration::from_millis(5);
+const SLEEP_MAX: Duration = Duration::from_secs(3600);

@@ -1,0 +1,204 @@
+//! A reduction as its caller sees it: a future.
+
+use std::{
+    fmt,
+    future::Future,
+    io,
+    pin::Pin,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+};
+
+use bytes::Bytes;
+use ropewalk_fabric::AgentLinkError;
+use ropewalk_group::{GroupError, Rank};
+use thiserror::Error;
+
+use crate::{
+    operation::{Codec, DecodeError},
+    outcome::{Receipt, ReductionError},
+};
+
+/// A reduction under way; the paper's future `f` (figure 2).
+///
+/// Wait for it with [`get`](Self::get) or `.await`, or ask [`is_done`](Self::is_done) between other work: it
+/// goes on meanwhile. Dropping it does not end it, since the other members need this rank's part.
+#[must_use = "whether the reduction worked is known only from its outcome"]
+pub struct Reduction<V> {
+    slot: Arc<Slot>,
+    codec: Box<dyn Codec<V>>,
+    rank: Rank,
+}
+
+/// What a reduction brought.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome<V> {
+    /// The result at the root, nothing elsewhere.
+    pub value: Option<V>,
+    /// What was done, and the proof that each contribution was counted exactly once.
+    pub receipt: Receipt,
+}
+
+impl<V> Reduction<V> {
+    pub(super) fn new(slot: Arc<Slot>, codec: Box<dyn Codec<V>>, rank: Rank) -> Self {
+        Self { slot, codec, rank }
+    }
+
+    /// Whether [`get`](Self::get) would return at once.
+    pub fn is_done(&self) -> bool {
+        self.slot.lock().result.is_some()
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Errors
+    /// If there is no result. Except for local trouble all members get the same error.
+    pub fn get(self) -> Result<Outcome<V>, ReduceError> {
+        let mut state = self.slot.lock();
+        loop {
+            if let Some(result) = state.result.take() {
+                drop(state);
+                return self.decode(result);
+            }
+            state = self
+                .slot
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn decode(&self, result: SlotResult) -> Result<Outcome<V>, ReduceError> {
+        let (receipt, stripes) = result?;
+        let value = match stripes {
+            Some(stripes) => {
+                let stripes: Vec<&[u8]> = stripes.iter().map(|stripe| &stripe[..]).collect();
+                Some(self.codec.decode(&stripes)?)
+            }
+            None => None,
+        };
+        Ok(Outcome { value, receipt })
+    }
+}
+
+impl<V> Future for Reduction<V> {
+    type Output = Result<Outcome<V>, ReduceError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.slot.lock();
+        match state.result.take() {
+            Some(result) => {
+                drop(state);
+                Poll::Ready(self.decode(result))
+            }
+            None => {
+                state.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<V> fmt::Debug for Reduction<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reduction")
+            .field("rank", &self.rank)
+            .field("is_done", &self.is_done())
+            .finish()
+    }
+}
+
+/// Where the end of a reduction is left for its caller.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// The receipt and, at the root, the content of the stripes.
+type SlotResult = Result<(Receipt, Option<Vec<Bytes>>), ReduceError>;
+
+#[derive(Debug, Default)]
+struct State {
+    result: Option<SlotResult>,
+    waker: Option<Waker>,
+}
+
+impl Slot {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A waiter that panicked left a state that is whole all the same.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The duty to fill a [`Slot`]; dropped without that, as by a panic, it tells the caller so.
+#[derive(Debug)]
+pub(super) struct Completion(Option<Arc<Slot>>);
+
+impl Completion {
+    pub(super) fn new() -> (Self, Arc<Slot>) {
+        let slot = Arc::new(Slot::default());
+        (Self(Some(Arc::clone(&slot))), slot)
+    }
+
+    pub(super) fn complete(mut self, result: SlotResult) {
+        self.fill(result);
+    }
+
+    fn fill(&mut self, result: SlotResult) {
+        let Some(slot) = self.0.take() else { return };
+        let mut state = slot.lock();
+        state.result = Some(result);
+        let waker = state.waker.take();
+        drop(state);
+        slot.changed.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for Completion {
+    fn drop(&mut self) {
+        self.fill(Err(ReduceError::JobEnded));
+    }
+}
+
+/// Why a call of reduce brought no result.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ReduceError {
+    /// The bytes of the result are no value.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// The group cannot be made.
+    #[error(transparent)]
+    Group(#[from] GroupError),
+    /// The job was finalized, or its progress thread failed.
+    #[error("the job has ended on this rank; reduce before it is finalized")]
+    JobEnded,
+    /// The memory for the contribution could not be had.
+    #[error("no memory for the contribution")]
+    Memory(#[source] io::Error),
+    /// This rank is not in the group that reduces.
+    #[error("rank {rank} is not a member of the group; only members call reduce")]
+    NotMember {
+        /// This rank.
+        rank: Rank,
+    },
+    /// The options contradict each other.
+    #[error("the paper's policy takes contributions as they arrive; it has no fixed order")]
+    OrderedPaper,
+    /// The contribution could not be handed to the agent.
+    #[error("the agent of this host does not take the contribution")]
+    Protection(#[source] AgentLinkError),
+    /// The reduction ended without a result on all members.
+    #[error(transparent)]
+    Reduction(#[from] ReductionError),
+    /// The root is not in the group.
+    #[error("root {root} is not a member of the group")]
+    RootNotMember {
+        /// The root asked for.
+        root: Rank,
+    },
+}
