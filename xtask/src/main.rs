@@ -5,6 +5,7 @@ mod debian;
 mod look;
 mod project;
 mod shell;
+mod soak_kill;
 mod test;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -28,6 +29,8 @@ enum Task {
         /// The page; by default the demo's report
         page: Option<PathBuf>,
     },
+    /// Reduces in real processes of which one is killed at a random moment, again and again
+    SoakKill(soak_kill::Options),
     /// Runs every test; on Debian as root it first installs the packages they need
     Test,
     /// Formats the code and applies what clippy suggests
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
         Task::Check => check::check(),
         Task::Fix => check::fix(),
         Task::Look { page } => look::look(&page.unwrap_or_else(test::report)).map(drop),
+        Task::SoakKill(options) => soak_kill::soak_kill(&options),
         Task::Test => test::test(),
     };
     if let Err(error) = result {
