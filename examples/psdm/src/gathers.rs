@@ -67,44 +67,28 @@ impl Gathers {
     /// # Errors
     /// If it cannot be written.
     pub fn write_npy(&self, path: &Path) -> io::Result<()> {
-        write_npy(
-            path,
-            &[self.classes, self.grid.columns, self.grid.rows],
-            &self.values,
-        )
+        let mut file = BufWriter::new(File::create(path)?);
+        file.write_all(&npy_header(&[self.classes, self.grid.columns, self.grid.rows])?)?;
+        for class in self.values.chunks(self.grid.nodes().max(1)) {
+            file.write_all(&little_endian(class))?;
+        }
+        file.into_inner()
+            .map_err(io::IntoInnerError::into_error)?
+            .sync_all()
     }
 }
 
-impl Section {
-    /// Writes a NumPy file of the shape (columns, rows).
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn write_npy(&self, path: &Path) -> io::Result<()> {
-        write_npy(path, &[self.grid.columns, self.grid.rows], &self.values)
-    }
-}
-
-/// Writes the NumPy format 1.0: magic, version, and a header padded to a multiple of 64 bytes before the values.
-fn write_npy(path: &Path, shape: &[usize], values: &[f32]) -> io::Result<()> {
+/// NumPy's format 1.0: magic, version, and the description padded so that the values begin at a multiple of 64.
+fn npy_header(shape: &[usize]) -> io::Result<Vec<u8>> {
     let shape: String = shape.iter().map(|length| format!("{length}, ")).collect();
     let shape = shape.trim_end();
-    let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape}), }}");
-    let prefix = NPY_MAGIC.len() + size_of::<u16>();
-    let padded = (prefix + header.len() + 1).next_multiple_of(64) - prefix;
-    header.extend(std::iter::repeat_n(' ', padded - 1 - header.len()));
-    header.push('\n');
-    let length = u16::try_from(header.len()).map_err(io::Error::other)?;
-    let mut file = BufWriter::new(File::create(path)?);
-    file.write_all(NPY_MAGIC)?;
-    file.write_all(&length.to_le_bytes())?;
-    file.write_all(header.as_bytes())?;
-    for chunk in values.chunks(1 << 16) {
-        file.write_all(&little_endian(chunk))?;
-    }
-    file.into_inner()
-        .map_err(io::IntoInnerError::into_error)?
-        .sync_all()
+    let mut description = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape}), }}");
+    let before = NPY_MAGIC.len() + size_of::<u16>();
+    let padded = (before + description.len() + 1).next_multiple_of(64) - before;
+    let length = u16::try_from(padded).map_err(io::Error::other)?;
+    description.extend(std::iter::repeat_n(' ', padded - 1 - description.len()));
+    description.push('\n');
+    Ok([NPY_MAGIC, &length.to_le_bytes(), description.as_bytes()].concat())
 }
 
 fn little_endian(values: &[f32]) -> Vec<u8> {

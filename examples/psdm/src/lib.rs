@@ -1,4 +1,25 @@
 //! Kirchhoff pre-stack depth migration of a synthetic survey, reduced by ropewalk.
+//!
+//! A survey is modelled by finite differences and written as SEG-Y files ([`prepare_survey`]). The ranks of a job
+//! read the shots from there, each its share, spread them over common-image gathers ([`Migration`]), and reduce
+//! the gathers to rank 0 ([`run_worker`]); [`run_serial`] makes the same bytes in one process. The sum over the
+//! gathers is the image of the earth ([`write_picture`]).
+//!
+//! # Examples
+//! ```
+//! use psdm::{SurveyOptions, SurveySize, WorkerOptions, prepare_survey, run_serial, write_picture};
+//!
+//! let folder = tempfile::tempdir()?;
+//! let options = SurveyOptions { seed: 1, size: SurveySize::Small };
+//! let survey = prepare_survey(&options, folder.path(), |_done, _total| ())?;
+//! let options = WorkerOptions {
+//!     survey_dir: survey.folder().to_owned(),
+//!     out_dir: folder.path().join("out"),
+//! };
+//! let migrated = run_serial(&options, 2, |_done, _total| ())?;
+//! write_picture(&migrated.stack, &folder.path().join("image.png"))?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod earth_model;
 mod gathers;

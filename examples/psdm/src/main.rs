@@ -1,10 +1,14 @@
 //! The mini-application's command line.
 
-use std::path::PathBuf;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::{Parser, Subcommand};
-use psdm::{Migrated, SurveyOptions, SurveySize, WorkerOptions};
+use indicatif::{ProgressBar, ProgressStyle};
+use psdm::{Migrated, Section, Segy, SurveyOptions, SurveySize, WorkerOptions};
 
 /// Kirchhoff pre-stack depth migration of a synthetic survey, reduced by ropewalk.
 #[derive(Parser)]
@@ -38,6 +42,13 @@ enum Command {
         #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
         parts: u16,
     },
+    /// Draw a section again.
+    Picture {
+        /// The section, a SEG-Y file.
+        section: PathBuf,
+        /// The picture, a PNG file.
+        picture: PathBuf,
+    },
 }
 
 #[derive(clap::Args)]
@@ -45,7 +56,7 @@ struct Folders {
     /// The survey's folder.
     #[arg(long)]
     survey: PathBuf,
-    /// The folder for gathers.npy, section.npy and image.png.
+    /// The folder for gathers.npy, section.sgy and image.png.
     #[arg(long)]
     out: PathBuf,
 }
@@ -53,11 +64,8 @@ struct Folders {
 fn main() -> Result<()> {
     match Arguments::parse().command {
         Command::Model { cache, seed, size } => {
-            let survey = psdm::prepare_survey(&SurveyOptions { seed, size }, &cache, |done, total| {
-                eprint!("\r{done} of {total} shots modelled");
-            });
-            eprintln!();
-            println!("{}", survey?.folder().display());
+            let survey = psdm::prepare_survey(&SurveyOptions { seed, size }, &cache, bar("shots modelled"))?;
+            println!("{}", survey.folder().display());
         }
         Command::Worker(folders) => {
             if let Some(migrated) = psdm::run_worker(&folders.options())? {
@@ -65,11 +73,17 @@ fn main() -> Result<()> {
             }
         }
         Command::Serial { folders, parts } => {
-            let migrated = psdm::run_serial(&folders.options(), parts.into(), |done, total| {
-                eprint!("\r{done} of {total} shots migrated");
-            });
-            eprintln!();
-            finish(&folders, &migrated?)?;
+            let migrated = psdm::run_serial(&folders.options(), parts.into(), bar("shots migrated"))?;
+            finish(&folders, &migrated)?;
+        }
+        Command::Picture { section, picture } => {
+            let bytes =
+                fs::read(&section).with_context(|| format!("{} cannot be read", section.display()))?;
+            let segy =
+                Segy::parse(&bytes).with_context(|| format!("{} is no SEG-Y file", section.display()))?;
+            let section = Section::from_segy(&segy)
+                .map_err(|reason| anyhow!("{} is no section: {reason}", section.display()))?;
+            draw(&section, &picture)?;
         }
     }
     Ok(())
@@ -78,16 +92,34 @@ fn main() -> Result<()> {
 impl Folders {
     fn options(&self) -> WorkerOptions {
         WorkerOptions {
-            survey: self.survey.clone(),
-            out: self.out.clone(),
+            survey_dir: self.survey.clone(),
+            out_dir: self.out.clone(),
         }
     }
 }
 
 fn finish(folders: &Folders, migrated: &Migrated) -> Result<()> {
-    let image = folders.out.join("image.png");
-    psdm::write_picture(&migrated.stack, &image)
-        .with_context(|| format!("{} cannot be written", image.display()))?;
+    draw(&migrated.stack, &folders.out.join("image.png"))?;
     println!("{}  {}", migrated.digest, migrated.gathers.display());
     Ok(())
+}
+
+fn draw(section: &Section, picture: &Path) -> Result<()> {
+    psdm::write_picture(section, picture).with_context(|| format!("{} cannot be written", picture.display()))
+}
+
+/// A progress bar on the terminal; nothing where there is none.
+fn bar(what: &'static str) -> impl FnMut(usize, usize) {
+    let bar = ProgressBar::new(0).with_message(what);
+    bar.set_style(
+        ProgressStyle::with_template("{bar:40} {pos} of {len} {msg}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    move |done, total| {
+        bar.set_length(total as u64);
+        bar.set_position(done as u64);
+        if done == total {
+            bar.finish();
+        }
+    }
 }

@@ -10,7 +10,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{EarthModel, Grid, Layout, Section, Segy, SegyError, SurveyOptions, Trace, model_survey};
+use crate::{EarthModel, Layout, Section, Segy, SegyError, SurveyOptions, Trace, model_survey};
 
 /// A survey on disk, whole at the time when it was opened.
 #[derive(Clone, Debug)]
@@ -170,7 +170,19 @@ impl Survey {
     /// As [`read_shot`](Self::read_shot), and if the file holds no velocity model.
     pub fn migration_velocity(&self) -> Result<Section, SurveyError> {
         let (segy, path) = self.read_segy(MIGRATION_VELOCITY)?;
-        velocity_from_segy(&segy).map_err(|reason| SurveyError::Velocity { path, reason })
+        let section = Section::from_segy(&segy).map_err(|reason| SurveyError::Velocity {
+            path: path.clone(),
+            reason,
+        })?;
+        if !section
+            .values
+            .iter()
+            .all(|velocity| VELOCITIES_M_S.contains(velocity))
+        {
+            let reason = "a value is no velocity of rocks in m/s";
+            return Err(SurveyError::Velocity { path, reason });
+        }
+        Ok(section)
     }
 
     /// Checks that all files are there and as they were written.
@@ -224,10 +236,10 @@ fn write_survey(
         files.insert(name, FileEntry::of(&bytes));
         fs::write(&path, bytes).map_err(at(&path))
     };
-    write(VELOCITY.to_owned(), &velocity_to_segy(&model.velocity))?;
+    write(VELOCITY.to_owned(), &model.velocity.to_segy(VELOCITY_TEXT))?;
     write(
         MIGRATION_VELOCITY.to_owned(),
-        &velocity_to_segy(&model.migration_velocity),
+        &model.migration_velocity.to_segy(VELOCITY_TEXT),
     )?;
     let mut done = 0;
     progress(done, layout.shots);
@@ -255,8 +267,8 @@ fn write_survey(
             traces: traces
                 .map(|(column, samples)| Trace {
                     shot: record.shot as i32 + 1,
-                    source_x_cm: centimetres(layout.grid, layout.shot_column(record.shot)),
-                    receiver_x_cm: centimetres(layout.grid, column),
+                    source_x_cm: layout.grid.x_cm(layout.shot_column(record.shot)),
+                    receiver_x_cm: layout.grid.x_cm(column),
                     samples,
                 })
                 .collect(),
@@ -274,52 +286,6 @@ fn write_survey(
     let path = folder.join(MANIFEST);
     let text = serde_json::to_vec_pretty(&manifest).map_err(io::Error::from);
     text.and_then(|text| fs::write(&path, text)).map_err(at(&path))
-}
-
-/// One trace for each column, with depth where time would be.
-fn velocity_to_segy(velocity: &Section) -> Segy {
-    let grid = velocity.grid;
-    Segy {
-        text: vec!["P-WAVE VELOCITY IN M/S, SAMPLES ARE DEPTHS, INTERVAL IN MM".to_owned()],
-        sample_interval: (grid.spacing_m * 1000.0) as u16,
-        samples: grid.rows as u16,
-        traces: (0..grid.columns)
-            .map(|column| Trace {
-                shot: 0,
-                source_x_cm: centimetres(grid, column),
-                receiver_x_cm: centimetres(grid, column),
-                samples: velocity.column(column).to_vec(),
-            })
-            .collect(),
-    }
-}
-
-fn velocity_from_segy(segy: &Segy) -> Result<Section, &'static str> {
-    let grid = Grid {
-        columns: segy.traces.len(),
-        rows: usize::from(segy.samples),
-        spacing_m: f32::from(segy.sample_interval) / 1000.0,
-    };
-    if grid.columns < 2 || grid.rows < 2 || grid.spacing_m <= 0.0 {
-        return Err("a grid needs two columns, two rows and a spacing");
-    }
-    let regular = |(column, trace): (usize, &Trace)| trace.receiver_x_cm == centimetres(grid, column);
-    if !segy.traces.iter().enumerate().all(regular) {
-        return Err("the traces are not as far apart as the samples");
-    }
-    let values: Vec<f32> = segy
-        .traces
-        .iter()
-        .flat_map(|trace| trace.samples.iter().copied())
-        .collect();
-    if !values.iter().all(|velocity| VELOCITIES_M_S.contains(velocity)) {
-        return Err("a value is no velocity of rocks in m/s");
-    }
-    Ok(Section { grid, values })
-}
-
-fn centimetres(grid: Grid, column: usize) -> i32 {
-    (grid.x_m(column) * 100.0) as i32
 }
 
 /// Names all that a survey follows from.
@@ -363,4 +329,5 @@ const MIGRATION_VELOCITY: &str = "migration-velocity.sgy";
 const FORMAT: u32 = 1;
 const MANIFEST_SIZE_MAX: u64 = 1 << 20;
 const FILE_SIZE_MAX: u64 = 64 << 20;
+const VELOCITY_TEXT: &str = "P-WAVE VELOCITY IN M/S";
 const VELOCITIES_M_S: std::ops::RangeInclusive<f32> = 100.0..=20_000.0;

@@ -12,15 +12,15 @@ use ropewalk_reduce::{
 };
 use thiserror::Error;
 
-use crate::{Gathers, Migration, MigrationError, MigrationOptions, Survey, SurveyError};
+use crate::{Gathers, Migration, MigrationError, MigrationOptions, Section, Survey, SurveyError};
 
 /// What a worker needs to know.
 #[derive(Clone, Debug)]
 pub struct WorkerOptions {
     /// The folder of the survey.
-    pub survey: PathBuf,
+    pub survey_dir: PathBuf,
     /// The folder that the result is written to, by rank 0.
-    pub out: PathBuf,
+    pub out_dir: PathBuf,
 }
 
 /// The result of a migration, and where it is.
@@ -30,10 +30,10 @@ pub struct Migrated {
     pub digest: blake3::Hash,
     /// The NumPy file with the gathers, shape (offset classes, columns, rows).
     pub gathers: PathBuf,
-    /// The NumPy file with their stack, shape (columns, rows).
+    /// The SEG-Y file with their stack, with depth where time would be.
     pub section: PathBuf,
     /// The stack.
-    pub stack: crate::Section,
+    pub stack: Section,
     /// What the reduction did; `None` if the result was made serially.
     pub receipt: Option<Receipt>,
 }
@@ -84,7 +84,7 @@ pub enum MigrateError {
 /// If the job, the survey or the disk does not do its part.
 pub fn run_worker(options: &WorkerOptions) -> Result<Option<Migrated>, MigrateError> {
     let job = Job::from_env()?;
-    let survey = Survey::open(&options.survey)?;
+    let survey = Survey::open(&options.survey_dir)?;
     let mut migration = migration_of(&survey)?;
     let mut since_ns = job.now_ns();
     let part = Part {
@@ -126,7 +126,7 @@ pub fn run_worker(options: &WorkerOptions) -> Result<Option<Migrated>, MigrateEr
                 classes,
                 values,
             };
-            write_result(&gathers, &options.out, Some(receipt))
+            write_result(&gathers, &options.out_dir, Some(receipt))
         })
         .transpose()?;
     job.finalize()
@@ -144,7 +144,7 @@ pub fn run_serial(
     parts: usize,
     mut progress: impl FnMut(usize, usize),
 ) -> Result<Migrated, MigrateError> {
-    let survey = Survey::open(&options.survey)?;
+    let survey = Survey::open(&options.survey_dir)?;
     let mut migration = migration_of(&survey)?;
     let Gathers { grid, classes, .. } = migration.gathers();
     let mut done = 0;
@@ -169,7 +169,7 @@ pub fn run_serial(
         classes,
         values,
     };
-    write_result(&gathers, &options.out, None)
+    write_result(&gathers, &options.out_dir, None)
 }
 
 /// Which of the shots: every `of`-th from `number` on.
@@ -233,7 +233,9 @@ fn write_result(gathers: &Gathers, out: &Path, receipt: Option<Receipt>) -> Resu
     Ok(Migrated {
         digest: gathers.digest(),
         gathers: write_whole(out.join("gathers.npy"), |path| gathers.write_npy(path))?,
-        section: write_whole(out.join("section.npy"), |path| stack.write_npy(path))?,
+        section: write_whole(out.join("section.sgy"), |path| {
+            fs::write(path, stack.to_segy("MIGRATED SECTION").to_bytes())
+        })?,
         stack,
         receipt,
     })

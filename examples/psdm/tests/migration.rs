@@ -30,8 +30,8 @@ static SURVEY: LazyLock<Survey> = LazyLock::new(|| {
 
 fn options(out: &Path) -> WorkerOptions {
     WorkerOptions {
-        survey: SURVEY.folder().to_owned(),
-        out: out.to_owned(),
+        survey_dir: SURVEY.folder().to_owned(),
+        out_dir: out.to_owned(),
     }
 }
 
@@ -190,14 +190,14 @@ fn damage_is_told_with_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let survey = copy_of_survey(folder.path());
     let options = WorkerOptions {
-        survey: survey.clone(),
-        out: folder.path().join("out"),
+        survey_dir: survey.clone(),
+        out_dir: folder.path().join("out"),
     };
     let shot = survey.join("shot-003.sgy");
     let whole = fs::read(&shot).unwrap();
     let message = || {
         let error = run_serial(&options, 1, |_, _| ()).unwrap_err();
-        assert!(!options.out.exists(), "no result is left behind");
+        assert!(!options.out_dir.exists(), "no result is left behind");
         assert!(matches!(error, MigrateError::Survey(_)));
         error.to_string()
     };
