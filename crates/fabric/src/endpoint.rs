@@ -92,6 +92,7 @@ impl EndpointOptions {
 pub struct Endpoint {
     provider: Box<dyn Provider>,
     itself: Arc<Peer>,
+    instance: u64,
     limits: Limits,
     regions: RegionTable,
     operations: BTreeMap<OperationId, Operation>,
@@ -132,8 +133,12 @@ impl Endpoint {
         let address = options.bind;
         let failed = |source: std::io::Error| BindError::Io { address, source };
         let mut token_secret = [0; 32];
-        getrandom::fill(&mut token_secret).map_err(|error| failed(std::io::Error::other(error)))?;
-        let provider = Box::new(TcpProvider::bind(&options)?);
+        let mut instance = [0; 8];
+        for random in [&mut token_secret[..], &mut instance[..]] {
+            getrandom::fill(random).map_err(|error| failed(std::io::Error::other(error)))?;
+        }
+        let instance = u64::from_le_bytes(instance);
+        let provider = Box::new(TcpProvider::bind(&options, instance)?);
         let waker = Waker::new().map_err(failed)?;
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?;
         for source in [provider.as_fd(), waker.as_fd()] {
@@ -147,6 +152,7 @@ impl Endpoint {
         Ok(Self {
             provider,
             itself,
+            instance,
             limits: options.limits,
             regions: RegionTable::new(token_secret),
             operations: BTreeMap::new(),
@@ -170,6 +176,11 @@ impl Endpoint {
     /// Who this endpoint is to its peers.
     pub fn identity(&self) -> Identity {
         self.itself.identity
+    }
+
+    /// Random bits that tell this endpoint from an earlier or later one at its address.
+    pub fn instance(&self) -> u64 {
+        self.instance
     }
 
     /// The maxima of this endpoint.

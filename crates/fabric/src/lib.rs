@@ -9,6 +9,8 @@ mod buffer;
 mod endpoint;
 mod event;
 mod frame;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod handshake;
 mod key;
 mod limits;

@@ -129,3 +129,47 @@ impl fmt::Debug for RegionHandle {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An address is a provider and a location, and comes back from its text; anything else is refused.
+    #[test]
+    fn addresses_are_checked() {
+        let address: Address = "tcp://127.0.0.1:4711".parse().unwrap();
+        assert_eq!(
+            (address.provider(), address.location()),
+            ("tcp", "127.0.0.1:4711")
+        );
+        assert_eq!(address.to_string().parse(), Ok(address));
+        for text in ["", "tcp", "tcp://", "://127.0.0.1:1", "127.0.0.1:4711"] {
+            let malformed = AddressError::Malformed {
+                text: text.to_owned(),
+            };
+            assert_eq!(text.parse::<Address>(), Err(malformed));
+        }
+        let length = Address::LENGTH_MAX + 1;
+        let long = format!("tcp://{}", "1".repeat(length - 6));
+        assert_eq!(long.parse::<Address>(), Err(AddressError::TooLong { length }));
+        let encoded = postcard::to_allocvec("no address").unwrap();
+        assert!(postcard::from_bytes::<Address>(&encoded).is_err());
+    }
+
+    /// A handle survives being passed on, and does not show its token to whoever prints it.
+    #[test]
+    fn handles_are_passed_on_but_not_printed() {
+        let handle = RegionHandle {
+            address: "tcp://127.0.0.1:4711".parse().unwrap(),
+            region: 3,
+            token: 0x1234_5678_9abc_def0,
+            length: 10,
+            writable: true,
+        };
+        let encoded = postcard::to_allocvec(&handle).unwrap();
+        assert!(postcard::from_bytes::<RegionHandle>(&encoded).unwrap() == handle);
+        assert_eq!(handle.permission(), Permission::ReadWrite);
+        let printed = format!("{handle:?}");
+        assert!(!printed.contains("token") && !printed.contains(&handle.token.to_string()));
+    }
+}

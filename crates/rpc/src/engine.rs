@@ -110,12 +110,13 @@ impl Engine {
     pub fn new(endpoint: Endpoint) -> Self {
         Self {
             replies: Replies::new(endpoint.waker()),
+            // An answer to an earlier engine at this address, late, must not pass for one to this.
+            next_call: endpoint.instance(),
             endpoint,
             procedures: HashMap::new(),
             waiting: BTreeMap::new(),
             abandoned: Abandoned::default(),
             lost_peers: VecDeque::new(),
-            next_call: 0,
             spin: Self::SPIN_MAX,
             driving: false,
         }
@@ -197,7 +198,7 @@ impl Engine {
         let failed = |source| CallError::Submit { procedure, source };
         let request = Self::encode_request::<P>(input, Some(timeout))?;
         let tag = self.next_call;
-        self.next_call += 1;
+        self.next_call = self.next_call.wrapping_add(1);
         // The answer cannot be early: it is waited for before the request is sent.
         let operation = self
             .endpoint

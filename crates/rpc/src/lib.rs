@@ -9,6 +9,8 @@
 mod call;
 mod engine;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod procedure;
 mod responder;
 mod wire;

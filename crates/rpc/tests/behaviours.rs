@@ -614,6 +614,39 @@ fn target_dies() {
     assert!(start.elapsed() < LONG / 2);
 }
 
+/// A late answer to a call of an earlier engine is none to a call of the engine that has its address now.
+#[test]
+fn answers_to_an_earlier_life() {
+    let [mut origin, mut target] = engines();
+    let held: Shared<Responder<u64>> = Arc::default();
+    let holding = held.clone();
+    target.serve_later::<Double>(move |_, _, _, responder| holding.lock().unwrap().push(responder));
+    let address = origin.address().clone();
+    let mut calls = Vec::new();
+    for life in 1..=2 {
+        if life == 2 {
+            drop(origin);
+            origin = Engine::new(
+                Endpoint::bind(EndpointOptions {
+                    bind: address.location().parse().unwrap(),
+                    ..options(0)
+                })
+                .unwrap(),
+            );
+        }
+        calls.push(origin.call::<Double>(target.address(), &1, LONG).unwrap());
+        drive(&mut [&mut origin, &mut target], || {
+            (held.lock().unwrap().len() == life).then_some(())
+        });
+    }
+    let mut call = calls.pop().unwrap();
+    for (answer, responder) in held.lock().unwrap().drain(..).enumerate() {
+        responder.answer(Ok(answer as u64 + 1));
+    }
+    let answer = drive(&mut [&mut origin, &mut target], || call.try_take());
+    assert_eq!(answer.unwrap(), 2);
+}
+
 /// What is in progress when its engine is dropped ends too: nobody waits for ever.
 #[test]
 fn dropped_engines_end_their_calls() {

@@ -5,15 +5,15 @@ use std::{
     net::{TcpListener, TcpStream},
     sync::mpsc,
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use ropewalk_group::{Incarnation, JobId, Rank};
 
 use super::*;
 use crate::{
-    AccessError, Completion, Endpoint, Event, FrameError, Identity, JobKey, OperationError, Role, Withdrawn,
-    frame::HEADER_SIZE,
+    AccessError, Completion, Endpoint, Event, FrameError, HandshakeError, Identity, JobKey, OperationError,
+    Role, Withdrawn, frame::HEADER_SIZE, handshake::Handshake,
 };
 
 /// Longer than anything takes on a loaded machine.
