@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     env, io,
-    os::{fd::OwnedFd, unix::net::UnixStream, unix::process::CommandExt},
+    os::{fd::OwnedFd, unix::net::UnixStream},
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
@@ -26,7 +26,7 @@ use tokio::{
     time::{sleep, sleep_until},
 };
 
-use super::{control, input::Input};
+use super::{control, input::Input, session};
 use crate::{
     event::{JobEvent, OutputStream},
     job::{JobSpec, OnFailure, StdinSource},
@@ -520,18 +520,14 @@ fn describe(spec: &JobSpec) -> Result<Start, LaunchError> {
     })
 }
 
-/// The agent gets a process group of its own: what the terminal sends is for the launcher, which hands it on.
 fn start_agent(spec: &JobSpec, control: OwnedFd) -> Result<Child, LaunchError> {
-    Command::new(&spec.agent)
-        .arg("agent")
-        .stdin(control)
-        .stdout(Stdio::null())
-        .process_group(0)
-        .spawn()
-        .map_err(|source| LaunchError::Agent {
-            path: spec.agent.clone(),
-            source,
-        })
+    let mut command = Command::new(&spec.agent);
+    command.arg("agent").stdin(control).stdout(Stdio::null());
+    session::start_own(&mut command);
+    command.spawn().map_err(|source| LaunchError::Agent {
+        path: spec.agent.clone(),
+        source,
+    })
 }
 
 fn kill_group(pid: u32) {

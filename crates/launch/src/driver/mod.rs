@@ -8,6 +8,7 @@ mod launcher;
 mod output;
 mod rank_process;
 mod rank_watch;
+mod session;
 mod watched;
 
 pub use agent::agent_main;

@@ -1,5 +1,4 @@
-//! Starting the process of a rank: the one place of this crate with unsafe code, for what has to happen between
-//! fork and exec.
+//! Starting the process of a rank, with unsafe code for what has to happen between fork and exec.
 
 use std::{
     ffi::OsString,
@@ -20,6 +19,7 @@ use rustix::{
     },
 };
 
+use super::session;
 use crate::protocol::{Start, StartError, StartErrorKind};
 
 /// What a rank's process gets beside what all get.
@@ -43,7 +43,7 @@ pub(super) struct RankProcess {
 }
 
 impl RankProcess {
-    /// Starts the process, in a process group of its own, and waits until it runs the program.
+    /// Starts the process, in a session and process group of its own, and waits until it runs the program.
     pub(super) fn start(options: RankProcessOptions<'_>) -> Result<Self, StartError> {
         let RankProcessOptions { start, pmi, link, .. } = options;
         let mut command = Command::new(&start.program);
@@ -56,12 +56,12 @@ impl RankProcess {
             .env(AgentLink::VARIABLE, link.as_fd().as_raw_fd().to_string())
             .stdin(options.stdin)
             .stdout(options.stdout)
-            .stderr(options.stderr)
-            .process_group(0);
+            .stderr(options.stderr);
         if let Some(directory) = &start.working_directory {
             check_directory(directory)?;
             command.current_dir(directory);
         }
+        session::start_own(&mut command);
         before_exec(
             &mut command,
             [pmi.as_raw_fd(), link.as_fd().as_raw_fd()],
@@ -76,7 +76,7 @@ impl RankProcess {
     }
 }
 
-/// Lets the process inherit `descriptors`, and dies with its agent even if that is killed.
+/// Lets the process inherit two descriptors, and die with its agent even if that is killed.
 fn before_exec(command: &mut Command, inherited: [RawFd; 2], limit: Rlimit) {
     let agent = getpid();
     let prepare = move || {
