@@ -40,6 +40,14 @@ pub struct Migration {
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum MigrationError {
+    /// The traces have no samples, or no time between them.
+    #[error("the traces have {samples} samples {interval_us} microseconds apart")]
+    NoTime {
+        /// Their number.
+        samples: u16,
+        /// Their interval.
+        interval_us: u16,
+    },
     /// A source or receiver stands beside the velocity model.
     #[error("trace {trace}: a position at {x_m} m is outside of the velocity model, 0 to {width_m} m")]
     Outside {
@@ -49,6 +57,12 @@ pub enum MigrationError {
         x_m: f32,
         /// The model's width.
         width_m: f32,
+    },
+    /// A shot has more receivers than travel times are kept for.
+    #[error("{receivers} receivers in a shot are more than {RECEIVERS_MAX}")]
+    TooManyReceivers {
+        /// Their number.
+        receivers: usize,
     },
 }
 
@@ -78,7 +92,7 @@ impl Migration {
     /// Adds what one shot's traces say to the gathers.
     ///
     /// # Errors
-    /// If a position is outside of the velocity model; the gathers are untouched then.
+    /// If the traces do not fit to the velocity model or are of no use; the gathers are untouched then.
     ///
     /// # Panics
     /// If the gathers are not of this migration's size.
@@ -88,6 +102,12 @@ impl Migration {
             (self.image, self.options.offset_classes)
         );
         let spreads = self.spreads(record)?;
+        if record.samples == 0 || record.sample_interval == 0 {
+            return Err(MigrationError::NoTime {
+                samples: record.samples,
+                interval_us: record.sample_interval,
+            });
+        }
         let samples = usize::from(record.samples);
         let sample_interval_s = f32::from(record.sample_interval) * 1e-6;
         let filter = match self.filter.take() {
@@ -128,6 +148,11 @@ impl Migration {
         let mut receivers: Vec<i32> = record.traces.iter().map(|trace| trace.receiver_x_cm).collect();
         receivers.sort_unstable();
         receivers.dedup();
+        if receivers.len() > RECEIVERS_MAX {
+            return Err(MigrationError::TooManyReceivers {
+                receivers: receivers.len(),
+            });
+        }
         let interval_cm = receivers
             .windows(2)
             .map(|pair| pair[1] - pair[0])
@@ -327,8 +352,10 @@ impl OperatorColumn {
 
 /// Travel times are smooth: every third node is enough, and they cost a ninth.
 const COARSENING: usize = 3;
-/// Kept travel times; a table of the demo's survey has 60 KiB.
+/// Travel times kept from shot to shot; a table of the demo's survey has 60 KiB.
 const TRAVEL_TIMES_MAX: usize = 4096;
+/// Distinct receiver positions in one shot.
+const RECEIVERS_MAX: usize = 4096;
 /// Steeper than 60 degrees nothing is imaged.
 const DIP_TANGENT_MAX: f32 = 1.73;
 /// Wider than 45 degrees on either side a wavelet is stretched too much.
@@ -337,3 +364,104 @@ const OPENING_TANGENT_MAX: f32 = 1.0;
 const TAPER: f32 = 0.35;
 /// Nearer to the receiver the weight grows no more.
 const TIME_MIN_S: f32 = 0.02;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRID: Grid = Grid {
+        columns: 61,
+        rows: 41,
+        spacing_m: 10.0,
+    };
+
+    fn migration() -> Migration {
+        let velocity = Section::from_function(GRID, |_, _| 2000.0);
+        let options = MigrationOptions {
+            offset_classes: 4,
+            offset_max_m: 200.0,
+        };
+        Migration::new(&velocity, options)
+    }
+
+    fn record(receivers_x_cm: &[i32], samples: u16, sample: impl Fn(i32, u16) -> f32) -> Segy {
+        Segy {
+            text: Vec::new(),
+            sample_interval: 2000,
+            samples,
+            traces: receivers_x_cm
+                .iter()
+                .map(|&receiver_x_cm| Trace {
+                    shot: 1,
+                    source_x_cm: 30_000,
+                    receiver_x_cm,
+                    samples: (0..samples).map(|index| sample(receiver_x_cm, index)).collect(),
+                })
+                .collect(),
+        }
+    }
+
+    /// One trace with one pulse becomes the ellipse with the foci source and receiver, in the class of its offset.
+    #[test]
+    fn pulse_becomes_an_ellipse() {
+        let (pulse_s, receiver_m) = (0.3f32, 400.0f32);
+        let pulse = |_, index| (-(((f32::from(index) * 0.002 - pulse_s) / 0.008).powi(2))).exp();
+        let mut migration = migration();
+        let mut gathers = migration.gathers();
+        migration
+            .add_shot(&record(&[40_000], 300, pulse), &mut gathers)
+            .unwrap();
+        assert!(gathers.class(0).iter().all(|&value| value == 0.0));
+        let image = Section {
+            grid: GRID,
+            values: gathers.class(1).to_vec(),
+        };
+        for column in [25, 30, 35, 40, 45] {
+            let time_s = |row: usize| {
+                let leg = |x_m: f32| (GRID.x_m(column) - x_m).hypot(GRID.z_m(row)) / 2000.0;
+                leg(300.0) + leg(receiver_m)
+            };
+            let expected = (0..GRID.rows)
+                .min_by(|a, b| {
+                    (time_s(*a) - pulse_s)
+                        .abs()
+                        .total_cmp(&(time_s(*b) - pulse_s).abs())
+                })
+                .unwrap();
+            let column_of = image.column(column);
+            let peak = (0..GRID.rows)
+                .max_by(|a, b| column_of[*a].total_cmp(&column_of[*b]))
+                .unwrap();
+            assert!(
+                peak.abs_diff(expected) <= 1,
+                "column {column}: {peak}, expected {expected}"
+            );
+        }
+    }
+
+    /// Positions beside the model and traces without time are refused, and the image stays as it was; traces
+    /// beyond the largest offset are passed over.
+    #[test]
+    fn unusable_shots_leave_the_image_alone() {
+        let mut migration = migration();
+        let mut gathers = migration.gathers();
+        let empty = gathers.clone();
+        let outside = record(&[31_000, 60_001], 100, |_, _| 1.0);
+        assert_eq!(
+            migration.add_shot(&outside, &mut gathers),
+            Err(MigrationError::Outside {
+                trace: 1,
+                x_m: 600.01,
+                width_m: 600.0
+            })
+        );
+        let timeless = record(&[31_000], 0, |_, _| 1.0);
+        assert!(matches!(
+            migration.add_shot(&timeless, &mut gathers),
+            Err(MigrationError::NoTime { samples: 0, .. })
+        ));
+        let far = record(&[50_001], 100, |_, _| 1.0);
+        assert_eq!(migration.add_shot(&far, &mut gathers), Ok(()));
+        assert_eq!(gathers, empty);
+    }
+}

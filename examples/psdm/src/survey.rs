@@ -156,6 +156,11 @@ impl Survey {
         self.options().layout().shots
     }
 
+    /// The file of one shot, counted from 0.
+    pub fn shot_path(&self, shot: usize) -> PathBuf {
+        self.folder.join(shot_file(shot))
+    }
+
     /// Reads the record of one shot, counted from 0.
     ///
     /// # Errors

@@ -52,10 +52,10 @@ pub enum MigrateError {
     #[error(transparent)]
     Fold(#[from] FoldFailed),
     /// A shot does not fit to the velocity model.
-    #[error("shot {shot} cannot be migrated")]
+    #[error("{} cannot be migrated", path.display())]
     Migration {
-        /// The shot's number, from 0.
-        shot: usize,
+        /// The shot's file.
+        path: PathBuf,
         /// Why.
         source: MigrationError,
     },
@@ -205,7 +205,10 @@ fn migrate_part(
         watch(Step::Read { shot });
         migration
             .add_shot(&record, &mut gathers)
-            .map_err(|source| MigrateError::Migration { shot, source })?;
+            .map_err(|source| MigrateError::Migration {
+                path: survey.shot_path(shot),
+                source,
+            })?;
         watch(Step::Migrated {
             shot,
             done: index + 1,
