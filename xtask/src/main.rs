@@ -1,5 +1,6 @@
 //! Checks, tests and measurements of the project: `cargo xtask help`.
 
+mod bench_reduce;
 mod check;
 mod debian;
 mod look;
@@ -22,6 +23,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
+    /// Times the reduction beside MPI's, and writes the table in docs/benchmarks.md
+    BenchReduce,
     /// Looks at everything and changes nothing: format, rules of the house, clippy, documentation, licences
     Check,
     /// Opens a report in a headless browser, fails if its console shows anything, and takes a picture
@@ -39,6 +42,7 @@ enum Task {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().task {
+        Task::BenchReduce => bench_reduce::bench_reduce(),
         Task::Check => check::check(),
         Task::Fix => check::fix(),
         Task::Look { page } => look::look(&page.unwrap_or_else(test::report)).map(drop),

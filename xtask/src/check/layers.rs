@@ -33,6 +33,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("psdm", &["ropewalk-reduce"]),
+    ("reduce-vs-mpi", &["ropewalk-reduce"]),
     (
         "ropewalk",
         &[
