@@ -53,12 +53,13 @@ impl EndpointOptions {
 /// memory that others expose.
 ///
 /// An endpoint has no thread: its owner drives it. Verbs ([`send_unexpected`](Self::send_unexpected),
-/// [`get`](Self::get), ..) only queue; [`progress`](Self::progress) sends, receives and serves the peers' one-sided
-/// operations; [`poll_event`](Self::poll_event) then tells what happened. With nothing to do, sleep in
-/// [`wait`](Self::wait), or in a poll of [`as_fd`](AsFd::as_fd) until [`next_deadline`](Self::next_deadline).
+/// [`get`](Self::get), ..) only queue; [`progress`](Self::progress) sends, receives and serves the peers'
+/// one-sided operations; [`poll_event`](Self::poll_event) then tells what happened. With nothing to do, sleep
+/// in [`wait`](Self::wait), or in a poll of [`as_fd`](AsFd::as_fd) until
+/// [`next_deadline`](Self::next_deadline).
 ///
-/// Peers are connected to on first use and stay connected. Every operation ends: with its result, by its deadline,
-/// or by the death of the peer.
+/// Peers are connected to on first use and stay connected. Every operation ends: with its result, by its
+/// deadline, or by the death of the peer.
 ///
 /// # Example
 /// ```
@@ -197,8 +198,8 @@ impl Endpoint {
         self.send(peer, MessageKind::Unexpected, tag, body)
     }
 
-    /// Sends a message that `peer` posted a [`receive_expected`](Self::receive_expected) for; without one it is
-    /// dropped there.
+    /// Sends a message that `peer` posted a [`receive_expected`](Self::receive_expected) for; without one it
+    /// is dropped there.
     ///
     /// # Errors
     /// As for [`send_unexpected`](Self::send_unexpected).
@@ -206,8 +207,8 @@ impl Endpoint {
         self.send(peer, MessageKind::Expected, tag, body)
     }
 
-    /// Waits for one message from `peer` with this tag; the operation brings [`Completion::Received`]. A second
-    /// receive for the same peer and tag replaces the first, which ends as timed out.
+    /// Waits for one message from `peer` with this tag; the operation brings [`Completion::Received`]. A
+    /// second receive for the same peer and tag replaces the first, which ends as timed out.
     ///
     /// # Errors
     /// If too many operations are in progress, or the address is unusable.
@@ -239,14 +240,14 @@ impl Endpoint {
         self.regions.expose_writable(&self.itself.address, memory)
     }
 
-    /// Ends the exposure and gives the memory back; `None` if the handle is of no region exposed here. Transfers
-    /// in progress end with [`AccessError::Unknown`](crate::AccessError::Unknown) at the peer.
+    /// Ends the exposure and gives the memory back; `None` if the handle is of no region exposed here.
+    /// Transfers in progress end with [`AccessError::Unknown`](crate::AccessError::Unknown) at the peer.
     pub fn withdraw(&mut self, handle: &RegionHandle) -> Option<Withdrawn> {
         self.regions.withdraw(handle)
     }
 
-    /// Fills `into` from the region that the handle names, from `offset` on, without the target's application;
-    /// the operation brings [`Completion::Got`].
+    /// Fills `into` from the region that the handle names, from `offset` on, without the target's
+    /// application; the operation brings [`Completion::Got`].
     ///
     /// # Errors
     /// If the range is not inside the region, too many operations are in progress, or the address is unusable.
@@ -267,8 +268,9 @@ impl Endpoint {
         Ok(self.start(&region.address, None, timeout))
     }
 
-    /// Writes `from` into the region that the handle names, from `offset` on, without the target's application;
-    /// the operation brings [`Completion::Put`]. If it fails, part of the bytes may have been written.
+    /// Writes `from` into the region that the handle names, from `offset` on, without the target's
+    /// application; the operation brings [`Completion::Put`]. If it fails, part of the bytes may have been
+    /// written.
     ///
     /// # Errors
     /// If the handle does not allow it, the range is not inside the region, too many operations are in progress,
@@ -330,8 +332,8 @@ impl Endpoint {
         self.events.pop_front()
     }
 
-    /// When [`progress`](Self::progress) has to be called although the descriptor is not readable; in the past if
-    /// there is something to do now.
+    /// When [`progress`](Self::progress) has to be called although the descriptor is not readable; in the
+    /// past if there is something to do now.
     pub fn next_deadline(&self) -> Option<Instant> {
         if !self.local.is_empty() || !self.events.is_empty() || self.provider.has_sendable() {
             return Some(Instant::now());
@@ -340,8 +342,8 @@ impl Endpoint {
         operations.into_iter().chain(self.provider.next_deadline()).min()
     }
 
-    /// Sleeps until there is something to do, but not longer than `timeout`. An interrupting signal may end it
-    /// early.
+    /// Sleeps until there is something to do, but not longer than `timeout`. An interrupting signal may end
+    /// it early.
     pub fn wait(&self, timeout: Duration) {
         let until_deadline = self
             .next_deadline()
@@ -360,8 +362,8 @@ impl Endpoint {
         let _ = rustix::event::poll(&mut ready, sleep.as_ref());
     }
 
-    /// Drives the endpoint until everything queued was handed to the operating system. Events that come meanwhile
-    /// wait for [`poll_event`](Self::poll_event). Returns whether all was sent within `timeout`.
+    /// Drives the endpoint until everything queued was handed to the operating system. Events that come
+    /// meanwhile wait for [`poll_event`](Self::poll_event). Returns whether all was sent within `timeout`.
     pub fn flush(&mut self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         loop {

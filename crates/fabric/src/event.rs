@@ -183,6 +183,9 @@ pub enum PeerDeath {
     /// Another process answers at its address.
     #[error("another process took its address")]
     Replaced,
+    /// It asks for more and more, but reads no answers.
+    #[error("it asks for more than it reads")]
+    Unreading,
 }
 
 impl From<rustix::io::Errno> for PeerDeath {

@@ -11,8 +11,8 @@
 //! | 8..16 | id | the tag of a message; else the operation, as its origin numbers it |
 //! | 16..20 | checksum | CRC-32C of the 16 bytes before it, and of the body unless it is bulk data |
 //!
-//! Bulk data is raw and received straight into place; it comes in frames of at most [`BULK_SIZE_MAX`] bytes, so
-//! that other frames get between them.
+//! Bulk data is raw and received straight into place; it comes in frames of at most [`BULK_SIZE_MAX`] bytes,
+//! so that other frames get between them.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use thiserror::Error;
@@ -229,11 +229,11 @@ pub enum FrameError {
 
 /// Cuts a byte stream into frames.
 ///
-/// Read into [`space`](Self::space) and say how much with [`handle_read`](Self::handle_read), then take what has
-/// come with [`poll`](Self::poll) until it has nothing more. While
-/// [`bulk_remaining`](Self::bulk_remaining) is not zero and `poll` has nothing, that many of the next bytes may
-/// instead be read straight into place; [`handle_bulk_read`](Self::handle_bulk_read) tells of them. After an error
-/// the stream is of no use.
+/// Read into [`space`](Self::space) and say how much with [`handle_read`](Self::handle_read), then take what
+/// has come with [`poll`](Self::poll) until it has nothing more. While
+/// [`bulk_remaining`](Self::bulk_remaining) is not zero and `poll` has nothing, that many of the next bytes
+/// may instead be read straight into place; [`handle_bulk_read`](Self::handle_bulk_read) tells of them. After
+/// an error the stream is of no use.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     buffer: Box<[u8]>,
@@ -441,7 +441,8 @@ mod tests {
         frames.iter().flat_map(encode).collect()
     }
 
-    /// Feeds the stream in pieces of these sizes, reading bulk data straight into place where `in_place` says so.
+    /// Feeds the stream in pieces of these sizes, reading bulk data straight into place where `in_place` says
+    /// so.
     fn decode(mut stream: &[u8], sizes: &[usize], in_place: bool) -> Result<Vec<Frame>, FrameError> {
         let mut decoder = Decoder::new(MESSAGE_SIZE_MAX);
         let mut frames: Vec<Frame> = Vec::new();

@@ -8,10 +8,10 @@
 //!     proof of the initiator            ->
 //! ```
 //!
-//! A proof is HMAC-SHA256 under the job's key over the prover's part in the handshake and both greetings. Both
-//! nonces are under it, so that it is of no use in another connection; so is the part, so that it cannot be
-//! reflected; and the initiator checks that who answers has the address it called, so that its own greeting cannot be
-//! relayed back to itself. Each side reads at most [`HANDSHAKE_SIZE_MAX`] bytes.
+//! A proof is HMAC-SHA256 under the job's key over the prover's part in the handshake and both greetings.
+//! Both nonces are under it, so that it is of no use in another connection; so is the part, so that it cannot
+//! be reflected; and the initiator checks that who answers has the address it called, so that its own
+//! greeting cannot be relayed back to itself. Each side reads at most [`HANDSHAKE_SIZE_MAX`] bytes.
 
 use bytes::{Buf, BufMut};
 use hmac::{Hmac, KeyInit, Mac};
@@ -46,7 +46,8 @@ pub(crate) struct Introduction {
     pub(crate) instance: u64,
 }
 
-/// One side of one handshake. Feed it what comes with [`handle_bytes`](Self::handle_bytes); send what it says.
+/// One side of one handshake. Feed it what comes with [`handle_bytes`](Self::handle_bytes); send what it
+/// says.
 #[derive(Debug)]
 pub(crate) struct Handshake {
     introduction: Introduction,
@@ -373,8 +374,8 @@ mod tests {
     }
 
     proptest! {
-        /// Two members prove themselves to each other, wherever the stream is cut, and what follows the handshake
-        /// is left alone.
+        /// Two members prove themselves to each other, wherever the stream is cut, and what follows the
+        /// handshake is left alone.
         #[test]
         fn members_prove_themselves(size in 1usize..300, rest in vec(any::<u8>(), 0..50)) {
             let (mut initiator, greeting) = initiate(introduction(0));
@@ -470,8 +471,8 @@ mod tests {
         );
     }
 
-    /// A process that does not know the key gets nothing out of a responder that would open it the door: the responder
-    /// rejects a made-up proof.
+    /// A process that does not know the key gets nothing out of a responder that would open it the door: the
+    /// responder rejects a made-up proof.
     #[test]
     fn a_made_up_proof_is_rejected() {
         let (_, greeting) = initiate(introduction(0));
@@ -496,8 +497,8 @@ mod tests {
         assert_eq!(later.handle_bytes(&answer.reply), Err(HandshakeError::Proof));
     }
 
-    /// What a responder sends is no proof of an initiator, and an initiator is not fooled by its own greeting, answered
-    /// by itself.
+    /// What a responder sends is no proof of an initiator, and an initiator is not fooled by its own
+    /// greeting, answered by itself.
     #[test]
     fn proofs_cannot_be_reflected() {
         let (_, greeting) = initiate(introduction(0));
@@ -516,7 +517,8 @@ mod tests {
         );
     }
 
-    /// Another version is named, so that the user knows what to do; other protocols are dropped at their first byte.
+    /// Another version is named, so that the user knows what to do; other protocols are dropped at their
+    /// first byte.
     #[test]
     fn other_protocols_are_told_apart() {
         let (_, mut greeting) = initiate(introduction(0));

@@ -1,8 +1,8 @@
 //! Moves bytes between the processes of a job.
 //!
-//! An [`Endpoint`] is one process's end: it sends messages, exposes memory, and reads and writes what others expose,
-//! to endpoints that have proven that they belong to the same job. [`AgentLink`] joins a rank with the agent of its
-//! host, and [`memfd`] is memory that outlives its process.
+//! An [`Endpoint`] is one process's end: it sends messages, exposes memory, and reads and writes what others
+//! expose, to endpoints that have proven that they belong to the same job. [`AgentLink`] joins a rank with
+//! the agent of its host, and [`memfd`] is memory that outlives its process.
 
 mod agent_link;
 mod buffer;

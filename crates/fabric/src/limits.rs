@@ -9,7 +9,8 @@ pub struct Limits {
     pub connections_max: usize,
     /// Connections whose other end has not even named the job yet; the oldest makes room for the newest.
     pub strangers_max: usize,
-    /// How long one that connects to us may take for each of its two steps to prove that it belongs to the job.
+    /// How long one that connects to us may take for each of its two steps to prove that it belongs to the
+    /// job.
     pub handshake_timeout: Duration,
     /// How long one that we connect to may take to accept, and then to prove that it belongs to the job.
     pub connect_timeout: Duration,

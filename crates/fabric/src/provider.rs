@@ -14,8 +14,8 @@ pub(crate) mod tcp;
 /// A transport between endpoints (the paper's NA plugin).
 ///
 /// Nothing blocks and nothing happens outside [`progress`](Self::progress), which serves the peers' one-sided
-/// operations from `regions`. The endpoint calls the others, then `progress`, and takes the events. It keeps the
-/// deadlines, matches expected messages and talks to itself without any provider.
+/// operations from `regions`. The endpoint calls the others, then `progress`, and takes the events. It keeps
+/// the deadlines, matches expected messages and talks to itself without any provider.
 pub(crate) trait Provider: AsFd + Send {
     /// Where peers reach this provider.
     fn address(&self) -> &Address;

@@ -5,8 +5,8 @@ use std::{fmt, str::FromStr, sync::Arc};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Where an endpoint is reached: a provider and its own form of address, written `tcp://127.0.0.1:4711`. Cheap
-/// to clone.
+/// Where an endpoint is reached: a provider and its own form of address, written `tcp://127.0.0.1:4711`.
+/// Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Address(Arc<str>);

@@ -11,15 +11,16 @@ use std::{
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Makes an endpoint's descriptor readable, from any thread, so that its driver looks at what others left for it.
+/// Makes an endpoint's descriptor readable, from any thread, so that its driver looks at what others left for
+/// it.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     descriptor: OwnedFd,
-    /// Set before the descriptor is written and cleared after it was read, so that a driver that is awake costs
-    /// no system call.
+    /// Set before the descriptor is written and cleared after it was read, so that a driver that is awake
+    /// costs no system call.
     woken: AtomicBool,
 }
 

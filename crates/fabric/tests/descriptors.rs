@@ -1,5 +1,5 @@
-//! Descriptors are given back, and running out of them is survived. One test, in a process of its own: it counts and
-//! limits the descriptors of the whole process.
+//! Descriptors are given back, and running out of them is survived. One test, in a process of its own: it
+//! counts and limits the descriptors of the whole process.
 
 #![allow(clippy::unwrap_used, reason = "a test says what it expects by failing")]
 
@@ -54,8 +54,9 @@ fn receive(server: &mut Endpoint, client: &mut Endpoint) {
     }
 }
 
-/// Endpoints dropped at every stage of their lives leave no descriptor behind; a server that can accept nobody for want
-/// of descriptors sleeps instead of spinning, keeps its connections, and accepts again when there are some.
+/// Endpoints dropped at every stage of their lives leave no descriptor behind; a server that can accept
+/// nobody for want of descriptors sleeps instead of spinning, keeps its connections, and accepts again when
+/// there are some.
 #[test]
 fn descriptors_are_given_back_and_running_out_is_survived() {
     let mut server = endpoint(0);

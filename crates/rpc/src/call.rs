@@ -14,8 +14,8 @@ use serde::de::DeserializeOwned;
 
 use crate::{CallError, TransferError, wire::Reply};
 
-/// A call in progress: a future of its output. The engine that made it has to be driven meanwhile. Dropping it
-/// cancels the call: the answer is ignored.
+/// A call in progress: a future of its output. The engine that made it has to be driven meanwhile. Dropping
+/// it cancels the call: the answer is ignored.
 #[must_use = "dropping a call cancels it"]
 pub struct Call<O> {
     pending: Pending<Result<Bytes, CallError>>,
@@ -24,8 +24,8 @@ pub struct Call<O> {
     output: PhantomData<fn() -> O>,
 }
 
-/// A transfer in progress: a future of what it gives back. The engine that made it has to be driven meanwhile.
-/// Dropping it cancels the transfer; a push may by then have written some of its bytes.
+/// A transfer in progress: a future of what it gives back. The engine that made it has to be driven
+/// meanwhile. Dropping it cancels the transfer; a push may by then have written some of its bytes.
 #[must_use = "dropping a transfer cancels it"]
 pub struct Transfer<T>(Pending<Result<T, TransferError>>);
 

@@ -26,10 +26,10 @@ use crate::{
 
 /// Serves procedures to peers and calls theirs.
 ///
-/// An engine has no thread and no runtime: its owner drives it with [`progress`](Self::progress), from an event loop
-/// over [`as_fd`](AsFd::as_fd) and [`next_deadline`](Self::next_deadline), or with [`wait`](Self::wait) or
-/// [`block_on`](Self::block_on). Calls and transfers are futures for any executor, and may be polled from other
-/// threads than the one that drives.
+/// An engine has no thread and no runtime: its owner drives it with [`progress`](Self::progress), from an
+/// event loop over [`as_fd`](AsFd::as_fd) and [`next_deadline`](Self::next_deadline), or with
+/// [`wait`](Self::wait) or [`block_on`](Self::block_on). Calls and transfers are futures for any executor,
+/// and may be polled from other threads than the one that drives.
 ///
 /// # Example
 /// ```
@@ -101,7 +101,8 @@ pub struct LostPeer {
 }
 
 impl Engine {
-    /// The longest that [`wait`](Self::wait) looks for work before it sleeps: about what it costs to be woken.
+    /// The longest that [`wait`](Self::wait) looks for work before it sleeps: about what it costs to be
+    /// woken.
     pub const SPIN_MAX: Duration = Duration::from_micros(20);
     /// How many lost peers are remembered until they are asked for; the oldest go first.
     pub const LOST_PEERS_MAX: usize = 1024;
@@ -133,8 +134,8 @@ impl Engine {
     }
 
     /// Serves a procedure; a handler that it had before is replaced. The handler runs inside
-    /// [`progress`](Self::progress), so it should be short; see [`serve_later`](Self::serve_later) for others. What
-    /// comes by [`notify`](Self::notify) is handled the same, and its output dropped.
+    /// [`progress`](Self::progress), so it should be short; see [`serve_later`](Self::serve_later) for
+    /// others. What comes by [`notify`](Self::notify) is handled the same, and its output dropped.
     ///
     /// # Panics
     /// If another procedure's name has the same hash: one of the two needs another name.
@@ -153,8 +154,8 @@ impl Engine {
         });
     }
 
-    /// Serves a procedure whose answer may be given after the handler has returned, by the [`Responder`]. The handler
-    /// may start calls and transfers on the engine, but must not drive it.
+    /// Serves a procedure whose answer may be given after the handler has returned, by the [`Responder`]. The
+    /// handler may start calls and transfers on the engine, but must not drive it.
     ///
     /// # Panics
     /// As for [`serve`](Self::serve).
@@ -183,8 +184,8 @@ impl Engine {
         self.procedures.remove(&procedure_id(P::NAME)).is_some()
     }
 
-    /// Calls a procedure of the engine at `target`, which may be this one. The call ends by its time-out at the
-    /// latest, and at once if the target dies.
+    /// Calls a procedure of the engine at `target`, which may be this one. The call ends by its time-out at
+    /// the latest, and at once if the target dies.
     ///
     /// # Errors
     /// If it cannot even be sent; see [`CallError::Submit`].
@@ -213,8 +214,8 @@ impl Engine {
         Ok(Call::new(pending, procedure, target.clone()))
     }
 
-    /// Calls a procedure of the engine at `target` without waiting for an answer. Calls and notifications from one
-    /// engine to another are handled in the order they were made.
+    /// Calls a procedure of the engine at `target` without waiting for an answer. Calls and notifications
+    /// from one engine to another are handled in the order they were made.
     ///
     /// # Errors
     /// If it cannot be sent; see [`CallError::Submit`]. That it was lost with the target is seen in
@@ -275,8 +276,8 @@ impl Engine {
         Ok(Transfer::new(pending))
     }
 
-    /// Sends, receives, serves and completes what is possible at once. Never blocks. Returns how much happened: it
-    /// is worth calling again before sleeping if that is not 0.
+    /// Sends, receives, serves and completes what is possible at once. Never blocks. Returns how much
+    /// happened: it is worth calling again before sleeping if that is not 0.
     ///
     /// # Panics
     /// If it is called by a handler.
@@ -301,14 +302,14 @@ impl Engine {
         happened
     }
 
-    /// When [`progress`](Self::progress) has to be called although the descriptor is not readable; in the past if
-    /// there is something to do now.
+    /// When [`progress`](Self::progress) has to be called although the descriptor is not readable; in the
+    /// past if there is something to do now.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.endpoint.next_deadline()
     }
 
-    /// Drives the engine until something happened, but not longer than `timeout`: for a short time without sleeping,
-    /// which is shorter the less that has paid. Returns how much happened.
+    /// Drives the engine until something happened, but not longer than `timeout`: for a short time without
+    /// sleeping, which is shorter the less that has paid. Returns how much happened.
     ///
     /// # Panics
     /// If it is called by a handler.
@@ -336,7 +337,8 @@ impl Engine {
     /// If it is called by a handler.
     pub fn block_on<F: Future>(&mut self, future: F) -> F::Output {
         let mut future = pin!(future);
-        // All that can make the future ready happens in `progress`, after which it is polled: nobody has to be woken.
+        // All that can make the future ready happens in `progress`, after which it is polled: nobody has to
+        // be woken.
         let mut context = Context::from_waker(std::task::Waker::noop());
         loop {
             if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
@@ -346,8 +348,8 @@ impl Engine {
         }
     }
 
-    /// Drives the engine until everything queued was handed to the operating system: the last thing to do before
-    /// dropping it. Returns whether that was so within `timeout`.
+    /// Drives the engine until everything queued was handed to the operating system: the last thing to do
+    /// before dropping it. Returns whether that was so within `timeout`.
     pub fn flush(&mut self, timeout: Duration) -> bool {
         self.progress();
         self.endpoint.flush(timeout)
@@ -451,7 +453,8 @@ impl Engine {
         }
     }
 
-    /// Sends a reply. If the caller takes its answers too slowly for it to be queued, its call ends by its deadline.
+    /// Sends a reply. If the caller takes its answers too slowly for it to be queued, its call ends by its
+    /// deadline.
     fn reply(&mut self, to: &ReplyTo, body: Bytes) {
         let sent = self.endpoint.send_expected(&to.peer, to.tag, body);
         if let Err(SubmitError::TooLarge { size, size_max }) = sent {

@@ -1,4 +1,5 @@
-//! Entry points for fuzz targets: each takes any bytes, and panics only if something is wrong with the parser.
+//! Entry points for fuzz targets: each takes any bytes, and panics only if something is wrong with the
+//! parser.
 
 use bytes::Bytes;
 

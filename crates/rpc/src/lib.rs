@@ -1,8 +1,8 @@
 //! Remote procedure calls over the fabric.
 //!
-//! An [`Engine`] serves [`Procedure`]s to its peers and calls theirs: typed arguments, a deadline on every call,
-//! errors when the peer dies. Large data does not travel in arguments: the caller exposes it and puts the
-//! [`RegionHandle`] into the arguments, the one that is called pulls or pushes (Mercury, section III).
+//! An [`Engine`] serves [`Procedure`]s to its peers and calls theirs: typed arguments, a deadline on every
+//! call, errors when the peer dies. Large data does not travel in arguments: the caller exposes it and puts
+//! the [`RegionHandle`] into the arguments, the one that is called pulls or pushes (Mercury, section III).
 
 #![forbid(unsafe_code)]
 

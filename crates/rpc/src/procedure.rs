@@ -5,8 +5,8 @@ use serde::{Serialize, de::DeserializeOwned};
 /// A procedure: its name, and the types of what goes in and what comes out.
 ///
 /// Both sides of a call share this one definition. Input and output together with their framing are at most
-/// [`Limits::message_size_max`](ropewalk_fabric::Limits::message_size_max) bytes; what may be larger, or is a plain
-/// array of numbers, is better exposed and passed as a [`RegionHandle`](ropewalk_fabric::RegionHandle).
+/// [`Limits::message_size_max`](ropewalk_fabric::Limits::message_size_max) bytes; what may be larger, or is a
+/// plain array of numbers, is better exposed and passed as a [`RegionHandle`](ropewalk_fabric::RegionHandle).
 ///
 /// ```
 /// struct Add;

@@ -1,9 +1,9 @@
 //! What requests and replies look like inside the fabric's messages.
 //!
 //! A request is an unexpected message whose tag numbers the call: 8 bytes procedure, 8 bytes time left in
-//! microseconds (0 for a one-way notification, which has no reply), both little-endian, then the input. A reply is
-//! the expected message with the same tag: a byte that says what it is, then the output or the fault. Inputs,
-//! outputs and faults are postcard.
+//! microseconds (0 for a one-way notification, which has no reply), both little-endian, then the input. A
+//! reply is the expected message with the same tag: a byte that says what it is, then the output or the
+//! fault. Inputs, outputs and faults are postcard.
 
 use std::time::Duration;
 

@@ -36,8 +36,8 @@ mod tests;
 
 /// Endpoints at `tcp://IP:PORT`.
 ///
-/// A peer is reached over the first connection with it, whoever made it; if both made one at the same time both
-/// stay, each side sending over its own. The loss of one is the death of the peer, and closes the other.
+/// A peer is reached over the first connection with it, whoever made it; if both made one at the same time
+/// both stay, each side sending over its own. The loss of one is the death of the peer, and closes the other.
 pub(crate) struct TcpProvider {
     introduction: Introduction,
     limits: Limits,
@@ -152,6 +152,17 @@ impl TcpProvider {
             .expect("a connection is taken out of its peer's list when it is taken out here"))
     }
 
+    /// The connection to send to `peer` over, if this much more may wait there.
+    fn connection_with_room(&mut self, peer: &Address, size: usize) -> Result<&mut Connection, SubmitError> {
+        let queued_bytes_max = self.limits.queued_bytes_max;
+        let busy = self.busy(peer, "queued_bytes_max");
+        let connection = self.connection_to(peer)?;
+        if connection.outbox.queued_bytes() + size > queued_bytes_max {
+            return Err(busy);
+        }
+        Ok(connection)
+    }
+
     fn busy(&self, peer: &Address, limit: &'static str) -> SubmitError {
         SubmitError::Busy {
             peer: peer.clone(),
@@ -229,7 +240,8 @@ impl TcpProvider {
         }
     }
 
-    /// Closes a connection, and with it all others of its peer, ends what was in progress with the peer, and tells.
+    /// Closes a connection, and with it all others of its peer, ends what was in progress with the peer, and
+    /// tells.
     fn lose(&mut self, id: ConnectionId, cause: PeerDeath, events: &mut Vec<ProviderEvent>) {
         if self.redial(id, &cause) {
             return;
@@ -292,11 +304,7 @@ impl Provider for TcpProvider {
     }
 
     fn send(&mut self, peer: &Address, kind: MessageKind, tag: u64, body: Bytes) -> Result<(), SubmitError> {
-        let queued_bytes_max = self.limits.queued_bytes_max;
-        let connection = self.connection_to(peer)?;
-        if connection.outbox.queued_bytes() + body.len() > queued_bytes_max {
-            return Err(self.busy(peer, "queued_bytes_max"));
-        }
+        let connection = self.connection_with_room(peer, body.len())?;
         let kind = match kind {
             MessageKind::Expected => Kind::Expected,
             MessageKind::Unexpected => Kind::Unexpected,
@@ -314,7 +322,7 @@ impl Provider for TcpProvider {
         offset: u64,
         into: Buffer,
     ) -> Result<(), SubmitError> {
-        let connection = self.connection_to(&region.address)?;
+        let connection = self.connection_with_room(&region.address, 0)?;
         let length = into.len() as u64;
         connection.request(Kind::Get, operation, region, offset, length);
         let connection = connection.id;
@@ -335,7 +343,7 @@ impl Provider for TcpProvider {
         offset: u64,
         from: Bytes,
     ) -> Result<(), SubmitError> {
-        let connection = self.connection_to(&region.address)?;
+        let connection = self.connection_with_room(&region.address, 0)?;
         connection.request(Kind::Put, operation, region, offset, from.len() as u64);
         if !from.is_empty() {
             connection.outbox.push_stream(Stream {

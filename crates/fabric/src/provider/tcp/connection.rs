@@ -39,6 +39,7 @@ pub(super) struct Connection {
     bulk: Bulk,
     puts: BTreeMap<u64, ServedPut>,
     served_max: usize,
+    queued_bytes_max: usize,
 }
 
 #[derive(Debug)]
@@ -92,8 +93,8 @@ impl Connection {
     const READ_PER_TURN: usize = 1 << 20;
     /// How much is sent before other connections have their turn, in bytes.
     const SENT_PER_TURN: usize = 4 << 20;
-    /// How much may be read beyond a bulk frame: enough to see the next header, little enough that most of the next
-    /// frame's data still goes straight into place.
+    /// How much may be read beyond a bulk frame: enough to see the next header, little enough that most of
+    /// the next frame's data still goes straight into place.
     const READ_BEYOND_BULK: usize = 1 << 10;
 
     /// A connection that was accepted.
@@ -148,6 +149,7 @@ impl Connection {
             bulk: Bulk::Discard,
             puts: BTreeMap::new(),
             served_max: limits.served_transfers_max,
+            queued_bytes_max: limits.queued_bytes_max,
         }
     }
 
@@ -419,7 +421,7 @@ impl Connection {
             Kind::Expected => self.handle_message(MessageKind::Expected, header.id, body, around),
             Kind::Get | Kind::Put => {
                 let access = Access::decode(&body).map_err(PeerDeath::Protocol)?;
-                self.handle_request(header.kind, header.id, access, around);
+                self.handle_request(header.kind, header.id, access, around)?;
             }
             Kind::Done => self.handle_done(header, around)?,
             Kind::Cancel => {
@@ -444,7 +446,17 @@ impl Connection {
         });
     }
 
-    fn handle_request(&mut self, kind: Kind, id: u64, access: Access, around: &mut Surroundings<'_>) {
+    fn handle_request(
+        &mut self,
+        kind: Kind,
+        id: u64,
+        access: Access,
+        around: &mut Surroundings<'_>,
+    ) -> Result<(), PeerDeath> {
+        // Each request may need an answer, and the peer does not take those that there are.
+        if self.outbox.queued_bytes() > self.queued_bytes_max {
+            return Err(PeerDeath::Unreading);
+        }
         let granted = if self.puts.len() + self.outbox.served() >= self.served_max {
             Err(AccessError::Busy)
         } else {
@@ -460,6 +472,7 @@ impl Connection {
                 source: Source::Served(access),
             });
         }
+        Ok(())
     }
 
     fn handle_done(&mut self, header: Header, around: &mut Surroundings<'_>) -> Result<(), PeerDeath> {

@@ -26,8 +26,8 @@ use crate::{
 impl TcpProvider {
     /// How many connections are accepted in one `progress`.
     const ACCEPTED_MAX: usize = 64;
-    /// How often a connection is made anew that the peer dropped before it was open: it may have been stalled, or had
-    /// to make room in a flood of strangers.
+    /// How often a connection is made anew that the peer dropped before it was open: it may have been
+    /// stalled, or had to make room in a flood of strangers.
     pub(super) const REDIALS_MAX: u32 = 3;
     /// How long nobody is accepted after the system ran out of descriptors.
     const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -9,8 +9,8 @@ use crate::{
     region_table::{Access, RegionTable},
 };
 
-/// Frames ready to be sent, in order, and bulk data that becomes frames a piece at a time: so messages wait behind
-/// at most [`FILL_SIZE`](Self::FILL_SIZE) of it, and several transfers share the connection.
+/// Frames ready to be sent, in order, and bulk data that becomes frames a piece at a time: so messages wait
+/// behind at most [`FILL_SIZE`](Self::FILL_SIZE) of it, and several transfers share the connection.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     /// Sealed bytes; what is large stands here without having been copied.

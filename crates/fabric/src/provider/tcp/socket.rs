@@ -12,7 +12,8 @@ use rustix::{
 
 /// Connections that the kernel holds for us until they are accepted.
 const BACKLOG: i32 = 1024;
-/// A peer's host that answers nothing for this long is gone. A stopped process does not count: its kernel answers.
+/// A peer's host that answers nothing for this long is gone. A stopped process does not count: its kernel
+/// answers.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(20);
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -51,7 +52,8 @@ pub(super) fn is_connected(socket: &OwnedFd) -> Result<bool, Errno> {
         Err(Errno::NOTCONN) => return Ok(false),
         other => other?,
     };
-    // Where nobody listens, the kernel may have picked that very port for our side and joined us with ourselves.
+    // Where nobody listens, the kernel may have picked that very port for our side and joined us with
+    // ourselves.
     if peer == Some(getsockname(socket)?) {
         return Err(Errno::CONNREFUSED);
     }

@@ -117,8 +117,8 @@ fn is_dropped(mut stream: TcpStream) -> bool {
     !matches!(stream.read(&mut [0; 64]), Ok(1..))
 }
 
-/// A web browser, garbage and a greeting in another version are dropped at once, without an answer, and a member talks
-/// on meanwhile.
+/// A web browser, garbage and a greeting in another version are dropped at once, without an answer, and a
+/// member talks on meanwhile.
 #[test]
 fn strangers_that_speak_are_dropped_at_once() {
     let mut endpoint = endpoint(Limits {
@@ -164,7 +164,8 @@ fn dial_in_background(endpoint: &mut Endpoint) -> TcpStream {
     beside(endpoint, || dial_as_member(&address))
 }
 
-/// A stranger that says nothing, and one that says what is right but slowly, are dropped when their time is over.
+/// A stranger that says nothing, and one that says what is right but slowly, are dropped when their time is
+/// over.
 #[test]
 fn strangers_that_are_silent_are_dropped_in_time() {
     let timeout = Duration::from_millis(200);
@@ -247,8 +248,8 @@ fn corrupted_frames_end_the_connection() {
     }
 }
 
-/// A peer that vanishes in the middle of a frame, or of the data of its put, is dead, and what it had not finished
-/// stays unfinished.
+/// A peer that vanishes in the middle of a frame, or of the data of its put, is dead, and what it had not
+/// finished stays unfinished.
 #[test]
 fn half_a_frame_is_none() {
     let mut endpoint = endpoint(Limits::default());
@@ -294,8 +295,8 @@ fn address_of(listener: &TcpListener) -> Address {
         .unwrap()
 }
 
-/// More data than was asked for, and an end before all of it came, are against the protocol: the buffer is not handed
-/// out half filled.
+/// More data than was asked for, and an end before all of it came, are against the protocol: the buffer is
+/// not handed out half filled.
 #[test]
 fn wrong_answers_to_a_get_end_it() {
     let too_much = frame(Kind::GetData, 0, &[1; 101]);
@@ -350,8 +351,8 @@ fn silent_listeners_are_given_up() {
     ));
 }
 
-/// A peer that drops the first connections in their handshake, as one may that was stalled, is reached by a later one
-/// and nothing is lost; one that always does is given up.
+/// A peer that drops the first connections in their handshake, as one may that was stalled, is reached by a
+/// later one and nothing is lost; one that always does is given up.
 #[test]
 fn dropped_handshakes_are_tried_again() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -391,8 +392,8 @@ fn dropped_handshakes_are_tried_again() {
     });
 }
 
-/// A peer that asks for more transfers at once than are served gets the rest refused, and reads nothing of it: others
-/// are served as ever.
+/// A peer that asks for more transfers at once than are served gets the rest refused, and reads nothing of
+/// it: others are served as ever.
 #[test]
 fn transfers_of_one_peer_are_limited() {
     let mut endpoint = endpoint(Limits {
@@ -446,6 +447,35 @@ fn transfers_of_one_peer_are_limited() {
         source: AccessError::Busy,
     };
     assert!(busy.to_string().contains("refused access"));
+}
+
+/// A peer that asks without end and reads no answers is cut off, before its answers fill the memory.
+#[test]
+fn peers_that_do_not_read_are_cut_off() {
+    let mut endpoint = endpoint(Limits {
+        queued_bytes_max: 64 << 10,
+        ..Limits::default()
+    });
+    let mut peer = dial_in_background(&mut endpoint);
+    peer.set_nonblocking(true).unwrap();
+    let nothing = crate::region_table::Access {
+        region: 0,
+        token: 0,
+        offset: 0,
+        length: 0,
+    };
+    let requests = frame(Kind::Get, 1, &nothing.encode()).repeat(1000);
+    let mut at = 0;
+    let cause = drive(&mut endpoint, |_, event| {
+        if let Ok(count) = peer.write(&requests[at..]) {
+            at = (at + count) % requests.len();
+        }
+        match event {
+            Some(Event::PeerDied { cause, .. }) => Some(cause),
+            _ => None,
+        }
+    });
+    assert!(matches!(cause, PeerDeath::Unreading), "{cause:?}");
 }
 
 /// Every descriptor of an endpoint is closed on exec.

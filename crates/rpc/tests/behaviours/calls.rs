@@ -1,0 +1,244 @@
+//! Calls and notifications that are answered.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+};
+
+use ropewalk_group::Rank;
+use ropewalk_rpc::{
+    Call, CallError, Endpoint, EndpointOptions, Engine, Fault, Limits, Procedure, Responder, SubmitError,
+};
+
+use crate::{
+    Count, Describe, Double, Echo, LONG, Null, Refuse, Relay, Shared, Survey, call, drive, engines, options,
+};
+
+/// A call of nothing for nothing comes back, also to oneself.
+#[test]
+fn null_call() {
+    let [mut origin, mut target] = engines();
+    target.serve::<Null>(|_, ()| Ok(()));
+    origin.serve::<Null>(|_, ()| Ok(()));
+    call::<Null>(&mut origin, &mut target, &()).unwrap();
+    let itself = origin.call::<Null>(&origin.address().clone(), &(), LONG).unwrap();
+    origin.block_on(itself).unwrap();
+}
+
+/// Structured arguments arrive as they went, both ways, and the handler knows who called and how long it
+/// waits.
+#[test]
+fn struct_both_ways() {
+    let [mut origin, mut target] = engines();
+    let address = origin.address().clone();
+    target.serve::<Describe>(move |caller, mut survey| {
+        assert_eq!((caller.address(), caller.identity().rank), (&address, Rank(0)));
+        assert!(caller.remaining().unwrap() > LONG / 2 && caller.remaining().unwrap() <= LONG);
+        survey.name.push_str(" seen");
+        survey.shots.reverse();
+        Ok(survey)
+    });
+    let survey = Survey {
+        name: "line 7".into(),
+        shots: vec![(1.5, None), (-0.0, Some(-3))],
+    };
+    let expected = Survey {
+        name: "line 7 seen".into(),
+        shots: vec![(-0.0, Some(-3)), (1.5, None)],
+    };
+    assert_eq!(
+        call::<Describe>(&mut origin, &mut target, &survey).unwrap(),
+        expected
+    );
+}
+
+/// What is not served, or is served no longer, is an error that names it; what is served again works.
+#[test]
+fn unknown_procedure() {
+    let [mut origin, mut target] = engines();
+    for served in [false, true, false] {
+        if served {
+            target.serve::<Null>(|_, ()| Ok(()));
+        } else {
+            target.stop_serving::<Null>();
+        }
+        match call::<Null>(&mut origin, &mut target, &()) {
+            Ok(()) => assert!(served),
+            Err(CallError::UnknownProcedure { procedure, peer }) => {
+                assert!(!served && procedure == Null::NAME && peer == *target.address());
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    assert!(!target.stop_serving::<Null>());
+}
+
+/// What a handler says went wrong is told to the caller, in its words.
+#[test]
+fn faults_are_told() {
+    let [mut origin, mut target] = engines();
+    target.serve::<Refuse>(|_, reason| Err(Fault::new(reason)));
+    match call::<Refuse>(&mut origin, &mut target, &"no such shot".into()) {
+        Err(CallError::Fault { source, .. }) => assert_eq!(source.to_string(), "no such shot"),
+        other => panic!("{other:?}"),
+    }
+    let long = "ä".repeat(Fault::MESSAGE_SIZE_MAX);
+    match call::<Refuse>(&mut origin, &mut target, &long) {
+        Err(CallError::Fault { source, .. }) => assert_eq!(source.to_string().len(), Fault::MESSAGE_SIZE_MAX),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Two definitions of one procedure are told from each other, on the side where it shows.
+#[test]
+fn mismatched_definitions() {
+    struct OtherInput;
+    impl Procedure for OtherInput {
+        const NAME: &'static str = Double::NAME;
+        type Input = ();
+        type Output = u64;
+    }
+    struct OtherOutput;
+    impl Procedure for OtherOutput {
+        const NAME: &'static str = Double::NAME;
+        type Input = u64;
+        type Output = (String, String);
+    }
+    let [mut origin, mut target] = engines();
+    target.serve::<Double>(|_, number| Ok(number * 2));
+    assert!(matches!(
+        call::<OtherInput>(&mut origin, &mut target, &()),
+        Err(CallError::InputMalformed { .. })
+    ));
+    assert!(matches!(
+        call::<OtherOutput>(&mut origin, &mut target, &100),
+        Err(CallError::OutputMalformed { .. })
+    ));
+}
+
+/// Notifications arrive in order among themselves and with calls, whatever their size, and bring no answer.
+#[test]
+fn one_way() {
+    let [mut origin, mut target] = engines();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = seen.clone();
+    target.serve::<Count>(move |caller, number| {
+        assert_eq!(caller.deadline().is_none(), number % 10 != 0);
+        log.lock().unwrap().push(number);
+        Ok(())
+    });
+    let log = seen.clone();
+    target.serve::<Echo>(move |_, bytes| {
+        log.lock().unwrap().push(u64::from(bytes[0]));
+        Ok(bytes)
+    });
+    let address = target.address().clone();
+    let mut calls = Vec::new();
+    for number in 0..200 {
+        if number % 10 == 0 {
+            calls.push(origin.call::<Count>(&address, &number, LONG).unwrap());
+        } else if number % 10 == 5 {
+            origin
+                .notify::<Echo>(&address, &vec![number as u8; 200_000])
+                .unwrap();
+        } else {
+            origin.notify::<Count>(&address, &number).unwrap();
+        }
+    }
+    // What nobody serves is dropped without harm.
+    origin.notify::<Null>(&address, &()).unwrap();
+    call::<Count>(&mut origin, &mut target, &200).unwrap();
+    assert_eq!(*seen.lock().unwrap(), (0..=200).collect::<Vec<_>>());
+    assert!(
+        calls
+            .iter_mut()
+            .all(|call| matches!(call.try_take(), Some(Ok(()))))
+    );
+}
+
+/// Inputs, one-way inputs and outputs far beyond what fits into one packet or buffer are carried all the
+/// same; beyond the limit they are errors that say what to do, on the side where it shows.
+#[test]
+fn overflow_both_ways() {
+    let limits = Limits {
+        message_size_max: 3 << 20,
+        ..Limits::default()
+    };
+    let mut engines = [0, 1].map(|rank| {
+        let limited = EndpointOptions {
+            limits,
+            ..options(rank)
+        };
+        Engine::new(Endpoint::bind(limited).unwrap())
+    });
+    let [origin, target] = &mut engines;
+    target.serve::<Echo>(|_, bytes| Ok(bytes));
+    for size in [0, 1, 65_000, 1 << 20, (3 << 20) - 100] {
+        let input: Vec<u8> = (0..size).map(|at| (at * 7) as u8).collect();
+        assert!(
+            call::<Echo>(origin, target, &input).unwrap() == input,
+            "{size} bytes"
+        );
+    }
+    match call::<Echo>(origin, target, &vec![0; 3 << 20]) {
+        Err(CallError::Submit {
+            source: SubmitError::TooLarge { .. },
+            ..
+        }) => {}
+        other => panic!("{:?}", other.map(|output| output.len())),
+    }
+    target.serve::<Echo>(|_, _| Ok(vec![1; 3 << 20]));
+    match call::<Echo>(origin, target, &vec![]) {
+        Err(CallError::Fault { source, .. }) => assert!(source.to_string().contains("region handle")),
+        other => panic!("{:?}", other.map(|output| output.len())),
+    }
+}
+
+/// Thousands of calls in flight at once are each given their own answer.
+#[test]
+fn many_calls() {
+    let [mut origin, mut target] = engines();
+    target.serve::<Double>(|_, number| Ok(number * 2));
+    let address = target.address().clone();
+    let mut calls: VecDeque<(u64, Call<u64>)> = (0..5000)
+        .map(|number| (number, origin.call::<Double>(&address, &number, LONG).unwrap()))
+        .collect();
+    drive(&mut [&mut origin, &mut target], || {
+        calls.retain_mut(|(number, call)| match call.try_take() {
+            Some(result) => {
+                assert_eq!(result.unwrap(), *number * 2);
+                false
+            }
+            None => true,
+        });
+        calls.is_empty().then_some(())
+    });
+}
+
+/// A handler that needs another's answer first calls it, and answers when that is there: origin to relay to
+/// target.
+#[test]
+fn nested_calls() {
+    let [mut origin, mut relay, mut target] = engines();
+    target.serve::<Double>(|_, number| Ok(number * 2));
+    let nested: Shared<(Call<u64>, Responder<u64>)> = Arc::default();
+    let started = nested.clone();
+    relay.serve_later::<Relay>(move |engine, caller, (address, number), responder| {
+        let remaining = caller.remaining().unwrap();
+        match engine.call::<Double>(&address, &(number + 1), remaining) {
+            Ok(call) => started.lock().unwrap().push((call, responder)),
+            Err(error) => responder.answer(Err(Fault::new(error))),
+        }
+    });
+    let input = (target.address().clone(), 20);
+    let mut call = origin.call::<Relay>(relay.address(), &input, LONG).unwrap();
+    let result = drive(&mut [&mut origin, &mut relay, &mut target], || {
+        let mut nested = nested.lock().unwrap();
+        if let Some(result) = nested.last_mut().and_then(|(call, _)| call.try_take()) {
+            let (_, responder) = nested.pop().unwrap();
+            responder.answer(result.map_err(Fault::new));
+        }
+        call.try_take()
+    });
+    assert_eq!(result.unwrap(), 42);
+}

@@ -1,0 +1,94 @@
+//! What calls, notifications and bulk handles have to do, between engines in one process and between threads.
+
+#![allow(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+
+mod bulk;
+mod calls;
+mod driving;
+mod ends;
+
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use ropewalk_group::{Incarnation, JobId, Rank};
+use ropewalk_rpc::{
+    Address, CallError, Endpoint, EndpointOptions, Engine, Identity, JobKey, Procedure, RegionHandle, Role,
+};
+use serde::{Deserialize, Serialize};
+
+/// Longer than anything takes on a loaded machine.
+const LONG: Duration = Duration::from_secs(30);
+
+macro_rules! procedures {
+    ($($name:ident($input:ty) -> $output:ty;)+) => {
+        $(
+            struct $name;
+
+            impl Procedure for $name {
+                const NAME: &'static str = concat!("test.", stringify!($name));
+                type Input = $input;
+                type Output = $output;
+            }
+        )+
+    };
+}
+
+procedures! {
+    Null(()) -> ();
+    Describe(Survey) -> Survey;
+    Echo(Vec<u8>) -> Vec<u8>;
+    Count(u64) -> ();
+    Refuse(String) -> ();
+    Relay((Address, u64)) -> u64;
+    Double(u64) -> u64;
+    Checksum(RegionHandle) -> u64;
+    Fill(RegionHandle) -> ();
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Survey {
+    name: String,
+    shots: Vec<(f64, Option<i32>)>,
+}
+
+/// What a handler leaves to be done outside it.
+type Shared<T> = Arc<Mutex<Vec<T>>>;
+
+fn options(rank: u32) -> EndpointOptions {
+    let identity = Identity {
+        role: Role::Rank,
+        rank: Rank(rank),
+        incarnation: Incarnation(0),
+    };
+    EndpointOptions::new(JobId([1; 16]), JobKey::from_bytes([2; 32]), identity)
+}
+
+fn engines<const N: usize>() -> [Engine; N] {
+    std::array::from_fn(|rank| Engine::new(Endpoint::bind(options(rank as u32)).unwrap()))
+}
+
+/// Drives all of them until there is what is wanted.
+fn drive<T>(engines: &mut [&mut Engine], mut wanted: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = wanted() {
+            return found;
+        }
+        for engine in engines.iter_mut() {
+            engine.progress();
+        }
+        assert!(start.elapsed() < LONG, "what was waited for did not happen");
+    }
+}
+
+/// Calls and drives both until there is a result.
+fn call<P: Procedure>(
+    origin: &mut Engine,
+    target: &mut Engine,
+    input: &P::Input,
+) -> Result<P::Output, CallError> {
+    let mut call = origin.call::<P>(target.address(), input, LONG)?;
+    drive(&mut [origin, target], || call.try_take())
+}
