@@ -6,6 +6,9 @@ use ropewalk_group::{HostId, Rank};
 
 use crate::{job::JobSpec, protocol::Start};
 
+/// The variable by which the processes of a job are recognised, wherever they went.
+pub(crate) const JOB_VARIABLE: &str = "ROPEWALK_JOB_ID";
+
 /// The ranks of one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostPlan {
@@ -27,6 +30,7 @@ pub(crate) fn rank_variables(start: &Start, rank: Rank) -> Vec<(&'static str, St
     let local_rank = start.ranks.iter().take_while(|&&other| other != rank).count();
     let local_size = start.ranks.len();
     vec![
+        (JOB_VARIABLE, start.job.to_string()),
         ("PMI_RANK", rank.to_string()),
         ("PMI_SIZE", start.size.to_string()),
         ("MPI_LOCALNRANKS", local_size.to_string()),

@@ -40,8 +40,6 @@ pub(crate) struct Supervisor {
 pub(crate) enum Action {
     /// Tell whoever watches the job.
     Event(JobEvent),
-    /// The agent is gone: kill this process group, whose leader it has started.
-    KillGroup(u32),
     /// Send this to the agent.
     Order(Order),
 }
@@ -136,13 +134,11 @@ impl Supervisor {
         }
     }
 
-    /// The connection to the agent ended before the job did; `how` says what became of the agent.
+    /// The connection to the agent ended before the job did, and its ranks were killed; `how` says what became of
+    /// the agent.
     pub(crate) fn handle_agent_lost(&mut self, how: String) {
         if self.phase == Phase::Over {
             return;
-        }
-        for pid in std::mem::take(&mut self.running).into_values() {
-            self.actions.push_back(Action::KillGroup(pid));
         }
         if !matches!(self.phase, Phase::Ending { .. }) {
             let host = self.host_name.clone();
@@ -190,11 +186,6 @@ impl Supervisor {
 
     pub(crate) fn is_over(&self) -> bool {
         self.phase == Phase::Over
-    }
-
-    /// The process groups that run, for whoever has to end them by force.
-    pub(crate) fn running_groups(&self) -> impl Iterator<Item = u32> {
-        self.running.values().copied()
     }
 
     /// What happens while the job is being ended is a consequence, not a failure.
@@ -375,7 +366,7 @@ mod tests {
         assert!(verdict.to_string().contains("program: no such file"), "{verdict}");
     }
 
-    /// Time-outs and interrupts have their own exit codes; a lost agent's ranks are killed from here.
+    /// Time-outs, interrupts and a lost agent have their own exit codes.
     #[test]
     fn other_endings() {
         let mut timed_out = supervisor(OnFailure::Abort);
@@ -394,16 +385,9 @@ mod tests {
 
         let mut lost = supervisor(OnFailure::Continue);
         lost.handle_agent_lost("was killed by signal 9".to_owned());
-        let groups: Vec<_> = std::iter::from_fn(|| lost.poll_action())
-            .filter_map(|action| match action {
-                Action::KillGroup(pid) => Some(pid),
-                Action::Event(JobEvent::Finished(verdict)) => {
-                    assert_eq!(verdict.exit_code(), 125);
-                    None
-                }
-                other => panic!("{other:?}"),
-            })
-            .collect();
-        assert_eq!(groups, [100, 101]);
+        let verdict = verdict(&mut lost);
+        assert_eq!(verdict.exit_code(), 125);
+        let text = "the agent on host localhost was killed by signal 9; the job was ended";
+        assert_eq!(verdict.to_string(), text);
     }
 }

@@ -284,7 +284,7 @@ fn a_killed_launcher_leaves_nothing() {
 #[test]
 fn a_killed_agent_is_named_and_leaves_nothing() {
     let marker = marker();
-    let script = format!("sleep {marker} & echo ready; exec sleep {marker}");
+    let script = format!("sleep {marker} & setsid sleep {marker} & echo ready; exec sleep {marker}");
     let mut job = start(&["-n", "3", "sh", "-c", &script]);
     await_line(&mut job, "ready");
     signal(agent_of(&job), "KILL");
@@ -313,6 +313,7 @@ fn garbage_on_pmi_hurts_only_its_sender() {
     let script = r#"
         ask() { printf '%s\n' "$1" >&$PMI_FD; read -r answer <&$PMI_FD; }
         if [ $RANK = 1 ]; then
+            trap '' PIPE
             printf 'GET / HTTP/1.1\r\n\r\n\0\xff' >&$PMI_FD
             read -r answer <&$PMI_FD || echo closed
             exit 0

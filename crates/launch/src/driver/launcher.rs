@@ -17,7 +17,7 @@ use std::{
 
 use ropewalk_fabric::JobKey;
 use ropewalk_group::{JobId, Rank};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Signal;
 use thiserror::Error;
 use tokio::{
     net::unix::{OwnedReadHalf, OwnedWriteHalf},
@@ -26,7 +26,7 @@ use tokio::{
     time::{sleep, sleep_until},
 };
 
-use super::{control, input::Input, session};
+use super::{control, descendants, input::Input, session};
 use crate::{
     event::{JobEvent, OutputStream},
     job::{JobSpec, OnFailure, StdinSource},
@@ -116,7 +116,9 @@ impl Launcher {
         if !(1..=JobSpec::RANKS_MAX).contains(&ranks) {
             return Err(LaunchError::Ranks { ranks });
         }
-        let order = Order::Start(Box::new(describe(&spec)?));
+        let start = describe(&spec)?;
+        let job = start.job;
+        let order = Order::Start(Box::new(start));
         let size = postcard::experimental::serialized_size(&order);
         if size.is_ok_and(|size| size > FRAME_SIZE_MAX) {
             return Err(LaunchError::TooLarge);
@@ -128,6 +130,7 @@ impl Launcher {
         let (requests, request_queue) = mpsc::unbounded_channel();
         let traces_queued = Arc::new(AtomicUsize::new(0));
         let worker = Worker {
+            job,
             supervisor: Supervisor::new(
                 ranks,
                 spec.on_failure,
@@ -278,6 +281,7 @@ enum Request {
 
 /// What the launcher's thread has.
 struct Worker {
+    job: JobId,
     supervisor: Supervisor,
     started: Instant,
     agent: Child,
@@ -298,10 +302,15 @@ impl Worker {
         let result = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .and_then(|runtime| runtime.block_on(self.supervise(control, start, requests, spec)));
-        if result.is_err() {
-            self.kill_all();
-        }
+            .and_then(|runtime| {
+                runtime.block_on(async {
+                    let result = self.supervise(control, start, requests, spec).await;
+                    if result.is_err() {
+                        self.kill_all().await;
+                    }
+                    result
+                })
+            });
         let last = match (result, self.finished.take()) {
             (Ok(()), Some(finished)) => Delivery::Event(finished),
             // Whoever dropped the launcher does not listen.
@@ -348,6 +357,7 @@ impl Worker {
                     Some(report) => self.handle_report(report, input.as_ref()),
                     None => {
                         let how = self.end_agent().await?;
+                        descendants::kill_job(self.job).await;
                         self.supervisor.handle_agent_lost(how);
                     }
                 },
@@ -363,7 +373,7 @@ impl Worker {
                 },
                 signal = next_signal(&mut signals) => {
                     if interrupted {
-                        self.kill_all();
+                        self.kill_all().await;
                         std::process::exit(128 + signal);
                     }
                     interrupted = true;
@@ -400,7 +410,6 @@ impl Worker {
             match action {
                 Action::Event(event @ JobEvent::Finished(_)) => self.finished = Some(event),
                 Action::Event(event) => self.deliver(event),
-                Action::KillGroup(pid) => kill_group(pid),
                 Action::Order(order) => {
                     let _ = orders.send(order);
                 }
@@ -440,12 +449,11 @@ impl Worker {
     }
 
     /// Without asking anybody.
-    fn kill_all(&mut self) {
+    async fn kill_all(&mut self) {
+        // If it is gone already, so much the better.
         let _ = self.agent.kill();
-        for pid in self.supervisor.running_groups() {
-            kill_group(pid);
-        }
         let _ = self.agent.wait();
+        descendants::kill_job(self.job).await;
     }
 
     fn now(&self) -> Duration {
@@ -528,13 +536,6 @@ fn start_agent(spec: &JobSpec, control: OwnedFd) -> Result<Child, LaunchError> {
         path: spec.agent.clone(),
         source,
     })
-}
-
-fn kill_group(pid: u32) {
-    if let Some(group) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-        // A group that is gone already is what we want.
-        let _ = kill_process_group(group, Signal::KILL);
-    }
 }
 
 fn how_it_ended(status: ExitStatus) -> String {
