@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{agent, reduce, reduce_worker, run};
+use commands::{agent, demo, demo_worker, reduce, reduce_worker, run};
 
 /// Runs parallel jobs, and keeps them going.
 #[derive(Debug, Parser)]
@@ -21,6 +21,10 @@ enum Command {
     /// The process manager of one host; started by others, not by hand.
     #[command(hide = true)]
     Agent,
+    /// See a seismic image come out right although a worker is killed in the middle.
+    Demo(demo::Arguments),
+    #[command(hide = true)]
+    DemoWorker(demo_worker::Arguments),
     Reduce(reduce::Arguments),
     #[command(hide = true)]
     ReduceWorker(reduce_worker::Arguments),
@@ -31,6 +35,8 @@ enum Command {
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Agent => agent::run(),
+        Command::Demo(arguments) => demo::run(&arguments),
+        Command::DemoWorker(arguments) => demo_worker::run(arguments),
         Command::Reduce(arguments) => reduce::run(&arguments),
         Command::ReduceWorker(arguments) => reduce_worker::run(&arguments),
         Command::Run(arguments) => run::run(arguments),

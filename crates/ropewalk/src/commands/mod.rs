@@ -1,6 +1,8 @@
 //! The subcommands, one file each.
 
 pub(crate) mod agent;
+pub(crate) mod demo;
+pub(crate) mod demo_worker;
 pub(crate) mod reduce;
 pub(crate) mod reduce_worker;
 pub(crate) mod run;

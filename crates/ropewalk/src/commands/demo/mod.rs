@@ -1,0 +1,215 @@
+//! `ropewalk demo`: a seismic image that comes out right although a worker is killed in the middle.
+
+mod report;
+mod timeline;
+mod watched_run;
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail, ensure};
+use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
+use indicatif::{ProgressBar, ProgressStyle};
+use psdm::{SurveyOptions, SurveySize, WorkerOptions, prepare_survey, run_serial};
+
+use self::{
+    report::{Report, write_report},
+    watched_run::{WatchedRun, watch},
+};
+use super::demo_worker::PICTURE;
+
+/// What `ropewalk demo` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Varies the survey, and who is killed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many worker processes.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=64))]
+    workers: u32,
+    /// How many of them are killed with SIGKILL once the reduction is under way.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    kill: u32,
+    /// Where the results go; the survey is kept beside them for the next time.
+    #[arg(long, value_name = "DIR", default_value = "target/demo")]
+    out: PathBuf,
+}
+
+/// Runs the demo. It fails unless the image is bitwise that of a serial run.
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    match show(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ropewalk demo: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn show(arguments: &Arguments) -> anyhow::Result<()> {
+    let Arguments {
+        seed,
+        workers,
+        kill,
+        out,
+    } = arguments;
+    ensure!(
+        kill < workers,
+        "--kill {kill} of {workers} workers: rank 0, which gets the result, has to live"
+    );
+    std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    let survey = survey(*seed, out)?;
+
+    println!("Migrating it on {workers} workers, nobody killed.");
+    let calm = migrate(&survey, &out.join("undisturbed"), *workers, Vec::new())?;
+    let victims = victims(*seed, *workers, *kill);
+    println!(
+        "Migrating it again; killed in the middle of the reduction: rank {}.",
+        listed(&victims)
+    );
+    let killed_out = out.join("killed");
+    let killed = migrate(&survey, &killed_out, *workers, victims)?;
+    println!("Migrating it in one process, for comparison.");
+    let (serial_digest, serial_time) = migrate_serially(&survey, &out.join("serial"), *workers as usize)?;
+
+    let image = out.join(PICTURE);
+    std::fs::copy(killed_out.join(PICTURE), &image).context("cannot copy the picture")?;
+    let report = Report {
+        seed: *seed,
+        workers: *workers,
+        calm: &calm,
+        killed: &killed,
+        serial_digest: &serial_digest,
+        serial_time,
+        picture: PICTURE,
+    };
+    let page = out.join("report.html");
+    write_report(&report, &page).with_context(|| format!("cannot write {}", page.display()))?;
+    println!("{}", table(&report));
+    println!("image:  {}\nreport: {}", image.display(), page.display());
+    if killed.summary.digest != serial_digest || calm.summary.digest != serial_digest {
+        bail!("the images differ: this is a defect of ropewalk, please report it with --seed {seed}");
+    }
+    Ok(())
+}
+
+fn survey(seed: u64, out: &Path) -> anyhow::Result<PathBuf> {
+    let options = SurveyOptions {
+        seed,
+        size: SurveySize::Demo,
+    };
+    println!(
+        "Preparing the survey: {} shots of synthetic seismic data.",
+        options.layout().shots
+    );
+    let bar = bar("modelling", options.layout().shots as u64);
+    let survey = prepare_survey(&options, &out.join("survey"), |done, _| {
+        bar.set_position(done as u64)
+    })?;
+    bar.finish_and_clear();
+    Ok(survey.folder().to_owned())
+}
+
+fn migrate(survey: &Path, out: &Path, workers: u32, victims: Vec<u32>) -> anyhow::Result<WatchedRun> {
+    let myself = env::current_exe().context("cannot find my own executable")?;
+    watch(&myself, survey, out, workers, victims)
+}
+
+fn migrate_serially(survey: &Path, out: &Path, parts: usize) -> anyhow::Result<(String, Duration)> {
+    let options = WorkerOptions {
+        survey_dir: survey.to_owned(),
+        out_dir: out.to_owned(),
+    };
+    let start = Instant::now();
+    let bar = bar("migrating", 0);
+    let migrated = run_serial(&options, parts, |done, total| {
+        bar.set_length(total as u64);
+        bar.set_position(done as u64);
+    })?;
+    bar.finish_and_clear();
+    Ok((migrated.digest.to_string(), start.elapsed()))
+}
+
+/// Who is killed: spread over the ranks other than 0, from a place that the seed gives.
+fn victims(seed: u64, workers: u32, kill: u32) -> Vec<u32> {
+    let others = u64::from(workers - 1);
+    (0..u64::from(kill))
+        .map(|index| 1 + ((seed.wrapping_mul(5) + index) % others) as u32)
+        .collect()
+}
+
+fn table(report: &Report<'_>) -> Table {
+    let Report {
+        calm,
+        killed,
+        serial_digest,
+        serial_time,
+        ..
+    } = report;
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED);
+    table.set_header(["", "nobody killed", "with the kill", "serial"]);
+    let deaths: Vec<String> = killed.deaths.iter().map(|death| death.to_string()).collect();
+    let deaths = if deaths.is_empty() {
+        "nobody".to_owned()
+    } else {
+        deaths.join("\n")
+    };
+    table.add_row(["killed", "nobody", &deaths, ""]);
+    table.add_row(["done again", &calm.redone(), &killed.redone(), ""]);
+    let reduction = |run: &WatchedRun| run.reduction().map_or("?".to_owned(), seconds);
+    table.add_row([
+        "reduction, from the last call",
+        &reduction(calm),
+        &reduction(killed),
+        "",
+    ]);
+    table.add_row([
+        "whole job",
+        &seconds(calm.elapsed),
+        &seconds(killed.elapsed),
+        &seconds(*serial_time),
+    ]);
+    let digests = [&calm.summary.digest, &killed.summary.digest, *serial_digest];
+    let [calm_digest, killed_digest, serial_digest] = digests.map(|digest| shortened(digest));
+    table.add_row(["blake3 of the image", calm_digest, killed_digest, serial_digest]);
+    let verdict = |digest: &str| {
+        if digest == report.serial_digest {
+            "equal to the serial one"
+        } else {
+            "DIFFERENT"
+        }
+    };
+    table.add_row([
+        "",
+        verdict(&calm.summary.digest),
+        verdict(&killed.summary.digest),
+        "",
+    ]);
+    table
+}
+
+fn bar(name: &'static str, length: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg:>10} {wide_bar} {pos}/{len}");
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(length).with_style(style).with_message(name)
+}
+
+fn listed(ranks: &[u32]) -> String {
+    match ranks {
+        [] => "none".to_owned(),
+        ranks => ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:.3} s", duration.as_secs_f64())
+}
+
+fn shortened(digest: &str) -> &str {
+    digest.get(..16).unwrap_or(digest)
+}
