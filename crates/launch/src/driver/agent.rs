@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     io,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
     process::{ExitCode, Stdio},
@@ -22,6 +22,7 @@ use ropewalk_fabric::{
 };
 use ropewalk_group::{Incarnation, Rank};
 use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
     net::{SendFlags, Shutdown, send, shutdown},
     pipe::{PipeFlags, pipe_with},
     process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, setrlimit},
@@ -187,7 +188,9 @@ impl Agent {
                 Some(event) = events.recv() => self.handle_event(event),
                 ready = endpoint.readable() => {
                     let mut ready = ready?;
-                    if self.drive_endpoint() == 0 {
+                    self.drive_endpoint();
+                    // The runtime learns of a change only, and one turn need not use up what is ready.
+                    if !is_readable(self.endpoint.as_fd()) {
                         ready.clear_ready();
                     }
                 }
@@ -327,11 +330,10 @@ impl Agent {
         });
     }
 
-    fn drive_endpoint(&mut self) -> usize {
-        let handled = self.endpoint.progress();
+    fn drive_endpoint(&mut self) {
+        self.endpoint.progress();
         // Ranks only read the memory that is exposed; nothing of what else they may send is for us.
         while self.endpoint.poll_event().is_some() {}
-        handled
     }
 
     fn spawn(&mut self) {
@@ -481,6 +483,18 @@ async fn write_link(link: Arc<Watched<AgentLink>>, mut queue: mpsc::UnboundedRec
             }
         }
     }
+}
+
+/// Whether reading would find something now. If that cannot be told, trying does no harm.
+fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(
+        &mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)],
+        Some(&at_once),
+    ) != Ok(0)
 }
 
 fn output_pipe() -> io::Result<(pipe::Receiver, OwnedFd)> {
