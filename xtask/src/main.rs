@@ -3,6 +3,7 @@
 mod bench_reduce;
 mod check;
 mod debian;
+mod fuzz;
 mod look;
 mod project;
 mod shell;
@@ -27,6 +28,8 @@ enum Task {
     BenchReduce,
     /// Looks at everything and changes nothing: format, rules of the house, clippy, documentation, licences
     Check,
+    /// Feeds every parser of foreign bytes with what it does not expect
+    Fuzz(fuzz::Options),
     /// Opens a report in a headless browser, fails if its console shows anything, and takes a picture
     Look {
         /// The page; by default the demo's report
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Task::BenchReduce => bench_reduce::bench_reduce(),
         Task::Check => check::check(),
         Task::Fix => check::fix(),
+        Task::Fuzz(options) => fuzz::fuzz(&options),
         Task::Look { page } => look::look(&page.unwrap_or_else(test::report)).map(drop),
         Task::SoakKill(options) => soak_kill::soak_kill(&options),
         Task::Test => test::test(),

@@ -23,16 +23,28 @@ use crate::{
 pub(crate) struct Options {
     /// How many reductions
     #[arg(long, default_value_t = 200)]
-    pub(crate) runs: u64,
+    runs: u64,
     /// How many processes take part in each, at least two
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..))]
-    pub(crate) workers: u32,
+    workers: u32,
     /// How long the vector is, in bytes
     #[arg(long, default_value_t = 8 << 20)]
-    pub(crate) bytes: u64,
+    bytes: u64,
     /// Decides who is killed and when; by default the time. Run i has the seed SEED + i
     #[arg(long)]
-    pub(crate) seed: Option<u64>,
+    seed: Option<u64>,
+}
+
+impl Options {
+    /// As short as it may be to say anything.
+    pub(crate) fn short() -> Self {
+        Self {
+            runs: 12,
+            workers: 8,
+            bytes: 8 << 20,
+            seed: None,
+        }
+    }
 }
 
 /// Runs reductions of which each loses one random worker, not the root, at a random moment between its

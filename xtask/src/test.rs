@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::{
     debian, look, project,
     shell::{cargo, run, succeeds},
+    soak_kill::{Options, soak_kill},
 };
 
 /// Runs every test: the slow ones over real processes first, the ordinary ones last, so that the runner's summary
@@ -18,6 +19,7 @@ pub(crate) fn test() -> anyhow::Result<()> {
         run(cargo(&["run", "--release", "--locked", "--", "demo"]))?;
     }
     look::look(&report())?;
+    soak_kill(&Options::short())?;
     if succeeds(cargo(&["nextest", "--version"])) {
         run(cargo(&["test", "--workspace", "--locked", "--doc"]))?;
         run(cargo(&[

@@ -1,13 +1,13 @@
 //! Which crate may use which other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
 use serde::Deserialize;
 
 use crate::shell::{cargo, output};
 
-/// What each package may use of ours, in its program and in its tests. This is the one place where the
+/// What each package may use of ours. Its tests may also use what stands below that. This is the one place where the
 /// directions of dependencies stand; `ARCHITECTURE.md` and `docs/decisions` say why.
 const LAYERS: &[(&str, &[&str])] = &[
     ("ropewalk-group", &[]),
@@ -77,11 +77,21 @@ fn judge(packages: &[Package], layers: &[(&str, &[&str])]) -> Vec<String> {
             ));
             continue;
         };
-        let ours = package
+        let below: BTreeSet<&str> = allowed
+            .iter()
+            .flat_map(|used| layers.get(used).copied().unwrap_or_default())
+            .copied()
+            .collect();
+        for dependency in package
             .dependencies
             .iter()
-            .filter(|dependency| dependency.path.is_some());
-        for dependency in ours.filter(|dependency| !allowed.contains(&dependency.name.as_str())) {
+            .filter(|dependency| dependency.path.is_some())
+        {
+            let name = dependency.name.as_str();
+            let is_for_tests = dependency.kind.as_deref() == Some("dev");
+            if allowed.contains(&name) || (is_for_tests && below.contains(name)) {
+                continue;
+            }
             broken.push(format!(
                 "{}: must not depend on {} (dependencies point down: see ARCHITECTURE.md)",
                 package.name, dependency.name
@@ -105,6 +115,8 @@ struct Package {
 #[derive(Deserialize)]
 struct Dependency {
     name: String,
+    /// `dev` for those of tests only.
+    kind: Option<String>,
     /// Only dependencies in the same workspace have one.
     path: Option<String>,
 }
@@ -116,6 +128,7 @@ mod tests {
     fn package(name: &str, ours: &[&str], foreign: &[&str]) -> Package {
         let dependency = |name: &&str, path: Option<&str>| Dependency {
             name: (*name).to_owned(),
+            kind: None,
             path: path.map(str::to_owned),
         };
         Package {
@@ -138,6 +151,19 @@ mod tests {
         assert_eq!(broken.len(), 2, "{broken:?}");
         assert!(broken[0].starts_with("ropewalk-group: must not depend on ropewalk-reduce"));
         assert!(broken[1].starts_with("stranger: stands in no layer"));
+    }
+
+    /// Tests may use what stands further below, but nothing above.
+    #[test]
+    fn tests_reach_further_down() {
+        let mut rpc = package("ropewalk-rpc", &["ropewalk-group", "ropewalk-launch"], &[]);
+        assert_eq!(judge(std::slice::from_ref(&rpc), LAYERS).len(), 2);
+        rpc.dependencies
+            .iter_mut()
+            .for_each(|dependency| dependency.kind = Some("dev".to_owned()));
+        let broken = judge(&[rpc], LAYERS);
+        assert_eq!(broken.len(), 1, "{broken:?}");
+        assert!(broken[0].contains("ropewalk-launch"));
     }
 
     /// The table itself has no cycle: each package stands below all that may use it.

@@ -10,6 +10,8 @@ use super::paths::paths;
 
 /// The files that decide and do nothing else: (what their paths begin with, what is excepted below that).
 const PURE: &[(&str, &[&str])] = &[
+    ("crates/fabric/src/frame.rs", &[]),
+    ("crates/fabric/src/handshake.rs", &[]),
     ("crates/group/src/", &[]),
     ("crates/launch/src/", &["driver/", "driver.rs"]),
     ("crates/pmi/src/", &["client/", "client.rs"]),
@@ -50,6 +52,22 @@ const UNSAFE: &[(&str, &str)] = &[
     ),
     ("crates/fabric/src/buffer.rs", "views cache lines as bytes"),
     ("crates/fabric/src/memfd.rs", "maps memory"),
+    (
+        "crates/launch/src/driver/rank_process.rs",
+        "runs between fork and exec",
+    ),
+    (
+        "crates/launch/src/driver/session.rs",
+        "runs between fork and exec",
+    ),
+    (
+        "crates/launch/src/driver/watched.rs",
+        "has the runtime watch descriptors that it does not own",
+    ),
+    (
+        "crates/pmi/src/client/inherited.rs",
+        "takes over the descriptor that the process manager let it inherit",
+    ),
 ];
 
 /// Longer files are hard to hold in mind.

@@ -1,0 +1,4 @@
+//! Requests and replies.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| ropewalk_rpc::fuzzing::messages(bytes));
