@@ -268,6 +268,29 @@ fn a_second_interrupt_ends_all_at_once() {
     assert_none_left(&marker);
 }
 
+/// ^C ends the ranks even if nobody reads the output; a second one then ends the launcher, which waits for that.
+#[test]
+fn interrupts_work_while_the_output_is_blocked() {
+    let marker = marker();
+    let script = format!("echo ready; while true; do echo {marker}; done");
+    let mut job = start(&["-n", "2", "sh", "-c", &script]);
+    await_line(&mut job, "ready");
+    // Longer than it takes to fill the pipe; if it is not full yet the test only tests less.
+    sleep(Duration::from_millis(300));
+    signal(job.id(), "INT");
+    let agent_is_gone = || !all_pids().any(|pid| is_child(pid, job.id()));
+    let deadline = Instant::now() + PATIENCE;
+    while !agent_is_gone() {
+        assert!(Instant::now() < deadline, "the agent is still there");
+        sleep(Duration::from_millis(5));
+    }
+    if job.try_wait().unwrap().is_none() {
+        signal(job.id(), "INT");
+    }
+    assert_eq!(wait(&mut job).code(), Some(130));
+    assert_none_left(&marker);
+}
+
 /// A launcher that is killed takes everything with it, children of ranks too.
 #[test]
 fn a_killed_launcher_leaves_nothing() {
@@ -427,14 +450,13 @@ fn signal(pid: u32, name: &str) {
 }
 
 fn agent_of(job: &Child) -> u32 {
-    let is_agent = |pid: &u32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let parent = stat
-            .rsplit_once(')')
-            .and_then(|(_, rest)| rest.split_whitespace().nth(1));
-        parent == Some(&job.id().to_string())
-    };
-    all_pids().find(is_agent).unwrap()
+    all_pids().find(|&pid| is_child(pid, job.id())).unwrap()
+}
+
+fn is_child(pid: u32, parent: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let rest = stat.rsplit_once(')').map(|(_, rest)| rest);
+    rest.and_then(|rest| rest.split_whitespace().nth(1)) == Some(&parent.to_string())
 }
 
 /// A number of seconds that no other test, and no other run of the tests, sleeps for.

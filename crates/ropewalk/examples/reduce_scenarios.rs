@@ -1,0 +1,420 @@
+//! Ways to call reduce, each checked by the ranks themselves: `ropewalk run -n 5 reduce_scenarios SCENARIO`.
+//!
+//! The last line of each rank that got through is `SCENARIO: ok`. Scenarios with a death want
+//! `--on-failure continue`.
+
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    pin::pin,
+    process::ExitCode,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use ropewalk::reduce::{
+    DecodeError, Job, Max, Min, ObjectReducer, Order, Policy, Prod, Rank, ReduceError, ReduceOptions,
+    ReductionError, Sum, elementwise, object, ordered_fold,
+};
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+const SCENARIOS: [(&str, fn(&Job) -> Result); 14] = [
+    ("arithmetic", arithmetic),
+    ("awaited", awaited),
+    ("concurrent", concurrent),
+    ("dead-before-its-call", dead_before_its_call),
+    ("dead-root", dead_root),
+    ("dead-scheduler", dead_scheduler),
+    ("late", late),
+    ("matrices", matrices),
+    ("mismatch", mismatch),
+    ("objects", objects),
+    ("ordered", ordered),
+    ("panic", panicking),
+    ("sizes", sizes),
+    ("subgroups", subgroups),
+];
+
+fn main() -> ExitCode {
+    let name = std::env::args().nth(1).unwrap_or_default();
+    let Some((name, scenario)) = SCENARIOS.iter().find(|(known, _)| *known == name) else {
+        let names = SCENARIOS.map(|(name, _)| name).join(", ");
+        eprintln!("expected one scenario of {names}; found {name:?}");
+        return ExitCode::from(2);
+    };
+    let run = || -> Result {
+        let job = Job::from_env()?;
+        scenario(&job)?;
+        println!("{name}: ok");
+        job.finalize()?;
+        Ok(())
+    };
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{name}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn options() -> ReduceOptions {
+    ReduceOptions {
+        timeout: Some(Duration::from_secs(60)),
+        ..ReduceOptions::default()
+    }
+}
+
+fn check<T: PartialEq + std::fmt::Debug>(what: &str, found: T, expected: T) -> Result {
+    if found == expected {
+        Ok(())
+    } else {
+        Err(format!("{what}: expected {expected:?}, found {found:?}").into())
+    }
+}
+
+/// Goal: every predefined operation, on integers and floats, with every rank as the root.
+fn arithmetic(job: &Job) -> Result {
+    let (world, me, size) = (job.world(), job.rank(), u64::from(job.size()));
+    for root in (0..job.size()).map(Rank) {
+        let mine = vec![u64::from(me.0) + 1; 1000];
+        let sum = world.reduce(mine.clone(), Sum, root, &options())?.get()?;
+        check("receipt", u64::from(sum.receipt.contributions), size)?;
+        check(
+            "sum",
+            sum.value,
+            (me == root).then(|| vec![size * (size + 1) / 2; 1000]),
+        )?;
+        let product = world.reduce(mine, Prod, root, &options())?.get()?;
+        check(
+            "product",
+            product.value,
+            (me == root).then(|| vec![(1..=size).product(); 1000]),
+        )?;
+        let float = vec![f64::from(me.0) - 1.0, -f64::from(me.0)];
+        let least = world.reduce(float.clone(), Min, root, &options())?.get()?;
+        check(
+            "least",
+            least.value,
+            (me == root).then(|| vec![-1.0, 1.0 - size as f64]),
+        )?;
+        let largest = world.reduce(float, Max, root, &options())?.get()?;
+        check(
+            "largest",
+            largest.value,
+            (me == root).then(|| vec![size as f64 - 2.0, -0.0]),
+        )?;
+    }
+    Ok(())
+}
+
+/// Goal: a reduction is a future for any executor.
+fn awaited(job: &Job) -> Result {
+    let reduction = job
+        .world()
+        .reduce(vec![1u32; 100_000], Sum, Rank(0), &options())?;
+    let mut reduction = pin!(reduction);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        let is_done = reduction.is_done();
+        match reduction.as_mut().poll(&mut context) {
+            Poll::Ready(outcome) => {
+                let sum = outcome?.value.map(|sum| sum[99_999]);
+                return check("sum", sum, (job.rank() == Rank(0)).then_some(job.size()));
+            }
+            Poll::Pending if is_done => return Err("done, yet not ready".into()),
+            Poll::Pending => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+/// Goal: 28 reductions at once, as in the paper's figure 6(b), each with its own root and policy, waited for in
+/// another order than they were begun in.
+fn concurrent(job: &Job) -> Result {
+    let mut begun = Vec::new();
+    for number in 0..28u32 {
+        let root = Rank(number % job.size());
+        let policy = if number % 3 == 0 {
+            Policy::Paper
+        } else {
+            Policy::Chunked
+        };
+        let options = ReduceOptions {
+            policy,
+            id: (number % 2 == 0).then_some(number.into()),
+            ..options()
+        };
+        let mine = vec![1u64 << (8 * (job.rank().0 % 8)); 1 << 15];
+        begun.push((number, root, job.world().reduce(mine, Sum, root, &options)?));
+    }
+    let expected: u64 = (0..job.size()).map(|rank| 1 << (8 * (rank % 8))).sum();
+    for (number, root, reduction) in begun.into_iter().rev() {
+        let value = reduction.get()?.value;
+        check(
+            &format!("sum {number}"),
+            value,
+            (job.rank() == root).then(|| vec![expected; 1 << 15]),
+        )?;
+    }
+    Ok(())
+}
+
+/// Goal: a rank that dies before its call makes the result impossible; all others are told so and by whom.
+fn dead_before_its_call(job: &Job) -> Result {
+    if job.rank() == Rank(2) {
+        std::process::abort();
+    }
+    let result = job.world().reduce(vec![1u8; 10], Sum, Rank(0), &options())?.get();
+    expect_error(result, &ReductionError::ContributionLost { rank: Rank(2) })
+}
+
+/// Goal: nobody waits for a root that is dead, although all contributions are there.
+fn dead_root(job: &Job) -> Result {
+    if job.rank() == Rank(1) {
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let reduction = job.world().reduce(vec![1u8; 10], Sum, Rank(3), &options())?;
+    if job.rank() == Rank(3) {
+        std::process::abort();
+    }
+    expect_error(reduction.get(), &ReductionError::RootLost { rank: Rank(3) })
+}
+
+/// Goal: nobody waits for a scheduler that is dead.
+fn dead_scheduler(job: &Job) -> Result {
+    if job.rank() == Rank(0) {
+        std::process::abort();
+    }
+    let result = job.world().reduce(vec![1u8; 10], Sum, Rank(1), &options())?.get();
+    expect_error(result, &ReductionError::SchedulerLost { rank: Rank(0) })
+}
+
+/// Goal: the others begin without a late rank; its call completes the reduction.
+fn late(job: &Job) -> Result {
+    if job.rank() == Rank(1) {
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let outcome = job
+        .world()
+        .reduce(vec![1u32; 1 << 16], Sum, Rank(0), &options())?
+        .get()?;
+    check(
+        "sum",
+        outcome.value,
+        (job.rank() == Rank(0)).then(|| vec![job.size(); 1 << 16]),
+    )
+}
+
+/// Goal: an operation that does not commute, on elements of the user's, comes out in order of rank.
+fn matrices(job: &Job) -> Result {
+    type Matrix = [u64; 4];
+    fn product(a: Matrix, b: Matrix) -> Matrix {
+        let entry = |i: usize, j: usize| {
+            a[2 * i]
+                .wrapping_mul(b[j])
+                .wrapping_add(a[2 * i + 1].wrapping_mul(b[2 + j]))
+        };
+        [entry(0, 0), entry(0, 1), entry(1, 0), entry(1, 1)]
+    }
+    let of = |rank: u32| vec![[1, u64::from(rank) + 1, u64::from(rank) * 7, 3]; 40_000];
+    let options = ReduceOptions {
+        order: Order::Ordered,
+        ..options()
+    };
+    let operation = elementwise("matrix product", product);
+    let outcome = job
+        .world()
+        .reduce(of(job.rank().0), operation, Rank(0), &options)?
+        .get()?;
+    let expected = (1..job.size()).fold(of(0)[0], |left, rank| product(left, of(rank)[0]));
+    check(
+        "product",
+        outcome.value,
+        (job.rank() == Rank(0)).then(|| vec![expected; 40_000]),
+    )
+}
+
+/// Goal: members that ask for different things are told so, all of them, with the name of the odd one.
+fn mismatch(job: &Job) -> Result {
+    let length = if job.rank() == Rank(1) { 99 } else { 100 };
+    let result = job
+        .world()
+        .reduce(vec![1f32; length], Sum, Rank(0), &options())?
+        .get();
+    match result {
+        Err(ReduceError::Reduction(ReductionError::Mismatch {
+            odd: Rank(1),
+            expected,
+            found,
+        })) if expected.contains("100 x f32") && found.contains("99 x f32") => Ok(()),
+        other => Err(format!("expected a mismatch of rank 1, found {other:?}").into()),
+    }
+}
+
+/// Goal: values that cannot be cut, of different encoded lengths.
+fn objects(job: &Job) -> Result {
+    struct Census;
+    impl ObjectReducer for Census {
+        type Value = BTreeMap<u32, u64>;
+
+        fn combine(&self, mut left: Self::Value, right: Self::Value) -> Self::Value {
+            right
+                .into_iter()
+                .for_each(|(key, count)| *left.entry(key).or_default() += count);
+            left
+        }
+
+        fn encode(&self, value: &Self::Value) -> Vec<u8> {
+            let entries = value
+                .iter()
+                .map(|(key, count)| [key.to_le_bytes().as_slice(), &count.to_le_bytes()].concat());
+            entries.flatten().collect()
+        }
+
+        fn decode(&self, bytes: &[u8]) -> std::result::Result<Self::Value, DecodeError> {
+            let error = || DecodeError {
+                message: format!("{} bytes are no census", bytes.len()),
+            };
+            let entries = bytes.chunks(12).map(|entry| {
+                let (key, count) = entry.split_first_chunk().ok_or_else(error)?;
+                Ok((
+                    u32::from_le_bytes(*key),
+                    u64::from_le_bytes(count.try_into().map_err(|_| error())?),
+                ))
+            });
+            entries.collect()
+        }
+    }
+    let mine: BTreeMap<u32, u64> = (0..=job.rank().0).map(|key| (key, 1)).collect();
+    let outcome = job
+        .world()
+        .reduce(mine, object(Census), Rank(1), &options())?
+        .get()?;
+    let expected = (0..job.size())
+        .map(|key| (key, u64::from(job.size() - key)))
+        .collect();
+    check(
+        "census",
+        outcome.value,
+        (job.rank() == Rank(1)).then_some(expected),
+    )
+}
+
+/// Goal: an ordered sum of floats is bitwise the serial one.
+fn ordered(job: &Job) -> Result {
+    let of = |rank: u32| -> Vec<f32> {
+        (0..100_003)
+            .map(|at| ((at * 7919 + rank * 104_729) % 10_007) as f32 * 1e-3f32.powi(rank as i32))
+            .collect()
+    };
+    let options = ReduceOptions {
+        order: Order::Ordered,
+        ..options()
+    };
+    let serial = ordered_fold((0..job.size()).map(of).collect(), Sum)?.unwrap_or_default();
+    for _ in 0..5 {
+        let outcome = job
+            .world()
+            .reduce(of(job.rank().0), Sum, Rank(0), &options)?
+            .get()?;
+        if let Some(sum) = outcome.value {
+            let equal = sum.iter().zip(&serial).all(|(a, b)| a.to_bits() == b.to_bits());
+            check("bitwise equal", equal && sum.len() == serial.len(), true)?;
+        }
+    }
+    Ok(())
+}
+
+/// Goal: an operation that panics is an error on all ranks, and their processes live on.
+fn panicking(job: &Job) -> Result {
+    std::panic::set_hook(Box::new(|_| {}));
+    let faulty = elementwise(
+        "faulty",
+        |a: u32, b: u32| if a == 7 || b == 7 { panic!("seven") } else { a + b },
+    );
+    let mine = vec![if job.rank() == Rank(1) { 7 } else { 1u32 }; 10];
+    match job.world().reduce(mine, faulty, Rank(0), &options())?.get() {
+        Err(ReduceError::Reduction(ReductionError::Operation { message, .. }))
+            if message.contains("seven") => {}
+        other => return Err(format!("expected the operation's panic, found {other:?}").into()),
+    }
+    let after = job.world().reduce(vec![1u32], Sum, Rank(0), &options())?.get()?;
+    check(
+        "sum",
+        after.value,
+        (job.rank() == Rank(0)).then(|| vec![job.size()]),
+    )
+}
+
+/// Goal: no length is special: nothing, one element, around a stripe's end, and more than the stripes there may be.
+fn sizes(job: &Job) -> Result {
+    let stripe = 4096;
+    for length in [0, 1, stripe - 1, stripe, stripe + 1, 3 * stripe + 5, 300 * stripe] {
+        let options = ReduceOptions {
+            stripe_size: Some(stripe as u64),
+            ..options()
+        };
+        let mine: Vec<u8> = (0..length)
+            .map(|at| (at % 31) as u8 + job.rank().0 as u8)
+            .collect();
+        let outcome = job.world().reduce(mine, Sum, Rank(2), &options)?.get()?;
+        let ranks: u32 = (0..job.size()).sum();
+        let expected = (0..length)
+            .map(|at| ((at % 31) as u32 * job.size() + ranks) as u8)
+            .collect();
+        check("sum", outcome.value, (job.rank() == Rank(2)).then_some(expected))?;
+    }
+    Ok(())
+}
+
+/// Goal: groups reduce by themselves, at the same time, also without rank 0; and only members may call.
+fn subgroups(job: &Job) -> Result {
+    let world = job.world();
+    let odd: Vec<Rank> = world
+        .ranks()
+        .iter()
+        .copied()
+        .filter(|rank| rank.0 % 2 == 1)
+        .collect();
+    let even: Vec<Rank> = world
+        .ranks()
+        .iter()
+        .copied()
+        .filter(|rank| rank.0 % 2 == 0)
+        .collect();
+    let (mine, other) = if job.rank().0 % 2 == 1 {
+        (odd, even)
+    } else {
+        (even, odd)
+    };
+    let group = world.subgroup(&mine)?;
+    let root = mine[mine.len() - 1];
+    let sum = group
+        .reduce(vec![u64::from(job.rank().0); 5000], Sum, root, &options())?
+        .get()?;
+    let expected = mine.iter().map(|rank| u64::from(rank.0)).sum();
+    check(
+        "sum",
+        sum.value,
+        (job.rank() == root).then(|| vec![expected; 5000]),
+    )?;
+    let stranger = world
+        .subgroup(&other)?
+        .reduce(vec![1u8], Sum, other[0], &options());
+    check(
+        "refused",
+        matches!(stranger, Err(ReduceError::NotMember { .. })),
+        true,
+    )
+}
+
+fn expect_error<T: std::fmt::Debug>(
+    result: std::result::Result<T, ReduceError>,
+    expected: &ReductionError,
+) -> Result {
+    match result {
+        Err(ReduceError::Reduction(error)) if error == *expected => Ok(()),
+        other => Err(format!("expected {expected:?}, found {other:?}").into()),
+    }
+}

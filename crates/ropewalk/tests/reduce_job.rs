@@ -1,0 +1,85 @@
+//! Reductions by real processes under `ropewalk run`. What is checked stands in `examples/reduce_scenarios.rs`.
+
+use std::{path::Path, process::Output, time::Duration};
+
+use assert_cmd::Command;
+
+fn run(ranks: u32, scenario: &str) -> Output {
+    let ropewalk = Path::new(env!("CARGO_BIN_EXE_ropewalk"));
+    // Cargo builds a package's examples with its tests.
+    let program = ropewalk.with_file_name("examples").join("reduce_scenarios");
+    Command::new(ropewalk)
+        .args([
+            "run",
+            "-n",
+            &ranks.to_string(),
+            "--on-failure",
+            "continue",
+            "--timeout",
+            "100",
+        ])
+        .arg(program)
+        .arg(scenario)
+        .timeout(Duration::from_secs(120))
+        .output()
+        .unwrap()
+}
+
+/// Runs a scenario of which `dead` ranks do not come back.
+fn check(ranks: u32, scenario: &str, dead: u32) {
+    let output = run(ranks, scenario);
+    let (stdout, stderr) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    let ok = stdout
+        .lines()
+        .filter(|line| *line == format!("{scenario}: ok"))
+        .count();
+    assert_eq!(ok as u32, ranks - dead, "{stdout}{stderr}");
+    let code = if dead == 0 { 0 } else { 128 + 6 };
+    assert_eq!(output.status.code(), Some(code), "{stdout}{stderr}");
+}
+
+macro_rules! scenarios {
+    ($($(#[$doc:meta])* $name:ident: $ranks:expr, $scenario:literal, $dead:literal;)*) => {$(
+        $(#[$doc])*
+        #[test]
+        fn $name() {
+            for ranks in $ranks {
+                check(ranks, $scenario, $dead);
+            }
+        }
+    )*};
+}
+
+scenarios! {
+    /// Predefined operations are right for every number of ranks and every root.
+    arithmetic: [1, 2, 3, 8], "arithmetic", 0;
+    /// A reduction can be awaited.
+    awaited: [3], "awaited", 0;
+    /// Many reductions go on at once.
+    concurrent: [5], "concurrent", 0;
+    /// A contribution that was never made is named.
+    dead_before_its_call: [5], "dead-before-its-call", 1;
+    /// A dead root ends the reduction.
+    dead_root: [5], "dead-root", 1;
+    /// A dead scheduler ends the reduction.
+    dead_scheduler: [5], "dead-scheduler", 1;
+    /// A late rank is waited for.
+    late: [4], "late", 0;
+    /// Operations that do not commute come out in order.
+    matrices: [2, 5, 8], "matrices", 0;
+    /// Members that do not agree are told.
+    mismatch: [4], "mismatch", 0;
+    /// Objects are reduced whole.
+    objects: [1, 4], "objects", 0;
+    /// Ordered sums are bitwise reproducible.
+    ordered: [2, 7], "ordered", 0;
+    /// A panic in an operation stays in its reduction.
+    panics: [3], "panic", 0;
+    /// No size is special.
+    sizes: [3], "sizes", 0;
+    /// Groups reduce by themselves.
+    subgroups: [5], "subgroups", 0;
+}
