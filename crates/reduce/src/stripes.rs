@@ -10,7 +10,8 @@ use crate::signature::Signature;
 /// starts on a multiple of [`ALIGNMENT`] and holds whole elements. An opaque object is one stripe.
 pub fn cut(signature: &Signature) -> Vec<Range<u64>> {
     let (Some(element_size), Some(length)) = (signature.element_size, signature.length) else {
-        return vec![0..0];
+        let whole = 0..0;
+        return vec![whole];
     };
     let unit = least_common_multiple(u64::from(element_size.get()), ALIGNMENT);
     let size = signature

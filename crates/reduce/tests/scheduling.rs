@@ -21,7 +21,7 @@ fn reduction(size: u32) -> ReductionId {
 }
 
 fn handle(region: u64) -> RegionHandle {
-    let address = "sim://job".parse().unwrap();
+    let address = "sim://job".parse().expect("a well-formed address");
     RegionHandle {
         address,
         region,

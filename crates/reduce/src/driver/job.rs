@@ -27,6 +27,9 @@ use crate::ids::GroupId;
 ///
 /// A thread of its own moves the data and combines it, so that reductions go on while the program computes, and
 /// other ranks are served whatever the program does.
+///
+/// End it with [`finalize`](Self::finalize), as MPI has it. A job that is dropped without, for instance on the way
+/// out with an error, waits for nobody: this rank then counts as lost once its process is gone.
 #[derive(Debug)]
 pub struct Job {
     shared: Arc<Shared>,
@@ -131,36 +134,28 @@ impl Job {
     /// # Errors
     /// If the process manager does not answer, or says that a rank is gone that was waited for.
     pub fn finalize(mut self) -> Result<(), ClientError> {
-        self.leave()
+        let Some(mut pmi) = self.pmi.take() else {
+            return Ok(());
+        };
+        // The others may need this rank, and above all the scheduler, until they are done.
+        pmi.set_timeout(LEAVE_PATIENCE);
+        let fenced = pmi.fence();
+        self.stop();
+        fenced.and(pmi.finalize())
     }
 
-    fn leave(&mut self) -> Result<(), ClientError> {
-        // The others may need this rank, and above all the scheduler, until they are done.
-        let fenced = match &mut self.pmi {
-            Some(pmi) if !std::thread::panicking() => {
-                pmi.set_timeout(LEAVE_PATIENCE);
-                pmi.fence()
-            }
-            _ => Ok(()),
-        };
+    fn stop(&mut self) {
         self.shared.close();
         if let Some(thread) = self.thread.take() {
             // If it panicked, every waiting reduction was told so.
             let _ = thread.join();
-        }
-        match self.pmi.take() {
-            Some(pmi) => fenced.and(pmi.finalize()),
-            None => fenced,
         }
     }
 }
 
 impl Drop for Job {
     fn drop(&mut self) {
-        if self.thread.is_some() {
-            // Whoever wants to know whether leaving worked calls `finalize`.
-            let _ = self.leave();
-        }
+        self.stop();
     }
 }
 

@@ -26,37 +26,37 @@ use ropewalk_reduce::{
 
 /// What is simulated.
 #[derive(Clone, Debug)]
-pub struct Scenario {
-    pub seed: u64,
-    pub size: u32,
-    pub stripes: u32,
-    pub reductions: u32,
-    pub order: Order,
-    pub policy: Policy,
+pub(crate) struct Scenario {
+    pub(crate) seed: u64,
+    pub(crate) size: u32,
+    pub(crate) stripes: u32,
+    pub(crate) reductions: u32,
+    pub(crate) order: Order,
+    pub(crate) policy: Policy,
     /// How many ranks, neither the scheduler's nor a root, are killed after they contributed.
-    pub kills: u32,
+    pub(crate) kills: u32,
     /// Whether some rank stands still for a while.
-    pub pause: bool,
+    pub(crate) pause: bool,
 }
 
 /// How it ended.
 #[derive(Debug)]
-pub struct Ending {
+pub(crate) struct Ending {
     /// What each rank was told of each reduction.
-    pub results: BTreeMap<(Rank, ReductionId), Result<Receipt, ReductionError>>,
+    pub(crate) results: BTreeMap<(Rank, ReductionId), Result<Receipt, ReductionError>>,
     /// What each root has of each stripe.
-    pub committed: BTreeMap<(ReductionId, u32), Vec<u32>>,
-    pub killed: BTreeSet<Rank>,
+    pub(crate) committed: BTreeMap<(ReductionId, u32), Vec<u32>>,
+    pub(crate) killed: BTreeSet<Rank>,
     /// Everything that happened, for comparing two runs.
-    pub log: Vec<String>,
-    pub pulls_of_root: u64,
+    pub(crate) log: Vec<String>,
+    pub(crate) pulls_of_root: u64,
 }
 
 /// Runs a scenario to its end.
 ///
 /// # Panics
 /// If it does not end: nothing is under way, yet somebody waits.
-pub fn run(scenario: &Scenario) -> Ending {
+pub(crate) fn run(scenario: &Scenario) -> Ending {
     let mut job = Job::new(scenario.clone());
     job.begin();
     while let Some(Reverse((at, _, index))) = job.queue.pop() {
