@@ -19,7 +19,9 @@ use ropewalk::reduce::{
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-const SCENARIOS: [(&str, fn(&Job) -> Result); 14] = [
+type Scenario = fn(&Job) -> Result;
+
+const SCENARIOS: [(&str, Scenario); 14] = [
     ("arithmetic", arithmetic),
     ("awaited", awaited),
     ("concurrent", concurrent),

@@ -6,8 +6,13 @@ use assert_cmd::Command;
 
 fn run(ranks: u32, scenario: &str) -> Output {
     let ropewalk = Path::new(env!("CARGO_BIN_EXE_ropewalk"));
-    // Cargo builds a package's examples with its tests.
     let program = ropewalk.with_file_name("examples").join("reduce_scenarios");
+    // Cargo builds a package's examples with its tests unless one test is asked for by name.
+    assert!(
+        program.exists(),
+        "{} is not built: run `cargo build --examples` first",
+        program.display()
+    );
     Command::new(ropewalk)
         .args([
             "run",
@@ -22,7 +27,7 @@ fn run(ranks: u32, scenario: &str) -> Output {
         .arg(scenario)
         .timeout(Duration::from_secs(120))
         .output()
-        .unwrap()
+        .expect("the command runs")
 }
 
 /// Runs a scenario of which `dead` ranks do not come back.

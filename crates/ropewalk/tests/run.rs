@@ -278,10 +278,10 @@ fn interrupts_work_while_the_output_is_blocked() {
     // Longer than it takes to fill the pipe; if it is not full yet the test only tests less.
     sleep(Duration::from_millis(300));
     signal(job.id(), "INT");
-    let agent_is_gone = || !all_pids().any(|pid| is_child(pid, job.id()));
+    let are_ranks_left = || marked(&marker).any(|pid| pid != job.id());
     let deadline = Instant::now() + PATIENCE;
-    while !agent_is_gone() {
-        assert!(Instant::now() < deadline, "the agent is still there");
+    while are_ranks_left() {
+        assert!(Instant::now() < deadline, "the ranks are still there");
         sleep(Duration::from_millis(5));
     }
     if job.try_wait().unwrap().is_none() {
@@ -468,19 +468,23 @@ fn marker() -> String {
 
 /// "Nothing left 2 s after exit."
 fn assert_none_left(marker: &str) {
-    let is_left = |pid: &u32| {
-        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&arguments).contains(marker)
-    };
     let deadline = Instant::now() + Duration::from_secs(2);
     loop {
-        let left: Vec<_> = all_pids().filter(is_left).collect();
+        let left: Vec<_> = marked(marker).collect();
         if left.is_empty() {
             return;
         }
         assert!(Instant::now() < deadline, "processes {left:?} are left");
         sleep(Duration::from_millis(10));
     }
+}
+
+/// The processes whose arguments have the marker in them.
+fn marked(marker: &str) -> impl Iterator<Item = u32> {
+    all_pids().filter(move |pid| {
+        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&arguments).contains(marker)
+    })
 }
 
 fn all_pids() -> impl Iterator<Item = u32> {

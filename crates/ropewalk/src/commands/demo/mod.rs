@@ -174,8 +174,8 @@ fn table(report: &Report<'_>) -> Table {
         &seconds(killed.elapsed),
         &seconds(*serial_time),
     ]);
-    let digests = [&calm.summary.digest, &killed.summary.digest, *serial_digest];
-    let [calm_digest, killed_digest, serial_digest] = digests.map(|digest| shortened(digest));
+    let digests: [&str; 3] = [&calm.summary.digest, &killed.summary.digest, serial_digest];
+    let [calm_digest, killed_digest, serial_digest] = digests.map(shortened);
     table.add_row(["blake3 of the image", calm_digest, killed_digest, serial_digest]);
     let verdict = |digest: &str| {
         if digest == report.serial_digest {
