@@ -68,16 +68,17 @@ pub fn agent_main() -> ExitCode {
 }
 
 async fn run() -> io::Result<()> {
+    let by_hand = |error: io::Error| {
+        let hint = "an agent is started by a launcher, with a socket as standard input, and not by hand";
+        io::Error::other(format!("{error}; {hint}"))
+    };
     let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     control.set_nonblocking(true)?;
-    let control = tokio::net::UnixStream::from_std(control)?;
+    let control = tokio::net::UnixStream::from_std(control).map_err(by_hand)?;
     let (mut orders, reports) = control.into_split();
     let start = match timeout(START_TIMEOUT, control::read(&mut orders)).await {
         Ok(Ok(Some(Order::Start(start)))) => *start,
-        Ok(Err(error)) => {
-            let hint = "an agent is started by a launcher, with a socket as standard input, and not by hand";
-            return Err(io::Error::other(format!("{error}; {hint}")));
-        }
+        Ok(Err(error)) => return Err(by_hand(error)),
         Ok(Ok(_)) | Err(_) => return Err(io::Error::other("the launcher did not say what to start")),
     };
     Agent::run(start, orders, reports).await

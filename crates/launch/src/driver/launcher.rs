@@ -311,13 +311,10 @@ impl Worker {
                     result
                 })
             });
-        let last = match (result, self.finished.take()) {
-            (Ok(()), Some(finished)) => Delivery::Event(finished),
-            // Whoever dropped the launcher does not listen.
-            (Ok(()), None) => return,
-            (Err(source), _) => Delivery::Failed(system("the connection to the agent", source)),
-        };
-        let _ = self.deliveries.send(last);
+        if let Err(source) = result {
+            let failed = system("the connection to the agent", source);
+            let _ = self.deliveries.send(Delivery::Failed(failed));
+        }
     }
 
     async fn supervise(
@@ -388,6 +385,16 @@ impl Worker {
         drop((input, orders));
         writer.abort();
         self.end_agent().await?;
+        if let Some(finished) = self.finished.take() {
+            let _ = self.deliveries.send(Delivery::Event(finished));
+        }
+        if signals.is_some() {
+            // Whoever takes the events may be stuck in writing what came before the last.
+            tokio::select! {
+                signal = next_signal(&mut signals) => std::process::exit(128 + signal),
+                () = closed(&mut requests) => {}
+            }
+        }
         Ok(())
     }
 
@@ -487,6 +494,11 @@ async fn next_signal(signals: &mut Option<Signals>) -> i32 {
         Some(()) = signals.interrupt.recv() => SignalKind::interrupt().as_raw_value(),
         Some(()) = signals.terminate.recv() => SignalKind::terminate().as_raw_value(),
     }
+}
+
+/// Waits until the launcher is dropped.
+async fn closed(requests: &mut mpsc::UnboundedReceiver<Request>) {
+    while requests.recv().await.is_some() {}
 }
 
 async fn read_reports(mut stream: OwnedReadHalf, reports: mpsc::Sender<Report>) {
