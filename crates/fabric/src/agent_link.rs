@@ -262,6 +262,9 @@ impl AgentLink {
             ) {
                 Ok(received) => break received,
                 Err(rustix::io::Errno::INTR) => {}
+                // The other side died with unread messages. The kernel tells so once, before the packets that it
+                // had sent, and those count; after them comes the end.
+                Err(rustix::io::Errno::CONNRESET) => {}
                 Err(rustix::io::Errno::AGAIN) => return Ok(None),
                 Err(error) => return Err(error.into()),
             }
@@ -360,6 +363,20 @@ mod tests {
         assert_eq!(message, ToAgent::Hold(held));
         let mapping = ReadOnlyMapping::of(descriptor.unwrap().as_fd()).unwrap();
         assert_eq!(mapping.as_ref(), &[3; 100]);
+        assert!(matches!(agent.receive::<ToAgent>(), Err(AgentLinkError::Closed)));
+    }
+
+    /// What was sent counts also if its sender is gone without having read what was sent to it.
+    #[test]
+    fn messages_of_a_sender_that_did_not_read_count() {
+        let (agent, rank) = AgentLink::pair().unwrap();
+        agent.send(&ToAgent::Attach, None).unwrap();
+        rank.send(&ToAgent::Release(HoldId(7)), None).unwrap();
+        drop(rank);
+        assert_eq!(
+            agent.receive::<ToAgent>().unwrap().unwrap().0,
+            ToAgent::Release(HoldId(7))
+        );
         assert!(matches!(agent.receive::<ToAgent>(), Err(AgentLinkError::Closed)));
     }
 
