@@ -12,6 +12,7 @@ use rand_pcg::Pcg64;
 use ropewalk_fabric::TraceEvent;
 use ropewalk_group::Rank;
 use ropewalk_launch::{Ending, FailureKind, JobEvent, JobSpec, Launcher, OnFailure, Verdict};
+use thiserror::Error;
 
 use crate::{
     project,
@@ -71,7 +72,7 @@ pub(crate) fn soak_kill(options: &Options) -> anyhow::Result<()> {
         .context("a run without any kill failed")?;
     let usual = median(undisturbed);
 
-    let (mut failed, mut hits, mut redone, mut times) = (Vec::new(), 0, 0, Vec::new());
+    let (mut failed, mut hangs, mut hits, mut redone, mut times) = (Vec::new(), 0, 0, 0, Vec::new());
     for seed in (0..options.runs).map(|run| seed.wrapping_add(run)) {
         let order = ORDERS[(seed % ORDERS.len() as u64) as usize];
         match soak.run(order, Some(Kill::draw(seed, options.workers, usual))) {
@@ -88,13 +89,18 @@ pub(crate) fn soak_kill(options: &Options) -> anyhow::Result<()> {
                 eprintln!(
                     "  again: cargo xtask soak-kill --runs 1 --seed {seed} --workers {workers} --bytes {bytes}"
                 );
+                hangs += usize::from(error.is::<Hang>());
                 failed.push(seed);
             }
         }
     }
 
     let exact = options.runs - failed.len() as u64;
-    println!("{exact} of {} results exact, no other came out", options.runs);
+    println!(
+        "{exact} of {} results exact, {hangs} hangs, {} other failures",
+        options.runs,
+        failed.len() - hangs
+    );
     println!(
         "in {hits} the reduction lost a worker before its end, in {redone} of them merges were done again"
     );
@@ -138,6 +144,10 @@ struct Exact {
     /// Whether work had to be done again for that.
     redid_merges: bool,
 }
+
+#[derive(Debug, Error)]
+#[error("it hangs: not done after {} s", TIME_MAX.as_secs())]
+struct Hang;
 
 struct Soak {
     agent: PathBuf,

@@ -11,3 +11,8 @@ pub use ropewalk_launch as launch;
 pub use ropewalk_pmi as pmi;
 pub use ropewalk_reduce as reduce;
 pub use ropewalk_rpc as rpc;
+
+/// The example of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
