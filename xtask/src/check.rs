@@ -1,11 +1,16 @@
 //! The checks that every change must pass; they change no file.
 
 mod layers;
+mod packages;
 mod paths;
+mod reasons;
 mod rules;
+
+use std::fs;
 
 use anyhow::bail;
 
+use self::packages::packages;
 use crate::{
     project,
     shell::{cargo, run, succeeds},
@@ -16,12 +21,16 @@ use crate::{
 /// # Errors
 /// Names the checks that failed; what they found stands on standard error.
 pub(crate) fn check() -> anyhow::Result<()> {
-    let checks: [Check; 6] = [
+    let checks: [Check; 7] = [
         ("format", || run(cargo(&["fmt", "--all", "--check"]))),
         ("rules of the house", || {
             report(&rules::broken(&project::rust_files()?)?)
         }),
-        ("layers", || report(&layers::broken()?)),
+        ("layers", || report(&layers::broken(&packages()?))),
+        ("reasons for dependencies", || {
+            let page = fs::read_to_string(project::root().join("docs/dependencies.md"))?;
+            report(&reasons::broken(&packages()?, &page))
+        }),
         ("clippy", || {
             let words = "clippy --workspace --all-targets --locked -- -D warnings";
             run(cargo(&words.split(' ').collect::<Vec<_>>()))

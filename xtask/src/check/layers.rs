@@ -2,10 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::Context;
-use serde::Deserialize;
-
-use crate::shell::{cargo, output};
+use super::packages::Package;
 
 /// What each package may use of ours. Its tests may also use what stands below that. This is the one place where the
 /// directions of dependencies stand; `ARCHITECTURE.md` and `docs/decisions` say why.
@@ -50,19 +47,8 @@ const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// Every dependency between our packages that the table does not allow, one line each.
-///
-/// # Errors
-/// If cargo cannot describe the workspace.
-pub(crate) fn broken() -> anyhow::Result<Vec<String>> {
-    let text = output(cargo(&[
-        "metadata",
-        "--no-deps",
-        "--format-version",
-        "1",
-        "--locked",
-    ]))?;
-    let workspace: Workspace = serde_json::from_str(&text).context("cannot read what cargo metadata says")?;
-    Ok(judge(&workspace.packages, LAYERS))
+pub(crate) fn broken(packages: &[Package]) -> Vec<String> {
+    judge(packages, LAYERS)
 }
 
 fn judge(packages: &[Package], layers: &[(&str, &[&str])]) -> Vec<String> {
@@ -101,29 +87,10 @@ fn judge(packages: &[Package], layers: &[(&str, &[&str])]) -> Vec<String> {
     broken
 }
 
-#[derive(Deserialize)]
-struct Workspace {
-    packages: Vec<Package>,
-}
-
-#[derive(Deserialize)]
-struct Package {
-    name: String,
-    dependencies: Vec<Dependency>,
-}
-
-#[derive(Deserialize)]
-struct Dependency {
-    name: String,
-    /// `dev` for those of tests only.
-    kind: Option<String>,
-    /// Only dependencies in the same workspace have one.
-    path: Option<String>,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::packages::Dependency;
 
     fn package(name: &str, ours: &[&str], foreign: &[&str]) -> Package {
         let dependency = |name: &&str, path: Option<&str>| Dependency {
