@@ -71,6 +71,8 @@ pub(super) struct ProgressThread {
     /// Messages that the engine has not taken yet, by receiver.
     unsent_to_workers: BTreeMap<Rank, VecDeque<ToWorker>>,
     unsent_to_scheduler: VecDeque<ToScheduler>,
+    /// Peers whose connection broke, and when they count as gone unless the agent speaks before.
+    suspects: BTreeMap<Rank, Instant>,
     kept: BTreeMap<ReductionId, Kept>,
     pulls: Vec<Pull>,
     pulled: BTreeMap<(TaskId, Side), Pulled>,
@@ -125,6 +127,7 @@ impl ProgressThread {
             to_worker,
             unsent_to_workers: BTreeMap::new(),
             unsent_to_scheduler: VecDeque::new(),
+            suspects: BTreeMap::new(),
             kept: BTreeMap::new(),
             pulls: Vec::new(),
             pulled: BTreeMap::new(),
@@ -213,18 +216,27 @@ impl ProgressThread {
         }
     }
 
-    /// Without an agent, a peer whose connection breaks is taken for dead: a foreign process manager ends the
-    /// job then, and until it does nobody waits for ever.
+    /// A broken connection may have cost messages. An agent says soon whether the process is gone; if it does not,
+    /// or there is none, the peer counts as gone, so that nobody waits for ever.
     fn notice_lost_peers(&mut self) {
+        let now = Instant::now();
+        let patience = if self.link.is_some() {
+            AGENT_VERDICT_TIME
+        } else {
+            Duration::ZERO
+        };
         while let Some(lost) = self.engine.poll_lost_peer() {
-            if self.shared.link.is_none() {
-                let known = self
-                    .addresses
-                    .iter()
-                    .position(|address| address.as_ref() == Some(&lost.address));
-                let departed = known.map(|index| Rank(index as u32));
-                departed.into_iter().for_each(|rank| self.handle_departed(rank));
+            let known = self
+                .addresses
+                .iter()
+                .position(|address| address.as_ref() == Some(&lost.address));
+            if let Some(index) = known {
+                self.suspects.entry(Rank(index as u32)).or_insert(now + patience);
             }
+        }
+        let due = self.suspects.iter().filter(|&(_, &at)| at <= now);
+        for rank in due.map(|(&rank, _)| rank).collect::<Vec<_>>() {
+            self.handle_departed(rank);
         }
     }
 
@@ -236,6 +248,7 @@ impl ProgressThread {
             self.worker.fail_all(&ReductionError::SchedulerLost { rank });
         }
         self.unsent_to_workers.remove(&rank);
+        self.suspects.remove(&rank);
     }
 
     fn handle_agent(&mut self, message: FromAgent) {
@@ -504,10 +517,9 @@ impl ProgressThread {
         let scheduler = scheduler.map(|deadline| self.origin + deadline);
         let unsent = !self.unsent_to_scheduler.is_empty() || !self.unsent_to_workers.is_empty();
         let unsent = unsent.then(|| now + UNSENT_RETRY);
-        let deadline = [scheduler, unsent, self.engine.next_deadline()]
-            .into_iter()
-            .flatten()
-            .min();
+        let suspect = self.suspects.values().min().copied();
+        let deadlines = [scheduler, unsent, suspect, self.engine.next_deadline()];
+        let deadline = deadlines.into_iter().flatten().min();
         let timeout = deadline.map_or(SLEEP_MAX, |at| at.saturating_duration_since(now).min(SLEEP_MAX));
         if timeout.is_zero() {
             return;
@@ -553,6 +565,8 @@ fn send_batches<M: Clone>(messages: &mut VecDeque<M>, mut send: impl FnMut(&Vec<
 const SCHEDULER: Rank = Rank(0);
 /// How long one pull may take; the parts are small and a dead holder is noticed earlier.
 const PULL_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long after a connection broke the agent is waited for to say that the peer is gone.
+const AGENT_VERDICT_TIME: Duration = Duration::from_secs(3);
 /// When to offer the engine again what it did not take.
 const UNSENT_RETRY: Duration = Duration::from_millis(5);
 const SLEEP_MAX: Duration = Duration::from_secs(3600);

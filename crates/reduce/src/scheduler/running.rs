@@ -206,13 +206,7 @@ impl Running {
         workers: &mut Workers,
         outgoing: &mut Vec<Outgoing>,
     ) {
-        // An answer from somebody who does not have the task, or has it no longer, is void.
-        let Some(assigned) = self
-            .tasks
-            .get(&task)
-            .copied()
-            .filter(|had| had.choice.executor == from)
-        else {
+        let Some(assigned) = self.assigned_to(from, task) else {
             return;
         };
         self.tasks.remove(&task);
@@ -234,12 +228,7 @@ impl Running {
         failure: TaskFailure,
         workers: &mut Workers,
     ) {
-        let Some(assigned) = self
-            .tasks
-            .get(&task)
-            .copied()
-            .filter(|had| had.choice.executor == from)
-        else {
+        let Some(assigned) = self.assigned_to(from, task) else {
             return;
         };
         let number = assigned.stripe;
@@ -437,6 +426,14 @@ impl Running {
                 stripe.parts.put_back(index);
             }
         }
+    }
+
+    /// The task, if `from` has it: an answer from somebody who does not, or has it no longer, is void.
+    fn assigned_to(&self, from: Rank, task: TaskId) -> Option<Assigned> {
+        self.tasks
+            .get(&task)
+            .copied()
+            .filter(|assigned| assigned.choice.executor == from)
     }
 
     /// Takes a task back; who had it.
