@@ -364,6 +364,9 @@ impl Endpoint {
 
     /// Drives the endpoint until everything queued was handed to the operating system. Events that come
     /// meanwhile wait for [`poll_event`](Self::poll_event). Returns whether all was sent within `timeout`.
+    ///
+    /// That is not yet delivery: if the endpoint is then dropped while input of a peer is unread, the system
+    /// resets that connection and forgets what it had not sent. Where a last message counts, wait for its answer.
     pub fn flush(&mut self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         loop {

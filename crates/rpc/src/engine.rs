@@ -349,7 +349,8 @@ impl Engine {
     }
 
     /// Drives the engine until everything queued was handed to the operating system: the last thing to do
-    /// before dropping it. Returns whether that was so within `timeout`.
+    /// before dropping it. Returns whether that was so within `timeout`. It is not yet delivery; see
+    /// [`Endpoint::flush`].
     pub fn flush(&mut self, timeout: Duration) -> bool {
         self.progress();
         self.endpoint.flush(timeout)

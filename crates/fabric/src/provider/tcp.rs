@@ -232,7 +232,7 @@ impl TcpProvider {
                         self.lose(id, errno.into(), events);
                     }
                 }
-                Ok(()) if connection.is_open() && !connection.outbox.is_empty() => {
+                Ok(()) if connection.can_send() && !connection.outbox.is_empty() => {
                     self.sendable.insert(id);
                 }
                 Ok(()) => {}

@@ -34,6 +34,8 @@ pub(super) struct Connection {
     pub(super) redials: u32,
     /// The socket takes no more, and the poller tells when it does.
     pub(super) blocked: bool,
+    /// The peer has reset the connection. What it had sent before is still to be read; then comes the end.
+    reset: bool,
     state: State,
     decoder: Decoder,
     bulk: Bulk,
@@ -144,6 +146,7 @@ impl Connection {
             redials: 0,
             outbox: Outbox::default(),
             blocked: false,
+            reset: false,
             state,
             decoder: Decoder::new(limits.message_size_max),
             bulk: Bulk::Discard,
@@ -155,6 +158,11 @@ impl Connection {
 
     pub(super) fn is_open(&self) -> bool {
         matches!(self.state, State::Open(_))
+    }
+
+    /// Whether sending is of any use.
+    pub(super) fn can_send(&self) -> bool {
+        self.is_open() && !self.reset
     }
 
     /// Why the connection is given up when its time to open is over.
@@ -223,7 +231,7 @@ impl Connection {
     /// Sends as much as the socket takes, up to this connection's turn.
     pub(super) fn flush(&mut self, regions: &RegionTable) -> Result<(), PeerDeath> {
         let mut sent = 0;
-        while self.is_open() && !self.blocked && sent < Self::SENT_PER_TURN {
+        while self.can_send() && !self.blocked && sent < Self::SENT_PER_TURN {
             self.outbox.fill(regions);
             let slices = self.outbox.slices();
             if slices.is_empty() {
@@ -237,6 +245,7 @@ impl Connection {
                 }
                 Err(Errno::AGAIN) => self.blocked = true,
                 Err(Errno::INTR) => {}
+                Err(Errno::CONNRESET | Errno::PIPE) => self.reset = true,
                 Err(errno) => return Err(errno.into()),
             }
         }
