@@ -16,12 +16,15 @@ pub struct Limits {
     pub connect_timeout: Duration,
     /// The largest message body, in bytes; larger data goes by region and `get` or `put`.
     pub message_size_max: usize,
-    /// Bytes of messages waiting for one peer; above it a send is `Busy`.
+    /// Bytes of messages, with their headers, waiting for one peer; above it a send is `Busy`.
     pub queued_bytes_max: usize,
     /// Operations of this endpoint that are not complete; above it a new one is `Busy`.
     pub operations_max: usize,
     /// One-sided operations that one peer may have in progress here; above it they are refused.
     pub served_transfers_max: usize,
+    /// Answers to one peer's one-sided operations that wait until it reads; above it the peer is cut off. A peer
+    /// that reads has at most one for each of its operations in progress.
+    pub answers_max: usize,
     /// Events that wait for [`poll_event`](crate::Endpoint::poll_event); above it nothing more is read.
     pub events_max: usize,
 }
@@ -37,6 +40,7 @@ impl Default for Limits {
             queued_bytes_max: 64 << 20,
             operations_max: 1 << 16,
             served_transfers_max: 1024,
+            answers_max: 1 << 17,
             events_max: 1 << 14,
         }
     }

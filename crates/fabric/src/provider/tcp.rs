@@ -22,7 +22,7 @@ use super::{MessageKind, Provider, ProviderEvent, TransferFailure};
 use crate::{
     Address, BindError, Buffer, EndpointOptions, Limits, OperationId, Peer, PeerDeath, RegionHandle,
     SubmitError,
-    frame::{Header, Kind},
+    frame::{ACCESS_SIZE, HEADER_SIZE, Header, Kind},
     handshake::Introduction,
     region_table::RegionTable,
 };
@@ -152,12 +152,12 @@ impl TcpProvider {
             .expect("a connection is taken out of its peer's list when it is taken out here"))
     }
 
-    /// The connection to send to `peer` over, if this much more may wait there.
+    /// The connection to send to `peer` over, if a frame with a body of this size may wait there.
     fn connection_with_room(&mut self, peer: &Address, size: usize) -> Result<&mut Connection, SubmitError> {
         let queued_bytes_max = self.limits.queued_bytes_max;
         let busy = self.busy(peer, "queued_bytes_max");
         let connection = self.connection_to(peer)?;
-        if connection.outbox.queued_bytes() + size > queued_bytes_max {
+        if connection.outbox.queued_bytes() + HEADER_SIZE + size > queued_bytes_max {
             return Err(busy);
         }
         Ok(connection)
@@ -322,7 +322,7 @@ impl Provider for TcpProvider {
         offset: u64,
         into: Buffer,
     ) -> Result<(), SubmitError> {
-        let connection = self.connection_with_room(&region.address, 0)?;
+        let connection = self.connection_with_room(&region.address, ACCESS_SIZE)?;
         let length = into.len() as u64;
         connection.request(Kind::Get, operation, region, offset, length);
         let connection = connection.id;
@@ -343,7 +343,7 @@ impl Provider for TcpProvider {
         offset: u64,
         from: Bytes,
     ) -> Result<(), SubmitError> {
-        let connection = self.connection_with_room(&region.address, 0)?;
+        let connection = self.connection_with_room(&region.address, ACCESS_SIZE)?;
         connection.request(Kind::Put, operation, region, offset, from.len() as u64);
         if !from.is_empty() {
             connection.outbox.push_stream(Stream {

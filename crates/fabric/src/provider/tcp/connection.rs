@@ -41,7 +41,7 @@ pub(super) struct Connection {
     bulk: Bulk,
     puts: BTreeMap<u64, ServedPut>,
     served_max: usize,
-    queued_bytes_max: usize,
+    answers_max: usize,
 }
 
 #[derive(Debug)]
@@ -152,7 +152,7 @@ impl Connection {
             bulk: Bulk::Discard,
             puts: BTreeMap::new(),
             served_max: limits.served_transfers_max,
-            queued_bytes_max: limits.queued_bytes_max,
+            answers_max: limits.answers_max,
         }
     }
 
@@ -463,7 +463,7 @@ impl Connection {
         around: &mut Surroundings<'_>,
     ) -> Result<(), PeerDeath> {
         // Each request may need an answer, and the peer does not take those that there are.
-        if self.outbox.queued_bytes() > self.queued_bytes_max {
+        if self.outbox.answers() >= self.answers_max {
             return Err(PeerDeath::Unreading);
         }
         let granted = if self.puts.len() + self.outbox.served() >= self.served_max {

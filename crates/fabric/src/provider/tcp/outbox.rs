@@ -18,7 +18,13 @@ pub(super) struct Outbox {
     /// Headers and small bodies after them, so that many make one segment.
     tail: BytesMut,
     queued_bytes: usize,
+    /// How many bytes were sent in all.
+    sent_bytes: u64,
+    /// Where each answer that is not sent ends, counted from the first byte that was sent.
+    answers: VecDeque<u64>,
     streams: VecDeque<Stream>,
+    /// How many of the streams are the peer's `get`s.
+    served: usize,
 }
 
 /// One transfer's data on its way out.
@@ -34,6 +40,12 @@ pub(super) enum Source {
     Put(Bytes),
     /// What is left of a peer's `get`; looked up anew for each piece, so that it ends with the exposure.
     Served(Access),
+}
+
+impl Stream {
+    fn is_served(&self) -> bool {
+        matches!(self.source, Source::Served(_))
+    }
 }
 
 impl Outbox {
@@ -52,10 +64,14 @@ impl Outbox {
         self.queued_bytes
     }
 
+    /// How many answers wait for the peer to read.
+    pub(super) fn answers(&self) -> usize {
+        self.answers.len()
+    }
+
     /// How many of the peer's `get`s are being served.
     pub(super) fn served(&self) -> usize {
-        let served = |stream: &&Stream| matches!(stream.source, Source::Served(_));
-        self.streams.iter().filter(served).count()
+        self.served
     }
 
     pub(super) fn push_frame(&mut self, header: Header, body: Bytes) {
@@ -76,22 +92,26 @@ impl Outbox {
             ..Header::new(Kind::Done, id)
         };
         self.push_frame(header, Bytes::new());
+        self.answers.push_back(self.sent_bytes + self.queued_bytes as u64);
     }
 
     pub(super) fn push_stream(&mut self, stream: Stream) {
+        self.served += usize::from(stream.is_served());
         self.streams.push_back(stream);
     }
 
     /// Stops our own `put`.
     pub(super) fn cancel_put(&mut self, id: u64) {
         self.streams
-            .retain(|stream| stream.id != id || !matches!(stream.source, Source::Put(_)));
+            .retain(|stream| stream.id != id || stream.is_served());
     }
 
     /// Stops a peer's `get`.
     pub(super) fn cancel_served(&mut self, id: u64) {
+        let before = self.streams.len();
         self.streams
-            .retain(|stream| stream.id != id || !matches!(stream.source, Source::Served(_)));
+            .retain(|stream| stream.id != id || !stream.is_served());
+        self.served -= before - self.streams.len();
     }
 
     /// Turns bulk data into frames until enough is queued, the transfers in turn.
@@ -112,14 +132,15 @@ impl Outbox {
                     (Kind::GetData, piece, rest.length > 0)
                 }
             };
+            let more = more && piece.is_ok();
             match piece {
-                Ok(piece) => {
-                    self.push_frame(Header::new(kind, stream.id), piece);
-                    if more {
-                        self.streams.push_back(stream);
-                    }
-                }
+                Ok(piece) => self.push_frame(Header::new(kind, stream.id), piece),
                 Err(error) => self.push_done(stream.id, Err(error)),
+            }
+            if more {
+                self.streams.push_back(stream);
+            } else {
+                self.served -= usize::from(stream.is_served());
             }
         }
     }
@@ -134,6 +155,10 @@ impl Outbox {
     /// Tells that the first `count` of the queued bytes were sent.
     pub(super) fn handle_sent(&mut self, mut count: usize) {
         self.queued_bytes -= count;
+        self.sent_bytes += count as u64;
+        while self.answers.front().is_some_and(|&end| end <= self.sent_bytes) {
+            self.answers.pop_front();
+        }
         while count > 0
             && let Some(first) = self.segments.front_mut()
         {

@@ -495,7 +495,7 @@ fn transfers_of_one_peer_are_limited() {
 #[test]
 fn peers_that_do_not_read_are_cut_off() {
     let mut endpoint = endpoint(Limits {
-        queued_bytes_max: 64 << 10,
+        answers_max: 1000,
         ..Limits::default()
     });
     let mut peer = dial_in_background(&mut endpoint);
@@ -518,6 +518,46 @@ fn peers_that_do_not_read_are_cut_off() {
         }
     });
     assert!(matches!(cause, PeerDeath::Unreading), "{cause:?}");
+}
+
+/// A peer that was busy for so long that the endpoint's own messages to it fill the queue may ask for
+/// something when it comes back: it owes nothing.
+#[test]
+fn busy_peers_are_no_debtors() {
+    let mut endpoint = endpoint(Limits {
+        queued_bytes_max: 64 << 10,
+        ..Limits::default()
+    });
+    let region = endpoint.expose(Bytes::from(vec![1; 100]));
+    let mut peer = Endpoint::bind(options()).unwrap();
+    peer.send_unexpected(endpoint.address(), 0, Bytes::new()).unwrap();
+    drive(&mut endpoint, |_, event| {
+        peer.progress();
+        event
+    });
+    // It is not driven until neither the system nor the queue take any more.
+    let body = Bytes::from_static(&[0; 1000]);
+    let mut refusals = 0;
+    while refusals < 100 {
+        if endpoint.send_unexpected(peer.address(), 1, body.clone()).is_err() {
+            refusals += 1;
+            endpoint.progress();
+        } else {
+            refusals = 0;
+        }
+    }
+    while endpoint.send_unexpected(peer.address(), 1, Bytes::new()).is_ok() {}
+    peer.get(&region, 0, Buffer::zeroed(10), LONG).unwrap();
+    let result = drive(&mut endpoint, |_, event| {
+        assert!(event.is_none(), "{event:?}");
+        peer.progress();
+        std::iter::from_fn(|| peer.poll_event()).find_map(|event| match event {
+            Event::Completed { result, .. } => Some(result),
+            Event::PeerDied { cause, .. } => panic!("{cause:?}"),
+            Event::Unexpected { .. } => None,
+        })
+    });
+    assert!(matches!(result, Ok(Completion::Got(buffer)) if *buffer == [1; 10]));
 }
 
 /// Every descriptor of an endpoint is closed on exec.
