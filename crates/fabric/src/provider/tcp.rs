@@ -37,7 +37,8 @@ mod tests;
 /// Endpoints at `tcp://IP:PORT`.
 ///
 /// A peer is reached over the first connection with it, whoever made it; if both made one at the same time
-/// both stay, each side sending over its own. The loss of one is the death of the peer, and closes the other.
+/// both stay, each side sending over its own. The loss of one is the death of the peer, and closes the other;
+/// a second connection that a peer makes shows that it has lost the first.
 pub(crate) struct TcpProvider {
     introduction: Introduction,
     limits: Limits,

@@ -27,6 +27,8 @@ pub(super) struct Connection {
     pub(super) socket: OwnedFd,
     /// Whom we called, or who has proven to be at the other end.
     pub(super) peer: Option<Address>,
+    /// Whether the other end made the connection.
+    pub(super) accepted: bool,
     pub(super) outbox: Outbox,
     /// When it is given up if it is not open.
     pub(super) deadline: Instant,
@@ -141,6 +143,7 @@ impl Connection {
         Self {
             id,
             socket,
+            accepted: peer.is_none(),
             peer,
             deadline,
             redials: 0,

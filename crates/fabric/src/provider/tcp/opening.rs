@@ -178,8 +178,18 @@ impl TcpProvider {
         regions: &mut RegionTable,
         events: &mut Vec<ProviderEvent>,
     ) {
+        let accepted = |id: &ConnectionId| self.connections.get(id).is_some_and(|known| known.accepted);
         let known = self.peers.get(&peer.address);
-        if let Some(earlier) = known
+        // A peer connects only when it has no connection with us: its latest one is its only one.
+        let same_instance = known.filter(|known| known.instance == Some(instance) && accepted(&id));
+        let other = same_instance.and_then(|known| known.ids.iter().copied().find(accepted));
+        if let Some(other) = other {
+            if other > id {
+                self.close(id);
+                return;
+            }
+            self.lose(other, PeerDeath::Closed, events);
+        } else if let Some(earlier) = known
             && earlier.instance.is_some_and(|known| known != instance)
             && let Some(&earlier) = earlier.ids.iter().find(|&&earlier| earlier != id)
         {

@@ -560,6 +560,29 @@ fn busy_peers_are_no_debtors() {
     assert!(matches!(result, Ok(Completion::Got(buffer)) if *buffer == [1; 10]));
 }
 
+/// When a peer connects anew, what it had before is dead: the endpoint tells so, answers over the new
+/// connection, and does not miss the old one when its end is seen.
+#[test]
+fn later_connections_of_a_peer_replace_earlier_ones() {
+    let mut endpoint = endpoint(Limits::default());
+    let mut stale = dial_in_background(&mut endpoint);
+    greet(&mut stale, &mut endpoint);
+    let address = endpoint.address().clone();
+    let mut fresh = thread::scope(|scope| {
+        let fresh = scope.spawn(|| dial_as_member(&address));
+        assert!(matches!(death(&mut endpoint), PeerDeath::Closed));
+        fresh.join().unwrap()
+    });
+    assert!(is_dropped(stale));
+    endpoint
+        .send_unexpected(&made_up(), 0, Bytes::from_static(b"answer"))
+        .unwrap();
+    let mut answer = vec![0; HEADER_SIZE + 6];
+    beside(&mut endpoint, || fresh.read_exact(&mut answer).unwrap());
+    assert_eq!(answer, frame(Kind::Unexpected, 0, b"answer"));
+    greet(&mut fresh, &mut endpoint);
+}
+
 /// Every descriptor of an endpoint is closed on exec.
 #[test]
 fn children_inherit_nothing() {
