@@ -37,6 +37,15 @@ pub enum ToScheduler {
         /// Why.
         failure: TaskFailure,
     },
+    /// A member called, yet cannot contribute.
+    Withdraw {
+        /// To which reduction.
+        reduction: ReductionId,
+        /// Who takes part.
+        members: ProcessGroup,
+        /// Why.
+        message: String,
+    },
 }
 
 /// A member's contribution, and where it is read.

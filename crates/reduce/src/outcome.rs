@@ -6,7 +6,7 @@ use ropewalk_group::Rank;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::ids::Token;
+use crate::ids::{ReductionId, Token};
 
 /// What a reduction did, and the proof that it counted every contribution exactly once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +35,12 @@ pub enum ReductionError {
     ContributionLost {
         /// Who.
         rank: Rank,
+    },
+    /// The identifier given for this reduction was used before in this group.
+    #[error("{reduction} was called before; an identifier may be used once in a group")]
+    IdReused {
+        /// The reduction.
+        reduction: ReductionId,
     },
     /// The members do not ask for the same thing.
     #[error("rank {odd} calls for {found}, the others for {expected}; all members must ask for the same")]
@@ -98,9 +104,22 @@ pub enum ReductionError {
         /// The most there may be.
         limit: usize,
     },
+    /// A member could not contribute, although it called.
+    #[error("rank {rank} cannot contribute: {message}")]
+    Withdrawn {
+        /// Who.
+        rank: Rank,
+        /// Why.
+        message: String,
+    },
 }
 
 struct Missing<'a>(&'a [Rank]);
+
+impl ReductionError {
+    /// The longest message of an error, in bytes; longer ones are cut.
+    pub const MESSAGE_LENGTH_MAX: usize = 1024;
+}
 
 impl fmt::Display for Missing<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

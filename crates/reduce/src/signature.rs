@@ -47,6 +47,12 @@ impl fmt::Display for Signature {
     }
 }
 
+/// The beginning of a text, at most `length_max` bytes of it.
+pub(crate) fn cut(mut text: String, length_max: usize) -> String {
+    text.truncate(text.floor_char_boundary(length_max));
+    text
+}
+
 /// Whether the order in which contributions are combined may depend on who is ready first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {

@@ -14,6 +14,7 @@ pub fn cut(signature: &Signature) -> Vec<Range<u64>> {
         return vec![whole];
     };
     let unit = least_common_multiple(u64::from(element_size.get()), ALIGNMENT);
+    let length = length.min(LENGTH_MAX);
     let size = signature
         .stripe_size
         .clamp(1, length.max(1))
@@ -42,6 +43,8 @@ fn least_common_multiple(a: u64, b: u64) -> u64 {
 
 /// What the start of each stripe is a multiple of, in bytes: the alignment that kernels may rely on.
 pub const ALIGNMENT: u64 = ropewalk_fabric::Buffer::ALIGNMENT as u64;
+/// The longest vector, in bytes; far more than a memory has.
+pub const LENGTH_MAX: u64 = 1 << 56;
 /// The most stripes of one reduction.
 pub const STRIPES_MAX: u64 = 256;
 const STRIPES_PREFERRED: u64 = 16;

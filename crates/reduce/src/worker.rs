@@ -18,6 +18,8 @@ use crate::{
 pub struct Worker {
     reductions: BTreeMap<ReductionId, Local>,
     actions: Vec<WorkerAction>,
+    /// Why nothing can be reduced any more.
+    ended: Option<ReductionError>,
 }
 
 /// What the worker wants done.
@@ -111,8 +113,14 @@ impl Worker {
         Self::default()
     }
 
-    /// This rank, member number `index` of the reduction's group, contributes.
+    /// This rank, member number `index` of the reduction's group, contributes. After [`fail_all`](Self::fail_all)
+    /// the reduction ends at once.
     pub fn begin(&mut self, index: u32, announcement: Announcement) {
+        if let Some(error) = &self.ended {
+            let (reduction, result) = (announcement.contribution.reduction, Err(error.clone()));
+            self.actions.push(WorkerAction::Complete { reduction, result });
+            return;
+        }
         let local = Local {
             index,
             made: Vec::new(),
@@ -196,11 +204,11 @@ impl Worker {
         let Some(active) = local.tasks.remove(&task) else {
             return;
         };
-        if let TaskOutcome::Keep(part) = active.task.outcome {
-            local.made.push(part);
-        }
         let message = match result {
             Ok(source) => {
+                if let TaskOutcome::Keep(part) = active.task.outcome {
+                    local.made.push(part);
+                }
                 let elapsed = now.saturating_sub(active.started);
                 ToScheduler::Done {
                     reduction,
@@ -218,10 +226,16 @@ impl Worker {
         self.actions.push(WorkerAction::Send(message));
     }
 
-    /// Nothing that is under way can end any more, for instance since the scheduler is gone.
+    /// A reduction cannot go on here. If it has ended already, nothing changes.
+    pub fn fail(&mut self, reduction: ReductionId, error: ReductionError) {
+        self.end(reduction, Err(error));
+    }
+
+    /// Nothing can be reduced any more, now or later, for instance since the scheduler is gone.
     pub fn fail_all(&mut self, error: &ReductionError) {
+        self.ended.get_or_insert(error.clone());
         for reduction in self.reductions.keys().copied().collect::<Vec<_>>() {
-            self.end(reduction, Err(error.clone()));
+            self.fail(reduction, error.clone());
         }
     }
 
@@ -300,5 +314,166 @@ impl Worker {
 impl Local {
     fn has(&self, part: PartId) -> bool {
         part.number == self.index || self.made.contains(&part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use ropewalk_group::{ProcessGroup, Rank};
+
+    use super::*;
+    use crate::{
+        ids::{GroupId, ReductionNumber, Token},
+        message::{Contribution, PART_HEADER_SIZE},
+        signature::{Order, Policy, Signature},
+    };
+
+    const NOW: Duration = Duration::ZERO;
+
+    fn reduction() -> ReductionId {
+        ReductionId {
+            group: GroupId::of(&ProcessGroup::world(2)),
+            number: ReductionNumber::Call(0),
+        }
+    }
+
+    fn source() -> Source {
+        let address = "sim://job".parse().unwrap();
+        let handle = ropewalk_fabric::RegionHandle {
+            address,
+            region: 0,
+            token: 0,
+            length: 1000,
+            writable: false,
+        };
+        Source {
+            handle,
+            data_offset: PART_HEADER_SIZE,
+            length: 4,
+        }
+    }
+
+    fn announcement() -> Announcement {
+        let contribution = Contribution {
+            reduction: reduction(),
+            members: None,
+            signature: Signature {
+                operation: "sum".into(),
+                element: "f32".into(),
+                element_size: NonZeroU32::new(4),
+                length: Some(4),
+                root: Rank(0),
+                order: Order::Any,
+                policy: Policy::Chunked,
+                stripe_size: 64,
+            },
+            token: Token(1),
+            length: 4,
+            timeout: None,
+        };
+        Announcement {
+            contribution,
+            handle: source().handle,
+        }
+    }
+
+    /// Member 5 of a group, with a task that combines parts 1 and 2, which it does not have.
+    fn with_a_task_of_two_pulls() -> Worker {
+        let mut worker = Worker::new();
+        worker.begin(5, announcement());
+        let operand = |number| Operand {
+            part: PartId { stripe: 0, number },
+            source: source(),
+        };
+        worker.handle_message(
+            NOW,
+            ToWorker::Task(Task {
+                reduction: reduction(),
+                id: TaskId(1),
+                left: operand(1),
+                right: Some(operand(2)),
+                outcome: TaskOutcome::Keep(PartId { stripe: 0, number: 9 }),
+            }),
+        );
+        let actions = worker.drain_actions();
+        assert!(matches!(
+            actions[1..],
+            [WorkerAction::Pull { .. }, WorkerAction::Pull { .. }]
+        ));
+        worker
+    }
+
+    /// Operands are combined once both are there.
+    #[test]
+    fn waits_for_both_operands() {
+        let mut worker = with_a_task_of_two_pulls();
+        worker.handle_pulled(reduction(), TaskId(1), Side::Right, Ok(()));
+        assert!(worker.drain_actions().is_empty());
+        worker.handle_pulled(reduction(), TaskId(1), Side::Left, Ok(()));
+        assert!(matches!(
+            worker.drain_actions()[..],
+            [WorkerAction::Combine { .. }]
+        ));
+    }
+
+    /// One failed pull fails the task once, and the other's end changes nothing.
+    #[test]
+    fn a_failed_pull_fails_its_task_once() {
+        let mut worker = with_a_task_of_two_pulls();
+        worker.handle_pulled(reduction(), TaskId(1), Side::Right, Err("gone".into()));
+        let actions = worker.drain_actions();
+        let [
+            WorkerAction::Forget { .. },
+            WorkerAction::Send(ToScheduler::Failed { failure, .. }),
+        ] = &actions[..]
+        else {
+            panic!("{actions:?}")
+        };
+        assert_eq!(
+            *failure,
+            TaskFailure::Pull {
+                part: PartId { stripe: 0, number: 2 },
+                message: "gone".into()
+            }
+        );
+        worker.handle_pulled(reduction(), TaskId(1), Side::Left, Ok(()));
+        assert!(worker.drain_actions().is_empty());
+    }
+
+    /// A cancelled task is forgotten, and what its pulls bring is not combined.
+    #[test]
+    fn a_cancelled_task_is_forgotten() {
+        let mut worker = with_a_task_of_two_pulls();
+        worker.handle_message(
+            NOW,
+            ToWorker::Cancel {
+                reduction: reduction(),
+                task: TaskId(1),
+            },
+        );
+        assert_eq!(worker.drain_actions(), [WorkerAction::Forget { task: TaskId(1) }]);
+        worker.handle_pulled(reduction(), TaskId(1), Side::Left, Ok(()));
+        worker.handle_pulled(reduction(), TaskId(1), Side::Right, Ok(()));
+        assert!(worker.drain_actions().is_empty());
+    }
+
+    /// After all has failed, what is begun ends at once instead of being announced to nobody.
+    #[test]
+    fn nothing_begins_after_all_has_failed() {
+        let mut worker = with_a_task_of_two_pulls();
+        let error = ReductionError::SchedulerLost { rank: Rank(0) };
+        worker.fail_all(&error);
+        let ended = WorkerAction::Complete {
+            reduction: reduction(),
+            result: Err(error),
+        };
+        assert_eq!(
+            worker.drain_actions(),
+            [WorkerAction::Forget { task: TaskId(1) }, ended.clone()]
+        );
+        worker.begin(5, announcement());
+        assert_eq!(worker.drain_actions(), [ended]);
     }
 }

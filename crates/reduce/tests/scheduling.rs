@@ -60,6 +60,10 @@ fn announce(scheduler: &mut Scheduler, rank: u32, contribution: Contribution) {
 }
 
 fn done(scheduler: &mut Scheduler, rank: Rank, task: &Task) {
+    done_after(scheduler, rank, task, Duration::from_millis(1));
+}
+
+fn done_after(scheduler: &mut Scheduler, rank: Rank, task: &Task, elapsed: Duration) {
     let source = match task.outcome {
         TaskOutcome::Commit { .. } => None,
         TaskOutcome::Keep(_) => Some(Source {
@@ -69,7 +73,6 @@ fn done(scheduler: &mut Scheduler, rank: Rank, task: &Task) {
         }),
     };
     let (reduction, task) = (task.reduction, task.id);
-    let elapsed = Duration::from_millis(1);
     scheduler.handle_message(
         NOW,
         rank,
@@ -175,29 +178,86 @@ fn the_papers_worked_example() {
 #[test]
 fn the_paper_gives_the_task_to_the_faster() {
     let mut scheduler = Scheduler::new(5);
-    for (rank, elapsed) in [(1, 30), (2, 10)] {
-        // A reduction of their own with each of them as the root, so that both have a last task.
-        let mut alone = contribution(5, rank, rank, Policy::Paper);
-        alone.members = Some(ProcessGroup::new(vec![Rank(rank)]).unwrap());
-        alone.reduction.number = ReductionNumber::Named(u64::from(rank));
-        announce(&mut scheduler, rank, alone);
+    for (root, other, elapsed) in [(1, 3, 30), (2, 4, 10)] {
+        // A reduction of two, in which the root has the only task.
+        for rank in [root, other] {
+            let mut pair = contribution(5, rank, root, Policy::Paper);
+            pair.members = Some(ProcessGroup::new(vec![Rank(root), Rank(other)]).unwrap());
+            pair.reduction.number = ReductionNumber::Named(u64::from(root));
+            announce(&mut scheduler, rank, pair);
+        }
         let (executor, task) = tasks(&mut scheduler).remove(0);
-        let (reduction, task, elapsed) = (task.reduction, task.id, Duration::from_millis(elapsed));
-        scheduler.handle_message(
-            NOW,
-            executor,
-            ToScheduler::Done {
-                reduction,
-                task,
-                source: None,
-                elapsed,
-            },
-        );
+        assert_eq!(executor, Rank(root));
+        done_after(&mut scheduler, executor, &task, Duration::from_millis(elapsed));
+        let (executor, commit) = tasks(&mut scheduler).remove(0);
+        done_after(&mut scheduler, executor, &commit, Duration::ZERO);
     }
     for rank in [2, 1] {
         announce(&mut scheduler, rank, contribution(5, rank, 0, Policy::Paper));
     }
     assert_eq!(tasks(&mut scheduler)[0].0, Rank(2));
+}
+
+/// Ranks 1 and 2 have been combined on 2, and that is being combined with 3, on 3 (root 0 is late).
+fn combined_on_2_and_under_way_on_3() -> (Scheduler, Task) {
+    let mut scheduler = Scheduler::new(4);
+    for rank in [1, 2] {
+        announce(&mut scheduler, rank, contribution(4, rank, 0, Policy::Paper));
+    }
+    let (executor, first) = tasks(&mut scheduler).remove(0);
+    assert_eq!(executor, Rank(2));
+    done(&mut scheduler, executor, &first);
+    announce(&mut scheduler, 3, contribution(4, 3, 0, Policy::Paper));
+    let (executor, second) = tasks(&mut scheduler).remove(0);
+    assert_eq!((executor, operands(&second)), (Rank(3), (4, Some(3))));
+    (scheduler, second)
+}
+
+fn lose(scheduler: &mut Scheduler, rank: u32) {
+    scheduler.handle_inherited(
+        NOW,
+        Rank(rank),
+        contribution(4, rank, 0, Policy::Paper),
+        handle(1000),
+    );
+    scheduler.handle_departed(NOW, Rank(rank));
+}
+
+/// The paper's recovery, second position: the executor dies. M = M_j goes back to the queue, then P = P_i; the dead
+/// side never executes.
+#[test]
+fn the_paper_recovers_from_a_lost_executor() {
+    let (mut scheduler, _) = combined_on_2_and_under_way_on_3();
+    lose(&mut scheduler, 3);
+    let again = tasks(&mut scheduler);
+    let [(executor, task)] = &again[..] else {
+        panic!("{again:?}")
+    };
+    assert_eq!((*executor, operands(task)), (Rank(2), (4, Some(3))));
+    assert_eq!(task.right.as_ref().unwrap().source.handle.region, 1000);
+}
+
+/// The paper's recovery, third position, with a part that was combined before: M = M_i goes back to the queue, then
+/// each rank of P = P_j by itself and with the flag; of a live pair the flagged one executes.
+#[test]
+fn the_paper_splits_a_lost_part_into_originals() {
+    let (mut scheduler, _) = combined_on_2_and_under_way_on_3();
+    lose(&mut scheduler, 2);
+    let again = tasks(&mut scheduler);
+    let [(executor, task)] = &again[..] else {
+        panic!("{again:?}")
+    };
+    assert_eq!((*executor, operands(task)), (Rank(1), (3, Some(1))));
+    done(&mut scheduler, *executor, task);
+    let last = tasks(&mut scheduler);
+    let [(executor, task)] = &last[..] else {
+        panic!("{last:?}")
+    };
+    assert_eq!((*executor, task.left.part.number), (Rank(1), 2));
+    assert_eq!(
+        task.left.source.handle.region, 1000,
+        "the lost rank's own original comes from the store"
+    );
 }
 
 /// The paper's recovery, third position: the provider of a task dies. The executor's message goes back to the queue
@@ -426,4 +486,64 @@ fn a_failing_pull_is_tried_again_but_not_for_ever() {
         }
     }
     assert!(attempts > 10, "{attempts} attempts");
+}
+
+/// A second use of an identifier is refused, not answered with the first use's end.
+#[test]
+fn an_identifier_serves_once() {
+    let mut scheduler = Scheduler::new(1);
+    announce(&mut scheduler, 0, contribution(1, 0, 0, Policy::Chunked));
+    let (executor, commit) = tasks(&mut scheduler).remove(0);
+    done(&mut scheduler, executor, &commit);
+    assert_eq!(endings(&mut scheduler), [(Rank(0), Ok(1))]);
+    announce(&mut scheduler, 0, contribution(1, 0, 0, Policy::Chunked));
+    let expected = ReductionError::IdReused {
+        reduction: reduction(1),
+    };
+    assert_eq!(endings(&mut scheduler), [(Rank(0), Err(expected))]);
+}
+
+/// A member that cannot contribute after all ends the reduction for those that have called, and for those that will.
+#[test]
+fn a_withdrawn_contribution_ends_the_reduction() {
+    for before in [true, false] {
+        let mut scheduler = Scheduler::new(2);
+        if before {
+            announce(&mut scheduler, 0, contribution(2, 0, 0, Policy::Chunked));
+        }
+        let withdraw = ToScheduler::Withdraw {
+            reduction: reduction(2),
+            members: ProcessGroup::world(2),
+            message: "no memory".into(),
+        };
+        scheduler.handle_message(NOW, Rank(1), withdraw);
+        if !before {
+            announce(&mut scheduler, 0, contribution(2, 0, 0, Policy::Chunked));
+        }
+        let expected = ReductionError::Withdrawn {
+            rank: Rank(1),
+            message: "no memory".into(),
+        };
+        assert!(endings(&mut scheduler).contains(&(Rank(0), Err(expected))));
+    }
+}
+
+/// What no worker of ours sends does not bring the scheduler down.
+#[test]
+fn odd_announcements_are_survived() {
+    let mut scheduler = Scheduler::new(2);
+    let mut endless = contribution(2, 0, 0, Policy::Chunked);
+    endless.timeout = Some(Duration::MAX);
+    endless.signature.length = Some(u64::MAX);
+    endless.signature.element_size = NonZeroU32::new(u32::MAX);
+    announce(&mut scheduler, 0, endless);
+    let mut strangers = contribution(2, 1, 0, Policy::Chunked);
+    strangers.reduction.number = ReductionNumber::Named(1);
+    strangers.members = Some(ProcessGroup::new(vec![Rank(1), Rank(1 << 30)]).unwrap());
+    announce(&mut scheduler, 1, strangers);
+    let mut not_mine = contribution(2, 1, 0, Policy::Chunked);
+    not_mine.reduction.number = ReductionNumber::Named(2);
+    not_mine.members = Some(ProcessGroup::new(vec![Rank(0)]).unwrap());
+    announce(&mut scheduler, 1, not_mine);
+    assert_eq!(scheduler.running(), 1);
 }

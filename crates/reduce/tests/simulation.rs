@@ -2,7 +2,9 @@
 
 mod simulated_job;
 
-use ropewalk_reduce::{Order, Policy};
+use std::collections::{BTreeMap, BTreeSet};
+
+use ropewalk_reduce::{Order, Policy, ReductionError, ids::ReductionId};
 use simulated_job::{Ending, Scenario, run};
 
 const SEEDS: u64 = 400;
@@ -17,6 +19,7 @@ fn scenario(seed: u64) -> Scenario {
         order: Order::Any,
         policy: Policy::Chunked,
         kills: (seed / 7 % 4) as u32,
+        anybody: false,
         pause: seed % 4 == 1,
     }
 }
@@ -29,15 +32,20 @@ fn check_exact(scenario: &Scenario, ending: &Ending) {
             .unwrap_or_else(|error| panic!("{rank} {id} {scenario:?}: {error}"));
         assert_eq!(receipt.contributions, scenario.size);
     }
+    let ids: BTreeSet<ReductionId> = ending.committed.keys().map(|(id, _)| *id).collect();
+    assert_eq!(ids.len() as u32, scenario.reductions);
+    ids.into_iter().for_each(|id| check_content(scenario, ending, id));
+}
+
+fn check_content(scenario: &Scenario, ending: &Ending, id: ReductionId) {
     let stripes = if scenario.policy == Policy::Paper {
         1
     } else {
         scenario.stripes
     };
-    assert_eq!(ending.committed.len() as u32, stripes * scenario.reductions);
-    for ((id, stripe), content) in &ending.committed {
-        let mut content = content.clone();
-        if scenario.order == Order::Any {
+    for stripe in 0..stripes {
+        let mut content = ending.committed[&(id, stripe)].clone();
+        if scenario.order == Order::Any || scenario.policy == Policy::Paper {
             content.sort_unstable();
         }
         assert!(
@@ -78,6 +86,48 @@ fn the_papers_policy_is_exact_under_deaths() {
         };
         check_exact(&scenario, &run(&scenario));
     }
+}
+
+/// If roots die too, and ranks that have not contributed yet: all live ranks are told the same, and what has a result
+/// is exact.
+#[test]
+fn whoever_dies_nobody_is_left_waiting() {
+    let mut ended = [0, 0];
+    for seed in 0..SEEDS * 3 {
+        let order = if seed % 2 == 0 { Order::Any } else { Order::Ordered };
+        let policy = if seed % 6 == 0 {
+            Policy::Paper
+        } else {
+            Policy::Chunked
+        };
+        let scenario = Scenario {
+            anybody: true,
+            kills: 1 + (seed % 3) as u32,
+            order,
+            policy,
+            ..scenario(seed)
+        };
+        let ending = run(&scenario);
+        let mut verdicts = BTreeMap::new();
+        for ((_, id), result) in &ending.results {
+            let known = verdicts.entry(*id).or_insert(result);
+            assert_eq!(*known, result, "{scenario:?}");
+        }
+        for (id, result) in verdicts {
+            ended[usize::from(result.is_ok())] += 1;
+            match result {
+                Ok(_) => check_content(&scenario, &ending, id),
+                Err(ReductionError::ContributionLost { rank } | ReductionError::RootLost { rank }) => {
+                    assert!(ending.killed.contains(rank), "{scenario:?}");
+                }
+                Err(error) => panic!("{scenario:?}: {error}"),
+            }
+        }
+    }
+    assert!(
+        ended.into_iter().all(|count| count > 100),
+        "failed and succeeded: {ended:?}"
+    );
 }
 
 /// The same seed gives the same events, so that a failing seed can be replayed.

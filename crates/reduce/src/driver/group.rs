@@ -7,15 +7,15 @@ use ropewalk_group::{ProcessGroup, Rank};
 
 use super::{
     contribution::ContributionMemory,
-    job::Shared,
+    job::{Shared, Wish},
     progress::Begin,
     reduction::{Completion, ReduceError, Reduction},
 };
 use crate::{
     ids::{GroupId, ReductionId, ReductionNumber, Token},
     message::Contribution,
-    operation::Reducer,
-    signature::{Order, Policy, Signature},
+    operation::{Operation, Reducer},
+    signature::{Order, Policy, Signature, cut},
     stripes,
 };
 
@@ -70,11 +70,15 @@ impl Group {
     /// Contributes `data` to a reduction of this group, whose result `root` gets (MPI standard 4.0, section
     /// 5.9.1, but asynchronous and exact under failures).
     ///
-    /// Returns as soon as the contribution is safe: from then on this rank may be killed and the result is still
-    /// that of all members. Several reductions may be under way at once.
+    /// Under `ropewalk run` the contribution is safe when this returns: from then on this rank may be killed and the
+    /// result is still that of all members. (Under another process manager nobody keeps what a dead rank had, and
+    /// above the agent's limit, half of the host's memory, neither does it.) Several reductions may be under way at
+    /// once.
     ///
     /// # Errors
-    /// If the call itself is wrong or there is no memory; what goes wrong later is told by the [`Reduction`].
+    /// If the call itself is wrong or there is no memory; the other members then get
+    /// [`ReductionError::Withdrawn`](crate::ReductionError::Withdrawn). What goes wrong later is told by the
+    /// [`Reduction`].
     ///
     /// # Examples
     /// ```
@@ -104,36 +108,54 @@ impl Group {
             .members
             .index_of(rank)
             .ok_or(ReduceError::NotMember { rank })?;
+        let id = ReductionId {
+            group: self.id,
+            number: self.next_number(options),
+        };
+        let contributed = self.contribute(index as u32, id, data, reducer.into_operation(), root, options);
+        if let Err(error) = &contributed {
+            // The others have called, or will; they must not wait for what will not come.
+            let (members, message) = (self.members.clone(), error.to_string());
+            self.job.wish(Wish::Withdraw {
+                reduction: id,
+                members,
+                message,
+            });
+        }
+        contributed
+    }
+
+    fn contribute<V>(
+        &self,
+        index: u32,
+        id: ReductionId,
+        data: V,
+        operation: Operation<V>,
+        root: Rank,
+        options: &ReduceOptions,
+    ) -> Result<Reduction<V>, ReduceError> {
         if !self.members.contains(root) {
             return Err(ReduceError::RootNotMember { root });
         }
         if options.policy == Policy::Paper && options.order == Order::Ordered {
             return Err(ReduceError::OrderedPaper);
         }
-        let operation = reducer.into_operation();
         let encoded = operation.codec.encode(&data);
         let length = encoded.len() as u64;
         let whole = options.policy == Policy::Paper;
-        let stripe_size = if whole {
-            u64::MAX
-        } else {
-            options.stripe_size.unwrap_or(stripes::default_size(length))
-        };
+        let stripe_size = options.stripe_size.unwrap_or(stripes::default_size(length));
         let contribution = Contribution {
-            reduction: ReductionId {
-                group: self.id,
-                number: self.next_number(options),
-            },
+            reduction: id,
             members: (!self.is_world()).then(|| self.members.clone()),
             signature: Signature {
-                operation: cut_name(operation.name),
-                element: cut_name(operation.element),
+                operation: cut(operation.name, Signature::NAME_LENGTH_MAX),
+                element: cut(operation.element, Signature::NAME_LENGTH_MAX),
                 element_size: operation.element_size,
                 length: operation.element_size.is_some().then_some(length),
                 root,
                 order: options.order,
                 policy: options.policy,
-                stripe_size,
+                stripe_size: if whole { u64::MAX } else { stripe_size },
             },
             token: draw_token()?,
             length,
@@ -144,16 +166,16 @@ impl Group {
         self.job.tracer.mark("contributed");
         let (completion, slot) = Completion::new();
         let bytes = memory.bytes.clone();
-        let fold = operation.fold;
-        self.job.begin(Begin {
-            index: index as u32,
+        let begin = Begin {
+            index,
             contribution,
             bytes,
             hold,
-            fold,
+            fold: operation.fold,
             completion,
-        });
-        Ok(Reduction::new(slot, operation.codec, rank))
+        };
+        self.job.wish(Wish::Begin(Box::new(begin)));
+        Ok(Reduction::new(slot, operation.codec, self.job.rank))
     }
 
     fn is_world(&self) -> bool {
@@ -193,14 +215,4 @@ fn draw_token() -> Result<Token, ReduceError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| ReduceError::Memory(std::io::Error::other(error)))?;
     Ok(Token(u128::from_le_bytes(bytes)))
-}
-
-fn cut_name(mut name: String) -> String {
-    let end = name.char_indices().map(|(at, one)| at + one.len_utf8());
-    let end = end
-        .take_while(|&end| end <= Signature::NAME_LENGTH_MAX)
-        .last()
-        .unwrap_or(0);
-    name.truncate(end);
-    name
 }

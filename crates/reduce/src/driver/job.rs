@@ -21,7 +21,7 @@ use super::{
     progress::{Begin, ProgressThread},
     trace::{Tracer, now_ns},
 };
-use crate::ids::GroupId;
+use crate::ids::{GroupId, ReductionId};
 
 /// This process's membership in its job.
 ///
@@ -51,15 +51,24 @@ pub(super) struct Shared {
 }
 
 /// What the program wants of the progress thread.
-#[derive(Debug, Default)]
-struct Inbox {
-    begins: VecDeque<Begin>,
-    is_closed: bool,
+#[derive(Debug)]
+pub(super) enum Wish {
+    /// Contribute.
+    Begin(Box<Begin>),
+    /// Tell the others that this rank's contribution to a reduction will not come.
+    Withdraw {
+        reduction: ReductionId,
+        members: ProcessGroup,
+        message: String,
+    },
 }
+
+/// The wishes that the progress thread has not seen yet; `None` once it takes no more.
+type Inbox = Option<VecDeque<Wish>>;
 
 impl Job {
     /// Joins the job that this process was started for: by `ropewalk run`, or by any process manager that
-    /// speaks PMI-1; without one the process is a job of its own. Call it once in a process.
+    /// speaks PMI-1, on one host; without one the process is a job of its own. Call it once in a process.
     ///
     /// # Errors
     /// If the environment is malformed, or a rank or the process manager does not do its part.
@@ -72,7 +81,7 @@ impl Job {
             tracer: Tracer::new(joined.link.clone()),
             link: joined.link,
             waker: engine.waker(),
-            inbox: Mutex::default(),
+            inbox: Mutex::new(Some(VecDeque::new())),
             calls: Mutex::default(),
             holds: AtomicU64::new(0),
         });
@@ -160,28 +169,30 @@ impl Drop for Job {
 }
 
 impl Shared {
-    /// Leaves a contribution for the progress thread; one that comes too late ends at once.
-    pub(super) fn begin(&self, begin: Begin) {
+    /// Leaves a wish for the progress thread; one that comes too late ends at once.
+    pub(super) fn wish(&self, wish: Wish) {
         let mut inbox = self.lock_inbox();
-        if !inbox.is_closed {
-            inbox.begins.push_back(begin);
-        }
+        let late = match &mut *inbox {
+            Some(wishes) => {
+                wishes.push_back(wish);
+                None
+            }
+            None => Some(wish),
+        };
         drop(inbox);
+        // Dropped without the lock, since it tells its waiter.
+        drop(late);
         self.waker.wake();
     }
 
     /// Takes what the program left; `None` once it wants no more.
-    pub(super) fn take_begins(&self) -> Option<VecDeque<Begin>> {
-        let mut inbox = self.lock_inbox();
-        (!inbox.is_closed).then(|| std::mem::take(&mut inbox.begins))
+    pub(super) fn take_wishes(&self) -> Option<VecDeque<Wish>> {
+        self.lock_inbox().as_mut().map(std::mem::take)
     }
 
-    /// Wants no more of the progress thread.
+    /// Takes no more wishes.
     pub(super) fn close(&self) {
-        let mut inbox = self.lock_inbox();
-        inbox.is_closed = true;
-        let abandoned = std::mem::take(&mut inbox.begins);
-        drop(inbox);
+        let abandoned = self.lock_inbox().take();
         drop(abandoned);
         self.waker.wake();
     }

@@ -6,6 +6,7 @@ use std::{
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
+    time::Instant,
 };
 
 use bytes::Bytes;
@@ -19,6 +20,8 @@ use crate::{
     ids::{PartId, Token},
     message::{PART_HEADER_SIZE, TaskFailure},
     operation::Fold,
+    outcome::ReductionError,
+    signature::cut,
     worker::{Input, Side},
 };
 
@@ -28,6 +31,8 @@ pub(super) struct Kept {
     pub(super) index: u32,
     /// Which bytes of the contribution each stripe has.
     pub(super) stripes: Vec<Range<u64>>,
+    /// Whether these are stripes of a vector, rather than the whole of an object.
+    pub(super) is_vector: bool,
     pub(super) contribution: Bytes,
     /// Where the contribution and the partial results are read by others.
     pub(super) contribution_handle: RegionHandle,
@@ -36,6 +41,8 @@ pub(super) struct Kept {
     pub(super) committed: Vec<Option<Bytes>>,
     pub(super) hold: Option<HoldId>,
     pub(super) fold: Arc<dyn Fold>,
+    /// When the caller is told that it took too long, whatever the scheduler says.
+    pub(super) deadline: Option<Instant>,
     pub(super) completion: Completion,
 }
 
@@ -63,6 +70,8 @@ enum Operand {
 }
 
 const HEADER: usize = PART_HEADER_SIZE as usize;
+/// The largest encoded object.
+const OBJECT_SIZE_MAX: u64 = 1 << 32;
 
 impl Kept {
     /// Takes or combines operands; `take_pulled` gives what was pulled for the task.
@@ -95,7 +104,9 @@ impl Kept {
             self.fold
                 .fold(&mut accumulator, HEADER, &other.bytes()[HEADER..], side)
         }));
-        let operation_failed = |message: String| TaskFailure::Operation { message };
+        let operation_failed = |message: String| TaskFailure::Operation {
+            message: cut(message, ReductionError::MESSAGE_LENGTH_MAX),
+        };
         folded
             .map_err(|panic| operation_failed(format!("it panicked: {}", panic_message(&*panic))))?
             .map_err(|error| operation_failed(error.to_string()))?;
@@ -104,6 +115,19 @@ impl Kept {
             bytes: Bytes::from_owner(accumulator),
             token,
         })
+    }
+
+    /// How long a part of this reduction may be, in bytes.
+    pub(super) fn part_length_max(&self) -> u64 {
+        match self.is_vector {
+            true => self
+                .stripes
+                .iter()
+                .map(|stripe| stripe.end - stripe.start)
+                .max()
+                .unwrap_or(0),
+            false => OBJECT_SIZE_MAX,
+        }
     }
 
     /// The result, if this rank is the root and all stripes are finished.
@@ -140,9 +164,9 @@ impl Kept {
     /// Where a stripe stands in the contribution's memory, with as many bytes before it as a header has.
     fn stripe_range(&self, part: PartId) -> Option<Range<usize>> {
         let start = self.stripes.get(part.stripe as usize)?.start as usize;
-        let end = match &self.stripes[..] {
-            [_] => self.contribution.len(),
-            stripes => HEADER + stripes[part.stripe as usize].end as usize,
+        let end = match self.is_vector {
+            true => HEADER + self.stripes[part.stripe as usize].end as usize,
+            false => self.contribution.len(),
         };
         Some(start..end)
     }

@@ -7,6 +7,7 @@ mod job;
 mod kept;
 mod procedures;
 mod progress;
+mod pulls;
 mod reduction;
 mod trace;
 

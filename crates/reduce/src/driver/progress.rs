@@ -9,18 +9,18 @@ use std::{
 
 use bytes::Bytes;
 use ropewalk_fabric::{
-    Address, AgentLink, AgentLinkError, Buffer, FromAgent, Held, HoldId, RegionHandle, Role, SpanKind,
+    Address, AgentLink, AgentLinkError, FromAgent, Held, HoldId, RegionHandle, Role, SpanKind, SubmitError,
     ToAgent,
 };
 use ropewalk_group::Rank;
-use ropewalk_rpc::{Caller, Engine, Transfer};
+use ropewalk_rpc::{CallError, Caller, Engine};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
-    contribution::read_header,
-    job::Shared,
-    kept::{Kept, Made, Pulled},
+    job::{Shared, Wish},
+    kept::{Kept, Made},
     procedures::{MESSAGES_MAX, TellScheduler, TellWorker},
+    pulls::{Pulls, Purpose},
     reduction::Completion,
     trace::now_ns,
 };
@@ -71,27 +71,12 @@ pub(super) struct ProgressThread {
     /// Messages that the engine has not taken yet, by receiver.
     unsent_to_workers: BTreeMap<Rank, VecDeque<ToWorker>>,
     unsent_to_scheduler: VecDeque<ToScheduler>,
+    /// What the agent need not hold any longer and has not been told yet.
+    unsent_releases: VecDeque<HoldId>,
     /// Peers whose connection broke, and when they count as gone unless the agent speaks before.
     suspects: BTreeMap<Rank, Instant>,
     kept: BTreeMap<ReductionId, Kept>,
-    pulls: Vec<Pull>,
-    pulled: BTreeMap<(TaskId, Side), Pulled>,
-}
-
-/// A part on its way here.
-struct Pull {
-    reduction: ReductionId,
-    task: TaskId,
-    side: Side,
-    data: Incoming,
-    /// `None` if the data brings its token in its header.
-    token: Option<Incoming>,
-    start_ns: u64,
-}
-
-enum Incoming {
-    Arrived(Buffer),
-    Awaited(Transfer<Buffer>),
+    pulls: Pulls,
 }
 
 impl ProgressThread {
@@ -127,18 +112,22 @@ impl ProgressThread {
             to_worker,
             unsent_to_workers: BTreeMap::new(),
             unsent_to_scheduler: VecDeque::new(),
+            unsent_releases: VecDeque::new(),
             suspects: BTreeMap::new(),
             kept: BTreeMap::new(),
-            pulls: Vec::new(),
-            pulled: BTreeMap::new(),
+            pulls: Pulls::default(),
         }
     }
 
     /// Works until the job is left.
     pub(super) fn run(mut self) {
-        while let Some(begins) = self.shared.take_begins() {
-            begins.into_iter().for_each(|begin| self.begin(begin));
+        loop {
+            // This takes the wish to be woken, so that everything one may be woken for has to be looked at after it.
             self.engine.progress();
+            let Some(wishes) = self.shared.take_wishes() else {
+                return;
+            };
+            wishes.into_iter().for_each(|wish| self.fulfil(wish));
             self.receive_messages();
             self.receive_from_agent();
             self.notice_lost_peers();
@@ -146,14 +135,29 @@ impl ProgressThread {
             self.handle_time();
             self.act();
             self.send_messages();
-            if self.engine.progress() == 0 {
-                self.sleep();
-            }
+            self.sleep();
         }
     }
 
     fn now(&self) -> Duration {
         self.origin.elapsed()
+    }
+
+    fn fulfil(&mut self, wish: Wish) {
+        match wish {
+            Wish::Begin(begin) => self.begin(*begin),
+            Wish::Withdraw {
+                reduction,
+                members,
+                message,
+            } => {
+                self.tell_scheduler(ToScheduler::Withdraw {
+                    reduction,
+                    members,
+                    message,
+                });
+            }
+        }
     }
 
     fn begin(&mut self, begin: Begin) {
@@ -165,20 +169,32 @@ impl ProgressThread {
             fold,
             completion,
         } = begin;
+        let reduction = contribution.reduction;
+        if self.kept.contains_key(&reduction) {
+            completion.complete(Err(ReductionError::IdReused { reduction }.into()));
+            self.release(hold);
+            return;
+        }
         let handle = self.engine.expose(bytes.clone());
         let stripes = stripes::cut(&contribution.signature);
+        let deadline = contribution
+            .timeout
+            .and_then(|timeout| Instant::now().checked_add(timeout));
         let kept = Kept {
             index,
             committed: vec![None; stripes.len()],
             stripes,
+            is_vector: contribution.signature.length.is_some(),
             contribution: bytes,
             contribution_handle: handle.clone(),
             made: BTreeMap::new(),
             hold,
             fold,
+            // The scheduler's own verdict, which names who is missing, is on its way by then.
+            deadline: deadline.and_then(|deadline| deadline.checked_add(SCHEDULER_VERDICT_TIME)),
             completion,
         };
-        self.kept.insert(contribution.reduction, kept);
+        self.kept.insert(reduction, kept);
         self.worker.begin(index, Announcement { contribution, handle });
     }
 
@@ -216,6 +232,27 @@ impl ProgressThread {
         }
     }
 
+    fn handle_agent(&mut self, message: FromAgent) {
+        match message {
+            FromAgent::Inherited {
+                rank, held, handle, ..
+            } => self.inherit(rank, &held, handle),
+            FromAgent::Departed(departure) => self.handle_departed(departure.rank),
+            FromAgent::Welcome(_) => {}
+        }
+    }
+
+    fn inherit(&mut self, rank: Rank, held: &Held, handle: RegionHandle) {
+        let now = self.now();
+        let Some(scheduler) = &mut self.scheduler else {
+            return;
+        };
+        // What is no contribution was held for somebody else.
+        if let Ok(contribution) = postcard::from_bytes::<Contribution>(&held.label) {
+            scheduler.handle_inherited(now, rank, contribution, handle);
+        }
+    }
+
     /// A broken connection may have cost messages. An agent says soon whether the process is gone; if it does not,
     /// or there is none, the peer counts as gone, so that nobody waits for ever.
     fn notice_lost_peers(&mut self) {
@@ -246,36 +283,39 @@ impl ProgressThread {
             scheduler.handle_departed(now, rank);
         } else if rank == SCHEDULER {
             self.worker.fail_all(&ReductionError::SchedulerLost { rank });
+            self.unsent_to_scheduler.clear();
         }
         self.unsent_to_workers.remove(&rank);
         self.suspects.remove(&rank);
-    }
-
-    fn handle_agent(&mut self, message: FromAgent) {
-        match message {
-            FromAgent::Inherited {
-                rank, held, handle, ..
-            } => self.inherit(rank, &held, handle),
-            FromAgent::Departed(departure) => self.handle_departed(departure.rank),
-            FromAgent::Welcome(_) => {}
-        }
-    }
-
-    fn inherit(&mut self, rank: Rank, held: &Held, handle: RegionHandle) {
-        let now = self.now();
-        let Some(scheduler) = &mut self.scheduler else {
-            return;
-        };
-        // What is no contribution was held for somebody else.
-        if let Ok(contribution) = postcard::from_bytes::<Contribution>(&held.label) {
-            scheduler.handle_inherited(now, rank, contribution, handle);
-        }
     }
 
     fn handle_time(&mut self) {
         let now = self.now();
         if let Some(scheduler) = &mut self.scheduler {
             scheduler.handle_time(now);
+        }
+        let now = Instant::now();
+        let overdue = self
+            .kept
+            .iter()
+            .filter(|(_, kept)| kept.deadline.is_some_and(|deadline| deadline <= now));
+        for reduction in overdue.map(|(&reduction, _)| reduction).collect::<Vec<_>>() {
+            self.worker
+                .fail(reduction, ReductionError::Timeout { missing: Vec::new() });
+        }
+    }
+
+    fn collect_pulls(&mut self) {
+        for (
+            Purpose {
+                reduction,
+                task,
+                side,
+            },
+            result,
+        ) in self.pulls.collect(&self.shared.tracer)
+        {
+            self.worker.handle_pulled(reduction, task, side, result);
         }
     }
 
@@ -291,6 +331,8 @@ impl ProgressThread {
             if actions.is_empty() && outgoing.is_empty() {
                 return;
             }
+            // First what was wanted first: the scheduler may take back a task of which an action speaks.
+            actions.into_iter().for_each(|action| self.take_action(action));
             let now = self.now();
             for outgoing in outgoing {
                 if outgoing.to == self.shared.rank {
@@ -302,7 +344,6 @@ impl ProgressThread {
                         .push_back(outgoing.message);
                 }
             }
-            actions.into_iter().for_each(|action| self.take_action(action));
         }
     }
 
@@ -319,101 +360,39 @@ impl ProgressThread {
             }
             WorkerAction::Complete { reduction, result } => self.complete(reduction, result),
             WorkerAction::Discard { reduction, parts } => self.discard(reduction, &parts),
-            WorkerAction::Forget { task } => {
-                self.pulls.retain(|pull| pull.task != task);
-                self.pulled.remove(&(task, Side::Left));
-                self.pulled.remove(&(task, Side::Right));
-            }
+            WorkerAction::Forget { task } => self.pulls.forget(task),
             WorkerAction::Pull {
                 reduction,
                 task,
                 side,
                 source,
             } => self.pull(reduction, task, side, &source),
-            WorkerAction::Send(message) => match &mut self.scheduler {
-                Some(scheduler) => scheduler.handle_message(self.origin.elapsed(), self.shared.rank, message),
-                None => self.unsent_to_scheduler.push_back(message),
-            },
+            WorkerAction::Send(message) => self.tell_scheduler(message),
+        }
+    }
+
+    fn tell_scheduler(&mut self, message: ToScheduler) {
+        match &mut self.scheduler {
+            Some(scheduler) => scheduler.handle_message(self.origin.elapsed(), self.shared.rank, message),
+            None => self.unsent_to_scheduler.push_back(message),
         }
     }
 
     fn pull(&mut self, reduction: ReductionId, task: TaskId, side: Side, source: &Source) {
-        let start_ns = now_ns();
-        match self.start_pull(source) {
-            Ok((data, token)) => self.pulls.push(Pull {
-                reduction,
-                task,
-                side,
-                data,
-                token,
-                start_ns,
-            }),
-            Err(message) => self.worker.handle_pulled(reduction, task, side, Err(message)),
-        }
-    }
-
-    /// Fetches the data with what stands before it, which is the header if the part is all of its region.
-    fn start_pull(&mut self, source: &Source) -> Result<(Incoming, Option<Incoming>), String> {
-        let start = source
-            .data_offset
-            .checked_sub(PART_HEADER_SIZE)
-            .ok_or("the source has no header")?;
-        let size = usize::try_from(source.length + PART_HEADER_SIZE).map_err(|error| error.to_string())?;
-        let mut fetch = |offset, size| {
-            let transfer = self
-                .engine
-                .pull(&source.handle, offset, Buffer::zeroed(size), PULL_TIMEOUT);
-            transfer.map(Incoming::Awaited).map_err(|error| error.to_string())
+        let Some(kept) = self.kept.get(&reduction) else {
+            return;
         };
-        let data = fetch(start, size)?;
-        let token = (start > 0)
-            .then(|| fetch(0, PART_HEADER_SIZE as usize))
-            .transpose()?;
-        Ok((data, token))
-    }
-
-    fn collect_pulls(&mut self) {
-        let mut index = 0;
-        while index < self.pulls.len() {
-            let pull = &mut self.pulls[index];
-            let data = pull.data.advance();
-            let token = pull.token.as_mut().map_or(Ok(true), Incoming::advance);
-            match (data, token) {
-                (Ok(true), Ok(true)) => self.finish_pull(index),
-                (Err(message), _) | (_, Err(message)) => {
-                    let Pull {
-                        reduction,
-                        task,
-                        side,
-                        ..
-                    } = self.pulls.swap_remove(index);
-                    self.worker.handle_pulled(reduction, task, side, Err(message));
-                }
-                _ => index += 1,
-            }
-        }
-    }
-
-    fn finish_pull(&mut self, index: usize) {
-        let Pull {
+        let purpose = Purpose {
             reduction,
             task,
             side,
-            data,
-            token,
-            start_ns,
-        } = self.pulls.swap_remove(index);
-        let Incoming::Arrived(buffer) = data else { return };
-        let token = match &token {
-            Some(Incoming::Arrived(header)) => read_header(header),
-            _ => read_header(&buffer),
         };
-        let size = buffer.len() as u64 - PART_HEADER_SIZE;
-        self.shared
-            .tracer
-            .detail(SpanKind::Pull, start_ns, || format!("{size} bytes"));
-        self.pulled.insert((task, side), Pulled { buffer, token });
-        self.worker.handle_pulled(reduction, task, side, Ok(()));
+        let started = self
+            .pulls
+            .start(&mut self.engine, purpose, source, kept.part_length_max());
+        if let Err(message) = started {
+            self.worker.handle_pulled(reduction, task, side, Err(message));
+        }
     }
 
     fn combine(
@@ -428,7 +407,7 @@ impl ProgressThread {
             return;
         };
         let start_ns = now_ns();
-        let product = kept.combine(left, right, |side| self.pulled.remove(&(task, side)));
+        let product = kept.combine(left, right, |side| self.pulls.take(task, side));
         let result = product.and_then(|product| match outcome {
             TaskOutcome::Commit { token, .. } if token != product.token => Err(TaskFailure::Receipt),
             TaskOutcome::Commit { stripe, .. } => {
@@ -462,7 +441,7 @@ impl ProgressThread {
             let done = kept.committed.iter().flatten().count() as u64;
             self.shared
                 .tracer
-                .progress("reduce", done, kept.committed.len() as u64);
+                .progress(&reduction.number.to_string(), done, kept.committed.len() as u64);
         }
         self.worker
             .handle_combined(self.origin.elapsed(), reduction, task, result);
@@ -485,40 +464,50 @@ impl ProgressThread {
         for made in kept.made.values() {
             self.engine.withdraw(&made.handle);
         }
-        if let (Some(link), Some(hold)) = (&self.shared.link, kept.hold) {
-            // If the agent does not take it, the memory goes with the job.
-            let _ = link.send(&ToAgent::Release(hold), None);
-        }
+        self.release(kept.hold);
         let stripes = kept.result();
         kept.completion
             .complete(result.map(|receipt| (receipt, stripes)).map_err(Into::into));
+    }
+
+    fn release(&mut self, hold: Option<HoldId>) {
+        self.unsent_releases.extend(hold);
     }
 
     fn send_messages(&mut self) {
         let engine = &mut self.engine;
         let addresses = &self.addresses;
         self.unsent_to_workers.retain(|&rank, messages| {
-            send_batches(messages, |batch| match &addresses[rank.index()] {
-                Some(address) => engine.notify::<TellWorker>(address, batch).is_ok(),
-                None => true,
-            });
+            if let Some(address) = &addresses[rank.index()] {
+                send_batches(messages, |batch| engine.notify::<TellWorker>(address, batch));
+            }
             !messages.is_empty()
         });
         if let Some(address) = &addresses[SCHEDULER.index()] {
             send_batches(&mut self.unsent_to_scheduler, |batch| {
-                engine.notify::<TellScheduler>(address, batch).is_ok()
+                engine.notify::<TellScheduler>(address, batch)
             });
+        }
+        let Some(link) = &self.link else { return };
+        while let Some(&hold) = self.unsent_releases.front() {
+            if let Err(AgentLinkError::Full) = link.send(&ToAgent::Release(hold), None) {
+                return;
+            }
+            self.unsent_releases.pop_front();
         }
     }
 
     fn sleep(&mut self) {
         let now = Instant::now();
         let scheduler = self.scheduler.as_ref().and_then(Scheduler::next_deadline);
-        let scheduler = scheduler.map(|deadline| self.origin + deadline);
-        let unsent = !self.unsent_to_scheduler.is_empty() || !self.unsent_to_workers.is_empty();
-        let unsent = unsent.then(|| now + UNSENT_RETRY);
+        let scheduler = scheduler.and_then(|deadline| self.origin.checked_add(deadline));
+        let is_unsent = !(self.unsent_to_scheduler.is_empty()
+            && self.unsent_to_workers.is_empty()
+            && self.unsent_releases.is_empty());
+        let unsent = is_unsent.then(|| now + UNSENT_RETRY);
         let suspect = self.suspects.values().min().copied();
-        let deadlines = [scheduler, unsent, suspect, self.engine.next_deadline()];
+        let overdue = self.kept.values().filter_map(|kept| kept.deadline).min();
+        let deadlines = [scheduler, unsent, suspect, overdue, self.engine.next_deadline()];
         let deadline = deadlines.into_iter().flatten().min();
         let timeout = deadline.map_or(SLEEP_MAX, |at| at.saturating_duration_since(now).min(SLEEP_MAX));
         if timeout.is_zero() {
@@ -533,40 +522,39 @@ impl ProgressThread {
     }
 }
 
-impl Incoming {
-    /// Whether it is here.
-    fn advance(&mut self) -> Result<bool, String> {
-        let Self::Awaited(transfer) = self else {
-            return Ok(true);
-        };
-        match transfer.try_take() {
-            None => Ok(false),
-            Some(Ok(buffer)) => {
-                *self = Self::Arrived(buffer);
-                Ok(true)
-            }
-            Some(Err(error)) => Err(error.to_string()),
-        }
+impl Drop for ProgressThread {
+    fn drop(&mut self) {
+        // Also after a panic: whoever waits or is about to must be told that nothing will come.
+        self.shared.close();
     }
 }
 
-/// Sends messages in order, in batches, for as long as `send` takes them.
-fn send_batches<M: Clone>(messages: &mut VecDeque<M>, mut send: impl FnMut(&Vec<M>) -> bool) {
+/// Sends messages in order, in batches, for as long as the receiver has room for them.
+fn send_batches<M: Clone>(
+    messages: &mut VecDeque<M>,
+    mut send: impl FnMut(&Vec<M>) -> Result<(), CallError>,
+) {
     while !messages.is_empty() {
         let batch: Vec<M> = messages.iter().take(MESSAGES_MAX).cloned().collect();
-        if !send(&batch) {
+        let sent = send(&batch);
+        if let Err(CallError::Submit {
+            source: SubmitError::Busy { .. } | SubmitError::Connect { .. },
+            ..
+        }) = sent
+        {
             return;
         }
+        // What cannot be sent at all is for a peer that is gone, which is noticed apart from this.
         messages.drain(..batch.len());
     }
 }
 
 /// Where the scheduler is (the paper's master, section "framework").
 const SCHEDULER: Rank = Rank(0);
-/// How long one pull may take; the parts are small and a dead holder is noticed earlier.
-const PULL_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long after a connection broke the agent is waited for to say that the peer is gone.
 const AGENT_VERDICT_TIME: Duration = Duration::from_secs(3);
-/// When to offer the engine again what it did not take.
+/// How long after a reduction's time is over the scheduler is waited for to say so.
+const SCHEDULER_VERDICT_TIME: Duration = Duration::from_secs(5);
+/// When to offer again what was not taken.
 const UNSENT_RETRY: Duration = Duration::from_millis(5);
-const SLEEP_MAX: Duration = Duration::from_secs(3600);
+const SLEEP_MAX: Duration = Duration::from_secs(10);

@@ -18,6 +18,7 @@ use crate::{
     ids::{ReductionId, TaskId},
     message::{Announcement, Contribution, Outgoing, ToScheduler, ToWorker},
     outcome::{Receipt, ReductionError},
+    signature::cut,
 };
 
 /// The scheduler of all reductions of a job: the paper's S, one queue for each stripe of each reduction.
@@ -33,7 +34,10 @@ use crate::{
 pub struct Scheduler {
     workers: Workers,
     running: BTreeMap<ReductionId, Running>,
-    ended: VecDeque<(ReductionId, Result<Receipt, ReductionError>)>,
+    /// For members that call late.
+    ended: BTreeMap<ReductionId, Result<Receipt, ReductionError>>,
+    /// Their names, the oldest first.
+    ended_order: VecDeque<ReductionId>,
     task_next: TaskId,
     outgoing: Vec<Outgoing>,
 }
@@ -49,7 +53,8 @@ impl Scheduler {
         Self {
             workers: Workers::new(size),
             running: BTreeMap::new(),
-            ended: VecDeque::new(),
+            ended: BTreeMap::new(),
+            ended_order: VecDeque::new(),
             task_next: TaskId(0),
             outgoing: Vec::new(),
         }
@@ -66,21 +71,34 @@ impl Scheduler {
                 task,
                 source,
                 elapsed,
-            } => self.advance(now, reduction, |running, workers, outgoing| {
-                running.handle_done(from, task, source, elapsed, workers, outgoing);
-            }),
+            } => {
+                if let Some(running) = self.running.get_mut(&reduction) {
+                    let (workers, outgoing) = (&mut self.workers, &mut self.outgoing);
+                    running.handle_done(from, task, source, elapsed, workers, outgoing);
+                }
+            }
             ToScheduler::Failed {
                 reduction,
                 task,
                 failure,
-            } => self.advance(now, reduction, |running, workers, _| {
-                running.handle_failed(now, from, task, failure, workers);
-            }),
+            } => {
+                if let Some(running) = self.running.get_mut(&reduction) {
+                    running.handle_failed(now, from, task, failure, &mut self.workers);
+                }
+            }
+            ToScheduler::Withdraw {
+                reduction,
+                members,
+                message,
+            } => {
+                self.withdraw(from, reduction, &members, message);
+            }
         }
+        self.settle(now);
     }
 
-    /// An agent serves under `handle` what `rank` had handed it as this contribution, and will go on to do
-    /// so; [`handle_departed`](Self::handle_departed) follows.
+    /// An agent serves under `handle` what `rank` had handed it as this contribution, and will go on to do so;
+    /// [`handle_departed`](Self::handle_departed) follows.
     pub fn handle_inherited(
         &mut self,
         now: Duration,
@@ -89,6 +107,7 @@ impl Scheduler {
         handle: RegionHandle,
     ) {
         self.announce(now, rank, contribution, handle, Home::Agent);
+        self.settle(now);
     }
 
     /// A rank is gone.
@@ -96,21 +115,22 @@ impl Scheduler {
         if !self.workers.depart(rank) {
             return;
         }
-        for reduction in self.running.keys().copied().collect::<Vec<_>>() {
-            self.advance(now, reduction, |running, workers, outgoing| {
-                running.handle_departed(rank, workers, outgoing);
-            });
+        for running in self.running.values_mut() {
+            running.handle_departed(rank, &mut self.workers, &mut self.outgoing);
         }
+        self.settle(now);
     }
 
     /// Time has passed.
     pub fn handle_time(&mut self, now: Duration) {
-        let due = self
-            .running
-            .iter()
-            .filter(|(_, running)| running.next_deadline().is_some_and(|at| at <= now));
-        for reduction in due.map(|(&reduction, _)| reduction).collect::<Vec<_>>() {
-            self.advance(now, reduction, |running, _, _| running.handle_time(now));
+        let due = |running: &&mut Running| running.next_deadline().is_some_and(|at| at <= now);
+        let mut is_due = false;
+        for running in self.running.values_mut().filter(due) {
+            running.handle_time(now);
+            is_due = true;
+        }
+        if is_due {
+            self.settle(now);
         }
     }
 
@@ -138,69 +158,104 @@ impl Scheduler {
         home: Home,
     ) {
         let id = contribution.reduction;
-        if let Some((_, result)) = self.ended.iter().find(|(ended, _)| *ended == id) {
-            let message = ToWorker::Finished {
-                reduction: id,
-                result: result.clone(),
+        if let Some(result) = self.ended.get(&id) {
+            // Each member of a reduction that ended well has contributed: this is another call by its name.
+            let result = match result {
+                Ok(_) => Err(ReductionError::IdReused { reduction: id }),
+                Err(error) => Err(error.clone()),
             };
-            self.outgoing.push(Outgoing { to: from, message });
+            self.tell(
+                from,
+                ToWorker::Finished {
+                    reduction: id,
+                    result,
+                },
+            );
             return;
         }
-        if !self.running.contains_key(&id) {
-            let members = contribution
-                .members
-                .clone()
-                .unwrap_or_else(|| ProcessGroup::world(self.workers.size()));
-            let deadline = contribution.timeout.map(|timeout| now + timeout);
+        let size = self.workers.size();
+        let members = contribution
+            .members
+            .clone()
+            .unwrap_or_else(|| ProcessGroup::world(size));
+        if !members.contains(from) || members.ranks().iter().any(|rank| rank.0 >= size) {
+            return; // Nothing of ours sends this.
+        }
+        let is_full = self.running.len() >= Self::REDUCTIONS_MAX;
+        let running = self.running.entry(id).or_insert_with(|| {
+            let deadline = contribution.timeout.and_then(|timeout| now.checked_add(timeout));
             let mut running = Running::new(id, members, contribution.signature.clone(), deadline);
-            if self.running.len() >= Self::REDUCTIONS_MAX {
+            if is_full {
                 running.abort(ReductionError::TooMany {
                     limit: Self::REDUCTIONS_MAX,
                 });
             }
-            self.running.insert(id, running);
-        }
-        self.advance(now, id, |running, workers, _| {
-            running.handle_announced(now, from, contribution, handle, home, workers);
+            running
         });
+        running.handle_announced(now, from, contribution, handle, home, &self.workers);
     }
 
-    /// Lets one reduction take an event, gives out what can be done now, and ends it if it is over.
-    fn advance(
-        &mut self,
-        now: Duration,
-        id: ReductionId,
-        event: impl FnOnce(&mut Running, &mut Workers, &mut Vec<Outgoing>),
-    ) {
-        let Some(running) = self.running.get_mut(&id) else {
+    fn withdraw(&mut self, from: Rank, reduction: ReductionId, members: &ProcessGroup, message: String) {
+        let message = cut(message, ReductionError::MESSAGE_LENGTH_MAX);
+        let error = ReductionError::Withdrawn { rank: from, message };
+        match self.running.get_mut(&reduction) {
+            Some(running) => running.abort(error),
+            None if members.contains(from) && !self.ended.contains_key(&reduction) => {
+                self.record(reduction, Err(error));
+            }
+            None => {}
+        }
+    }
+
+    /// Ends what is over, and gives out all that can be done now.
+    fn settle(&mut self, now: Duration) {
+        loop {
+            for running in self.running.values_mut() {
+                running.give_out(now, &mut self.workers, &mut self.task_next, &mut self.outgoing);
+            }
+            let over = self
+                .running
+                .iter()
+                .filter_map(|(&id, running)| Some((id, running.result()?)));
+            let over: Vec<_> = over.collect();
+            if over.is_empty() {
+                return;
+            }
+            // What these no longer need, the others may use.
+            over.into_iter().for_each(|(id, result)| self.end(id, result));
+        }
+    }
+
+    fn end(&mut self, id: ReductionId, result: Result<Receipt, ReductionError>) {
+        let Some(mut running) = self.running.remove(&id) else {
             return;
         };
-        event(running, &mut self.workers, &mut self.outgoing);
-        running.give_out(now, &mut self.workers, &mut self.task_next, &mut self.outgoing);
-        if let Some(result) = running.result() {
-            running.release_workers(&mut self.workers);
-            let message = ToWorker::Finished {
-                reduction: id,
-                result: result.clone(),
-            };
-            let members = running
-                .members()
-                .ranks()
-                .iter()
-                .filter(|&&rank| self.workers.is_alive(rank));
-            self.outgoing.extend(members.map(|&to| Outgoing {
-                to,
-                message: message.clone(),
-            }));
-            self.running.remove(&id);
-            if self.ended.len() == Self::ENDED_MAX {
-                self.ended.pop_front();
-            }
-            self.ended.push_back((id, result));
+        running.release_workers(&mut self.workers);
+        for &member in running.members().ranks() {
+            self.tell(
+                member,
+                ToWorker::Finished {
+                    reduction: id,
+                    result: result.clone(),
+                },
+            );
         }
-        // What one reduction no longer needs, the others may use.
-        for other in self.running.values_mut().filter(|other| other.id() != id) {
-            other.give_out(now, &mut self.workers, &mut self.task_next, &mut self.outgoing);
+        self.record(id, result);
+    }
+
+    fn record(&mut self, id: ReductionId, result: Result<Receipt, ReductionError>) {
+        if self.ended_order.len() == Self::ENDED_MAX
+            && let Some(oldest) = self.ended_order.pop_front()
+        {
+            self.ended.remove(&oldest);
+        }
+        self.ended_order.push_back(id);
+        self.ended.insert(id, result);
+    }
+
+    fn tell(&mut self, rank: Rank, message: ToWorker) {
+        if self.workers.is_alive(rank) {
+            self.outgoing.push(Outgoing { to: rank, message });
         }
     }
 }

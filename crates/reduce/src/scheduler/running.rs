@@ -114,10 +114,6 @@ impl Running {
         }
     }
 
-    pub(super) fn id(&self) -> ReductionId {
-        self.id
-    }
-
     pub(super) fn members(&self) -> &ProcessGroup {
         &self.members
     }
@@ -158,6 +154,9 @@ impl Running {
         }
         if self.verdict_at.is_some_and(|at| at <= now) {
             self.name_the_odd_one();
+        }
+        for stripe in &mut self.stripes {
+            stripe.resume_at = stripe.resume_at.filter(|&at| now < at);
         }
     }
 
@@ -209,9 +208,20 @@ impl Running {
         let Some(assigned) = self.assigned_to(from, task) else {
             return;
         };
+        if source.is_none() && !assigned.choice.is_commit {
+            let message = "it reported a part without saying where it is".to_owned();
+            self.abort(ReductionError::Pull {
+                rank: from,
+                stripe: assigned.stripe,
+                message,
+            });
+            return;
+        }
         self.tasks.remove(&task);
         workers.end(from, assigned.servers());
-        workers.record(from, elapsed);
+        if assigned.choice.right.is_some() {
+            workers.record(from, elapsed);
+        }
         let stripe = &mut self.stripes[assigned.stripe as usize];
         stripe.parts.finish(assigned.product, source);
         self.merges += u64::from(assigned.choice.right.is_some());
@@ -269,7 +279,8 @@ impl Running {
             .iter()
             .filter(|(_, task)| task.choice.executor == rank || task.servers().any(|server| server == rank));
         for id in concerned.map(|(&id, _)| id).collect::<Vec<_>>() {
-            let executor = self.cancel(id, workers);
+            let Choice { executor, right, .. } = self.cancel(id, workers);
+            self.merges_redone += u64::from(right.is_some());
             if executor != rank {
                 let message = ToWorker::Cancel {
                     reduction: self.id,
@@ -436,16 +447,15 @@ impl Running {
             .filter(|assigned| assigned.choice.executor == from)
     }
 
-    /// Takes a task back; who had it.
-    fn cancel(&mut self, id: TaskId, workers: &mut Workers) -> Rank {
+    /// Takes a task back.
+    fn cancel(&mut self, id: TaskId, workers: &mut Workers) -> Choice {
         let task = self
             .tasks
             .remove(&id)
             .expect("only tasks that are assigned are cancelled");
         workers.end(task.choice.executor, task.servers());
         self.stripes[task.stripe as usize].parts.cancel(task.product);
-        self.merges_redone += u64::from(task.choice.right.is_some());
-        task.choice.executor
+        task.choice
     }
 
     fn assign(

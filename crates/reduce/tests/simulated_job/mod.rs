@@ -35,6 +35,8 @@ pub(crate) struct Scenario {
     pub(crate) policy: Policy,
     /// How many ranks, neither the scheduler's nor a root, are killed after they contributed.
     pub(crate) kills: u32,
+    /// Whether roots may be killed too, and ranks that have not contributed yet.
+    pub(crate) anybody: bool,
     /// Whether some rank stands still for a while.
     pub(crate) pause: bool,
 }
@@ -189,10 +191,8 @@ impl Job {
         let roots: BTreeSet<Rank> = (0..u64::from(self.scenario.reductions))
             .map(|n| self.root_of(n))
             .collect();
-        let mut victims: Vec<Rank> = (1..self.scenario.size)
-            .map(Rank)
-            .filter(|rank| !roots.contains(rank))
-            .collect();
+        let may_die = |rank: &Rank| self.scenario.anybody || !roots.contains(rank);
+        let mut victims: Vec<Rank> = (1..self.scenario.size).map(Rank).filter(may_die).collect();
         for _ in 0..self.scenario.kills.min(victims.len() as u32) {
             let victim = victims.swap_remove(self.below(victims.len() as u64) as usize);
             let at = self.micros(0, latest.as_micros() as u64 + 6_000);
@@ -306,12 +306,15 @@ impl Job {
     }
 
     fn kill(&mut self, rank: Rank) {
-        if self
+        let is_safe = self
             .ids
             .iter()
-            .any(|&id| !self.contributed.contains_key(&(rank, id)))
-        {
-            return; // What was never contributed cannot be kept: that is another test.
+            .all(|&id| self.contributed.contains_key(&(rank, id)));
+        if !is_safe && !self.scenario.anybody {
+            // What was never contributed cannot be kept: a little later, then.
+            let delay = self.micros(100, 1_000);
+            self.after(delay, Event::Kill(rank));
+            return;
         }
         self.ending.killed.insert(rank);
         for region in self
@@ -335,7 +338,9 @@ impl Job {
 
     fn learn(&mut self, rank: Rank) {
         for id in self.ids.clone() {
-            let (region, contribution) = self.contributed[&(rank, id)].clone();
+            let Some((region, contribution)) = self.contributed.get(&(rank, id)).cloned() else {
+                continue;
+            };
             let content = (0..self.scenario.stripes)
                 .map(|stripe| (stripe, vec![rank.0]))
                 .collect();

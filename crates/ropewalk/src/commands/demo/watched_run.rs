@@ -186,7 +186,7 @@ impl Seen {
     }
 
     fn progress(&mut self, rank: Rank, label: &str, done: u64, total: u64) {
-        let (slot, name, done, total) = if label == "reduce" {
+        let (slot, name, done, total) = if label.starts_with("reduction") {
             self.stripes = (done, total);
             (&mut self.reduce_bar, "reducing", done, total)
         } else {
