@@ -21,21 +21,25 @@ type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 type Scenario = fn(&Job) -> Result;
 
-const SCENARIOS: [(&str, Scenario); 14] = [
+const SCENARIOS: [(&str, Scenario); 18] = [
     ("arithmetic", arithmetic),
     ("awaited", awaited),
     ("concurrent", concurrent),
     ("dead-before-its-call", dead_before_its_call),
     ("dead-root", dead_root),
     ("dead-scheduler", dead_scheduler),
+    ("dead-scheduler-before", dead_scheduler_before),
     ("late", late),
     ("matrices", matrices),
     ("mismatch", mismatch),
     ("objects", objects),
     ("ordered", ordered),
     ("panic", panicking),
+    ("reused-id", reused_id),
     ("sizes", sizes),
     ("subgroups", subgroups),
+    ("threads", threads),
+    ("withdrawn", withdrawn),
 ];
 
 fn main() -> ExitCode {
@@ -188,6 +192,16 @@ fn dead_scheduler(job: &Job) -> Result {
     if job.rank() == Rank(0) {
         std::process::abort();
     }
+    let result = job.world().reduce(vec![1u8; 10], Sum, Rank(1), &options())?.get();
+    expect_error(result, &ReductionError::SchedulerLost { rank: Rank(0) })
+}
+
+/// Goal: nobody waits for a scheduler that was dead long before the call.
+fn dead_scheduler_before(job: &Job) -> Result {
+    if job.rank() == Rank(0) {
+        std::process::abort();
+    }
+    std::thread::sleep(Duration::from_millis(300));
     let result = job.world().reduce(vec![1u8; 10], Sum, Rank(1), &options())?.get();
     expect_error(result, &ReductionError::SchedulerLost { rank: Rank(0) })
 }
@@ -349,22 +363,31 @@ fn panicking(job: &Job) -> Result {
     )
 }
 
+/// Goal: an identifier that was used is refused; the first use's result is not given for the second's.
+fn reused_id(job: &Job) -> Result {
+    let options = ReduceOptions {
+        id: Some(7),
+        ..options()
+    };
+    job.world().reduce(vec![1u32], Sum, Rank(0), &options)?.get()?;
+    match job.world().reduce(vec![2u32], Sum, Rank(0), &options)?.get() {
+        Err(ReduceError::Reduction(ReductionError::IdReused { .. })) => Ok(()),
+        other => Err(format!("expected a refusal, found {other:?}").into()),
+    }
+}
+
 /// Goal: no length is special: nothing, one element, around a stripe's end, and more than the stripes there may be.
 fn sizes(job: &Job) -> Result {
     let stripe = 4096;
     for length in [0, 1, stripe - 1, stripe, stripe + 1, 3 * stripe + 5, 300 * stripe] {
         let options = ReduceOptions {
-            stripe_size: Some(stripe as u64),
+            stripe_size: Some(8 * stripe),
             ..options()
         };
-        let mine: Vec<u8> = (0..length)
-            .map(|at| (at % 31) as u8 + job.rank().0 as u8)
-            .collect();
+        let mine: Vec<u64> = (0..length).map(|at| at + u64::from(job.rank().0)).collect();
         let outcome = job.world().reduce(mine, Sum, Rank(2), &options)?.get()?;
-        let ranks: u32 = (0..job.size()).sum();
-        let expected = (0..length)
-            .map(|at| ((at % 31) as u32 * job.size() + ranks) as u8)
-            .collect();
+        let (size, ranks) = (u64::from(job.size()), (0..u64::from(job.size())).sum::<u64>());
+        let expected = (0..length).map(|at| at * size + ranks).collect();
         check("sum", outcome.value, (job.rank() == Rank(2)).then_some(expected))?;
     }
     Ok(())
@@ -408,6 +431,49 @@ fn subgroups(job: &Job) -> Result {
         "refused",
         matches!(stranger, Err(ReduceError::NotMember { .. })),
         true,
+    )
+}
+
+/// Goal: threads of one process reduce side by side, and no call is overlooked while another is taken.
+fn threads(job: &Job) -> Result {
+    let (world, size) = (job.world(), job.size());
+    let worker = |first: u64| -> std::result::Result<(), String> {
+        for round in 0..500 {
+            let options = ReduceOptions {
+                id: Some(first + 2 * round),
+                ..options()
+            };
+            let reduction = world
+                .reduce(vec![1u32], Sum, Rank(0), &options)
+                .map_err(|error| error.to_string())?;
+            let sum = reduction.get().map_err(|error| error.to_string())?.value;
+            if sum.is_some_and(|sum| sum != [size]) {
+                return Err(format!("round {round} is wrong"));
+            }
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| worker(1));
+        worker(0).and(other.join().unwrap_or_else(|_| Err("a thread panicked".into())))
+    })?;
+    Ok(())
+}
+
+/// Goal: a call that fails on one rank ends the reduction for the others, and the next one is not mixed up with it.
+fn withdrawn(job: &Job) -> Result {
+    let outside = if job.rank() == Rank(1) { Rank(99) } else { Rank(0) };
+    let call = job.world().reduce(vec![1u32], Sum, outside, &options());
+    match call.and_then(|reduction| reduction.get()) {
+        Err(ReduceError::RootNotMember { .. }) if job.rank() == Rank(1) => {}
+        Err(ReduceError::Reduction(ReductionError::Withdrawn { rank: Rank(1), .. })) => {}
+        other => return Err(format!("expected a withdrawal, found {other:?}").into()),
+    }
+    let next = job.world().reduce(vec![1u32], Sum, Rank(0), &options())?.get()?;
+    check(
+        "sum",
+        next.value,
+        (job.rank() == Rank(0)).then(|| vec![job.size()]),
     )
 }
 

@@ -71,6 +71,8 @@ scenarios! {
     dead_root: [5], "dead-root", 1;
     /// A dead scheduler ends the reduction.
     dead_scheduler: [5], "dead-scheduler", 1;
+    /// A scheduler that died before the call ends the reduction too.
+    dead_scheduler_before: [3], "dead-scheduler-before", 1;
     /// A late rank is waited for.
     late: [4], "late", 0;
     /// Operations that do not commute come out in order.
@@ -83,8 +85,14 @@ scenarios! {
     ordered: [2, 7], "ordered", 0;
     /// A panic in an operation stays in its reduction.
     panics: [3], "panic", 0;
+    /// An identifier serves once.
+    reused_id: [2], "reused-id", 0;
     /// No size is special.
     sizes: [3], "sizes", 0;
     /// Groups reduce by themselves.
     subgroups: [5], "subgroups", 0;
+    /// Threads reduce side by side.
+    threads: [1, 3], "threads", 0;
+    /// A call that fails on one rank is told to the others.
+    withdrawn: [4], "withdrawn", 0;
 }
