@@ -349,9 +349,12 @@ impl Endpoint {
             .next_deadline()
             .map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let sleep = until_deadline.map_or(timeout, |until| until.min(timeout));
-        if sleep.is_zero() {
-            return;
+        if !sleep.is_zero() {
+            self.sleep(sleep);
         }
+    }
+
+    fn sleep(&self, sleep: Duration) {
         // A duration that does not fit is more than 290 billion years.
         let sleep = sleep.try_into().ok();
         let mut ready = [rustix::event::PollFd::new(
@@ -368,17 +371,19 @@ impl Endpoint {
     /// That is not yet delivery: if the endpoint is then dropped while input of a peer is unread, the system
     /// resets that connection and forgets what it had not sent. Where a last message counts, wait for its answer.
     pub fn flush(&mut self, timeout: Duration) -> bool {
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now().checked_add(timeout);
         loop {
             self.progress();
             if !self.has_unsent() {
                 return true;
             }
-            let now = Instant::now();
-            if now >= deadline {
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return false;
             }
-            self.wait((deadline - now).min(Duration::from_millis(1)));
+            // Not `wait`, which returns at once while events wait for the owner.
+            if !self.provider.has_sendable() {
+                self.sleep(Duration::from_millis(1));
+            }
         }
     }
 
