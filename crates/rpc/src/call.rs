@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use ropewalk_fabric::{Address, OperationId};
+use ropewalk_fabric::{Address, OperationId, Waker};
 use serde::de::DeserializeOwned;
 
 use crate::{CallError, TransferError, wire::Reply};
@@ -52,6 +52,7 @@ impl<O: DeserializeOwned> Call<O> {
         let (procedure, peer) = (self.procedure, self.peer.clone());
         match Reply::decode(&result?) {
             Some(Reply::Output(output)) => Ok(output),
+            Some(Reply::Busy) => Err(CallError::Busy { procedure, peer }),
             Some(Reply::Fault(source)) => Err(CallError::Fault {
                 procedure,
                 peer,
@@ -113,8 +114,13 @@ pub(crate) struct Pending<T> {
     abandoned: Abandoned,
 }
 
-/// The operations whose results nobody wants any longer, for the engine to cancel.
-pub(crate) type Abandoned = Arc<Mutex<Vec<OperationId>>>;
+/// The operations whose results nobody wants any longer, for the engine to cancel: each at most once, so no
+/// more than it may have in progress.
+#[derive(Clone)]
+pub(crate) struct Abandoned {
+    queue: Arc<Mutex<Vec<OperationId>>>,
+    waker: Waker,
+}
 
 /// The giving end of one result.
 pub(crate) struct Promise<T>(Arc<Mutex<Slot<T>>>);
@@ -163,8 +169,26 @@ impl<T> Pending<T> {
 impl<T> Drop for Pending<T> {
     fn drop(&mut self) {
         if matches!(lock(&self.slot).state, SlotState::Waiting) {
-            lock(&self.abandoned).push(self.operation);
+            self.abandoned.push(self.operation);
         }
+    }
+}
+
+impl Abandoned {
+    pub(crate) fn new(waker: Waker) -> Self {
+        Self {
+            queue: Arc::default(),
+            waker,
+        }
+    }
+
+    pub(crate) fn take(&self) -> Vec<OperationId> {
+        std::mem::take(&mut *lock(&self.queue))
+    }
+
+    fn push(&self, operation: OperationId) {
+        lock(&self.queue).push(operation);
+        self.waker.wake();
     }
 }
 

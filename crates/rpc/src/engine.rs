@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     fmt,
     os::fd::{AsFd, BorrowedFd},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::pin,
     sync::Arc,
     task::{Context, Poll},
@@ -18,9 +19,11 @@ use ropewalk_fabric::{
 
 use crate::{
     Call, CallError, Caller, Fault, Procedure, Responder, Transfer, TransferError,
-    call::{Abandoned, Pending, Promise, lock},
+    call::{Abandoned, Pending, Promise},
     procedure::procedure_id,
     responder::{Replies, ReplyTo},
+    spin::Spin,
+    unsent::Unsent,
     wire::{Reply, RequestHeader},
 };
 
@@ -72,7 +75,8 @@ pub struct Engine {
     replies: Replies,
     lost_peers: VecDeque<LostPeer>,
     next_call: u64,
-    spin: Duration,
+    unsent: Unsent,
+    spin: Spin,
     driving: bool,
 }
 
@@ -103,22 +107,23 @@ pub struct LostPeer {
 impl Engine {
     /// The longest that [`wait`](Self::wait) looks for work before it sleeps: about what it costs to be
     /// woken.
-    pub const SPIN_MAX: Duration = Duration::from_micros(20);
+    pub const SPIN_MAX: Duration = Spin::MAX;
     /// How many lost peers are remembered until they are asked for; the oldest go first.
     pub const LOST_PEERS_MAX: usize = 1024;
 
     /// An engine over this endpoint.
     pub fn new(endpoint: Endpoint) -> Self {
         Self {
+            abandoned: Abandoned::new(endpoint.waker()),
             replies: Replies::new(endpoint.waker()),
             // An answer to an earlier engine at this address, late, must not pass for one to this.
             next_call: endpoint.instance(),
             endpoint,
             procedures: HashMap::new(),
             waiting: BTreeMap::new(),
-            abandoned: Abandoned::default(),
             lost_peers: VecDeque::new(),
-            spin: Self::SPIN_MAX,
+            unsent: Unsent::default(),
+            spin: Spin::new(),
             driving: false,
         }
     }
@@ -149,7 +154,7 @@ impl Engine {
                 Err(_) => Reply::InputMalformed,
             };
             if let Some(reply) = reply {
-                engine.reply(&reply, result.encode());
+                engine.reply(reply, result.encode());
             }
         });
     }
@@ -172,7 +177,7 @@ impl Engine {
                 }
                 Err(_) => {
                     if let Some(reply) = reply {
-                        engine.reply(&reply, Reply::<()>::InputMalformed.encode());
+                        engine.reply(reply, Reply::<()>::InputMalformed.encode());
                     }
                 }
             },
@@ -284,17 +289,25 @@ impl Engine {
     pub fn progress(&mut self) -> usize {
         assert!(!self.driving, "a handler must not drive the engine that runs it");
         self.driving = true;
-        for operation in std::mem::take(&mut *lock(&self.abandoned)) {
+        // First this, which takes the wish to be woken: what other threads leave from here on wakes again.
+        let mut happened = self.endpoint.progress();
+        for operation in self.abandoned.take() {
             if self.waiting.remove(&operation).is_some() {
                 self.endpoint.cancel(operation);
             }
         }
         let replies = self.replies.take();
-        let mut happened = replies.len();
+        happened += replies.len();
         for (to, body) in replies {
-            self.reply(&to, body);
+            self.reply(to, body);
         }
-        happened += self.endpoint.progress();
+        if !self.unsent.is_empty() {
+            let endpoint = &mut self.endpoint;
+            happened += self.unsent.send(Instant::now(), |to, body| {
+                let sent = endpoint.send_expected(&to.peer, to.tag, body.clone());
+                !matches!(sent, Err(SubmitError::Busy { .. }))
+            });
+        }
         while let Some(event) = self.endpoint.poll_event() {
             self.handle_event(event);
         }
@@ -315,17 +328,20 @@ impl Engine {
     /// If it is called by a handler.
     pub fn wait(&mut self, timeout: Duration) -> usize {
         let start = Instant::now();
+        let mut slept = false;
         loop {
             let happened = self.progress();
             let elapsed = start.elapsed();
-            if happened > 0 || elapsed >= timeout {
-                if happened > 0 && elapsed <= self.spin {
-                    self.spin = (self.spin * 2).min(Self::SPIN_MAX);
-                }
+            if happened > 0 {
+                self.spin.handle_work(elapsed, slept);
                 return happened;
             }
-            if elapsed > self.spin {
-                self.spin = (self.spin / 2).max(Duration::from_micros(1));
+            if elapsed >= timeout {
+                self.spin.handle_none();
+                return 0;
+            }
+            if slept || !self.spin.goes_on(elapsed) {
+                slept = true;
                 self.endpoint.wait(timeout - elapsed);
             }
         }
@@ -352,8 +368,17 @@ impl Engine {
     /// before dropping it. Returns whether that was so within `timeout`. It is not yet delivery; see
     /// [`Endpoint::flush`].
     pub fn flush(&mut self, timeout: Duration) -> bool {
-        self.progress();
-        self.endpoint.flush(timeout)
+        let deadline = Instant::now().checked_add(timeout);
+        loop {
+            self.progress();
+            let left = deadline.map_or(Duration::MAX, |deadline| {
+                deadline.saturating_duration_since(Instant::now())
+            });
+            let flushed = self.endpoint.flush(left);
+            if !flushed || self.unsent.is_empty() || left.is_zero() {
+                return flushed && self.unsent.is_empty();
+            }
+        }
     }
 
     /// The next peer that was lost. Calls and transfers with it have ended by then.
@@ -401,6 +426,7 @@ impl Engine {
         match event {
             Event::Completed { operation, result } => self.handle_completed(operation, result),
             Event::PeerDied { peer, cause } => {
+                self.unsent.forget(&peer);
                 if self.lost_peers.len() == Self::LOST_PEERS_MAX {
                     self.lost_peers.pop_front();
                 }
@@ -431,41 +457,52 @@ impl Engine {
         let Some((header, input)) = RequestHeader::decode(message) else {
             return;
         };
+        let deadline = header
+            .timeout
+            .and_then(|timeout| Instant::now().checked_add(timeout));
         let reply = header.timeout.map(|_| ReplyTo {
             peer: from.address.clone(),
             tag,
+            deadline,
         });
         let served = self.procedures.get_mut(&header.procedure);
         let Some(mut handler) = served.and_then(|served| served.handler.take()) else {
             if let Some(reply) = reply {
-                self.reply(&reply, Reply::<()>::UnknownProcedure.encode());
+                self.reply(reply, Reply::<()>::UnknownProcedure.encode());
             }
             return;
         };
-        let deadline = header
-            .timeout
-            .and_then(|timeout| Instant::now().checked_add(timeout));
-        handler(self, Caller { peer: from, deadline }, reply, input);
+        let caller = Caller { peer: from, deadline };
+        let handled = catch_unwind(AssertUnwindSafe(|| handler(self, caller, reply, input)));
         // Unless the handler stopped or replaced its own procedure.
         if let Some(served) = self.procedures.get_mut(&header.procedure)
             && served.handler.is_none()
         {
             served.handler = Some(handler);
         }
+        // The engine is whole; whether its owner goes on is for the owner to decide.
+        if let Err(panic) = handled {
+            self.driving = false;
+            resume_unwind(panic);
+        }
     }
 
-    /// Sends a reply. If the caller takes its answers too slowly for it to be queued, its call ends by its
-    /// deadline.
-    fn reply(&mut self, to: &ReplyTo, body: Bytes) {
-        let sent = self.endpoint.send_expected(&to.peer, to.tag, body);
-        if let Err(SubmitError::TooLarge { size, size_max }) = sent {
+    /// Sends a reply, or keeps it until there is room for it. A caller that cannot be reached is gone.
+    fn reply(&mut self, to: ReplyTo, mut body: Bytes) {
+        let (size, size_max) = (body.len(), self.endpoint.limits().message_size_max);
+        if size > size_max {
             let fault = Fault::new(format_args!(
                 "the output of {size} bytes is larger than a message may be, {size_max}; pass a region handle"
             ));
-            let _ = self
-                .endpoint
-                .send_expected(&to.peer, to.tag, Reply::<()>::Fault(fault).encode());
+            body = Reply::<()>::Fault(fault).encode();
         }
+        if !self.unsent.holds(&to.peer) {
+            let sent = self.endpoint.send_expected(&to.peer, to.tag, body.clone());
+            if !matches!(sent, Err(SubmitError::Busy { .. })) {
+                return;
+            }
+        }
+        self.unsent.push(to, body);
     }
 }
 

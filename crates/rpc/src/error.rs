@@ -30,6 +30,15 @@ impl Fault {
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum CallError {
+    /// The target handled the call but has no room for the output: this engine has asked for more than it has
+    /// read so far.
+    #[error("{peer} has no room for the output of {procedure}: make fewer calls at once")]
+    Busy {
+        /// What was called.
+        procedure: &'static str,
+        /// Where.
+        peer: Address,
+    },
     /// The handler failed.
     #[error("{procedure} failed at {peer}")]
     Fault {

@@ -13,6 +13,8 @@ mod error;
 pub mod fuzzing;
 mod procedure;
 mod responder;
+mod spin;
+mod unsent;
 mod wire;
 
 pub use call::{Call, Transfer};

@@ -56,9 +56,11 @@ pub struct Responder<O> {
 pub(crate) struct ReplyTo {
     pub(crate) peer: Address,
     pub(crate) tag: u64,
+    /// When the caller stops waiting, if a clock can show that.
+    pub(crate) deadline: Option<Instant>,
 }
 
-/// Replies on their way from responders to the engine.
+/// Replies on their way from responders to the engine, at most one for each responder.
 #[derive(Clone)]
 pub(crate) struct Replies {
     queue: Arc<Mutex<Vec<(ReplyTo, Bytes)>>>,

@@ -49,6 +49,7 @@ impl RequestHeader {
 /// What a target answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply<O> {
+    Busy,
     Fault(Fault),
     InputMalformed,
     Output(O),
@@ -62,6 +63,7 @@ impl<O: Serialize> Reply<O> {
             Self::Fault(fault) => postcard::to_extend(fault, vec![1]),
             Self::UnknownProcedure => Ok(vec![2]),
             Self::InputMalformed => Ok(vec![3]),
+            Self::Busy => Ok(vec![4]),
         };
         match encoded {
             Ok(bytes) => bytes.into(),
@@ -81,6 +83,7 @@ impl<O: DeserializeOwned> Reply<O> {
             1 => postcard::from_bytes(body).ok().map(Self::Fault),
             2 => Some(Self::UnknownProcedure),
             3 => Some(Self::InputMalformed),
+            4 => Some(Self::Busy),
             _ => None,
         }
     }
@@ -110,6 +113,7 @@ mod tests {
             Reply::Fault(Fault::new("no")),
             Reply::UnknownProcedure,
             Reply::InputMalformed,
+            Reply::Busy,
         ];
         for reply in replies {
             assert_eq!(Reply::decode(&reply.encode()), Some(reply));

@@ -2,7 +2,10 @@
 
 use std::{
     collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex},
+    thread,
+    time::Duration,
 };
 
 use ropewalk_group::Rank;
@@ -241,4 +244,69 @@ fn nested_calls() {
         call.try_take()
     });
     assert_eq!(result.unwrap(), 42);
+}
+
+/// A burst of calls whose outputs are, together, far more than may be queued for one caller: all are
+/// answered, as fast as the caller reads.
+#[test]
+fn large_answers_to_a_burst() {
+    let [mut origin, mut target] = engines();
+    target.serve::<Echo>(|_, _| Ok(vec![1; 1 << 20]));
+    let address = target.address().clone();
+    let mut calls: Vec<_> = (0..150)
+        .map(|_| origin.call::<Echo>(&address, &vec![], LONG).unwrap())
+        .collect();
+    drive(&mut [&mut origin, &mut target], || {
+        calls.retain_mut(|call| match call.try_take() {
+            Some(result) => {
+                assert_eq!(result.unwrap().len(), 1 << 20);
+                false
+            }
+            None => true,
+        });
+        calls.is_empty().then_some(())
+    });
+}
+
+/// Everything that was answered reaches the caller, also what had to wait for room, when the target is
+/// flushed before it is dropped.
+#[test]
+fn flushing_sends_what_waited_for_room() {
+    let [mut origin, mut target] = engines();
+    let handled = Arc::new(Mutex::new(0));
+    let count = handled.clone();
+    target.serve::<Echo>(move |_, _| {
+        *count.lock().unwrap() += 1;
+        Ok(vec![1; 1 << 20])
+    });
+    let address = target.address().clone();
+    let mut calls: Vec<_> = (0..100)
+        .map(|_| origin.call::<Echo>(&address, &vec![], LONG).unwrap())
+        .collect();
+    drive(&mut [&mut origin, &mut target], || {
+        (*handled.lock().unwrap() == 100).then_some(())
+    });
+    thread::scope(|scope| {
+        scope.spawn(move || assert!(target.flush(Duration::MAX)));
+        drive(&mut [&mut origin], || {
+            calls.retain_mut(|call| call.try_take().map(Result::unwrap).is_none());
+            calls.is_empty().then_some(())
+        });
+    });
+}
+
+/// A handler that panics takes its owner with it, unless that catches it: then the engine serves on.
+#[test]
+fn panics_of_handlers_leave_the_engine_whole() {
+    let [mut origin, mut target] = engines();
+    target.serve::<Double>(|_, number| {
+        assert!(number != 13, "unlucky");
+        Ok(number * 2)
+    });
+    let address = target.address().clone();
+    origin.notify::<Double>(&address, &13).unwrap();
+    drive(&mut [&mut origin], || {
+        catch_unwind(AssertUnwindSafe(|| target.progress())).err()
+    });
+    assert_eq!(call::<Double>(&mut origin, &mut target, &4).unwrap(), 8);
 }
