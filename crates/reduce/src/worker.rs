@@ -103,7 +103,8 @@ struct Local {
 #[derive(Debug)]
 struct Active {
     task: Task,
-    pulls_awaited: u32,
+    /// The operands that are being pulled.
+    awaited: Vec<Side>,
     started: Duration,
 }
 
@@ -167,9 +168,12 @@ impl Worker {
         let Some(active) = local.tasks.get_mut(&task) else {
             return;
         };
+        if !active.awaited.contains(&side) {
+            return;
+        }
         match result {
             Ok(()) => {
-                active.pulls_awaited -= 1;
+                active.awaited.retain(|&awaited| awaited != side);
                 self.combine_if_complete(reduction, task);
             }
             Err(message) => {
@@ -250,10 +254,10 @@ impl Worker {
             return;
         };
         let operands = [(Side::Left, Some(&task.left)), (Side::Right, task.right.as_ref())];
-        let mut pulls_awaited = 0;
+        let mut awaited = Vec::new();
         for (side, operand) in operands {
             if let Some(operand) = operand.filter(|operand| !local.has(operand.part)) {
-                pulls_awaited += 1;
+                awaited.push(side);
                 let source = operand.source.clone();
                 self.actions.push(WorkerAction::Pull {
                     reduction,
@@ -267,7 +271,7 @@ impl Worker {
             id,
             Active {
                 task,
-                pulls_awaited,
+                awaited,
                 started: now,
             },
         );
@@ -278,7 +282,7 @@ impl Worker {
         let Some(local) = self.reductions.get(&reduction) else {
             return;
         };
-        let Some(active) = local.tasks.get(&id).filter(|active| active.pulls_awaited == 0) else {
+        let Some(active) = local.tasks.get(&id).filter(|active| active.awaited.is_empty()) else {
             return;
         };
         let input = |operand: &Operand, side| match local.has(operand.part) {
