@@ -4,6 +4,7 @@
 //! its pidfd) tells a [`Membership`], which is the one owner of that fact and numbers each change with an
 //! [`Epoch`].
 
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![forbid(unsafe_code)]
 
 mod ids;

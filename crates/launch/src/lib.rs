@@ -5,6 +5,13 @@
 //! the memory that ranks hand it for the case that they die. What is decided is decided in pure machines,
 //! `Supervisor` for the job and `HostAgent` for a host; `driver` lends them processes, sockets and clocks.
 
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the effects around what is decided"
+)]
 mod driver;
 mod event;
 mod host_agent;

@@ -10,6 +10,13 @@
 //! * [`client::Client`] is the program's side, blocking, on the standard library only. It works under any
 //!   process manager that speaks PMI-1 (`ropewalk run`, Hydra's `mpiexec`, `srun --mpi=pmi2`).
 
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the effects around what is decided"
+)]
 pub mod client;
 mod command;
 mod key_value_space;

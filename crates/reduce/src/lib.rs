@@ -11,7 +11,14 @@
 //! [`Scheduler`](scheduler::Scheduler) and the [`Worker`](worker::Worker), which know no socket, clock or thread;
 //! the simulation in this crate's tests drives the same machines in virtual time.
 
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
 pub mod canonical_tree;
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the effects around what is decided"
+)]
 mod driver;
 pub mod ids;
 pub mod message;
