@@ -18,38 +18,19 @@ use std::{
 
 use ropewalk_group::{Departure, Incarnation, JobId, Rank};
 use rustix::{
-    io::{FdFlags, fcntl_setfd},
+    event::{PollFd, PollFlags, poll},
+    io::{FdFlags, fcntl_setfd, ioctl_fionread},
     net::{
-        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-        SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg,
+        socketpair,
     },
+    time::Timespec,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
-use crate::{Address, JobKey, RegionHandle};
-
-/// Who a process is in its job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Identity {
-    /// What it does in the job.
-    pub role: Role,
-    /// Its rank, or the number of its host for an agent.
-    pub rank: Rank,
-    /// Which life of it this is.
-    pub incarnation: Incarnation,
-}
-
-/// What a process does in its job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Role {
-    /// The agent of a host.
-    Agent,
-    /// The launcher.
-    Launcher,
-    /// A rank of the program.
-    Rank,
-}
+use crate::{Address, Identity, JobKey, RegionHandle};
 
 /// The agent's first message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -269,8 +250,12 @@ impl AgentLink {
                 Err(error) => return Err(error.into()),
             }
         };
-        if received.bytes == 0 {
+        // A packet may be empty too, and is then no message.
+        if received.bytes == 0 && self.is_ended()? {
             return Err(AgentLinkError::Closed);
+        }
+        if received.flags.contains(ReturnFlags::TRUNC) {
+            return Err(AgentLinkError::Encoding(postcard::Error::DeserializeBadEncoding));
         }
         let descriptor = ancillary.drain().find_map(|message| match message {
             RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
@@ -278,6 +263,23 @@ impl AgentLink {
         });
         let message = postcard::from_bytes(&bytes[..received.bytes]).map_err(AgentLinkError::Encoding)?;
         Ok(Some((message, descriptor)))
+    }
+
+    /// Whether the other side is gone and all that it sent was read.
+    fn is_ended(&self) -> Result<bool, AgentLinkError> {
+        let mut ready = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let gone = loop {
+            match poll(&mut ready, Some(&at_once)) {
+                Err(rustix::io::Errno::INTR) => {}
+                other => break other? > 0,
+            }
+        };
+        // In this order, so that nothing more can come once it is known that the other side is gone.
+        Ok(gone && ioctl_fionread(&self.socket)? == 0)
     }
 }
 
@@ -380,15 +382,35 @@ mod tests {
         assert!(matches!(agent.receive::<ToAgent>(), Err(AgentLinkError::Closed)));
     }
 
+    /// An empty packet hides nothing that was sent after it, also by a sender that is gone.
+    #[test]
+    fn empty_packets_are_not_the_end() {
+        let (agent, rank) = AgentLink::pair().unwrap();
+        rustix::net::send(&rank.socket, &[], SendFlags::empty()).unwrap();
+        rank.send(&ToAgent::Attach, None).unwrap();
+        drop(rank);
+        assert!(matches!(
+            agent.receive::<ToAgent>(),
+            Err(AgentLinkError::Encoding(_))
+        ));
+        assert_eq!(agent.receive::<ToAgent>().unwrap().unwrap().0, ToAgent::Attach);
+        assert!(matches!(agent.receive::<ToAgent>(), Err(AgentLinkError::Closed)));
+    }
+
     /// What is no message is an error, not a panic, and nothing is waited for.
     #[test]
     fn garbage_is_an_error_and_silence_is_none() {
         let (agent, rank) = AgentLink::pair().unwrap();
         assert!(agent.receive::<ToAgent>().unwrap().is_none());
-        rustix::io::write(&rank.socket, &[0xff; 40]).unwrap();
-        assert!(matches!(
-            agent.receive::<ToAgent>(),
-            Err(AgentLinkError::Encoding(_))
-        ));
+        let valid = postcard::to_allocvec(&ToAgent::Attach).unwrap();
+        let mut too_long = vec![0; AgentLink::MESSAGE_SIZE_MAX + 1];
+        too_long[..valid.len()].copy_from_slice(&valid);
+        for garbage in [&[0xff; 40][..], &[], &too_long] {
+            rustix::net::send(&rank.socket, garbage, SendFlags::empty()).unwrap();
+            assert!(matches!(
+                agent.receive::<ToAgent>(),
+                Err(AgentLinkError::Encoding(_))
+            ));
+        }
     }
 }

@@ -207,6 +207,20 @@ impl Endpoint {
         self.send(peer, MessageKind::Expected, tag, body)
     }
 
+    /// Sends an expected message to a peer that asked for it. Unlike with
+    /// [`send_expected`](Self::send_expected), a peer with which there is no connection any more is not called
+    /// back: it does not wait.
+    ///
+    /// # Errors
+    /// [`SubmitError::NotConnected`] in that case, and otherwise as for
+    /// [`send_unexpected`](Self::send_unexpected).
+    pub fn answer_expected(&mut self, peer: &Address, tag: u64, body: Bytes) -> Result<(), SubmitError> {
+        if *peer != self.itself.address && !self.provider.is_connected(peer) {
+            return Err(SubmitError::NotConnected { peer: peer.clone() });
+        }
+        self.send_expected(peer, tag, body)
+    }
+
     /// Waits for one message from `peer` with this tag; the operation brings [`Completion::Received`]. A
     /// second receive for the same peer and tag replaces the first, which ends as timed out.
     ///
@@ -247,7 +261,8 @@ impl Endpoint {
     }
 
     /// Fills `into` from the region that the handle names, from `offset` on, without the target's
-    /// application; the operation brings [`Completion::Got`].
+    /// application; the operation brings [`Completion::Got`]. Unlike messages the bytes go without a checksum of
+    /// their own; where TCP's is not enough, let the region carry one.
     ///
     /// # Errors
     /// If the range is not inside the region, too many operations are in progress, or the address is unusable.
@@ -270,7 +285,7 @@ impl Endpoint {
 
     /// Writes `from` into the region that the handle names, from `offset` on, without the target's
     /// application; the operation brings [`Completion::Put`]. If it fails, part of the bytes may have been
-    /// written.
+    /// written. As with [`get`](Self::get) the bytes go without a checksum of their own.
     ///
     /// # Errors
     /// If the handle does not allow it, the range is not inside the region, too many operations are in progress,

@@ -102,6 +102,12 @@ pub enum SubmitError {
         #[source]
         source: Arc<io::Error>,
     },
+    /// There is no connection with the one to be answered, which is gone.
+    #[error("{peer} is not connected any more and waits for no answer")]
+    NotConnected {
+        /// Who was to be answered.
+        peer: Address,
+    },
     /// The range is not inside the region.
     #[error("{length} bytes at {offset} are not inside the region of {region_length} bytes")]
     OutOfRange {

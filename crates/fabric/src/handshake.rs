@@ -11,7 +11,12 @@
 //! A proof is HMAC-SHA256 under the job's key over the prover's part in the handshake and both greetings.
 //! Both nonces are under it, so that it is of no use in another connection; so is the part, so that it cannot
 //! be reflected; and the initiator checks that who answers has the address it called, so that its own
-//! greeting cannot be relayed back to itself. Each side reads at most [`HANDSHAKE_SIZE_MAX`] bytes.
+//! greeting cannot be relayed back to itself.
+//!
+//! A proof shows that the other side is a member, not which one: all members share the key, and each is
+//! trusted to say its own identity and address.
+//!
+//! Each side reads at most [`HANDSHAKE_SIZE_MAX`] bytes.
 
 use bytes::{Buf, BufMut};
 use hmac::{Hmac, KeyInit, Mac};
@@ -307,7 +312,10 @@ pub enum HandshakeError {
     #[error("it does not know the job's key")]
     Proof,
     /// It closed the connection instead of proving itself.
-    #[error("it dropped the connection during the handshake, as processes of another job do")]
+    #[error(
+        "it dropped the connection during the handshake, as one does that is of another job or version, or \
+             full"
+    )]
     Refused,
     /// It took too long.
     #[error("it did not say anything in time")]

@@ -12,6 +12,7 @@ mod frame;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod handshake;
+mod identity;
 mod key;
 mod limits;
 pub mod memfd;
@@ -21,16 +22,16 @@ mod region_table;
 mod waker;
 
 pub use agent_link::{
-    AgentLink, AgentLinkError, FromAgent, Held, HoldId, Identity, Progress, Role, SpanKind, ToAgent,
-    TraceEvent, Welcome,
+    AgentLink, AgentLinkError, FromAgent, Held, HoldId, Progress, SpanKind, ToAgent, TraceEvent, Welcome,
 };
 pub use buffer::Buffer;
 pub use endpoint::{Endpoint, EndpointOptions};
 pub use event::{BindError, Completion, Event, OperationError, OperationId, Peer, PeerDeath, SubmitError};
 pub use frame::FrameError;
 pub use handshake::HandshakeError;
+pub use identity::{Identity, Role};
 pub use key::JobKey;
 pub use limits::Limits;
-pub use region::{Address, AddressError, Permission, RegionHandle};
+pub use region::{Address, AddressError, RegionHandle};
 pub use region_table::{AccessError, Withdrawn};
 pub use waker::Waker;

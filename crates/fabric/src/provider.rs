@@ -23,6 +23,9 @@ pub(crate) trait Provider: AsFd + Send {
     /// Sees to a connection to `peer`, so that its death will be told.
     fn connect(&mut self, peer: &Address) -> Result<(), SubmitError>;
 
+    /// Whether there is a connection with `peer`, if only in the making.
+    fn is_connected(&self, peer: &Address) -> bool;
+
     /// Queues a message. Messages to one peer arrive in the order of these calls.
     fn send(&mut self, peer: &Address, kind: MessageKind, tag: u64, body: Bytes) -> Result<(), SubmitError>;
 

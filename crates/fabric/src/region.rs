@@ -81,15 +81,6 @@ pub enum AddressError {
     },
 }
 
-/// What the holder of a handle may do with the region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Permission {
-    /// Read it (`get`).
-    Read,
-    /// Read it and write it (`get` and `put`).
-    ReadWrite,
-}
-
 /// The right to read or write a region of some endpoint's memory; serialisable, and so handed to others.
 ///
 /// Possession is the permission: the token is 128 random bits that only the exposing endpoint knows
@@ -106,17 +97,6 @@ pub struct RegionHandle {
     pub length: u64,
     /// Whether it may be written too.
     pub writable: bool,
-}
-
-impl RegionHandle {
-    /// What the holder may do.
-    pub fn permission(&self) -> Permission {
-        if self.writable {
-            Permission::ReadWrite
-        } else {
-            Permission::Read
-        }
-    }
 }
 
 impl fmt::Debug for RegionHandle {
@@ -168,7 +148,6 @@ mod tests {
         };
         let encoded = postcard::to_allocvec(&handle).unwrap();
         assert!(postcard::from_bytes::<RegionHandle>(&encoded).unwrap() == handle);
-        assert_eq!(handle.permission(), Permission::ReadWrite);
         let printed = format!("{handle:?}");
         assert!(!printed.contains("token") && !printed.contains(&handle.token.to_string()));
     }

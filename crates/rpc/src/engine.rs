@@ -304,7 +304,7 @@ impl Engine {
         if !self.unsent.is_empty() {
             let endpoint = &mut self.endpoint;
             happened += self.unsent.send(Instant::now(), |to, body| {
-                let sent = endpoint.send_expected(&to.peer, to.tag, body.clone());
+                let sent = endpoint.answer_expected(&to.peer, to.tag, body.clone());
                 !matches!(sent, Err(SubmitError::Busy { .. }))
             });
         }
@@ -497,7 +497,7 @@ impl Engine {
             body = Reply::<()>::Fault(fault).encode();
         }
         if !self.unsent.holds(&to.peer) {
-            let sent = self.endpoint.send_expected(&to.peer, to.tag, body.clone());
+            let sent = self.endpoint.answer_expected(&to.peer, to.tag, body.clone());
             if !matches!(sent, Err(SubmitError::Busy { .. })) {
                 return;
             }

@@ -304,6 +304,10 @@ impl Provider for TcpProvider {
         self.connection_to(peer).map(drop)
     }
 
+    fn is_connected(&self, peer: &Address) -> bool {
+        self.peers.contains_key(peer)
+    }
+
     fn send(&mut self, peer: &Address, kind: MessageKind, tag: u64, body: Bytes) -> Result<(), SubmitError> {
         let connection = self.connection_with_room(peer, body.len())?;
         let kind = match kind {

@@ -219,15 +219,22 @@ fn many_calls() {
 }
 
 /// A handler that needs another's answer first calls it, and answers when that is there: origin to relay to
-/// target.
+/// target. The inner call inherits what is left of the outer one's time.
 #[test]
 fn nested_calls() {
     let [mut origin, mut relay, mut target] = engines();
-    target.serve::<Double>(|_, number| Ok(number * 2));
+    let times: Shared<Duration> = Arc::default();
+    let inner = times.clone();
+    target.serve::<Double>(move |caller, number| {
+        inner.lock().unwrap().push(caller.remaining().unwrap());
+        Ok(number * 2)
+    });
+    let outer = times.clone();
     let nested: Shared<(Call<u64>, Responder<u64>)> = Arc::default();
     let started = nested.clone();
     relay.serve_later::<Relay>(move |engine, caller, (address, number), responder| {
         let remaining = caller.remaining().unwrap();
+        outer.lock().unwrap().push(remaining);
         match engine.call::<Double>(&address, &(number + 1), remaining) {
             Ok(call) => started.lock().unwrap().push((call, responder)),
             Err(error) => responder.answer(Err(Fault::new(error))),
@@ -244,6 +251,8 @@ fn nested_calls() {
         call.try_take()
     });
     assert_eq!(result.unwrap(), 42);
+    let times = times.lock().unwrap();
+    assert!(LONG >= times[0] && times[0] >= times[1] && times[1] > LONG / 2);
 }
 
 /// A burst of calls whose outputs are, together, far more than may be queued for one caller: all are

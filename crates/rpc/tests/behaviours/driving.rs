@@ -58,22 +58,21 @@ fn calls_are_futures() {
     let [mut origin, mut target] = engines();
     target.serve::<Double>(|_, number| Ok(number * 2));
     let mut call = origin.call::<Double>(target.address(), &21, LONG).unwrap();
-    thread::scope(|scope| {
-        let awaiting = scope.spawn(move || {
-            let waker = Arc::new(Unpark(thread::current())).into();
-            let mut context = Context::from_waker(&waker);
-            loop {
-                match std::pin::Pin::new(&mut call).poll(&mut context) {
-                    Poll::Ready(result) => return result,
-                    Poll::Pending => thread::park_timeout(LONG),
-                }
+    // Not a scoped thread, which would be waited for if it is never woken.
+    let awaiting = thread::spawn(move || {
+        let waker = Arc::new(Unpark(thread::current())).into();
+        let mut context = Context::from_waker(&waker);
+        loop {
+            match std::pin::Pin::new(&mut call).poll(&mut context) {
+                Poll::Ready(result) => return result,
+                Poll::Pending => thread::park(),
             }
-        });
-        drive(&mut [&mut origin, &mut target], || {
-            awaiting.is_finished().then_some(())
-        });
-        assert_eq!(awaiting.join().unwrap().unwrap(), 42);
+        }
     });
+    drive(&mut [&mut origin, &mut target], || {
+        awaiting.is_finished().then_some(())
+    });
+    assert_eq!(awaiting.join().unwrap().unwrap(), 42);
 }
 
 /// Engines can be moved to other threads, and calls polled there.

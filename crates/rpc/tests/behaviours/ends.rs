@@ -78,6 +78,27 @@ fn deadlines_are_propagated() {
     assert!(remaining <= timeout && remaining > Duration::ZERO);
 }
 
+/// A late answer to a caller that is gone is dropped: whoever has its address now is not called.
+#[test]
+fn dead_callers_are_not_called_back() {
+    let [mut origin, mut target] = engines();
+    let held: Shared<Responder<()>> = Arc::default();
+    let holding = held.clone();
+    target.serve_later::<Null>(move |_, _, (), responder| holding.lock().unwrap().push(responder));
+    let _call = origin.call::<Null>(target.address(), &(), LONG).unwrap();
+    let responder = drive(&mut [&mut origin, &mut target], || held.lock().unwrap().pop());
+    let location = origin.address().location().to_owned();
+    drop(origin);
+    while target.poll_lost_peer().is_none() {
+        assert!(target.wait(LONG) > 0, "the caller's end is not seen");
+    }
+    let successor = std::net::TcpListener::bind(location).unwrap();
+    successor.set_nonblocking(true).unwrap();
+    responder.answer(Ok(()));
+    assert!(target.wait(LONG) > 0 && target.flush(LONG));
+    assert!(successor.accept().is_err() && target.poll_lost_peer().is_none());
+}
+
 /// A handler that gives its caller up says so, instead of letting it wait.
 #[test]
 fn dropped_responders_answer() {
