@@ -171,15 +171,15 @@ fn reduce(arguments: &Arguments, output: NamedTempFile) -> anyhow::Result<ExitCo
         ..JobSpec::new(&executable, &executable)
     })?;
     let verdict = follow(&mut launcher)?;
-    let failures = verdict.failures.iter();
-    if verdict.ending != Ending::Completed || failures.clone().any(|failure| failure.rank == Rank(0)) {
+    if verdict.ending != Ending::Completed {
         eprintln!("ropewalk reduce: no result: {verdict}");
-        let code = if verdict.ending == Ending::Completed {
-            1
-        } else {
-            verdict.exit_code()
-        };
-        return Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)));
+        return Ok(ExitCode::from(u8::try_from(verdict.exit_code()).unwrap_or(1)));
+    }
+    let failures = &verdict.failures;
+    if failures.iter().any(|failure| failure.rank == Rank(0)) {
+        // The first in time is the cause, the others follow from it.
+        eprintln!("ropewalk reduce: no result: {}", failures[0]);
+        return Ok(ExitCode::FAILURE);
     }
     for failure in failures {
         eprintln!("ropewalk reduce: {failure}; the result is complete all the same");

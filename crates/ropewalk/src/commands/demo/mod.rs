@@ -34,6 +34,9 @@ pub(crate) struct Arguments {
     /// How many of them are killed with SIGKILL once the reduction is under way.
     #[arg(long, value_name = "N", default_value_t = 1)]
     kill: u32,
+    /// How large a survey.
+    #[arg(long, value_enum, default_value = "demo")]
+    size: SurveySize,
     /// Where the results go; the survey is kept beside them for the next time.
     #[arg(long, value_name = "DIR", default_value = "target/demo")]
     out: PathBuf,
@@ -55,6 +58,7 @@ fn show(arguments: &Arguments) -> anyhow::Result<()> {
         seed,
         workers,
         kill,
+        size,
         out,
     } = arguments;
     ensure!(
@@ -62,7 +66,13 @@ fn show(arguments: &Arguments) -> anyhow::Result<()> {
         "--kill {kill} of {workers} workers: rank 0, which gets the result, has to live"
     );
     std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
-    let survey = survey(*seed, out)?;
+    let survey = survey(
+        SurveyOptions {
+            seed: *seed,
+            size: *size,
+        },
+        out,
+    )?;
 
     println!("Migrating it on {workers} workers, nobody killed.");
     let calm = migrate(&survey, &out.join("undisturbed"), *workers, Vec::new())?;
@@ -97,11 +107,7 @@ fn show(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn survey(seed: u64, out: &Path) -> anyhow::Result<PathBuf> {
-    let options = SurveyOptions {
-        seed,
-        size: SurveySize::Demo,
-    };
+fn survey(options: SurveyOptions, out: &Path) -> anyhow::Result<PathBuf> {
     println!(
         "Preparing the survey: {} shots of synthetic seismic data.",
         options.layout().shots
