@@ -16,6 +16,7 @@ use rustix::event::epoll;
 use crate::{
     Address, BindError, Buffer, Completion, Event, Identity, JobKey, Limits, OperationError, OperationId,
     Peer, PeerDeath, RegionHandle, SubmitError, Waker, Withdrawn,
+    loopback::Loopback,
     provider::{MessageKind, Provider, ProviderEvent, TransferFailure, Transferred, tcp::TcpProvider},
     region_table::{Access, RegionTable},
 };
@@ -99,10 +100,11 @@ pub struct Endpoint {
     operations: BTreeMap<OperationId, Operation>,
     deadlines: BTreeSet<(Instant, OperationId)>,
     receives: BTreeMap<(u64, Address), OperationId>,
-    local: VecDeque<LocalAction>,
-    local_bytes: usize,
+    loopback: Loopback,
     provider_events: Vec<ProviderEvent>,
     events: VecDeque<Event>,
+    /// How many bytes of messages the events hold.
+    events_bytes: usize,
     next_operation: u64,
     waker: Waker,
     poller: OwnedFd,
@@ -113,13 +115,6 @@ struct Operation {
     peer: Address,
     /// The tag, if it waits for an expected message; otherwise it is a transfer.
     receive: Option<u64>,
-}
-
-/// What this endpoint has to do with itself.
-enum LocalAction {
-    Get(OperationId, Access, Buffer),
-    Message(MessageKind, u64, Bytes),
-    Put(OperationId, Access, Bytes),
 }
 
 impl Endpoint {
@@ -159,10 +154,10 @@ impl Endpoint {
             operations: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             receives: BTreeMap::new(),
-            local: VecDeque::new(),
-            local_bytes: 0,
+            loopback: Loopback::default(),
             provider_events: Vec::new(),
             events: VecDeque::new(),
+            events_bytes: 0,
             next_operation: 0,
             waker,
             poller,
@@ -276,7 +271,7 @@ impl Endpoint {
         let access = self.access(region, offset, into.len())?;
         let operation = OperationId(self.next_operation);
         if region.address == self.itself.address {
-            self.local.push_back(LocalAction::Get(operation, access, into));
+            self.loopback.get(operation, access, into);
         } else {
             self.provider.get(operation, region, offset, into)?;
         }
@@ -303,7 +298,7 @@ impl Endpoint {
         let access = self.access(region, offset, from.len())?;
         let operation = OperationId(self.next_operation);
         if region.address == self.itself.address {
-            self.local.push_back(LocalAction::Put(operation, access, from));
+            self.loopback.put(operation, access, from);
         } else {
             self.provider.put(operation, region, offset, from)?;
         }
@@ -324,19 +319,19 @@ impl Endpoint {
     pub fn progress(&mut self) -> usize {
         let woken = self.waker.take();
         let before = self.events.len();
-        self.run_local_actions();
         let now = Instant::now();
-        let room = self.limits.events_max.saturating_sub(self.events.len());
         let mut provider_events = std::mem::take(&mut self.provider_events);
-        self.provider.progress(
-            now,
-            room.min(Self::EVENTS_PER_PROGRESS),
+        self.loopback.progress(
+            &self.itself,
+            self.events_room(),
             &mut self.regions,
             &mut provider_events,
         );
-        for event in provider_events.drain(..) {
-            self.handle_provider_event(event);
-        }
+        self.handle_provider_events(&mut provider_events);
+        let budget = self.events_room().min(Self::EVENTS_PER_PROGRESS);
+        self.provider
+            .progress(now, budget, &mut self.regions, &mut provider_events);
+        self.handle_provider_events(&mut provider_events);
         self.provider_events = provider_events;
         self.handle_deadlines(now);
         self.events.len() - before + usize::from(woken)
@@ -344,13 +339,15 @@ impl Endpoint {
 
     /// The next thing that happened.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        let event = self.events.pop_front()?;
+        self.events_bytes -= event.message_bytes();
+        Some(event)
     }
 
     /// When [`progress`](Self::progress) has to be called although the descriptor is not readable; in the
     /// past if there is something to do now.
     pub fn next_deadline(&self) -> Option<Instant> {
-        if !self.local.is_empty() || !self.events.is_empty() || self.provider.has_sendable() {
+        if !self.loopback.is_empty() || !self.events.is_empty() || self.provider.has_sendable() {
             return Some(Instant::now());
         }
         let operations = self.deadlines.first().map(|&(deadline, _)| deadline);
@@ -404,7 +401,7 @@ impl Endpoint {
 
     /// Whether something queued was not handed to the operating system yet.
     pub fn has_unsent(&self) -> bool {
-        !self.local.is_empty() || self.provider.has_unsent()
+        !self.loopback.is_empty() || self.provider.has_unsent()
     }
 
     /// A handle by which other threads wake the one that drives this endpoint.
@@ -420,13 +417,12 @@ impl Endpoint {
         if *peer != self.itself.address {
             return self.provider.send(peer, kind, tag, body);
         }
-        if self.local_bytes + size > self.limits.queued_bytes_max
-            || self.local.len() >= self.limits.events_max
+        if self.loopback.message_bytes() + size > self.limits.queued_bytes_max
+            || self.loopback.len() >= self.limits.events_max
         {
             return Err(self.busy(peer, "queued_bytes_max"));
         }
-        self.local_bytes += size;
-        self.local.push_back(LocalAction::Message(kind, tag, body));
+        self.loopback.send(kind, tag, body);
         Ok(())
     }
 
@@ -497,33 +493,25 @@ impl Endpoint {
     }
 
     fn complete(&mut self, operation: OperationId, result: Result<Completion, OperationError>) {
-        self.events.push_back(Event::Completed { operation, result });
+        self.push_event(Event::Completed { operation, result });
     }
 
-    fn run_local_actions(&mut self) {
-        // What these actions lead to is queued anew by the owner, after this progress.
-        for _ in 0..self.local.len() {
-            match self.local.pop_front() {
-                None => return,
-                Some(LocalAction::Message(kind, tag, body)) => {
-                    self.local_bytes -= body.len();
-                    self.handle_message(kind, self.itself.clone(), tag, body);
-                }
-                Some(LocalAction::Get(operation, access, mut into)) => {
-                    let result = self.regions.read(&access).map(|bytes| {
-                        into.copy_from_slice(&bytes);
-                        Transferred::Got(into)
-                    });
-                    self.handle_transferred(operation, result.map_err(TransferFailure::Access));
-                }
-                Some(LocalAction::Put(operation, access, from)) => {
-                    let result = self.regions.write(&access).map(|to| {
-                        to.copy_from_slice(&from);
-                        Transferred::Put
-                    });
-                    self.handle_transferred(operation, result.map_err(TransferFailure::Access));
-                }
-            }
+    fn push_event(&mut self, event: Event) {
+        self.events_bytes += event.message_bytes();
+        self.events.push_back(event);
+    }
+
+    /// How many more events may wait for the owner.
+    fn events_room(&self) -> usize {
+        if self.events_bytes >= self.limits.events_bytes_max {
+            return 0;
+        }
+        self.limits.events_max.saturating_sub(self.events.len())
+    }
+
+    fn handle_provider_events(&mut self, events: &mut Vec<ProviderEvent>) {
+        for event in events.drain(..) {
+            self.handle_provider_event(event);
         }
     }
 
@@ -542,7 +530,7 @@ impl Endpoint {
 
     fn handle_message(&mut self, kind: MessageKind, from: Arc<Peer>, tag: u64, body: Bytes) {
         match kind {
-            MessageKind::Unexpected => self.events.push_back(Event::Unexpected { from, tag, body }),
+            MessageKind::Unexpected => self.push_event(Event::Unexpected { from, tag, body }),
             MessageKind::Expected => {
                 if let Some(&operation) = self.receives.get(&(tag, from.address.clone())) {
                     self.forget(operation);
@@ -577,7 +565,7 @@ impl Endpoint {
             let (peer, source) = (peer.clone(), cause.clone());
             self.complete(operation, Err(OperationError::PeerDied { peer, source }));
         }
-        self.events.push_back(Event::PeerDied { peer, cause });
+        self.push_event(Event::PeerDied { peer, cause });
     }
 
     fn handle_deadlines(&mut self, now: Instant) {

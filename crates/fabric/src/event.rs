@@ -49,6 +49,20 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// How much of a peer's message it holds, in bytes.
+    pub(crate) fn message_bytes(&self) -> usize {
+        match self {
+            Self::Completed {
+                result: Ok(Completion::Received(body)),
+                ..
+            }
+            | Self::Unexpected { body, .. } => body.len(),
+            Self::Completed { .. } | Self::PeerDied { .. } => 0,
+        }
+    }
+}
+
 /// What an operation brought.
 #[derive(Debug)]
 pub enum Completion {

@@ -15,6 +15,7 @@ mod handshake;
 mod identity;
 mod key;
 mod limits;
+mod loopback;
 pub mod memfd;
 mod provider;
 mod region;

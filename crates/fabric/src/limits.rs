@@ -27,6 +27,8 @@ pub struct Limits {
     pub answers_max: usize,
     /// Events that wait for [`poll_event`](crate::Endpoint::poll_event); above it nothing more is read.
     pub events_max: usize,
+    /// Bytes of messages in these events; above it nothing more is read.
+    pub events_bytes_max: usize,
 }
 
 impl Default for Limits {
@@ -42,6 +44,7 @@ impl Default for Limits {
             served_transfers_max: 1024,
             answers_max: 1 << 17,
             events_max: 1 << 14,
+            events_bytes_max: 256 << 20,
         }
     }
 }

@@ -555,6 +555,51 @@ fn busy_peers_are_no_debtors() {
     assert!(matches!(result, Ok(Completion::Got(buffer)) if *buffer == [1; 10]));
 }
 
+/// An endpoint whose owner does not look at what came stops reading before that fills the memory, its own
+/// messages to itself included, and nothing is lost.
+#[test]
+fn events_without_an_owner_are_limited() {
+    const COUNT: u64 = 100;
+    const SIZE: usize = 100_000;
+    let limits = Limits {
+        events_bytes_max: 10 * SIZE,
+        ..Limits::default()
+    };
+    let mut receiver = endpoint(limits);
+    let mut sender = endpoint(Limits::default());
+    let address = receiver.address().clone();
+    for tag in 0..COUNT {
+        let body = Bytes::from(vec![1; SIZE]);
+        sender.send_unexpected(&address, tag, body).unwrap();
+    }
+    let mut waiting = 0;
+    let start = Instant::now();
+    while waiting < 10 {
+        assert!(start.elapsed() < LONG, "only {waiting} messages came");
+        sender.progress();
+        waiting += receiver.progress();
+    }
+    for _ in 0..1000 {
+        sender.progress();
+        assert_eq!(receiver.progress(), 0);
+    }
+    // One turn of reading may go beyond.
+    assert!(waiting <= 10 + (2 << 20) / SIZE, "{waiting}");
+    receiver.send_unexpected(&address, COUNT, Bytes::new()).unwrap();
+    receiver.progress();
+    let mut tags = Vec::new();
+    drive(&mut receiver, |_, event| {
+        sender.progress();
+        if let Some(Event::Unexpected { tag, .. }) = event {
+            tags.push(tag);
+        }
+        (tags.len() as u64 > COUNT).then_some(())
+    });
+    assert!(tags[..waiting].iter().copied().eq(0..waiting as u64));
+    tags.retain(|&tag| tag != COUNT);
+    assert!(tags.into_iter().eq(0..COUNT));
+}
+
 /// When a peer connects anew, what it had before is dead: the endpoint tells so, answers over the new
 /// connection, and does not miss the old one when its end is seen.
 #[test]
