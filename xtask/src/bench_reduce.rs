@@ -22,6 +22,7 @@ use crate::{
 pub(crate) fn bench_reduce() -> anyhow::Result<()> {
     debian::provide()?;
     let bench = Bench::build()?;
+    let machine = machine()?;
     let mut times: BTreeMap<(u64, usize), Vec<u64>> = BTreeMap::new();
     for round in 1..=ROUNDS {
         eprintln!("==> round {round} of {ROUNDS}");
@@ -37,7 +38,7 @@ pub(crate) fn bench_reduce() -> anyhow::Result<()> {
     println!("{table}");
     let path = project::root().join("docs/benchmarks.md");
     let page = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let section = format!("{table}\n{}\n", machine()?);
+    let section = format!("{table}\n{machine}\n");
     fs::write(&path, replace_section(&page, &section)?)?;
     Ok(())
 }
@@ -174,7 +175,7 @@ fn table(times: &BTreeMap<(u64, usize), Vec<u64>>) -> anyhow::Result<String> {
     Ok(table)
 }
 
-/// What the times were measured on.
+/// What the times are measured on, and how busy that is.
 fn machine() -> anyhow::Result<String> {
     let cpus = fs::read_to_string("/proc/cpuinfo")?;
     let models: Vec<_> = cpus
@@ -188,13 +189,15 @@ fn machine() -> anyhow::Result<String> {
         .next()
         .and_then(|line| line.split_whitespace().last())
         .unwrap_or("of unknown version");
+    let load = fs::read_to_string("/proc/loadavg")?;
     let date = output(program("date", &["--iso-8601"]))?;
     Ok(format!(
-        "Measured on {}, on {} x {}, {}, with MPICH {mpich}.",
+        "Measured on {}, on {} x {}, {}, with MPICH {mpich}; load average at the start {}.",
         date.trim(),
         models.len(),
         models.first().unwrap_or(&"a processor without a name"),
         kernel.trim(),
+        load.split(' ').next().unwrap_or("unknown"),
     ))
 }
 
