@@ -236,6 +236,7 @@ pub enum FrameError {
 /// an error the stream is of no use.
 #[derive(Debug)]
 pub(crate) struct Decoder {
+    /// Empty until it is first used: strangers cost nothing.
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
@@ -275,7 +276,7 @@ impl Decoder {
 
     pub(crate) fn new(message_size_max: usize) -> Self {
         Self {
-            buffer: vec![0; Self::BUFFER_SIZE].into(),
+            buffer: Box::default(),
             start: 0,
             end: 0,
             body: Body::None,
@@ -285,6 +286,9 @@ impl Decoder {
 
     /// Where the next bytes may be read to; never empty after `poll` had nothing.
     pub(crate) fn space(&mut self) -> &mut [u8] {
+        if self.buffer.is_empty() {
+            self.buffer = vec![0; Self::BUFFER_SIZE].into();
+        }
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.buffer.len() - self.end < HEADER_SIZE {

@@ -5,9 +5,11 @@ use std::time::Duration;
 /// The maxima of one endpoint. What would exceed one is refused with an error, never queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections, proven or not; strangers above it are dropped, sends to new peers are `Busy`.
+    /// Connections, proven or not; above it those who connect are dropped, unless one that is not proven can make
+    /// room, and sends to new peers are `Busy`.
     pub connections_max: usize,
-    /// Connections whose other end has not even named the job yet; the oldest makes room for the newest.
+    /// Connections whose other end has not even named the job yet, and again as many whose other end has, but
+    /// has not proven that it belongs to it; the oldest makes room for the newest.
     pub strangers_max: usize,
     /// How long one that connects to us may take for each of its two steps to prove that it belongs to the
     /// job.

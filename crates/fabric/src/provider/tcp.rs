@@ -50,7 +50,9 @@ pub(crate) struct TcpProvider {
     peers: BTreeMap<Address, Connections>,
     /// Accepted connections whose other end has not named the job yet.
     strangers: BTreeSet<ConnectionId>,
-    /// When a connection that is not open yet is given up.
+    /// Accepted connections whose other end has named the job, but has not proven itself.
+    greeted: BTreeSet<ConnectionId>,
+    /// When a connection that is not open yet is given up, or made anew.
     deadlines: BTreeSet<(Instant, ConnectionId)>,
     /// Connections that have something to send and are not known to be blocked.
     sendable: BTreeSet<ConnectionId>,
@@ -87,6 +89,14 @@ impl Transfer {
     fn connection(&self) -> ConnectionId {
         match self {
             Self::Get { connection, .. } | Self::Put { connection } => *connection,
+        }
+    }
+
+    /// Goes on over another connection if it was to go over `from`.
+    fn hand_over(&mut self, from: ConnectionId, to: ConnectionId) {
+        let (Self::Get { connection, .. } | Self::Put { connection }) = self;
+        if *connection == from {
+            *connection = to;
         }
     }
 }
@@ -129,6 +139,7 @@ impl TcpProvider {
             connections: BTreeMap::new(),
             peers: BTreeMap::new(),
             strangers: BTreeSet::new(),
+            greeted: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             sendable: BTreeSet::new(),
             transfers: BTreeMap::new(),
@@ -211,7 +222,7 @@ impl TcpProvider {
         }
         match result {
             Ok(Handled::Frames) => {}
-            Ok(Handled::Greeted) => self.handle_greeted(id, now),
+            Ok(Handled::Greeted) => self.handle_greeted(id, now, events),
             Ok(Handled::Proven { peer, instance }) => {
                 self.handle_proven(id, peer, instance, regions, events);
             }
@@ -244,7 +255,7 @@ impl TcpProvider {
     /// Closes a connection, and with it all others of its peer, ends what was in progress with the peer, and
     /// tells.
     fn lose(&mut self, id: ConnectionId, cause: PeerDeath, events: &mut Vec<ProviderEvent>) {
-        if self.redial(id, &cause) {
+        if self.hand_over(id, &cause) || self.redial_later(id, &cause) {
             return;
         }
         let Some(peer) = self.close(id) else {
@@ -274,6 +285,7 @@ impl TcpProvider {
     fn close(&mut self, id: ConnectionId) -> Option<Address> {
         let connection = self.connections.remove(&id)?;
         self.strangers.remove(&id);
+        self.greeted.remove(&id);
         self.sendable.remove(&id);
         self.deadlines.remove(&(connection.deadline, id));
         // Closing is not enough if a child of this process has a copy of the descriptor.
@@ -287,7 +299,12 @@ impl TcpProvider {
             && deadline <= now
         {
             self.deadlines.pop_first();
-            if let Some(connection) = self.connections.get(&id) {
+            let Some(connection) = self.connections.get(&id) else {
+                continue;
+            };
+            if connection.is_paused() {
+                self.redial(id, now, events);
+            } else {
                 let cause = connection.overdue();
                 self.lose(id, cause, events);
             }

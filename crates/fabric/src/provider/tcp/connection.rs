@@ -33,7 +33,7 @@ pub(super) struct Connection {
     /// When it is given up if it is not open.
     pub(super) deadline: Instant,
     /// How often it was dialed anew.
-    pub(super) redials: u32,
+    pub(super) redials: usize,
     /// The socket takes no more, and the poller tells when it does.
     pub(super) blocked: bool,
     /// The peer has reset the connection. What it had sent before is still to be read; then comes the end.
@@ -54,6 +54,8 @@ enum State {
         unsent: Option<Vec<u8>>,
     },
     Open(Arc<Peer>),
+    /// The peer dropped it during its handshake, and it is made anew when its deadline comes.
+    Paused,
 }
 
 /// Where the bulk frame that is being received belongs.
@@ -201,7 +203,18 @@ impl Connection {
         self.outbox.push_frame(Header::new(kind, operation.0), body);
     }
 
-    /// Starts over with a new socket; what waits to be sent stays.
+    /// Waits for the next attempt; what waits to be sent stays.
+    pub(super) fn pause(&mut self, until: Instant) {
+        self.state = State::Paused;
+        self.deadline = until;
+        self.redials += 1;
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        matches!(self.state, State::Paused)
+    }
+
+    /// Starts over with a new socket.
     pub(super) fn redial(
         &mut self,
         socket: OwnedFd,
@@ -214,7 +227,6 @@ impl Connection {
             unsent: Some(greeting),
         };
         self.deadline = deadline;
-        self.redials += 1;
     }
 
     /// Sends the greeting once the connection is made.
@@ -325,8 +337,10 @@ impl Connection {
             .map_err(PeerDeath::Handshake)?;
         send_handshake(&self.socket, &step.reply)?;
         let rest = &bytes[step.consumed..count];
-        self.decoder.space()[..rest.len()].copy_from_slice(rest);
-        self.decoder.handle_read(rest.len());
+        if !rest.is_empty() {
+            self.decoder.space()[..rest.len()].copy_from_slice(rest);
+            self.decoder.handle_read(rest.len());
+        }
         Ok(match step.proven {
             Some((peer, instance)) => Handled::Proven { peer, instance },
             None if step.reply.is_empty() => Handled::Frames,

@@ -26,9 +26,13 @@ use crate::{
 impl TcpProvider {
     /// How many connections are accepted in one `progress`.
     const ACCEPTED_MAX: usize = 64;
-    /// How often a connection is made anew that the peer dropped before it was open: it may have been
-    /// stalled, or had to make room in a flood of strangers.
-    pub(super) const REDIALS_MAX: u32 = 3;
+    /// How long to wait before each attempt to make a connection anew that the peer dropped before it was open:
+    /// it may have been stalled, or had to make room in a flood of strangers.
+    pub(super) const REDIAL_PAUSES: [Duration; 3] = [
+        Duration::from_millis(10),
+        Duration::from_millis(50),
+        Duration::from_millis(250),
+    ];
     /// How long nobody is accepted after the system ran out of descriptors.
     const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -65,40 +69,85 @@ impl TcpProvider {
         Ok(id)
     }
 
-    /// Makes a connection anew that was dropped during its handshake. Returns whether it is being made.
-    pub(super) fn redial(&mut self, id: ConnectionId, cause: &PeerDeath) -> bool {
+    /// Sees to it that a connection that was dropped during its handshake is made anew. Returns whether it is.
+    pub(super) fn redial_later(&mut self, id: ConnectionId, cause: &PeerDeath) -> bool {
         let dropped = match cause {
             PeerDeath::Handshake(HandshakeError::Refused) => true,
             PeerDeath::Io(error) => error.kind() == io::ErrorKind::ConnectionReset,
             _ => false,
         };
-        let Some(connection) = self.connections.get(&id) else {
-            return false;
-        };
-        let (false, true, Some(peer)) = (connection.is_open(), dropped, connection.peer.clone()) else {
-            return false;
-        };
-        if connection.redials == Self::REDIALS_MAX {
-            return false;
-        }
-        let (Ok(location), Ok(nonce)) = (peer.location().parse(), random_nonce()) else {
-            return false;
-        };
-        let Ok(socket) = socket::dial(location) else {
-            return false;
-        };
-        let _ = epoll::delete(&self.poller, &connection.socket);
-        if self.watch(id, &socket, EventFlags::IN | EventFlags::OUT).is_err() {
-            return false;
-        }
         let Some(connection) = self.connections.get_mut(&id) else {
             return false;
         };
+        if connection.is_open() || connection.accepted || !dropped {
+            return false;
+        }
+        let Some(&pause) = Self::REDIAL_PAUSES.get(connection.redials) else {
+            return false;
+        };
+        let _ = epoll::delete(&self.poller, &connection.socket);
         self.deadlines.remove(&(connection.deadline, id));
-        let deadline = Instant::now() + self.limits.connect_timeout;
-        let handshake = Handshake::initiate(self.introduction.clone(), peer, nonce);
-        connection.redial(socket, handshake, deadline);
-        self.deadlines.insert((deadline, id));
+        connection.pause(Instant::now() + pause);
+        self.deadlines.insert((connection.deadline, id));
+        true
+    }
+
+    /// Makes a connection anew whose pause is over.
+    pub(super) fn redial(&mut self, id: ConnectionId, now: Instant, events: &mut Vec<ProviderEvent>) {
+        let called = self
+            .connections
+            .get(&id)
+            .and_then(|connection| connection.peer.clone());
+        let Some(peer) = called else {
+            return;
+        };
+        let dialed = random_nonce().and_then(|nonce| {
+            let location = peer.location().parse().map_err(|_| Errno::INVAL)?;
+            let socket = socket::dial(location)?;
+            self.watch(id, &socket, EventFlags::IN | EventFlags::OUT)?;
+            Ok((nonce, socket))
+        });
+        match (dialed, self.connections.get_mut(&id)) {
+            (Ok((nonce, socket)), Some(connection)) => {
+                let handshake = Handshake::initiate(self.introduction.clone(), peer, nonce);
+                connection.redial(socket, handshake, now + self.limits.connect_timeout);
+                self.deadlines.insert((connection.deadline, id));
+            }
+            (Err(errno), _) => self.lose(id, errno.into(), events),
+            (Ok(_), None) => {}
+        }
+    }
+
+    /// Gives what was to go over a connection that could not be made to one that the peer made meanwhile.
+    /// Returns whether there is one.
+    pub(super) fn hand_over(&mut self, id: ConnectionId, cause: &PeerDeath) -> bool {
+        let is_open = |id: &ConnectionId| self.connections.get(id).is_some_and(Connection::is_open);
+        let called = self
+            .connections
+            .get(&id)
+            .and_then(|connection| connection.peer.as_ref());
+        let known = called.and_then(|peer| self.peers.get(peer));
+        let other = known.and_then(|known| known.ids.iter().copied().find(is_open));
+        let Some(other) = other else {
+            return false;
+        };
+        // One that is replaced goes with all that its peer had.
+        if is_open(&id) || matches!(cause, PeerDeath::Replaced) {
+            return false;
+        }
+        self.take_from_peer(id);
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return false;
+        };
+        let outbox = std::mem::take(&mut connection.outbox);
+        self.close(id);
+        if let Some(connection) = self.connections.get_mut(&other) {
+            connection.outbox.append(outbox);
+            self.sendable.insert(other);
+        }
+        for transfer in self.transfers.values_mut() {
+            transfer.hand_over(id, other);
+        }
         true
     }
 
@@ -132,7 +181,11 @@ impl TcpProvider {
 
     fn handle_accepted(&mut self, socket: OwnedFd, now: Instant, events: &mut Vec<ProviderEvent>) {
         if self.connections.len() >= self.limits.connections_max {
-            return;
+            let unproven = self.strangers.first().or(self.greeted.first()).copied();
+            let Some(unproven) = unproven else {
+                return;
+            };
+            self.lose(unproven, PeerDeath::Closed, events);
         }
         // A peer greets in a moment: in a flood of strangers the oldest is the least likely to be one.
         if self.strangers.len() >= self.limits.strangers_max
@@ -156,13 +209,23 @@ impl TcpProvider {
     }
 
     /// Gives the next step of the handshake its own time: a side that was not driven for long is no stranger.
-    pub(super) fn handle_greeted(&mut self, id: ConnectionId, now: Instant) {
+    pub(super) fn handle_greeted(&mut self, id: ConnectionId, now: Instant, events: &mut Vec<ProviderEvent>) {
+        let accepted = self.strangers.remove(&id);
+        if accepted {
+            // The job's id is no secret: whoever knows only that must not keep members out either.
+            if self.greeted.len() >= self.limits.strangers_max
+                && let Some(oldest) = self.greeted.pop_first()
+            {
+                self.lose(oldest, PeerDeath::Closed, events);
+            }
+            self.greeted.insert(id);
+        }
         let Some(connection) = self.connections.get_mut(&id) else {
             return;
         };
         self.deadlines.remove(&(connection.deadline, id));
         connection.deadline = now
-            + if self.strangers.remove(&id) {
+            + if accepted {
                 self.limits.handshake_timeout
             } else {
                 self.limits.connect_timeout
@@ -208,6 +271,7 @@ impl TcpProvider {
             return;
         };
         self.strangers.remove(&id);
+        self.greeted.remove(&id);
         self.deadlines.remove(&(connection.deadline, id));
         connection.open(Arc::new(peer));
         self.sendable.insert(id);

@@ -100,6 +100,19 @@ impl Outbox {
         self.streams.push_back(stream);
     }
 
+    /// Takes over what waits in an outbox of which nothing was sent.
+    pub(super) fn append(&mut self, mut other: Self) {
+        assert!(
+            other.sent_bytes == 0 && other.answers.is_empty() && other.served == 0,
+            "a connection that is not open has been used"
+        );
+        self.seal();
+        other.seal();
+        self.segments.append(&mut other.segments);
+        self.queued_bytes += other.queued_bytes;
+        self.streams.append(&mut other.streams);
+    }
+
     /// Stops our own `put`.
     pub(super) fn cancel_put(&mut self, id: u64) {
         self.streams

@@ -87,8 +87,13 @@ fn introduction(address: Address) -> Introduction {
 
 /// Goes through the handshake as a member whose own address is made up.
 fn dial_as_member(address: &Address) -> TcpStream {
+    dial_as(made_up(), address)
+}
+
+/// Goes through the handshake as the member whose own address is `itself`.
+fn dial_as(itself: Address, address: &Address) -> TcpStream {
     let mut stream = dial(address);
-    let itself = introduction(made_up());
+    let itself = introduction(itself);
     let (handshake, greeting) = Handshake::initiate(itself, address.clone(), [3; 32]);
     stream.write_all(&greeting).unwrap();
     prove(&mut stream, handshake);
@@ -225,6 +230,90 @@ fn floods_of_strangers_keep_nobody_out() {
         matches!(event, Some(Event::Unexpected { .. })).then_some(())
     });
     drop(strangers);
+}
+
+/// A flood of strangers that know the job's id, but not its key, keeps no member out either.
+#[test]
+fn floods_of_greeted_strangers_keep_nobody_out() {
+    let mut endpoint = endpoint(Limits {
+        handshake_timeout: Duration::from_secs(3600),
+        strangers_max: 8,
+        connections_max: 16,
+        ..Limits::default()
+    });
+    let address = endpoint.address().clone();
+    let strangers: Vec<_> = (0..40)
+        .map(|number| {
+            beside(&mut endpoint, || {
+                let mut stranger = dial(&address);
+                if number % 2 == 0 {
+                    let itself = introduction(made_up());
+                    let (_, greeting) = Handshake::initiate(itself, address.clone(), [number; 32]);
+                    stranger.write_all(&greeting).unwrap();
+                    stranger.read_exact(&mut [0]).unwrap();
+                }
+                stranger
+            })
+        })
+        .collect();
+    let mut member = Endpoint::bind(options()).unwrap();
+    member
+        .send_unexpected(&address, 0, Bytes::from_static(b"in"))
+        .unwrap();
+    drive(&mut endpoint, |_, event| {
+        member.progress();
+        let lost = member.poll_event();
+        assert!(lost.is_none(), "{lost:?}");
+        matches!(event, Some(Event::Unexpected { .. })).then_some(())
+    });
+    drop(strangers);
+}
+
+/// What waits for a connection that cannot be made goes over the one that the peer made meanwhile: its
+/// messages in order, and its transfers.
+#[test]
+fn failed_dials_hand_over_to_the_peers_own() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = address_of(&listener);
+    let mut endpoint = endpoint(Limits {
+        connect_timeout: LONG,
+        ..Limits::default()
+    });
+    let region = RegionHandle {
+        address: address.clone(),
+        region: 0,
+        token: 0,
+        length: 3,
+        writable: false,
+    };
+    for tag in 0..2 {
+        endpoint
+            .send_unexpected(&address, tag, Bytes::from_static(b"word"))
+            .unwrap();
+    }
+    endpoint.get(&region, 0, Buffer::zeroed(3), LONG).unwrap();
+    let own = endpoint.address().clone();
+    let mut member = beside(&mut endpoint, || dial_as(address, &own));
+    greet(&mut member, &mut endpoint);
+    // Its other connection, which it never answered, ends only now.
+    drop(listener.accept().unwrap());
+    let expected = [
+        frame(Kind::Unexpected, 0, b"word"),
+        frame(Kind::Unexpected, 1, b"word"),
+    ]
+    .concat();
+    let mut received = vec![0; expected.len() + HEADER_SIZE + ACCESS_SIZE];
+    beside(&mut endpoint, || member.read_exact(&mut received).unwrap());
+    assert_eq!(received[..expected.len()], expected);
+    member.write_all(&frame(Kind::GetData, 0, b"got")).unwrap();
+    let result = drive(&mut endpoint, |_, event| match event {
+        Some(Event::Completed { result, .. }) => Some(result),
+        other => {
+            assert!(other.is_none(), "{other:?}");
+            None
+        }
+    });
+    assert!(matches!(result, Ok(Completion::Got(buffer)) if *buffer == *b"got"));
 }
 
 /// A frame with a flipped bit, of an unknown kind, or too large ends the connection with the reason.
@@ -404,7 +493,7 @@ fn dropped_handshakes_are_tried_again() {
         .send_unexpected(&address, 6, Bytes::from_static(b"patient"))
         .unwrap();
     let received = beside(&mut endpoint, || {
-        for _ in 0..TcpProvider::REDIALS_MAX {
+        for _ in 0..TcpProvider::REDIAL_PAUSES.len() {
             drop(listener.accept().unwrap());
         }
         let mut stream = accept_as_member(&listener);
@@ -419,7 +508,7 @@ fn dropped_handshakes_are_tried_again() {
     endpoint.send_unexpected(&address, 6, Bytes::new()).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
-            for _ in 0..=TcpProvider::REDIALS_MAX {
+            for _ in 0..=TcpProvider::REDIAL_PAUSES.len() {
                 drop(listener.accept().unwrap());
             }
         });
