@@ -1,5 +1,8 @@
 //! Peers that do not behave, played over plain sockets.
 
+mod dials;
+mod strangers;
+
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
@@ -135,185 +138,9 @@ fn is_dropped(mut stream: TcpStream) -> bool {
     !matches!(stream.read(&mut [0; 64]), Ok(1..))
 }
 
-/// A web browser, garbage and a greeting in another version are dropped at once, without an answer, and a
-/// member talks on meanwhile.
-#[test]
-fn strangers_that_speak_are_dropped_at_once() {
-    let mut endpoint = endpoint(Limits {
-        handshake_timeout: Duration::from_secs(3600),
-        ..Limits::default()
-    });
-    let address = endpoint.address().clone();
-    let mut member = dial_in_background(&mut endpoint);
-    let itself = introduction(made_up());
-    let (_, mut other_version) = Handshake::initiate(itself, address.clone(), [3; 32]);
-    other_version[8] += 1;
-    for words in [
-        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
-        vec![0xff; 5000],
-        b"ropewalk".iter().copied().chain([0xff; 300]).collect(),
-        other_version,
-    ] {
-        let dropped = beside(&mut endpoint, || {
-            let mut stream = dial(&address);
-            // It may be closed before all of it is written.
-            let _ = stream.write_all(&words);
-            is_dropped(stream)
-        });
-        assert!(dropped);
-        member
-            .write_all(&frame(Kind::Unexpected, 5, b"still here"))
-            .unwrap();
-        drive(&mut endpoint, |_, event| match event {
-            Some(Event::Unexpected { body, .. }) => {
-                assert_eq!(body, "still here");
-                Some(())
-            }
-            other => {
-                assert!(other.is_none(), "{other:?}");
-                None
-            }
-        });
-    }
-}
-
 fn dial_in_background(endpoint: &mut Endpoint) -> TcpStream {
     let address = endpoint.address().clone();
     beside(endpoint, || dial_as_member(&address))
-}
-
-/// A stranger that says nothing, and one that says what is right but slowly, are dropped when their time is
-/// over.
-#[test]
-fn strangers_that_are_silent_are_dropped_in_time() {
-    let timeout = Duration::from_millis(200);
-    let mut endpoint = endpoint(Limits {
-        handshake_timeout: timeout,
-        ..Limits::default()
-    });
-    let address = endpoint.address().clone();
-    let elapsed = beside(&mut endpoint, || {
-        let start = Instant::now();
-        assert!(is_dropped(dial(&address)));
-        start.elapsed()
-    });
-    assert!(elapsed >= timeout && elapsed < LONG / 2);
-    beside(&mut endpoint, || {
-        let mut stream = dial(&address);
-        let start = Instant::now();
-        for byte in b"ropewalk".iter().cycle() {
-            if stream.write_all(&[*byte]).is_err() {
-                return;
-            }
-            thread::sleep(Duration::from_millis(30));
-            assert!(start.elapsed() < LONG);
-        }
-    });
-}
-
-/// A flood of silent strangers, more than there is room for, keeps no member out.
-#[test]
-fn floods_of_strangers_keep_nobody_out() {
-    let mut endpoint = endpoint(Limits {
-        handshake_timeout: Duration::from_secs(3600),
-        strangers_max: 8,
-        connections_max: 16,
-        ..Limits::default()
-    });
-    let address = endpoint.address().clone();
-    let strangers: Vec<_> = (0..40)
-        .map(|_| beside(&mut endpoint, || dial(&address)))
-        .collect();
-    let mut member = dial_in_background(&mut endpoint);
-    member.write_all(&frame(Kind::Unexpected, 1, b"in")).unwrap();
-    drive(&mut endpoint, |_, event| {
-        matches!(event, Some(Event::Unexpected { .. })).then_some(())
-    });
-    drop(strangers);
-}
-
-/// A flood of strangers that know the job's id, but not its key, keeps no member out either.
-#[test]
-fn floods_of_greeted_strangers_keep_nobody_out() {
-    let mut endpoint = endpoint(Limits {
-        handshake_timeout: Duration::from_secs(3600),
-        strangers_max: 8,
-        connections_max: 16,
-        ..Limits::default()
-    });
-    let address = endpoint.address().clone();
-    let strangers: Vec<_> = (0..40)
-        .map(|number| {
-            beside(&mut endpoint, || {
-                let mut stranger = dial(&address);
-                if number % 2 == 0 {
-                    let itself = introduction(made_up());
-                    let (_, greeting) = Handshake::initiate(itself, address.clone(), [number; 32]);
-                    stranger.write_all(&greeting).unwrap();
-                    stranger.read_exact(&mut [0]).unwrap();
-                }
-                stranger
-            })
-        })
-        .collect();
-    let mut member = Endpoint::bind(options()).unwrap();
-    member
-        .send_unexpected(&address, 0, Bytes::from_static(b"in"))
-        .unwrap();
-    drive(&mut endpoint, |_, event| {
-        member.progress();
-        let lost = member.poll_event();
-        assert!(lost.is_none(), "{lost:?}");
-        matches!(event, Some(Event::Unexpected { .. })).then_some(())
-    });
-    drop(strangers);
-}
-
-/// What waits for a connection that cannot be made goes over the one that the peer made meanwhile: its
-/// messages in order, and its transfers.
-#[test]
-fn failed_dials_hand_over_to_the_peers_own() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = address_of(&listener);
-    let mut endpoint = endpoint(Limits {
-        connect_timeout: LONG,
-        ..Limits::default()
-    });
-    let region = RegionHandle {
-        address: address.clone(),
-        region: 0,
-        token: 0,
-        length: 3,
-        writable: false,
-    };
-    for tag in 0..2 {
-        endpoint
-            .send_unexpected(&address, tag, Bytes::from_static(b"word"))
-            .unwrap();
-    }
-    endpoint.get(&region, 0, Buffer::zeroed(3), LONG).unwrap();
-    let own = endpoint.address().clone();
-    let mut member = beside(&mut endpoint, || dial_as(address, &own));
-    greet(&mut member, &mut endpoint);
-    // Its other connection, which it never answered, ends only now.
-    drop(listener.accept().unwrap());
-    let expected = [
-        frame(Kind::Unexpected, 0, b"word"),
-        frame(Kind::Unexpected, 1, b"word"),
-    ]
-    .concat();
-    let mut received = vec![0; expected.len() + HEADER_SIZE + ACCESS_SIZE];
-    beside(&mut endpoint, || member.read_exact(&mut received).unwrap());
-    assert_eq!(received[..expected.len()], expected);
-    member.write_all(&frame(Kind::GetData, 0, b"got")).unwrap();
-    let result = drive(&mut endpoint, |_, event| match event {
-        Some(Event::Completed { result, .. }) => Some(result),
-        other => {
-            assert!(other.is_none(), "{other:?}");
-            None
-        }
-    });
-    assert!(matches!(result, Ok(Completion::Got(buffer)) if *buffer == *b"got"));
 }
 
 /// A frame with a flipped bit, of an unknown kind, or too large ends the connection with the reason.
@@ -463,64 +290,6 @@ fn last_words_before_a_reset_are_received() {
     }
     death(&mut endpoint);
     assert!(endpoint.next_deadline().is_none() && !endpoint.has_unsent());
-}
-
-/// What listens but never answers is given up in time, and named silent.
-#[test]
-fn silent_listeners_are_given_up() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut endpoint = endpoint(Limits {
-        connect_timeout: Duration::from_millis(100),
-        ..Limits::default()
-    });
-    endpoint
-        .send_unexpected(&address_of(&listener), 0, Bytes::new())
-        .unwrap();
-    assert!(matches!(
-        death(&mut endpoint),
-        PeerDeath::Handshake(HandshakeError::Silent)
-    ));
-}
-
-/// A peer that drops the first connections in their handshake, as one may that was stalled, is reached by a
-/// later one and nothing is lost; one that always does is given up.
-#[test]
-fn dropped_handshakes_are_tried_again() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = address_of(&listener);
-    let mut endpoint = endpoint(Limits::default());
-    endpoint
-        .send_unexpected(&address, 6, Bytes::from_static(b"patient"))
-        .unwrap();
-    let received = beside(&mut endpoint, || {
-        for _ in 0..TcpProvider::REDIAL_PAUSES.len() {
-            drop(listener.accept().unwrap());
-        }
-        let mut stream = accept_as_member(&listener);
-        let mut bytes = vec![0; HEADER_SIZE + 7];
-        stream.read_exact(&mut bytes).unwrap();
-        (bytes, stream)
-    });
-    assert_eq!(received.0, frame(Kind::Unexpected, 6, b"patient"));
-    drop(received);
-    assert!(matches!(death(&mut endpoint), PeerDeath::Closed));
-
-    endpoint.send_unexpected(&address, 6, Bytes::new()).unwrap();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            for _ in 0..=TcpProvider::REDIAL_PAUSES.len() {
-                drop(listener.accept().unwrap());
-            }
-        });
-        let cause = death(&mut endpoint);
-        assert!(
-            matches!(
-                &cause,
-                PeerDeath::Handshake(HandshakeError::Refused) | PeerDeath::Io(_)
-            ),
-            "{cause:?}"
-        );
-    });
 }
 
 /// A peer that asks for more transfers at once than are served gets the rest refused, and reads nothing of
@@ -687,29 +456,6 @@ fn events_without_an_owner_are_limited() {
     assert!(tags[..waiting].iter().copied().eq(0..waiting as u64));
     tags.retain(|&tag| tag != COUNT);
     assert!(tags.into_iter().eq(0..COUNT));
-}
-
-/// When a peer connects anew, what it had before is dead: the endpoint tells so, answers over the new
-/// connection, and does not miss the old one when its end is seen.
-#[test]
-fn later_connections_of_a_peer_replace_earlier_ones() {
-    let mut endpoint = endpoint(Limits::default());
-    let mut stale = dial_in_background(&mut endpoint);
-    greet(&mut stale, &mut endpoint);
-    let address = endpoint.address().clone();
-    let mut fresh = thread::scope(|scope| {
-        let fresh = scope.spawn(|| dial_as_member(&address));
-        assert!(matches!(death(&mut endpoint), PeerDeath::Closed));
-        fresh.join().unwrap()
-    });
-    assert!(is_dropped(stale));
-    endpoint
-        .send_unexpected(&made_up(), 0, Bytes::from_static(b"answer"))
-        .unwrap();
-    let mut answer = vec![0; HEADER_SIZE + 6];
-    beside(&mut endpoint, || fresh.read_exact(&mut answer).unwrap());
-    assert_eq!(answer, frame(Kind::Unexpected, 0, b"answer"));
-    greet(&mut fresh, &mut endpoint);
 }
 
 /// Every descriptor of an endpoint is closed on exec.
