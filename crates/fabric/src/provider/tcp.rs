@@ -204,8 +204,10 @@ impl TcpProvider {
             result = connection.handle_writable();
             self.sendable.insert(id);
             let data = EventData::new_u64(id.0);
+            let mut wanted = EventFlags::IN;
+            wanted.set(EventFlags::OUT, connection.is_connecting());
             // If it fails the socket stays watched for more than is needed, and costs a look each time.
-            let _ = epoll::modify(&self.poller, &connection.socket, data, EventFlags::IN);
+            let _ = epoll::modify(&self.poller, &connection.socket, data, wanted);
         }
         if matches!(result, Ok(Handled::Frames))
             && flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR)

@@ -165,6 +165,11 @@ impl Connection {
         matches!(self.state, State::Open(_))
     }
 
+    /// Whether the outcome of dialing is still open.
+    pub(super) fn is_connecting(&self) -> bool {
+        matches!(self.state, State::Greeting { unsent: Some(_), .. })
+    }
+
     /// Whether sending is of any use.
     pub(super) fn can_send(&self) -> bool {
         self.is_open() && !self.reset
