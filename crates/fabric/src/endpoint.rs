@@ -3,52 +3,21 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use ropewalk_group::JobId;
 use rustix::event::epoll;
 
 use crate::{
-    Address, BindError, Buffer, Completion, Event, Identity, JobKey, Limits, OperationError, OperationId,
-    Peer, PeerDeath, RegionHandle, SubmitError, Waker, Withdrawn,
+    Address, BindError, Buffer, Completion, EndpointOptions, Event, Identity, Limits, OperationError,
+    OperationId, Peer, PeerDeath, RegionHandle, SubmitError, Waker, Withdrawn,
     loopback::Loopback,
     provider::{MessageKind, Provider, ProviderEvent, TransferFailure, Transferred, tcp::TcpProvider},
     region_table::{Access, RegionTable},
 };
-
-/// What an endpoint needs to know to be made.
-#[derive(Clone, Debug)]
-pub struct EndpointOptions {
-    /// The job; processes of another one are refused.
-    pub job: JobId,
-    /// The job's secret, by which processes prove that they belong to it.
-    pub key: JobKey,
-    /// Who this process is.
-    pub identity: Identity,
-    /// The address and port to listen on; port 0 lets the system choose.
-    pub bind: SocketAddr,
-    /// The maxima.
-    pub limits: Limits,
-}
-
-impl EndpointOptions {
-    /// Options for an endpoint on a port of the system's choice on the loopback interface, with the default
-    /// limits.
-    pub fn new(job: JobId, key: JobKey, identity: Identity) -> Self {
-        Self {
-            job,
-            key,
-            identity,
-            bind: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
-            limits: Limits::default(),
-        }
-    }
-}
 
 /// One process's end of the fabric: it sends and receives messages, exposes memory, and reads and writes the
 /// memory that others expose.

@@ -7,6 +7,7 @@
 mod agent_link;
 mod buffer;
 mod endpoint;
+mod endpoint_options;
 mod event;
 mod frame;
 #[cfg(feature = "fuzzing")]
@@ -26,7 +27,8 @@ pub use agent_link::{
     AgentLink, AgentLinkError, FromAgent, Held, HoldId, Progress, SpanKind, ToAgent, TraceEvent, Welcome,
 };
 pub use buffer::Buffer;
-pub use endpoint::{Endpoint, EndpointOptions};
+pub use endpoint::Endpoint;
+pub use endpoint_options::EndpointOptions;
 pub use event::{BindError, Completion, Event, OperationError, OperationId, Peer, PeerDeath, SubmitError};
 pub use frame::FrameError;
 pub use handshake::HandshakeError;
