@@ -24,7 +24,7 @@ use crate::{
 /// The scheduler of all reductions of a job: the paper's S, one queue for each stripe of each reduction.
 ///
 /// A pure state machine. Tell it what happens through the `handle_*` methods, in any order, each as often as it
-/// happens; then send what [`drain_outgoing`](Self::drain_outgoing) gives, and call
+/// happens; now and then, best after a batch of them, send what [`drain_outgoing`](Self::drain_outgoing) gives, and call
 /// [`handle_time`](Self::handle_time) when [`next_deadline`](Self::next_deadline) has come. `now` is the time
 /// since any fixed origin and never goes back.
 ///
@@ -40,6 +40,8 @@ pub struct Scheduler {
     ended_order: VecDeque<ReductionId>,
     task_next: TaskId,
     outgoing: Vec<Outgoing>,
+    /// The time of the last event, if nothing was decided since.
+    unsettled: Option<Duration>,
 }
 
 impl Scheduler {
@@ -57,6 +59,7 @@ impl Scheduler {
             ended_order: VecDeque::new(),
             task_next: TaskId(0),
             outgoing: Vec::new(),
+            unsettled: None,
         }
     }
 
@@ -94,7 +97,7 @@ impl Scheduler {
                 self.withdraw(from, reduction, &members, message);
             }
         }
-        self.settle(now);
+        self.unsettled = Some(now);
     }
 
     /// An agent serves under `handle` what `rank` had handed it as this contribution, and will go on to do so;
@@ -107,7 +110,7 @@ impl Scheduler {
         handle: RegionHandle,
     ) {
         self.announce(now, rank, contribution, handle, Home::Agent);
-        self.settle(now);
+        self.unsettled = Some(now);
     }
 
     /// A rank is gone.
@@ -118,7 +121,7 @@ impl Scheduler {
         for running in self.running.values_mut() {
             running.handle_departed(rank, &mut self.workers, &mut self.outgoing);
         }
-        self.settle(now);
+        self.unsettled = Some(now);
     }
 
     /// Time has passed.
@@ -130,7 +133,7 @@ impl Scheduler {
             is_due = true;
         }
         if is_due {
-            self.settle(now);
+            self.unsettled = Some(now);
         }
     }
 
@@ -139,8 +142,11 @@ impl Scheduler {
         self.running.values().filter_map(Running::next_deadline).min()
     }
 
-    /// Takes the messages that are to be sent, in order.
+    /// Decides on all that was told since the last call, and takes the messages that are to be sent, in order.
     pub fn drain_outgoing(&mut self) -> Vec<Outgoing> {
+        if let Some(now) = self.unsettled.take() {
+            self.settle(now);
+        }
         std::mem::take(&mut self.outgoing)
     }
 
