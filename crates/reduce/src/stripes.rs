@@ -48,7 +48,7 @@ pub const LENGTH_MAX: u64 = 1 << 56;
 /// The most stripes of one reduction.
 pub const STRIPES_MAX: u64 = 256;
 const STRIPES_PREFERRED: u64 = 16;
-const STRIPE_SIZE_MIN: u64 = 64 << 10;
+const STRIPE_SIZE_MIN: u64 = 256 << 10;
 const STRIPE_SIZE_MAX: u64 = 4 << 20;
 
 #[cfg(test)]
