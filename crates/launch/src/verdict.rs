@@ -142,7 +142,11 @@ impl FailureKind {
     /// The exit code of a job of which this is the first failure.
     pub fn exit_code(&self) -> i32 {
         match self {
-            Self::Aborted { exit_code, .. } => exit_code & 0xff,
+            // A job that was aborted did not go well, whatever the rank's code or what exit(3) keeps of it.
+            Self::Aborted { exit_code, .. } => match exit_code & 0xff {
+                0 => 1,
+                code => code,
+            },
             Self::Exited(code) => *code,
             Self::NotStarted { exit_code, .. } => *exit_code,
             Self::Signalled(signal) => 128 + signal,
@@ -238,6 +242,16 @@ mod tests {
         assert!(!verdict.is_success());
         verdict.failures = (0..20).map(killed).collect();
         assert!(verdict.to_string().ends_with("\n4 more ranks failed"));
+    }
+
+    /// An abort is never taken for success: the system keeps only the low byte of an exit code.
+    #[test]
+    fn an_abort_has_an_exit_code() {
+        for (exit_code, expected) in [(9, 9), (0, 1), (256, 1), (-1, 255)] {
+            let message = String::new();
+            let kind = FailureKind::Aborted { exit_code, message };
+            assert_eq!(kind.exit_code(), expected);
+        }
     }
 
     /// A job that went well has nothing to say.
