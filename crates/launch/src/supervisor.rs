@@ -29,6 +29,7 @@ pub(crate) struct Supervisor {
     limit: Option<Duration>,
     program: String,
     host_name: String,
+    is_agent_ready: bool,
     running: BTreeMap<Rank, u32>,
     failures: Vec<Failure>,
     phase: Phase,
@@ -40,6 +41,8 @@ pub(crate) struct Supervisor {
 pub(crate) enum Action {
     /// Tell whoever watches the job.
     Event(JobEvent),
+    /// The agent does not do what it is told: end it, and then its ranks without it.
+    KillAgent,
     /// Send this to the agent.
     Order(Order),
 }
@@ -47,10 +50,12 @@ pub(crate) enum Action {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
     Running,
-    /// The ranks were asked to end; from `kill_at` on they are not asked.
+    /// The ranks were asked to end; at `kill_at` they are killed, and so is the agent if it shows no sign of
+    /// that until `despair_at`.
     Ending {
         ending: Ending,
         kill_at: Option<Duration>,
+        despair_at: Option<Duration>,
     },
     Over,
 }
@@ -58,6 +63,8 @@ enum Phase {
 impl Supervisor {
     /// How long ranks have between the request to end and SIGKILL.
     pub(crate) const GRACE: Duration = Duration::from_secs(1);
+    /// How long the agent has after that to tell that the ranks are gone.
+    pub(crate) const AGENT_PATIENCE: Duration = Duration::from_secs(3);
 
     pub(crate) fn new(ranks: u32, on_failure: OnFailure, limit: Option<Duration>, program: String) -> Self {
         Self {
@@ -66,6 +73,7 @@ impl Supervisor {
             limit,
             program,
             host_name: "localhost".to_owned(),
+            is_agent_ready: false,
             running: BTreeMap::new(),
             failures: Vec::new(),
             phase: Phase::Running,
@@ -125,7 +133,10 @@ impl Supervisor {
             }
             // What carries bytes is counted and handed on by the driver.
             Report::Output { .. } | Report::StdinTaken(_) => {}
-            Report::Ready { host_name } => self.host_name = host_name,
+            Report::Ready { host_name } => {
+                self.host_name = host_name;
+                self.is_agent_ready = true;
+            }
             Report::Started { rank, pid } => {
                 self.running.insert(rank, pid);
                 self.tell(JobEvent::Started { rank, pid });
@@ -145,6 +156,7 @@ impl Supervisor {
             self.phase = Phase::Ending {
                 ending: Ending::AgentLost { host, how },
                 kill_at: None,
+                despair_at: None,
             };
         }
         self.finish();
@@ -164,9 +176,18 @@ impl Supervisor {
                 let limit = self.limit.unwrap_or_default();
                 self.end(now, Ending::TimedOut(limit), SIGTERM);
             }
-            Phase::Ending { kill_at, .. } => {
-                *kill_at = None;
-                self.signal_all(SIGKILL);
+            Phase::Ending {
+                kill_at, despair_at, ..
+            } => {
+                if kill_at.take().is_some() {
+                    self.signal_all(SIGKILL);
+                    return;
+                }
+                *despair_at = None;
+                // If no rank is left the agent waits for somebody to take the output, and rightly.
+                if !self.is_agent_ready || !self.running.is_empty() {
+                    self.actions.push_back(Action::KillAgent);
+                }
             }
             Phase::Over => {}
         }
@@ -175,7 +196,9 @@ impl Supervisor {
     pub(crate) fn deadline(&self) -> Option<Duration> {
         match &self.phase {
             Phase::Running => self.limit,
-            Phase::Ending { kill_at, .. } => *kill_at,
+            Phase::Ending {
+                kill_at, despair_at, ..
+            } => kill_at.or(*despair_at),
             Phase::Over => None,
         }
     }
@@ -210,7 +233,11 @@ impl Supervisor {
             return;
         }
         let kill_at = (signal != SIGKILL).then(|| now + Self::GRACE);
-        self.phase = Phase::Ending { ending, kill_at };
+        self.phase = Phase::Ending {
+            ending,
+            kill_at,
+            despair_at: Some(kill_at.unwrap_or(now) + Self::AGENT_PATIENCE),
+        };
         self.signal_all(signal);
     }
 
@@ -298,13 +325,39 @@ mod tests {
         assert_eq!(supervisor.deadline(), Some(SECOND + Supervisor::GRACE));
         supervisor.handle_timeout(SECOND + Supervisor::GRACE);
         assert_eq!(signals(&mut supervisor), [SIGKILL]);
-        assert_eq!(supervisor.deadline(), None);
         depart(&mut supervisor, 3 * SECOND, 0, Cause::Signalled(9), false);
         supervisor.handle_report(3 * SECOND, Report::Finished);
         let verdict = verdict(&mut supervisor);
         assert_eq!((verdict.exit_code(), verdict.failures.len()), (7, 1));
         assert_eq!(verdict.failures[0].pid, Some(101));
         assert!(supervisor.is_over());
+    }
+
+    /// An agent that does not end its ranks although it was told to is killed; one that only waits for somebody to
+    /// take the output is not.
+    #[test]
+    fn an_agent_that_does_not_obey_is_killed() {
+        for obeys in [false, true] {
+            let mut supervisor = supervisor(OnFailure::Abort);
+            let host_name = "vm".to_owned();
+            supervisor.handle_report(Duration::ZERO, Report::Ready { host_name });
+            supervisor.handle_interrupt(SECOND, SIGTERM);
+            let kill_at = SECOND + Supervisor::GRACE;
+            supervisor.handle_timeout(kill_at);
+            assert_eq!(signals(&mut supervisor), [SIGTERM, SIGKILL]);
+            if obeys {
+                for rank in [0, 1] {
+                    depart(&mut supervisor, kill_at, rank, Cause::Signalled(9), false);
+                }
+            }
+            let despair_at = kill_at + Supervisor::AGENT_PATIENCE;
+            assert_eq!(supervisor.deadline(), Some(despair_at));
+            supervisor.handle_timeout(despair_at);
+            let is_killed = std::iter::from_fn(|| supervisor.poll_action())
+                .any(|action| matches!(action, Action::KillAgent));
+            assert_eq!(is_killed, !obeys);
+            assert_eq!(supervisor.deadline(), None);
+        }
     }
 
     /// With `continue` the others go on, and the exit code is still the first failing rank's.

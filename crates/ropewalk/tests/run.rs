@@ -29,6 +29,20 @@ fn exit_codes_are_those_of_shells() {
     let directory = run(&["--wdir", "/no/such/directory", "true"]).code(127);
     assert!(stderr(&directory).contains("/no/such/directory"));
     run(&["-n", "0", "true"]).code(125);
+    run(&["--timeout", "1e19", "true"]).code(0);
+}
+
+/// The exit code comes out even if nothing can be written to standard error.
+#[test]
+fn an_exit_code_needs_no_standard_error() {
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut job = Command::new(ROPEWALK)
+        .args(["run", "sh", "-c", "exit 7"])
+        .stdin(Stdio::null())
+        .stderr(full)
+        .spawn()
+        .unwrap();
+    assert_eq!(wait(&mut job).code(), Some(7));
 }
 
 /// A rank that is killed is named, with signal, host, time and process; the others are ended with it.
@@ -111,6 +125,12 @@ fn output_without_line_end_is_kept() {
     let mut lines: Vec<_> = text.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["[0] 0", "[1] 1"]);
+    // The two streams have nothing to do with each other.
+    let job = run(&["-l", "sh", "-c", "printf out; exec >&-; sleep 0.3; echo err >&2"]).code(0);
+    assert_eq!(
+        (stdout(&job), stderr(&job)),
+        ("[0] out".into(), "[0] err\n".into())
+    );
 }
 
 /// Rank 0 reads all of standard input, however slowly; the others read nothing.
@@ -316,6 +336,16 @@ fn a_killed_agent_is_named_and_leaves_nothing() {
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.contains("the agent on host "), "{text}");
     assert!(text.contains("was killed by signal 9"), "{text}");
+    assert_none_left(&marker);
+}
+
+/// An agent that is stopped cannot keep a job from ending, nor save the processes of its ranks.
+#[test]
+fn a_stopped_agent_does_not_keep_a_job() {
+    let marker = marker();
+    let script = format!("setsid sleep {marker} & kill -STOP $PPID; exec sleep {marker}");
+    let mut job = start(&["--timeout", "0.5", "sh", "-c", &script]);
+    assert_eq!(wait(&mut job).code(), Some(124));
     assert_none_left(&marker);
 }
 

@@ -342,7 +342,11 @@ impl Worker {
         };
         let mut interrupted = false;
         while !self.supervisor.is_over() {
-            let deadline = self.supervisor.deadline().map(|after| self.started + after);
+            // A time limit beyond what the clock can show is none.
+            let deadline = self
+                .supervisor
+                .deadline()
+                .and_then(|after| self.started.checked_add(after));
             let timer = async {
                 match deadline {
                     Some(deadline) => sleep_until(deadline.into()).await,
@@ -354,7 +358,6 @@ impl Worker {
                     Some(report) => self.handle_report(report, input.as_ref()),
                     None => {
                         let how = self.end_agent().await?;
-                        descendants::kill_job(self.job).await;
                         self.supervisor.handle_agent_lost(how);
                     }
                 },
@@ -417,6 +420,10 @@ impl Worker {
             match action {
                 Action::Event(event @ JobEvent::Finished(_)) => self.finished = Some(event),
                 Action::Event(event) => self.deliver(event),
+                Action::KillAgent => {
+                    // What follows comes with the end of its reports, also if it is gone already.
+                    let _ = self.agent.kill();
+                }
                 Action::Order(order) => {
                     let _ = orders.send(order);
                 }
@@ -434,12 +441,16 @@ impl Worker {
         let _ = self.deliveries.send(Delivery::Event(event));
     }
 
-    /// Waits until the agent is gone, and helps it if it takes long. Says what became of it.
+    /// Waits until the agent is gone, and helps it if it takes long; then ends what it could not end any more.
+    /// Says what became of it.
     async fn end_agent(&mut self) -> io::Result<String> {
         let deadline = Instant::now() + Launcher::AGENT_END_MAX;
         let mut killed = false;
         loop {
             if let Some(status) = self.agent.try_wait()? {
+                if !status.success() {
+                    descendants::kill_job(self.job).await;
+                }
                 let lost = "closed its connection to the launcher and did not end";
                 return Ok(if killed {
                     lost.to_owned()

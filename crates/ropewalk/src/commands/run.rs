@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
     match arguments.job().and_then(watch) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("ropewalk: {error:#}");
+            say(&format!("{error:#}"));
             ExitCode::from(125)
         }
     }
@@ -135,20 +135,25 @@ fn finish(console: &mut Console, verdict: &Verdict, failure: Option<io::Error>) 
         Err(error) => return Err(error).context("cannot write the output of the ranks"),
     }
     for line in verdict.to_string().lines() {
-        eprintln!("ropewalk: {line}");
+        say(line);
     }
     Ok(u8::try_from(verdict.exit_code()).unwrap_or(u8::MAX))
 }
 
 const SIGPIPE: i32 = 13;
 
+/// Tells the user, if that is possible: the exit code must come out even if standard error cannot be written.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "ropewalk: {text}");
+}
+
 /// Writes the lines of all ranks, each in one piece.
 struct Console {
     label: bool,
     buffer: Vec<u8>,
     stream: OutputStream,
-    /// The rank whose last line has no end yet.
-    unfinished: Option<Rank>,
+    /// The rank whose last line has no end yet, of standard error and of standard output.
+    unfinished: [Option<Rank>; 2],
 }
 
 impl Console {
@@ -160,7 +165,7 @@ impl Console {
             label,
             buffer: Vec::new(),
             stream: OutputStream::Stdout,
-            unfinished: None,
+            unfinished: [None; 2],
         }
     }
 
@@ -169,20 +174,21 @@ impl Console {
             self.flush()?;
             self.stream = stream;
         }
-        let continues = self.unfinished == Some(rank);
-        if self.unfinished.is_some() && !continues {
+        let unfinished = &mut self.unfinished[usize::from(stream == OutputStream::Stdout)];
+        let continues = *unfinished == Some(rank);
+        if unfinished.is_some() && !continues {
             self.buffer.push(b'\n');
         }
         if self.label && !continues {
             self.buffer.extend_from_slice(format!("[{rank}] ").as_bytes());
         }
         self.buffer.extend_from_slice(line);
-        self.unfinished = (!line.ends_with(b"\n")).then_some(rank);
+        *unfinished = (!line.ends_with(b"\n")).then_some(rank);
         Ok(())
     }
 
     fn notice(&mut self, rank: Rank, text: &str) {
-        eprintln!("ropewalk: rank {rank}: {text}");
+        say(&format!("rank {rank}: {text}"));
     }
 
     fn flush(&mut self) -> io::Result<()> {
