@@ -6,6 +6,7 @@ mod inherited;
 use std::{
     env,
     io::{self, Read, Write},
+    net::Shutdown,
     os::unix::net::UnixStream,
     time::{Duration, Instant},
 };
@@ -18,7 +19,8 @@ use crate::{DecodeError, EncodeError, KEY_SIZE_MAX, LineBuffer, LineTooLong, Req
 /// A process's connection to its process manager.
 ///
 /// Every request waits for its answer, at most [`Client::TIMEOUT_DEFAULT`] or what
-/// [`set_timeout`](Client::set_timeout) says.
+/// [`set_timeout`](Client::set_timeout) says. If it waits in vain the connection is closed: PMI-1 does not number
+/// its answers, and a late one would be taken for that to the next request.
 ///
 /// ```
 /// # fn main() -> Result<(), ropewalk_pmi::client::ClientError> {
@@ -246,6 +248,8 @@ impl Client {
     }
 
     fn too_late(&self, request: &Request) -> ClientError {
+        // A connection that is closed already is what we want.
+        let _ = self.socket.shutdown(Shutdown::Both);
         ClientError::Timeout {
             command: request.name(),
             timeout: self.timeout,
@@ -391,9 +395,7 @@ mod tests {
             while let Some(action) = server.poll_action() {
                 match action {
                     Action::Send { rank, bytes } => (&sockets[rank as usize]).write_all(&bytes).unwrap(),
-                    Action::Close { rank } => {
-                        sockets[rank as usize].shutdown(std::net::Shutdown::Both).unwrap()
-                    }
+                    Action::Close { rank } => sockets[rank as usize].shutdown(Shutdown::Both).unwrap(),
                     other => panic!("{other:?}"),
                 }
             }
@@ -451,6 +453,20 @@ mod tests {
         ));
         drop(server);
         assert!(matches!(client.get("key"), Err(ClientError::Closed)));
+    }
+
+    /// An answer that comes too late is not taken for the one to the next request.
+    #[test]
+    fn late_answers_are_nobodys() {
+        let (client, server) = UnixStream::pair().unwrap();
+        let answers = b"cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\ncmd=my_kvsname kvsname=k\n";
+        (&server).write_all(answers).unwrap();
+        let mut client = Client::new(client, 0, 1).unwrap();
+        client.set_timeout(Duration::from_millis(20));
+        assert!(matches!(client.get("first"), Err(ClientError::Timeout { .. })));
+        // Whether it still arrives does not matter.
+        let _ = (&server).write_all(b"cmd=get_result rc=0 value=of-the-first\n");
+        assert!(matches!(client.get("second"), Err(ClientError::Closed)));
     }
 
     /// "Never put `;`, space, `\n` or `=`-leading data in values": refused before it is sent.
