@@ -33,6 +33,9 @@ pub(crate) struct HostAgent {
     held: BTreeMap<(Rank, HoldId), Holding>,
     held_bytes: u64,
     held_bytes_max: u64,
+    /// The first abort ends the job; no other matters.
+    aborted: bool,
+    notices: BTreeMap<Rank, u32>,
     swept: bool,
     actions: VecDeque<Action>,
 }
@@ -75,6 +78,8 @@ struct Holding {
 impl HostAgent {
     /// How many pieces of memory are kept for the ranks of one host: the kernel lets a process map 65,530.
     pub(crate) const HOLDINGS_MAX: usize = 1 << 15;
+    /// How often the launcher hears of something odd about a rank, which could otherwise fill its memory with it.
+    const NOTICES_MAX: u32 = 16;
 
     /// An agent that serves memory at `address` and keeps at most `held_bytes_max` bytes of it.
     pub(crate) fn new(start: Start, address: Address, held_bytes_max: u64) -> Self {
@@ -101,6 +106,8 @@ impl HostAgent {
             held: BTreeMap::new(),
             held_bytes: 0,
             held_bytes_max,
+            aborted: false,
+            notices: BTreeMap::new(),
             swept: false,
             actions: VecDeque::new(),
         }
@@ -298,6 +305,9 @@ impl HostAgent {
 
     fn forward_pmi(&mut self) {
         while let Some(action) = self.pmi.poll_action() {
+            if matches!(action, pmi::Action::Abort { .. }) && std::mem::replace(&mut self.aborted, true) {
+                continue;
+            }
             self.actions.push_back(match action {
                 pmi::Action::Abort {
                     rank,
@@ -343,6 +353,11 @@ impl HostAgent {
     }
 
     fn notice(&mut self, rank: Rank, text: String) {
+        let notices = self.notices.entry(rank).or_default();
+        if *notices == Self::NOTICES_MAX {
+            return;
+        }
+        *notices += 1;
         self.report(Report::Notice { rank, text });
     }
 
@@ -486,6 +501,20 @@ mod tests {
         assert_eq!(drain(&mut agent).len(), 5);
         agent.handle_link(Rank(0), ToAgent::Release(HoldId(1)), None);
         assert!(hold(&mut agent, 1, 1, Some(1000)));
+    }
+
+    /// A rank cannot fill the launcher's memory with what it does wrong, nor keep others from being heard.
+    #[test]
+    fn what_is_odd_is_not_told_for_ever() {
+        let mut agent = started(2);
+        for _ in 0..1000 {
+            hold(&mut agent, 0, 1, None);
+            agent.handle_pmi(Rank(0), b"cmd=abort exitcode=7\n");
+        }
+        let reports = drain(&mut agent);
+        assert_eq!(reports.len(), HostAgent::NOTICES_MAX as usize + 1, "{reports:?}");
+        hold(&mut agent, 1, 1, None);
+        assert_eq!(drain(&mut agent), ["notice about 1"]);
     }
 
     /// A rank that leaves PMI open is reported so, and its barrier goes on without it.
