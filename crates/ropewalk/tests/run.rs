@@ -253,8 +253,32 @@ fn no_secret_shows_in_proc() {
         arguments.split_terminator('\0').skip(1).collect::<Vec<_>>(),
         ["agent"]
     );
-    let environment = fs::read(format!("/proc/{agent}/environ")).unwrap();
-    assert!(!String::from_utf8_lossy(&environment).contains("ROPEWALK"));
+    let variables = |pid| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
+        let text = String::from_utf8(environment).unwrap();
+        let variables = text.split_terminator('\0').map(str::to_owned);
+        variables
+            .filter(|variable| variable.starts_with("ROPEWALK"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(variables(agent), [""; 0]);
+    let rank = all_pids().find(|&pid| is_child(pid, agent)).unwrap();
+    let mut of_rank = variables(rank);
+    of_rank.sort_unstable();
+    let [link, number] = &of_rank[..] else {
+        panic!("{of_rank:?}")
+    };
+    assert!(
+        link.strip_prefix("ROPEWALK_AGENT_FD=")
+            .unwrap()
+            .parse::<u32>()
+            .is_ok()
+    );
+    // The number of the job, 128 bits; a key has 256.
+    assert!(
+        number.strip_prefix("ROPEWALK_JOB_ID=").unwrap().len() <= 36,
+        "{number}"
+    );
     signal(job.id(), "TERM");
     assert_eq!(wait(&mut job).code(), Some(143));
     assert_none_left(&marker);
