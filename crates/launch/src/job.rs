@@ -32,7 +32,7 @@ pub struct JobSpec {
     /// End the job after this time.
     pub timeout: Option<Duration>,
     /// Hand SIGINT, SIGTERM and SIGHUP on to the ranks, and end them if they stay; a second such signal ends
-    /// the job and this process at once.
+    /// the job and this process at once. SIGHUP stays ignored if it is, as under nohup(1).
     pub forward_signals: bool,
     /// The executable that is run as `<agent> agent`; it must call [`agent_main`](crate::agent_main).
     pub agent: PathBuf,

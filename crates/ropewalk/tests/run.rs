@@ -299,6 +299,27 @@ fn an_interrupt_ends_the_job() {
     assert_none_left(&marker);
 }
 
+/// The end of a terminal ends a job, unless nohup(1) says otherwise.
+#[test]
+fn a_hangup_is_ignored_under_nohup() {
+    for (wrapper, code, expected) in [("env --default-signal=HUP", 129, ""), ("nohup", 0, "done\n")] {
+        let mut words = wrapper.split(' ');
+        let mut job = Command::new(words.next().unwrap())
+            .args(words)
+            .args([ROPEWALK, "run", "sh", "-c", "echo ready; sleep 1; echo done"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        await_line(&mut job, "ready");
+        signal(job.id(), "HUP");
+        let output = job.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{wrapper}");
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), expected, "{wrapper}");
+    }
+}
+
 /// A second ^C waits for nobody.
 #[test]
 fn a_second_interrupt_ends_all_at_once() {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    env, io,
+    env, fs, io,
     os::{fd::OwnedFd, unix::net::UnixStream},
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
@@ -481,27 +481,46 @@ impl Worker {
 
 /// The signals by which users and batch systems end a job.
 struct Signals {
-    hangup: unix::Signal,
+    /// Not if whoever started us wants it ignored, as nohup(1) does.
+    hangup: Option<unix::Signal>,
     interrupt: unix::Signal,
     terminate: unix::Signal,
 }
 
 impl Signals {
     fn listen() -> io::Result<Self> {
+        let hangup = SignalKind::hangup();
         Ok(Self {
-            hangup: unix::signal(SignalKind::hangup())?,
+            hangup: match is_ignored(hangup) {
+                true => None,
+                false => Some(unix::signal(hangup)?),
+            },
             interrupt: unix::signal(SignalKind::interrupt())?,
             terminate: unix::signal(SignalKind::terminate())?,
         })
     }
 }
 
+/// Whether this process ignores a signal so far, as /proc has it (proc(5)).
+fn is_ignored(kind: SignalKind) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask >> (kind.as_raw_value() - 1) & 1 == 1)
+}
+
 async fn next_signal(signals: &mut Option<Signals>) -> i32 {
     let Some(signals) = signals else {
         return std::future::pending().await;
     };
+    let hangup = async {
+        match &mut signals.hangup {
+            Some(hangup) => hangup.recv().await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
-        Some(()) = signals.hangup.recv() => SignalKind::hangup().as_raw_value(),
+        Some(()) = hangup => SignalKind::hangup().as_raw_value(),
         Some(()) = signals.interrupt.recv() => SignalKind::interrupt().as_raw_value(),
         Some(()) = signals.terminate.recv() => SignalKind::terminate().as_raw_value(),
     }
