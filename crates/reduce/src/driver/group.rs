@@ -142,7 +142,8 @@ impl Group {
         }
         let encoded = operation.codec.encode(&data);
         let length = encoded.len() as u64;
-        let whole = options.policy == Policy::Paper;
+        // What is not cut has no stripe size to agree on: the lengths of objects differ.
+        let is_cut = options.policy == Policy::Chunked && operation.element_size.is_some();
         let stripe_size = options.stripe_size.unwrap_or(stripes::default_size(length));
         let contribution = Contribution {
             reduction: id,
@@ -155,7 +156,7 @@ impl Group {
                 root,
                 order: options.order,
                 policy: options.policy,
-                stripe_size: if whole { u64::MAX } else { stripe_size },
+                stripe_size: if is_cut { stripe_size } else { u64::MAX },
             },
             token: draw_token()?,
             length,
