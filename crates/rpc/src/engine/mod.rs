@@ -1,30 +1,30 @@
 //! The engine: procedures and calls over one endpoint.
 
+mod bulk;
+mod calls;
+mod serving;
+
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     fmt,
     os::fd::{AsFd, BorrowedFd},
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::pin,
-    sync::Arc,
     task::{Context, Poll},
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use ropewalk_fabric::{
-    Address, Buffer, Completion, Endpoint, Event, Identity, OperationError, OperationId, Peer, PeerDeath,
-    RegionHandle, SubmitError, Waker, Withdrawn,
+    Address, Buffer, Completion, Endpoint, Event, Identity, OperationError, OperationId, PeerDeath,
+    SubmitError, Waker,
 };
 
 use crate::{
-    Call, CallError, Caller, Fault, Procedure, Responder, Transfer, TransferError,
-    call::{Abandoned, Pending, Promise},
-    procedure::procedure_id,
+    CallError, Caller, TransferError,
+    call::{Abandoned, Promise},
     responder::{Replies, ReplyTo},
     spin::Spin,
     unsent::Unsent,
-    wire::{Reply, RequestHeader},
 };
 
 /// Serves procedures to peers and calls theirs.
@@ -138,149 +138,6 @@ impl Engine {
         self.endpoint.identity()
     }
 
-    /// Serves a procedure; a handler that it had before is replaced. The handler runs inside
-    /// [`progress`](Self::progress), so it should be short; see [`serve_later`](Self::serve_later) for
-    /// others. What comes by [`notify`](Self::notify) is handled the same, and its output dropped.
-    ///
-    /// # Panics
-    /// If another procedure's name has the same hash: one of the two needs another name.
-    pub fn serve<P: Procedure>(
-        &mut self,
-        mut handler: impl FnMut(&Caller, P::Input) -> Result<P::Output, Fault> + Send + 'static,
-    ) {
-        self.insert(P::NAME, move |engine, caller, reply, input| {
-            let result = match postcard::from_bytes(&input) {
-                Ok(input) => handler(&caller, input).map_or_else(Reply::Fault, Reply::Output),
-                Err(_) => Reply::InputMalformed,
-            };
-            if let Some(reply) = reply {
-                engine.reply(reply, result.encode());
-            }
-        });
-    }
-
-    /// Serves a procedure whose answer may be given after the handler has returned, by the [`Responder`]. The
-    /// handler may start calls and transfers on the engine, but must not drive it.
-    ///
-    /// # Panics
-    /// As for [`serve`](Self::serve).
-    pub fn serve_later<P: Procedure>(
-        &mut self,
-        mut handler: impl FnMut(&mut Engine, Caller, P::Input, Responder<P::Output>) + Send + 'static,
-    ) {
-        self.insert(
-            P::NAME,
-            move |engine, caller, reply, input| match postcard::from_bytes(&input) {
-                Ok(input) => {
-                    let responder = Responder::new(reply, &engine.replies);
-                    handler(engine, caller, input, responder);
-                }
-                Err(_) => {
-                    if let Some(reply) = reply {
-                        engine.reply(reply, Reply::<()>::InputMalformed.encode());
-                    }
-                }
-            },
-        );
-    }
-
-    /// Serves the procedure no longer. Returns whether it was served.
-    pub fn stop_serving<P: Procedure>(&mut self) -> bool {
-        self.procedures.remove(&procedure_id(P::NAME)).is_some()
-    }
-
-    /// Calls a procedure of the engine at `target`, which may be this one. The call ends by its time-out at
-    /// the latest, and at once if the target dies.
-    ///
-    /// # Errors
-    /// If it cannot even be sent; see [`CallError::Submit`].
-    pub fn call<P: Procedure>(
-        &mut self,
-        target: &Address,
-        input: &P::Input,
-        timeout: Duration,
-    ) -> Result<Call<P::Output>, CallError> {
-        let procedure = P::NAME;
-        let failed = |source| CallError::Submit { procedure, source };
-        let request = Self::encode_request::<P>(input, Some(timeout))?;
-        let tag = self.next_call;
-        self.next_call = self.next_call.wrapping_add(1);
-        // The answer cannot be early: it is waited for before the request is sent.
-        let operation = self
-            .endpoint
-            .receive_expected(target, tag, timeout)
-            .map_err(failed)?;
-        if let Err(error) = self.endpoint.send_unexpected(target, tag, request) {
-            self.endpoint.cancel(operation);
-            return Err(failed(error));
-        }
-        let (promise, pending) = Pending::new(operation, &self.abandoned);
-        self.waiting.insert(operation, Waiting::Call(procedure, promise));
-        Ok(Call::new(pending, procedure, target.clone()))
-    }
-
-    /// Calls a procedure of the engine at `target` without waiting for an answer. Calls and notifications
-    /// from one engine to another are handled in the order they were made.
-    ///
-    /// # Errors
-    /// If it cannot be sent; see [`CallError::Submit`]. That it was lost with the target is seen in
-    /// [`poll_lost_peer`](Self::poll_lost_peer) only.
-    pub fn notify<P: Procedure>(&mut self, target: &Address, input: &P::Input) -> Result<(), CallError> {
-        let procedure = P::NAME;
-        let request = Self::encode_request::<P>(input, None)?;
-        let sent = self.endpoint.send_unexpected(target, 0, request);
-        sent.map_err(|source| CallError::Submit { procedure, source })
-    }
-
-    /// Lets peers that are given the handle pull `memory`, until it is withdrawn.
-    pub fn expose(&mut self, memory: Bytes) -> RegionHandle {
-        self.endpoint.expose(memory)
-    }
-
-    /// Lets peers that are given the handle pull from and push into `memory`, until it is withdrawn.
-    pub fn expose_writable(&mut self, memory: Buffer) -> RegionHandle {
-        self.endpoint.expose_writable(memory)
-    }
-
-    /// Ends the exposure and gives the memory back; `None` if the handle is of no region exposed here.
-    pub fn withdraw(&mut self, handle: &RegionHandle) -> Option<Withdrawn> {
-        self.endpoint.withdraw(handle)
-    }
-
-    /// Fills `into` from the region, from `offset` on, and gives it back.
-    ///
-    /// # Errors
-    /// If the transfer cannot even be started; see [`TransferError::Submit`].
-    pub fn pull(
-        &mut self,
-        region: &RegionHandle,
-        offset: u64,
-        into: Buffer,
-        timeout: Duration,
-    ) -> Result<Transfer<Buffer>, TransferError> {
-        let operation = self.endpoint.get(region, offset, into, timeout)?;
-        let (promise, pending) = Pending::new(operation, &self.abandoned);
-        self.waiting.insert(operation, Waiting::Pull(promise));
-        Ok(Transfer::new(pending))
-    }
-
-    /// Writes `from` into the region, from `offset` on.
-    ///
-    /// # Errors
-    /// If the transfer cannot even be started; see [`TransferError::Submit`].
-    pub fn push(
-        &mut self,
-        region: &RegionHandle,
-        offset: u64,
-        from: Bytes,
-        timeout: Duration,
-    ) -> Result<Transfer<()>, TransferError> {
-        let operation = self.endpoint.put(region, offset, from, timeout)?;
-        let (promise, pending) = Pending::new(operation, &self.abandoned);
-        self.waiting.insert(operation, Waiting::Push(promise));
-        Ok(Transfer::new(pending))
-    }
-
     /// Sends, receives, serves and completes what is possible at once. Never blocks. Returns how much
     /// happened: it is worth calling again before sleeping if that is not 0.
     ///
@@ -391,37 +248,6 @@ impl Engine {
         self.endpoint.waker()
     }
 
-    fn encode_request<P: Procedure>(input: &P::Input, timeout: Option<Duration>) -> Result<Bytes, CallError> {
-        let header = RequestHeader {
-            procedure: const { procedure_id(P::NAME) },
-            timeout,
-        };
-        header
-            .encode(input)
-            .map_err(|source| CallError::InputUnencodable {
-                procedure: P::NAME,
-                source,
-            })
-    }
-
-    fn insert(
-        &mut self,
-        name: &'static str,
-        handler: impl FnMut(&mut Engine, Caller, Option<ReplyTo>, Bytes) + Send + 'static,
-    ) {
-        let served = Served {
-            name,
-            handler: Some(Box::new(handler)),
-        };
-        if let Some(replaced) = self.procedures.insert(procedure_id(name), served) {
-            assert!(
-                replaced.name == name,
-                "the names {:?} and {name:?} have the same hash: rename one",
-                replaced.name
-            );
-        }
-    }
-
     fn handle_event(&mut self, event: Event) {
         match event {
             Event::Completed { operation, result } => self.handle_completed(operation, result),
@@ -450,59 +276,6 @@ impl Engine {
             (None, _) => {}
             (Some(_), Ok(completion)) => unreachable!("an operation ended as another kind: {completion:?}"),
         }
-    }
-
-    fn handle_request(&mut self, from: Arc<Peer>, tag: u64, message: Bytes) {
-        // A member of the job that sends something else speaks another protocol; there is nobody to tell.
-        let Some((header, input)) = RequestHeader::decode(message) else {
-            return;
-        };
-        let deadline = header
-            .timeout
-            .and_then(|timeout| Instant::now().checked_add(timeout));
-        let reply = header.timeout.map(|_| ReplyTo {
-            peer: from.address.clone(),
-            tag,
-            deadline,
-        });
-        let served = self.procedures.get_mut(&header.procedure);
-        let Some(mut handler) = served.and_then(|served| served.handler.take()) else {
-            if let Some(reply) = reply {
-                self.reply(reply, Reply::<()>::UnknownProcedure.encode());
-            }
-            return;
-        };
-        let caller = Caller { peer: from, deadline };
-        let handled = catch_unwind(AssertUnwindSafe(|| handler(self, caller, reply, input)));
-        // Unless the handler stopped or replaced its own procedure.
-        if let Some(served) = self.procedures.get_mut(&header.procedure)
-            && served.handler.is_none()
-        {
-            served.handler = Some(handler);
-        }
-        // The engine is whole; whether its owner goes on is for the owner to decide.
-        if let Err(panic) = handled {
-            self.driving = false;
-            resume_unwind(panic);
-        }
-    }
-
-    /// Sends a reply, or keeps it until there is room for it. A caller that cannot be reached is gone.
-    fn reply(&mut self, to: ReplyTo, mut body: Bytes) {
-        let (size, size_max) = (body.len(), self.endpoint.limits().message_size_max);
-        if size > size_max {
-            let fault = Fault::new(format_args!(
-                "the output of {size} bytes is larger than a message may be, {size_max}; pass a region handle"
-            ));
-            body = Reply::<()>::Fault(fault).encode();
-        }
-        if !self.unsent.holds(&to.peer) {
-            let sent = self.endpoint.answer_expected(&to.peer, to.tag, body.clone());
-            if !matches!(sent, Err(SubmitError::Busy { .. })) {
-                return;
-            }
-        }
-        self.unsent.push(to, body);
     }
 }
 
