@@ -8,8 +8,9 @@ use super::packages::Package;
 /// directions of dependencies stand; `ARCHITECTURE.md` and `docs/decisions` say why.
 const LAYERS: &[(&str, &[&str])] = &[
     ("ropewalk-group", &[]),
+    ("ropewalk-ofi-sys", &[]),
     ("ropewalk-pmi", &[]),
-    ("ropewalk-fabric", &["ropewalk-group"]),
+    ("ropewalk-fabric", &["ropewalk-group", "ropewalk-ofi-sys"]),
     ("ropewalk-rpc", &["ropewalk-fabric"]),
     (
         "ropewalk-launch",

@@ -65,6 +65,19 @@ const UNSAFE: &[(&str, &str)] = &[
         "has the runtime watch descriptors that it does not own",
     ),
     (
+        "crates/ofi-sys/src/calls.rs",
+        "calls libfabric through the tables of its objects",
+    ),
+    ("crates/ofi-sys/src/library.rs", "loads libfabric"),
+    (
+        "crates/ofi-sys/src/types.rs",
+        "names the types of libfabric's functions",
+    ),
+    (
+        "crates/ofi-sys/tests/layout.rs",
+        "calls a function of libfabric's",
+    ),
+    (
         "crates/pmi/src/client/inherited.rs",
         "takes over the descriptor that the process manager let it inherit",
     ),
