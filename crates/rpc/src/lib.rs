@@ -4,24 +4,36 @@
 //! call, errors when the peer dies. Large data does not travel in arguments: the caller exposes it and puts
 //! the [`RegionHandle`] into the arguments, the one that is called pulls or pushes (Mercury, section III).
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+mod blocking;
 mod call;
+mod context;
 mod engine;
 mod error;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod handle;
+mod oneshot;
 mod procedure;
 mod responder;
 mod spin;
+mod tasks;
+pub mod thread;
+mod timers;
+#[cfg(feature = "tokio")]
+pub mod tokio;
 mod unsent;
 mod wire;
 
 pub use call::{Call, Transfer};
+pub use context::CallContext;
 pub use engine::{Engine, LostPeer};
 pub use error::{CallError, Fault, TransferError};
+pub use handle::{Handle, HandleCall, HandleError, With};
 pub use procedure::Procedure;
 pub use responder::{Caller, Responder};
+pub use timers::Sleep;
 
 pub use ropewalk_fabric::{
     AccessError, Address, Buffer, Endpoint, EndpointOptions, Identity, JobKey, Limits, Peer, PeerDeath,

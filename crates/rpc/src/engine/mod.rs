@@ -3,6 +3,7 @@
 mod bulk;
 mod calls;
 mod serving;
+mod tasks;
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -19,6 +20,7 @@ use ropewalk_fabric::{
     SubmitError, Waker,
 };
 
+use self::tasks::Guests;
 use crate::{
     CallError, Caller, TransferError,
     call::{Abandoned, Promise},
@@ -78,6 +80,7 @@ pub struct Engine {
     unsent: Unsent,
     spin: Spin,
     driving: bool,
+    guests: Guests,
 }
 
 struct Served {
@@ -113,6 +116,7 @@ impl Engine {
 
     /// An engine over this endpoint.
     pub fn new(endpoint: Endpoint) -> Self {
+        let guests = Guests::new(endpoint.address().clone(), endpoint.waker());
         Self {
             abandoned: Abandoned::new(endpoint.waker()),
             replies: Replies::new(endpoint.waker()),
@@ -125,6 +129,7 @@ impl Engine {
             unsent: Unsent::default(),
             spin: Spin::new(),
             driving: false,
+            guests,
         }
     }
 
@@ -153,6 +158,11 @@ impl Engine {
                 self.endpoint.cancel(operation);
             }
         }
+        while let Some(event) = self.endpoint.poll_event() {
+            self.handle_event(event);
+        }
+        // What handlers began above goes on here, and its answers leave below.
+        happened += self.progress_guests();
         let replies = self.replies.take();
         happened += replies.len();
         for (to, body) in replies {
@@ -165,9 +175,6 @@ impl Engine {
                 !matches!(sent, Err(SubmitError::Busy { .. }))
             });
         }
-        while let Some(event) = self.endpoint.poll_event() {
-            self.handle_event(event);
-        }
         self.driving = false;
         happened
     }
@@ -175,7 +182,8 @@ impl Engine {
     /// When [`progress`](Self::progress) has to be called although the descriptor is not readable; in the
     /// past if there is something to do now.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.endpoint.next_deadline()
+        let deadlines = [self.endpoint.next_deadline(), self.guests.next_deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Drives the engine until something happened, but not longer than `timeout`: for a short time without
@@ -199,7 +207,11 @@ impl Engine {
             }
             if slept || !self.spin.goes_on(elapsed) {
                 slept = true;
-                self.endpoint.wait(timeout - elapsed);
+                let left = timeout - elapsed;
+                let deadline = self.guests.next_deadline();
+                self.endpoint.wait(deadline.map_or(left, |deadline| {
+                    left.min(deadline.saturating_duration_since(Instant::now()))
+                }));
             }
         }
     }
@@ -289,6 +301,7 @@ impl AsFd for Engine {
 impl Drop for Engine {
     /// What is in progress ends with `Stopped`, so that nobody waits for it.
     fn drop(&mut self) {
+        self.guests.stop();
         for waiting in std::mem::take(&mut self.waiting).into_values() {
             match waiting {
                 Waiting::Call(procedure, promise) => promise.fulfil(Err(CallError::Stopped { procedure })),

@@ -99,7 +99,7 @@ fn waiting_costs_nothing() {
 }
 
 /// What this thread has used.
-fn processor_time() -> Duration {
+pub(crate) fn processor_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(stat.split_whitespace().next().unwrap().parse().unwrap())
 }

@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says what it expects by failing")]
 
+mod async_handlers;
 mod bulk;
 mod calls;
+mod drivers;
 mod driving;
 mod ends;
+mod handles;
 
 use std::{
     sync::{Arc, Mutex},

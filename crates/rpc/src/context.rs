@@ -1,0 +1,52 @@
+//! What an asynchronous handler knows of its call.
+
+use std::time::{Duration, Instant};
+
+use ropewalk_fabric::Address;
+
+use crate::{Caller, Handle, HandleCall, Procedure};
+
+/// The call that an asynchronous handler handles: who made it, how long it may take, and the engine.
+#[derive(Clone, Debug)]
+pub struct CallContext {
+    caller: Caller,
+    handle: Handle,
+}
+
+impl CallContext {
+    pub(crate) fn new(caller: Caller, handle: Handle) -> Self {
+        Self { caller, handle }
+    }
+
+    /// Who called, as it has proven.
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// When the caller stops waiting, by this process's clock: the handler is dropped then. `None` if it
+    /// does not wait for an answer.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.caller.deadline()
+    }
+
+    /// How long the caller goes on waiting.
+    pub fn remaining(&self) -> Option<Duration> {
+        self.caller.remaining()
+    }
+
+    /// The engine that handles the call. What is called by it knows nothing of the deadline; see
+    /// [`call`](Self::call).
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// A nested call, which takes no longer than the caller waits, nor than `timeout`, and is cancelled when
+    /// the handler is dropped.
+    pub fn call<P>(&self, target: &Address, input: P::Input, timeout: Duration) -> HandleCall<P::Output>
+    where
+        P: Procedure<Input: Send + 'static, Output: Send + 'static> + 'static,
+    {
+        let timeout = self.remaining().map_or(timeout, |left| left.min(timeout));
+        self.handle.call::<P>(target, input, timeout)
+    }
+}
