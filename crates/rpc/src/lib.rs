@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 mod blocking;
+mod bulk;
 mod call;
 mod context;
 mod engine;
@@ -26,6 +27,7 @@ pub mod tokio;
 mod unsent;
 mod wire;
 
+pub use bulk::{Amount, BulkHandle, BulkHandleError, BulkSegment, Pipeline};
 pub use call::{Call, Transfer};
 pub use context::CallContext;
 pub use engine::{Engine, LostPeer};
