@@ -207,6 +207,9 @@ pub enum FrameError {
         /// The one that came with them.
         expected: u32,
     },
+    /// More was consumed than was sent, or less than before.
+    #[error("the peer says to have consumed what it cannot have")]
+    Counter,
     /// A field of the header has a value that it cannot have.
     #[error("the header of a frame is malformed")]
     Header,

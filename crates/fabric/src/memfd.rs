@@ -8,7 +8,10 @@ use std::{
 };
 
 use rustix::{
-    fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create},
+    fs::{
+        FsWord, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
+        memfd_create,
+    },
     mm::{MapFlags, ProtFlags, mmap, munmap},
 };
 
@@ -97,6 +100,62 @@ impl AsRef<[u8]> for ReadOnlyMapping {
     }
 }
 
+/// Memory that other processes write at the same time: it is reached through raw pointers only, and nothing in it
+/// is to be believed.
+#[derive(Debug)]
+pub(crate) struct SharedMapping(Mapping);
+
+// The shm provider is to take it up.
+#[allow(dead_code)]
+impl SharedMapping {
+    /// A new memfd of `length` zero bytes that keeps its length for ever, mapped for reading and writing.
+    ///
+    /// # Errors
+    /// If the system is out of descriptors or memory.
+    pub(crate) fn create(name: &str, length: usize) -> io::Result<(OwnedFd, Self)> {
+        let WritableMemfd { descriptor, mapping } = WritableMemfd::create(name, length)?;
+        Ok((descriptor, Self(mapping)))
+    }
+
+    /// Maps a memfd that another process made, for reading and, if `writable`, for writing. It may be longer than
+    /// `length`.
+    ///
+    /// # Errors
+    /// If the descriptor is not a memfd in ordinary memory sealed against shrinking, of at least that length (an
+    /// access could then kill us with SIGBUS), or cannot be mapped.
+    pub(crate) fn of(descriptor: BorrowedFd<'_>, length: usize, writable: bool) -> io::Result<Self> {
+        let invalid = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        // Only files in tmpfs and hugetlbfs have seals, and the latter can run out of pages under a reader.
+        if !fcntl_get_seals(descriptor)?.contains(SealFlags::SHRINK) {
+            return invalid(
+                "the descriptor is not sealed against shrinking; seal the memfd before handing it on",
+            );
+        }
+        if fstatfs(descriptor)?.f_type != Self::TMPFS {
+            return invalid("the descriptor is of no ordinary memory; make the memfd without huge pages");
+        }
+        if u64::try_from(fstat(descriptor)?.st_size).is_ok_and(|size| size < length as u64) {
+            return invalid("the memory is shorter than what is said to be in it");
+        }
+        let mut protection = ProtFlags::READ;
+        protection.set(ProtFlags::WRITE, writable);
+        Ok(Self(Mapping::new(descriptor, length, protection)?))
+    }
+
+    /// The magic number of tmpfs, see statfs(2).
+    const TMPFS: FsWord = 0x0102_1994;
+
+    /// Where it begins: at a page, and valid for `length` bytes for as long as this lives.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.0.start
+    }
+
+    /// How long it is, in bytes.
+    pub(crate) fn length(&self) -> usize {
+        self.0.length
+    }
+}
+
 #[derive(Debug)]
 struct Mapping {
     start: NonNull<u8>,
@@ -166,5 +225,29 @@ mod tests {
     fn unsealed_memory_is_refused() {
         let memory = WritableMemfd::create("test", 100).unwrap();
         assert!(ReadOnlyMapping::of(memory.descriptor.as_fd()).is_err());
+    }
+
+    /// Both who made shared memory and who was given it see each other's writes.
+    #[test]
+    fn shared_memory_is_shared() {
+        let (descriptor, ours) = SharedMapping::create("test", 8192).unwrap();
+        let theirs = SharedMapping::of(descriptor.as_fd(), 8192, true).unwrap();
+        // SAFETY: both mappings are 8192 bytes long, and no other thread has them.
+        unsafe {
+            ours.start().add(8191).write_volatile(42);
+            assert_eq!(theirs.start().add(8191).read_volatile(), 42);
+        }
+    }
+
+    /// Memory whose length may change, or is too short, or is none, is refused: no access to it could be safe.
+    #[test]
+    fn memory_that_may_vanish_is_refused() {
+        let unsealed = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&unsealed, 8192).unwrap();
+        assert!(SharedMapping::of(unsealed.as_fd(), 8192, true).is_err());
+        let (short, _mapping) = SharedMapping::create("test", 4096).unwrap();
+        assert!(SharedMapping::of(short.as_fd(), 8192, true).is_err());
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        assert!(SharedMapping::of(file.as_fd(), 10, false).is_err());
     }
 }

@@ -9,6 +9,7 @@ use crate::{
     region_table::RegionTable,
 };
 
+pub(crate) mod shm;
 pub(crate) mod tcp;
 
 /// A transport between endpoints (the paper's NA plugin).

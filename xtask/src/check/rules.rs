@@ -53,6 +53,14 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/fabric/src/buffer.rs", "views cache lines as bytes"),
     ("crates/fabric/src/memfd.rs", "maps memory"),
     (
+        "crates/fabric/src/provider/shm/ring/interleavings.rs",
+        "watches the ring's memory in tests",
+    ),
+    (
+        "crates/fabric/src/provider/shm/ring_memory.rs",
+        "reads and writes memory that another process has too",
+    ),
+    (
         "crates/launch/src/driver/rank_process.rs",
         "runs between fork and exec",
     ),
