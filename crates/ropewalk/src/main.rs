@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{agent, demo, demo_worker, reduce, reduce_worker, run};
+use commands::{agent, bench, demo, demo_worker, reduce, reduce_worker, run};
 
 /// Runs parallel jobs, and keeps them going.
 #[derive(Debug, Parser)]
@@ -21,6 +21,11 @@ enum Command {
     /// The process manager of one host; started by others, not by hand.
     #[command(hide = true)]
     Agent,
+    /// Measure what this machine and ropewalk do.
+    Bench(bench::Arguments),
+    /// The process at the other end of a measurement; started by others, not by hand.
+    #[command(hide = true)]
+    BenchTarget,
     /// See a seismic image come out right although a worker is killed in the middle.
     Demo(demo::Arguments),
     #[command(hide = true)]
@@ -35,6 +40,8 @@ enum Command {
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Agent => agent::run(),
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::BenchTarget => bench::target::run(),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::DemoWorker(arguments) => demo_worker::run(arguments),
         Command::Reduce(arguments) => reduce::run(&arguments),

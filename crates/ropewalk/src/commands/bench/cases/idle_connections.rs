@@ -1,0 +1,52 @@
+//! What connections cost over which nothing goes.
+
+use std::time::{Duration, Instant};
+
+use ropewalk::rpc::JobKey;
+
+use super::Case;
+use crate::commands::bench::{
+    origin::Origin,
+    process::Process,
+    protocol::Usage,
+    provider::Provider,
+    row::{Row, Unit},
+    timing::Pace,
+};
+
+/// The processor time of a target with many idle connections. Floor: nothing at all.
+pub(super) fn watched(key: &JobKey, provider: Provider, pace: &Pace) -> anyhow::Result<Vec<Row>> {
+    let mut origin = Origin::start(key, provider)?;
+    let target = origin.target().clone();
+    let _crowd = Process::crowd(key, provider, CONNECTIONS, &target)?;
+    // Until what connecting has left to do is done.
+    idle(&mut origin, pace.idle / 4);
+    let before = origin.ask::<Usage>(&())?;
+    let start = Instant::now();
+    idle(&mut origin, pace.idle);
+    let used = Duration::from_nanos(origin.ask::<Usage>(&())?.saturating_sub(before));
+    Ok(vec![Row {
+        case: Case::IdleConnections.name(),
+        provider: origin.provider().to_owned(),
+        mode: "target".to_owned(),
+        size: None,
+        in_flight: Some(u64::from(CONNECTIONS)),
+        value: used.as_secs_f64() / start.elapsed().as_secs_f64() * 100.0,
+        unit: Unit::Percent,
+        floor: Some(0.0),
+    }])
+}
+
+/// Does nothing but to stay alive.
+fn idle(origin: &mut Origin, time: Duration) {
+    let end = Instant::now() + time;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        origin.engine().wait(left);
+    }
+}
+
+const CONNECTIONS: u32 = 1000;

@@ -1,0 +1,76 @@
+//! What is measured, one file for each kind.
+
+mod bulk_pull;
+mod idle_connections;
+mod null_call;
+mod peer_death;
+
+use clap::ValueEnum;
+use ropewalk::rpc::JobKey;
+
+use super::{origin::Origin, provider::Provider, row::Row, timing::Pace};
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(super) enum Case {
+    /// The round trip of a call of nothing, spinning and after a pause
+    NullCall,
+    /// Null calls, several in flight
+    CallsPerSecond,
+    /// One-sided reads, one at a time
+    BulkPull,
+    /// From the SIGKILL of the target until all calls to it have ended
+    PeerKilled,
+    /// From the SIGSTOP of the target until all calls to it have ended
+    PeerStopped,
+    /// The processor time of a target with 1,000 connections that do nothing
+    IdleConnections,
+}
+
+impl Case {
+    /// As it stands in the table.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::NullCall => "null_call",
+            Self::CallsPerSecond => "calls_per_second",
+            Self::BulkPull => "bulk_pull",
+            Self::PeerKilled => "peer_killed",
+            Self::PeerStopped => "peer_stopped",
+            Self::IdleConnections => "idle_connections",
+        }
+    }
+
+    /// Whether it needs a target that the bench may stop and kill.
+    pub(super) fn needs_own_target(self) -> bool {
+        matches!(self, Self::PeerKilled | Self::PeerStopped | Self::IdleConnections)
+    }
+
+    /// Measures with the target that there is.
+    pub(super) fn measure(self, origin: &mut Origin, pace: &Pace) -> anyhow::Result<Vec<Row>> {
+        match self {
+            Self::NullCall => Ok(vec![
+                null_call::spinning(origin, pace)?,
+                null_call::sleeping(origin, pace)?,
+            ]),
+            Self::CallsPerSecond => null_call::per_second(origin, pace),
+            Self::BulkPull => bulk_pull::of_all_sizes(origin, pace),
+            Self::PeerKilled | Self::PeerStopped | Self::IdleConnections => Ok(Vec::new()),
+        }
+    }
+
+    /// Measures with targets of its own.
+    pub(super) fn measure_own(
+        self,
+        key: &JobKey,
+        provider: Provider,
+        pace: &Pace,
+    ) -> anyhow::Result<Vec<Row>> {
+        match self {
+            Self::PeerKilled => peer_death::killed(key, provider, pace),
+            Self::PeerStopped => peer_death::stopped(key, provider),
+            Self::IdleConnections => idle_connections::watched(key, provider, pace),
+            Self::NullCall | Self::CallsPerSecond | Self::BulkPull => Ok(Vec::new()),
+        }
+    }
+}

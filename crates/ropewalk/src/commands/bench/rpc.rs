@@ -1,0 +1,209 @@
+//! `ropewalk bench rpc`: which cases are measured over which providers, and what is shown of it.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{ErrorKind, Write},
+    net::SocketAddr,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, anyhow, bail, ensure};
+use clap::ValueEnum;
+use ropewalk::rpc::{Address, Endpoint, Engine, JobKey};
+
+use super::{
+    cases::Case,
+    crowd::allow_descriptors,
+    origin::Origin,
+    provider::Provider,
+    row::{Row, table},
+    target::{public_options, say, serve},
+    timing::Pace,
+};
+
+/// Measure remote calls and bulk transfers between two processes, beside what the machine can do
+///
+/// Each value is the median of several rounds, in turns with its floor: the same with nothing but a ring in shared
+/// memory, bare sockets, process_vm_readv or a copy. On one host the second process is started by the command. For
+/// two hosts, run it with --serve on one and with --connect on the other, with the same --key-file.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Write one JSON array of rows instead of a table
+    #[arg(long)]
+    json: bool,
+    /// End within 40 seconds, with fewer rounds
+    #[arg(long)]
+    quick: bool,
+    /// What carries the calls; may be repeated [default: shm and tcp]
+    #[arg(long, value_enum, value_name = "PROVIDER", value_delimiter = ',')]
+    provider: Vec<Provider>,
+    /// What is measured; may be repeated [default: everything]
+    #[arg(long, value_enum, value_name = "CASE", value_delimiter = ',')]
+    case: Vec<Case>,
+    /// Measure against a process that serves already
+    #[arg(long, value_name = "ADDRESS", requires = "key_file", conflicts_with = "serve")]
+    connect: Option<Address>,
+    /// Serve those who measure from elsewhere, until interrupted
+    #[arg(long, requires = "key_file")]
+    serve: bool,
+    /// Where to serve
+    #[arg(
+        long,
+        value_name = "IP:PORT",
+        default_value = "127.0.0.1:0",
+        requires = "serve"
+    )]
+    bind: SocketAddr,
+    /// The secret of both sides, 64 hexadecimal digits; drawn by the one that serves if there is no such file
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+}
+
+/// Measures, or serves.
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    allow_descriptors();
+    if arguments.serve {
+        return serve_others(arguments);
+    }
+    let rows = match &arguments.connect {
+        Some(target) => measure_elsewhere(arguments, target)?,
+        None => measure_here(arguments)?,
+    };
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&rows)?);
+    } else {
+        println!("{}", table(&rows));
+    }
+    Ok(())
+}
+
+fn measure_here(arguments: &Arguments) -> anyhow::Result<Vec<Row>> {
+    let (key, pace) = (JobKey::generate()?, arguments.pace());
+    let mut rows = Vec::new();
+    for provider in arguments.providers(&[Provider::Shm, Provider::Tcp]) {
+        let mut origin = Origin::start(&key, provider)?;
+        for case in arguments.cases() {
+            let measured = if case.needs_own_target() {
+                case.measure_own(&key, provider, &pace)
+            } else {
+                case.measure(&mut origin, &pace)
+            };
+            rows.extend(measured.with_context(|| format!("{} over {}", case.name(), provider.name()))?);
+        }
+    }
+    Ok(rows)
+}
+
+fn measure_elsewhere(arguments: &Arguments, target: &Address) -> anyhow::Result<Vec<Row>> {
+    let key = read_key(arguments.key_file()?)?;
+    let mut rows = Vec::new();
+    for provider in arguments.providers(&[Provider::Tcp]) {
+        let mut origin = Origin::connect(&key, provider, target)?;
+        for case in arguments.cases() {
+            if case.needs_own_target() {
+                ensure!(
+                    arguments.case.is_empty(),
+                    "{} needs a target that may be stopped and killed: run it without --connect",
+                    case.name()
+                );
+                continue;
+            }
+            let measured = case.measure(&mut origin, &arguments.pace());
+            rows.extend(measured.with_context(|| format!("{} over {}", case.name(), provider.name()))?);
+        }
+    }
+    Ok(rows)
+}
+
+fn serve_others(arguments: &Arguments) -> anyhow::Result<()> {
+    let provider = match arguments.provider[..] {
+        [] => Provider::Auto,
+        [provider] => provider,
+        _ => bail!("--serve serves over one --provider, or over what those who connect choose"),
+    };
+    let key = read_or_draw_key(arguments.key_file()?)?;
+    let options = public_options(&key, provider, arguments.bind);
+    let mut engine = Engine::new(Endpoint::bind(options)?);
+    say(engine.address())?;
+    serve(&mut engine, arguments.bind.ip())
+}
+
+impl Arguments {
+    fn cases(&self) -> Vec<Case> {
+        if self.case.is_empty() {
+            Case::value_variants().to_vec()
+        } else {
+            self.case.clone()
+        }
+    }
+
+    fn providers(&self, default: &[Provider]) -> Vec<Provider> {
+        if self.provider.is_empty() {
+            default.to_vec()
+        } else {
+            self.provider.clone()
+        }
+    }
+
+    fn pace(&self) -> Pace {
+        if self.quick { Pace::QUICK } else { Pace::THOROUGH }
+    }
+
+    fn key_file(&self) -> anyhow::Result<&Path> {
+        self.key_file.as_deref().context("--key-file is missing")
+    }
+}
+
+fn read_key(path: &Path) -> anyhow::Result<JobKey> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    key_of(&text).ok_or_else(|| anyhow!("{} does not hold 64 hexadecimal digits", path.display()))
+}
+
+fn read_or_draw_key(path: &Path) -> anyhow::Result<JobKey> {
+    let made = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    let mut file: File = match made {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return read_key(path),
+        made => made.with_context(|| format!("cannot make {}", path.display()))?,
+    };
+    let key = JobKey::generate()?;
+    for byte in key.as_bytes() {
+        write!(file, "{byte:02x}")?;
+    }
+    writeln!(file)?;
+    Ok(key)
+}
+
+fn key_of(text: &str) -> Option<JobKey> {
+    let digits = text.trim().as_bytes();
+    let mut key = [0; 32];
+    if digits.len() != 2 * key.len() {
+        return None;
+    }
+    for (byte, pair) in key.iter_mut().zip(digits.chunks_exact(2)) {
+        let [high, low] = [pair[0], pair[1]].map(|digit| char::from(digit).to_digit(16));
+        *byte = u8::try_from(high? * 16 + low?).ok()?;
+    }
+    Some(JobKey::from_bytes(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A key that was drawn for a file is read back from it, and what is no key is refused.
+    #[test]
+    fn keys_are_kept_in_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let drawn = read_or_draw_key(&path).unwrap();
+        assert!(read_or_draw_key(&path).unwrap() == drawn && read_key(&path).unwrap() == drawn);
+        for wrong in ["", "00", &"0g".repeat(32), &"00".repeat(33)] {
+            assert!(key_of(wrong).is_none(), "{wrong}");
+        }
+    }
+}

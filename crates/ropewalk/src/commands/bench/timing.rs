@@ -1,0 +1,135 @@
+//! How long and how often something is measured, and what is made of the samples.
+
+use std::time::{Duration, Instant};
+
+/// How much time a measurement takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// How often the floor and what is measured take turns.
+    pub(super) rounds: usize,
+    /// How long one of them runs in one round, about.
+    pub(super) turn: Duration,
+    /// How long idle connections are watched.
+    pub(super) idle: Duration,
+}
+
+/// The medians of all rounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Measured {
+    pub(super) value: f64,
+    pub(super) floor: Option<f64>,
+}
+
+impl Pace {
+    /// For a first impression.
+    pub(super) const QUICK: Self = Self {
+        rounds: 3,
+        turn: Duration::from_millis(50),
+        idle: Duration::from_secs(2),
+    };
+    /// For numbers that are written down.
+    pub(super) const THOROUGH: Self = Self {
+        rounds: 9,
+        turn: Duration::from_millis(300),
+        idle: Duration::from_secs(10),
+    };
+
+    /// Measures the floor and the value in turns, so that whatever else the machine does meets both. Both get
+    /// what they measure `with`.
+    ///
+    /// # Errors
+    /// Those of the value. A floor that cannot be measured is none, and why is told on the standard error.
+    pub(super) fn measure<W>(
+        &self,
+        with: &mut W,
+        mut floor: impl FnMut(&mut W, Duration) -> anyhow::Result<f64>,
+        mut value: impl FnMut(&mut W, Duration) -> anyhow::Result<f64>,
+    ) -> anyhow::Result<Measured> {
+        let (mut floors, mut values) = (Vec::new(), Vec::new());
+        for _ in 0..self.rounds {
+            match floor(with, self.turn) {
+                Ok(sample) => floors.push(sample),
+                Err(error) => eprintln!("ropewalk bench: no floor: {error:#}"),
+            }
+            values.push(value(with, self.turn)?);
+        }
+        Ok(Measured {
+            value: median(&mut values),
+            floor: (!floors.is_empty()).then(|| median(&mut floors)),
+        })
+    }
+}
+
+/// The median of samples that are taken for a turn, and at least three of them; each is what `once` returns. The
+/// first ones, which find caches and windows cold, do not count.
+pub(super) fn sampled(turn: Duration, mut once: impl FnMut() -> anyhow::Result<f64>) -> anyhow::Result<f64> {
+    let start = Instant::now();
+    while start.elapsed() < turn / 5 {
+        once()?;
+    }
+    let mut samples = Vec::new();
+    while samples.len() < 3 || start.elapsed() < turn {
+        samples.push(once()?);
+    }
+    Ok(median(&mut samples))
+}
+
+/// Seconds that something takes.
+pub(super) fn seconds(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
+    let start = Instant::now();
+    work()?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
+/// # Panics
+/// If there is nothing to take a median of.
+pub(super) fn median(samples: &mut [f64]) -> f64 {
+    assert!(!samples.is_empty(), "no sample");
+    samples.sort_by(f64::total_cmp);
+    let middle = samples.len() / 2;
+    if samples.len().is_multiple_of(2) {
+        f64::midpoint(samples[middle - 1], samples[middle])
+    } else {
+        samples[middle]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    /// The median is the middle one, or lies between the two middle ones.
+    #[test]
+    fn medians() {
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&mut [4.0, 1.0, 2.0, 100.0]), 3.0);
+    }
+
+    /// A floor that cannot be measured is none, while a value that cannot be is an error.
+    #[test]
+    fn floors_may_be_missing() {
+        let pace = Pace {
+            rounds: 3,
+            turn: Duration::ZERO,
+            idle: Duration::ZERO,
+        };
+        let measured = pace.measure(
+            &mut 0.0,
+            |_, _| Err(anyhow!("not permitted")),
+            |next, _| {
+                *next += 1.0;
+                Ok(*next)
+            },
+        );
+        assert_eq!(
+            measured.unwrap(),
+            Measured {
+                value: 2.0,
+                floor: None
+            }
+        );
+        assert!((pace.measure(&mut (), |_, _| Ok(1.0), |_, _| Err(anyhow!("broken")))).is_err());
+    }
+}
