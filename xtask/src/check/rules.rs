@@ -53,6 +53,10 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/fabric/src/buffer.rs", "views cache lines as bytes"),
     ("crates/fabric/src/memfd.rs", "maps memory"),
     (
+        "crates/fabric/src/provider/shm/liveness/page.rs",
+        "holds a mutex in shared memory",
+    ),
+    (
         "crates/fabric/src/provider/shm/ring/interleavings.rs",
         "watches the ring's memory in tests",
     ),

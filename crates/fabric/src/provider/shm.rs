@@ -4,5 +4,6 @@
 #![allow(dead_code)]
 
 mod layout;
+mod liveness;
 mod ring;
 mod ring_memory;
