@@ -21,6 +21,7 @@ use crate::{
     Call, CallError, Engine, Procedure,
     blocking::block_on_until,
     call::lock,
+    hedged::Usual,
     oneshot::{Receiver, Sender, oneshot},
     timers::{Sleep, Timers},
 };
@@ -204,6 +205,10 @@ impl Handle {
         block_on_until(self.with(run), deadline).unwrap_or(Err(HandleError::TimedOut))
     }
 
+    pub(crate) fn usual(&self) -> &Usual {
+        &self.submissions.usual
+    }
+
     /// A future that is ready when `time` has come, as seen by the engine while it is driven; at once if the
     /// engine is gone.
     pub fn sleep_until(&self, time: Instant) -> Sleep {
@@ -236,6 +241,7 @@ pub(crate) struct Submissions {
     waker: Waker,
     address: Address,
     pub(crate) timers: Timers,
+    usual: Usual,
 }
 
 #[derive(Default)]
@@ -250,6 +256,7 @@ impl Submissions {
             queue: Mutex::default(),
             any: AtomicBool::new(false),
             timers: Timers::new(waker.clone()),
+            usual: Usual::default(),
             waker,
             address,
         }

@@ -15,6 +15,9 @@ mod error;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod handle;
+mod hedged;
+mod hedging;
+mod latency;
 mod oneshot;
 mod procedure;
 mod responder;
@@ -33,6 +36,8 @@ pub use context::CallContext;
 pub use engine::{Engine, LostPeer};
 pub use error::{CallError, Fault, TransferError};
 pub use handle::{Handle, HandleCall, HandleError, With};
+pub use hedged::{Hedge, HedgedCall, HedgedError};
+pub use latency::LatencyHistogram;
 pub use procedure::Procedure;
 pub use responder::{Caller, Responder};
 pub use timers::Sleep;

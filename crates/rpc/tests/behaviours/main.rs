@@ -9,6 +9,7 @@ mod drivers;
 mod driving;
 mod ends;
 mod handles;
+mod hedged;
 
 use std::{
     sync::{Arc, Mutex},
