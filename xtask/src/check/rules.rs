@@ -99,6 +99,10 @@ const UNSAFE: &[(&str, &str)] = &[
         "maps memory, reads that of other processes, and locks a mutex in it",
     ),
     (
+        "crates/rpc/tests/thousand_clients/live_heap.rs",
+        "is the allocator of a test that counts",
+    ),
+    (
         "crates/rpc/src/tokio/watched.rs",
         "has the runtime watch a descriptor that it owns",
     ),
