@@ -176,8 +176,7 @@ impl BulkHandle {
 
     /// Whether all of it may be written.
     pub fn is_writable(&self) -> bool {
-        let mut used = self.list.segments.iter().filter(|segment| segment.length > 0);
-        used.all(|segment| self.list.regions[segment.region as usize].writable)
+        self.is_writable_at(&(0..self.len()))
     }
 
     /// Its segments, in order.
@@ -232,6 +231,14 @@ impl BulkHandle {
             range: range.clone(),
             length: self.list.length,
         })
+    }
+
+    /// Whether this range, which is inside, may be written.
+    pub(crate) fn is_writable_at(&self, range: &Range<u64>) -> bool {
+        let runs = &self.list.runs;
+        let first = runs.partition_point(|run| run.start + run.length <= range.start);
+        let mut runs = runs[first..].iter().take_while(|run| run.start < range.end);
+        runs.all(|run| self.list.regions[run.region as usize].writable)
     }
 
     pub(crate) fn regions(&self) -> &[RegionHandle] {

@@ -2,7 +2,9 @@
 #![allow(dead_code, reason = "the engine uses the rest next")]
 
 mod handle;
+mod checksum;
 mod layout;
+mod moving;
 mod pieces;
 mod pipeline;
 mod wire;
