@@ -12,7 +12,7 @@ use bytes::Bytes;
 use ropewalk_fabric::{Address, OperationId, Waker};
 use serde::de::DeserializeOwned;
 
-use crate::{CallError, TransferError, wire::Reply};
+use crate::{CallError, TransferError, bulk::BulkId, wire::Reply};
 
 /// A call in progress: a future of its output. The engine that made it has to be driven meanwhile. Dropping
 /// it cancels the call: the answer is ignored.
@@ -110,15 +110,22 @@ impl<T> fmt::Debug for Transfer<T> {
 /// The receiving end of one result.
 pub(crate) struct Pending<T> {
     slot: Arc<Mutex<Slot<T>>>,
-    operation: OperationId,
+    of: InProgress,
     abandoned: Abandoned,
 }
 
-/// The operations whose results nobody wants any longer, for the engine to cancel: each at most once, so no
-/// more than it may have in progress.
+/// What of the engine's work brings a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InProgress {
+    Bulk(BulkId),
+    Operation(OperationId),
+}
+
+/// What brings results that nobody wants any longer, for the engine to cancel: each at most once, so no more
+/// than it may have in progress.
 #[derive(Clone)]
 pub(crate) struct Abandoned {
-    queue: Arc<Mutex<Vec<OperationId>>>,
+    queue: Arc<Mutex<Vec<InProgress>>>,
     waker: Waker,
 }
 
@@ -137,14 +144,14 @@ enum SlotState<T> {
 }
 
 impl<T> Pending<T> {
-    pub(crate) fn new(operation: OperationId, abandoned: &Abandoned) -> (Promise<T>, Self) {
+    pub(crate) fn new(of: impl Into<InProgress>, abandoned: &Abandoned) -> (Promise<T>, Self) {
         let slot = Arc::new(Mutex::new(Slot {
             state: SlotState::Waiting,
             waker: None,
         }));
         let pending = Self {
             slot: slot.clone(),
-            operation,
+            of: of.into(),
             abandoned: abandoned.clone(),
         };
         (Promise(slot), pending)
@@ -169,8 +176,20 @@ impl<T> Pending<T> {
 impl<T> Drop for Pending<T> {
     fn drop(&mut self) {
         if matches!(lock(&self.slot).state, SlotState::Waiting) {
-            self.abandoned.push(self.operation);
+            self.abandoned.push(self.of);
         }
+    }
+}
+
+impl From<BulkId> for InProgress {
+    fn from(bulk: BulkId) -> Self {
+        Self::Bulk(bulk)
+    }
+}
+
+impl From<OperationId> for InProgress {
+    fn from(operation: OperationId) -> Self {
+        Self::Operation(operation)
     }
 }
 
@@ -182,12 +201,12 @@ impl Abandoned {
         }
     }
 
-    pub(crate) fn take(&self) -> Vec<OperationId> {
+    pub(crate) fn take(&self) -> Vec<InProgress> {
         std::mem::take(&mut *lock(&self.queue))
     }
 
-    fn push(&self, operation: OperationId) {
-        lock(&self.queue).push(operation);
+    fn push(&self, abandoned: InProgress) {
+        lock(&self.queue).push(abandoned);
         self.waker.wake();
     }
 }

@@ -132,6 +132,20 @@ pub enum TransferError {
         #[source]
         source: AccessError,
     },
+    /// The bytes of a segment are not those that were exposed.
+    #[error(
+        "segment {segment} of a bulk handle came from {peer} with checksum {found:08x} instead of {expected:08x}"
+    )]
+    ChecksumMismatch {
+        /// Whose segment it is.
+        peer: Address,
+        /// Which, counted from 0.
+        segment: usize,
+        /// The CRC-32C of what was exposed.
+        expected: u32,
+        /// The CRC-32C of what came.
+        found: u32,
+    },
     /// The peer is gone, or could not be reached.
     #[error("{peer} died during a transfer")]
     PeerDied {

@@ -30,7 +30,7 @@ pub mod tokio;
 mod unsent;
 mod wire;
 
-pub use bulk::{Amount, BulkHandle, BulkHandleError, BulkSegment, Pipeline};
+pub use bulk::{Amount, BulkHandle, BulkHandleError, BulkSegment, Chunk, Pipeline, PulledChunks};
 pub use call::{Call, Transfer};
 pub use context::CallContext;
 pub use engine::{Engine, LostPeer};

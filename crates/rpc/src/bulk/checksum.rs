@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::bulk::BulkHandle;
+use crate::{BulkHandle, TransferError};
 
 /// Checks the segments of a handle that lie wholly inside a range, whose bytes it is given in order.
 #[derive(Debug)]
@@ -28,10 +28,26 @@ pub(crate) struct ChecksumMismatch {
     pub(crate) found: u32,
 }
 
+impl ChecksumMismatch {
+    /// As an error of a transfer of this handle.
+    pub(crate) fn into_error(self, handle: &BulkHandle) -> TransferError {
+        let region = handle.segment_list()[self.segment].region;
+        TransferError::ChecksumMismatch {
+            peer: handle.regions()[region as usize].address.clone(),
+            segment: self.segment,
+            expected: self.expected,
+            found: self.found,
+        }
+    }
+}
+
 impl Verifier {
     /// For the bytes of this range; `None` if there is nothing to check.
     pub(crate) fn new(handle: &BulkHandle, range: Range<u64>) -> Option<Self> {
-        let has_checksum = handle.segment_list().iter().any(|segment| segment.crc32c.is_some());
+        let has_checksum = handle
+            .segment_list()
+            .iter()
+            .any(|segment| segment.crc32c.is_some());
         if !has_checksum {
             return None;
         }

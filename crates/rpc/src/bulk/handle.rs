@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Range, sync::Arc};
 
-use ropewalk_fabric::RegionHandle;
+use ropewalk_fabric::{Address, RegionHandle};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -239,6 +239,13 @@ impl BulkHandle {
         let first = runs.partition_point(|run| run.start + run.length <= range.start);
         let mut runs = runs[first..].iter().take_while(|run| run.start < range.end);
         runs.all(|run| self.list.regions[run.region as usize].writable)
+    }
+
+    /// Who exposes the byte at `at`; `None` behind the end.
+    pub(crate) fn peer_at(&self, at: u64) -> Option<&Address> {
+        let runs = &self.list.runs;
+        let run = runs.get(runs.partition_point(|run| run.start + run.length <= at))?;
+        Some(&self.list.regions[run.region as usize].address)
     }
 
     pub(crate) fn regions(&self) -> &[RegionHandle] {

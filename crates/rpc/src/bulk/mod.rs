@@ -1,13 +1,20 @@
 //! Large data: many pieces of memory shown as one range, moved whole or chunk by chunk.
-#![allow(dead_code, reason = "the engine uses the rest next")]
 
-mod handle;
 mod checksum;
+mod handle;
 mod layout;
 mod moving;
 mod pieces;
 mod pipeline;
+mod pulled_chunks;
 mod wire;
 
 pub use handle::{BulkHandle, BulkHandleError, BulkSegment};
 pub use pipeline::{Amount, Pipeline};
+pub use pulled_chunks::{Chunk, PulledChunks};
+
+pub(crate) use handle::Segment;
+pub(crate) use layout::groups;
+pub(crate) use moving::{BulkId, Moving};
+pub(crate) use pieces::Piece;
+pub(crate) use pulled_chunks::{Attention, ChunkQueue, PipelineId};

@@ -4,13 +4,17 @@
 use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
-use ropewalk_fabric::{Buffer, RegionHandle, SubmitError};
+use ropewalk_fabric::{Address, Buffer, RegionHandle, SubmitError};
 
 use crate::bulk::{
     BulkHandle,
     checksum::{ChecksumMismatch, Verifier},
     pieces::{Cutter, DirectRule, Parts, Path, Piece},
 };
+
+/// The name of a bulk transfer of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct BulkId(pub(crate) u64);
 
 /// A transfer that many operations make up.
 ///
@@ -80,12 +84,11 @@ impl Moving {
     ) -> Result<Self, SubmitError> {
         let length = parts.len() as u64;
         let end = offset.checked_add(length).filter(|&end| end <= handle.len());
-        let range = offset
-            ..end.ok_or(SubmitError::OutOfRange {
-                offset,
-                length,
-                region_length: handle.len(),
-            })?;
+        let range = offset..end.ok_or(SubmitError::OutOfRange {
+            offset,
+            length,
+            region_length: handle.len(),
+        })?;
         Ok(Self {
             cutter: Cutter::new(handle.runs(), range.clone(), direct),
             handle: handle.clone(),
@@ -111,6 +114,16 @@ impl Moving {
             self.staged_bytes += piece.length;
         }
         Some(piece)
+    }
+
+    /// The handle whose bytes are moved.
+    pub(crate) fn handle(&self) -> &BulkHandle {
+        &self.handle
+    }
+
+    /// Who exposes the first of these bytes.
+    pub(crate) fn peer(&self) -> Option<&Address> {
+        self.handle.peer_at(self.range.start)
     }
 
     /// The region that a piece lies in.
@@ -170,7 +183,9 @@ impl Moving {
             Path::Staged => {
                 let mut copied = 0;
                 for (part, range) in self.parts.ranges(piece.at, piece.length) {
-                    let to = parts[part].as_mut().expect("a part is either staged into or lent");
+                    let to = parts[part]
+                        .as_mut()
+                        .expect("a part is either staged into or lent");
                     let length = range.len();
                     to[range].copy_from_slice(&buffer[copied..copied + length]);
                     copied += length;
@@ -230,19 +245,25 @@ mod tests {
     use crate::bulk::handle::Segment;
 
     fn handle(segments: &[(usize, usize)]) -> BulkHandle {
-        let regions = segments.iter().enumerate().map(|(number, &(_, length))| RegionHandle {
-            address: "tcp://127.0.0.1:4711".parse().unwrap(),
-            region: number as u64,
-            token: 0,
-            length: length as u64 + 1000,
-            writable: true,
-        });
-        let parts = segments.iter().enumerate().map(|(number, &(offset, length))| Segment {
-            region: number as u32,
-            offset: offset as u64,
-            length: length as u64,
-            crc32c: None,
-        });
+        let regions = segments
+            .iter()
+            .enumerate()
+            .map(|(number, &(_, length))| RegionHandle {
+                address: "tcp://127.0.0.1:4711".parse().unwrap(),
+                region: number as u64,
+                token: 0,
+                length: length as u64 + 1000,
+                writable: true,
+            });
+        let parts = segments
+            .iter()
+            .enumerate()
+            .map(|(number, &(offset, length))| Segment {
+                region: number as u32,
+                offset: offset as u64,
+                length: length as u64,
+                crc32c: None,
+            });
         BulkHandle::new(regions.collect(), parts.collect()).unwrap()
     }
 

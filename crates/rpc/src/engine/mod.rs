@@ -1,7 +1,10 @@
 //! The engine: procedures and calls over one endpoint.
 
 mod bulk;
+mod bulk_transfers;
 mod calls;
+mod pipelines;
+mod segments;
 mod serving;
 mod tasks;
 
@@ -20,10 +23,11 @@ use ropewalk_fabric::{
     SubmitError, Waker,
 };
 
-use self::tasks::Guests;
+use self::{bulk_transfers::BulkTransfers, pipelines::Pipelines, tasks::Guests};
 use crate::{
     CallError, Caller, TransferError,
-    call::{Abandoned, Promise},
+    bulk::{BulkId, Piece},
+    call::{Abandoned, InProgress, Promise},
     responder::{Replies, ReplyTo},
     spin::Spin,
     unsent::Unsent,
@@ -73,6 +77,8 @@ pub struct Engine {
     endpoint: Endpoint,
     procedures: HashMap<u64, Served>,
     waiting: BTreeMap<OperationId, Waiting>,
+    bulk_transfers: BulkTransfers,
+    pipelines: Pipelines,
     abandoned: Abandoned,
     replies: Replies,
     lost_peers: VecDeque<LostPeer>,
@@ -94,6 +100,8 @@ type Handler = Box<dyn FnMut(&mut Engine, Caller, Option<ReplyTo>, Bytes) + Send
 /// Whom to give the result of an operation.
 enum Waiting {
     Call(&'static str, Promise<Result<Bytes, CallError>>),
+    /// Part of a bulk transfer.
+    Piece(BulkId, Piece),
     Pull(Promise<Result<Buffer, TransferError>>),
     Push(Promise<Result<(), TransferError>>),
 }
@@ -117,6 +125,7 @@ impl Engine {
     /// An engine over this endpoint.
     pub fn new(endpoint: Endpoint) -> Self {
         let guests = Guests::new(endpoint.address().clone(), endpoint.waker());
+        let pipelines = Pipelines::new(endpoint.waker());
         Self {
             abandoned: Abandoned::new(endpoint.waker()),
             replies: Replies::new(endpoint.waker()),
@@ -125,6 +134,8 @@ impl Engine {
             endpoint,
             procedures: HashMap::new(),
             waiting: BTreeMap::new(),
+            bulk_transfers: BulkTransfers::default(),
+            pipelines,
             lost_peers: VecDeque::new(),
             unsent: Unsent::default(),
             spin: Spin::new(),
@@ -153,14 +164,21 @@ impl Engine {
         self.driving = true;
         // First this, which takes the wish to be woken: what other threads leave from here on wakes again.
         let mut happened = self.endpoint.progress();
-        for operation in self.abandoned.take() {
-            if self.waiting.remove(&operation).is_some() {
-                self.endpoint.cancel(operation);
+        for abandoned in self.abandoned.take() {
+            match abandoned {
+                InProgress::Bulk(bulk) => self.cancel_bulk(bulk),
+                InProgress::Operation(operation) => {
+                    if self.waiting.remove(&operation).is_some() {
+                        self.endpoint.cancel(operation);
+                    }
+                }
             }
         }
         while let Some(event) = self.endpoint.poll_event() {
             self.handle_event(event);
         }
+        happened += self.progress_pipelines();
+        self.progress_bulk();
         // What handlers began above goes on here, and its answers leave below.
         happened += self.progress_guests();
         let replies = self.replies.take();
@@ -182,7 +200,7 @@ impl Engine {
     /// When [`progress`](Self::progress) has to be called although the descriptor is not readable; in the
     /// past if there is something to do now.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let deadlines = [self.endpoint.next_deadline(), self.guests.next_deadline()];
+        let deadlines = [self.endpoint.next_deadline(), self.own_deadline()];
         deadlines.into_iter().flatten().min()
     }
 
@@ -208,7 +226,7 @@ impl Engine {
             if slept || !self.spin.goes_on(elapsed) {
                 slept = true;
                 let left = timeout - elapsed;
-                let deadline = self.guests.next_deadline();
+                let deadline = self.own_deadline();
                 self.endpoint.wait(deadline.map_or(left, |deadline| {
                     left.min(deadline.saturating_duration_since(Instant::now()))
                 }));
@@ -260,6 +278,12 @@ impl Engine {
         self.endpoint.waker()
     }
 
+    /// The deadline of what the endpoint knows nothing of.
+    fn own_deadline(&self) -> Option<Instant> {
+        let deadlines = [self.guests.next_deadline(), self.bulk_transfers.next_deadline()];
+        deadlines.into_iter().flatten().min()
+    }
+
     fn handle_event(&mut self, event: Event) {
         match event {
             Event::Completed { operation, result } => self.handle_completed(operation, result),
@@ -284,6 +308,7 @@ impl Engine {
             (Some(Waiting::Pull(promise)), Err(error)) => promise.fulfil(Err(error.into())),
             (Some(Waiting::Push(promise)), Ok(Completion::Put)) => promise.fulfil(Ok(())),
             (Some(Waiting::Push(promise)), Err(error)) => promise.fulfil(Err(error.into())),
+            (Some(Waiting::Piece(bulk, piece)), result) => self.handle_piece(operation, bulk, piece, result),
             // It was abandoned meanwhile.
             (None, _) => {}
             (Some(_), Ok(completion)) => unreachable!("an operation ended as another kind: {completion:?}"),
@@ -302,9 +327,12 @@ impl Drop for Engine {
     /// What is in progress ends with `Stopped`, so that nobody waits for it.
     fn drop(&mut self) {
         self.guests.stop();
+        self.bulk_transfers.stop();
+        self.pipelines.stop();
         for waiting in std::mem::take(&mut self.waiting).into_values() {
             match waiting {
                 Waiting::Call(procedure, promise) => promise.fulfil(Err(CallError::Stopped { procedure })),
+                Waiting::Piece(..) => {}
                 Waiting::Pull(promise) => promise.fulfil(Err(TransferError::Stopped)),
                 Waiting::Push(promise) => promise.fulfil(Err(TransferError::Stopped)),
             }
