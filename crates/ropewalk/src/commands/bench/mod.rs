@@ -2,9 +2,9 @@
 
 mod cases;
 mod crowd;
-mod floors;
+pub(crate) mod floors;
 mod origin;
-mod process;
+pub(crate) mod process;
 mod protocol;
 mod provider;
 mod row;

@@ -15,12 +15,13 @@ use rustix::{
 };
 
 use super::{
+    floors::shared_memory::ForeignBytes,
     provider::Provider,
     target::{Order, Part},
 };
 
 /// A process at the other end, killed when it is dropped.
-pub(super) struct Process {
+pub(crate) struct Process {
     child: Child,
     said: BufReader<ChildStdout>,
 }
@@ -44,6 +45,11 @@ impl Process {
         let mut process = Self::start(key, provider, Part::Crowd { clients, target })?;
         process.hear(CROWD_TIMEOUT)?;
         Ok(process)
+    }
+
+    /// What a process says that was told to read bytes of this one's memory.
+    pub(crate) fn reader(key: &JobKey, bytes: ForeignBytes) -> anyhow::Result<String> {
+        Self::start(key, Provider::Tcp, Part::Reader { bytes })?.hear(READY_TIMEOUT)
     }
 
     fn start(key: &JobKey, provider: Provider, part: Part) -> anyhow::Result<Self> {

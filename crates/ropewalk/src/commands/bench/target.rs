@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     crowd,
-    floors::KeptMemory,
+    floors::{KeptMemory, shared_memory::ForeignBytes},
     protocol::{Expose, Hang, Held, Memory, Null, Offer, Touch, Usage},
     provider::Provider,
 };
@@ -44,6 +44,8 @@ pub(super) struct Order {
 pub(super) enum Part {
     /// Holds many clients of one target, which do nothing.
     Crowd { clients: u32, target: Address },
+    /// Tries to read the memory of the one that started it.
+    Reader { bytes: ForeignBytes },
     /// Serves.
     Target,
 }
@@ -69,6 +71,13 @@ fn obey() -> anyhow::Result<()> {
     ensure!(parent == order.parent, "the one that started this is gone");
     match order.part {
         Part::Crowd { clients, target } => crowd::run(&order.key, order.provider, clients, &target),
+        Part::Reader { bytes } => {
+            let mut into = Buffer::zeroed(1);
+            match bytes.read(&mut into) {
+                Ok(()) => say(into[0]),
+                Err(error) => say(error),
+            }
+        }
         Part::Target => {
             let options = options(&order.key, order.provider, 1);
             let mut engine = Engine::new(Endpoint::bind(options)?);

@@ -4,7 +4,7 @@
 //! [`FloorAt`] is where it is.
 
 pub(super) mod ring;
-pub(super) mod shared_memory;
+pub(crate) mod shared_memory;
 pub(super) mod sockets;
 
 use std::{net::IpAddr, thread};

@@ -1,0 +1,31 @@
+//! `ropewalk info`.
+
+#![allow(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+
+use assert_cmd::Command;
+use serde_json::Value;
+
+fn output(arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ropewalk"));
+    let output = command.arg("info").args(arguments).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Everything that was probed is told by name, with what was found, in both forms.
+#[test]
+fn probes_are_told() {
+    let info: Value = serde_json::from_str(&output(&["--json"])).unwrap();
+    let table = output(&[]);
+    let probes = info["probes"].as_array().unwrap();
+    for name in ["robust mutexes", "process_vm_readv", "TCP congestion control"] {
+        let found = probes.iter().filter(|probe| probe["name"] == name).count();
+        assert_eq!(found, 1, "{name} in {info}");
+    }
+    for probe in probes {
+        assert!(probe["usable"].is_boolean(), "{probe}");
+        assert!(!probe["found"].as_str().unwrap().is_empty(), "{probe}");
+        assert!(table.contains(probe["name"].as_str().unwrap()), "{table}");
+    }
+}
