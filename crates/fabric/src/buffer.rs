@@ -6,12 +6,22 @@ use std::{
 };
 
 use bytemuck::{Pod, Zeroable};
+use bytes::Bytes;
+
+use crate::arena::Block;
 
 /// An owned run of bytes that starts on a cache line, so that it may be viewed as a slice of any plain type.
-#[derive(Clone, Default)]
+///
+/// It stands on the heap, or in an endpoint's arena if [`Endpoint::allocate`](crate::Endpoint::allocate) made it.
+#[derive(Default)]
 pub struct Buffer {
-    lines: Vec<Line>,
+    storage: Storage,
     length: usize,
+}
+
+enum Storage {
+    Arena(Block),
+    Heap(Vec<Line>),
 }
 
 #[derive(Clone, Copy)]
@@ -31,7 +41,7 @@ impl Buffer {
     /// A buffer of `length` zero bytes.
     pub fn zeroed(length: usize) -> Self {
         Self {
-            lines: bytemuck::zeroed_vec(length.div_ceil(Self::ALIGNMENT)),
+            storage: Storage::Heap(bytemuck::zeroed_vec(length.div_ceil(Self::ALIGNMENT))),
             length,
         }
     }
@@ -42,25 +52,59 @@ impl Buffer {
         buffer.copy_from_slice(bytes);
         buffer
     }
+
+    /// A buffer in an arena.
+    pub(crate) fn in_arena(block: Block) -> Self {
+        Self {
+            length: block.len(),
+            storage: Storage::Arena(block),
+        }
+    }
 }
 
 impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.lines)[..self.length]
+        match &self.storage {
+            Storage::Arena(block) => block,
+            Storage::Heap(lines) => &bytemuck::cast_slice(lines)[..self.length],
+        }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.length]
+        match &mut self.storage {
+            Storage::Arena(block) => block,
+            Storage::Heap(lines) => &mut bytemuck::cast_slice_mut(lines)[..self.length],
+        }
     }
 }
 
 impl AsRef<[u8]> for Buffer {
     fn as_ref(&self) -> &[u8] {
         self
+    }
+}
+
+/// The copy is on the heap, wherever the original is.
+impl Clone for Buffer {
+    fn clone(&self) -> Self {
+        Self::copy_of(self)
+    }
+}
+
+/// Without copying: the bytes stay where they are, also those of an arena.
+impl From<Buffer> for Bytes {
+    fn from(buffer: Buffer) -> Self {
+        Self::from_owner(buffer)
+    }
+}
+
+impl Default for Storage {
+    fn default() -> Self {
+        Self::Heap(Vec::new())
     }
 }
 
@@ -75,6 +119,7 @@ impl fmt::Debug for Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arena::Arena;
 
     /// Lengths that are no multiple of a line keep their length, and the first byte is aligned.
     #[test]
@@ -84,5 +129,25 @@ mod tests {
             assert_eq!(&*buffer, &vec![7; length][..]);
             assert_eq!(buffer.as_ptr() as usize % Buffer::ALIGNMENT, 0);
         }
+    }
+
+    /// A buffer in an arena is used like any other, keeps its place on its way into immutable bytes, and frees it
+    /// with the last of them.
+    #[test]
+    fn arena_buffers_keep_their_place() {
+        let arena = Arena::create(4096).unwrap();
+        let mut buffer = Buffer::in_arena(arena.allocate(4000).unwrap());
+        buffer.fill(3);
+        let copy = buffer.clone();
+        assert_eq!((copy.len(), arena.offset_of(&copy)), (4000, None));
+        let mut place = Buffer::default();
+        std::mem::swap(&mut buffer, &mut place);
+        assert!(buffer.is_empty());
+        let bytes = Bytes::from(place);
+        assert_eq!(arena.offset_of(&bytes.slice(5..)), Some(5));
+        assert_eq!(bytes, &copy[..]);
+        assert!(arena.allocate(4000).is_none());
+        drop(bytes);
+        assert!(arena.allocate(4000).is_some());
     }
 }

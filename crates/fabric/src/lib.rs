@@ -5,6 +5,9 @@
 //! the agent of its host, and [`memfd`] is memory that outlives its process.
 
 mod agent_link;
+// The stream provider is to take it up.
+#[allow(dead_code)]
+mod arena;
 mod buffer;
 mod endpoint;
 mod endpoint_options;
