@@ -12,7 +12,7 @@ use rustix::{
         FsWord, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
         memfd_create,
     },
-    mm::{MapFlags, ProtFlags, mmap, munmap},
+    mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap},
 };
 
 /// A memfd of fixed length, mapped for writing by the one process that fills it.
@@ -140,6 +140,18 @@ impl SharedMapping {
         let mut protection = ProtFlags::READ;
         protection.set(ProtFlags::WRITE, writable);
         Ok(Self(Mapping::new(descriptor, length, protection)?))
+    }
+
+    /// Lets what was mapped for reading only be written, too.
+    ///
+    /// # Errors
+    /// If the descriptor that it was mapped from is not open for writing, or sealed against it.
+    pub(crate) fn allow_writing(&mut self) -> io::Result<()> {
+        let start = self.0.start.as_ptr().cast();
+        // SAFETY: the range is a mapping of ours, whose bytes nobody reaches but through raw pointers; more may be
+        // done with it than before.
+        unsafe { mprotect(start, self.0.length, MprotectFlags::READ | MprotectFlags::WRITE)? };
+        Ok(())
     }
 
     /// The magic number of tmpfs, see statfs(2).

@@ -51,8 +51,25 @@ const UNSAFE: &[(&str, &str)] = &[
         "crates/fabric/src/agent_link.rs",
         "takes over the descriptor that the agent let it inherit",
     ),
+    ("crates/fabric/src/arena.rs", "views its blocks as bytes"),
     ("crates/fabric/src/buffer.rs", "views cache lines as bytes"),
     ("crates/fabric/src/memfd.rs", "maps memory"),
+    (
+        "crates/fabric/src/provider/shm/direct/copy.rs",
+        "copies from and to memory of other processes",
+    ),
+    (
+        "crates/fabric/src/provider/shm/direct/peer_process.rs",
+        "has the kernel copy from and to other processes",
+    ),
+    (
+        "crates/fabric/src/provider/shm/direct/region_board.rs",
+        "views a mapping as slots of atomics",
+    ),
+    (
+        "crates/fabric/src/provider/shm/direct/writing_word.rs",
+        "views a word of a mapping as an atomic",
+    ),
     (
         "crates/fabric/src/provider/shm/liveness/page.rs",
         "holds a mutex in shared memory",

@@ -3,6 +3,7 @@
 // The stream provider is to take these parts up.
 #![allow(dead_code)]
 
+mod direct;
 mod layout;
 mod liveness;
 mod ring;

@@ -1,0 +1,14 @@
+//! One-sided access to the memory of a process on the same host, without its help.
+//!
+//! An endpoint publishes its regions on a board that peers can only read. Who gets or puts looks there for the place,
+//! proves to itself that the handle is good, and copies: from or to the arena, which it has mapped, or by the
+//! kernel's `process_vm_readv` and `process_vm_writev`. What cannot be done like this is left to the messages.
+
+mod board_slot;
+mod copy;
+mod own_memory;
+mod peer_memory;
+mod peer_process;
+mod region_board;
+mod transfers;
+mod writing_word;

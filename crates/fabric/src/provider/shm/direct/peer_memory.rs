@@ -1,0 +1,170 @@
+//! A peer's memory, as far as it can be reached without the peer's help.
+
+use std::{io, os::fd::BorrowedFd};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    board_slot::{Attempt, Entry, Mark, Place},
+    copy::{copy_from, copy_to},
+    peer_process::{PeerProcess, Probe},
+    region_board::PeerBoard,
+    writing_word::WritingWord,
+};
+use crate::{memfd::SharedMapping, region_table::Access};
+
+/// What an endpoint says of its memory to a peer on the same host, besides the descriptors of its board and, if the
+/// length is not 0, of its arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MemoryOffer {
+    /// How long the arena is, in bytes.
+    pub(crate) arena_length: u64,
+    /// By which the peer finds out whether the kernel lets it reach memory outside the arena.
+    pub(crate) probe: Probe,
+}
+
+/// The memory of a peer: what it published, and the ways to get there.
+///
+/// Nothing that the peer says is believed further than to the bounds of what it gave: the worst that it can bring about
+/// is that we copy wrong bytes of its own.
+pub(crate) struct PeerMemory {
+    board: PeerBoard,
+    arena: Option<PeerArena>,
+    process: Option<PeerProcess>,
+}
+
+struct PeerArena {
+    mapping: SharedMapping,
+    writable: bool,
+}
+
+/// How much of an access to a peer's memory is done at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece<'a> {
+    /// The whole access, as it is checked for each piece.
+    pub(crate) access: &'a Access,
+    /// How much of it was done before, in bytes; what is done now is as long as the other side of the copy.
+    pub(crate) done: u64,
+}
+
+impl PeerMemory {
+    /// Takes up a peer's offer. `process` is its number, if memory outside the arena may be reached by the kernel at
+    /// all.
+    ///
+    /// # Errors
+    /// If the descriptors are not what they should be, or cannot be mapped.
+    pub(crate) fn new(
+        offer: &MemoryOffer,
+        board: BorrowedFd<'_>,
+        arena: Option<BorrowedFd<'_>>,
+        process: Option<i32>,
+    ) -> io::Result<Self> {
+        let arena = match arena {
+            Some(descriptor) => Some(PeerArena {
+                mapping: SharedMapping::of(
+                    descriptor,
+                    usize::try_from(offer.arena_length).map_err(io::Error::other)?,
+                    false,
+                )?,
+                writable: false,
+            }),
+            None => None,
+        };
+        Ok(Self {
+            board: PeerBoard::of(board)?,
+            arena,
+            process: process.and_then(|pid| PeerProcess::reach(pid, offer.probe)),
+        })
+    }
+
+    /// Copies a piece of a region into `into`, which is as long as the piece.
+    ///
+    /// # Panics
+    /// If the piece is not inside its access.
+    pub(crate) fn read(&self, piece: Piece<'_>, into: &mut [u8]) -> Attempt {
+        piece.assert_inside(into.len());
+        let Some(mark) = Mark::of(piece.access.region) else {
+            return Attempt::NotDirect;
+        };
+        let slot = self.board.slot(piece.access.region);
+        slot.read(mark, |entry| {
+            granted(entry, piece, false, |place| match place {
+                Place::Arena(offset) => (self.arena.as_ref())
+                    .is_some_and(|arena| copy_from(&arena.mapping, offset, into, piece.is_streamed())),
+                Place::Address(address) => {
+                    (self.process.as_ref()).is_some_and(|process| process.read(address, into).is_ok())
+                }
+            })
+        })
+    }
+
+    /// Copies `from`, which is as long as the piece, into a piece of a region. `writing` is our word in the connection
+    /// with the peer.
+    ///
+    /// # Panics
+    /// If the piece is not inside its access.
+    pub(crate) fn write(&mut self, piece: Piece<'_>, from: &[u8], writing: &WritingWord) -> Attempt {
+        piece.assert_inside(from.len());
+        let Some(mark) = Mark::of(piece.access.region) else {
+            return Attempt::NotDirect;
+        };
+        let Self {
+            board,
+            arena,
+            process,
+        } = self;
+        let slot = board.slot(piece.access.region);
+        slot.write(mark, writing.word(), |entry| {
+            granted(entry, piece, true, |place| match place {
+                Place::Arena(offset) => (arena.as_mut().and_then(PeerArena::for_writing))
+                    .is_some_and(|mapping| copy_to(mapping, offset, from, piece.is_streamed())),
+                Place::Address(address) => {
+                    (process.as_ref()).is_some_and(|process| process.write(address, from).is_ok())
+                }
+            })
+        })
+    }
+}
+
+impl PeerArena {
+    /// What we have no business to write is not writable by mistake either: until the first write.
+    fn for_writing(&mut self) -> Option<&SharedMapping> {
+        if !self.writable {
+            self.mapping.allow_writing().ok()?;
+            self.writable = true;
+        }
+        Some(&self.mapping)
+    }
+}
+
+impl Piece<'_> {
+    fn assert_inside(&self, length: usize) {
+        let end = self.done.checked_add(length as u64);
+        assert!(
+            end.is_some_and(|end| end <= self.access.length),
+            "a piece exceeds its access"
+        );
+    }
+
+    fn is_streamed(&self) -> bool {
+        self.access.length >= STREAMED_FROM
+    }
+}
+
+/// `copy` says whether it could reach the place. If not, the peer itself has to answer: it knows whether there is such
+/// memory.
+fn granted(entry: &Entry, piece: Piece<'_>, write: bool, copy: impl FnOnce(Place) -> bool) -> Attempt {
+    match entry.grant(piece.access, write) {
+        Ok(place) => match place.and_then(|place| place.after(piece.done)) {
+            Some(place) if copy(place) => Attempt::Done,
+            _ => Attempt::NotDirect,
+        },
+        Err(error) => Attempt::Refused(error),
+    }
+}
+
+/// From this many bytes on, source and destination do not stay in the caches anyway.
+const STREAMED_FROM: u64 = 8 << 20;
+
+#[cfg(test)]
+mod tests;
