@@ -4,6 +4,9 @@
 
 mod async_handlers;
 mod bulk;
+mod bulk_ends;
+mod bulk_pipelines;
+mod bulk_ranges;
 mod calls;
 mod drivers;
 mod driving;
@@ -18,7 +21,7 @@ use std::{
 
 use ropewalk_group::{Incarnation, JobId, Rank};
 use ropewalk_rpc::{
-    Address, CallError, Endpoint, EndpointOptions, Engine, Identity, JobKey, Procedure, RegionHandle, Role,
+    Address, BulkHandle, CallError, Endpoint, EndpointOptions, Engine, Identity, JobKey, Procedure, RegionHandle, Role,
 };
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +50,8 @@ procedures! {
     Refuse(String) -> ();
     Relay((Address, u64)) -> u64;
     Double(u64) -> u64;
+    SumOf(BulkHandle) -> u64;
+    Relayed(BulkHandle) -> u64;
     Checksum(RegionHandle) -> u64;
     Fill(RegionHandle) -> ();
 }
