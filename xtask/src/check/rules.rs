@@ -115,6 +115,7 @@ const UNSAFE: &[(&str, &str)] = &[
         "crates/ropewalk/src/commands/bench/floors/shared_memory.rs",
         "maps memory, reads that of other processes, and locks a mutex in it",
     ),
+    ("crates/rpc/tests/adversity/forking.rs", "forks"),
     (
         "crates/rpc/tests/thousand_clients/live_heap.rs",
         "is the allocator of a test that counts",

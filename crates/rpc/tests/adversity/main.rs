@@ -1,0 +1,104 @@
+//! What others do to an engine: they speak another version or garbage, do not read, fork, and use up the
+//! descriptors.
+
+#![allow(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+
+mod corrupted_frame;
+mod descriptors_exhausted;
+mod fork_after_start;
+mod forking;
+mod slow_consumer;
+mod version_mismatch;
+
+use std::{
+    env,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use ropewalk_group::{Incarnation, JobId, Rank};
+use ropewalk_rpc::{Call, CallError, Endpoint, EndpointOptions, Engine, Identity, JobKey, Procedure, Role};
+
+/// Longer than anything takes on a loaded machine.
+const LONG: Duration = Duration::from_secs(30);
+
+/// Does nothing.
+struct Null;
+
+impl Procedure for Null {
+    const NAME: &'static str = "test.null";
+    type Input = ();
+    type Output = ();
+}
+
+/// Is never answered.
+struct Hang;
+
+impl Procedure for Hang {
+    const NAME: &'static str = "test.hang";
+    type Input = ();
+    type Output = ();
+}
+
+fn options(rank: u32) -> EndpointOptions {
+    let identity = Identity {
+        role: Role::Rank,
+        rank: Rank(rank),
+        incarnation: Incarnation(0),
+    };
+    EndpointOptions::new(JobId([1; 16]), JobKey::from_bytes([2; 32]), identity)
+}
+
+/// An engine that serves what the tests call.
+fn engine(rank: u32) -> Engine {
+    let mut engine = Engine::new(Endpoint::bind(options(rank)).unwrap());
+    engine.serve::<Null>(|_, ()| Ok(()));
+    let mut held = Vec::new();
+    engine.serve_later::<Hang>(move |_, _, (), responder| held.push(responder));
+    engine
+}
+
+/// Drives all of them until there is what is wanted.
+fn drive<T>(engines: &mut [&mut Engine], mut wanted: impl FnMut(&mut [&mut Engine]) -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        for engine in engines.iter_mut() {
+            engine.progress();
+        }
+        if let Some(found) = wanted(engines) {
+            return found;
+        }
+        assert!(start.elapsed() < LONG, "what was waited for did not happen");
+    }
+}
+
+fn finish<O: serde::de::DeserializeOwned>(
+    engines: &mut [&mut Engine],
+    mut call: Call<O>,
+) -> Result<O, CallError> {
+    drive(engines, |_| call.try_take())
+}
+
+/// A null call from one to the other.
+fn call(origin: &mut Engine, target: &mut Engine) -> Result<(), CallError> {
+    let call = origin.call::<Null>(target.address(), &(), LONG)?;
+    finish(&mut [origin, target], call)
+}
+
+/// Runs a test in a process in which there is nothing else, since it does something to the whole process.
+fn alone(test: &str, body: impl FnOnce()) {
+    if env::var_os("ROPEWALK_TEST_ALONE").is_some() {
+        return body();
+    }
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]);
+    let output = command.env("ROPEWALK_TEST_ALONE", "1").output().unwrap();
+    let (stdout, stderr) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(
+        output.status.success() && stdout.contains("1 passed"),
+        "{stdout}{stderr}"
+    );
+}
