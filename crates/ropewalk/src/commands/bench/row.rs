@@ -1,6 +1,6 @@
 //! What was measured, as rows of a table.
 
-use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
+use comfy_table::{CellAlignment, Table, presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED}};
 use serde::Serialize;
 
 /// One measurement.
@@ -39,10 +39,22 @@ pub(super) enum Unit {
     Percent,
 }
 
-/// All rows, for a person.
+/// All rows, for a terminal.
 pub(super) fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new();
+    let mut table = plain_table(rows);
     table.load_style(UTF8_FULL_CONDENSED);
+    table
+}
+
+/// All rows, for a document.
+pub(super) fn markdown(rows: &[Row]) -> Table {
+    let mut table = plain_table(rows);
+    table.load_style(ASCII_MARKDOWN);
+    table
+}
+
+fn plain_table(rows: &[Row]) -> Table {
+    let mut table = Table::new();
     table.set_header([
         "case",
         "provider",

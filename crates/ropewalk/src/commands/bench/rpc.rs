@@ -17,7 +17,7 @@ use super::{
     crowd::allow_descriptors,
     origin::Origin,
     provider::Provider,
-    row::{Row, table},
+    row::{Row, markdown, table},
     target::{public_options, say, serve},
     timing::Pace,
 };
@@ -32,6 +32,9 @@ pub(crate) struct Arguments {
     /// Write one JSON array of rows instead of a table
     #[arg(long)]
     json: bool,
+    /// Write a table for a document
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
     /// End within 40 seconds, with fewer rounds
     #[arg(long)]
     quick: bool,
@@ -72,6 +75,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     };
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&rows)?);
+    } else if arguments.markdown {
+        println!("{}", markdown(&rows));
     } else {
         println!("{}", table(&rows));
     }

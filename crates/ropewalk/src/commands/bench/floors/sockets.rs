@@ -243,7 +243,7 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// About what a null call's frame takes.
-const REQUEST: usize = 32;
+const REQUEST: usize = 40;
 const ECHOED_MAX: usize = 256;
 const BULK_MAX: usize = 64 << 20;
 const PATIENCE: Duration = Duration::from_secs(10);
