@@ -166,8 +166,8 @@ const PAGE: usize = 4096;
 /// What is larger begins at a page, so that whole pages can be given back.
 const PAGE_ALIGNED_ABOVE: usize = 64 << 10;
 
-/// How many bytes of free memory may keep their pages. Measured: touching 64 MiB anew costs 20 ms, which is four times
-/// what copying it costs; so what is used again and again should stay.
+/// How many bytes of free memory may keep their pages. Measured: to touch 64 MiB anew costs 40 ms, ten times
+/// what copying it does; so what is used again and again should stay.
 const KEPT_BYTES_MAX: usize = 256 << 20;
 
 #[cfg(test)]

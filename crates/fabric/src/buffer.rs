@@ -7,6 +7,7 @@ use std::{
 
 use bytemuck::{Pod, Zeroable};
 use bytes::Bytes;
+use rustix::mm::{Advice, madvise};
 
 use crate::arena::Block;
 
@@ -21,18 +22,20 @@ pub struct Buffer {
 
 enum Storage {
     Arena(Block),
-    Heap(Vec<Line>),
+    Heap(Aligned),
 }
 
-#[derive(Clone, Copy)]
+/// Bytes on the heap, of which those from `start` on are used: there the first cache line begins.
+#[derive(Default)]
+struct Aligned {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+/// What no bytes point to: even they begin on a cache line.
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
 struct Line([u8; Buffer::ALIGNMENT]);
-
-// SAFETY: `Line` is an array of bytes whose size equals its alignment, so it has no padding and any bits are
-// valid; zero is.
-unsafe impl Zeroable for Line {}
-// SAFETY: as above; it is `Copy`, `repr(C)`, inhabited, and holds no pointer or interior mutability.
-unsafe impl Pod for Line {}
 
 impl Buffer {
     /// The alignment of the first byte.
@@ -41,7 +44,7 @@ impl Buffer {
     /// A buffer of `length` zero bytes.
     pub fn zeroed(length: usize) -> Self {
         Self {
-            storage: Storage::Heap(bytemuck::zeroed_vec(length.div_ceil(Self::ALIGNMENT))),
+            storage: Storage::Heap(Aligned::zeroed(length)),
             length,
         }
     }
@@ -67,8 +70,9 @@ impl Deref for Buffer {
 
     fn deref(&self) -> &[u8] {
         match &self.storage {
+            _ if self.length == 0 => bytemuck::cast_slice::<Line, u8>(&[]),
             Storage::Arena(block) => block,
-            Storage::Heap(lines) => &bytemuck::cast_slice(lines)[..self.length],
+            Storage::Heap(heap) => &heap.bytes[heap.start..][..self.length],
         }
     }
 }
@@ -76,8 +80,9 @@ impl Deref for Buffer {
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         match &mut self.storage {
+            _ if self.length == 0 => bytemuck::cast_slice_mut::<Line, u8>(&mut []),
             Storage::Arena(block) => block,
-            Storage::Heap(lines) => &mut bytemuck::cast_slice_mut(lines)[..self.length],
+            Storage::Heap(heap) => &mut heap.bytes[heap.start..][..self.length],
         }
     }
 }
@@ -104,7 +109,7 @@ impl From<Buffer> for Bytes {
 
 impl Default for Storage {
     fn default() -> Self {
-        Self::Heap(Vec::new())
+        Self::Heap(Aligned::default())
     }
 }
 
@@ -115,6 +120,35 @@ impl fmt::Debug for Buffer {
             .finish_non_exhaustive()
     }
 }
+
+impl Aligned {
+    fn zeroed(length: usize) -> Self {
+        // Not by an allocation that is aligned itself: that one is filled with zeros, while what the system gives for
+        // this one is zero already, and comes when it is touched.
+        let mut bytes = vec![0; length + Buffer::ALIGNMENT - 1];
+        advise_huge_pages(&mut bytes);
+        let start = bytes.as_ptr().align_offset(Buffer::ALIGNMENT);
+        Self { bytes, start }
+    }
+}
+
+/// Asks the system for few large pages instead of many small ones, which it would bring one by one.
+fn advise_huge_pages(bytes: &mut [u8]) {
+    if bytes.len() < HUGE_FROM {
+        return;
+    }
+    let start = bytes.as_mut_ptr();
+    let head = start.align_offset(PAGE);
+    let length = (bytes.len() - head) / PAGE * PAGE;
+    // SAFETY: the pages are all inside memory that is borrowed exclusively, and the advice leaves their content as it
+    // is. A system that does not know it is as slow as it was.
+    let _ = unsafe { madvise(start.add(head).cast(), length, Advice::LinuxHugepage) };
+}
+
+const PAGE: usize = 4096;
+
+/// From this many bytes on large pages are asked for: two of them have room, wherever it begins.
+const HUGE_FROM: usize = 4 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -129,6 +163,9 @@ mod tests {
             assert_eq!(&*buffer, &vec![7; length][..]);
             assert_eq!(buffer.as_ptr() as usize % Buffer::ALIGNMENT, 0);
         }
+        let mut empty = Buffer::default();
+        assert!(bytemuck::cast_slice::<u8, u128>(&empty).is_empty());
+        assert!(bytemuck::cast_slice_mut::<u8, u128>(&mut empty).is_empty());
     }
 
     /// A buffer in an arena is used like any other, keeps its place on its way into immutable bytes, and frees it

@@ -52,7 +52,7 @@ const UNSAFE: &[(&str, &str)] = &[
         "takes over the descriptor that the agent let it inherit",
     ),
     ("crates/fabric/src/arena.rs", "views its blocks as bytes"),
-    ("crates/fabric/src/buffer.rs", "views cache lines as bytes"),
+    ("crates/fabric/src/buffer.rs", "asks for large pages"),
     ("crates/fabric/src/memfd.rs", "maps memory"),
     (
         "crates/fabric/src/provider/shm/direct/copy.rs",

@@ -164,7 +164,7 @@ fn granted(entry: &Entry, piece: Piece<'_>, write: bool, copy: impl FnOnce(Place
 }
 
 /// From this many bytes on, source and destination do not stay in the caches anyway.
-const STREAMED_FROM: u64 = 8 << 20;
+const STREAMED_FROM: u64 = 12 << 20;
 
 #[cfg(test)]
 mod tests;
