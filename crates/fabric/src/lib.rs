@@ -18,6 +18,7 @@ pub mod fuzzing;
 mod handshake;
 mod identity;
 mod key;
+mod key_file;
 mod limits;
 mod loopback;
 pub mod memfd;

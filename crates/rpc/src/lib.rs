@@ -43,6 +43,6 @@ pub use responder::{Caller, Responder};
 pub use timers::Sleep;
 
 pub use ropewalk_fabric::{
-    AccessError, Address, Buffer, Endpoint, EndpointOptions, Identity, JobKey, Limits, Peer, PeerDeath,
-    RegionHandle, Role, SubmitError, Waker, Withdrawn,
+    AccessError, Address, BindError, Buffer, Endpoint, EndpointOptions, Identity, JobKey, Limits, Peer,
+    PeerDeath, RegionHandle, Role, SubmitError, Waker, Withdrawn,
 };

@@ -30,6 +30,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ropewalk-rpc",
         ],
     ),
+    ("kv", &["ropewalk-group", "ropewalk-rpc"]),
+    ("pipelined-write", &["ropewalk-group", "ropewalk-rpc"]),
     ("psdm", &["ropewalk-reduce"]),
     ("reduce-vs-mpi", &["ropewalk-reduce"]),
     (

@@ -8,6 +8,12 @@ use ropewalk_fabric::{Buffer, RegionHandle, Withdrawn};
 use crate::{Engine, Transfer, TransferError, call::Pending, engine::Waiting};
 
 impl Engine {
+    /// Zeroed memory to expose, or to pull into: where there is memory that peers on this host can reach without
+    /// help, it is of that.
+    pub fn allocate(&mut self, length: usize) -> Buffer {
+        Buffer::zeroed(length)
+    }
+
     /// Lets peers that are given the handle pull `memory`, until it is withdrawn.
     pub fn expose(&mut self, memory: Bytes) -> RegionHandle {
         self.endpoint.expose(memory)

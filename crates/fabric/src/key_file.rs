@@ -1,0 +1,99 @@
+//! Keys in files, for processes that no launcher started.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, ErrorKind, Read, Write},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::Path,
+};
+
+use crate::JobKey;
+
+impl JobKey {
+    /// The key that a file holds, as 64 hexadecimal digits.
+    ///
+    /// # Errors
+    /// If the file cannot be read, holds something else, or may be read by others than its owner.
+    pub fn read_from(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let mode = file.metadata()?.mode();
+        if mode & 0o077 != 0 {
+            let mode = mode & 0o7777;
+            return Err(refused(format!(
+                "the key is open to others (mode {mode:04o}): change it to 0600"
+            )));
+        }
+        let mut text = String::new();
+        file.take(TEXT_SIZE_MAX).read_to_string(&mut text)?;
+        Self::from_hex(text.trim())
+            .ok_or_else(|| refused("a key is 64 hexadecimal digits, and this is something else".to_owned()))
+    }
+
+    /// The key that a file holds; if there is no such file it is made, with a new key, for its owner only.
+    ///
+    /// # Errors
+    /// As for [`read_from`](Self::read_from), or if the file cannot be made.
+    pub fn read_from_or_make(path: &Path) -> io::Result<Self> {
+        let made = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path);
+        let mut file = match made {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => return Self::read_from(path),
+            made => made?,
+        };
+        let key = Self::generate()?;
+        let digits: String = key.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        writeln!(file, "{digits}")?;
+        Ok(key)
+    }
+
+    fn from_hex(text: &str) -> Option<Self> {
+        let (pairs, []) = text.as_bytes().as_chunks::<2>() else {
+            return None;
+        };
+        let mut bytes = [0; 32];
+        if pairs.len() != bytes.len() {
+            return None;
+        }
+        for (byte, pair) in bytes.iter_mut().zip(pairs) {
+            let [high, low] = pair.map(|digit| char::from(digit).to_digit(16));
+            *byte = u8::try_from(high? * 16 + low?).ok()?;
+        }
+        Some(Self::from_bytes(bytes))
+    }
+}
+
+/// Longer files hold no key.
+const TEXT_SIZE_MAX: u64 = 1 << 10;
+
+fn refused(reason: String) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    use super::*;
+
+    /// A key that was made is read again, by its owner only; what is no key is refused.
+    #[test]
+    fn keys_are_kept_in_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        assert!(JobKey::read_from(&path).is_err());
+        let made = JobKey::read_from_or_make(&path).unwrap();
+        assert!(JobKey::read_from_or_make(&path).unwrap() == made);
+        assert!(JobKey::read_from(&path).unwrap() == made);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let open = JobKey::read_from(&path).unwrap_err();
+        assert!(open.to_string().contains("0640"), "{open}");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        for wrong in ["", "00", &"0g".repeat(32), &"00".repeat(33), &"0".repeat(63)] {
+            fs::write(&path, wrong).unwrap();
+            assert!(JobKey::read_from(&path).is_err(), "{wrong}");
+        }
+    }
+}
