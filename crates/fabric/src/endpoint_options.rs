@@ -17,8 +17,37 @@ pub struct EndpointOptions {
     pub identity: Identity,
     /// The address and port to listen on; port 0 lets the system choose.
     pub bind: SocketAddr,
+    /// The name in its `shm://` address, if it is without TCP; without one it gets a random one. A name is free
+    /// again once its endpoint is gone.
+    pub name: Option<String>,
+    /// By which ways peers are reached.
+    pub transports: Transports,
+    /// Whether data of `get` and `put` goes over networks with a checksum of our own besides theirs.
+    pub bulk_checksum: bool,
     /// The maxima.
     pub limits: Limits,
+}
+
+/// By which ways an endpoint reaches its peers, and they it. Two endpoints have to have one in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transports {
+    /// TCP, to any host.
+    pub tcp: bool,
+    /// Shared memory, to processes of the same host; where it works it goes before the others.
+    pub shm: bool,
+    /// The libfabric provider of this name, instead of TCP; needs the feature `ofi`.
+    pub ofi: Option<String>,
+}
+
+impl Default for Transports {
+    /// TCP, and shared memory with peers on this host.
+    fn default() -> Self {
+        Self {
+            tcp: true,
+            shm: true,
+            ofi: None,
+        }
+    }
 }
 
 impl EndpointOptions {
@@ -30,6 +59,9 @@ impl EndpointOptions {
             key,
             identity,
             bind: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
+            name: None,
+            transports: Transports::default(),
+            bulk_checksum: false,
             limits: Limits::default(),
         }
     }

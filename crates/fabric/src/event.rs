@@ -2,10 +2,11 @@
 
 use std::{io, sync::Arc};
 
-use bytes::Bytes;
 use thiserror::Error;
 
-use crate::{AccessError, Address, Buffer, Identity, frame::FrameError, handshake::HandshakeError};
+use crate::{
+    AccessError, Address, Body, Buffer, Identity, PeerId, frame::FrameError, handshake::HandshakeError,
+};
 
 /// A process at the other end, as it proved itself when the connection was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +19,39 @@ pub struct Peer {
 
 /// The name of an operation in progress; unique in one endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OperationId(pub(crate) u64);
+pub struct OperationId {
+    pub(crate) index: u32,
+    generation: u32,
+}
+
+impl OperationId {
+    pub(crate) fn new(index: u32, generation: u32) -> Self {
+        Self { index, generation }
+    }
+
+    /// A small number that no other operation in progress has: for tables of the owner.
+    pub fn index(self) -> usize {
+        self.index as usize
+    }
+
+    pub(crate) fn generation(self) -> u32 {
+        self.generation
+    }
+
+    /// The tag that the reply has to bear if this is a [`receive_reply`](crate::Endpoint::receive_reply); unique
+    /// in the endpoint.
+    pub fn tag(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    /// The operation with this tag.
+    pub(crate) fn from_tag(tag: u64) -> Self {
+        Self {
+            index: tag as u32,
+            generation: (tag >> 32) as u32,
+        }
+    }
+}
 
 /// Something that happened at an endpoint.
 #[derive(Debug)]
@@ -33,19 +66,21 @@ pub enum Event {
     /// A peer is gone, or could not be reached; what was in progress with it was completed before. Messages
     /// to it that were not delivered are lost.
     PeerDied {
+        /// What it was called; of no use from now on.
+        peer: PeerId,
         /// Where it was.
-        peer: Address,
+        address: Address,
         /// What was seen.
         cause: PeerDeath,
     },
     /// A message that nobody waited for by name.
     Unexpected {
-        /// Who sent it.
-        from: Arc<Peer>,
+        /// Who sent it; see [`Endpoint::peer_info`](crate::Endpoint::peer_info).
+        from: PeerId,
         /// The sender's tag.
         tag: u64,
         /// What it says.
-        body: Bytes,
+        body: Body,
     },
 }
 
@@ -70,8 +105,8 @@ pub enum Completion {
     Got(Buffer),
     /// All bytes given to `put` are in the peer's memory.
     Put,
-    /// The expected message.
-    Received(Bytes),
+    /// The expected message, or the reply.
+    Received(Body),
 }
 
 /// Why an endpoint could not be made.
@@ -87,6 +122,9 @@ pub enum BindError {
         #[source]
         source: io::Error,
     },
+    /// The options ask for no transport at all.
+    #[error("the options of the endpoint ask for no transport: switch on tcp or shm")]
+    NoTransport,
     /// Peers could not reach `0.0.0.0` or `::`.
     #[error("cannot bind an endpoint to {address}: name the interface towards the peers")]
     Unspecified {
@@ -116,12 +154,12 @@ pub enum SubmitError {
         #[source]
         source: Arc<io::Error>,
     },
+    /// This process was forked off the one that made the endpoint, to which it belongs.
+    #[error("the endpoint belongs to the process that this one was forked from; make a new one")]
+    Forked,
     /// There is no connection with the one to be answered, which is gone.
-    #[error("{peer} is not connected any more and waits for no answer")]
-    NotConnected {
-        /// Who was to be answered.
-        peer: Address,
-    },
+    #[error("the peer is not connected any more and waits for no answer")]
+    NotConnected,
     /// The range is not inside the region.
     #[error("{length} bytes at {offset} are not inside the region of {region_length} bytes")]
     OutOfRange {
@@ -144,10 +182,12 @@ pub enum SubmitError {
         size_max: usize,
     },
     /// No provider of this endpoint can reach it.
-    #[error("{address} is not an address this endpoint can reach: expected tcp://IP:PORT")]
+    #[error("{address} is not an address this endpoint can reach: expected one of {expected}")]
     Unreachable {
         /// The address.
         address: Address,
+        /// The forms of address that it can reach.
+        expected: &'static str,
     },
 }
 
@@ -203,6 +243,13 @@ pub enum PeerDeath {
     /// Another process answers at its address.
     #[error("another process took its address")]
     Replaced,
+    /// The operating system tells that its process has died.
+    #[error("its process died")]
+    Killed,
+    /// Nothing was heard of it for longer than [`Limits::heartbeat`](crate::Limits::heartbeat) although it was
+    /// waited for: its process is stopped, or its host or the network is gone.
+    #[error("it gave no sign of life")]
+    Silent,
     /// It asks for more and more, but reads no answers.
     #[error("it asks for more than it reads")]
     Unreading,

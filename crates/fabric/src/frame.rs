@@ -14,10 +14,10 @@
 //! Bulk data is raw and received straight into place; it comes in frames of at most [`BULK_SIZE_MAX`] bytes,
 //! so that other frames get between them.
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, BytesMut};
 use thiserror::Error;
 
-use crate::{AccessError, region_table::Access};
+use crate::{AccessError, Body, provider::MessageKind, region_table::Access};
 
 /// The size of a header in bytes.
 pub(crate) const HEADER_SIZE: usize = 20;
@@ -48,6 +48,12 @@ pub(crate) enum Kind {
     Done = 7,
     /// The origin has lost interest in its `Get` or `Put`.
     Cancel = 8,
+    /// The answer to what its id names.
+    Reply = 9,
+    /// Are you there?
+    Ping = 10,
+    /// I am here.
+    Pong = 11,
 }
 
 /// What stands before each body.
@@ -64,7 +70,7 @@ pub(crate) type Status = Result<(), AccessError>;
 
 impl Kind {
     fn from_byte(byte: u8) -> Result<Self, FrameError> {
-        const KINDS: [Kind; 8] = [
+        const KINDS: [Kind; 11] = [
             Kind::Unexpected,
             Kind::Expected,
             Kind::Get,
@@ -73,11 +79,37 @@ impl Kind {
             Kind::PutData,
             Kind::Done,
             Kind::Cancel,
+            Kind::Reply,
+            Kind::Ping,
+            Kind::Pong,
         ];
         let index = usize::from(byte).checked_sub(1);
         index
             .and_then(|index| KINDS.get(index).copied())
             .ok_or(FrameError::Kind { kind: byte })
+    }
+
+    /// The kind of frame that carries messages of this kind.
+    pub(crate) fn from_message(kind: MessageKind) -> Self {
+        match kind {
+            MessageKind::Expected => Self::Expected,
+            MessageKind::Ping => Self::Ping,
+            MessageKind::Pong => Self::Pong,
+            MessageKind::Reply => Self::Reply,
+            MessageKind::Unexpected => Self::Unexpected,
+        }
+    }
+
+    /// The inverse of [`from_message`](Self::from_message); `None` if it carries no message.
+    pub(crate) fn message(self) -> Option<MessageKind> {
+        Some(match self {
+            Self::Expected => MessageKind::Expected,
+            Self::Ping => MessageKind::Ping,
+            Self::Pong => MessageKind::Pong,
+            Self::Reply => MessageKind::Reply,
+            Self::Unexpected => MessageKind::Unexpected,
+            Self::Get | Self::GetData | Self::Put | Self::PutData | Self::Done | Self::Cancel => return None,
+        })
     }
 
     fn is_bulk(self) -> bool {
@@ -86,10 +118,10 @@ impl Kind {
 
     fn allows_length(self, length: usize, message_size_max: usize) -> bool {
         match self {
-            Self::Unexpected | Self::Expected => length <= message_size_max,
+            Self::Unexpected | Self::Expected | Self::Reply => length <= message_size_max,
             Self::Get | Self::Put => length == ACCESS_SIZE,
             Self::GetData | Self::PutData => (1..=BULK_SIZE_MAX).contains(&length),
-            Self::Done | Self::Cancel => length == 0,
+            Self::Done | Self::Cancel | Self::Ping | Self::Pong => length == 0,
         }
     }
 }
@@ -243,12 +275,12 @@ pub(crate) struct Decoder {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
-    body: Body,
+    body: Incoming,
     message_size_max: usize,
 }
 
 #[derive(Debug)]
-enum Body {
+enum Incoming {
     /// Between two frames.
     None,
     /// In a bulk body with this much to come.
@@ -270,7 +302,7 @@ pub(crate) enum Decoded<'a> {
     /// The next bytes of the bulk frame.
     BulkBytes(&'a [u8]),
     /// A whole frame of another kind.
-    Frame(Header, Bytes),
+    Frame(Header, Body),
 }
 
 impl Decoder {
@@ -282,7 +314,7 @@ impl Decoder {
             buffer: Box::default(),
             start: 0,
             end: 0,
-            body: Body::None,
+            body: Incoming::None,
             message_size_max: message_size_max.min(u32::MAX as usize),
         }
     }
@@ -313,7 +345,7 @@ impl Decoder {
     /// How many bytes of the current bulk frame are still to come.
     pub(crate) fn bulk_remaining(&self) -> usize {
         match self.body {
-            Body::Bulk { remaining } => remaining,
+            Incoming::Bulk { remaining } => remaining,
             _ => 0,
         }
     }
@@ -331,7 +363,7 @@ impl Decoder {
 
     /// The next thing in the stream, if all of it has come.
     pub(crate) fn poll(&mut self) -> Result<Option<Decoded<'_>>, FrameError> {
-        if matches!(self.body, Body::None) {
+        if matches!(self.body, Incoming::None) {
             let Some(bytes) = self.buffer[self.start..self.end].first_chunk::<HEADER_SIZE>() else {
                 return Ok(None);
             };
@@ -340,12 +372,19 @@ impl Decoder {
             self.start += HEADER_SIZE;
             if header.kind.is_bulk() {
                 verify(header_checksum, checksum)?;
-                self.body = Body::Bulk {
+                self.body = Incoming::Bulk {
                     remaining: header.length,
                 };
                 return Ok(Some(Decoded::Bulk(header)));
             }
-            self.body = Body::Small {
+            // Most messages are small and come whole.
+            if header.length <= Body::INLINE_MAX && header.length <= self.end - self.start {
+                let body = &self.buffer[self.start..self.start + header.length];
+                self.start += header.length;
+                verify(crc32c::crc32c_append(header_checksum, body), checksum)?;
+                return Ok(Some(Decoded::Frame(header, Body::from(body))));
+            }
+            self.body = Incoming::Small {
                 header,
                 header_checksum,
                 checksum,
@@ -354,16 +393,16 @@ impl Decoder {
         }
         let buffered = self.end - self.start;
         match &mut self.body {
-            Body::None => Ok(None),
-            Body::Bulk { .. } if buffered == 0 => Ok(None),
-            Body::Bulk { remaining } => {
+            Incoming::None => Ok(None),
+            Incoming::Bulk { .. } if buffered == 0 => Ok(None),
+            Incoming::Bulk { remaining } => {
                 let count = buffered.min(*remaining);
                 let range = self.start..self.start + count;
                 self.start += count;
                 self.leave_bulk(count);
                 Ok(Some(Decoded::BulkBytes(&self.buffer[range])))
             }
-            Body::Small {
+            Incoming::Small {
                 header,
                 header_checksum,
                 checksum,
@@ -377,8 +416,8 @@ impl Decoder {
                     return Ok(None);
                 }
                 verify(crc32c::crc32c_append(*header_checksum, received), *checksum)?;
-                let decoded = Decoded::Frame(*header, std::mem::take(received).freeze());
-                self.body = Body::None;
+                let decoded = Decoded::Frame(*header, Body::from(std::mem::take(received).freeze()));
+                self.body = Incoming::None;
                 Ok(Some(decoded))
             }
         }
@@ -387,8 +426,8 @@ impl Decoder {
     fn leave_bulk(&mut self, count: usize) {
         let remaining = self.bulk_remaining() - count;
         self.body = match remaining {
-            0 => Body::None,
-            _ => Body::Bulk { remaining },
+            0 => Incoming::None,
+            _ => Incoming::Bulk { remaining },
         };
     }
 }
@@ -575,7 +614,7 @@ mod tests {
         decoder.space()[..1000].fill(1);
         decoder.handle_read(1000);
         assert_eq!(decoder.poll(), Ok(None));
-        let Body::Small { received, .. } = &decoder.body else {
+        let Incoming::Small { received, .. } = &decoder.body else {
             panic!("{decoder:?}");
         };
         assert!(received.len() == 1000 && received.capacity() < 10_000);

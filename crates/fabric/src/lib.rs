@@ -8,20 +8,25 @@ mod agent_link;
 // The stream provider is to take it up.
 #[allow(dead_code)]
 mod arena;
+mod body;
 mod buffer;
 mod endpoint;
 mod endpoint_options;
 mod event;
+mod fork_guard;
 mod frame;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod handshake;
 mod identity;
+mod inbox;
 mod key;
 mod key_file;
 mod limits;
 mod loopback;
 pub mod memfd;
+mod operations;
+mod peer_table;
 mod provider;
 mod region;
 mod region_table;
@@ -30,15 +35,18 @@ mod waker;
 pub use agent_link::{
     AgentLink, AgentLinkError, FromAgent, Held, HoldId, Progress, SpanKind, ToAgent, TraceEvent, Welcome,
 };
+pub use body::Body;
 pub use buffer::Buffer;
-pub use endpoint::Endpoint;
-pub use endpoint_options::EndpointOptions;
+pub use endpoint::{Endpoint, ToPeer};
+pub use endpoint_options::{EndpointOptions, Transports};
 pub use event::{BindError, Completion, Event, OperationError, OperationId, Peer, PeerDeath, SubmitError};
 pub use frame::FrameError;
 pub use handshake::HandshakeError;
 pub use identity::{Identity, Role};
 pub use key::JobKey;
 pub use limits::Limits;
+pub use peer_table::PeerId;
+pub use provider::ProviderStatus;
 pub use region::{Address, AddressError, RegionHandle};
 pub use region_table::{AccessError, Withdrawn};
 pub use waker::Waker;

@@ -31,6 +31,12 @@ pub struct Limits {
     pub events_max: usize,
     /// Bytes of messages in these events; above it nothing more is read.
     pub events_bytes_max: usize,
+    /// How long a peer that is waited for may give no sign of life before it is taken for dead; `None` for ever.
+    /// Signs are given by whoever drives the peer's endpoint: it has to be driven more often than that.
+    pub heartbeat: Option<Duration>,
+    /// How much memory [`Endpoint::allocate`](crate::Endpoint::allocate) can share with peers on this host, in
+    /// bytes. Only what is used is taken from the system.
+    pub arena_size: u64,
 }
 
 impl Default for Limits {
@@ -47,6 +53,8 @@ impl Default for Limits {
             answers_max: 1 << 17,
             events_max: 1 << 14,
             events_bytes_max: 256 << 20,
+            heartbeat: Some(Duration::from_secs(3)),
+            arena_size: 1 << 30,
         }
     }
 }

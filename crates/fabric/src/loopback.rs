@@ -1,13 +1,14 @@
 //! What an endpoint has to do with itself, for which it needs no provider.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 
 use crate::{
-    Buffer, OperationId, Peer,
-    provider::{MessageKind, ProviderEvent, TransferFailure, Transferred},
-    region_table::{Access, RegionTable},
+    Body, Buffer, OperationId, PeerId,
+    inbox::Around,
+    provider::{MessageKind, TransferFailure, Transferred},
+    region_table::Access,
 };
 
 /// Messages and one-sided operations of an endpoint with itself, in order.
@@ -20,7 +21,7 @@ pub(crate) struct Loopback {
 #[derive(Debug)]
 enum Action {
     Get(OperationId, Access, Buffer),
-    Message(MessageKind, u64, Bytes),
+    Message(MessageKind, u64, Body),
     Put(OperationId, Access, Bytes),
 }
 
@@ -39,7 +40,7 @@ impl Loopback {
         self.message_bytes
     }
 
-    pub(crate) fn send(&mut self, kind: MessageKind, tag: u64, body: Bytes) {
+    pub(crate) fn send(&mut self, kind: MessageKind, tag: u64, body: Body) {
         self.message_bytes += body.len();
         self.actions.push_back(Action::Message(kind, tag, body));
     }
@@ -52,43 +53,34 @@ impl Loopback {
         self.actions.push_back(Action::Put(operation, access, from));
     }
 
-    /// Does at most `budget` of what waits; each action is one event.
-    pub(crate) fn progress(
-        &mut self,
-        itself: &Arc<Peer>,
-        budget: usize,
-        regions: &mut RegionTable,
-        events: &mut Vec<ProviderEvent>,
-    ) {
-        let count = self.actions.len().min(budget);
-        for action in self.actions.drain(..count) {
-            events.push(match action {
-                Action::Message(kind, tag, body) => {
+    /// Does what waits as far as there is room for its events; `itself` is the endpoint's own name.
+    pub(crate) fn progress(&mut self, itself: PeerId, around: &mut Around<'_>) {
+        // What the owner adds in answer to this has its turn next time.
+        for _ in 0..self.actions.len() {
+            if !around.has_room() {
+                return;
+            }
+            match self.actions.pop_front() {
+                None => return,
+                Some(Action::Message(kind, tag, body)) => {
                     self.message_bytes -= body.len();
-                    ProviderEvent::Message {
-                        kind,
-                        from: itself.clone(),
-                        tag,
-                        body,
-                    }
+                    around.handle_message(kind, itself, tag, body);
                 }
-                Action::Get(operation, access, mut into) => {
-                    let result = regions.read(&access).map(|bytes| {
+                Some(Action::Get(operation, access, mut into)) => {
+                    let result = around.regions.read(&access).map(|bytes| {
                         into.copy_from_slice(&bytes);
                         Transferred::Got(into)
                     });
-                    let result = result.map_err(TransferFailure::Access);
-                    ProviderEvent::Transferred { operation, result }
+                    around.handle_transferred(operation, result.map_err(TransferFailure::Access));
                 }
-                Action::Put(operation, access, from) => {
-                    let result = regions.write(&access).map(|to| {
+                Some(Action::Put(operation, access, from)) => {
+                    let result = around.regions.write(&access).map(|to| {
                         to.copy_from_slice(&from);
                         Transferred::Put
                     });
-                    let result = result.map_err(TransferFailure::Access);
-                    ProviderEvent::Transferred { operation, result }
+                    around.handle_transferred(operation, result.map_err(TransferFailure::Access));
                 }
-            });
+            }
         }
     }
 }

@@ -1,64 +1,76 @@
 //! What a transport has to do.
 
-use std::{os::fd::AsFd, sync::Arc, time::Instant};
+use std::{os::fd::BorrowedFd, time::Instant};
 
 use bytes::Bytes;
 
 use crate::{
-    AccessError, Address, Buffer, Peer, PeerDeath, RegionHandle, SubmitError, event::OperationId,
-    region_table::RegionTable,
+    AccessError, Address, Body, Buffer, OperationId, PeerDeath, PeerId, RegionHandle, SubmitError,
+    inbox::Around,
+    region_table::{Access, RegionMemory, Withdrawn},
 };
 
 pub(crate) mod shm;
-pub(crate) mod tcp;
+pub(crate) mod stream;
 
 /// A transport between endpoints (the paper's NA plugin).
 ///
-/// Nothing blocks and nothing happens outside [`progress`](Self::progress), which serves the peers' one-sided
-/// operations from `regions`. The endpoint calls the others, then `progress`, and takes the events. It keeps
-/// the deadlines, matches expected messages and talks to itself without any provider.
-pub(crate) trait Provider: AsFd + Send {
-    /// Where peers reach this provider.
-    fn address(&self) -> &Address;
+/// Nothing blocks and nothing happens outside [`progress`](Self::progress), which also serves the peers'
+/// one-sided operations. The endpoint keeps the deadlines, matches expected messages, sends heartbeats and talks
+/// to itself without any provider. It calls the others only for peers that [`connect`](Self::connect) took.
+pub(crate) trait Provider: Send {
+    /// What it is called.
+    fn name(&self) -> &'static str;
 
-    /// Sees to a connection to `peer`, so that its death will be told.
-    fn connect(&mut self, peer: &Address) -> Result<(), SubmitError>;
+    /// Readable when there is something to do, if it was [armed](Self::arm).
+    fn as_fd(&self) -> BorrowedFd<'_>;
+
+    /// Sees to a connection with `peer`, so that its death will be told. What this transport cannot reach is
+    /// [`SubmitError::Unreachable`].
+    fn connect(&mut self, peer: PeerId, address: &Address) -> Result<(), SubmitError>;
 
     /// Whether there is a connection with `peer`, if only in the making.
-    fn is_connected(&self, peer: &Address) -> bool;
+    fn is_connected(&self, peer: PeerId) -> bool;
+
+    /// Closes what there is with `peer`, and tells of its death.
+    fn disconnect(&mut self, peer: PeerId, cause: PeerDeath, around: &mut Around<'_>);
 
     /// Queues a message. Messages to one peer arrive in the order of these calls.
-    fn send(&mut self, peer: &Address, kind: MessageKind, tag: u64, body: Bytes) -> Result<(), SubmitError>;
+    fn send(&mut self, peer: PeerId, kind: MessageKind, tag: u64, body: Body) -> Result<(), SubmitError>;
 
-    /// Starts to fill `into` from the region, from `offset` on.
+    /// Starts to fill `into` from the peer's region.
     fn get(
         &mut self,
         operation: OperationId,
-        region: &RegionHandle,
-        offset: u64,
+        peer: PeerId,
+        access: Access,
         into: Buffer,
     ) -> Result<(), SubmitError>;
 
-    /// Starts to write `from` into the region, from `offset` on.
+    /// Starts to write `from` into the peer's region.
     fn put(
         &mut self,
         operation: OperationId,
-        region: &RegionHandle,
-        offset: u64,
+        peer: PeerId,
+        access: Access,
         from: Bytes,
     ) -> Result<(), SubmitError>;
 
-    /// Forgets a `get` or `put`: no event will tell of it.
+    /// Forgets a `get` or `put`: nothing will be told of it.
     fn cancel(&mut self, operation: OperationId);
 
-    /// Sends and receives what is possible at once; appends at most about `budget` events.
-    fn progress(
-        &mut self,
-        now: Instant,
-        budget: usize,
-        regions: &mut RegionTable,
-        events: &mut Vec<ProviderEvent>,
-    );
+    /// Sends and receives what is possible at once. Unless it is to `look` everywhere, it need not ask the
+    /// system about peers of which nothing was heard lately.
+    fn progress(&mut self, look: bool, around: &mut Around<'_>);
+
+    /// Prepares for the owner to sleep: from now on the descriptor becomes readable when there is something to
+    /// do. Returns whether there is something already.
+    fn arm(&mut self) -> bool {
+        false
+    }
+
+    /// Whether something was heard lately, so that it pays to look often.
+    fn is_hot(&self) -> bool;
 
     /// Whether `progress` would try to send something.
     fn has_sendable(&self) -> bool;
@@ -68,29 +80,43 @@ pub(crate) trait Provider: AsFd + Send {
 
     /// When `progress` has to be called even if the descriptor is not readable.
     fn next_deadline(&self) -> Option<Instant>;
+
+    /// How much was heard of `peer`, and how much of ours its system has taken. It lives if one of them grows.
+    fn activity(&self, peer: PeerId) -> (u64, u64);
+
+    /// Above this size in bytes a message costs more than a region and a `get` of it.
+    fn eager_size_max(&self) -> usize {
+        64 << 10
+    }
+
+    /// Learns of a region that peers may now access. It stays where it is until it is withdrawn.
+    fn handle_exposed(&mut self, _region: &RegionHandle, _memory: RegionMemory<'_>) {}
+
+    /// Learns that a region is withdrawn: from now on peers must not access it. `memory` is what it was; what is
+    /// returned is its owner's again, a copy if a peer may still be writing the original.
+    fn handle_withdrawn(&mut self, _region: u64, memory: Withdrawn) -> Withdrawn {
+        memory
+    }
+
+    /// Memory that peers reach faster than other.
+    fn allocate(&mut self, _length: usize) -> Option<Buffer> {
+        None
+    }
 }
 
-/// Whether the receiver posted a receive for a message.
+/// What a message is to its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MessageKind {
+    /// Somebody posted a receive for it.
     Expected,
+    /// A heartbeat that asks for another.
+    Ping,
+    /// The heartbeat that was asked for.
+    Pong,
+    /// The answer to what its tag names.
+    Reply,
+    /// Nobody knows of it.
     Unexpected,
-}
-
-#[derive(Debug)]
-pub(crate) enum ProviderEvent {
-    Message {
-        kind: MessageKind,
-        from: Arc<Peer>,
-        tag: u64,
-        body: Bytes,
-    },
-    /// All transfers with the peer were completed before.
-    PeerDied { peer: Address, cause: PeerDeath },
-    Transferred {
-        operation: OperationId,
-        result: Result<Transferred, TransferFailure>,
-    },
 }
 
 #[derive(Debug)]
@@ -103,4 +129,13 @@ pub(crate) enum Transferred {
 pub(crate) enum TransferFailure {
     Access(AccessError),
     PeerDied(PeerDeath),
+}
+
+/// A way to reach peers, and whether an endpoint has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderStatus {
+    /// What it is called in addresses and options.
+    pub name: &'static str,
+    /// Why it is not available, if it is not.
+    pub unavailable: Option<String>,
 }

@@ -41,6 +41,13 @@ pub enum Withdrawn {
     Writable(Buffer),
 }
 
+/// Where the memory of a region is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RegionMemory<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) writable: bool,
+}
+
 /// A claim to part of a region, as it comes from a peer: nothing of it is to be believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Access {
@@ -94,6 +101,20 @@ impl RegionTable {
         Some(match self.regions.remove(&handle.region)?.memory {
             Memory::Immutable(bytes) => Withdrawn::Immutable(bytes),
             Memory::Writable(buffer) => Withdrawn::Writable(buffer),
+        })
+    }
+
+    /// The memory of a region that is exposed.
+    pub(crate) fn memory(&self, region: u64) -> Option<RegionMemory<'_>> {
+        Some(match &self.regions.get(&region)?.memory {
+            Memory::Immutable(bytes) => RegionMemory {
+                bytes,
+                writable: false,
+            },
+            Memory::Writable(buffer) => RegionMemory {
+                bytes: buffer,
+                writable: true,
+            },
         })
     }
 

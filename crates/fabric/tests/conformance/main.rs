@@ -5,54 +5,61 @@
 
 mod suite;
 
-use ropewalk_fabric::{Endpoint, EndpointOptions};
-
-/// Runs the named behaviours with endpoints made by `$bind`.
+/// Runs every behaviour with endpoints of these transports.
 macro_rules! conformance {
-    ($provider:ident, $bind:expr, [$($group:ident::$behaviour:ident),+ $(,)?]) => {
-        mod $provider {
-            $(
-                #[test]
-                fn $behaviour() {
-                    super::suite::$group::$behaviour(&super::suite::Fabric::new($bind));
-                }
-            )+
-        }
+    ($($transports:ident: $expression:expr,)+) => {
+        $(
+            mod $transports {
+                super::behaviours!($expression);
+            }
+        )+
     };
 }
 
-fn bind_tcp(options: EndpointOptions) -> Endpoint {
-    Endpoint::bind(options).unwrap()
+macro_rules! behaviours {
+    ($transports:expr) => {
+        super::behaviours!($transports, [
+            messages::all_endpoints_of_a_process_talk_to_each_other,
+            messages::expected_messages_go_to_their_receive,
+            messages::messages_arrive_in_order,
+            messages::messages_of_every_size_arrive,
+            messages::sleepers_are_woken,
+            messages::talking_to_oneself,
+            one_sided::cancelled_operations_end_in_silence,
+            one_sided::handles_can_be_forwarded,
+            one_sided::handles_that_grant_nothing_are_refused,
+            one_sided::large_transfers_let_small_messages_pass,
+            one_sided::one_sided_operations_take_offsets,
+            one_sided::random_transfers_move_the_right_bytes,
+            one_sided::withdrawal_ends_access,
+            peers::clients_die_at_random,
+            peers::connections_come_and_go,
+            peers::death_ends_a_get,
+            peers::death_ends_a_put,
+            peers::death_ends_receives_at_once,
+            peers::death_of_the_origin_leaves_the_target_well,
+            peers::limits_are_busy_errors,
+            peers::nobody_to_connect_to_is_an_error_at_once,
+            peers::other_jobs_are_refused,
+            peers::restarted_endpoints_are_found_at_their_address,
+            peers::slow_consumers_hold_up_nobody_else,
+            peers::stalled_peers_end_by_the_deadline,
+        ]);
+    };
+    ($transports:expr, [$($group:ident::$behaviour:ident),+ $(,)?]) => {
+        $(
+            #[test]
+            fn $behaviour() {
+                super::suite::$group::$behaviour(&super::suite::Fabric::new($transports));
+            }
+        )+
+    };
 }
 
-conformance!(
-    tcp,
-    super::bind_tcp,
-    [
-        messages::all_endpoints_of_a_process_talk_to_each_other,
-        messages::expected_messages_go_to_their_receive,
-        messages::messages_arrive_in_order,
-        messages::messages_of_every_size_arrive,
-        messages::sleepers_are_woken,
-        messages::talking_to_oneself,
-        one_sided::cancelled_operations_end_in_silence,
-        one_sided::handles_can_be_forwarded,
-        one_sided::handles_that_grant_nothing_are_refused,
-        one_sided::large_transfers_let_small_messages_pass,
-        one_sided::one_sided_operations_take_offsets,
-        one_sided::random_transfers_move_the_right_bytes,
-        one_sided::withdrawal_ends_access,
-        peers::clients_die_at_random,
-        peers::connections_come_and_go,
-        peers::death_ends_a_get,
-        peers::death_ends_a_put,
-        peers::death_ends_receives_at_once,
-        peers::death_of_the_origin_leaves_the_target_well,
-        peers::limits_are_busy_errors,
-        peers::nobody_to_connect_to_is_an_error_at_once,
-        peers::other_jobs_are_refused,
-        peers::restarted_endpoints_are_found_at_their_address,
-        peers::slow_consumers_hold_up_nobody_else,
-        peers::stalled_peers_end_by_the_deadline,
-    ]
-);
+use behaviours;
+
+conformance! {
+    tcp: ropewalk_fabric::Transports { tcp: true, shm: false, ofi: None },
+    shm: ropewalk_fabric::Transports { tcp: false, shm: true, ofi: None },
+    automatic: ropewalk_fabric::Transports::default(),
+}

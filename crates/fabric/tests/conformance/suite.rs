@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use ropewalk_fabric::{
-    Buffer, Completion, Endpoint, EndpointOptions, Event, Identity, JobKey, Limits, OperationError,
-    OperationId, RegionHandle, Role, Withdrawn,
+    Address, Buffer, Completion, Endpoint, EndpointOptions, Event, Identity, JobKey, Limits, OperationError,
+    OperationId, Peer, RegionHandle, Role, Transports, Withdrawn,
 };
 use ropewalk_group::{Incarnation, JobId, Rank};
 
@@ -16,18 +16,18 @@ pub(crate) mod peers;
 /// Longer than anything takes on a loaded machine.
 const LONG: Duration = Duration::from_secs(30);
 
-/// Makes endpoints of one provider.
+/// Makes endpoints that reach each other in one way.
 pub(crate) struct Fabric {
-    bind: fn(EndpointOptions) -> Endpoint,
+    transports: Transports,
 }
 
 impl Fabric {
-    pub(crate) fn new(bind: fn(EndpointOptions) -> Endpoint) -> Self {
-        Self { bind }
+    pub(crate) fn new(transports: Transports) -> Self {
+        Self { transports }
     }
 
     fn endpoint(&self, rank: u32) -> Endpoint {
-        (self.bind)(options(rank))
+        Endpoint::bind(self.options(rank)).unwrap()
     }
 
     fn endpoints<const N: usize>(&self) -> [Endpoint; N] {
@@ -35,30 +35,56 @@ impl Fabric {
     }
 
     fn endpoint_with(&self, rank: u32, limits: Limits) -> Endpoint {
-        (self.bind)(EndpointOptions {
+        let options = EndpointOptions {
             limits,
-            ..options(rank)
-        })
+            ..self.options(rank)
+        };
+        Endpoint::bind(options).unwrap()
+    }
+
+    /// An endpoint where one was that is gone.
+    fn endpoint_at(&self, address: &Address, rank: u32) -> Endpoint {
+        let mut options = self.options(rank);
+        match address.provider() {
+            "tcp" => options.bind = address.location().parse().unwrap(),
+            _ => options.name = Some(address.location().to_owned()),
+        }
+        Endpoint::bind(options).unwrap()
+    }
+
+    fn options(&self, rank: u32) -> EndpointOptions {
+        let identity = Identity {
+            role: Role::Rank,
+            rank: Rank(rank),
+            incarnation: Incarnation(0),
+        };
+        EndpointOptions {
+            transports: self.transports.clone(),
+            ..EndpointOptions::new(JobId([1; 16]), JobKey::from_bytes([2; 32]), identity)
+        }
     }
 }
 
-fn options(rank: u32) -> EndpointOptions {
-    let identity = Identity {
-        role: Role::Rank,
-        rank: Rank(rank),
-        incarnation: Incarnation(0),
-    };
-    EndpointOptions::new(JobId([1; 16]), JobKey::from_bytes([2; 32]), identity)
+/// Drives all until one has the wanted event.
+fn drive<T>(endpoints: &mut [&mut Endpoint], mut wanted: impl FnMut(usize, Event) -> Option<T>) -> T {
+    drive_known(endpoints, |index, event, _| wanted(index, event))
 }
 
-/// Drives all until the first has the wanted event; what else happens there is an error.
-fn drive<T>(endpoints: &mut [&mut Endpoint], mut wanted: impl FnMut(usize, Event) -> Option<T>) -> T {
+/// Drives all until one has the wanted event, of which it is told from whom it is.
+fn drive_known<T>(
+    endpoints: &mut [&mut Endpoint],
+    mut wanted: impl FnMut(usize, Event, Option<&Peer>) -> Option<T>,
+) -> T {
     let start = Instant::now();
     loop {
         for (index, endpoint) in endpoints.iter_mut().enumerate() {
             endpoint.progress();
             while let Some(event) = endpoint.poll_event() {
-                if let Some(found) = wanted(index, event) {
+                let from = match &event {
+                    Event::Unexpected { from, .. } => endpoint.peer_info(*from),
+                    _ => None,
+                };
+                if let Some(found) = wanted(index, event, from.map(|from| &**from)) {
                     return found;
                 }
             }

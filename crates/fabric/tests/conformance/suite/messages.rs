@@ -9,7 +9,7 @@ use bytes::Bytes;
 use ropewalk_fabric::{Address, Buffer, Completion, Event, Limits, OperationError, SubmitError};
 use ropewalk_group::Rank;
 
-use super::{Fabric, LONG, complete, drive, get, pattern, put};
+use super::{Fabric, LONG, complete, drive, drive_known, get, pattern, put};
 
 /// Messages of 0 bytes, around each internal limit, and of the largest size arrive whole, both ways and of
 /// both kinds; a larger one is refused at once.
@@ -28,17 +28,17 @@ pub(crate) fn messages_of_every_size_arrive(fabric: &Fabric) {
         let tag = tag as u64;
         let body = Bytes::from(pattern(size));
         a.send_unexpected(&b_address, tag, body.clone()).unwrap();
-        let from = drive(&mut [&mut b, &mut a], |_, event| match event {
+        let from = drive_known(&mut [&mut b, &mut a], |_, event, from| match event {
             Event::Unexpected {
-                from,
                 tag: their,
                 body: received,
+                ..
             } => {
                 assert!(
                     their == tag && received == body,
                     "{size} bytes did not arrive whole"
                 );
-                Some(from)
+                from.cloned()
             }
             _ => None,
         });
@@ -89,14 +89,14 @@ pub(crate) fn expected_messages_go_to_their_receive(fabric: &Fabric) {
         .unwrap();
     c.send_unexpected(&a_address, 0, Bytes::new()).unwrap();
     let mut timed_out = false;
-    drive(&mut [&mut a, &mut b, &mut c], |_, event| match event {
+    drive_known(&mut [&mut a, &mut b, &mut c], |_, event, from| match event {
         Event::Completed { operation, result } => {
             assert!(operation == replaced && matches!(result, Err(OperationError::TimedOut { .. })));
             timed_out = true;
             None
         }
-        Event::Unexpected { from, .. } => {
-            assert_eq!(from.address, c_address);
+        Event::Unexpected { .. } => {
+            assert_eq!(from.unwrap().address, c_address);
             Some(())
         }
         Event::PeerDied { .. } => panic!("{event:?}"),
@@ -127,11 +127,11 @@ pub(crate) fn all_endpoints_of_a_process_talk_to_each_other(fabric: &Fabric) {
     }
     let mut seen = [[false; COUNT]; COUNT];
     let mut all: Vec<_> = endpoints.iter_mut().collect();
-    drive(&mut all, |to, event| {
-        let Event::Unexpected { from, tag, .. } = event else {
+    drive_known(&mut all, |to, event, from| {
+        let Event::Unexpected { tag, .. } = event else {
             panic!("{event:?}");
         };
-        assert_eq!(from.identity.rank, Rank(tag as u32));
+        assert_eq!(from.unwrap().identity.rank, Rank(tag as u32));
         assert!(
             !std::mem::replace(&mut seen[to][tag as usize], true),
             "it came twice"
@@ -146,9 +146,9 @@ pub(crate) fn talking_to_oneself(fabric: &Fabric) {
     let address = one.address().clone();
     one.send_unexpected(&address, 3, Bytes::from_static(b"note"))
         .unwrap();
-    drive(&mut [&mut one], |_, event| match event {
-        Event::Unexpected { from, tag, body } => {
-            assert!(from.address == address && tag == 3 && body == "note");
+    drive_known(&mut [&mut one], |_, event, from| match event {
+        Event::Unexpected { tag, body, .. } => {
+            assert!(from.unwrap().address == address && tag == 3 && body == "note");
             Some(())
         }
         _ => None,

@@ -102,7 +102,7 @@ pub(crate) fn handles_can_be_forwarded(fabric: &Fabric) {
     let third_address = third.address().clone();
     let handle = owner.expose(Bytes::from_static(b"forwarded"));
     let handle = postcard::to_allocvec(&handle).unwrap();
-    second.send_unexpected(&third_address, 0, handle.into()).unwrap();
+    second.send_unexpected(&third_address, 0, handle).unwrap();
     let handle: RegionHandle = drive(&mut [&mut third, &mut second], |_, event| match event {
         Event::Unexpected { body, .. } => Some(postcard::from_bytes(&body).unwrap()),
         _ => None,

@@ -12,7 +12,7 @@ use ropewalk_fabric::{
 };
 use ropewalk_group::JobId;
 
-use super::{Fabric, LONG, drive, get, options, pattern, put, withdrawn};
+use super::{Fabric, LONG, drive, get, pattern, put, withdrawn};
 
 /// A server sees many clients come and go, one after the other, and stays well.
 pub(crate) fn connections_come_and_go(fabric: &Fabric) {
@@ -27,8 +27,8 @@ pub(crate) fn connections_come_and_go(fabric: &Fabric) {
         let client_address = client.address().clone();
         drop(client);
         drive(&mut [&mut server], |_, event| match event {
-            Event::PeerDied { peer, .. } => {
-                assert_eq!(peer, client_address);
+            Event::PeerDied { address, .. } => {
+                assert_eq!(address, client_address);
                 Some(())
             }
             _ => None,
@@ -97,8 +97,8 @@ pub(crate) fn death_ends_receives_at_once(fabric: &Fabric) {
             ended += 1;
             None
         }
-        Event::PeerDied { peer, .. } => {
-            assert!(peer == address && ended == receives.len());
+        Event::PeerDied { address: dead, .. } => {
+            assert!(dead == address && ended == receives.len());
             Some(())
         }
         Event::Unexpected { .. } => panic!("{event:?}"),
@@ -121,8 +121,8 @@ pub(crate) fn death_of_the_origin_leaves_the_target_well(fabric: &Fabric) {
     let address = origin.address().clone();
     drop(origin);
     drive(&mut [&mut target], |_, event| match event {
-        Event::PeerDied { peer, .. } => {
-            assert_eq!(peer, address);
+        Event::PeerDied { address: dead, .. } => {
+            assert_eq!(dead, address);
             Some(())
         }
         _ => None,
@@ -144,8 +144,8 @@ fn expect_death(origin: &mut Endpoint, operation: OperationId, address: &Address
             ended = true;
             None
         }
-        Event::PeerDied { peer, .. } => {
-            assert!(peer == *address && ended);
+        Event::PeerDied { address: dead, .. } => {
+            assert!(dead == *address && ended);
             Some(())
         }
         Event::Unexpected { .. } => panic!("{event:?}"),
@@ -292,17 +292,17 @@ pub(crate) fn other_jobs_are_refused(fabric: &Fabric) {
     let address = member.address().clone();
     let other_key = EndpointOptions {
         key: JobKey::from_bytes([3; 32]),
-        ..options(1)
+        ..fabric.options(1)
     };
     let other_job = EndpointOptions {
         job: JobId([9; 16]),
-        ..options(1)
+        ..fabric.options(1)
     };
     for (stranger, expected) in [
         (other_key, HandshakeError::Proof),
         (other_job, HandshakeError::Refused),
     ] {
-        let mut stranger = (fabric.bind)(stranger);
+        let mut stranger = Endpoint::bind(stranger).unwrap();
         stranger
             .send_unexpected(&address, 0, Bytes::from_static(b"let me in"))
             .unwrap();
@@ -326,10 +326,7 @@ pub(crate) fn restarted_endpoints_are_found_at_their_address(fabric: &Fabric) {
         });
         let stale = server.expose(Bytes::from_static(b"of an earlier life"));
         drop(server);
-        server = (fabric.bind)(EndpointOptions {
-            bind: address.location().parse().unwrap(),
-            ..options(1)
-        });
+        server = fabric.endpoint_at(&address, 1);
         server.expose(Bytes::from_static(b"of a later life!!!"));
         drive(&mut [&mut client], |_, event| {
             matches!(event, Event::PeerDied { .. }).then_some(())
@@ -365,7 +362,7 @@ pub(crate) fn clients_die_at_random(fabric: &Fabric) {
         server.progress();
         while let Some(event) = server.poll_event() {
             match event {
-                Event::Unexpected { from, .. } => assert!(alive.insert(from.address.clone())),
+                Event::Unexpected { from, .. } => assert!(alive.insert(from)),
                 Event::PeerDied { peer, .. } => drop(alive.remove(&peer)),
                 Event::Completed { .. } => panic!("{event:?}"),
             }

@@ -15,8 +15,8 @@ use ropewalk_group::{Incarnation, JobId, Rank};
 
 use super::*;
 use crate::{
-    Completion, Endpoint, Event, FrameError, HandshakeError, Identity, JobKey, OperationError, Role,
-    Withdrawn, frame::HEADER_SIZE, handshake::Handshake,
+    Completion, Endpoint, Event, FrameError, HandshakeError, Identity, JobKey, OperationError, Peer, RegionHandle, Role,
+    Transports, Withdrawn, frame::HEADER_SIZE, handshake::Handshake,
 };
 
 /// Longer than anything takes on a loaded machine.
@@ -28,7 +28,13 @@ fn options() -> EndpointOptions {
         rank: Rank(0),
         incarnation: Incarnation(0),
     };
-    EndpointOptions::new(JobId([1; 16]), JobKey::from_bytes([2; 32]), identity)
+    EndpointOptions {
+        transports: Transports {
+            shm: false,
+            ..Transports::default()
+        },
+        ..EndpointOptions::new(JobId([1; 16]), JobKey::from_bytes([2; 32]), identity)
+    }
 }
 
 fn endpoint(limits: Limits) -> Endpoint {
@@ -183,7 +189,7 @@ fn corrupted_frames_end_the_connection() {
 fn half_a_frame_is_none() {
     let mut endpoint = endpoint(Limits::default());
     let region = endpoint.expose_writable(Buffer::zeroed(1000));
-    let access = crate::region_table::Access {
+    let access = Access {
         region: region.region,
         token: region.token,
         offset: 0,
@@ -228,9 +234,9 @@ fn address_of(listener: &TcpListener) -> Address {
 /// not handed out half filled.
 #[test]
 fn wrong_answers_to_a_get_end_it() {
-    let too_much = frame(Kind::GetData, 0, &[1; 101]);
-    let too_soon = [frame(Kind::GetData, 0, &[1; 60]), frame(Kind::Done, 0, &[])].concat();
-    for answer in [too_much, too_soon] {
+    let too_much = |id| frame(Kind::GetData, id, &[1; 101]);
+    let too_soon = |id| [frame(Kind::GetData, id, &[1; 60]), frame(Kind::Done, id, &[])].concat();
+    for answer in [&too_much as &dyn Fn(u64) -> Vec<u8>, &too_soon] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut endpoint = endpoint(Limits::default());
         let region = RegionHandle {
@@ -240,7 +246,8 @@ fn wrong_answers_to_a_get_end_it() {
             length: 100,
             writable: false,
         };
-        endpoint.get(&region, 0, Buffer::zeroed(100), LONG).unwrap();
+        let get = endpoint.get(&region, 0, Buffer::zeroed(100), LONG).unwrap();
+        let answer = answer(get.tag());
         thread::scope(|scope| {
             scope.spawn(|| {
                 let mut stream = accept_as_member(&listener);
@@ -301,7 +308,7 @@ fn transfers_of_one_peer_are_limited() {
         ..Limits::default()
     });
     let region = endpoint.expose(Bytes::from(vec![1; 64 << 20]));
-    let access = crate::region_table::Access {
+    let access = Access {
         region: region.region,
         token: region.token,
         offset: 0,
@@ -353,7 +360,7 @@ fn peers_that_do_not_read_are_cut_off() {
     });
     let mut peer = dial_in_background(&mut endpoint);
     peer.set_nonblocking(true).unwrap();
-    let nothing = crate::region_table::Access {
+    let nothing = Access {
         region: 0,
         token: 0,
         offset: 0,

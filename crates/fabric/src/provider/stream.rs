@@ -1,10 +1,11 @@
-//! TCP: non-blocking sockets behind one epoll descriptor.
+//! Byte streams: non-blocking TCP or UNIX sockets behind one epoll descriptor.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
+    net::SocketAddr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -17,29 +18,33 @@ use rustix::{
 use self::{
     connection::{Connection, Handled, Surroundings},
     outbox::{Source, Stream},
+    socket::Family,
 };
-use super::{MessageKind, Provider, ProviderEvent, TransferFailure};
+use super::{MessageKind, Provider, TransferFailure};
 use crate::{
-    Address, BindError, Buffer, EndpointOptions, Limits, OperationId, Peer, PeerDeath, RegionHandle,
-    SubmitError,
+    Address, BindError, Body, Buffer, EndpointOptions, Limits, OperationId, PeerDeath, PeerId, SubmitError,
     frame::{ACCESS_SIZE, HEADER_SIZE, Header, Kind},
     handshake::Introduction,
-    region_table::RegionTable,
+    inbox::Around,
+    region_table::Access,
 };
 
 mod connection;
 mod opening;
 mod outbox;
+mod send_queue;
 mod socket;
 #[cfg(test)]
 mod tests;
 
-/// Endpoints at `tcp://IP:PORT`.
+/// Endpoints at `tcp://IP:PORT`, reached by TCP or, on the same host, by UNIX sockets.
 ///
 /// A peer is reached over the first connection with it, whoever made it; if both made one at the same time
 /// both stay, each side sending over its own. The loss of one is the death of the peer, and closes the other;
 /// a second connection that a peer makes shows that it has lost the first.
-pub(crate) struct TcpProvider {
+pub(crate) struct StreamProvider {
+    name: &'static str,
+    family: Family,
     introduction: Introduction,
     limits: Limits,
     listener: OwnedFd,
@@ -47,7 +52,7 @@ pub(crate) struct TcpProvider {
     accept_paused: Option<Instant>,
     poller: OwnedFd,
     connections: BTreeMap<ConnectionId, Connection>,
-    peers: BTreeMap<Address, Connections>,
+    peers: BTreeMap<PeerId, Connections>,
     /// Accepted connections whose other end has not named the job yet.
     strangers: BTreeSet<ConnectionId>,
     /// Accepted connections whose other end has named the job, but has not proven itself.
@@ -57,6 +62,10 @@ pub(crate) struct TcpProvider {
     /// Connections that have something to send and are not known to be blocked.
     sendable: BTreeSet<ConnectionId>,
     transfers: BTreeMap<OperationId, Transfer>,
+    /// Connections over which something came lately, to be read without asking the system which are ready.
+    hot: Vec<ConnectionId>,
+    /// When something came last.
+    heard: Option<Instant>,
     next_connection: u64,
     turn: usize,
 }
@@ -101,37 +110,50 @@ impl Transfer {
     }
 }
 
-impl TcpProvider {
-    /// The provider's name in addresses.
-    const NAME: &str = "tcp";
+impl StreamProvider {
     const LISTENER: u64 = u64::MAX;
     /// How many sockets are looked at in one `progress`.
     const READY_MAX: usize = 128;
+    /// With more connections in use than these it is cheaper to ask the system which are ready.
+    const HOT_MAX: usize = 4;
+    /// For how long after something came more is expected at any moment.
+    const HOT_TIME: Duration = Duration::from_micros(50);
 
-    /// Listens. `instance` is random bits that tell this endpoint from a later one at its address.
-    pub(crate) fn bind(options: &EndpointOptions, instance: u64) -> Result<Self, BindError> {
-        let address = options.bind;
+    /// Listens for TCP connections. Returns the address by which peers reach it.
+    pub(crate) fn listen_tcp(address: SocketAddr) -> Result<(OwnedFd, Address), BindError> {
         if address.ip().is_unspecified() {
             return Err(BindError::Unspecified { address });
         }
         let failed = |source: io::Error| BindError::Io { address, source };
-        let (listener, bound) = socket::listener(address).map_err(|errno| failed(errno.into()))?;
-        let poller = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?;
+        let (listener, bound) = socket::tcp_listener(address).map_err(|errno| failed(errno.into()))?;
+        let named = format!("tcp://{bound}").parse();
+        Ok((listener, named.map_err(|error| failed(io::Error::other(error)))?))
+    }
+
+    /// Listens for connections from this host to `address`.
+    pub(crate) fn listen_unix(address: &Address) -> io::Result<OwnedFd> {
+        Ok(socket::unix_listener(address.location())?)
+    }
+
+    /// A provider called `name` that serves those who connect to `listener`.
+    pub(crate) fn new(
+        name: &'static str,
+        listener: OwnedFd,
+        introduction: Introduction,
+        options: &EndpointOptions,
+    ) -> Result<Self, BindError> {
+        let address = options.bind;
+        let failed = |errno: Errno| BindError::Io {
+            address,
+            source: errno.into(),
+        };
+        let poller = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let data = EventData::new_u64(Self::LISTENER);
-        epoll::add(&poller, &listener, data, EventFlags::IN).map_err(|errno| failed(errno.into()))?;
-        let location = format!("{}://{bound}", Self::NAME);
+        epoll::add(&poller, &listener, data, EventFlags::IN).map_err(failed)?;
         Ok(Self {
-            introduction: Introduction {
-                job: options.job,
-                key: options.key.clone(),
-                peer: Peer {
-                    address: location
-                        .parse()
-                        .map_err(|error| failed(io::Error::other(error)))?,
-                    identity: options.identity,
-                },
-                instance,
-            },
+            name,
+            family: if name == "tcp" { Family::Tcp } else { Family::Unix },
+            introduction,
             limits: options.limits,
             listener,
             accept_paused: None,
@@ -143,43 +165,32 @@ impl TcpProvider {
             deadlines: BTreeSet::new(),
             sendable: BTreeSet::new(),
             transfers: BTreeMap::new(),
+            hot: Vec::new(),
+            heard: None,
             next_connection: 0,
             turn: 0,
         })
     }
 
-    /// The connection to send to `peer` over, made if there is none.
-    fn connection_to(&mut self, peer: &Address) -> Result<&mut Connection, SubmitError> {
-        let id = match self
-            .peers
-            .get(peer)
-            .and_then(|connections| connections.ids.first())
-        {
-            Some(&id) => id,
-            None => self.dial(peer)?,
-        };
-        Ok(self
-            .connections
-            .get_mut(&id)
-            .expect("a connection is taken out of its peer's list when it is taken out here"))
+    /// The connection to send to `peer` over.
+    fn connection_to(&mut self, peer: PeerId) -> Result<&mut Connection, SubmitError> {
+        let connections = self.peers.get(&peer);
+        let id = connections.and_then(|connections| connections.ids.first());
+        id.and_then(|id| self.connections.get_mut(id))
+            .ok_or(SubmitError::NotConnected)
     }
 
     /// The connection to send to `peer` over, if a frame with a body of this size may wait there.
-    fn connection_with_room(&mut self, peer: &Address, size: usize) -> Result<&mut Connection, SubmitError> {
+    fn connection_with_room(&mut self, peer: PeerId, size: usize) -> Result<&mut Connection, SubmitError> {
         let queued_bytes_max = self.limits.queued_bytes_max;
-        let busy = self.busy(peer, "queued_bytes_max");
         let connection = self.connection_to(peer)?;
         if connection.outbox.queued_bytes() + HEADER_SIZE + size > queued_bytes_max {
-            return Err(busy);
+            return Err(SubmitError::Busy {
+                peer: connection.called().clone(),
+                limit: "queued_bytes_max",
+            });
         }
         Ok(connection)
-    }
-
-    fn busy(&self, peer: &Address, limit: &'static str) -> SubmitError {
-        SubmitError::Busy {
-            peer: peer.clone(),
-            limit,
-        }
     }
 
     fn watch(&self, id: ConnectionId, socket: &OwnedFd, flags: EventFlags) -> Result<(), Errno> {
@@ -187,15 +198,7 @@ impl TcpProvider {
     }
 
     /// Does what the poller said is possible on one connection.
-    fn handle_ready(
-        &mut self,
-        id: ConnectionId,
-        flags: EventFlags,
-        now: Instant,
-        budget: usize,
-        regions: &mut RegionTable,
-        events: &mut Vec<ProviderEvent>,
-    ) {
+    fn handle_ready(&mut self, id: ConnectionId, flags: EventFlags, around: &mut Around<'_>) {
         let Some(connection) = self.connections.get_mut(&id) else {
             return;
         };
@@ -209,41 +212,65 @@ impl TcpProvider {
             // If it fails the socket stays watched for more than is needed, and costs a look each time.
             let _ = epoll::modify(&self.poller, &connection.socket, data, wanted);
         }
-        if matches!(result, Ok(Handled::Frames))
-            && flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR)
-        {
-            result = connection.receive(&mut Surroundings {
-                transfers: &mut self.transfers,
-                regions,
-                events,
-                events_max: budget,
-            });
-            if !connection.outbox.is_empty() {
-                self.sendable.insert(id);
-            }
-        }
-        match result {
-            Ok(Handled::Frames) => {}
-            Ok(Handled::Greeted) => self.handle_greeted(id, now, events),
-            Ok(Handled::Proven { peer, instance }) => {
-                self.handle_proven(id, peer, instance, regions, events);
-            }
-            Err(cause) => self.lose(id, cause, events),
+        let readable = flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR);
+        if readable && matches!(result, Ok(Handled::Frames)) {
+            self.receive(id, around);
+        } else {
+            self.handle_handled(id, result, around);
         }
     }
 
-    fn flush(&mut self, regions: &RegionTable, events: &mut Vec<ProviderEvent>) {
+    /// Reads what has come over one connection.
+    fn receive(&mut self, id: ConnectionId, around: &mut Around<'_>) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        let before = connection.received_bytes();
+        let result = connection.receive(&mut Surroundings {
+            transfers: &mut self.transfers,
+            around,
+        });
+        if connection.received_bytes() != before {
+            self.heard = Some(around.now);
+            if self.hot.len() < Self::HOT_MAX && !self.hot.contains(&id) {
+                self.hot.push(id);
+            }
+        }
+        if !connection.outbox.is_empty() {
+            self.sendable.insert(id);
+        }
+        self.handle_handled(id, result, around);
+    }
+
+    fn handle_handled(
+        &mut self,
+        id: ConnectionId,
+        result: Result<Handled, PeerDeath>,
+        around: &mut Around<'_>,
+    ) {
+        match result {
+            Ok(Handled::Frames) => {}
+            Ok(Handled::Greeted) => self.handle_greeted(id, around),
+            Ok(Handled::Proven { peer, instance }) => self.handle_proven(id, peer, instance, around),
+            Err(cause) => self.lose(id, cause, around),
+        }
+    }
+
+    fn flush(&mut self, around: &mut Around<'_>) {
+        if self.sendable.is_empty() {
+            return;
+        }
         for id in std::mem::take(&mut self.sendable) {
             let Some(connection) = self.connections.get_mut(&id) else {
                 continue;
             };
-            match connection.flush(regions) {
-                Err(cause) => self.lose(id, cause, events),
+            match connection.flush(around.regions) {
+                Err(cause) => self.lose(id, cause, around),
                 Ok(()) if connection.blocked => {
                     let data = EventData::new_u64(id.0);
                     let flags = EventFlags::IN | EventFlags::OUT;
                     if let Err(errno) = epoll::modify(&self.poller, &connection.socket, data, flags) {
-                        self.lose(id, errno.into(), events);
+                        self.lose(id, errno.into(), around);
                     }
                 }
                 Ok(()) if connection.can_send() && !connection.outbox.is_empty() => {
@@ -256,13 +283,16 @@ impl TcpProvider {
 
     /// Closes a connection, and with it all others of its peer, ends what was in progress with the peer, and
     /// tells.
-    fn lose(&mut self, id: ConnectionId, cause: PeerDeath, events: &mut Vec<ProviderEvent>) {
+    fn lose(&mut self, id: ConnectionId, cause: PeerDeath, around: &mut Around<'_>) {
         if self.hand_over(id, &cause) || self.redial_later(id, &cause) {
             return;
         }
-        let Some(peer) = self.close(id) else {
-            return;
-        };
+        if let Some(peer) = self.close(id) {
+            self.lose_peer(peer, cause, around);
+        }
+    }
+
+    fn lose_peer(&mut self, peer: PeerId, cause: PeerDeath, around: &mut Around<'_>) {
         let Some(connections) = self.peers.remove(&peer) else {
             return;
         };
@@ -277,25 +307,26 @@ impl TcpProvider {
             .collect();
         for operation in lost {
             self.transfers.remove(&operation);
-            let result = Err(TransferFailure::PeerDied(cause.clone()));
-            events.push(ProviderEvent::Transferred { operation, result });
+            around.handle_transferred(operation, Err(TransferFailure::PeerDied(cause.clone())));
         }
-        events.push(ProviderEvent::PeerDied { peer, cause });
+        around.handle_death(peer, cause);
     }
 
     /// Closes one connection. Returns whose it was, if that was known.
-    fn close(&mut self, id: ConnectionId) -> Option<Address> {
+    fn close(&mut self, id: ConnectionId) -> Option<PeerId> {
         let connection = self.connections.remove(&id)?;
         self.strangers.remove(&id);
         self.greeted.remove(&id);
         self.sendable.remove(&id);
+        self.hot.retain(|&hot| hot != id);
         self.deadlines.remove(&(connection.deadline, id));
         // Closing is not enough if a child of this process has a copy of the descriptor.
         let _ = epoll::delete(&self.poller, &connection.socket);
         connection.peer
     }
 
-    fn handle_deadlines(&mut self, now: Instant, events: &mut Vec<ProviderEvent>) {
+    fn handle_deadlines(&mut self, around: &mut Around<'_>) {
+        let now = around.now;
         self.resume_accept(now);
         while let Some(&(deadline, id)) = self.deadlines.first()
             && deadline <= now
@@ -305,35 +336,43 @@ impl TcpProvider {
                 continue;
             };
             if connection.is_paused() {
-                self.redial(id, now, events);
+                self.redial(id, around);
             } else {
                 let cause = connection.overdue();
-                self.lose(id, cause, events);
+                self.lose(id, cause, around);
             }
         }
     }
 }
 
-impl Provider for TcpProvider {
-    fn address(&self) -> &Address {
-        &self.introduction.peer.address
+impl Provider for StreamProvider {
+    fn name(&self) -> &'static str {
+        self.name
     }
 
-    fn connect(&mut self, peer: &Address) -> Result<(), SubmitError> {
-        self.connection_to(peer).map(drop)
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
     }
 
-    fn is_connected(&self, peer: &Address) -> bool {
-        self.peers.contains_key(peer)
+    fn connect(&mut self, peer: PeerId, address: &Address) -> Result<(), SubmitError> {
+        if !self.peers.contains_key(&peer) {
+            self.dial(peer, address)?;
+        }
+        Ok(())
     }
 
-    fn send(&mut self, peer: &Address, kind: MessageKind, tag: u64, body: Bytes) -> Result<(), SubmitError> {
+    fn is_connected(&self, peer: PeerId) -> bool {
+        self.peers.contains_key(&peer)
+    }
+
+    fn disconnect(&mut self, peer: PeerId, cause: PeerDeath, around: &mut Around<'_>) {
+        self.lose_peer(peer, cause, around);
+    }
+
+    fn send(&mut self, peer: PeerId, kind: MessageKind, tag: u64, body: Body) -> Result<(), SubmitError> {
         let connection = self.connection_with_room(peer, body.len())?;
-        let kind = match kind {
-            MessageKind::Expected => Kind::Expected,
-            MessageKind::Unexpected => Kind::Unexpected,
-        };
-        connection.outbox.push_frame(Header::new(kind, tag), body);
+        let header = Header::new(Kind::from_message(kind), tag);
+        connection.outbox.push_message(header, body);
         let id = connection.id;
         self.sendable.insert(id);
         Ok(())
@@ -342,13 +381,12 @@ impl Provider for TcpProvider {
     fn get(
         &mut self,
         operation: OperationId,
-        region: &RegionHandle,
-        offset: u64,
+        peer: PeerId,
+        access: Access,
         into: Buffer,
     ) -> Result<(), SubmitError> {
-        let connection = self.connection_with_room(&region.address, ACCESS_SIZE)?;
-        let length = into.len() as u64;
-        connection.request(Kind::Get, operation, region, offset, length);
+        let connection = self.connection_with_room(peer, ACCESS_SIZE)?;
+        connection.request(Kind::Get, operation, &access);
         let connection = connection.id;
         self.sendable.insert(connection);
         let transfer = Transfer::Get {
@@ -363,15 +401,15 @@ impl Provider for TcpProvider {
     fn put(
         &mut self,
         operation: OperationId,
-        region: &RegionHandle,
-        offset: u64,
+        peer: PeerId,
+        access: Access,
         from: Bytes,
     ) -> Result<(), SubmitError> {
-        let connection = self.connection_with_room(&region.address, ACCESS_SIZE)?;
-        connection.request(Kind::Put, operation, region, offset, from.len() as u64);
+        let connection = self.connection_with_room(peer, ACCESS_SIZE)?;
+        connection.request(Kind::Put, operation, &access);
         if !from.is_empty() {
             connection.outbox.push_stream(Stream {
-                id: operation.0,
+                id: operation.tag(),
                 source: Source::Put(from),
             });
         }
@@ -389,40 +427,35 @@ impl Provider for TcpProvider {
         let Some(connection) = self.connections.get_mut(&id) else {
             return;
         };
-        connection.outbox.cancel_put(operation.0);
-        let header = Header::new(Kind::Cancel, operation.0);
+        connection.outbox.cancel_put(operation.tag());
+        let header = Header::new(Kind::Cancel, operation.tag());
         connection.outbox.push_frame(header, Bytes::new());
         self.sendable.insert(id);
     }
 
-    fn progress(
-        &mut self,
-        now: Instant,
-        budget: usize,
-        regions: &mut RegionTable,
-        events: &mut Vec<ProviderEvent>,
-    ) {
-        self.flush(regions, events);
-        let mut ready = [epoll::Event {
-            flags: EventFlags::empty(),
-            data: EventData::new_u64(0),
-        }; Self::READY_MAX];
-        let at_once = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        let count = epoll::wait(&self.poller, &mut ready, Some(&at_once)).unwrap_or(0);
-        // Each time another one is first, so that none can use up the budget for ever.
-        self.turn = self.turn.wrapping_add(1);
-        for index in 0..count {
-            let epoll::Event { flags, data } = ready[(index + self.turn) % count];
-            match data.u64() {
-                Self::LISTENER => self.accept(now, events),
-                id => self.handle_ready(ConnectionId(id), flags, now, budget, regions, events),
+    fn progress(&mut self, look: bool, around: &mut Around<'_>) {
+        self.flush(around);
+        if look {
+            self.look(around);
+        } else {
+            for index in 0..self.hot.len() {
+                if let Some(&id) = self.hot.get(index) {
+                    self.receive(id, around);
+                }
             }
         }
-        self.flush(regions, events);
-        self.handle_deadlines(now, events);
+        self.flush(around);
+        if !self.is_hot() {
+            return;
+        }
+        let cold = |heard| around.now.saturating_duration_since(heard) > Self::HOT_TIME;
+        if self.heard.is_none_or(cold) {
+            self.hot.clear();
+        }
+    }
+
+    fn is_hot(&self) -> bool {
+        !self.hot.is_empty()
     }
 
     fn has_sendable(&self) -> bool {
@@ -439,10 +472,40 @@ impl Provider for TcpProvider {
         let opening = self.deadlines.first().map(|&(deadline, _)| deadline);
         opening.into_iter().chain(self.accept_paused).min()
     }
+
+    fn activity(&self, peer: PeerId) -> (u64, u64) {
+        let connections = self.peers.get(&peer).into_iter();
+        let connections = connections.flat_map(|connections| &connections.ids);
+        let activities = connections
+            .filter_map(|id| self.connections.get(id))
+            .map(Connection::activity);
+        activities.fold((0, 0), |(heard, taken), (more_heard, more_taken)| {
+            (heard + more_heard, taken + more_taken)
+        })
+    }
 }
 
-impl AsFd for TcpProvider {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.poller.as_fd()
+impl StreamProvider {
+    /// Asks the system which connections are ready, and sees to them.
+    fn look(&mut self, around: &mut Around<'_>) {
+        let mut ready = [epoll::Event {
+            flags: EventFlags::empty(),
+            data: EventData::new_u64(0),
+        }; Self::READY_MAX];
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let count = epoll::wait(&self.poller, &mut ready, Some(&at_once)).unwrap_or(0);
+        // Each time another one is first, so that none can use up the budget for ever.
+        self.turn = self.turn.wrapping_add(1);
+        for index in 0..count {
+            let epoll::Event { flags, data } = ready[(index + self.turn) % count];
+            match data.u64() {
+                Self::LISTENER => self.accept(around),
+                id => self.handle_ready(ConnectionId(id), flags, around),
+            }
+        }
+        self.handle_deadlines(around);
     }
 }

@@ -1,8 +1,7 @@
 //! One connection: its handshake, then its frames.
 
-use std::{collections::BTreeMap, io::IoSliceMut, os::fd::OwnedFd, sync::Arc, time::Instant};
+use std::{collections::BTreeMap, io::IoSliceMut, os::fd::OwnedFd, time::Instant};
 
-use bytes::Bytes;
 use rustix::{
     io::{Errno, readv},
     net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg},
@@ -11,13 +10,14 @@ use rustix::{
 use super::{
     ConnectionId, Transfer,
     outbox::{Outbox, Source, Stream},
-    socket,
+    send_queue, socket,
 };
 use crate::{
-    AccessError, Address, FrameError, HandshakeError, Limits, OperationId, Peer, PeerDeath, RegionHandle,
+    AccessError, Address, Body, FrameError, HandshakeError, Limits, OperationId, Peer, PeerDeath, PeerId,
     frame::{Decoded, Decoder, Header, Kind},
     handshake::{HANDSHAKE_SIZE_MAX, Handshake},
-    provider::{MessageKind, ProviderEvent, TransferFailure, Transferred},
+    inbox::Around,
+    provider::{TransferFailure, Transferred},
     region_table::{Access, RegionTable},
 };
 
@@ -26,7 +26,9 @@ pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) socket: OwnedFd,
     /// Whom we called, or who has proven to be at the other end.
-    pub(super) peer: Option<Address>,
+    pub(super) peer: Option<PeerId>,
+    /// Where that is.
+    called: Option<Address>,
     /// Whether the other end made the connection.
     pub(super) accepted: bool,
     pub(super) outbox: Outbox,
@@ -39,6 +41,7 @@ pub(super) struct Connection {
     /// The peer has reset the connection. What it had sent before is still to be read; then comes the end.
     reset: bool,
     state: State,
+    received_bytes: u64,
     decoder: Decoder,
     bulk: Bulk,
     puts: BTreeMap<u64, ServedPut>,
@@ -53,7 +56,7 @@ enum State {
         /// What we say first, until the connection is made.
         unsent: Option<Vec<u8>>,
     },
-    Open(Arc<Peer>),
+    Open(PeerId),
     /// The peer dropped it during its handshake, and it is made anew when its deadline comes.
     Paused,
 }
@@ -76,12 +79,9 @@ struct ServedPut {
 }
 
 /// What a connection works on besides itself.
-pub(super) struct Surroundings<'a> {
+pub(super) struct Surroundings<'a, 'b> {
     pub(super) transfers: &'a mut BTreeMap<OperationId, Transfer>,
-    pub(super) regions: &'a mut RegionTable,
-    pub(super) events: &'a mut Vec<ProviderEvent>,
-    /// No more is read once there are this many events.
-    pub(super) events_max: usize,
+    pub(super) around: &'a mut Around<'b>,
 }
 
 /// What came of looking after a connection.
@@ -122,7 +122,7 @@ impl Connection {
     pub(super) fn dialed(
         id: ConnectionId,
         socket: OwnedFd,
-        called: Address,
+        called: (PeerId, Address),
         handshake: (Handshake, Vec<u8>),
         limits: &Limits,
     ) -> Self {
@@ -137,21 +137,24 @@ impl Connection {
     fn new(
         id: ConnectionId,
         socket: OwnedFd,
-        peer: Option<Address>,
+        called: Option<(PeerId, Address)>,
         state: State,
         deadline: Instant,
         limits: &Limits,
     ) -> Self {
+        let (peer, called) = called.unzip();
         Self {
             id,
             socket,
             accepted: peer.is_none(),
             peer,
+            called,
             deadline,
             redials: 0,
             outbox: Outbox::default(),
             blocked: false,
             reset: false,
+            received_bytes: 0,
             state,
             decoder: Decoder::new(limits.message_size_max),
             bulk: Bulk::Discard,
@@ -183,29 +186,34 @@ impl Connection {
         }
     }
 
+    /// Where its other end is.
+    pub(super) fn called(&self) -> &Address {
+        self.called
+            .as_ref()
+            .expect("a connection is in its peer's list once it is known whose it is")
+    }
+
+    pub(super) fn received_bytes(&self) -> u64 {
+        self.received_bytes
+    }
+
+    /// How much has come, and how much of ours the peer's system has taken.
+    pub(super) fn activity(&self) -> (u64, u64) {
+        let waiting = send_queue::unacknowledged(&self.socket);
+        (self.received_bytes, self.outbox.sent_bytes() - waiting.min(self.outbox.sent_bytes()))
+    }
+
     /// Begins the exchange of frames.
-    pub(super) fn open(&mut self, peer: Arc<Peer>) {
-        self.peer = Some(peer.address.clone());
+    pub(super) fn open(&mut self, peer: PeerId, address: Option<Address>) {
+        self.peer = Some(peer);
+        self.called = address;
         self.state = State::Open(peer);
     }
 
     /// Asks for a transfer of ours.
-    pub(super) fn request(
-        &mut self,
-        kind: Kind,
-        operation: OperationId,
-        region: &RegionHandle,
-        offset: u64,
-        length: u64,
-    ) {
-        let access = Access {
-            region: region.region,
-            token: region.token,
-            offset,
-            length,
-        };
-        let body = Bytes::copy_from_slice(&access.encode());
-        self.outbox.push_frame(Header::new(kind, operation.0), body);
+    pub(super) fn request(&mut self, kind: Kind, operation: OperationId, access: &Access) {
+        let body = Body::from(&access.encode()[..]);
+        self.outbox.push_message(Header::new(kind, operation.tag()), body);
     }
 
     /// Waits for the next attempt; what waits to be sent stays.
@@ -273,16 +281,17 @@ impl Connection {
     }
 
     /// Reads what has come, straight into place where it belongs to a transfer.
-    pub(super) fn receive(&mut self, around: &mut Surroundings<'_>) -> Result<Handled, PeerDeath> {
+    pub(super) fn receive(&mut self, around: &mut Surroundings<'_, '_>) -> Result<Handled, PeerDeath> {
         if !self.is_open() {
             return self.receive_handshake();
         }
         let mut read = 0;
         self.handle_decoded(around)?;
-        while read < Self::READ_PER_TURN && around.events.len() < around.events_max {
+        while read < Self::READ_PER_TURN && around.around.has_room() {
             let count = match self.read(around) {
                 Ok((0, _)) => return Err(PeerDeath::Closed),
                 Ok((count, space)) => {
+                    self.received_bytes += count as u64;
                     self.handle_decoded(around)?;
                     if count < space {
                         break;
@@ -299,7 +308,7 @@ impl Connection {
     }
 
     /// Handles the frames that are in the decoder's buffer.
-    pub(super) fn handle_decoded(&mut self, around: &mut Surroundings<'_>) -> Result<(), PeerDeath> {
+    pub(super) fn handle_decoded(&mut self, around: &mut Surroundings<'_, '_>) -> Result<(), PeerDeath> {
         loop {
             let (header, body) = match self.decoder.poll().map_err(PeerDeath::Protocol)? {
                 None => return Ok(()),
@@ -354,7 +363,7 @@ impl Connection {
     }
 
     /// One read: how much, and how much there was space for.
-    fn read(&mut self, around: &mut Surroundings<'_>) -> Result<(usize, usize), Errno> {
+    fn read(&mut self, around: &mut Surroundings<'_, '_>) -> Result<(usize, usize), Errno> {
         let remaining = self.decoder.bulk_remaining();
         let place = match remaining {
             0 => None,
@@ -382,7 +391,7 @@ impl Connection {
     }
 
     /// Where the data of a bulk frame belongs.
-    fn begin_bulk(&mut self, header: Header, around: &mut Surroundings<'_>) -> Result<Bulk, PeerDeath> {
+    fn begin_bulk(&mut self, header: Header, around: &mut Surroundings<'_, '_>) -> Result<Bulk, PeerDeath> {
         let length = header.length;
         let unsolicited = Err(PeerDeath::Protocol(FrameError::Unsolicited));
         if header.kind == Kind::PutData {
@@ -392,7 +401,7 @@ impl Connection {
                 Some(_) => Ok(Bulk::Put(header.id)),
             };
         }
-        let operation = OperationId(header.id);
+        let operation = OperationId::from_tag(header.id);
         match around.transfers.get(&operation) {
             Some(Transfer::Get {
                 connection,
@@ -409,7 +418,7 @@ impl Connection {
     }
 
     /// Accounts for `count` bytes of the bulk frame.
-    fn advance_bulk(&mut self, count: usize, around: &mut Surroundings<'_>) {
+    fn advance_bulk(&mut self, count: usize, around: &mut Surroundings<'_, '_>) {
         match self.bulk {
             Bulk::Discard => {}
             Bulk::Get(operation) => {
@@ -420,9 +429,7 @@ impl Connection {
                 if *received == into.len() {
                     let result = Ok(Transferred::Got(std::mem::take(into)));
                     around.transfers.remove(&operation);
-                    around
-                        .events
-                        .push(ProviderEvent::Transferred { operation, result });
+                    around.around.handle_transferred(operation, result);
                 }
             }
             Bulk::Put(id) => {
@@ -430,7 +437,7 @@ impl Connection {
                     return;
                 };
                 // The exposure may have ended since the last piece, which then went nowhere.
-                let granted = around.regions.check(&put.rest, true);
+                let granted = around.around.regions.check(&put.rest, true);
                 put.rest.offset += count as u64;
                 put.rest.length -= count as u64;
                 if granted.is_err() || put.rest.length == 0 {
@@ -444,12 +451,17 @@ impl Connection {
     fn handle_frame(
         &mut self,
         header: Header,
-        body: Bytes,
-        around: &mut Surroundings<'_>,
+        body: Body,
+        around: &mut Surroundings<'_, '_>,
     ) -> Result<(), PeerDeath> {
+        if let Some(kind) = header.kind.message() {
+            let State::Open(from) = self.state else {
+                unreachable!("frames are decoded once the connection is open");
+            };
+            around.around.handle_message(kind, from, header.id, body);
+            return Ok(());
+        }
         match header.kind {
-            Kind::Unexpected => self.handle_message(MessageKind::Unexpected, header.id, body, around),
-            Kind::Expected => self.handle_message(MessageKind::Expected, header.id, body, around),
             Kind::Get | Kind::Put => {
                 let access = Access::decode(&body).map_err(PeerDeath::Protocol)?;
                 self.handle_request(header.kind, header.id, access, around)?;
@@ -459,22 +471,9 @@ impl Connection {
                 self.puts.remove(&header.id);
                 self.outbox.cancel_served(header.id);
             }
-            Kind::GetData | Kind::PutData => unreachable!("the decoder gives bulk frames in pieces"),
+            _ => unreachable!("the decoder gives bulk frames in pieces, and messages were handled"),
         }
         Ok(())
-    }
-
-    fn handle_message(&mut self, kind: MessageKind, tag: u64, body: Bytes, around: &mut Surroundings<'_>) {
-        let State::Open(from) = &self.state else {
-            unreachable!("frames are decoded once the connection is open");
-        };
-        let from = from.clone();
-        around.events.push(ProviderEvent::Message {
-            kind,
-            from,
-            tag,
-            body,
-        });
     }
 
     fn handle_request(
@@ -482,7 +481,7 @@ impl Connection {
         kind: Kind,
         id: u64,
         access: Access,
-        around: &mut Surroundings<'_>,
+        around: &mut Surroundings<'_, '_>,
     ) -> Result<(), PeerDeath> {
         // Each request may need an answer, and the peer does not take those that there are.
         if self.outbox.answers() >= self.answers_max {
@@ -491,7 +490,7 @@ impl Connection {
         let granted = if self.puts.len() + self.outbox.served() >= self.served_max {
             Err(AccessError::Busy)
         } else {
-            around.regions.check(&access, kind == Kind::Put)
+            around.around.regions.check(&access, kind == Kind::Put)
         };
         if granted.is_err() || access.length == 0 {
             self.outbox.push_done(id, granted);
@@ -506,8 +505,8 @@ impl Connection {
         Ok(())
     }
 
-    fn handle_done(&mut self, header: Header, around: &mut Surroundings<'_>) -> Result<(), PeerDeath> {
-        let operation = OperationId(header.id);
+    fn handle_done(&mut self, header: Header, around: &mut Surroundings<'_, '_>) -> Result<(), PeerDeath> {
+        let operation = OperationId::from_tag(header.id);
         match around.transfers.get(&operation) {
             Some(Transfer::Get { connection, into, .. }) if *connection == self.id => {
                 if header.status.is_ok() && !into.is_empty() {
@@ -530,9 +529,7 @@ impl Connection {
                 Err(TransferFailure::Access(error))
             }
         };
-        around
-            .events
-            .push(ProviderEvent::Transferred { operation, result });
+        around.around.handle_transferred(operation, result);
         Ok(())
     }
 }
@@ -541,7 +538,7 @@ impl Connection {
 fn place<'a>(
     bulk: Bulk,
     puts: &BTreeMap<u64, ServedPut>,
-    around: &'a mut Surroundings<'_>,
+    around: &'a mut Surroundings<'_, '_>,
 ) -> Option<&'a mut [u8]> {
     match bulk {
         Bulk::Discard => None,
@@ -549,7 +546,7 @@ fn place<'a>(
             Transfer::Get { into, received, .. } => Some(&mut into[*received..]),
             Transfer::Put { .. } => None,
         },
-        Bulk::Put(id) => around.regions.write(&puts.get(&id)?.rest).ok(),
+        Bulk::Put(id) => around.around.regions.write(&puts.get(&id)?.rest).ok(),
     }
 }
 

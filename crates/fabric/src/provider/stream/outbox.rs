@@ -5,6 +5,7 @@ use std::{collections::VecDeque, io::IoSlice};
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::{
+    Body,
     frame::{BULK_SIZE_MAX, Header, Kind, Status},
     region_table::{Access, RegionTable},
 };
@@ -60,6 +61,10 @@ impl Outbox {
         self.queued_bytes == 0 && self.streams.is_empty()
     }
 
+    pub(super) fn sent_bytes(&self) -> u64 {
+        self.sent_bytes
+    }
+
     pub(super) fn queued_bytes(&self) -> usize {
         self.queued_bytes
     }
@@ -84,6 +89,17 @@ impl Outbox {
             self.seal();
             self.segments.push_back(body);
         }
+    }
+
+    /// A message, or another frame with a small body.
+    pub(super) fn push_message(&mut self, header: Header, body: Body) {
+        if body.len() > Self::COPY_SIZE_MAX {
+            return self.push_frame(header, body.into_bytes());
+        }
+        let header = header.encode(&body);
+        self.queued_bytes += header.len() + body.len();
+        self.tail.extend_from_slice(&header);
+        self.tail.extend_from_slice(&body);
     }
 
     pub(super) fn push_done(&mut self, id: u64, status: Status) {

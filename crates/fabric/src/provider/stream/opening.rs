@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    net::SocketAddr,
     os::fd::OwnedFd,
     sync::Arc,
     time::{Duration, Instant},
@@ -14,16 +13,15 @@ use rustix::{
 };
 
 use super::{
-    ConnectionId, Connections, TcpProvider,
+    ConnectionId, Connections, StreamProvider,
     connection::{Connection, Surroundings},
-    socket,
+    socket::{self, Family},
 };
 use crate::{
-    Address, HandshakeError, Peer, PeerDeath, SubmitError, handshake::Handshake, provider::ProviderEvent,
-    region_table::RegionTable,
+    Address, HandshakeError, Peer, PeerDeath, PeerId, SubmitError, handshake::Handshake, inbox::Around,
 };
 
-impl TcpProvider {
+impl StreamProvider {
     /// How many connections are accepted in one `progress`.
     const ACCEPTED_MAX: usize = 64;
     /// How long to wait before each attempt to make a connection anew that the peer dropped before it was open:
@@ -36,44 +34,62 @@ impl TcpProvider {
     /// How long nobody is accepted after the system ran out of descriptors.
     const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-    pub(super) fn dial(&mut self, peer: &Address) -> Result<ConnectionId, SubmitError> {
+    pub(super) fn dial(&mut self, peer: PeerId, address: &Address) -> Result<(), SubmitError> {
         let unreachable = || SubmitError::Unreachable {
-            address: peer.clone(),
+            address: address.clone(),
+            expected: "an address of another provider",
         };
-        if peer.provider() != Self::NAME {
-            return Err(unreachable());
-        }
-        let location: SocketAddr = peer.location().parse().map_err(|_| unreachable())?;
+        let location = self.family.locate(address).ok_or_else(unreachable)?;
         if self.connections.len() >= self.limits.connections_max {
-            return Err(self.busy(peer, "connections_max"));
+            return Err(SubmitError::Busy {
+                peer: address.clone(),
+                limit: "connections_max",
+            });
         }
         let failed = |errno: Errno| SubmitError::Connect {
-            peer: peer.clone(),
+            peer: address.clone(),
             source: Arc::new(errno.into()),
         };
         let nonce = random_nonce().map_err(failed)?;
-        let socket = socket::dial(location).map_err(failed)?;
+        let (socket, refused) = match socket::dial(&location) {
+            Ok(socket) => (socket, false),
+            // Nobody of that name is on this host, or has time.
+            Err(Errno::CONNREFUSED | Errno::AGAIN) if self.family == Family::Unix => {
+                if address.provider() == "tcp" {
+                    return Err(unreachable());
+                }
+                (socket::new_unix_socket().map_err(failed)?, true)
+            }
+            Err(errno) => return Err(failed(errno)),
+        };
         let id = ConnectionId(self.next_connection);
         self.watch(id, &socket, EventFlags::IN | EventFlags::OUT)
             .map_err(failed)?;
         self.next_connection += 1;
-        let handshake = Handshake::initiate(self.introduction.clone(), peer.clone(), nonce);
-        let connection = Connection::dialed(id, socket, peer.clone(), handshake, &self.limits);
+        let handshake = Handshake::initiate(self.introduction.clone(), address.clone(), nonce);
+        let mut connection = Connection::dialed(id, socket, (peer, address.clone()), handshake, &self.limits);
+        if refused {
+            // It is told as with other transports, where it takes time to be known.
+            connection.pause(Instant::now());
+        }
         self.deadlines.insert((connection.deadline, id));
         self.connections.insert(id, connection);
         let connections = Connections {
             ids: vec![id],
             instance: None,
         };
-        self.peers.insert(peer.clone(), connections);
-        Ok(id)
+        self.peers.insert(peer, connections);
+        Ok(())
     }
 
     /// Sees to it that a connection that was dropped during its handshake is made anew. Returns whether it is.
     pub(super) fn redial_later(&mut self, id: ConnectionId, cause: &PeerDeath) -> bool {
         let dropped = match cause {
             PeerDeath::Handshake(HandshakeError::Refused) => true,
-            PeerDeath::Io(error) => error.kind() == io::ErrorKind::ConnectionReset,
+            PeerDeath::Io(error) => matches!(
+                error.kind(),
+                io::ErrorKind::ConnectionReset | io::ErrorKind::WouldBlock
+            ),
             _ => false,
         };
         let Some(connection) = self.connections.get_mut(&id) else {
@@ -93,27 +109,23 @@ impl TcpProvider {
     }
 
     /// Makes a connection anew whose pause is over.
-    pub(super) fn redial(&mut self, id: ConnectionId, now: Instant, events: &mut Vec<ProviderEvent>) {
-        let called = self
-            .connections
-            .get(&id)
-            .and_then(|connection| connection.peer.clone());
-        let Some(peer) = called else {
+    pub(super) fn redial(&mut self, id: ConnectionId, around: &mut Around<'_>) {
+        let Some(address) = self.connections.get(&id).map(|connection| connection.called().clone()) else {
             return;
         };
         let dialed = random_nonce().and_then(|nonce| {
-            let location = peer.location().parse().map_err(|_| Errno::INVAL)?;
-            let socket = socket::dial(location)?;
+            let location = self.family.locate(&address).ok_or(Errno::INVAL)?;
+            let socket = socket::dial(&location)?;
             self.watch(id, &socket, EventFlags::IN | EventFlags::OUT)?;
             Ok((nonce, socket))
         });
         match (dialed, self.connections.get_mut(&id)) {
             (Ok((nonce, socket)), Some(connection)) => {
-                let handshake = Handshake::initiate(self.introduction.clone(), peer, nonce);
-                connection.redial(socket, handshake, now + self.limits.connect_timeout);
+                let handshake = Handshake::initiate(self.introduction.clone(), address, nonce);
+                connection.redial(socket, handshake, around.now + self.limits.connect_timeout);
                 self.deadlines.insert((connection.deadline, id));
             }
-            (Err(errno), _) => self.lose(id, errno.into(), events),
+            (Err(errno), _) => self.lose(id, errno.into(), around),
             (Ok(_), None) => {}
         }
     }
@@ -122,11 +134,8 @@ impl TcpProvider {
     /// Returns whether there is one.
     pub(super) fn hand_over(&mut self, id: ConnectionId, cause: &PeerDeath) -> bool {
         let is_open = |id: &ConnectionId| self.connections.get(id).is_some_and(Connection::is_open);
-        let called = self
-            .connections
-            .get(&id)
-            .and_then(|connection| connection.peer.as_ref());
-        let known = called.and_then(|peer| self.peers.get(peer));
+        let called = self.connections.get(&id).and_then(|connection| connection.peer);
+        let known = called.and_then(|peer| self.peers.get(&peer));
         let other = known.and_then(|known| known.ids.iter().copied().find(is_open));
         let Some(other) = other else {
             return false;
@@ -151,10 +160,11 @@ impl TcpProvider {
         true
     }
 
-    pub(super) fn accept(&mut self, now: Instant, events: &mut Vec<ProviderEvent>) {
+    pub(super) fn accept(&mut self, around: &mut Around<'_>) {
+        let now = around.now;
         for _ in 0..Self::ACCEPTED_MAX {
-            match socket::accept(&self.listener) {
-                Ok(socket) => self.handle_accepted(socket, now, events),
+            match socket::accept(self.family, &self.listener) {
+                Ok(socket) => self.handle_accepted(socket, around),
                 Err(Errno::AGAIN) => return,
                 // Not having accepted, the listener would stay readable and keep us busy for nothing.
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
@@ -179,19 +189,19 @@ impl TcpProvider {
         }
     }
 
-    fn handle_accepted(&mut self, socket: OwnedFd, now: Instant, events: &mut Vec<ProviderEvent>) {
+    fn handle_accepted(&mut self, socket: OwnedFd, around: &mut Around<'_>) {
         if self.connections.len() >= self.limits.connections_max {
             let unproven = self.strangers.first().or(self.greeted.first()).copied();
             let Some(unproven) = unproven else {
                 return;
             };
-            self.lose(unproven, PeerDeath::Closed, events);
+            self.lose(unproven, PeerDeath::Closed, around);
         }
         // A peer greets in a moment: in a flood of strangers the oldest is the least likely to be one.
         if self.strangers.len() >= self.limits.strangers_max
             && let Some(oldest) = self.strangers.pop_first()
         {
-            self.lose(oldest, PeerDeath::Closed, events);
+            self.lose(oldest, PeerDeath::Closed, around);
         }
         let Ok(nonce) = random_nonce() else {
             return;
@@ -202,21 +212,21 @@ impl TcpProvider {
         }
         self.next_connection += 1;
         let handshake = Handshake::respond(self.introduction.clone(), nonce);
-        let connection = Connection::accepted(id, socket, handshake, now, &self.limits);
+        let connection = Connection::accepted(id, socket, handshake, around.now, &self.limits);
         self.deadlines.insert((connection.deadline, id));
         self.strangers.insert(id);
         self.connections.insert(id, connection);
     }
 
     /// Gives the next step of the handshake its own time: a side that was not driven for long is no stranger.
-    pub(super) fn handle_greeted(&mut self, id: ConnectionId, now: Instant, events: &mut Vec<ProviderEvent>) {
+    pub(super) fn handle_greeted(&mut self, id: ConnectionId, around: &mut Around<'_>) {
         let accepted = self.strangers.remove(&id);
         if accepted {
             // The job's id is no secret: whoever knows only that must not keep members out either.
             if self.greeted.len() >= self.limits.strangers_max
                 && let Some(oldest) = self.greeted.pop_first()
             {
-                self.lose(oldest, PeerDeath::Closed, events);
+                self.lose(oldest, PeerDeath::Closed, around);
             }
             self.greeted.insert(id);
         }
@@ -224,7 +234,7 @@ impl TcpProvider {
             return;
         };
         self.deadlines.remove(&(connection.deadline, id));
-        connection.deadline = now
+        connection.deadline = around.now
             + if accepted {
                 self.limits.handshake_timeout
             } else {
@@ -238,11 +248,10 @@ impl TcpProvider {
         id: ConnectionId,
         peer: Peer,
         instance: u64,
-        regions: &mut RegionTable,
-        events: &mut Vec<ProviderEvent>,
+        around: &mut Around<'_>,
     ) {
         let accepted = |id: &ConnectionId| self.connections.get(id).is_some_and(|known| known.accepted);
-        let known = self.peers.get(&peer.address);
+        let known = self.peers.get(&around.peers.intern(&peer.address));
         // A peer connects only when it has no connection with us: its latest one is its only one.
         let same_instance = known.filter(|known| known.instance == Some(instance) && accepted(&id));
         let other = same_instance.and_then(|known| known.ids.iter().copied().find(accepted));
@@ -251,15 +260,17 @@ impl TcpProvider {
                 self.close(id);
                 return;
             }
-            self.lose(other, PeerDeath::Closed, events);
+            self.lose(other, PeerDeath::Closed, around);
         } else if let Some(earlier) = known
             && earlier.instance.is_some_and(|known| known != instance)
             && let Some(&earlier) = earlier.ids.iter().find(|&&earlier| earlier != id)
         {
             self.take_from_peer(id);
-            self.lose(earlier, PeerDeath::Replaced, events);
+            self.lose(earlier, PeerDeath::Replaced, around);
         }
-        let connections = self.peers.entry(peer.address.clone()).or_insert(Connections {
+        // Only now: if an earlier one was lost, its name went with it.
+        let named = around.peers.prove(peer, around.provider);
+        let connections = self.peers.entry(named).or_insert(Connections {
             ids: Vec::new(),
             instance: None,
         });
@@ -273,27 +284,23 @@ impl TcpProvider {
         self.strangers.remove(&id);
         self.greeted.remove(&id);
         self.deadlines.remove(&(connection.deadline, id));
-        connection.open(Arc::new(peer));
+        let address = around.peers.get(named).map(|known| known.address.clone());
+        connection.open(named, address);
         self.sendable.insert(id);
         // Its first frames may have come with the end of the handshake.
         let decoded = connection.handle_decoded(&mut Surroundings {
             transfers: &mut self.transfers,
-            regions,
-            events,
-            events_max: usize::MAX,
+            around,
         });
         if let Err(cause) = decoded {
-            self.lose(id, cause, events);
+            self.lose(id, cause, around);
         }
     }
 
     /// Takes one connection out of its peer's list, so that it outlives the others.
     fn take_from_peer(&mut self, id: ConnectionId) {
-        let peer = self
-            .connections
-            .get(&id)
-            .and_then(|connection| connection.peer.as_ref());
-        if let Some(connections) = peer.and_then(|peer| self.peers.get_mut(peer)) {
+        let peer = self.connections.get(&id).and_then(|connection| connection.peer);
+        if let Some(connections) = peer.and_then(|peer| self.peers.get_mut(&peer)) {
             connections.ids.retain(|&other| other != id);
         }
     }

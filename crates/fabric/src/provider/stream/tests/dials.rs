@@ -30,7 +30,7 @@ fn dropped_handshakes_are_tried_again() {
         .send_unexpected(&address, 6, Bytes::from_static(b"patient"))
         .unwrap();
     let received = beside(&mut endpoint, || {
-        for _ in 0..TcpProvider::REDIAL_PAUSES.len() {
+        for _ in 0..StreamProvider::REDIAL_PAUSES.len() {
             drop(listener.accept().unwrap());
         }
         let mut stream = accept_as_member(&listener);
@@ -45,7 +45,7 @@ fn dropped_handshakes_are_tried_again() {
     endpoint.send_unexpected(&address, 6, Bytes::new()).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
-            for _ in 0..=TcpProvider::REDIAL_PAUSES.len() {
+            for _ in 0..=StreamProvider::REDIAL_PAUSES.len() {
                 drop(listener.accept().unwrap());
             }
         });
@@ -82,7 +82,7 @@ fn failed_dials_hand_over_to_the_peers_own() {
             .send_unexpected(&address, tag, Bytes::from_static(b"word"))
             .unwrap();
     }
-    endpoint.get(&region, 0, Buffer::zeroed(3), LONG).unwrap();
+    let get = endpoint.get(&region, 0, Buffer::zeroed(3), LONG).unwrap();
     let own = endpoint.address().clone();
     let mut member = beside(&mut endpoint, || dial_as(address, &own));
     greet(&mut member, &mut endpoint);
@@ -96,7 +96,7 @@ fn failed_dials_hand_over_to_the_peers_own() {
     let mut received = vec![0; expected.len() + HEADER_SIZE + ACCESS_SIZE];
     beside(&mut endpoint, || member.read_exact(&mut received).unwrap());
     assert_eq!(received[..expected.len()], expected);
-    member.write_all(&frame(Kind::GetData, 0, b"got")).unwrap();
+    member.write_all(&frame(Kind::GetData, get.tag(), b"got")).unwrap();
     let result = drive(&mut endpoint, |_, event| match event {
         Some(Event::Completed { result, .. }) => Some(result),
         other => {

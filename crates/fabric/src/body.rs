@@ -1,0 +1,121 @@
+//! What a message says.
+
+use std::{fmt, ops::Deref};
+
+use bytes::Bytes;
+
+/// The body of a message. A small one stands in it, so that it costs no allocation.
+#[derive(Clone)]
+pub struct Body(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    Inline {
+        length: u8,
+        bytes: [u8; Body::INLINE_MAX],
+    },
+    Shared(Bytes),
+}
+
+impl Body {
+    /// The largest body in bytes that needs no allocation.
+    pub const INLINE_MAX: usize = 62;
+
+    /// An empty body.
+    pub const fn new() -> Self {
+        Self(Repr::Inline {
+            length: 0,
+            bytes: [0; Self::INLINE_MAX],
+        })
+    }
+
+    /// The bytes, copied if the body is small.
+    pub fn into_bytes(self) -> Bytes {
+        match self.0 {
+            Repr::Inline { .. } => Bytes::copy_from_slice(&self),
+            Repr::Shared(bytes) => bytes,
+        }
+    }
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Deref for Body {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Repr::Inline { length, bytes } => &bytes[..usize::from(*length)],
+            Repr::Shared(bytes) => bytes,
+        }
+    }
+}
+
+impl AsRef<[u8]> for Body {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+/// Copies the bytes.
+impl From<&[u8]> for Body {
+    fn from(slice: &[u8]) -> Self {
+        let Ok(length) = u8::try_from(slice.len()) else {
+            return Self(Repr::Shared(Bytes::copy_from_slice(slice)));
+        };
+        if slice.len() > Self::INLINE_MAX {
+            return Self(Repr::Shared(Bytes::copy_from_slice(slice)));
+        }
+        let mut bytes = [0; Self::INLINE_MAX];
+        bytes[..slice.len()].copy_from_slice(slice);
+        Self(Repr::Inline { length, bytes })
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self(Repr::Shared(bytes))
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(Repr::Shared(bytes.into()))
+    }
+}
+
+/// Bodies are compared with whatever has bytes.
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Body {
+    fn eq(&self, other: &T) -> bool {
+        **self == *other.as_ref()
+    }
+}
+
+impl Eq for Body {}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Body({} bytes)", self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bodies on both sides of the limit keep their bytes, however they are made.
+    #[test]
+    fn bodies_keep_their_bytes() {
+        for length in [0, 1, Body::INLINE_MAX, Body::INLINE_MAX + 1, 255, 256, 1000] {
+            let bytes = vec![length as u8; length];
+            assert_eq!(Body::from(&bytes[..]), bytes);
+            assert_eq!(Body::from(bytes.clone()).into_bytes(), bytes);
+            assert_eq!(Body::from(&bytes[..]).into_bytes(), bytes);
+        }
+        assert_eq!(size_of::<Body>(), 64);
+    }
+}

@@ -1,0 +1,184 @@
+//! How an endpoint comes to be.
+
+use std::{io, sync::Arc};
+
+use rustix::event::epoll;
+
+use super::{Endpoint, Heartbeat};
+use crate::{
+    Address, BindError, EndpointOptions, Peer, ProviderStatus, Waker,
+    fork_guard::ForkGuard,
+    handshake::Introduction,
+    inbox::Inbox,
+    loopback::Loopback,
+    peer_table::PeerTable,
+    provider::{Provider, stream::StreamProvider},
+    region_table::RegionTable,
+};
+
+impl Endpoint {
+    /// An endpoint that listens for its peers, close-on-exec.
+    ///
+    /// # Errors
+    /// If the address cannot be listened on, names no single interface, none of the transports is available, or the
+    /// system is out of descriptors.
+    pub fn bind(options: EndpointOptions) -> Result<Self, BindError> {
+        let address = options.bind;
+        let failed = |source: io::Error| BindError::Io { address, source };
+        let mut token_secret = [0; 32];
+        let mut instance = [0; 8];
+        for random in [&mut token_secret[..], &mut instance[..]] {
+            getrandom::fill(random).map_err(|error| failed(io::Error::other(error)))?;
+        }
+        let instance = u64::from_le_bytes(instance);
+        let mut binding = Binding {
+            options: &options,
+            instance,
+            address: None,
+            providers: Vec::new(),
+            statuses: Vec::new(),
+        };
+        binding.bind_tcp()?;
+        binding.bind_shm()?;
+        let Binding {
+            address: Some(own),
+            providers,
+            statuses,
+            ..
+        } = binding
+        else {
+            return Err(BindError::NoTransport);
+        };
+        let waker = Waker::new().map_err(failed)?;
+        let poller = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?;
+        let descriptors = providers.iter().map(|provider| provider.as_fd());
+        for source in descriptors.chain([std::os::fd::AsFd::as_fd(&waker)]) {
+            let data = epoll::EventData::new_u64(0);
+            epoll::add(&poller, source, data, epoll::EventFlags::IN).map_err(|errno| failed(errno.into()))?;
+        }
+        let itself = Peer {
+            address: own,
+            identity: options.identity,
+        };
+        let mut peers = PeerTable::default();
+        let itself_id = peers.intern(&itself.address);
+        let itself = Arc::new(itself);
+        if let Some(known) = peers.get_mut(itself_id) {
+            known.proven = Some(itself.clone());
+        }
+        Ok(Self {
+            fork_guard: ForkGuard::new().map_err(failed)?,
+            providers,
+            statuses,
+            itself,
+            itself_id,
+            instance,
+            limits: options.limits,
+            regions: RegionTable::new(token_secret),
+            peers,
+            inbox: Inbox::new(instance),
+            loopback: Loopback::default(),
+            heartbeat: options.limits.heartbeat.map(Heartbeat::new),
+            looked: None,
+            waker,
+            poller,
+        })
+    }
+
+    /// The forms of address that the providers reach.
+    pub(super) fn reachable(&self) -> &'static str {
+        let has = |name| self.providers.iter().any(|provider| provider.name() == name);
+        match (has("tcp"), has("shm")) {
+            (true, _) => "tcp://IP:PORT",
+            (false, true) => "shm://NAME or tcp://IP:PORT of this host",
+            (false, false) => "none",
+        }
+    }
+}
+
+/// An endpoint in the making.
+struct Binding<'a> {
+    options: &'a EndpointOptions,
+    instance: u64,
+    /// Where peers reach it, once that is known.
+    address: Option<Address>,
+    /// The fastest first.
+    providers: Vec<Box<dyn Provider>>,
+    statuses: Vec<ProviderStatus>,
+}
+
+impl Binding<'_> {
+    fn introduction(&self, address: Address) -> Introduction {
+        Introduction {
+            job: self.options.job,
+            key: self.options.key.clone(),
+            peer: Peer {
+                address,
+                identity: self.options.identity,
+            },
+            instance: self.instance,
+        }
+    }
+
+    fn bind_tcp(&mut self) -> Result<(), BindError> {
+        let mut unavailable = None;
+        if self.options.transports.tcp {
+            let (listener, address) = StreamProvider::listen_tcp(self.options.bind)?;
+            let introduction = self.introduction(address.clone());
+            let provider = StreamProvider::new("tcp", listener, introduction, self.options)?;
+            self.providers.push(Box::new(provider));
+            self.address = Some(address);
+        } else {
+            unavailable = Some("not asked for".to_owned());
+        }
+        self.statuses.push(ProviderStatus {
+            name: "tcp",
+            unavailable,
+        });
+        Ok(())
+    }
+
+    /// Shared memory beside TCP is found under its address; if it cannot be had, TCP serves this host too.
+    fn bind_shm(&mut self) -> Result<(), BindError> {
+        let unavailable = if self.options.transports.shm {
+            let beside = self.address.clone();
+            match beside.clone().map_or_else(|| self.shm_address(), Ok).and_then(|address| {
+                let listener = StreamProvider::listen_unix(&address)?;
+                Ok((listener, address))
+            }) {
+                Ok((listener, address)) => {
+                    let introduction = self.introduction(address.clone());
+                    let provider = StreamProvider::new("shm", listener, introduction, self.options)?;
+                    self.providers.insert(0, Box::new(provider));
+                    self.address = Some(address);
+                    None
+                }
+                Err(error) if beside.is_some() => Some(error.to_string()),
+                Err(source) => {
+                    let address = self.options.bind;
+                    return Err(BindError::Io { address, source });
+                }
+            }
+        } else {
+            Some("not asked for".to_owned())
+        };
+        self.statuses.push(ProviderStatus {
+            name: "shm",
+            unavailable,
+        });
+        Ok(())
+    }
+
+    /// The address of an endpoint that only this host can reach.
+    fn shm_address(&self) -> io::Result<Address> {
+        let name = match &self.options.name {
+            Some(name) => name.clone(),
+            None => {
+                let mut random = [0; 16];
+                getrandom::fill(&mut random).map_err(io::Error::other)?;
+                format!("{:032x}", u128::from_le_bytes(random))
+            }
+        };
+        format!("shm://{name}").parse().map_err(io::Error::other)
+    }
+}

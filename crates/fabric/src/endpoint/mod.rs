@@ -1,0 +1,738 @@
+//! The endpoint: one process's end of the fabric.
+
+use std::{
+    fmt,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+
+use crate::{
+    Address, Body, Buffer, Event, Identity, Limits, OperationError, OperationId, Peer,
+    PeerDeath, PeerId, ProviderStatus, RegionHandle, SubmitError, Waker, Withdrawn,
+    fork_guard::ForkGuard,
+    inbox::{Around, Inbox},
+    loopback::Loopback,
+    operations::{Awaited, Operation},
+    peer_table::PeerTable,
+    provider::{MessageKind, Provider},
+    region_table::{Access, RegionTable},
+};
+
+mod binding;
+mod heartbeat;
+
+use heartbeat::{Heartbeat, Verdict};
+
+/// One process's end of the fabric: it sends and receives messages, exposes memory, and reads and writes the
+/// memory that others expose.
+///
+/// An endpoint has no thread: its owner drives it. Verbs ([`send_unexpected`](Self::send_unexpected),
+/// [`get`](Self::get), ..) only queue; [`progress`](Self::progress) sends, receives and serves the peers'
+/// one-sided operations; [`poll_event`](Self::poll_event) then tells what happened. With nothing to do, sleep
+/// in [`wait`](Self::wait), or in a poll of [`as_fd`](AsFd::as_fd) until
+/// [`next_deadline`](Self::next_deadline).
+///
+/// Peers are connected to on first use and stay connected. Every operation ends: with its result, by its
+/// deadline, or by the death of the peer.
+///
+/// # Example
+/// ```
+/// use std::time::Duration;
+/// use bytes::Bytes;
+/// use ropewalk_fabric::{Buffer, Completion, Endpoint, EndpointOptions, Event, Identity, JobKey, Role};
+/// use ropewalk_group::{Incarnation, JobId, Rank};
+///
+/// let key = JobKey::generate()?;
+/// let mut endpoints = [0, 1].map(|rank| {
+///     let identity = Identity { role: Role::Rank, rank: Rank(rank), incarnation: Incarnation(0) };
+///     Endpoint::bind(EndpointOptions::new(JobId([7; 16]), key.clone(), identity)).unwrap()
+/// });
+/// let [origin, target] = &mut endpoints;
+///
+/// // The origin reads the middle of what the target exposes; the target only makes progress.
+/// let handle = target.expose(Bytes::from_static(b"a rope walk"));
+/// let get = origin.get(&handle, 2, Buffer::zeroed(4), Duration::from_secs(5))?;
+/// loop {
+///     origin.progress();
+///     target.progress();
+///     if let Some(Event::Completed { operation, result }) = origin.poll_event() {
+///         assert_eq!(operation, get);
+///         let Completion::Got(buffer) = result? else { unreachable!() };
+///         assert_eq!(&*buffer, b"rope");
+///         break;
+///     }
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Endpoint {
+    fork_guard: ForkGuard,
+    providers: Vec<Box<dyn Provider>>,
+    statuses: Vec<ProviderStatus>,
+    itself: Arc<Peer>,
+    /// What this endpoint is called in its own peer table.
+    itself_id: PeerId,
+    instance: u64,
+    limits: Limits,
+    regions: RegionTable,
+    peers: PeerTable,
+    inbox: Inbox,
+    loopback: Loopback,
+    heartbeat: Option<Heartbeat>,
+    /// When the system was last asked about all peers; never since the last sleep if `None`.
+    looked: Option<Instant>,
+    waker: Waker,
+    poller: OwnedFd,
+}
+
+/// A peer, by its name or by its address.
+pub trait ToPeer: sealed::Sealed {
+    /// Its name at this endpoint.
+    ///
+    /// # Errors
+    /// None now; what cannot be reached is told by whatever is asked of it.
+    fn to_peer(self, endpoint: &mut Endpoint) -> Result<PeerId, SubmitError>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for crate::PeerId {}
+    impl Sealed for &crate::Address {}
+}
+
+impl ToPeer for PeerId {
+    fn to_peer(self, _: &mut Endpoint) -> Result<PeerId, SubmitError> {
+        Ok(self)
+    }
+}
+
+impl ToPeer for &Address {
+    fn to_peer(self, endpoint: &mut Endpoint) -> Result<PeerId, SubmitError> {
+        endpoint.peer(self)
+    }
+}
+
+impl Endpoint {
+    /// How many events one [`progress`](Self::progress) produces at most, about.
+    const EVENTS_PER_PROGRESS: usize = 256;
+    /// How long peers of which nothing was heard lately may wait while others keep the endpoint busy.
+    const LOOK_INTERVAL: Duration = Duration::from_micros(20);
+    const TIMEOUT_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+    /// Where peers reach this endpoint.
+    pub fn address(&self) -> &Address {
+        &self.itself.address
+    }
+
+    /// Who this endpoint is to its peers.
+    pub fn identity(&self) -> Identity {
+        self.itself.identity
+    }
+
+    /// Random bits that tell this endpoint from an earlier or later one at its address.
+    pub fn instance(&self) -> u64 {
+        self.instance
+    }
+
+    /// The maxima of this endpoint.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The ways to reach peers, those that this endpoint has and those that it has not.
+    pub fn providers(&self) -> &[ProviderStatus] {
+        &self.statuses
+    }
+
+    /// The name of the peer at this address. No connection is made yet. It costs next to nothing if `address` is
+    /// a clone of the one that was named last.
+    ///
+    /// # Errors
+    /// If this process was forked off the one that the endpoint belongs to.
+    pub fn peer(&mut self, address: &Address) -> Result<PeerId, SubmitError> {
+        if self.fork_guard.is_forked() {
+            return Err(SubmitError::Forked);
+        }
+        Ok(self.peers.intern(address))
+    }
+
+    /// Where a peer is reached; `None` if it is gone.
+    pub fn peer_address(&self, peer: PeerId) -> Option<&Address> {
+        self.peers.get(peer).map(|known| &known.address)
+    }
+
+    /// Who a peer has proven to be; `None` if it has not, or is gone.
+    pub fn peer_info(&self, peer: PeerId) -> Option<&Arc<Peer>> {
+        self.peers.get(peer)?.proven.as_ref()
+    }
+
+    /// Sees to a connection with a peer, so that its death will be told.
+    ///
+    /// # Errors
+    /// If the address is unusable, or the limit of connections is reached.
+    pub fn connect(&mut self, peer: impl ToPeer) -> Result<(), SubmitError> {
+        let peer = peer.to_peer(self)?;
+        self.route(peer).map(drop)
+    }
+
+    /// Whether there is a connection with a peer, if only in the making.
+    pub fn is_connected(&self, peer: PeerId) -> bool {
+        let known = self.peers.get(peer);
+        peer == self.itself_id || known.is_some_and(|known| known.provider.is_some())
+    }
+
+    /// Which provider reaches a peer; `None` if there is no connection.
+    pub fn provider_of(&self, peer: PeerId) -> Option<&'static str> {
+        if peer == self.itself_id {
+            return Some("loopback");
+        }
+        let provider = self.peers.get(peer)?.provider?;
+        Some(self.providers[provider].name())
+    }
+
+    /// Above this size in bytes a message to a peer costs more than a region and a `get` of it.
+    pub fn eager_size_max(&self, peer: PeerId) -> usize {
+        let provider = self.peers.get(peer).and_then(|known| known.provider);
+        let providers = match provider {
+            Some(provider) => &self.providers[provider..=provider],
+            None => &self.providers[..],
+        };
+        let smallest = providers.iter().map(|provider| provider.eager_size_max()).min();
+        smallest.map_or(self.limits.message_size_max, |size| {
+            size.min(self.limits.message_size_max)
+        })
+    }
+
+    /// From now on a peer that gives no sign of life for longer than [`Limits::heartbeat`] is taken for dead even
+    /// if no operation waits for it.
+    ///
+    /// # Errors
+    /// As for [`connect`](Self::connect), which it does.
+    pub fn watch(&mut self, peer: impl ToPeer) -> Result<(), SubmitError> {
+        let peer = peer.to_peer(self)?;
+        self.route(peer)?;
+        if let Some(known) = self.peers.get_mut(peer) {
+            known.watched = true;
+        }
+        if let Some(heartbeat) = &mut self.heartbeat {
+            heartbeat.begin(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Sends a message that `peer` need not wait for. Messages to one peer arrive in order, or
+    /// [`Event::PeerDied`] tells that some did not.
+    ///
+    /// # Errors
+    /// If too much waits for the peer already, the message is too large, or the address is unusable.
+    pub fn send_unexpected(
+        &mut self,
+        peer: impl ToPeer,
+        tag: u64,
+        body: impl Into<Body>,
+    ) -> Result<(), SubmitError> {
+        let peer = peer.to_peer(self)?;
+        self.send(peer, MessageKind::Unexpected, tag, body.into())
+    }
+
+    /// Sends a message that `peer` posted a [`receive_expected`](Self::receive_expected) for; without one it
+    /// is dropped there.
+    ///
+    /// # Errors
+    /// As for [`send_unexpected`](Self::send_unexpected).
+    pub fn send_expected(
+        &mut self,
+        peer: impl ToPeer,
+        tag: u64,
+        body: impl Into<Body>,
+    ) -> Result<(), SubmitError> {
+        let peer = peer.to_peer(self)?;
+        self.send(peer, MessageKind::Expected, tag, body.into())
+    }
+
+    /// Sends the message for which `peer` posted the [`receive_reply`](Self::receive_reply) with this tag. A peer
+    /// with which there is no connection any more is not called back: it does not wait.
+    ///
+    /// # Errors
+    /// [`SubmitError::NotConnected`] in that case, and otherwise as for
+    /// [`send_unexpected`](Self::send_unexpected).
+    pub fn send_reply(&mut self, peer: PeerId, tag: u64, body: impl Into<Body>) -> Result<(), SubmitError> {
+        if !self.is_connected(peer) {
+            return Err(SubmitError::NotConnected);
+        }
+        self.send(peer, MessageKind::Reply, tag, body.into())
+    }
+
+    /// Waits for one message from `peer` with this tag; the operation brings
+    /// [`Completion::Received`](crate::Completion::Received). A second receive for the same peer and tag replaces
+    /// the first, which ends as timed out.
+    ///
+    /// # Errors
+    /// If too many operations are in progress, or the address is unusable.
+    pub fn receive_expected(
+        &mut self,
+        peer: impl ToPeer,
+        tag: u64,
+        timeout: Duration,
+    ) -> Result<OperationId, SubmitError> {
+        let peer = peer.to_peer(self)?;
+        self.check_operations(peer)?;
+        self.route(peer)?;
+        Ok(self.start(peer, Awaited::Expected(tag), timeout))
+    }
+
+    /// Waits for one message from `peer` that bears the operation's own [tag](OperationId::tag), which has to be
+    /// told to it; the operation brings [`Completion::Received`](crate::Completion::Received).
+    ///
+    /// # Errors
+    /// If too many operations are in progress, or the peer is gone.
+    pub fn receive_reply(
+        &mut self,
+        peer: impl ToPeer,
+        timeout: Duration,
+    ) -> Result<OperationId, SubmitError> {
+        let peer = peer.to_peer(self)?;
+        self.check_operations(peer)?;
+        if self.peers.get(peer).is_none() {
+            return Err(SubmitError::NotConnected);
+        }
+        Ok(self.start(peer, Awaited::Reply, timeout))
+    }
+
+    /// Lets peers that are given the handle read `memory`, until it is withdrawn.
+    pub fn expose(&mut self, memory: Bytes) -> RegionHandle {
+        let handle = self.regions.expose(&self.itself.address, memory);
+        self.handle_exposed(&handle);
+        handle
+    }
+
+    /// Lets peers that are given the handle read and write `memory`, until it is withdrawn.
+    pub fn expose_writable(&mut self, memory: Buffer) -> RegionHandle {
+        let handle = self.regions.expose_writable(&self.itself.address, memory);
+        self.handle_exposed(&handle);
+        handle
+    }
+
+    fn handle_exposed(&mut self, handle: &RegionHandle) {
+        for provider in &mut self.providers {
+            if let Some(memory) = self.regions.memory(handle.region) {
+                provider.handle_exposed(handle, memory);
+            }
+        }
+    }
+
+    /// Ends the exposure and gives the memory back; `None` if the handle is of no region exposed here.
+    /// Transfers in progress end with [`AccessError::Unknown`](crate::AccessError::Unknown) at the peer. If one is
+    /// just writing without this side's help, what comes back is a copy.
+    pub fn withdraw(&mut self, handle: &RegionHandle) -> Option<Withdrawn> {
+        let mut memory = self.regions.withdraw(handle)?;
+        for provider in &mut self.providers {
+            memory = provider.handle_withdrawn(handle.region, memory);
+        }
+        Some(memory)
+    }
+
+    /// A buffer of `length` zero bytes in memory that peers on this host reach directly, if there is such memory
+    /// and enough of it is left; otherwise an ordinary one.
+    pub fn allocate(&mut self, length: usize) -> Buffer {
+        let mut providers = self.providers.iter_mut();
+        let shared = providers.find_map(|provider| provider.allocate(length));
+        shared.unwrap_or_else(|| Buffer::zeroed(length))
+    }
+
+    /// Fills `into` from the region that the handle names, from `offset` on, without the target's
+    /// application; the operation brings [`Completion::Got`](crate::Completion::Got). Over networks the bytes go
+    /// without a checksum of ours, unless [`EndpointOptions::bulk_checksum`] asks for one.
+    ///
+    /// # Errors
+    /// If the range is not inside the region, too many operations are in progress, or the address is unusable.
+    pub fn get(
+        &mut self,
+        region: &RegionHandle,
+        offset: u64,
+        into: Buffer,
+        timeout: Duration,
+    ) -> Result<OperationId, SubmitError> {
+        let (peer, access) = self.access(region, offset, into.len())?;
+        let operation = self.inbox.operations.next_id();
+        match self.route(peer)? {
+            None => self.loopback.get(operation, access, into),
+            Some(provider) => self.providers[provider].get(operation, peer, access, into)?,
+        }
+        Ok(self.start(peer, Awaited::Transfer, timeout))
+    }
+
+    /// Writes `from` into the region that the handle names, from `offset` on, without the target's
+    /// application; the operation brings [`Completion::Put`](crate::Completion::Put). If it fails, part of the
+    /// bytes may have been written. As to checksums see [`get`](Self::get).
+    ///
+    /// # Errors
+    /// If the handle does not allow it, the range is not inside the region, too many operations are in progress,
+    /// or the address is unusable.
+    pub fn put(
+        &mut self,
+        region: &RegionHandle,
+        offset: u64,
+        from: Bytes,
+        timeout: Duration,
+    ) -> Result<OperationId, SubmitError> {
+        if !region.writable {
+            return Err(SubmitError::ReadOnly);
+        }
+        let (peer, access) = self.access(region, offset, from.len())?;
+        let operation = self.inbox.operations.next_id();
+        match self.route(peer)? {
+            None => self.loopback.put(operation, access, from),
+            Some(provider) => self.providers[provider].put(operation, peer, access, from)?,
+        }
+        Ok(self.start(peer, Awaited::Transfer, timeout))
+    }
+
+    /// Forgets an operation: no event will tell of it. Nothing happens if it ended already.
+    pub fn cancel(&mut self, operation: OperationId) {
+        if let Some(cancelled) = self.inbox.forget(operation, &mut self.peers) {
+            self.stop_transfer(operation, &cancelled);
+        }
+    }
+
+    /// Sends and receives what is possible at once, serves the peers' one-sided operations, and ends what is
+    /// overdue. Never blocks. Returns how many events were added, and one more if a [`Waker`] asked for it.
+    ///
+    /// In a process that was forked off the endpoint's own, nothing happens.
+    pub fn progress(&mut self) -> usize {
+        if self.fork_guard.is_forked() {
+            return 0;
+        }
+        let woken = self.waker.take();
+        let before = self.inbox.len();
+        let now = Instant::now();
+        if !self.loopback.is_empty() {
+            let itself = self.itself_id;
+            let (loopback, _, mut around) = self.around(now, usize::MAX);
+            loopback.progress(itself, &mut around);
+        }
+        let look = self.looks(now);
+        for index in 0..self.providers.len() {
+            let (_, providers, mut around) = self.around(now, index);
+            providers[index].progress(look, &mut around);
+        }
+        if !self.inbox.dead.is_empty() || !self.inbox.pings.is_empty() {
+            self.handle_news(now);
+        }
+        let beat = self.heartbeat.as_ref().and_then(Heartbeat::next);
+        if beat.is_some_and(|beat| beat <= now) {
+            self.handle_heartbeat(now);
+        }
+        self.handle_deadlines(now);
+        self.inbox.len() - before + usize::from(woken)
+    }
+
+    /// The next thing that happened.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.inbox.pop()
+    }
+
+    /// When [`progress`](Self::progress) has to be called although the descriptor is not readable; in the
+    /// past if there is something to do now. Ask before each sleep on the descriptor: it becomes readable for
+    /// everything that comes after that.
+    pub fn next_deadline(&mut self) -> Option<Instant> {
+        self.looked = None;
+        let ready = self.providers.iter_mut().any(|provider| provider.arm());
+        let sendable = || self.providers.iter().any(|provider| provider.has_sendable());
+        if ready || !self.loopback.is_empty() || self.inbox.len() > 0 || sendable() {
+            return Some(Instant::now());
+        }
+        let providers = self.providers.iter().filter_map(|provider| provider.next_deadline());
+        let heartbeat = self.heartbeat.as_ref().and_then(Heartbeat::next);
+        providers.chain(self.inbox.operations.earliest()).chain(heartbeat).min()
+    }
+
+    /// Sleeps until there is something to do, but not longer than `timeout`. An interrupting signal may end
+    /// it early.
+    pub fn wait(&mut self, timeout: Duration) {
+        let until_deadline = self
+            .next_deadline()
+            .map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let sleep = until_deadline.map_or(timeout, |until| until.min(timeout));
+        if !sleep.is_zero() {
+            self.sleep(sleep);
+        }
+    }
+
+    fn sleep(&self, sleep: Duration) {
+        // A duration that does not fit is more than 290 billion years.
+        let sleep = sleep.try_into().ok();
+        let mut ready = [rustix::event::PollFd::new(
+            &self.poller,
+            rustix::event::PollFlags::IN,
+        )];
+        // An interruption is for the caller's next look at the world.
+        let _ = rustix::event::poll(&mut ready, sleep.as_ref());
+    }
+
+    /// Drives the endpoint until everything queued was handed to the operating system. Events that come
+    /// meanwhile wait for [`poll_event`](Self::poll_event). Returns whether all was sent within `timeout`.
+    ///
+    /// That is not yet delivery: if the endpoint is then dropped while input of a peer is unread, the system
+    /// resets that connection and forgets what it had not sent. Where a last message counts, wait for its answer.
+    pub fn flush(&mut self, timeout: Duration) -> bool {
+        let deadline = Instant::now().checked_add(timeout);
+        loop {
+            self.progress();
+            if !self.has_unsent() {
+                return true;
+            }
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return false;
+            }
+            // Not `wait`, which returns at once while events wait for the owner.
+            if !self.providers.iter().any(|provider| provider.has_sendable()) {
+                self.sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    /// Whether something queued was not handed to the operating system yet.
+    pub fn has_unsent(&self) -> bool {
+        !self.loopback.is_empty() || self.providers.iter().any(|provider| provider.has_unsent())
+    }
+
+    /// A handle by which other threads wake the one that drives this endpoint.
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Which provider reaches a peer; `None` for this endpoint itself.
+    fn route(&mut self, peer: PeerId) -> Result<Option<usize>, SubmitError> {
+        if self.fork_guard.is_forked() {
+            return Err(SubmitError::Forked);
+        }
+        if peer == self.itself_id {
+            return Ok(None);
+        }
+        let Some(known) = self.peers.get_mut(peer) else {
+            return Err(SubmitError::NotConnected);
+        };
+        if let Some(provider) = known.provider {
+            return Ok(Some(provider));
+        }
+        for (index, provider) in self.providers.iter_mut().enumerate() {
+            match provider.connect(peer, &known.address) {
+                Ok(()) => {
+                    known.provider = Some(index);
+                    return Ok(Some(index));
+                }
+                Err(SubmitError::Unreachable { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(SubmitError::Unreachable {
+            address: known.address.clone(),
+            expected: self.reachable(),
+        })
+    }
+
+    fn send(&mut self, peer: PeerId, kind: MessageKind, tag: u64, body: Body) -> Result<(), SubmitError> {
+        let (size, size_max) = (body.len(), self.limits.message_size_max);
+        if size > size_max {
+            return Err(SubmitError::TooLarge { size, size_max });
+        }
+        if let Some(provider) = self.route(peer)? {
+            return self.providers[provider].send(peer, kind, tag, body);
+        }
+        if self.loopback.message_bytes() + size > self.limits.queued_bytes_max
+            || self.loopback.len() >= self.limits.events_max
+        {
+            return Err(self.busy(peer, "queued_bytes_max"));
+        }
+        self.loopback.send(kind, tag, body);
+        Ok(())
+    }
+
+    fn access(
+        &mut self,
+        region: &RegionHandle,
+        offset: u64,
+        length: usize,
+    ) -> Result<(PeerId, Access), SubmitError> {
+        let peer = self.peer(&region.address)?;
+        self.check_operations(peer)?;
+        let length = length as u64;
+        match offset.checked_add(length) {
+            Some(end) if end <= region.length => {
+                let access = Access {
+                    region: region.region,
+                    token: region.token,
+                    offset,
+                    length,
+                };
+                Ok((peer, access))
+            }
+            _ => Err(SubmitError::OutOfRange {
+                offset,
+                length,
+                region_length: region.length,
+            }),
+        }
+    }
+
+    fn check_operations(&self, peer: PeerId) -> Result<(), SubmitError> {
+        if self.inbox.operations.len() >= self.limits.operations_max {
+            return Err(self.busy(peer, "operations_max"));
+        }
+        Ok(())
+    }
+
+    fn busy(&self, peer: PeerId, limit: &'static str) -> SubmitError {
+        match self.peer_address(peer).cloned() {
+            Some(peer) => SubmitError::Busy { peer, limit },
+            None => SubmitError::NotConnected,
+        }
+    }
+
+    fn start(&mut self, peer: PeerId, awaited: Awaited, timeout: Duration) -> OperationId {
+        let now = Instant::now();
+        // A time-out that no clock can show is one that nobody can wait for.
+        let deadline = now.checked_add(timeout).unwrap_or(now + Self::TIMEOUT_MAX);
+        if let Some(known) = self.peers.get_mut(peer) {
+            known.operations += 1;
+        }
+        if let Some(heartbeat) = &mut self.heartbeat {
+            heartbeat.begin(now);
+        }
+        let (operation, replaced) = self.inbox.operations.insert(Operation {
+            deadline,
+            peer,
+            awaited,
+        });
+        if let Some(replaced) = replaced {
+            self.end_overdue(replaced);
+        }
+        operation
+    }
+
+    /// What a provider and the owner's own messages need besides themselves.
+    fn around(&mut self, now: Instant, provider: usize) -> (&mut Loopback, &mut [Box<dyn Provider>], Around<'_>) {
+        let events_max = (self.inbox.len() + Self::EVENTS_PER_PROGRESS).min(self.limits.events_max);
+        let around = Around {
+            now,
+            events_max,
+            bytes_max: self.limits.events_bytes_max,
+            provider,
+            regions: &mut self.regions,
+            peers: &mut self.peers,
+            inbox: &mut self.inbox,
+        };
+        (&mut self.loopback, &mut self.providers, around)
+    }
+
+    /// Whether it is time to ask the system about all peers.
+    fn looks(&mut self, now: Instant) -> bool {
+        let looks = match self.looked {
+            Some(looked) if now.saturating_duration_since(looked) < Self::LOOK_INTERVAL => {
+                !self.providers.iter().any(|provider| provider.is_hot())
+            }
+            _ => true,
+        };
+        if looks {
+            self.looked = Some(now);
+        }
+        looks
+    }
+
+    fn handle_news(&mut self, now: Instant) {
+        for peer in std::mem::take(&mut self.inbox.pings) {
+            // Without room for it much else is on its way, which is a sign of life too.
+            let _ = self.send(peer, MessageKind::Pong, 0, Body::new());
+        }
+        for peer in std::mem::take(&mut self.inbox.dead) {
+            for index in 0..self.providers.len() {
+                let (_, providers, mut around) = self.around(now, index);
+                if providers[index].is_connected(peer) {
+                    providers[index].disconnect(peer, PeerDeath::Closed, &mut around);
+                }
+            }
+        }
+    }
+
+    fn handle_heartbeat(&mut self, now: Instant) {
+        let Some(heartbeat) = &mut self.heartbeat else {
+            return;
+        };
+        let missed = heartbeat.look(now);
+        let mut verdicts = Vec::new();
+        let mut waited_for = false;
+        for (peer, known) in self.peers.iter_mut() {
+            if known.operations == 0 && !known.watched {
+                known.pulse = None;
+                continue;
+            }
+            waited_for = true;
+            if let Some(provider) = known.provider
+                && known.proven.is_some()
+            {
+                let activity = self.providers[provider].activity(peer);
+                let verdict = heartbeat.judge(now, &mut known.pulse, activity, missed);
+                verdicts.push((peer, provider, verdict));
+            }
+        }
+        if !waited_for {
+            heartbeat.end();
+        }
+        for (peer, provider, verdict) in verdicts {
+            match verdict {
+                Verdict::Alive => {}
+                Verdict::Ask => {
+                    // Without room for it there is enough on its way to be answered or not.
+                    let _ = self.send(peer, MessageKind::Ping, 0, Body::new());
+                }
+                Verdict::Dead => {
+                    let (_, providers, mut around) = self.around(now, provider);
+                    providers[provider].disconnect(peer, PeerDeath::Silent, &mut around);
+                }
+            }
+        }
+    }
+
+    fn handle_deadlines(&mut self, now: Instant) {
+        for operation in self.inbox.operations.overdue(now) {
+            self.end_overdue(operation);
+        }
+    }
+
+    fn end_overdue(&mut self, operation: OperationId) {
+        let overdue = self.inbox.complete(operation, &mut self.peers, |peer| {
+            Err(OperationError::TimedOut { peer: peer.clone() })
+        });
+        if let Some(overdue) = overdue {
+            self.stop_transfer(operation, &overdue);
+        }
+    }
+
+    fn stop_transfer(&mut self, operation: OperationId, stopped: &Operation) {
+        let known = self.peers.get(stopped.peer);
+        if stopped.awaited == Awaited::Transfer
+            && let Some(provider) = known.and_then(|known| known.provider)
+        {
+            self.providers[provider].cancel(operation);
+        }
+    }
+}
+
+impl AsFd for Endpoint {
+    /// Readable when there is something to do; see [`Endpoint::next_deadline`] too.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("itself", &self.itself)
+            .field("operations", &self.inbox.operations.len())
+            .finish_non_exhaustive()
+    }
+}

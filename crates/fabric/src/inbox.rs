@@ -1,0 +1,153 @@
+//! What came in and waits for the owner of an endpoint.
+
+use std::{collections::VecDeque, time::Instant};
+
+use crate::{
+    Address, Body, Completion, Event, OperationError, OperationId, PeerDeath, PeerId,
+    operations::{Awaited, Operation, Operations},
+    peer_table::PeerTable,
+    provider::{MessageKind, TransferFailure, Transferred},
+    region_table::RegionTable,
+};
+
+/// The events of an endpoint, and the operations that they end.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    pub(crate) operations: Operations,
+    events: VecDeque<Event>,
+    /// How many bytes of messages the events hold.
+    bytes: usize,
+    /// Peers that asked for a sign of life.
+    pub(crate) pings: Vec<PeerId>,
+    /// Peers that died, for other providers to know.
+    pub(crate) dead: Vec<PeerId>,
+}
+
+/// What a provider works on besides itself.
+pub(crate) struct Around<'a> {
+    pub(crate) now: Instant,
+    /// Nothing more is read once so many events wait.
+    pub(crate) events_max: usize,
+    /// Nothing more is read once they hold so many bytes.
+    pub(crate) bytes_max: usize,
+    /// The provider's number in the peer table.
+    pub(crate) provider: usize,
+    pub(crate) regions: &'a mut RegionTable,
+    pub(crate) peers: &'a mut PeerTable,
+    pub(crate) inbox: &'a mut Inbox,
+}
+
+impl Inbox {
+    pub(crate) fn new(instance: u64) -> Self {
+        Self {
+            operations: Operations::new(instance),
+            events: VecDeque::new(),
+            bytes: 0,
+            pings: Vec::new(),
+            dead: Vec::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Event> {
+        let event = self.events.pop_front()?;
+        self.bytes -= event.message_bytes();
+        Some(event)
+    }
+
+    fn push(&mut self, event: Event) {
+        self.bytes += event.message_bytes();
+        self.events.push_back(event);
+    }
+
+    /// Takes an operation out without telling.
+    pub(crate) fn forget(&mut self, operation: OperationId, peers: &mut PeerTable) -> Option<Operation> {
+        let forgotten = self.operations.remove(operation)?;
+        if let Some(known) = peers.get_mut(forgotten.peer) {
+            known.operations -= 1;
+        }
+        Some(forgotten)
+    }
+
+    /// Ends an operation. `result` is given the address of its peer. Returns what it was.
+    pub(crate) fn complete(
+        &mut self,
+        operation: OperationId,
+        peers: &mut PeerTable,
+        result: impl FnOnce(&Address) -> Result<Completion, OperationError>,
+    ) -> Option<Operation> {
+        let completed = self.operations.remove(operation)?;
+        let known = peers.get_mut(completed.peer)?;
+        known.operations -= 1;
+        let result = result(&known.address);
+        self.push(Event::Completed { operation, result });
+        Some(completed)
+    }
+}
+
+impl Around<'_> {
+    /// Whether more may be read.
+    pub(crate) fn has_room(&self) -> bool {
+        self.inbox.events.len() < self.events_max && self.inbox.bytes < self.bytes_max
+    }
+
+    /// Hands a message over to whom it is for.
+    pub(crate) fn handle_message(&mut self, kind: MessageKind, from: PeerId, tag: u64, body: Body) {
+        let receiver = match kind {
+            MessageKind::Unexpected => return self.inbox.push(Event::Unexpected { from, tag, body }),
+            MessageKind::Ping => return self.inbox.pings.push(from),
+            MessageKind::Pong => return,
+            MessageKind::Expected => self.inbox.operations.receiver(from, tag),
+            MessageKind::Reply => Some(OperationId::from_tag(tag)).filter(|&operation| {
+                let waiting = self.inbox.operations.get(operation);
+                waiting.is_some_and(|waiting| waiting.peer == from && waiting.awaited == Awaited::Reply)
+            }),
+        };
+        if let Some(operation) = receiver {
+            self.inbox
+                .complete(operation, self.peers, |_| Ok(Completion::Received(body)));
+        }
+    }
+
+    /// Tells that a `get` or `put` has ended.
+    pub(crate) fn handle_transferred(
+        &mut self,
+        operation: OperationId,
+        result: Result<Transferred, TransferFailure>,
+    ) {
+        self.inbox
+            .complete(operation, self.peers, |peer| match result {
+                Ok(Transferred::Got(buffer)) => Ok(Completion::Got(buffer)),
+                Ok(Transferred::Put) => Ok(Completion::Put),
+                Err(TransferFailure::Access(source)) => Err(OperationError::Access {
+                    peer: peer.clone(),
+                    source,
+                }),
+                Err(TransferFailure::PeerDied(source)) => Err(OperationError::PeerDied {
+                    peer: peer.clone(),
+                    source,
+                }),
+            });
+    }
+
+    /// Tells that a peer is gone. Ends what is in progress with it, and its name.
+    pub(crate) fn handle_death(&mut self, peer: PeerId, cause: PeerDeath) {
+        let lost = self.inbox.operations.filter(|operation| operation.peer == peer);
+        for operation in lost {
+            self.inbox.complete(operation, self.peers, |peer| {
+                Err(OperationError::PeerDied {
+                    peer: peer.clone(),
+                    source: cause.clone(),
+                })
+            });
+        }
+        if let Some(known) = self.peers.remove(peer) {
+            self.inbox.dead.push(peer);
+            let address = known.address;
+            self.inbox.push(Event::PeerDied { peer, address, cause });
+        }
+    }
+}
