@@ -118,19 +118,18 @@ impl Around<'_> {
         operation: OperationId,
         result: Result<Transferred, TransferFailure>,
     ) {
-        self.inbox
-            .complete(operation, self.peers, |peer| match result {
-                Ok(Transferred::Got(buffer)) => Ok(Completion::Got(buffer)),
-                Ok(Transferred::Put) => Ok(Completion::Put),
-                Err(TransferFailure::Access(source)) => Err(OperationError::Access {
-                    peer: peer.clone(),
-                    source,
-                }),
-                Err(TransferFailure::PeerDied(source)) => Err(OperationError::PeerDied {
-                    peer: peer.clone(),
-                    source,
-                }),
-            });
+        self.inbox.complete(operation, self.peers, |peer| match result {
+            Ok(Transferred::Got(buffer)) => Ok(Completion::Got(buffer)),
+            Ok(Transferred::Put) => Ok(Completion::Put),
+            Err(TransferFailure::Access(source)) => Err(OperationError::Access {
+                peer: peer.clone(),
+                source,
+            }),
+            Err(TransferFailure::PeerDied(source)) => Err(OperationError::PeerDied {
+                peer: peer.clone(),
+                source,
+            }),
+        });
     }
 
     /// Tells that a peer is gone. Ends what is in progress with it, and its name.

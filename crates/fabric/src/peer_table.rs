@@ -53,8 +53,21 @@ pub(crate) struct Known {
 /// When a peer that is waited for was last seen to live.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pulse {
-    pub(crate) activity: (u64, u64),
+    pub(crate) activity: Activity,
     pub(crate) since: Instant,
+    /// How much had been queued for it when it was first asked since then, the question included.
+    pub(crate) asked: Option<u64>,
+}
+
+/// What a provider has seen of a peer; each number only grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Activity {
+    /// How much came from it.
+    pub(crate) heard: u64,
+    /// How much of ours its system has taken.
+    pub(crate) taken: u64,
+    /// How much was queued for it.
+    pub(crate) queued: u64,
 }
 
 impl PeerTable {

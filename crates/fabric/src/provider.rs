@@ -7,6 +7,7 @@ use bytes::Bytes;
 use crate::{
     AccessError, Address, Body, Buffer, OperationId, PeerDeath, PeerId, RegionHandle, SubmitError,
     inbox::Around,
+    peer_table::Activity,
     region_table::{Access, RegionMemory, Withdrawn},
 };
 
@@ -81,8 +82,8 @@ pub(crate) trait Provider: Send {
     /// When `progress` has to be called even if the descriptor is not readable.
     fn next_deadline(&self) -> Option<Instant>;
 
-    /// How much was heard of `peer`, and how much of ours its system has taken. It lives if one of them grows.
-    fn activity(&self, peer: PeerId) -> (u64, u64);
+    /// What was seen of `peer`, in any unit: bytes or messages.
+    fn activity(&self, peer: PeerId) -> Activity;
 
     /// Above this size in bytes a message costs more than a region and a `get` of it.
     fn eager_size_max(&self) -> usize {

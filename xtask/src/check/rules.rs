@@ -12,6 +12,8 @@ use super::paths::paths;
 const PURE: &[(&str, &[&str])] = &[
     ("crates/fabric/src/frame.rs", &[]),
     ("crates/fabric/src/handshake.rs", &[]),
+    ("crates/fabric/src/operations.rs", &[]),
+    ("crates/fabric/src/endpoint/heartbeat.rs", &[]),
     ("crates/group/src/", &[]),
     ("crates/launch/src/", &["driver/", "driver.rs"]),
     ("crates/pmi/src/", &["client/", "client.rs"]),
@@ -54,6 +56,14 @@ const UNSAFE: &[(&str, &str)] = &[
     ),
     ("crates/fabric/src/arena.rs", "views its blocks as bytes"),
     ("crates/fabric/src/buffer.rs", "asks for large pages"),
+    (
+        "crates/fabric/src/fork_guard.rs",
+        "maps a page that the kernel clears in children",
+    ),
+    (
+        "crates/fabric/src/provider/stream/send_queue.rs",
+        "asks the kernel by ioctl",
+    ),
     ("crates/fabric/src/memfd.rs", "maps memory"),
     (
         "crates/fabric/src/provider/shm/direct/copy.rs",

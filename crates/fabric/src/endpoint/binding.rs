@@ -142,10 +142,13 @@ impl Binding<'_> {
     fn bind_shm(&mut self) -> Result<(), BindError> {
         let unavailable = if self.options.transports.shm {
             let beside = self.address.clone();
-            match beside.clone().map_or_else(|| self.shm_address(), Ok).and_then(|address| {
-                let listener = StreamProvider::listen_unix(&address)?;
-                Ok((listener, address))
-            }) {
+            match beside
+                .clone()
+                .map_or_else(|| self.shm_address(), Ok)
+                .and_then(|address| {
+                    let listener = StreamProvider::listen_unix(&address)?;
+                    Ok((listener, address))
+                }) {
                 Ok((listener, address)) => {
                     let introduction = self.introduction(address.clone());
                     let provider = StreamProvider::new("shm", listener, introduction, self.options)?;

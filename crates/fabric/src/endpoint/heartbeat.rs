@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::peer_table::Pulse;
+use crate::peer_table::{Activity, Pulse};
 
 /// The rhythm in which peers that are waited for are looked at.
 #[derive(Debug)]
@@ -56,29 +56,40 @@ impl Heartbeat {
         missed
     }
 
-    /// What to do about a peer of which so much was heard so far.
+    /// What to do about a peer of which this was seen so far.
+    ///
+    /// Only what came from it shows that its process lives: its system takes bytes for one that is stopped too. But
+    /// while the question itself waits behind other data, that this data moves is all that can be seen.
     pub(super) fn judge(
         &self,
         now: Instant,
         pulse: &mut Option<Pulse>,
-        activity: (u64, u64),
+        activity: Activity,
         missed: bool,
     ) -> Verdict {
-        match pulse {
-            Some(known) if known.activity == activity && !missed => {
-                let silent = now.saturating_duration_since(known.since);
-                if silent + self.interval() >= self.limit {
-                    Verdict::Dead
-                } else if silent >= self.interval() {
-                    Verdict::Ask
-                } else {
-                    Verdict::Alive
-                }
-            }
-            _ => {
-                *pulse = Some(Pulse { activity, since: now });
-                Verdict::Alive
-            }
+        let Some(known) = pulse
+            .as_mut()
+            .filter(|known| !missed && known.activity.heard == activity.heard)
+        else {
+            *pulse = Some(Pulse {
+                activity,
+                since: now,
+                asked: None,
+            });
+            return Verdict::Alive;
+        };
+        let on_its_way = known.asked.is_some_and(|asked| activity.taken < asked);
+        if on_its_way && activity.taken > known.activity.taken {
+            known.since = now;
+        }
+        known.activity = activity;
+        let silent = now.saturating_duration_since(known.since);
+        if silent + self.interval() >= self.limit {
+            Verdict::Dead
+        } else if silent >= self.interval() {
+            Verdict::Ask
+        } else {
+            Verdict::Alive
         }
     }
 }
@@ -89,25 +100,51 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(8);
 
-    /// A silent peer is asked before it is given up, which happens within the limit of its last sign of life; one
-    /// that gives signs is not.
-    #[test]
-    fn silence_is_death() {
+    /// The verdicts on a peer that is looked at each second; `activity` says what was seen of it by then.
+    fn verdicts(seconds: u64, activity: impl Fn(u64) -> Activity) -> Vec<Verdict> {
         let start = Instant::now();
         let mut heartbeat = Heartbeat::new(LIMIT);
         heartbeat.begin(start);
         let mut pulse = None;
-        let mut verdicts = Vec::new();
-        for second in 1..=20 {
+        let looks = (1..=seconds).map(|second| {
             let now = start + Duration::from_secs(second);
             assert_eq!(heartbeat.next(), Some(now));
             let missed = heartbeat.look(now);
-            let heard = second.min(4);
-            verdicts.push(heartbeat.judge(now, &mut pulse, (heard, 0), missed));
-        }
+            let verdict = heartbeat.judge(now, &mut pulse, activity(second), missed);
+            if verdict == Verdict::Ask {
+                let asked = activity(second).queued + 1;
+                pulse.as_mut().unwrap().asked.get_or_insert(asked);
+            }
+            verdict
+        });
+        looks.collect()
+    }
+
+    /// A silent peer is asked before it is given up, which happens within the limit of its last sign of life, even
+    /// if its system goes on taking what is sent; one that gives signs is not.
+    #[test]
+    fn silence_is_death() {
+        let verdicts = verdicts(11, |second| Activity {
+            heard: second.min(4),
+            taken: second * 100,
+            queued: second * 100,
+        });
         assert_eq!(verdicts[..4], [Verdict::Alive; 4]);
         assert_eq!(verdicts[4..10], [Verdict::Ask; 6]);
         assert_eq!(verdicts[10], Verdict::Dead);
+    }
+
+    /// Over a slow link a peer is not given up before the question has reached it, as long as what goes before it
+    /// moves.
+    #[test]
+    fn slow_links_are_not_silent() {
+        let verdicts = verdicts(60, |second| Activity {
+            heard: 0,
+            taken: second.min(40),
+            queued: 50,
+        });
+        assert!(!verdicts[..46].contains(&Verdict::Dead));
+        assert!(verdicts[46..].contains(&Verdict::Dead));
     }
 
     /// A side that was itself stopped does not blame its peers for it.
@@ -117,13 +154,14 @@ mod tests {
         let mut heartbeat = Heartbeat::new(LIMIT);
         heartbeat.begin(start);
         let mut pulse = None;
+        let activity = Activity::default();
         let missed = heartbeat.look(start);
-        heartbeat.judge(start, &mut pulse, (1, 1), missed);
+        heartbeat.judge(start, &mut pulse, activity, missed);
         let now = start + LIMIT * 10;
         let missed = heartbeat.look(now);
-        assert_eq!(heartbeat.judge(now, &mut pulse, (1, 1), missed), Verdict::Alive);
+        assert_eq!(heartbeat.judge(now, &mut pulse, activity, missed), Verdict::Alive);
         let now = now + LIMIT / 8;
         let missed = heartbeat.look(now);
-        assert_eq!(heartbeat.judge(now, &mut pulse, (1, 1), missed), Verdict::Ask);
+        assert_eq!(heartbeat.judge(now, &mut pulse, activity, missed), Verdict::Ask);
     }
 }

@@ -10,8 +10,8 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    Address, Body, Buffer, Event, Identity, Limits, OperationError, OperationId, Peer,
-    PeerDeath, PeerId, ProviderStatus, RegionHandle, SubmitError, Waker, Withdrawn,
+    Address, Body, Buffer, Event, Identity, Limits, OperationError, OperationId, Peer, PeerDeath, PeerId,
+    ProviderStatus, RegionHandle, SubmitError, Waker, Withdrawn,
     fork_guard::ForkGuard,
     inbox::{Around, Inbox},
     loopback::Loopback,
@@ -444,9 +444,15 @@ impl Endpoint {
         if ready || !self.loopback.is_empty() || self.inbox.len() > 0 || sendable() {
             return Some(Instant::now());
         }
-        let providers = self.providers.iter().filter_map(|provider| provider.next_deadline());
+        let providers = self
+            .providers
+            .iter()
+            .filter_map(|provider| provider.next_deadline());
         let heartbeat = self.heartbeat.as_ref().and_then(Heartbeat::next);
-        providers.chain(self.inbox.operations.earliest()).chain(heartbeat).min()
+        providers
+            .chain(self.inbox.operations.earliest())
+            .chain(heartbeat)
+            .min()
     }
 
     /// Sleeps until there is something to do, but not longer than `timeout`. An interrupting signal may end
@@ -614,7 +620,11 @@ impl Endpoint {
     }
 
     /// What a provider and the owner's own messages need besides themselves.
-    fn around(&mut self, now: Instant, provider: usize) -> (&mut Loopback, &mut [Box<dyn Provider>], Around<'_>) {
+    fn around(
+        &mut self,
+        now: Instant,
+        provider: usize,
+    ) -> (&mut Loopback, &mut [Box<dyn Provider>], Around<'_>) {
         let events_max = (self.inbox.len() + Self::EVENTS_PER_PROGRESS).min(self.limits.events_max);
         let around = Around {
             now,
@@ -687,6 +697,12 @@ impl Endpoint {
                 Verdict::Ask => {
                     // Without room for it there is enough on its way to be answered or not.
                     let _ = self.send(peer, MessageKind::Ping, 0, Body::new());
+                    if let Some(known) = self.peers.get_mut(peer)
+                        && let Some(pulse) = &mut known.pulse
+                    {
+                        let queued = self.providers[provider].activity(peer).queued;
+                        pulse.asked.get_or_insert(queued);
+                    }
                 }
                 Verdict::Dead => {
                     let (_, providers, mut around) = self.around(now, provider);

@@ -26,6 +26,7 @@ use crate::{
     frame::{ACCESS_SIZE, HEADER_SIZE, Header, Kind},
     handshake::Introduction,
     inbox::Around,
+    peer_table::Activity,
     region_table::Access,
 };
 
@@ -473,14 +474,14 @@ impl Provider for StreamProvider {
         opening.into_iter().chain(self.accept_paused).min()
     }
 
-    fn activity(&self, peer: PeerId) -> (u64, u64) {
+    fn activity(&self, peer: PeerId) -> Activity {
         let connections = self.peers.get(&peer).into_iter();
         let connections = connections.flat_map(|connections| &connections.ids);
-        let activities = connections
-            .filter_map(|id| self.connections.get(id))
-            .map(Connection::activity);
-        activities.fold((0, 0), |(heard, taken), (more_heard, more_taken)| {
-            (heard + more_heard, taken + more_taken)
+        let activities = connections.filter_map(|id| Some(self.connections.get(id)?.activity()));
+        activities.fold(Activity::default(), |sum, more| Activity {
+            heard: sum.heard + more.heard,
+            taken: sum.taken + more.taken,
+            queued: sum.queued + more.queued,
         })
     }
 }

@@ -17,6 +17,7 @@ use crate::{
     frame::{Decoded, Decoder, Header, Kind},
     handshake::{HANDSHAKE_SIZE_MAX, Handshake},
     inbox::Around,
+    peer_table::Activity,
     provider::{TransferFailure, Transferred},
     region_table::{Access, RegionTable},
 };
@@ -197,10 +198,14 @@ impl Connection {
         self.received_bytes
     }
 
-    /// How much has come, and how much of ours the peer's system has taken.
-    pub(super) fn activity(&self) -> (u64, u64) {
-        let waiting = send_queue::unacknowledged(&self.socket);
-        (self.received_bytes, self.outbox.sent_bytes() - waiting.min(self.outbox.sent_bytes()))
+    /// What was seen of the peer, in bytes.
+    pub(super) fn activity(&self) -> Activity {
+        let sent = self.outbox.sent_bytes();
+        Activity {
+            heard: self.received_bytes,
+            taken: sent.saturating_sub(send_queue::unacknowledged(&self.socket)),
+            queued: sent + self.outbox.queued_bytes() as u64,
+        }
     }
 
     /// Begins the exchange of frames.

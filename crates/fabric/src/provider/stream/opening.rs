@@ -110,7 +110,11 @@ impl StreamProvider {
 
     /// Makes a connection anew whose pause is over.
     pub(super) fn redial(&mut self, id: ConnectionId, around: &mut Around<'_>) {
-        let Some(address) = self.connections.get(&id).map(|connection| connection.called().clone()) else {
+        let Some(address) = self
+            .connections
+            .get(&id)
+            .map(|connection| connection.called().clone())
+        else {
             return;
         };
         let dialed = random_nonce().and_then(|nonce| {

@@ -211,6 +211,62 @@ pub(crate) fn stalled_peers_end_by_the_deadline(fabric: &Fabric) {
     assert!(*later == [1; 1 << 20]);
 }
 
+/// A peer that gives no sign of life while an operation waits for it, or while it is watched, is taken for dead
+/// within the limit; one that has nothing to say but is driven is not.
+pub(crate) fn silent_peers_are_found(fabric: &Fabric) {
+    let heartbeat = Duration::from_millis(400);
+    let limits = Limits {
+        heartbeat: Some(heartbeat),
+        ..Limits::default()
+    };
+    let mut origin = fabric.endpoint_with(0, limits);
+    let [mut stopped, mut watched, mut driven] = fabric.endpoints();
+    for peer in [&mut stopped, &mut watched, &mut driven] {
+        origin.send_unexpected(peer.address(), 0, Bytes::new()).unwrap();
+        drive(&mut [peer, &mut origin], |_, event| {
+            matches!(event, Event::Unexpected { .. }).then_some(())
+        });
+    }
+    let lost = origin.receive_expected(stopped.address(), 1, LONG).unwrap();
+    let kept = origin.receive_expected(driven.address(), 1, LONG).unwrap();
+    origin.watch(watched.address()).unwrap();
+    let start = Instant::now();
+    let mut dead = BTreeSet::new();
+    while start.elapsed() < heartbeat * 4 {
+        origin.progress();
+        driven.progress();
+        while let Some(event) = origin.poll_event() {
+            match event {
+                Event::Completed { operation, result } => {
+                    assert_eq!(operation, lost);
+                    assert!(matches!(
+                        result,
+                        Err(OperationError::PeerDied {
+                            source: PeerDeath::Silent,
+                            ..
+                        })
+                    ));
+                }
+                Event::PeerDied { address, cause, .. } => {
+                    assert!(matches!(cause, PeerDeath::Silent), "{cause:?}");
+                    assert!(start.elapsed() > heartbeat / 2);
+                    dead.insert(address);
+                }
+                Event::Unexpected { .. } => panic!("{event:?}"),
+            }
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let silent = [stopped.address().clone(), watched.address().clone()];
+    assert_eq!(dead, silent.into_iter().collect());
+    driven
+        .send_expected(origin.address(), 1, Bytes::from_static(b"here"))
+        .unwrap();
+    drive(&mut [&mut origin, &mut driven], |_, event| {
+        matches!(event, Event::Completed { operation, .. } if operation == kept).then_some(())
+    });
+}
+
 /// One peer that reads nothing makes sends to it busy once the limit is reached, while others are served.
 pub(crate) fn slow_consumers_hold_up_nobody_else(fabric: &Fabric) {
     let limits = Limits {

@@ -96,7 +96,9 @@ fn failed_dials_hand_over_to_the_peers_own() {
     let mut received = vec![0; expected.len() + HEADER_SIZE + ACCESS_SIZE];
     beside(&mut endpoint, || member.read_exact(&mut received).unwrap());
     assert_eq!(received[..expected.len()], expected);
-    member.write_all(&frame(Kind::GetData, get.tag(), b"got")).unwrap();
+    member
+        .write_all(&frame(Kind::GetData, get.tag(), b"got"))
+        .unwrap();
     let result = drive(&mut endpoint, |_, event| match event {
         Some(Event::Completed { result, .. }) => Some(result),
         other => {
