@@ -266,12 +266,16 @@ impl Connection {
         let mut sent = 0;
         while self.can_send() && !self.blocked && sent < Self::SENT_PER_TURN {
             self.outbox.fill(regions);
-            let slices = self.outbox.slices();
-            if slices.is_empty() {
-                break;
-            }
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match sendmsg(&self.socket, &slices, &mut SendAncillaryBuffer::default(), flags) {
+            let result = match self.outbox.piece() {
+                Some([]) => break,
+                Some(piece) => send(&self.socket, piece, flags),
+                None => {
+                    let slices = self.outbox.slices();
+                    sendmsg(&self.socket, &slices, &mut SendAncillaryBuffer::default(), flags)
+                }
+            };
+            match result {
                 Ok(count) => {
                     self.outbox.handle_sent(count);
                     sent += count;

@@ -174,11 +174,20 @@ impl Outbox {
         }
     }
 
+    /// The next bytes, if they are in one piece.
+    pub(super) fn piece(&self) -> Option<&[u8]> {
+        match self.segments.front() {
+            None => Some(&self.tail),
+            Some(segment) if self.segments.len() == 1 && self.tail.is_empty() => Some(segment),
+            Some(_) => None,
+        }
+    }
+
     /// The next bytes, for one vectored send.
-    pub(super) fn slices(&mut self) -> Vec<IoSlice<'_>> {
-        self.seal();
-        let segments = self.segments.iter().take(Self::SEGMENTS_PER_SEND);
-        segments.map(|segment| IoSlice::new(segment)).collect()
+    pub(super) fn slices(&self) -> Vec<IoSlice<'_>> {
+        let segments = self.segments.iter().map(|segment| &segment[..]);
+        let pieces = segments.chain([&self.tail[..]]);
+        pieces.take(Self::SEGMENTS_PER_SEND).map(IoSlice::new).collect()
     }
 
     /// Tells that the first `count` of the queued bytes were sent.
@@ -197,6 +206,11 @@ impl Outbox {
             }
             count -= first.len();
             self.segments.pop_front();
+        }
+        if count == self.tail.len() {
+            self.tail.clear();
+        } else {
+            self.tail.advance(count);
         }
     }
 
