@@ -15,6 +15,8 @@ pub struct Peer {
     pub address: Address,
     /// Who it is in the job.
     pub identity: Identity,
+    /// Random bits that tell its endpoint from earlier and later ones at its address.
+    pub instance: u64,
 }
 
 /// The name of an operation in progress; unique in one endpoint.
@@ -29,7 +31,8 @@ impl OperationId {
         Self { index, generation }
     }
 
-    /// A small number that no other operation in progress has: for tables of the owner.
+    /// A small number that no other operation has until the owner is told of the end of this one: for tables of
+    /// the owner.
     pub fn index(self) -> usize {
         self.index as usize
     }

@@ -52,8 +52,8 @@ pub fn handshake(bytes: &[u8]) {
         peer: Peer {
             address: address.clone(),
             identity,
+            instance: 0,
         },
-        instance: 0,
     };
     let mut side = match choice % 2 {
         0 => Handshake::respond(introduction, [0; 32]),

@@ -47,8 +47,6 @@ pub(crate) struct Introduction {
     pub(crate) job: JobId,
     pub(crate) key: JobKey,
     pub(crate) peer: Peer,
-    /// Random bits that tell this endpoint from a later one at the same address.
-    pub(crate) instance: u64,
 }
 
 /// One side of one handshake. Feed it what comes with [`handle_bytes`](Self::handle_bytes); send what it
@@ -68,11 +66,7 @@ enum Part {
     /// It expects a greeting.
     Responder,
     /// It has answered this greeting and expects this proof.
-    ResponderWaiting {
-        peer: Peer,
-        instance: u64,
-        proof: [u8; 32],
-    },
+    ResponderWaiting { peer: Peer, proof: [u8; 32] },
 }
 
 /// What came of the bytes so far.
@@ -80,8 +74,8 @@ enum Part {
 pub(crate) struct Step {
     /// To be sent.
     pub(crate) reply: Vec<u8>,
-    /// The peer and its instance, once it has proven itself.
-    pub(crate) proven: Option<(Peer, u64)>,
+    /// The peer, once it has proven itself.
+    pub(crate) proven: Option<Peer>,
     /// How many of the bytes belonged to the handshake.
     pub(crate) consumed: usize,
 }
@@ -165,7 +159,7 @@ impl Handshake {
         match &self.part {
             Part::Initiator { called } => {
                 let (greeting, proof) = self.received.split_at(self.received.len() - PROOF_SIZE);
-                let (peer, instance) = decode_greeting(greeting, self.introduction.job)?;
+                let peer = decode_greeting(greeting, self.introduction.job)?;
                 self.mac(Side::Responder, &self.own_greeting, greeting)
                     .verify_slice(proof)
                     .map_err(|_| HandshakeError::Proof)?;
@@ -175,30 +169,22 @@ impl Handshake {
                     });
                 }
                 step.reply = self.proof(Side::Initiator, &self.own_greeting, greeting).to_vec();
-                step.proven = Some((peer, instance));
+                step.proven = Some(peer);
             }
             Part::Responder => {
-                let (peer, instance) = decode_greeting(&self.received, self.introduction.job)?;
+                let peer = decode_greeting(&self.received, self.introduction.job)?;
                 step.reply = self.own_greeting.clone();
                 step.reply
                     .extend(self.proof(Side::Responder, &self.received, &self.own_greeting));
                 let proof = self.proof(Side::Initiator, &self.received, &self.own_greeting);
-                self.part = Part::ResponderWaiting {
-                    peer,
-                    instance,
-                    proof,
-                };
+                self.part = Part::ResponderWaiting { peer, proof };
                 self.received.clear();
             }
-            Part::ResponderWaiting {
-                peer,
-                instance,
-                proof,
-            } => {
+            Part::ResponderWaiting { peer, proof } => {
                 if !bool::from(subtle::ConstantTimeEq::ct_eq(&proof[..], &self.received[..])) {
                     return Err(HandshakeError::Proof);
                 }
-                step.proven = Some((peer.clone(), *instance));
+                step.proven = Some(peer.clone());
             }
         }
         Ok(())
@@ -232,7 +218,11 @@ enum Side {
 }
 
 fn encode_greeting(introduction: &Introduction, nonce: [u8; NONCE_SIZE]) -> Vec<u8> {
-    let Peer { address, identity } = &introduction.peer;
+    let Peer {
+        address,
+        identity,
+        instance,
+    } = &introduction.peer;
     let address = address.to_string();
     let mut bytes = Vec::with_capacity(FIXED_SIZE + address.len());
     bytes.put_slice(&MAGIC);
@@ -245,7 +235,7 @@ fn encode_greeting(introduction: &Introduction, nonce: [u8; NONCE_SIZE]) -> Vec<
     });
     bytes.put_u32_le(identity.rank.0);
     bytes.put_u32_le(identity.incarnation.0);
-    bytes.put_u64_le(introduction.instance);
+    bytes.put_u64_le(*instance);
     bytes.put_slice(&nonce);
     let address_size = u8::try_from(address.len()).unwrap_or(u8::MAX);
     assert!(
@@ -258,7 +248,7 @@ fn encode_greeting(introduction: &Introduction, nonce: [u8; NONCE_SIZE]) -> Vec<
 }
 
 /// What a whole greeting says, whether it is true or not.
-fn decode_greeting(bytes: &[u8], job: JobId) -> Result<(Peer, u64), HandshakeError> {
+fn decode_greeting(bytes: &[u8], job: JobId) -> Result<Peer, HandshakeError> {
     let mut at = &bytes[MAGIC.len()..];
     let version = at.get_u16_le();
     if version != VERSION {
@@ -286,7 +276,11 @@ fn decode_greeting(bytes: &[u8], job: JobId) -> Result<(Peer, u64), HandshakeErr
         rank,
         incarnation,
     };
-    Ok((Peer { address, identity }, instance))
+    Ok(Peer {
+        address,
+        identity,
+        instance,
+    })
 }
 
 /// Why a process at the other end is no peer.
@@ -345,8 +339,8 @@ mod tests {
                     rank: Rank(rank),
                     incarnation: Incarnation(3),
                 },
+                instance: 40 + u64::from(rank),
             },
-            instance: 40 + u64::from(rank),
         }
     }
 
@@ -391,10 +385,10 @@ mod tests {
             let answer = feed(&mut responder, &greeting, size).unwrap();
             prop_assert!(answer.proven.is_none() && answer.reply.len() <= HANDSHAKE_SIZE_MAX);
             let end = feed(&mut initiator, &answer.reply, size).unwrap();
-            prop_assert_eq!(end.proven, Some((introduction(1).peer, 41)));
+            prop_assert_eq!(end.proven, Some(introduction(1).peer));
             prop_assert!(greeting.len() + end.reply.len() <= HANDSHAKE_SIZE_MAX);
             let last = feed(&mut responder, &[end.reply.clone(), rest].concat(), size).unwrap();
-            prop_assert_eq!(last.proven, Some((introduction(0).peer, 40)));
+            prop_assert_eq!(last.proven, Some(introduction(0).peer));
             prop_assert_eq!(last.consumed, end.reply.len());
         }
 

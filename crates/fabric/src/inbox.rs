@@ -55,6 +55,9 @@ impl Inbox {
     pub(crate) fn pop(&mut self) -> Option<Event> {
         let event = self.events.pop_front()?;
         self.bytes -= event.message_bytes();
+        if let Event::Completed { operation, .. } = &event {
+            self.operations.vacate(*operation);
+        }
         Some(event)
     }
 
@@ -79,8 +82,8 @@ impl Inbox {
         peers: &mut PeerTable,
         result: impl FnOnce(&Address) -> Result<Completion, OperationError>,
     ) -> Option<Operation> {
-        let completed = self.operations.remove(operation)?;
-        let known = peers.get_mut(completed.peer)?;
+        let known = peers.get_mut(self.operations.get(operation)?.peer)?;
+        let completed = self.operations.end(operation)?;
         known.operations -= 1;
         let result = result(&known.address);
         self.push(Event::Completed { operation, result });

@@ -109,11 +109,17 @@ impl Operations {
     }
 
     pub(crate) fn remove(&mut self, id: OperationId) -> Option<Operation> {
+        let removed = self.end(id)?;
+        self.vacate(id);
+        Some(removed)
+    }
+
+    /// Ends an operation whose index is not used again before [`vacate`](Self::vacate).
+    pub(crate) fn end(&mut self, id: OperationId) -> Option<Operation> {
         let removed = *self.get(id)?;
         let slot = &mut self.slots[id.index()];
         slot.operation = None;
         slot.generation = slot.generation.wrapping_add(1);
-        self.vacant.push(id.index);
         self.live -= 1;
         if self.live == 0 {
             self.earliest = None;
@@ -125,6 +131,11 @@ impl Operations {
             }
         }
         Some(removed)
+    }
+
+    /// Lets the index of an operation that has ended be used again.
+    pub(crate) fn vacate(&mut self, id: OperationId) {
+        self.vacant.push(id.index);
     }
 
     /// All operations that `wanted` says.

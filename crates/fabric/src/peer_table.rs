@@ -33,6 +33,8 @@ pub(crate) struct PeerTable {
 struct Entry {
     generation: u32,
     known: Option<Known>,
+    /// Who it was, while the owner has not taken all that came from it.
+    late: Option<(Address, Option<Arc<Peer>>)>,
 }
 
 /// What is known of one peer.
@@ -99,6 +101,7 @@ impl PeerTable {
             self.entries.push(Entry {
                 generation: 0,
                 known: None,
+                late: None,
             });
             u32::try_from(self.entries.len() - 1).expect("there are fewer peers than memory has words")
         });
@@ -138,16 +141,47 @@ impl PeerTable {
         id
     }
 
-    /// Forgets a peer: its name is of no use from now on.
+    /// Where a peer is or, until [`vacate`](Self::vacate), was.
+    pub(crate) fn address(&self, peer: PeerId) -> Option<&Address> {
+        let entry = self.entry(peer)?;
+        let late = entry.late.as_ref().map(|(address, _)| address);
+        entry.known.as_ref().map(|known| &known.address).or(late)
+    }
+
+    /// Who a peer is or, until [`vacate`](Self::vacate), was.
+    pub(crate) fn proven(&self, peer: PeerId) -> Option<&Arc<Peer>> {
+        let entry = self.entry(peer)?;
+        match (&entry.known, &entry.late) {
+            (Some(Known { proven, .. }), _) | (None, Some((_, proven))) => proven.as_ref(),
+            (None, None) => None,
+        }
+    }
+
+    fn entry(&self, peer: PeerId) -> Option<&Entry> {
+        let entry = self.entries.get(peer.index());
+        entry.filter(|entry| entry.generation == peer.generation)
+    }
+
+    /// Forgets a peer that is gone: its name only tells still who it was.
     pub(crate) fn remove(&mut self, peer: PeerId) -> Option<Known> {
         self.get(peer)?;
         let entry = &mut self.entries[peer.index()];
-        entry.generation = entry.generation.wrapping_add(1);
         let known = entry.known.take()?;
+        entry.late = Some((known.address.clone(), known.proven.clone()));
         self.by_address.remove(&known.address);
         self.latest = None;
-        self.vacant.push(peer.index);
         Some(known)
+    }
+
+    /// Ends the name of a peer that was removed.
+    pub(crate) fn vacate(&mut self, peer: PeerId) {
+        if let Some(entry) = self.entries.get_mut(peer.index())
+            && entry.generation == peer.generation
+            && entry.late.take().is_some()
+        {
+            entry.generation = entry.generation.wrapping_add(1);
+            self.vacant.push(peer.index);
+        }
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (PeerId, &mut Known)> {
@@ -187,11 +221,20 @@ mod tests {
         let proven = Peer {
             address: same.clone(),
             identity,
+            instance: 5,
         };
         assert_eq!(table.prove(proven, 1), peer);
         assert_eq!(table.get(peer).unwrap().provider, Some(1));
         assert!(table.remove(peer).is_some() && table.remove(peer).is_none());
         assert!(table.get(peer).is_none());
+        assert_ne!(table.intern(&other), table.intern(&address));
+        assert_eq!(table.address(peer), Some(&address));
+        assert_eq!(table.proven(peer).unwrap().instance, 5);
+        let next = table.intern(&address);
+        assert!(table.remove(next).is_some());
+        table.vacate(peer);
+        table.vacate(peer);
+        assert_eq!((table.address(peer), table.proven(peer)), (None, None));
         let successor = table.intern(&address);
         assert_ne!(successor, peer);
         assert_eq!(successor.index(), peer.index());

@@ -4,23 +4,22 @@ use std::{
     fmt,
     marker::PhantomData,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{self, Context, Poll},
+    task::{Context, Poll},
+    time::Duration,
 };
 
-use bytes::Bytes;
-use ropewalk_fabric::{Address, OperationId, Waker};
+use ropewalk_fabric::Address;
 use serde::de::DeserializeOwned;
 
-use crate::{CallError, TransferError, bulk::BulkId, wire::Reply};
+use crate::{CallError, TransferError, promise::Pending, wire::Body};
 
 /// A call in progress: a future of its output. The engine that made it has to be driven meanwhile. Dropping
-/// it cancels the call: the answer is ignored.
+/// it cancels the call: the target is told, and the answer is ignored.
 #[must_use = "dropping a call cancels it"]
 pub struct Call<O> {
-    pending: Pending<Result<Bytes, CallError>>,
+    pending: Pending<Result<Answer, CallError>>,
     procedure: &'static str,
-    peer: Address,
+    handling: Option<Duration>,
     output: PhantomData<fn() -> O>,
 }
 
@@ -29,16 +28,24 @@ pub struct Call<O> {
 #[must_use = "dropping a transfer cancels it"]
 pub struct Transfer<T>(Pending<Result<T, TransferError>>);
 
+/// The output of a call, not decoded yet.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) message: Body,
+    /// Where the output begins in the message.
+    pub(crate) start: usize,
+    /// How long the target handled the call, if that was asked for.
+    pub(crate) handling: Option<Duration>,
+    /// Who answered.
+    pub(crate) peer: Address,
+}
+
 impl<O: DeserializeOwned> Call<O> {
-    pub(crate) fn new(
-        pending: Pending<Result<Bytes, CallError>>,
-        procedure: &'static str,
-        peer: Address,
-    ) -> Self {
+    pub(crate) fn new(pending: Pending<Result<Answer, CallError>>, procedure: &'static str) -> Self {
         Self {
             pending,
             procedure,
-            peer,
+            handling: None,
             output: PhantomData,
         }
     }
@@ -48,27 +55,26 @@ impl<O: DeserializeOwned> Call<O> {
         self.pending.take().map(|result| self.decode(result))
     }
 
-    fn decode(&self, result: Result<Bytes, CallError>) -> Result<O, CallError> {
-        let (procedure, peer) = (self.procedure, self.peer.clone());
-        match Reply::decode(&result?) {
-            Some(Reply::Output(output)) => Ok(output),
-            Some(Reply::Busy) => Err(CallError::Busy { procedure, peer }),
-            Some(Reply::Fault(source)) => Err(CallError::Fault {
-                procedure,
-                peer,
-                source,
-            }),
-            Some(Reply::UnknownProcedure) => Err(CallError::UnknownProcedure { procedure, peer }),
-            Some(Reply::InputMalformed) => Err(CallError::InputMalformed { procedure, peer }),
-            None => Err(CallError::OutputMalformed { procedure, peer }),
-        }
+    /// How long the target handled the call; `None` before its output was taken, or if
+    /// [`CallOptions::timing`](crate::CallOptions::timing) was not set.
+    pub fn handling(&self) -> Option<Duration> {
+        self.handling
+    }
+
+    fn decode(&mut self, result: Result<Answer, CallError>) -> Result<O, CallError> {
+        let answer = result?;
+        self.handling = answer.handling;
+        postcard::from_bytes(&answer.message[answer.start..]).map_err(|_| CallError::OutputMalformed {
+            procedure: self.procedure,
+            peer: answer.peer,
+        })
     }
 }
 
 impl<O: DeserializeOwned> Future for Call<O> {
     type Output = Result<O, CallError>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.pending.poll(context).map(|result| self.decode(result))
     }
 }
@@ -77,7 +83,6 @@ impl<O> fmt::Debug for Call<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call")
             .field("procedure", &self.procedure)
-            .field("peer", &self.peer)
             .finish_non_exhaustive()
     }
 }
@@ -96,7 +101,7 @@ impl<T> Transfer<T> {
 impl<T> Future for Transfer<T> {
     type Output = Result<T, TransferError>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.0.poll(context)
     }
 }
@@ -105,138 +110,4 @@ impl<T> fmt::Debug for Transfer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Transfer").finish_non_exhaustive()
     }
-}
-
-/// The receiving end of one result.
-pub(crate) struct Pending<T> {
-    slot: Arc<Mutex<Slot<T>>>,
-    of: InProgress,
-    abandoned: Abandoned,
-}
-
-/// What of the engine's work brings a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum InProgress {
-    Bulk(BulkId),
-    Operation(OperationId),
-}
-
-/// What brings results that nobody wants any longer, for the engine to cancel: each at most once, so no more
-/// than it may have in progress.
-#[derive(Clone)]
-pub(crate) struct Abandoned {
-    queue: Arc<Mutex<Vec<InProgress>>>,
-    waker: Waker,
-}
-
-/// The giving end of one result.
-pub(crate) struct Promise<T>(Arc<Mutex<Slot<T>>>);
-
-struct Slot<T> {
-    state: SlotState<T>,
-    waker: Option<task::Waker>,
-}
-
-enum SlotState<T> {
-    Waiting,
-    Given(T),
-    Taken,
-}
-
-impl<T> Pending<T> {
-    pub(crate) fn new(of: impl Into<InProgress>, abandoned: &Abandoned) -> (Promise<T>, Self) {
-        let slot = Arc::new(Mutex::new(Slot {
-            state: SlotState::Waiting,
-            waker: None,
-        }));
-        let pending = Self {
-            slot: slot.clone(),
-            of: of.into(),
-            abandoned: abandoned.clone(),
-        };
-        (Promise(slot), pending)
-    }
-
-    fn take(&self) -> Option<T> {
-        lock(&self.slot).take()
-    }
-
-    fn poll(&self, context: &mut Context<'_>) -> Poll<T> {
-        let mut slot = lock(&self.slot);
-        match slot.take() {
-            Some(result) => Poll::Ready(result),
-            None => {
-                slot.waker = Some(context.waker().clone());
-                Poll::Pending
-            }
-        }
-    }
-}
-
-impl<T> Drop for Pending<T> {
-    fn drop(&mut self) {
-        if matches!(lock(&self.slot).state, SlotState::Waiting) {
-            self.abandoned.push(self.of);
-        }
-    }
-}
-
-impl From<BulkId> for InProgress {
-    fn from(bulk: BulkId) -> Self {
-        Self::Bulk(bulk)
-    }
-}
-
-impl From<OperationId> for InProgress {
-    fn from(operation: OperationId) -> Self {
-        Self::Operation(operation)
-    }
-}
-
-impl Abandoned {
-    pub(crate) fn new(waker: Waker) -> Self {
-        Self {
-            queue: Arc::default(),
-            waker,
-        }
-    }
-
-    pub(crate) fn take(&self) -> Vec<InProgress> {
-        std::mem::take(&mut *lock(&self.queue))
-    }
-
-    fn push(&self, abandoned: InProgress) {
-        lock(&self.queue).push(abandoned);
-        self.waker.wake();
-    }
-}
-
-impl<T> Promise<T> {
-    pub(crate) fn fulfil(self, result: T) {
-        let waker = {
-            let mut slot = lock(&self.0);
-            slot.state = SlotState::Given(result);
-            slot.waker.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-}
-
-impl<T> Slot<T> {
-    fn take(&mut self) -> Option<T> {
-        match std::mem::replace(&mut self.state, SlotState::Taken) {
-            SlotState::Given(result) => Some(result),
-            other => {
-                self.state = other;
-                None
-            }
-        }
-    }
-}
-
-/// No code of ours panics while it holds one of these locks, so what they guard is whole.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

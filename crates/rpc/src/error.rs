@@ -26,18 +26,57 @@ impl Fault {
     }
 }
 
+/// What a target has too much of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum BusyReason {
+    /// Calls that are not answered yet.
+    #[error("too many calls are in progress there")]
+    Calls,
+    /// Calls of this engine that are not answered yet.
+    #[error("too many calls of this engine are in progress there: make fewer at once")]
+    CallsOfPeer,
+    /// Calls at most once to remember.
+    #[error("it has to remember too many calls: they end with the time-outs of their callers")]
+    Executed,
+    /// Inputs that are pulled, or wait for such.
+    #[error("too many large inputs are on their way there")]
+    Inputs,
+    /// Outputs that their callers have not taken yet.
+    #[error("too many outputs wait there: take them, or make fewer calls at once")]
+    Outputs,
+}
+
+impl BusyReason {
+    const ALL: [Self; 5] = [
+        Self::Calls,
+        Self::CallsOfPeer,
+        Self::Executed,
+        Self::Inputs,
+        Self::Outputs,
+    ];
+
+    /// The inverse of `as u8`.
+    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(byte)).copied()
+    }
+}
+
 /// Why a call has no output.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The target handled the call but has no room for the output: this engine has asked for more than it has
-    /// read so far.
-    #[error("{peer} has no room for the output of {procedure}: make fewer calls at once")]
+    /// The target has no room for the call, or for its output. Unless the reason is
+    /// [`BusyReason::Outputs`], the call was not handled, and may be made again.
+    #[error("{peer} is too busy for {procedure}")]
     Busy {
         /// What was called.
         procedure: &'static str,
         /// Where.
         peer: Address,
+        /// What there is too much of.
+        #[source]
+        reason: BusyReason,
     },
     /// The handler failed.
     #[error("{procedure} failed at {peer}")]
@@ -67,6 +106,24 @@ pub enum CallError {
         #[source]
         source: postcard::Error,
     },
+    /// The input is larger than the target accepts.
+    #[error("{peer} accepts inputs of {size_max} bytes: pass a larger one to {procedure} as a region handle")]
+    InputTooLarge {
+        /// What was called.
+        procedure: &'static str,
+        /// Where.
+        peer: Address,
+        /// The largest input that the target accepts, in bytes.
+        size_max: u64,
+    },
+    /// An earlier attempt of the call was handled, but its output was lost on the way and is gone by now.
+    #[error("{peer} handled {procedure}, but has forgotten the output")]
+    OutputForgotten {
+        /// What was called.
+        procedure: &'static str,
+        /// Where.
+        peer: Address,
+    },
     /// What came back is no output: the two sides have different definitions of the procedure.
     #[error("what {peer} gave as output of {procedure} is none: are both sides the same version?")]
     OutputMalformed {
@@ -85,6 +142,38 @@ pub enum CallError {
         /// What was seen.
         #[source]
         source: PeerDeath,
+    },
+    /// The output is larger than this engine accepts. The call was handled.
+    #[error("the output of {size} bytes of {procedure} at {peer} is larger than accepted here, {size_max}")]
+    OutputTooLarge {
+        /// What was called.
+        procedure: &'static str,
+        /// Where.
+        peer: Address,
+        /// The size of the output in bytes.
+        size: u64,
+        /// [`EngineOptions::overflow_size_max`](crate::EngineOptions::overflow_size_max).
+        size_max: u64,
+    },
+    /// The output is in the target's memory, and could not be pulled. The call was handled.
+    #[error("the output of {procedure} could not be pulled from {peer}")]
+    OutputUnreachable {
+        /// What was called.
+        procedure: &'static str,
+        /// Where.
+        peer: Address,
+        /// Why.
+        #[source]
+        source: Box<TransferError>,
+    },
+    /// The connection was lost, and another process serves at the target's address by now. Whether the first one
+    /// handled the call is not known.
+    #[error("{peer} is another process by now; whether {procedure} ran before is not known")]
+    Replaced {
+        /// What was called.
+        procedure: &'static str,
+        /// Where.
+        peer: Address,
     },
     /// The engine was dropped before the answer came.
     #[error("the engine was dropped before {procedure} was answered")]
@@ -108,6 +197,12 @@ pub enum CallError {
         procedure: &'static str,
         /// Where.
         peer: Address,
+    },
+    /// The batch that it was in was dropped without being sent.
+    #[error("the batch with {procedure} was never sent")]
+    Unsent {
+        /// What was to be called.
+        procedure: &'static str,
     },
     /// The target does not serve it.
     #[error("{peer} does not serve {procedure}")]

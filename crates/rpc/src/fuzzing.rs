@@ -1,19 +1,35 @@
 //! Entry points for fuzz targets: each takes any bytes, and panics only if something is wrong with the
 //! parser.
 
-use bytes::Bytes;
-
 use crate::{
     BulkHandle,
-    wire::{Reply, RequestHeader},
+    reply::Reply,
+    wire::{BatchedCall, Payload, Request},
 };
 
-/// Decodes a request and a reply.
+/// Decodes a request and a reply, and what is inside them.
 pub fn messages(bytes: &[u8]) {
-    if let Some((_, input)) = RequestHeader::decode(Bytes::copy_from_slice(bytes)) {
-        assert!(input.len() < bytes.len(), "the input is what follows the header");
+    if let Some(request) = Request::decode(bytes) {
+        match request.payload {
+            Payload::Input(input) => assert!(input.len() < bytes.len(), "the input is behind a header"),
+            Payload::Batch(mut calls) => {
+                let mut left = calls.len();
+                while let Some(call) = BatchedCall::decode_next(&mut calls) {
+                    left -= BatchedCall::HEADER_SIZE + call.input.len();
+                }
+                assert!(calls.len() <= left, "calls do not overlap");
+            }
+            Payload::Cancel | Payload::RemoteInput(_) => {}
+        }
     }
-    drop(Reply::<(String, Vec<u64>)>::decode(bytes));
+    match Reply::decode(bytes) {
+        Some((Reply::Output(output), _)) => drop(postcard::from_bytes::<(String, Vec<u64>)>(output)),
+        Some((Reply::Batch(replies), _)) => {
+            let replies = replies.map(|(_, reply)| reply.len());
+            assert!(replies.sum::<usize>() < bytes.len(), "replies do not overlap");
+        }
+        _ => {}
+    }
 }
 
 /// Decodes a bulk handle and uses it: whatever came, it shows as many bytes as its segments have, and passed on it

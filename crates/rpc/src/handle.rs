@@ -20,8 +20,8 @@ use thiserror::Error;
 use crate::{
     Call, CallError, Engine, Procedure,
     blocking::block_on_until,
-    call::lock,
     hedged::Usual,
+    lock::lock,
     oneshot::{Receiver, Sender, oneshot},
     timers::{Sleep, Timers},
 };

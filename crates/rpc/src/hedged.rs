@@ -14,8 +14,8 @@ use ropewalk_fabric::Address;
 
 use crate::{
     CallError, Engine, Handle, HandleCall, LatencyHistogram, Procedure, Sleep,
-    call::lock,
     hedging::{Hedging, HedgingAction},
+    lock::lock,
 };
 
 /// When a hedged call calls the next target although the last one may still answer.

@@ -6,20 +6,31 @@
 
 #![deny(unsafe_code)]
 
+mod arrivals;
 mod blocking;
 mod bulk;
 mod call;
+mod cancellation;
 mod context;
+mod deferred;
 mod engine;
 mod error;
+mod executed;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod handle;
 mod hedged;
 mod hedging;
 mod latency;
+mod lock;
+mod once;
 mod oneshot;
+mod operations;
+mod options;
+mod outputs;
 mod procedure;
+mod promise;
+mod reply;
 mod responder;
 mod spin;
 mod tasks;
@@ -32,17 +43,19 @@ mod wire;
 
 pub use bulk::{Amount, BulkHandle, BulkHandleError, BulkSegment, Chunk, Pipeline, PulledChunks};
 pub use call::{Call, Transfer};
+pub use cancellation::Cancellation;
 pub use context::CallContext;
-pub use engine::{Engine, LostPeer};
-pub use error::{CallError, Fault, TransferError};
+pub use engine::{Batch, Engine, InProgress, LostPeer};
+pub use error::{BusyReason, CallError, Fault, TransferError};
 pub use handle::{Handle, HandleCall, HandleError, With};
 pub use hedged::{Hedge, HedgedCall, HedgedError};
 pub use latency::LatencyHistogram;
+pub use options::{CallOptions, EngineOptions};
 pub use procedure::Procedure;
 pub use responder::{Caller, Responder};
 pub use timers::Sleep;
 
 pub use ropewalk_fabric::{
     AccessError, Address, BindError, Buffer, Endpoint, EndpointOptions, Identity, JobKey, Limits, Peer,
-    PeerDeath, RegionHandle, Role, SubmitError, Waker, Withdrawn,
+    PeerDeath, PeerId, RegionHandle, Role, SubmitError, ToPeer, Waker, Withdrawn,
 };

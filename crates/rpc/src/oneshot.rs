@@ -7,7 +7,7 @@ use std::{
     task::{self, Context, Poll},
 };
 
-use crate::call::lock;
+use crate::lock::lock;
 
 /// The two ends through which one value goes.
 pub(crate) fn oneshot<T>() -> (Sender<T>, Receiver<T>) {

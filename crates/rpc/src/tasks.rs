@@ -12,7 +12,7 @@ use std::{
 
 use ropewalk_fabric::Waker;
 
-use crate::call::lock;
+use crate::lock::lock;
 
 type TaskFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 

@@ -14,7 +14,7 @@ use std::{
 
 use ropewalk_fabric::Waker;
 
-use crate::call::lock;
+use crate::lock::lock;
 
 /// Whom to wake when.
 #[derive(Clone)]

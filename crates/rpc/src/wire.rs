@@ -1,136 +1,389 @@
-//! What requests and replies look like inside the fabric's messages.
+//! What requests look like inside the fabric's messages.
 //!
-//! A request is an unexpected message whose tag numbers the call: 8 bytes procedure, 8 bytes time left in
-//! microseconds (0 for a one-way notification, which has no reply), both little-endian, then the input. A
-//! reply is the expected message with the same tag: a byte that says what it is, then the output or the
-//! fault. Inputs, outputs and faults are postcard.
+//! A request is an unexpected message whose tag is the one that the reply has. All integers are
+//! little-endian.
+//!
+//! | bytes | what | when |
+//! |---|---|---|
+//! | 8 | procedure; how many calls, in a batch | always |
+//! | 7 | time left in microseconds | always |
+//! | 1 | flags | always |
+//! | 32 | [`Once`]: origin, sequence, lowest sequence in use, target | at most once |
+//! | 32 | [`Remote`]: region, token, length | overflow |
+//! | rest | input in postcard; calls of a batch | otherwise |
+//!
+//! A call of a batch is 8 bytes tag, 4 bytes slot (both go back with its reply), 4 bytes length of its
+//! input, 8 bytes procedure, and the input. A cancellation is a header alone.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
-use bytes::{Buf, Bytes};
-use serde::{Serialize, de::DeserializeOwned};
+use bytes::{Buf, BufMut};
+pub(crate) use ropewalk_fabric::Body;
+use serde::Serialize;
 
-use crate::Fault;
-
+/// What stands at the beginning of each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestHeader {
+    /// Which procedure, or how many calls a batch has.
     pub(crate) procedure: u64,
-    /// The time that the caller waits; `None` if it does not wait for a reply.
-    pub(crate) timeout: Option<Duration>,
+    /// How long the caller waits.
+    pub(crate) timeout: Duration,
+    pub(crate) flags: Flags,
+}
+
+/// What kind of request it is, and what follows its header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Flags(u8);
+
+/// Which call it is, so that it runs at most once however often it arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Once {
+    /// The endpoint instance that made the call.
+    pub(crate) origin: u64,
+    /// The number of the call among those of the origin.
+    pub(crate) sequence: u64,
+    /// No call of the origin below this number will come again.
+    pub(crate) lowest: u64,
+    /// The endpoint instance that an earlier attempt may have reached; 0 if there was none.
+    pub(crate) target: u64,
+}
+
+/// Where an input or output lies that is too large for a message: in a region of the sender.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Remote {
+    pub(crate) region: u64,
+    pub(crate) token: u128,
+    pub(crate) length: u64,
+}
+
+/// A request, taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Request<'a> {
+    pub(crate) header: RequestHeader,
+    pub(crate) once: Option<Once>,
+    pub(crate) payload: Payload<'a>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Payload<'a> {
+    /// The calls of a batch.
+    Batch(&'a [u8]),
+    /// The origin waits no longer for the call with the tag of this message.
+    Cancel,
+    Input(&'a [u8]),
+    RemoteInput(Remote),
+}
+
+/// One call of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BatchedCall<'a> {
+    pub(crate) procedure: u64,
+    pub(crate) slot: Slot,
+    pub(crate) input: &'a [u8],
+}
+
+/// Which call a reply in a batch of replies is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) tag: u64,
+    /// Where the origin finds it.
+    pub(crate) index: u32,
+}
+
+impl Flags {
+    pub(crate) const AT_MOST_ONCE: Self = Self(1);
+    pub(crate) const BATCH: Self = Self(2);
+    pub(crate) const CANCEL: Self = Self(4);
+    pub(crate) const ONE_WAY: Self = Self(8);
+    pub(crate) const OVERFLOW: Self = Self(16);
+    /// The reply is to say how long the call was handled.
+    pub(crate) const TIMING: Self = Self(32);
+    const ALL: u8 = 63;
+
+    pub(crate) const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(crate) const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
 }
 
 impl RequestHeader {
-    const SIZE: usize = 16;
+    pub(crate) const SIZE: usize = 16;
+    const FLAGS_AT: usize = 15;
+    const TIMEOUT_US_MAX: u64 = (1 << 56) - 1;
 
-    pub(crate) fn encode<I: Serialize>(&self, input: &I) -> Result<Bytes, postcard::Error> {
-        let timeout_us = self.timeout.map_or(0, |timeout| {
-            u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX).max(1)
-        });
-        let mut bytes = Vec::with_capacity(128);
-        bytes.extend(self.procedure.to_le_bytes());
-        bytes.extend(timeout_us.to_le_bytes());
-        postcard::to_extend(input, bytes).map(Bytes::from)
+    pub(crate) fn encode(&self) -> [u8; Self::SIZE] {
+        let timeout_us = u64::try_from(self.timeout.as_micros()).unwrap_or(u64::MAX);
+        let timeout_us = timeout_us.min(Self::TIMEOUT_US_MAX);
+        let mut bytes = [0; Self::SIZE];
+        bytes[..8].copy_from_slice(&self.procedure.to_le_bytes());
+        bytes[8..].copy_from_slice(&(timeout_us | u64::from(self.flags.0) << 56).to_le_bytes());
+        bytes
     }
 
-    /// The header and the encoded input after it; `None` if it is too short for a request.
-    pub(crate) fn decode(mut message: Bytes) -> Option<(Self, Bytes)> {
-        if message.len() < Self::SIZE {
+    /// The header and the input behind it.
+    pub(crate) fn encode_with<I: Serialize>(&self, input: &I) -> Result<Body, postcard::Error> {
+        encode_behind(&self.encode(), input)
+    }
+}
+
+impl Once {
+    const SIZE: usize = 32;
+
+    pub(crate) fn encode(&self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        let mut at = &mut bytes[..];
+        for word in [self.origin, self.sequence, self.lowest, self.target] {
+            at.put_u64_le(word);
+        }
+        bytes
+    }
+}
+
+impl Remote {
+    pub(crate) const SIZE: usize = 32;
+
+    pub(crate) fn encode(&self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        let mut at = &mut bytes[..];
+        at.put_u64_le(self.region);
+        at.put_u128_le(self.token);
+        at.put_u64_le(self.length);
+        bytes
+    }
+
+    /// `None` if the bytes are not just that.
+    pub(crate) fn decode(mut bytes: &[u8]) -> Option<Self> {
+        let remote = Self {
+            region: bytes.try_get_u64_le().ok()?,
+            token: bytes.try_get_u128_le().ok()?,
+            length: bytes.try_get_u64_le().ok()?,
+        };
+        bytes.is_empty().then_some(remote)
+    }
+}
+
+impl fmt::Debug for Remote {
+    /// Without the token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote")
+            .field("region", &self.region)
+            .field("length", &self.length)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> Request<'a> {
+    /// Tells the target that nobody waits for the call with the tag of this message any longer.
+    pub(crate) fn cancellation() -> Body {
+        let header = RequestHeader {
+            procedure: 0,
+            timeout: Duration::ZERO,
+            flags: Flags::CANCEL,
+        };
+        Body::from(&header.encode()[..])
+    }
+
+    /// The request, whose input begins at `head`, with the input elsewhere.
+    pub(crate) fn with_remote_input(request: &[u8], head: usize, remote: Remote) -> Body {
+        let mut message = [&request[..head], &remote.encode()].concat();
+        message[RequestHeader::FLAGS_AT] |= Flags::OVERFLOW.0;
+        Body::from(message)
+    }
+
+    /// `None` if it is no request.
+    pub(crate) fn decode(mut message: &'a [u8]) -> Option<Self> {
+        let procedure = message.try_get_u64_le().ok()?;
+        let word = message.try_get_u64_le().ok()?;
+        let bits = (word >> 56) as u8;
+        if bits & !Flags::ALL != 0 {
             return None;
         }
-        let procedure = message.get_u64_le();
-        let timeout = match message.get_u64_le() {
-            0 => None,
-            timeout_us => Some(Duration::from_micros(timeout_us)),
+        let flags = Flags(bits);
+        let header = RequestHeader {
+            procedure,
+            timeout: Duration::from_micros(word & RequestHeader::TIMEOUT_US_MAX),
+            flags,
         };
-        Some((Self { procedure, timeout }, message))
+        let mut once = None;
+        if flags.has(Flags::AT_MOST_ONCE) {
+            once = Some(Once {
+                origin: message.try_get_u64_le().ok()?,
+                sequence: message.try_get_u64_le().ok()?,
+                lowest: message.try_get_u64_le().ok()?,
+                target: message.try_get_u64_le().ok()?,
+            });
+        }
+        let payload = if flags.has(Flags::CANCEL) {
+            Payload::Cancel
+        } else if flags.has(Flags::BATCH) {
+            Payload::Batch(message)
+        } else if flags.has(Flags::OVERFLOW) {
+            Payload::RemoteInput(Remote::decode(message)?)
+        } else {
+            Payload::Input(message)
+        };
+        Some(Self {
+            header,
+            once,
+            payload,
+        })
     }
 }
 
-/// What a target answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Reply<O> {
-    Busy,
-    Fault(Fault),
-    InputMalformed,
-    Output(O),
-    UnknownProcedure,
+impl<'a> BatchedCall<'a> {
+    /// What a call needs besides its input.
+    pub(crate) const HEADER_SIZE: usize = 24;
+
+    /// Appends a call with its encoded input to a batch.
+    pub(crate) fn encode_into(batch: &mut Vec<u8>, procedure: u64, slot: Slot, input: &[u8]) {
+        let length = u32::try_from(input.len()).expect("a batch is no larger than a message");
+        batch.put_u64_le(slot.tag);
+        batch.put_u32_le(slot.index);
+        batch.put_u32_le(length);
+        batch.put_u64_le(procedure);
+        batch.extend_from_slice(input);
+    }
+
+    /// The next call of a batch, which it is taken from; `None` at its end, or where it is broken.
+    pub(crate) fn decode_next(batch: &mut &'a [u8]) -> Option<Self> {
+        let slot = Slot {
+            tag: batch.try_get_u64_le().ok()?,
+            index: batch.try_get_u32_le().ok()?,
+        };
+        let length = batch.try_get_u32_le().ok()?;
+        let procedure = batch.try_get_u64_le().ok()?;
+        let (input, rest) = batch.split_at_checked(usize::try_from(length).ok()?)?;
+        *batch = rest;
+        Some(Self {
+            procedure,
+            slot,
+            input,
+        })
+    }
 }
 
-impl<O: Serialize> Reply<O> {
-    pub(crate) fn encode(&self) -> Bytes {
-        let encoded = match self {
-            Self::Output(output) => postcard::to_extend(output, vec![0]),
-            Self::Fault(fault) => postcard::to_extend(fault, vec![1]),
-            Self::UnknownProcedure => Ok(vec![2]),
-            Self::InputMalformed => Ok(vec![3]),
-            Self::Busy => Ok(vec![4]),
-        };
-        match encoded {
-            Ok(bytes) => bytes.into(),
-            Err(error) => {
-                Reply::<()>::Fault(Fault::new(format_args!("the output cannot be encoded: {error}"))).encode()
+/// `head` and what `value` is in postcard: on the stack while it is small.
+pub(crate) fn encode_behind<T: Serialize>(head: &[u8], value: &T) -> Result<Body, postcard::Error> {
+    let mut small = [0; SMALL_SIZE];
+    if let Some((start, room)) = small.split_at_mut_checked(head.len()) {
+        start.copy_from_slice(head);
+        match postcard::to_slice(value, room) {
+            Ok(encoded) => {
+                let size = head.len() + encoded.len();
+                return Ok(Body::from(&small[..size]));
             }
+            Err(postcard::Error::SerializeBufferFull) => {}
+            Err(error) => return Err(error),
         }
     }
+    let mut bytes = Vec::with_capacity(LARGE_SIZE);
+    bytes.extend_from_slice(head);
+    postcard::to_extend(value, bytes).map(Body::from)
 }
 
-impl<O: DeserializeOwned> Reply<O> {
-    /// The inverse of [`encode`](Self::encode); `None` if it is no reply.
-    pub(crate) fn decode(message: &[u8]) -> Option<Self> {
-        let (&kind, body) = message.split_first()?;
-        match kind {
-            0 => postcard::from_bytes(body).ok().map(Self::Output),
-            1 => postcard::from_bytes(body).ok().map(Self::Fault),
-            2 => Some(Self::UnknownProcedure),
-            3 => Some(Self::InputMalformed),
-            4 => Some(Self::Busy),
-            _ => None,
-        }
-    }
-}
+/// What a message holds without memory of its own.
+const SMALL_SIZE: usize = Body::INLINE_MAX;
+/// How much memory a message that is not small begins with.
+const LARGE_SIZE: usize = 256;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Requests and replies come back as they went, and what is none is refused.
-    #[test]
-    fn messages_survive_the_wire() {
-        let header = RequestHeader {
+    fn header(flags: Flags) -> RequestHeader {
+        RequestHeader {
             procedure: 7,
-            timeout: Some(Duration::from_millis(3)),
-        };
-        let (decoded, input) = RequestHeader::decode(header.encode(&(1u8, "x")).unwrap()).unwrap();
-        assert_eq!(decoded, header);
-        assert_eq!(
-            postcard::from_bytes::<(u8, String)>(&input).unwrap(),
-            (1, "x".to_owned())
-        );
-        assert_eq!(RequestHeader::decode(Bytes::from_static(&[0; 15])), None);
-
-        let replies = [
-            Reply::Output(5u32),
-            Reply::Fault(Fault::new("no")),
-            Reply::UnknownProcedure,
-            Reply::InputMalformed,
-            Reply::Busy,
-        ];
-        for reply in replies {
-            assert_eq!(Reply::decode(&reply.encode()), Some(reply));
+            timeout: Duration::from_millis(3),
+            flags,
         }
-        assert_eq!(Reply::<u32>::decode(&[]), None);
-        assert_eq!(Reply::<u32>::decode(&[9]), None);
-        assert_eq!(Reply::<String>::decode(&[0, 200]), None);
     }
 
-    /// A time-out that is shorter than a microsecond is not taken for a notification.
+    /// Requests of each kind come back as they went, and what is none is refused.
     #[test]
-    fn a_short_timeout_stays_a_call() {
-        let header = RequestHeader {
-            procedure: 1,
-            timeout: Some(Duration::ZERO),
+    fn requests_survive_the_wire() {
+        let plain = header(Flags::TIMING.with(Flags::ONE_WAY));
+        let message = plain.encode_with(&(1u8, "x")).unwrap();
+        let request = Request::decode(&message).unwrap();
+        assert_eq!((request.header, request.once), (plain, None));
+        let Payload::Input(input) = request.payload else {
+            panic!("{request:?}");
         };
-        let (decoded, _) = RequestHeader::decode(header.encode(&()).unwrap()).unwrap();
-        assert!(decoded.timeout.is_some());
+        assert_eq!(
+            postcard::from_bytes::<(u8, String)>(input).unwrap(),
+            (1, "x".to_owned())
+        );
+
+        let once = Once {
+            origin: 1,
+            sequence: 2,
+            lowest: 3,
+            target: 4,
+        };
+        let remote = Remote {
+            region: 5,
+            token: 6 << 70,
+            length: 7,
+        };
+        let both = header(Flags::AT_MOST_ONCE.with(Flags::OVERFLOW));
+        let message = [&both.encode()[..], &once.encode(), &remote.encode()].concat();
+        let expected = Request {
+            header: both,
+            once: Some(once),
+            payload: Payload::RemoteInput(remote),
+        };
+        assert_eq!(Request::decode(&message), Some(expected));
+        for length in 0..message.len() {
+            assert_eq!(Request::decode(&message[..length]), None);
+        }
+        assert_eq!(Request::decode(&[&message[..], &[0]].concat()), None);
+        let cancel = header(Flags::CANCEL).encode();
+        assert_eq!(Request::decode(&cancel).unwrap().payload, Payload::Cancel);
+        assert_eq!(Request::decode(&header(Flags(64)).encode()), None);
+    }
+
+    /// A time-out beyond what the header holds becomes the longest, and does not spill into the flags.
+    #[test]
+    fn timeouts_keep_to_their_bytes() {
+        let longest = RequestHeader {
+            timeout: Duration::MAX,
+            ..header(Flags::default())
+        };
+        let decoded = Request::decode(&longest.encode()).unwrap().header;
+        assert_eq!(decoded.flags, Flags::default());
+        assert_eq!(
+            decoded.timeout,
+            Duration::from_micros(RequestHeader::TIMEOUT_US_MAX)
+        );
+    }
+
+    /// The calls of a batch come back in order, and a broken one ends it.
+    #[test]
+    fn batches_survive_the_wire() {
+        let mut batch = Vec::new();
+        for index in 0..3 {
+            let slot = Slot { tag: 10, index };
+            BatchedCall::encode_into(&mut batch, 5, slot, &vec![1; index as usize * 100]);
+        }
+        let mut rest = &batch[..];
+        for index in 0..3 {
+            let call = BatchedCall::decode_next(&mut rest).unwrap();
+            assert_eq!((call.procedure, call.slot), (5, Slot { tag: 10, index }));
+            assert_eq!(call.input, vec![1; index as usize * 100]);
+        }
+        assert!(rest.is_empty() && BatchedCall::decode_next(&mut rest).is_none());
+        assert!(BatchedCall::decode_next(&mut &batch[..batch.len() / 20]).is_none());
+    }
+
+    /// What is behind a head is the same whether it fits on the stack or not.
+    #[test]
+    fn small_and_large_are_encoded_the_same() {
+        for size in [0, 1, SMALL_SIZE - 3, SMALL_SIZE - 2, SMALL_SIZE, 1000] {
+            let value = vec![3u8; size];
+            let expected = [&[9][..], &postcard::to_allocvec(&value).unwrap()].concat();
+            assert_eq!(encode_behind(&[9], &value).unwrap(), expected);
+        }
     }
 }

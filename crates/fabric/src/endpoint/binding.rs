@@ -59,6 +59,7 @@ impl Endpoint {
         let itself = Peer {
             address: own,
             identity: options.identity,
+            instance,
         };
         let mut peers = PeerTable::default();
         let itself_id = peers.intern(&itself.address);
@@ -72,7 +73,6 @@ impl Endpoint {
             statuses,
             itself,
             itself_id,
-            instance,
             limits: options.limits,
             regions: RegionTable::new(token_secret),
             peers,
@@ -115,8 +115,8 @@ impl Binding<'_> {
             peer: Peer {
                 address,
                 identity: self.options.identity,
+                instance: self.instance,
             },
-            instance: self.instance,
         }
     }
 

@@ -74,7 +74,6 @@ pub struct Endpoint {
     itself: Arc<Peer>,
     /// What this endpoint is called in its own peer table.
     itself_id: PeerId,
-    instance: u64,
     limits: Limits,
     regions: RegionTable,
     peers: PeerTable,
@@ -133,7 +132,7 @@ impl Endpoint {
 
     /// Random bits that tell this endpoint from an earlier or later one at its address.
     pub fn instance(&self) -> u64 {
-        self.instance
+        self.itself.instance
     }
 
     /// The maxima of this endpoint.
@@ -158,14 +157,14 @@ impl Endpoint {
         Ok(self.peers.intern(address))
     }
 
-    /// Where a peer is reached; `None` if it is gone.
+    /// Where a peer is reached; `None` once [`Event::PeerDied`] was taken.
     pub fn peer_address(&self, peer: PeerId) -> Option<&Address> {
-        self.peers.get(peer).map(|known| &known.address)
+        self.peers.address(peer)
     }
 
-    /// Who a peer has proven to be; `None` if it has not, or is gone.
+    /// Who a peer has proven to be; `None` if it has not, or once [`Event::PeerDied`] was taken.
     pub fn peer_info(&self, peer: PeerId) -> Option<&Arc<Peer>> {
-        self.peers.get(peer)?.proven.as_ref()
+        self.peers.proven(peer)
     }
 
     /// Sees to a connection with a peer, so that its death will be told.
@@ -431,7 +430,11 @@ impl Endpoint {
 
     /// The next thing that happened.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.inbox.pop()
+        let event = self.inbox.pop();
+        if let Some(Event::PeerDied { peer, .. }) = &event {
+            self.peers.vacate(*peer);
+        }
+        event
     }
 
     /// When [`progress`](Self::progress) has to be called although the descriptor is not readable; in the

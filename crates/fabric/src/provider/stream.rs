@@ -252,7 +252,7 @@ impl StreamProvider {
         match result {
             Ok(Handled::Frames) => {}
             Ok(Handled::Greeted) => self.handle_greeted(id, around),
-            Ok(Handled::Proven { peer, instance }) => self.handle_proven(id, peer, instance, around),
+            Ok(Handled::Proven(peer)) => self.handle_proven(id, peer, around),
             Err(cause) => self.lose(id, cause, around),
         }
     }

@@ -19,7 +19,7 @@ use crate::{
         checksum::Verifier,
         pipeline::{Controller, Pipeline},
     },
-    call::lock,
+    lock::lock,
 };
 
 /// A range of a bulk handle that is pulled chunk by chunk: a stream of [`Chunk`]s, in order, for any executor, or

@@ -5,7 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use ropewalk_fabric::{Buffer, RegionHandle, Withdrawn};
 
-use crate::{Engine, Transfer, TransferError, call::Pending, engine::Waiting};
+use crate::{
+    Engine, Transfer, TransferError,
+    engine::Waiting,
+    promise::{Work, promise},
+};
 
 impl Engine {
     /// Zeroed memory to expose, or to pull into: where there is memory that peers on this host can reach without
@@ -41,8 +45,8 @@ impl Engine {
         timeout: Duration,
     ) -> Result<Transfer<Buffer>, TransferError> {
         let operation = self.endpoint.get(region, offset, into, timeout)?;
-        let (promise, pending) = Pending::new(operation, &self.abandoned);
-        self.waiting.insert(operation, Waiting::Pull(promise));
+        let (promise, pending) = promise(Some(Work::Operation(operation)), &self.abandoned);
+        self.operations.insert(operation, Waiting::Pull(promise));
         Ok(Transfer::new(pending))
     }
 
@@ -58,8 +62,8 @@ impl Engine {
         timeout: Duration,
     ) -> Result<Transfer<()>, TransferError> {
         let operation = self.endpoint.put(region, offset, from, timeout)?;
-        let (promise, pending) = Pending::new(operation, &self.abandoned);
-        self.waiting.insert(operation, Waiting::Push(promise));
+        let (promise, pending) = promise(Some(Work::Operation(operation)), &self.abandoned);
+        self.operations.insert(operation, Waiting::Push(promise));
         Ok(Transfer::new(pending))
     }
 }

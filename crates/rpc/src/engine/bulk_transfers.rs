@@ -11,8 +11,8 @@ use ropewalk_fabric::{AccessError, Buffer, Completion, OperationError, Operation
 use crate::{
     BulkHandle, Engine, Transfer, TransferError,
     bulk::{BulkId, Moving, Piece},
-    call::{Pending, Promise},
     engine::{Waiting, pipelines::ChunkId},
+    promise::{Promise, Work, promise},
 };
 
 /// The bulk transfers in progress.
@@ -111,7 +111,7 @@ impl Engine {
         timeout: Duration,
         outcome: impl FnOnce(Promise<Result<T, TransferError>>) -> Outcome,
     ) -> Result<Transfer<T>, TransferError> {
-        let (promise, pending) = Pending::new(self.bulk_transfers.next_id(), &self.abandoned);
+        let (promise, pending) = promise(Some(Work::Bulk(self.bulk_transfers.next_id())), &self.abandoned);
         self.start_bulk(moving, timeout, outcome(promise), false)?;
         Ok(Transfer::new(pending))
     }
@@ -247,7 +247,7 @@ impl Engine {
             match started {
                 Ok(operation) => {
                     transfer.operations.insert(operation);
-                    self.waiting.insert(operation, Waiting::Piece(bulk, piece));
+                    self.operations.insert(operation, Waiting::Piece(bulk, piece));
                 }
                 Err(busy @ SubmitError::Busy { .. }) => {
                     moving.handle_refused(piece);
@@ -288,7 +288,7 @@ impl Engine {
     fn remove_bulk(&mut self, bulk: BulkId) -> Option<BulkTransfer> {
         let transfer = self.bulk_transfers.transfers.remove(&bulk)?;
         for &operation in &transfer.operations {
-            self.waiting.remove(&operation);
+            self.operations.remove(operation);
             self.endpoint.cancel(operation);
         }
         Some(transfer)

@@ -1,44 +1,70 @@
 //! What an engine does as the origin of calls.
 
-use std::time::Duration;
+use std::time::Instant;
 
-use bytes::Bytes;
-use ropewalk_fabric::Address;
+use ropewalk_fabric::{Address, OperationError, OperationId, PeerId, RegionHandle, SubmitError, ToPeer};
 
+use super::{Waiting, retries::Attempt};
 use crate::{
-    Call, CallError, Engine, Procedure, call::Pending, engine::Waiting, procedure::procedure_id,
-    wire::RequestHeader,
+    Call, CallError, CallOptions, Engine, Procedure,
+    call::Answer,
+    procedure::procedure_id,
+    promise::{Promise, Work, promise},
+    reply::Reply,
+    wire::{Body, Flags, Request, RequestHeader},
 };
+
+/// A call that was sent.
+pub(super) struct WaitingCall {
+    pub(super) promise: Promise<Result<Answer, CallError>>,
+    pub(super) procedure: &'static str,
+    pub(super) peer: PeerId,
+    /// `None` is never.
+    pub(super) deadline: Option<Instant>,
+    /// The input, if the target pulls it.
+    pub(super) region: Option<Box<RegionHandle>>,
+    /// How to make the call again, if it may be.
+    pub(super) attempt: Option<Box<Attempt>>,
+}
 
 impl Engine {
     /// Calls a procedure of the engine at `target`, which may be this one. The call ends by its time-out at
-    /// the latest, and at once if the target dies.
+    /// the latest, and at once if the target dies, but for retries that its options allow.
     ///
     /// # Errors
     /// If it cannot even be sent; see [`CallError::Submit`].
     pub fn call<P: Procedure>(
         &mut self,
-        target: &Address,
+        target: impl ToPeer,
         input: &P::Input,
-        timeout: Duration,
+        options: impl Into<CallOptions>,
     ) -> Result<Call<P::Output>, CallError> {
+        let options = options.into();
         let procedure = P::NAME;
         let failed = |source| CallError::Submit { procedure, source };
-        let request = Self::encode_request::<P>(input, Some(timeout))?;
-        let tag = self.next_call;
-        self.next_call = self.next_call.wrapping_add(1);
-        // The answer cannot be early: it is waited for before the request is sent.
-        let operation = self
-            .endpoint
-            .receive_expected(target, tag, timeout)
-            .map_err(failed)?;
-        if let Err(error) = self.endpoint.send_unexpected(target, tag, request) {
-            self.endpoint.cancel(operation);
-            return Err(failed(error));
-        }
-        let (promise, pending) = Pending::new(operation, &self.abandoned);
-        self.waiting.insert(operation, Waiting::Call(procedure, promise));
-        Ok(Call::new(pending, procedure, target.clone()))
+        let peer = target.to_peer(&mut self.endpoint).map_err(failed)?;
+        let header = Self::header::<P>(&options);
+        let deadline = Instant::now().checked_add(options.timeout);
+        let pending = if options.retries == 0 {
+            let request = header.encode_with(input);
+            let request = request.map_err(|source| CallError::InputUnencodable { procedure, source })?;
+            let sent = self.send_request(peer, request, RequestHeader::SIZE, &options);
+            let (operation, region) = sent.map_err(failed)?;
+            let (promise, pending) = promise(Some(Work::Operation(operation)), &self.abandoned);
+            let call = WaitingCall {
+                promise,
+                procedure,
+                peer,
+                deadline,
+                region,
+                attempt: None,
+            };
+            self.operations.insert(operation, Waiting::Call(call));
+            pending
+        } else {
+            self.call_with_retries(peer, procedure, header, input, deadline, &options)?
+        };
+        Ok(Call::new(pending, procedure))
     }
 
     /// Calls a procedure of the engine at `target` without waiting for an answer. Calls and notifications
@@ -47,23 +73,196 @@ impl Engine {
     /// # Errors
     /// If it cannot be sent; see [`CallError::Submit`]. That it was lost with the target is seen in
     /// [`poll_lost_peer`](Self::poll_lost_peer) only.
-    pub fn notify<P: Procedure>(&mut self, target: &Address, input: &P::Input) -> Result<(), CallError> {
+    pub fn notify<P: Procedure>(&mut self, target: impl ToPeer, input: &P::Input) -> Result<(), CallError> {
         let procedure = P::NAME;
-        let request = Self::encode_request::<P>(input, None)?;
-        let sent = self.endpoint.send_unexpected(target, 0, request);
-        sent.map_err(|source| CallError::Submit { procedure, source })
+        let failed = |source| CallError::Submit { procedure, source };
+        let peer = target.to_peer(&mut self.endpoint).map_err(failed)?;
+        let options = CallOptions::new(self.options.overflow_timeout);
+        let mut header = Self::header::<P>(&options);
+        header.flags = Flags::ONE_WAY;
+        let request = header.encode_with(input);
+        let request = request.map_err(|source| CallError::InputUnencodable { procedure, source })?;
+        if request.len() <= RequestHeader::SIZE + self.eager_size_max(peer) {
+            return self.endpoint.send_unexpected(peer, 0, request).map_err(failed);
+        }
+        let sent = self.send_request(peer, request, RequestHeader::SIZE, &options);
+        if let (operation, Some(region)) = sent.map_err(failed)? {
+            self.operations.insert(operation, Waiting::Notified(*region));
+        }
+        Ok(())
     }
 
-    fn encode_request<P: Procedure>(input: &P::Input, timeout: Option<Duration>) -> Result<Bytes, CallError> {
-        let header = RequestHeader {
+    fn header<P: Procedure>(options: &CallOptions) -> RequestHeader {
+        RequestHeader {
             procedure: const { procedure_id(P::NAME) },
-            timeout,
+            timeout: options.timeout,
+            flags: match options.timing {
+                true => Flags::TIMING,
+                false => Flags::default(),
+            },
+        }
+    }
+
+    /// The largest input or output that travels in a message.
+    pub(super) fn eager_size_max(&self, peer: PeerId) -> usize {
+        self.options
+            .eager_size_max
+            .min(self.endpoint.eager_size_max(peer))
+    }
+
+    /// Sends a request whose input begins at `head`, or lets the target pull that from the region that is
+    /// returned then, and waits for the reply.
+    pub(super) fn send_request(
+        &mut self,
+        peer: PeerId,
+        mut request: Body,
+        head: usize,
+        options: &CallOptions,
+    ) -> Result<(OperationId, Option<Box<RegionHandle>>), SubmitError> {
+        // The answer cannot be early: it is waited for before the request is sent.
+        let operation = self.endpoint.receive_reply(peer, options.timeout)?;
+        let mut region = None;
+        if request.len() > head + self.eager_size_max(peer) {
+            let (remote, exposed) = self.expose_input(request, head);
+            (request, region) = (remote, Some(Box::new(exposed)));
+        }
+        if let Err(error) = self.endpoint.send_unexpected(peer, operation.tag(), request) {
+            self.endpoint.cancel(operation);
+            if let Some(region) = region {
+                self.withdraw_overflow(&region);
+            }
+            return Err(error);
+        }
+        Ok((operation, region))
+    }
+
+    /// Tells the target that nobody waits for the call any longer, or that its output was pulled.
+    pub(super) fn tell_cancelled(&mut self, peer: PeerId, tag: u64) {
+        // A target that has no room for this, or is gone, has the deadline of the call.
+        let _ = self.endpoint.send_unexpected(peer, tag, Request::cancellation());
+    }
+
+    /// Takes a reply to the call that `operation` was for.
+    pub(super) fn handle_reply(&mut self, operation: OperationId, call: WaitingCall, message: Body) {
+        let Some((reply, handling)) = Reply::decode(&message) else {
+            return self.fail_call(call, |procedure, peer| CallError::OutputMalformed {
+                procedure,
+                peer,
+            });
         };
-        header
-            .encode(input)
-            .map_err(|source| CallError::InputUnencodable {
-                procedure: P::NAME,
+        match reply {
+            Reply::Output(output) => {
+                let start = message.len() - output.len();
+                let peer = self.address_of(call.peer);
+                let answer = Answer {
+                    message,
+                    start,
+                    handling,
+                    peer,
+                };
+                self.end_call(call, Some(Ok(answer)));
+            }
+            Reply::RemoteOutput(remote) => self.pull_output(operation, call, remote),
+            Reply::Batch(replies) => self.handle_batch_replies(operation, call, replies),
+            Reply::Busy(reason) => self.fail_call(call, |procedure, peer| CallError::Busy {
+                procedure,
+                peer,
+                reason,
+            }),
+            Reply::Fault(source) => self.fail_call(call, |procedure, peer| CallError::Fault {
+                procedure,
+                peer,
                 source,
-            })
+            }),
+            Reply::UnknownProcedure => {
+                self.fail_call(call, |procedure, peer| CallError::UnknownProcedure {
+                    procedure,
+                    peer,
+                });
+            }
+            Reply::InputMalformed => {
+                self.fail_call(call, |procedure, peer| CallError::InputMalformed {
+                    procedure,
+                    peer,
+                });
+            }
+            Reply::InputTooLarge { size_max } => {
+                self.fail_call(call, |procedure, peer| CallError::InputTooLarge {
+                    procedure,
+                    peer,
+                    size_max,
+                });
+            }
+            Reply::OtherInstance => {
+                self.fail_call(call, |procedure, peer| CallError::Replaced { procedure, peer });
+            }
+            Reply::OutputForgotten => {
+                self.fail_call(call, |procedure, peer| CallError::OutputForgotten {
+                    procedure,
+                    peer,
+                });
+            }
+        }
+    }
+
+    /// The call has no reply.
+    pub(super) fn handle_call_failed(
+        &mut self,
+        operation: OperationId,
+        call: WaitingCall,
+        error: OperationError,
+    ) {
+        let call = match matches!(error, OperationError::PeerDied { .. }) {
+            true => match self.retry_later(operation, call) {
+                Ok(()) => return,
+                Err(call) => call,
+            },
+            false => call,
+        };
+        let error = CallError::from_operation(call.procedure, error);
+        self.end_call(call, Some(Err(error)));
+    }
+
+    pub(super) fn fail_call(
+        &mut self,
+        call: WaitingCall,
+        error: impl FnOnce(&'static str, Address) -> CallError,
+    ) {
+        let error = error(call.procedure, self.address_of(call.peer));
+        self.end_call(call, Some(Err(error)));
+    }
+
+    /// Frees what the call holds, and gives its result if somebody wants that.
+    pub(super) fn end_call(&mut self, mut call: WaitingCall, result: Option<Result<Answer, CallError>>) {
+        self.free_call(&mut call);
+        if let Some(result) = result {
+            call.promise.fulfil(result);
+        }
+    }
+
+    /// Frees what the call holds: nothing of it will be sent again.
+    pub(super) fn free_call(&mut self, call: &mut WaitingCall) {
+        if let Some(region) = call.region.take() {
+            self.withdraw_overflow(&region);
+        }
+        if let Some(attempt) = call.attempt.take() {
+            self.end_attempts(&attempt);
+        }
+    }
+
+    /// The address of a peer that has answered, or was called.
+    pub(super) fn address_of(&self, peer: PeerId) -> Address {
+        let address = self.endpoint.peer_address(peer);
+        address
+            .expect("the peer is connected while its messages are handled")
+            .clone()
+    }
+}
+
+impl WaitingCall {
+    /// The engine is gone.
+    pub(super) fn stop(self) {
+        let procedure = self.procedure;
+        self.promise.fulfil(Err(CallError::Stopped { procedure }));
     }
 }

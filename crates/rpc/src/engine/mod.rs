@@ -1,15 +1,18 @@
 //! The engine: procedures and calls over one endpoint.
 
+mod batch;
 mod bulk;
 mod bulk_transfers;
 mod calls;
+mod overflow;
 mod pipelines;
+mod retries;
 mod segments;
 mod serving;
 mod tasks;
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{HashMap, VecDeque},
     fmt,
     os::fd::{AsFd, BorrowedFd},
     pin::pin,
@@ -17,17 +20,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use ropewalk_fabric::{
-    Address, Buffer, Completion, Endpoint, Event, Identity, OperationError, OperationId, PeerDeath,
-    SubmitError, Waker,
+    Address, Buffer, Completion, Endpoint, Event, Identity, OperationError, OperationId, PeerDeath, PeerId,
+    RegionHandle, SubmitError, Waker,
 };
 
-use self::{bulk_transfers::BulkTransfers, pipelines::Pipelines, tasks::Guests};
+pub use self::batch::Batch;
+use self::{
+    batch::BatchReplies, bulk_transfers::BulkTransfers, calls::WaitingCall, overflow::WaitingOutput,
+    pipelines::Pipelines, retries::Retries, serving::Procedures, tasks::Guests,
+};
 use crate::{
-    CallError, Caller, TransferError,
+    Caller, EngineOptions, TransferError,
+    arrivals::Arrivals,
     bulk::{BulkId, Piece},
-    call::{Abandoned, InProgress, Promise},
+    deferred::Deferred,
+    executed::Executed,
+    once::Sequences,
+    operations::Operations,
+    outputs::Outputs,
+    promise::{Abandoned, Promise, Work},
     responder::{Replies, ReplyTo},
     spin::Spin,
     unsent::Unsent,
@@ -75,35 +87,62 @@ use crate::{
 /// ```
 pub struct Engine {
     endpoint: Endpoint,
-    procedures: HashMap<u64, Served>,
-    waiting: BTreeMap<OperationId, Waiting>,
-    bulk_transfers: BulkTransfers,
-    pipelines: Pipelines,
-    abandoned: Abandoned,
-    replies: Replies,
-    lost_peers: VecDeque<LostPeer>,
-    next_call: u64,
-    unsent: Unsent,
+    options: EngineOptions,
+    /// When this round of progress looked at the clock.
+    now: Option<Instant>,
     spin: Spin,
     driving: bool,
+    lost_peers: VecDeque<LostPeer>,
+    operations: Operations<Waiting>,
+    abandoned: Abandoned,
+    sequences: Sequences<Address>,
+    retries: Retries,
+    procedures: Procedures,
+    /// The last one, who often calls again.
+    caller: Option<Caller>,
+    arrivals: Arrivals<PeerId, OperationId>,
+    executed: Executed<ReplyTo>,
+    deferred: Deferred<PeerId>,
+    replies: Replies,
+    batch_replies: Option<BatchReplies>,
+    outputs: Outputs<PeerId>,
+    /// Regions with inputs and outputs that others are to pull.
+    overflow_regions: usize,
+    unsent: Unsent<PeerId>,
+    bulk_transfers: BulkTransfers,
+    pipelines: Pipelines,
     guests: Guests,
 }
 
-struct Served {
-    name: &'static str,
-    /// Not here while it runs.
-    handler: Option<Handler>,
-}
-
-type Handler = Box<dyn FnMut(&mut Engine, Caller, Option<ReplyTo>, Bytes) + Send>;
-
 /// Whom to give the result of an operation.
 enum Waiting {
-    Call(&'static str, Promise<Result<Bytes, CallError>>),
+    Call(WaitingCall),
+    /// The request of this peer that the input is for.
+    Input(PeerId),
+    /// The target pulls the input of a notification.
+    Notified(RegionHandle),
+    Output(WaitingOutput),
     /// Part of a bulk transfer.
     Piece(BulkId, Piece),
     Pull(Promise<Result<Buffer, TransferError>>),
     Push(Promise<Result<(), TransferError>>),
+}
+
+/// How much an engine has in progress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InProgress {
+    /// Calls, notifications and transfers that it has begun and that have not ended.
+    pub operations: usize,
+    /// Calls that wait for their next attempt.
+    pub retries: usize,
+    /// Calls that handlers here have taken and not answered.
+    pub deferred: usize,
+    /// Requests that wait for an input to be pulled.
+    pub arrivals: usize,
+    /// Replies that wait for room.
+    pub unsent: usize,
+    /// Inputs and outputs that are exposed for their receivers to pull.
+    pub overflow_regions: usize,
 }
 
 /// A peer that is gone, or could not be reached.
@@ -124,24 +163,45 @@ impl Engine {
 
     /// An engine over this endpoint.
     pub fn new(endpoint: Endpoint) -> Self {
-        let guests = Guests::new(endpoint.address().clone(), endpoint.waker());
-        let pipelines = Pipelines::new(endpoint.waker());
+        Self::with_options(endpoint, EngineOptions::default())
+    }
+
+    /// An engine over this endpoint, with these maxima.
+    pub fn with_options(endpoint: Endpoint, options: EngineOptions) -> Self {
         Self {
-            abandoned: Abandoned::new(endpoint.waker()),
-            replies: Replies::new(endpoint.waker()),
-            // An answer to an earlier engine at this address, late, must not pass for one to this.
-            next_call: endpoint.instance(),
-            endpoint,
-            procedures: HashMap::new(),
-            waiting: BTreeMap::new(),
-            bulk_transfers: BulkTransfers::default(),
-            pipelines,
-            lost_peers: VecDeque::new(),
-            unsent: Unsent::default(),
+            options,
+            now: None,
             spin: Spin::new(),
             driving: false,
-            guests,
+            lost_peers: VecDeque::new(),
+            operations: Operations::new(),
+            abandoned: Abandoned::new(endpoint.waker()),
+            sequences: Sequences::new(),
+            retries: Retries::new(),
+            procedures: HashMap::default(),
+            caller: None,
+            arrivals: Arrivals::new(options.arrivals_max, options.overflow_bytes_max),
+            executed: Executed::new(options.executed_max, options.executed_bytes_max),
+            deferred: Deferred::new(options.calls_max, options.calls_per_peer_max),
+            replies: Replies::new(endpoint.waker()),
+            batch_replies: None,
+            outputs: Outputs::new(options.overflow_bytes_max),
+            overflow_regions: 0,
+            unsent: Unsent::new(),
+            bulk_transfers: BulkTransfers::default(),
+            pipelines: Pipelines::new(endpoint.waker()),
+            guests: Guests::new(endpoint.address().clone(), endpoint.waker()),
+            endpoint,
         }
+    }
+
+    /// A name for the engine at this address, to call it by: that spares a look-up on each call. It is valid until
+    /// the peer is lost.
+    ///
+    /// # Errors
+    /// If the address is unusable.
+    pub fn peer(&mut self, address: &Address) -> Result<PeerId, SubmitError> {
+        self.endpoint.peer(address)
     }
 
     /// Where peers reach this engine.
@@ -162,16 +222,13 @@ impl Engine {
     pub fn progress(&mut self) -> usize {
         assert!(!self.driving, "a handler must not drive the engine that runs it");
         self.driving = true;
+        self.now = None;
         // First this, which takes the wish to be woken: what other threads leave from here on wakes again.
         let mut happened = self.endpoint.progress();
-        for abandoned in self.abandoned.take() {
-            match abandoned {
-                InProgress::Bulk(bulk) => self.cancel_bulk(bulk),
-                InProgress::Operation(operation) => {
-                    if self.waiting.remove(&operation).is_some() {
-                        self.endpoint.cancel(operation);
-                    }
-                }
+        for work in self.abandoned.take() {
+            match work {
+                Work::Bulk(bulk) => self.cancel_bulk(bulk),
+                Work::Operation(operation) => self.handle_abandoned(operation),
             }
         }
         while let Some(event) = self.endpoint.poll_event() {
@@ -181,17 +238,25 @@ impl Engine {
         self.progress_bulk();
         // What handlers began above goes on here, and its answers leave below.
         happened += self.progress_guests();
-        let replies = self.replies.take();
-        happened += replies.len();
-        for (to, body) in replies {
+        for (to, body) in self.replies.take() {
+            happened += 1;
+            self.deferred.end(to.peer, to.tag);
             self.reply(to, body);
         }
         if !self.unsent.is_empty() {
+            let now = self.now();
             let endpoint = &mut self.endpoint;
-            happened += self.unsent.send(Instant::now(), |to, body| {
-                let sent = endpoint.answer_expected(&to.peer, to.tag, body.clone());
+            happened += self.unsent.send(now, |caller, tag, body| {
+                let sent = endpoint.send_reply(caller, tag, body.clone());
                 !matches!(sent, Err(SubmitError::Busy { .. }))
             });
+        }
+        if let Some(deadline) = self.calls_deadline() {
+            let now = self.now();
+            if deadline <= now {
+                self.handle_deadlines(now);
+                happened += 1;
+            }
         }
         self.driving = false;
         happened
@@ -199,8 +264,8 @@ impl Engine {
 
     /// When [`progress`](Self::progress) has to be called although the descriptor is not readable; in the
     /// past if there is something to do now.
-    pub fn next_deadline(&self) -> Option<Instant> {
-        let deadlines = [self.endpoint.next_deadline(), self.own_deadline()];
+    pub fn next_deadline(&mut self) -> Option<Instant> {
+        let deadlines = [self.own_deadline(), self.endpoint.next_deadline()];
         deadlines.into_iter().flatten().min()
     }
 
@@ -273,37 +338,107 @@ impl Engine {
         self.lost_peers.pop_front()
     }
 
+    /// How much is in progress.
+    pub fn in_progress(&self) -> InProgress {
+        InProgress {
+            operations: self.operations.len(),
+            retries: self.retries.len(),
+            deferred: self.deferred.len(),
+            arrivals: self.arrivals.len(),
+            unsent: self.unsent.len(),
+            overflow_regions: self.overflow_regions,
+        }
+    }
+
     /// A handle by which other threads end the [`wait`](Self::wait) of the one that drives this engine.
     pub fn waker(&self) -> Waker {
         self.endpoint.waker()
     }
 
-    /// The deadline of what the endpoint knows nothing of.
+    /// The time, looked at once in each round of progress.
+    fn now(&mut self) -> Instant {
+        match self.driving {
+            true => *self.now.get_or_insert_with(Instant::now),
+            false => Instant::now(),
+        }
+    }
+
+    /// When there is something to do that the endpoint knows nothing of.
     fn own_deadline(&self) -> Option<Instant> {
-        let deadlines = [self.guests.next_deadline(), self.bulk_transfers.next_deadline()];
+        let deadlines = [
+            self.guests.next_deadline(),
+            self.bulk_transfers.next_deadline(),
+            self.calls_deadline(),
+        ];
         deadlines.into_iter().flatten().min()
+    }
+
+    /// When [`handle_deadlines`](Self::handle_deadlines) has something to do.
+    fn calls_deadline(&self) -> Option<Instant> {
+        let deadlines = [
+            self.deferred.next_deadline(),
+            self.outputs.next_deadline(),
+            self.retries.next_deadline(),
+        ];
+        deadlines.into_iter().flatten().min()
+    }
+
+    fn handle_deadlines(&mut self, now: Instant) {
+        for cancellation in self.deferred.handle_deadlines(now) {
+            cancellation.cancel();
+        }
+        for region in self.outputs.handle_deadlines(now) {
+            self.withdraw_overflow(&region);
+        }
+        while let Some(call) = self.retries.pop_due(now) {
+            self.retry(now, call);
+        }
     }
 
     fn handle_event(&mut self, event: Event) {
         match event {
             Event::Completed { operation, result } => self.handle_completed(operation, result),
-            Event::PeerDied { peer, cause } => {
-                self.unsent.forget(&peer);
-                if self.lost_peers.len() == Self::LOST_PEERS_MAX {
-                    self.lost_peers.pop_front();
-                }
-                self.lost_peers.push_back(LostPeer { address: peer, cause });
+            Event::PeerDied { peer, address, cause } => {
+                self.handle_peer_death(peer, LostPeer { address, cause })
             }
             Event::Unexpected { from, tag, body } => self.handle_request(from, tag, body),
         }
     }
 
+    fn handle_peer_death(&mut self, peer: PeerId, lost: LostPeer) {
+        self.unsent.forget(peer);
+        for transfer in self.arrivals.forget(peer) {
+            self.operations.remove(transfer);
+            self.endpoint.cancel(transfer);
+        }
+        for region in self.outputs.handle_peer_death(peer) {
+            self.withdraw_overflow(&region);
+        }
+        for cancellation in self.deferred.handle_peer_death(peer) {
+            cancellation.cancel();
+        }
+        self.caller.take_if(|caller| caller.peer == peer);
+        if self.lost_peers.len() == Self::LOST_PEERS_MAX {
+            self.lost_peers.pop_front();
+        }
+        self.lost_peers.push_back(lost);
+    }
+
     fn handle_completed(&mut self, operation: OperationId, result: Result<Completion, OperationError>) {
-        match (self.waiting.remove(&operation), result) {
-            (Some(Waiting::Call(_, promise)), Ok(Completion::Received(reply))) => promise.fulfil(Ok(reply)),
-            (Some(Waiting::Call(procedure, promise)), Err(error)) => {
-                promise.fulfil(Err(CallError::from_operation(procedure, error)));
+        match (self.operations.remove(operation), result) {
+            (Some(Waiting::Call(call)), Ok(Completion::Received(reply))) => {
+                self.handle_reply(operation, call, reply);
             }
+            (Some(Waiting::Call(call)), Err(error)) => self.handle_call_failed(operation, call, error),
+            (Some(Waiting::Output(output)), Ok(Completion::Got(buffer))) => {
+                self.handle_output_pulled(output, Ok(buffer));
+            }
+            (Some(Waiting::Output(output)), Err(error)) => self.handle_output_pulled(output, Err(error)),
+            (Some(Waiting::Input(peer)), Ok(Completion::Got(buffer))) => {
+                self.handle_input_pulled(peer, operation, Some(buffer));
+            }
+            (Some(Waiting::Input(peer)), Err(_)) => self.handle_input_pulled(peer, operation, None),
+            (Some(Waiting::Notified(region)), _) => self.withdraw_overflow(&region),
             (Some(Waiting::Pull(promise)), Ok(Completion::Got(buffer))) => promise.fulfil(Ok(buffer)),
             (Some(Waiting::Pull(promise)), Err(error)) => promise.fulfil(Err(error.into())),
             (Some(Waiting::Push(promise)), Ok(Completion::Put)) => promise.fulfil(Ok(())),
@@ -312,6 +447,27 @@ impl Engine {
             // It was abandoned meanwhile.
             (None, _) => {}
             (Some(_), Ok(completion)) => unreachable!("an operation ended as another kind: {completion:?}"),
+        }
+    }
+
+    /// Ends what nobody waits for any longer.
+    fn handle_abandoned(&mut self, operation: OperationId) {
+        let Some(waiting) = self.operations.remove(operation) else {
+            // The call may have followed another operation, or wait for its next attempt, and ends there.
+            return;
+        };
+        self.endpoint.cancel(operation);
+        match waiting {
+            Waiting::Call(call) => {
+                self.tell_cancelled(call.peer, operation.tag());
+                self.end_call(call, None);
+            }
+            Waiting::Output(output) => self.tell_cancelled(output.peer, output.tag),
+            Waiting::Input(_)
+            | Waiting::Notified(_)
+            | Waiting::Piece(..)
+            | Waiting::Pull(_)
+            | Waiting::Push(_) => {}
         }
     }
 }
@@ -329,14 +485,17 @@ impl Drop for Engine {
         self.guests.stop();
         self.bulk_transfers.stop();
         self.pipelines.stop();
-        for waiting in std::mem::take(&mut self.waiting).into_values() {
+        for waiting in self.operations.drain() {
             match waiting {
-                Waiting::Call(procedure, promise) => promise.fulfil(Err(CallError::Stopped { procedure })),
                 Waiting::Piece(..) => {}
+                Waiting::Call(call) => call.stop(),
+                Waiting::Output(output) => output.stop(),
                 Waiting::Pull(promise) => promise.fulfil(Err(TransferError::Stopped)),
                 Waiting::Push(promise) => promise.fulfil(Err(TransferError::Stopped)),
+                Waiting::Input(_) | Waiting::Notified(_) => {}
             }
         }
+        self.retries.drain().for_each(WaitingCall::stop);
     }
 }
 

@@ -12,8 +12,8 @@ use ropewalk_fabric::{Buffer, SubmitError, Waker};
 use crate::{
     BulkHandle, Engine, Pipeline, PulledChunks, TransferError,
     bulk::{Attention, BulkId, ChunkQueue, Moving, PipelineId},
-    call::lock,
     engine::bulk_transfers::{Outcome, deadline_after},
+    lock::lock,
 };
 
 /// The pipelined transfers in progress.

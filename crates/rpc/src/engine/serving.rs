@@ -1,21 +1,60 @@
 //! What an engine does as the target of calls.
 
 use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    sync::Arc,
     time::Instant,
 };
 
-use bytes::Bytes;
-use ropewalk_fabric::{Peer, SubmitError};
+use ropewalk_fabric::{PeerId, SubmitError};
 
 use crate::{
-    Caller, Engine, Fault, Procedure, Responder,
-    engine::Served,
+    Caller, Cancellation, Engine, Fault, Procedure, Responder,
+    arrivals::Arrived,
+    executed::Arrival,
     procedure::procedure_id,
+    reply::{Reply, encode_result},
     responder::ReplyTo,
-    wire::{Reply, RequestHeader},
+    wire::{Body, Flags, Payload, Request},
 };
+
+/// What is served, by the hash of its name.
+pub(super) type Procedures = HashMap<u64, Served, BuildHasherDefault<Hashed>>;
+
+pub(super) struct Served {
+    name: &'static str,
+    handler: Handler,
+}
+
+/// What runs when a procedure is called: with the encoded input.
+enum Handler {
+    /// Gives the reply at once, if one is wanted.
+    Now(HandleNow),
+    /// Gives it when it likes. Not here while it runs.
+    Later(Option<HandleLater>),
+}
+
+type HandleNow = Box<dyn FnMut(&Caller, Option<&ReplyTo>, &[u8]) -> Option<Body> + Send>;
+type HandleLater = Box<dyn FnMut(&mut Engine, Caller, Option<ReplyTo>, &[u8]) + Send>;
+
+/// Takes a hash for what it is.
+#[derive(Default)]
+pub(super) struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only hashes of names are looked up");
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
 
 impl Engine {
     /// Serves a procedure; a handler that it had before is replaced. The handler runs inside
@@ -28,15 +67,14 @@ impl Engine {
         &mut self,
         mut handler: impl FnMut(&Caller, P::Input) -> Result<P::Output, Fault> + Send + 'static,
     ) {
-        self.insert(P::NAME, move |engine, caller, reply, input| {
-            let result = match postcard::from_bytes(&input) {
-                Ok(input) => handler(&caller, input).map_or_else(Reply::Fault, Reply::Output),
-                Err(_) => Reply::InputMalformed,
+        let handle = move |caller: &Caller, reply: Option<&ReplyTo>, input: &[u8]| {
+            let Ok(input) = postcard::from_bytes(input) else {
+                return reply.map(|reply| Reply::InputMalformed.encode(reply.handling()));
             };
-            if let Some(reply) = reply {
-                engine.reply(reply, result.encode());
-            }
-        });
+            let result = handler(caller, input);
+            reply.map(|reply| encode_result(&result, reply.handling()))
+        };
+        self.insert(P::NAME, Handler::Now(Box::new(handle)));
     }
 
     /// Serves a procedure whose answer may be given after the handler has returned, by the [`Responder`]. The
@@ -48,20 +86,20 @@ impl Engine {
         &mut self,
         mut handler: impl FnMut(&mut Engine, Caller, P::Input, Responder<P::Output>) + Send + 'static,
     ) {
-        self.insert(
-            P::NAME,
-            move |engine, caller, reply, input| match postcard::from_bytes(&input) {
-                Ok(input) => {
-                    let responder = Responder::new(reply, &engine.replies);
-                    handler(engine, caller, input, responder);
+        let handle = move |engine: &mut Engine, caller: Caller, reply: Option<ReplyTo>, input: &[u8]| {
+            let Ok(input) = postcard::from_bytes(input) else {
+                if let Some(reply) = reply {
+                    let body = Reply::InputMalformed.encode(reply.handling());
+                    engine.reply(reply, body);
                 }
-                Err(_) => {
-                    if let Some(reply) = reply {
-                        engine.reply(reply, Reply::<()>::InputMalformed.encode());
-                    }
-                }
-            },
-        );
+                return;
+            };
+            if let Some(cancellation) = engine.defer(reply.as_ref()) {
+                let responder = Responder::new(reply, &engine.replies, cancellation);
+                handler(engine, caller, input, responder);
+            }
+        };
+        self.insert(P::NAME, Handler::Later(Some(Box::new(handle))));
     }
 
     /// Serves the procedure no longer. Returns whether it was served.
@@ -69,15 +107,8 @@ impl Engine {
         self.procedures.remove(&procedure_id(P::NAME)).is_some()
     }
 
-    fn insert(
-        &mut self,
-        name: &'static str,
-        handler: impl FnMut(&mut Engine, Caller, Option<ReplyTo>, Bytes) + Send + 'static,
-    ) {
-        let served = Served {
-            name,
-            handler: Some(Box::new(handler)),
-        };
+    fn insert(&mut self, name: &'static str, handler: Handler) {
+        let served = Served { name, handler };
         if let Some(replaced) = self.procedures.insert(procedure_id(name), served) {
             assert!(
                 replaced.name == name,
@@ -87,56 +118,264 @@ impl Engine {
         }
     }
 
-    pub(super) fn handle_request(&mut self, from: Arc<Peer>, tag: u64, message: Bytes) {
+    pub(super) fn handle_request(&mut self, from: PeerId, tag: u64, message: Body) {
         // A member of the job that sends something else speaks another protocol; there is nobody to tell.
-        let Some((header, input)) = RequestHeader::decode(message) else {
+        let Some(request) = Request::decode(&message) else {
             return;
         };
-        let deadline = header
-            .timeout
-            .and_then(|timeout| Instant::now().checked_add(timeout));
-        let reply = header.timeout.map(|_| ReplyTo {
-            peer: from.address.clone(),
-            tag,
-            deadline,
-        });
-        let served = self.procedures.get_mut(&header.procedure);
-        let Some(mut handler) = served.and_then(|served| served.handler.take()) else {
-            if let Some(reply) = reply {
-                self.reply(reply, Reply::<()>::UnknownProcedure.encode());
+        let at = self.now();
+        match request.payload {
+            Payload::Cancel => self.handle_cancel(from, tag),
+            Payload::RemoteInput(place) => {
+                let timeout = request.header.timeout;
+                let message = message.clone();
+                let input = None;
+                let arrived = Arrived {
+                    tag,
+                    message,
+                    at,
+                    input,
+                };
+                self.pull_input(from, arrived, place, timeout);
             }
-            return;
-        };
-        let caller = Caller { peer: from, deadline };
-        let handled = catch_unwind(AssertUnwindSafe(|| handler(self, caller, reply, input)));
-        // Unless the handler stopped or replaced its own procedure.
-        if let Some(served) = self.procedures.get_mut(&header.procedure)
-            && served.handler.is_none()
-        {
-            served.handler = Some(handler);
+            Payload::Batch(_) | Payload::Input(_) if self.arrivals.holds(from) => {
+                let one_way = request.header.flags.has(Flags::ONE_WAY);
+                match self.arrivals.check_room(0) {
+                    Ok(()) => {
+                        let message = message.clone();
+                        let input = None;
+                        self.arrivals.push(
+                            from,
+                            Arrived {
+                                tag,
+                                message,
+                                at,
+                                input,
+                            },
+                            None,
+                            0,
+                        );
+                    }
+                    Err(reason) if !one_way => {
+                        self.refuse(from, tag, &request, &Reply::Busy(reason));
+                    }
+                    Err(_) => {}
+                }
+            }
+            Payload::Batch(_) | Payload::Input(_) => self.serve_request(from, tag, at, &request, None),
         }
+    }
+
+    /// Runs what was asked for, with the input if that did not come in the request.
+    pub(super) fn serve_request(
+        &mut self,
+        from: PeerId,
+        tag: u64,
+        at: Instant,
+        request: &Request<'_>,
+        input: Option<&[u8]>,
+    ) {
+        let flags = request.header.flags;
+        let deadline = at.checked_add(request.header.timeout);
+        let mut reply = ReplyTo {
+            deadline,
+            since: flags.has(Flags::TIMING).then(Instant::now),
+            ..ReplyTo::plain(from, tag)
+        };
+        let input = match (input, request.payload) {
+            (Some(input), _) | (None, Payload::Input(input)) => input,
+            (None, Payload::Batch(calls)) => return self.serve_batch(reply, calls),
+            (None, Payload::Cancel | Payload::RemoteInput(_)) => return,
+        };
+        if flags.has(Flags::ONE_WAY) {
+            return self.run(from, None, request.header.procedure, None, input);
+        }
+        if let Some(once) = request.once {
+            reply.once = Some((once.origin, once.sequence));
+            let known = match once.target == 0 || once.target == self.endpoint.instance() {
+                true => {
+                    let timeout = request.header.timeout;
+                    self.executed.handle_request(at, timeout, once, reply.clone())
+                }
+                false => return self.send_reply(reply, Reply::OtherInstance.encode(None)),
+            };
+            match known {
+                Arrival::New => {}
+                Arrival::Answered(body) => return self.send_reply(reply, body),
+                Arrival::Forgotten => {
+                    return self.send_reply(reply, Reply::OutputForgotten.encode(None));
+                }
+                Arrival::Full => {
+                    let busy = Reply::Busy(crate::BusyReason::Executed);
+                    return self.send_reply(reply, busy.encode(None));
+                }
+                Arrival::InProgress | Arrival::Obsolete => return,
+            }
+        }
+        self.run(from, deadline, request.header.procedure, Some(reply), input);
+    }
+
+    /// Runs a procedure, and sends the reply if it gives one at once.
+    pub(super) fn run(
+        &mut self,
+        from: PeerId,
+        deadline: Option<Instant>,
+        procedure: u64,
+        reply: Option<ReplyTo>,
+        input: &[u8],
+    ) {
+        let Some(served) = self.procedures.get_mut(&procedure) else {
+            return self.reply_unknown(reply);
+        };
+        let caller = match &mut self.caller {
+            Some(caller) if caller.peer == from => caller,
+            other => {
+                let Some(info) = self.endpoint.peer_info(from) else {
+                    return;
+                };
+                other.insert(Caller {
+                    peer: from,
+                    info: info.clone(),
+                    deadline,
+                })
+            }
+        };
+        caller.deadline = deadline;
+        let result = match &mut served.handler {
+            Handler::Now(handle) => {
+                let result = catch_unwind(AssertUnwindSafe(|| handle(caller, reply.as_ref(), input)));
+                match (result, reply) {
+                    (Ok(Some(body)), Some(reply)) => {
+                        self.reply(reply, body);
+                        Ok(())
+                    }
+                    (Err(panic), Some(reply)) => {
+                        let fault = Fault::new("the handler panicked");
+                        self.reply(reply, Reply::Fault(fault).encode(None));
+                        Err(panic)
+                    }
+                    (result, _) => result.map(drop),
+                }
+            }
+            Handler::Later(handler) => {
+                let Some(mut handle) = handler.take() else {
+                    return self.reply_unknown(reply);
+                };
+                let caller = caller.clone();
+                let result = catch_unwind(AssertUnwindSafe(|| handle(self, caller, reply, input)));
+                // Unless the handler stopped or replaced its own procedure.
+                if let Some(served) = self.procedures.get_mut(&procedure)
+                    && let Handler::Later(none @ None) = &mut served.handler
+                {
+                    *none = Some(handle);
+                }
+                result
+            }
+        };
         // The engine is whole; whether its owner goes on is for the owner to decide.
-        if let Err(panic) = handled {
+        if let Err(panic) = result {
             self.driving = false;
+            self.batch_replies = None;
             resume_unwind(panic);
         }
     }
 
-    /// Sends a reply, or keeps it until there is room for it. A caller that cannot be reached is gone.
-    pub(super) fn reply(&mut self, to: ReplyTo, mut body: Bytes) {
-        let (size, size_max) = (body.len(), self.endpoint.limits().message_size_max);
-        if size > size_max {
-            let fault = Fault::new(format_args!(
-                "the output of {size} bytes is larger than a message may be, {size_max}; pass a region handle"
-            ));
-            body = Reply::<()>::Fault(fault).encode();
+    fn reply_unknown(&mut self, reply: Option<ReplyTo>) {
+        if let Some(reply) = reply {
+            let body = Reply::UnknownProcedure.encode(reply.handling());
+            self.reply(reply, body);
         }
-        if !self.unsent.holds(&to.peer) {
-            let sent = self.endpoint.answer_expected(&to.peer, to.tag, body.clone());
-            if !matches!(sent, Err(SubmitError::Busy { .. })) {
-                return;
+    }
+
+    /// Counts a call that its handler has taken; `None` if there are too many, of which the caller is told.
+    fn defer(&mut self, reply: Option<&ReplyTo>) -> Option<Cancellation> {
+        let Some(reply) = reply else {
+            return Some(Cancellation::default());
+        };
+        let once = reply.once.is_some();
+        match self.deferred.begin(reply.peer, reply.tag, reply.deadline, once) {
+            Ok(cancellation) => Some(cancellation),
+            Err(reason) => {
+                if let Some((origin, sequence)) = reply.once {
+                    self.executed.forget(origin, sequence);
+                }
+                let body = Reply::Busy(reason).encode(reply.handling());
+                self.send_reply(reply.clone(), body);
+                None
             }
         }
-        self.unsent.push(to, body);
+    }
+
+    /// The origin waits no longer for a call, or has its output.
+    fn handle_cancel(&mut self, from: PeerId, tag: u64) {
+        if let Some(region) = self.outputs.remove(from, tag) {
+            self.withdraw_overflow(&region);
+        }
+        if let Some(cancellation) = self.deferred.cancel(from, tag) {
+            cancellation.cancel();
+        }
+        if self.arrivals.holds(from) {
+            if let Some(transfer) = self.arrivals.cancel(from, tag) {
+                self.operations.remove(transfer);
+                self.endpoint.cancel(transfer);
+            }
+            self.handle_arrivals(from);
+        }
+    }
+
+    /// Answers a request, or all of a batch, without running it.
+    fn refuse(&mut self, from: PeerId, tag: u64, request: &Request<'_>, reply: &Reply<'_>) {
+        let to = ReplyTo::plain(from, tag);
+        match request.payload {
+            Payload::Batch(calls) => self.refuse_batch(to, calls, reply),
+            _ => self.send_reply(to, reply.encode(None)),
+        }
+    }
+
+    /// Answers a call that was handled.
+    pub(super) fn reply(&mut self, to: ReplyTo, body: Body) {
+        let to = match to.once {
+            None => to,
+            // By now it may be asked for elsewhere, or no longer.
+            Some((origin, sequence)) => match self.executed.handle_reply(origin, sequence, &body) {
+                Some(to) => to,
+                None => return,
+            },
+        };
+        self.send_reply(to, body);
+    }
+
+    /// Sends a reply, or keeps it until there is room for it. A caller that cannot be reached is gone.
+    pub(super) fn send_reply(&mut self, to: ReplyTo, mut body: Body) {
+        if body.len() > self.eager_size_max(to.peer) {
+            body = self.expose_output(&to, body);
+        }
+        if let Some(index) = to.index
+            && let Some(batch) = &mut self.batch_replies
+            && batch.is_for(to.peer)
+        {
+            let full = batch.push(&to, index, &body, self.options.eager_size_max);
+            if let Some((tag, full)) = full {
+                self.send_or_keep(to.peer, tag, to.deadline, full);
+            }
+            return;
+        }
+        self.send_or_keep(to.peer, to.tag, to.deadline, body);
+    }
+
+    pub(super) fn send_or_keep(&mut self, peer: PeerId, tag: u64, deadline: Option<Instant>, body: Body) {
+        if self.unsent.is_empty() || !self.unsent.holds(peer) {
+            match self.endpoint.send_reply(peer, tag, body.clone()) {
+                Ok(()) => return,
+                Err(SubmitError::Busy { .. }) => {}
+                Err(_) => {
+                    if let Some(region) = self.outputs.remove(peer, tag) {
+                        self.withdraw_overflow(&region);
+                    }
+                    return;
+                }
+            }
+        }
+        self.unsent.push(peer, tag, deadline, body);
     }
 }

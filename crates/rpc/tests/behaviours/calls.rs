@@ -9,13 +9,9 @@ use std::{
 };
 
 use ropewalk_group::Rank;
-use ropewalk_rpc::{
-    Call, CallError, Endpoint, EndpointOptions, Engine, Fault, Limits, Procedure, Responder, SubmitError,
-};
+use ropewalk_rpc::{Call, CallError, Fault, Procedure, Responder};
 
-use crate::{
-    Count, Describe, Double, Echo, LONG, Null, Refuse, Relay, Shared, Survey, call, drive, engines, options,
-};
+use crate::{Count, Describe, Double, Echo, LONG, Null, Refuse, Relay, Shared, Survey, call, drive, engines};
 
 /// A call of nothing for nothing comes back, also to oneself.
 #[test]
@@ -157,44 +153,6 @@ fn one_way() {
             .iter_mut()
             .all(|call| matches!(call.try_take(), Some(Ok(()))))
     );
-}
-
-/// Inputs, one-way inputs and outputs far beyond what fits into one packet or buffer are carried all the
-/// same; beyond the limit they are errors that say what to do, on the side where it shows.
-#[test]
-fn overflow_both_ways() {
-    let limits = Limits {
-        message_size_max: 3 << 20,
-        ..Limits::default()
-    };
-    let mut engines = [0, 1].map(|rank| {
-        let limited = EndpointOptions {
-            limits,
-            ..options(rank)
-        };
-        Engine::new(Endpoint::bind(limited).unwrap())
-    });
-    let [origin, target] = &mut engines;
-    target.serve::<Echo>(|_, bytes| Ok(bytes));
-    for size in [0, 1, 65_000, 1 << 20, (3 << 20) - 100] {
-        let input: Vec<u8> = (0..size).map(|at| (at * 7) as u8).collect();
-        assert!(
-            call::<Echo>(origin, target, &input).unwrap() == input,
-            "{size} bytes"
-        );
-    }
-    match call::<Echo>(origin, target, &vec![0; 3 << 20]) {
-        Err(CallError::Submit {
-            source: SubmitError::TooLarge { .. },
-            ..
-        }) => {}
-        other => panic!("{:?}", other.map(|output| output.len())),
-    }
-    target.serve::<Echo>(|_, _| Ok(vec![1; 3 << 20]));
-    match call::<Echo>(origin, target, &vec![]) {
-        Err(CallError::Fault { source, .. }) => assert!(source.to_string().contains("region handle")),
-        other => panic!("{:?}", other.map(|output| output.len())),
-    }
 }
 
 /// Thousands of calls in flight at once are each given their own answer.

@@ -92,7 +92,7 @@ pub(super) enum Handled {
     /// The handshake is a step further.
     Greeted,
     /// The peer has proven itself; frames may be waiting in the connection.
-    Proven { peer: Peer, instance: u64 },
+    Proven(Peer),
 }
 
 impl Connection {
@@ -365,7 +365,7 @@ impl Connection {
             self.decoder.handle_read(rest.len());
         }
         Ok(match step.proven {
-            Some((peer, instance)) => Handled::Proven { peer, instance },
+            Some(peer) => Handled::Proven(peer),
             None if step.reply.is_empty() => Handled::Frames,
             None => Handled::Greeted,
         })

@@ -247,13 +247,8 @@ impl StreamProvider {
         self.deadlines.insert((connection.deadline, id));
     }
 
-    pub(super) fn handle_proven(
-        &mut self,
-        id: ConnectionId,
-        peer: Peer,
-        instance: u64,
-        around: &mut Around<'_>,
-    ) {
+    pub(super) fn handle_proven(&mut self, id: ConnectionId, peer: Peer, around: &mut Around<'_>) {
+        let instance = peer.instance;
         let accepted = |id: &ConnectionId| self.connections.get(id).is_some_and(|known| known.accepted);
         let known = self.peers.get(&around.peers.intern(&peer.address));
         // A peer connects only when it has no connection with us: its latest one is its only one.

@@ -89,8 +89,11 @@ fn introduction(address: Address) -> Introduction {
     Introduction {
         job: options().job,
         key: options().key,
-        peer: Peer { address, identity },
-        instance: 1,
+        peer: Peer {
+            address,
+            identity,
+            instance: 1,
+        },
     }
 }
 

@@ -1,0 +1,235 @@
+//! Calls that are made again after their connection was lost.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use ropewalk_fabric::{Address, OperationId, PeerId, SubmitError};
+use serde::Serialize;
+
+use super::{Waiting, calls::WaitingCall};
+use crate::{
+    CallError, CallOptions, Engine,
+    call::Answer,
+    promise::{Pending, promise},
+    wire::{Body, Flags, Once, RequestHeader, encode_behind},
+};
+
+/// What it takes to make a call again.
+pub(super) struct Attempt {
+    address: Address,
+    header: RequestHeader,
+    /// Its number, unless it may as well run twice.
+    once: Option<Once>,
+    /// The request without what changes with each attempt: that is room for it.
+    request: Body,
+    /// How many more there may be.
+    left: u32,
+    /// How long to wait before the next.
+    pause: Duration,
+}
+
+/// The calls that wait for their next attempt.
+pub(super) struct Retries {
+    waiting: BTreeMap<(Instant, u64), WaitingCall>,
+    next: u64,
+}
+
+impl Retries {
+    pub(super) const fn new() -> Self {
+        Self {
+            waiting: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.waiting.first_key_value().map(|(&(due, _), _)| due)
+    }
+
+    pub(super) fn pop_due(&mut self, now: Instant) -> Option<WaitingCall> {
+        let first = self.waiting.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
+    }
+
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = WaitingCall> {
+        std::mem::take(&mut self.waiting).into_values()
+    }
+
+    fn push(&mut self, due: Instant, call: WaitingCall) {
+        self.waiting.insert((due, self.next), call);
+        self.next += 1;
+    }
+}
+
+impl Attempt {
+    /// A server that is started again is back within milliseconds, or much later.
+    const PAUSE_MIN: Duration = Duration::from_millis(1);
+    const PAUSE_MAX: Duration = Duration::from_millis(250);
+
+    /// What stands before the input.
+    fn head(&self) -> Vec<u8> {
+        let once = self.once.as_ref().map(Once::encode);
+        [
+            &self.header.encode()[..],
+            once.as_ref().map_or(&[], |once| &once[..]),
+        ]
+        .concat()
+    }
+}
+
+impl Engine {
+    pub(super) fn call_with_retries<I: Serialize>(
+        &mut self,
+        peer: PeerId,
+        procedure: &'static str,
+        mut header: RequestHeader,
+        input: &I,
+        deadline: Option<Instant>,
+        options: &CallOptions,
+    ) -> Result<Pending<Result<Answer, CallError>>, CallError> {
+        let address = self.address_of(peer);
+        let mut once = None;
+        if !options.idempotent {
+            header.flags = header.flags.with(Flags::AT_MOST_ONCE);
+            once = Some(Once {
+                origin: self.endpoint.instance(),
+                sequence: self.sequences.begin(&address),
+                lowest: 0,
+                target: 0,
+            });
+        }
+        let mut attempt = Box::new(Attempt {
+            address,
+            header,
+            once,
+            request: Body::from(Vec::new()),
+            left: options.retries,
+            pause: Attempt::PAUSE_MIN,
+        });
+        match encode_behind(&attempt.head(), input) {
+            Ok(request) => attempt.request = request,
+            Err(source) => {
+                self.end_attempts(&attempt);
+                return Err(CallError::InputUnencodable { procedure, source });
+            }
+        }
+        let (promise, pending) = promise(None, &self.abandoned);
+        let call = WaitingCall {
+            promise,
+            procedure,
+            peer,
+            deadline,
+            region: None,
+            attempt: None,
+        };
+        match self.send_attempt(call, attempt, options.timeout) {
+            Ok(()) => Ok(pending),
+            Err((_, attempt, source)) => {
+                self.end_attempts(&attempt);
+                Err(CallError::Submit { procedure, source })
+            }
+        }
+    }
+
+    /// Makes the call again after a pause, if it may be.
+    pub(super) fn retry_later(
+        &mut self,
+        operation: OperationId,
+        mut call: WaitingCall,
+    ) -> Result<(), WaitingCall> {
+        let now = self.now();
+        let proven = self.endpoint.peer_info(call.peer);
+        let instance = proven.map(|peer| peer.instance);
+        let Some(attempt) = &mut call.attempt else {
+            return Err(call);
+        };
+        let due = now + attempt.pause;
+        if attempt.left == 0 || call.deadline.is_some_and(|deadline| deadline <= due) {
+            return Err(call);
+        }
+        attempt.left -= 1;
+        attempt.pause = (attempt.pause * 2).min(Attempt::PAUSE_MAX);
+        // The first that it may have reached stays the only one that may run it.
+        if let Some(once) = &mut attempt.once
+            && once.target == 0
+        {
+            once.target = instance.unwrap_or(0);
+        }
+        if let Some(region) = call.region.take() {
+            self.withdraw_overflow(&region);
+        }
+        debug_assert!(self.operations.get(operation).is_none(), "it has ended");
+        self.retries.push(due, call);
+        Ok(())
+    }
+
+    /// Makes the next attempt of a call.
+    pub(super) fn retry(&mut self, now: Instant, mut call: WaitingCall) {
+        let attempt = call.attempt.take();
+        let mut attempt = attempt.expect("only calls that may be made again are kept to be");
+        if call.promise.is_abandoned() {
+            return self.end_attempts(&attempt);
+        }
+        let left = call
+            .deadline
+            .map(|deadline| deadline.saturating_duration_since(now));
+        let timeout = left.unwrap_or(attempt.header.timeout);
+        attempt.header.timeout = timeout;
+        let failed = match self.endpoint.peer(&attempt.address) {
+            Ok(peer) => {
+                call.peer = peer;
+                match self.send_attempt(call, attempt, timeout) {
+                    Ok(()) => return,
+                    Err(failed) => failed,
+                }
+            }
+            Err(error) => (call, attempt, error),
+        };
+        let (mut call, attempt, source) = failed;
+        let procedure = call.procedure;
+        call.attempt = Some(attempt);
+        self.end_call(call, Some(Err(CallError::Submit { procedure, source })));
+    }
+
+    fn send_attempt(
+        &mut self,
+        mut call: WaitingCall,
+        mut attempt: Box<Attempt>,
+        timeout: Duration,
+    ) -> Result<(), (WaitingCall, Box<Attempt>, SubmitError)> {
+        if let Some(once) = &mut attempt.once {
+            once.lowest = self.sequences.lowest(&attempt.address);
+        }
+        let head = attempt.head();
+        let mut request = Vec::with_capacity(attempt.request.len());
+        request.extend_from_slice(&head);
+        request.extend_from_slice(&attempt.request[head.len()..]);
+        let options = CallOptions::new(timeout);
+        match self.send_request(call.peer, Body::from(request), head.len(), &options) {
+            Ok((operation, region)) => {
+                call.region = region;
+                call.attempt = Some(attempt);
+                let wanted = call.promise.follow(operation);
+                self.operations.insert(operation, Waiting::Call(call));
+                if !wanted {
+                    self.handle_abandoned(operation);
+                }
+                Ok(())
+            }
+            Err(error) => Err((call, attempt, error)),
+        }
+    }
+
+    /// No more attempts will be made.
+    pub(super) fn end_attempts(&mut self, attempt: &Attempt) {
+        if let Some(once) = &attempt.once {
+            self.sequences.end(&attempt.address, once.sequence);
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Who waits for the operations of the endpoint.
+
+use ropewalk_fabric::OperationId;
+
+/// What is known of each operation in progress, by its index.
+#[derive(Debug)]
+pub(crate) struct Operations<W> {
+    places: Vec<Option<(OperationId, W)>>,
+    count: usize,
+}
+
+impl<W> Operations<W> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            places: Vec::new(),
+            count: 0,
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn insert(&mut self, operation: OperationId, waiting: W) {
+        let index = operation.index();
+        if index >= self.places.len() {
+            self.places.resize_with(index + 1, || None);
+        }
+        let replaced = self.places[index].replace((operation, waiting));
+        assert!(
+            replaced.is_none(),
+            "an index is used again when its operation has ended"
+        );
+        self.count += 1;
+    }
+
+    /// `None` if the operation has ended.
+    pub(crate) fn get(&self, operation: OperationId) -> Option<&W> {
+        let (found, waiting) = self.places.get(operation.index())?.as_ref()?;
+        (*found == operation).then_some(waiting)
+    }
+
+    /// The operation with this index, if it is in progress.
+    pub(crate) fn at(&self, index: usize) -> Option<(OperationId, &W)> {
+        let (operation, waiting) = self.places.get(index)?.as_ref()?;
+        Some((*operation, waiting))
+    }
+
+    /// `None` if the operation has ended.
+    pub(crate) fn remove(&mut self, operation: OperationId) -> Option<W> {
+        let place = self.places.get_mut(operation.index())?;
+        let (_, waiting) = place.take_if(|(found, _)| *found == operation)?;
+        self.count -= 1;
+        Some(waiting)
+    }
+
+    /// Takes all out.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = W> {
+        self.count = 0;
+        std::mem::take(&mut self.places)
+            .into_iter()
+            .flatten()
+            .map(|(_, waiting)| waiting)
+    }
+}
