@@ -28,6 +28,11 @@ impl<K: Copy + Ord> Outputs<K> {
         }
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.regions.len()
+    }
+
     /// Whether one more output of this size may be exposed.
     pub(crate) fn check_room(&self, size: u64) -> Result<(), BusyReason> {
         match self.bytes.saturating_add(size) <= self.bytes_max {

@@ -87,6 +87,7 @@ impl Engine {
         }
         let sent = self.send_request(peer, request, RequestHeader::SIZE, &options);
         if let (operation, Some(region)) = sent.map_err(failed)? {
+            self.notified += 1;
             self.operations.insert(operation, Waiting::Notified(*region));
         }
         Ok(())
@@ -140,6 +141,7 @@ impl Engine {
     pub(super) fn tell_cancelled(&mut self, peer: PeerId, tag: u64) {
         // A target that has no room for this, or is gone, has the deadline of the call.
         let _ = self.endpoint.send_unexpected(peer, tag, Request::cancellation());
+        self.told = true;
     }
 
     /// Takes a reply to the call that `operation` was for.

@@ -95,6 +95,8 @@ pub struct Engine {
     lost_peers: VecDeque<LostPeer>,
     operations: Operations<Waiting>,
     abandoned: Abandoned,
+    /// Whether a target was told something that it waits for, and that the owner may not wait for.
+    told: bool,
     sequences: Sequences<Address>,
     retries: Retries,
     procedures: Procedures,
@@ -108,6 +110,8 @@ pub struct Engine {
     outputs: Outputs<PeerId>,
     /// Regions with inputs and outputs that others are to pull.
     overflow_regions: usize,
+    /// Notifications whose inputs are among these.
+    notified: usize,
     unsent: Unsent<PeerId>,
     bulk_transfers: BulkTransfers,
     pipelines: Pipelines,
@@ -176,6 +180,7 @@ impl Engine {
             lost_peers: VecDeque::new(),
             operations: Operations::new(),
             abandoned: Abandoned::new(endpoint.waker()),
+            told: false,
             sequences: Sequences::new(),
             retries: Retries::new(),
             procedures: HashMap::default(),
@@ -187,6 +192,7 @@ impl Engine {
             batch_replies: None,
             outputs: Outputs::new(options.overflow_bytes_max),
             overflow_regions: 0,
+            notified: 0,
             unsent: Unsent::new(),
             bulk_transfers: BulkTransfers::default(),
             pipelines: Pipelines::new(endpoint.waker()),
@@ -258,6 +264,9 @@ impl Engine {
                 happened += 1;
             }
         }
+        if std::mem::take(&mut self.told) {
+            happened += self.endpoint.progress();
+        }
         self.driving = false;
         happened
     }
@@ -316,9 +325,9 @@ impl Engine {
         }
     }
 
-    /// Drives the engine until everything queued was handed to the operating system: the last thing to do
-    /// before dropping it. Returns whether that was so within `timeout`. It is not yet delivery; see
-    /// [`Endpoint::flush`].
+    /// Drives the engine until everything queued was handed to the operating system, and outputs and one-way inputs
+    /// that are too large for a message were pulled: the last thing to do before dropping it. Returns whether that
+    /// was so within `timeout`. For what goes in messages it is not yet delivery; see [`Endpoint::flush`].
     pub fn flush(&mut self, timeout: Duration) -> bool {
         let deadline = Instant::now().checked_add(timeout);
         loop {
@@ -326,9 +335,13 @@ impl Engine {
             let left = deadline.map_or(Duration::MAX, |deadline| {
                 deadline.saturating_duration_since(Instant::now())
             });
-            let flushed = self.endpoint.flush(left);
-            if !flushed || self.unsent.is_empty() || left.is_zero() {
-                return flushed && self.unsent.is_empty();
+            let to_pull = self.outputs.len() + self.notified > 0;
+            let flushed = self.endpoint.flush(left) && self.unsent.is_empty();
+            if flushed && !to_pull || left.is_zero() {
+                return flushed && !to_pull;
+            }
+            if flushed {
+                self.wait(left.min(Duration::from_millis(1)));
             }
         }
     }
@@ -438,7 +451,10 @@ impl Engine {
                 self.handle_input_pulled(peer, operation, Some(buffer));
             }
             (Some(Waiting::Input(peer)), Err(_)) => self.handle_input_pulled(peer, operation, None),
-            (Some(Waiting::Notified(region)), _) => self.withdraw_overflow(&region),
+            (Some(Waiting::Notified(region)), _) => {
+                self.notified -= 1;
+                self.withdraw_overflow(&region);
+            }
             (Some(Waiting::Pull(promise)), Ok(Completion::Got(buffer))) => promise.fulfil(Ok(buffer)),
             (Some(Waiting::Pull(promise)), Err(error)) => promise.fulfil(Err(error.into())),
             (Some(Waiting::Push(promise)), Ok(Completion::Put)) => promise.fulfil(Ok(())),
