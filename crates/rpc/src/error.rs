@@ -288,3 +288,17 @@ impl From<OperationError> for TransferError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every reason comes back from the byte that stands for it.
+    #[test]
+    fn reasons_survive_the_wire() {
+        for reason in BusyReason::ALL {
+            assert_eq!(BusyReason::from_byte(reason as u8), Some(reason));
+        }
+        assert_eq!(BusyReason::from_byte(BusyReason::ALL.len() as u8), None);
+    }
+}

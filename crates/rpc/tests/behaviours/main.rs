@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test says what it expects by failing")]
 
 mod async_handlers;
+mod batches;
 mod bulk;
 mod bulk_ends;
 mod bulk_pipelines;
@@ -13,6 +14,9 @@ mod driving;
 mod ends;
 mod handles;
 mod hedged;
+mod limits;
+mod once;
+mod overflow;
 
 use std::{
     sync::{Arc, Mutex},
@@ -21,7 +25,8 @@ use std::{
 
 use ropewalk_group::{Incarnation, JobId, Rank};
 use ropewalk_rpc::{
-    Address, BulkHandle, CallError, Endpoint, EndpointOptions, Engine, Identity, JobKey, Procedure, RegionHandle, Role,
+    Address, BulkHandle, CallError, Endpoint, EndpointOptions, Engine, Identity, JobKey, Procedure,
+    RegionHandle, Role,
 };
 use serde::{Deserialize, Serialize};
 
