@@ -44,11 +44,7 @@ impl ChecksumMismatch {
 impl Verifier {
     /// For the bytes of this range; `None` if there is nothing to check.
     pub(crate) fn new(handle: &BulkHandle, range: Range<u64>) -> Option<Self> {
-        let has_checksum = handle
-            .segment_list()
-            .iter()
-            .any(|segment| segment.crc32c.is_some());
-        if !has_checksum {
+        if !handle.has_checksums() {
             return None;
         }
         let mut verifier = Self {

@@ -29,6 +29,7 @@ struct SegmentList {
     /// The same bytes in as few ranges as possible, for transfers.
     runs: Vec<Run>,
     length: u64,
+    has_checksums: bool,
 }
 
 /// Part of a region.
@@ -215,6 +216,7 @@ impl BulkHandle {
         let runs = runs_of(&segments);
         Ok(Self {
             list: Arc::new(SegmentList {
+                has_checksums: segments.iter().any(|segment| segment.crc32c.is_some()),
                 regions,
                 segments,
                 runs,
@@ -239,6 +241,26 @@ impl BulkHandle {
         let first = runs.partition_point(|run| run.start + run.length <= range.start);
         let mut runs = runs[first..].iter().take_while(|run| run.start < range.end);
         runs.all(|run| self.list.regions[run.region as usize].writable)
+    }
+
+    /// Where these bytes lie, if they lie in a row in one region and no checksum is to be checked: most
+    /// transfers then are one operation.
+    pub(crate) fn single_range(&self, offset: u64, length: usize) -> Option<(&RegionHandle, u64)> {
+        let list = &*self.list;
+        let run = list
+            .runs
+            .get(list.runs.partition_point(|run| run.start + run.length <= offset))?;
+        let inside = offset - run.start;
+        let is_single = length > 0 && length as u64 <= run.length - inside;
+        if !is_single || self.has_checksums() {
+            return None;
+        }
+        Some((&list.regions[run.region as usize], run.offset + inside))
+    }
+
+    /// Whether a segment has a checksum.
+    pub(crate) fn has_checksums(&self) -> bool {
+        self.list.has_checksums
     }
 
     /// Who exposes the byte at `at`; `None` behind the end.

@@ -135,7 +135,49 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for BoundedVisitor<T> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::{collection::vec, prelude::*};
+
     use super::*;
+
+    proptest! {
+        /// Any bytes, and handles with some bytes changed, are refused or are a handle like any other: it shows what
+        /// its segments have, and is the same when it is passed on.
+        #[test]
+        fn foreign_bytes_are_refused_or_sound(
+            noise in vec(any::<u8>(), 0..200),
+            changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        ) {
+            let region = |number| RegionHandle {
+                address: "tcp://127.0.0.1:4711".parse().unwrap(),
+                region: number,
+                token: 1 << 127,
+                length: 1000,
+                writable: number == 1,
+            };
+            let segment = |at: u64| Segment {
+                region: at as u32 % 2,
+                offset: at * 100,
+                length: 50,
+                crc32c: Some(7).filter(|_| at == 3),
+            };
+            let handle = BulkHandle::new(vec![region(1), region(2)], (0..5).map(segment).collect()).unwrap();
+            let mut changed = postcard::to_allocvec(&handle).unwrap();
+            for (place, byte) in changes {
+                let place = place.index(changed.len());
+                changed[place] = byte;
+            }
+            for bytes in [noise, changed] {
+                let Ok(handle) = postcard::from_bytes::<BulkHandle>(&bytes) else {
+                    continue;
+                };
+                prop_assert_eq!(handle.segments().map(|segment| segment.length).sum::<u64>(), handle.len());
+                prop_assert!(handle.segments().all(|segment| segment.offset + segment.length
+                    <= segment.region.length));
+                let again = postcard::to_allocvec(&handle).unwrap();
+                prop_assert_eq!(postcard::from_bytes::<BulkHandle>(&again).unwrap(), handle);
+            }
+        }
+    }
 
     /// Small segments cost a few bytes each in an argument: their region and its origin are named once.
     #[test]

@@ -55,6 +55,9 @@ impl Engine {
         into: Buffer,
         timeout: Duration,
     ) -> Result<Transfer<Buffer>, TransferError> {
+        if let Some((region, offset)) = handle.single_range(offset, into.len()) {
+            return self.pull(region, offset, into, timeout);
+        }
         let moving = Moving::pull(handle, offset, vec![into])?;
         self.begin_bulk(moving, timeout, Outcome::Pull)
     }
@@ -87,6 +90,9 @@ impl Engine {
         from: Bytes,
         timeout: Duration,
     ) -> Result<Transfer<()>, TransferError> {
+        if let Some((region, offset)) = handle.single_range(offset, from.len()) {
+            return self.push(region, offset, from, timeout);
+        }
         self.push_bulk_gathered(handle, offset, vec![from], timeout)
     }
 
