@@ -15,7 +15,7 @@ impl Engine {
     /// Zeroed memory to expose, or to pull into: where there is memory that peers on this host can reach without
     /// help, it is of that.
     pub fn allocate(&mut self, length: usize) -> Buffer {
-        Buffer::zeroed(length)
+        self.endpoint.allocate(length)
     }
 
     /// Lets peers that are given the handle pull `memory`, until it is withdrawn.

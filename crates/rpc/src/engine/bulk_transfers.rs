@@ -244,7 +244,10 @@ impl Engine {
         while let Some(piece) = moving.next_piece() {
             let deadline = transfer.deadline;
             let left = *left.get_or_insert_with(|| deadline.saturating_duration_since(Instant::now()));
-            let (into, from) = (moving.take_buffer(&piece, Buffer::zeroed), moving.bytes(&piece));
+            let (into, from) = (
+                moving.take_buffer(&piece, |length| self.endpoint.allocate(length)),
+                moving.bytes(&piece),
+            );
             let region = moving.region(&piece);
             let started = match into {
                 Some(into) => self.endpoint.get(region, piece.offset, into, left),
