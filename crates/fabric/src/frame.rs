@@ -28,6 +28,9 @@ pub(crate) const BULK_SIZE_MAX: usize = 256 << 10;
 /// The size of the body of [`Kind::Get`] and [`Kind::Put`] in bytes.
 pub(crate) const ACCESS_SIZE: usize = 40;
 
+/// The size of the body of [`Kind::Offer`] in bytes.
+pub(crate) const OFFER_SIZE: usize = 48;
+
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -54,6 +57,10 @@ pub(crate) enum Kind {
     Ping = 10,
     /// I am here.
     Pong = 11,
+    /// This memory I share; descriptors come with it.
+    Offer = 12,
+    /// Look into the memory that we share.
+    Doorbell = 13,
 }
 
 /// What stands before each body.
@@ -69,8 +76,8 @@ pub(crate) struct Header {
 pub(crate) type Status = Result<(), AccessError>;
 
 impl Kind {
-    fn from_byte(byte: u8) -> Result<Self, FrameError> {
-        const KINDS: [Kind; 11] = [
+    pub(crate) fn from_byte(byte: u8) -> Result<Self, FrameError> {
+        const KINDS: [Kind; 13] = [
             Kind::Unexpected,
             Kind::Expected,
             Kind::Get,
@@ -82,6 +89,8 @@ impl Kind {
             Kind::Reply,
             Kind::Ping,
             Kind::Pong,
+            Kind::Offer,
+            Kind::Doorbell,
         ];
         let index = usize::from(byte).checked_sub(1);
         index
@@ -108,7 +117,14 @@ impl Kind {
             Self::Pong => MessageKind::Pong,
             Self::Reply => MessageKind::Reply,
             Self::Unexpected => MessageKind::Unexpected,
-            Self::Get | Self::GetData | Self::Put | Self::PutData | Self::Done | Self::Cancel => return None,
+            Self::Get
+            | Self::GetData
+            | Self::Put
+            | Self::PutData
+            | Self::Done
+            | Self::Cancel
+            | Self::Offer
+            | Self::Doorbell => return None,
         })
     }
 
@@ -121,7 +137,8 @@ impl Kind {
             Self::Unexpected | Self::Expected | Self::Reply => length <= message_size_max,
             Self::Get | Self::Put => length == ACCESS_SIZE,
             Self::GetData | Self::PutData => (1..=BULK_SIZE_MAX).contains(&length),
-            Self::Done | Self::Cancel | Self::Ping | Self::Pong => length == 0,
+            Self::Offer => length == OFFER_SIZE,
+            Self::Done | Self::Cancel | Self::Ping | Self::Pong | Self::Doorbell => length == 0,
         }
     }
 }

@@ -128,6 +128,12 @@ impl Handshake {
         Ok(step)
     }
 
+    /// How many bytes it may take next without taking more than belongs to it; at least one.
+    pub(crate) fn wanted(&self) -> usize {
+        let needed = self.needed().unwrap_or(0);
+        needed.saturating_sub(self.received.len()).max(1)
+    }
+
     /// How many bytes are to be received in all before the next thing can be decided.
     fn needed(&self) -> Result<usize, HandshakeError> {
         if let Part::ResponderWaiting { .. } = self.part {

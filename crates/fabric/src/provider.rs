@@ -82,6 +82,12 @@ pub(crate) trait Provider: Send {
     /// When `progress` has to be called even if the descriptor is not readable.
     fn next_deadline(&self) -> Option<Instant>;
 
+    /// Whether it sees processes die that nothing tells of at once: while it is waited for something, `progress` is
+    /// to be called every few milliseconds.
+    fn sees_processes(&self) -> bool {
+        false
+    }
+
     /// What was seen of `peer`, in any unit: bytes or messages.
     fn activity(&self, peer: PeerId) -> Activity;
 

@@ -66,6 +66,10 @@ const UNSAFE: &[(&str, &str)] = &[
     ),
     ("crates/fabric/src/memfd.rs", "maps memory"),
     (
+        "crates/fabric/src/provider/shm/credentials.rs",
+        "asks who is at the other end of a socket",
+    ),
+    (
         "crates/fabric/src/provider/shm/direct/copy.rs",
         "copies from and to memory of other processes",
     ),

@@ -118,6 +118,9 @@ impl Endpoint {
     const EVENTS_PER_PROGRESS: usize = 256;
     /// How long peers of which nothing was heard lately may wait while others keep the endpoint busy.
     const LOOK_INTERVAL: Duration = Duration::from_micros(20);
+    /// For how long it sleeps at most while a peer that may die is waited for: where the death of a process is told only
+    /// when its memory is gone, it is looked for.
+    const PROCESS_INTERVAL: Duration = Duration::from_millis(5);
     const TIMEOUT_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
     /// Where peers reach this endpoint.
@@ -452,10 +455,11 @@ impl Endpoint {
             .iter()
             .filter_map(|provider| provider.next_deadline());
         let heartbeat = self.heartbeat.as_ref().and_then(Heartbeat::next);
-        providers
-            .chain(self.inbox.operations.earliest())
-            .chain(heartbeat)
-            .min()
+        let sees_processes = self.providers.iter().any(|provider| provider.sees_processes());
+        let waits = sees_processes && self.inbox.operations.len() > 0;
+        let look = waits.then(|| Instant::now() + Self::PROCESS_INTERVAL);
+        let operations = self.inbox.operations.earliest();
+        providers.chain(operations).chain(heartbeat).chain(look).min()
     }
 
     /// Sleeps until there is something to do, but not longer than `timeout`. An interrupting signal may end

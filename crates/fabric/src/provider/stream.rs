@@ -20,7 +20,7 @@ use self::{
     outbox::{Source, Stream},
     socket::Family,
 };
-use super::{MessageKind, Provider, TransferFailure};
+use super::{MessageKind, Provider, TransferFailure, shm::own_page};
 use crate::{
     Address, BindError, Body, Buffer, EndpointOptions, Limits, OperationId, PeerDeath, PeerId, SubmitError,
     frame::{ACCESS_SIZE, HEADER_SIZE, Header, Kind},
@@ -34,6 +34,7 @@ mod connection;
 mod opening;
 mod outbox;
 mod send_queue;
+mod sharing;
 mod socket;
 #[cfg(test)]
 mod tests;
@@ -67,6 +68,11 @@ pub(crate) struct StreamProvider {
     hot: Vec<ConnectionId>,
     /// When something came last.
     heard: Option<Instant>,
+    /// Connections whose channels are looked into each time.
+    active: Vec<ConnectionId>,
+    /// Whether something was sent over a channel since they were looked into.
+    unannounced: bool,
+    deaths_looked_for: Option<Instant>,
     next_connection: u64,
     turn: usize,
 }
@@ -133,6 +139,9 @@ impl StreamProvider {
 
     /// Listens for connections from this host to `address`.
     pub(crate) fn listen_unix(address: &Address) -> io::Result<OwnedFd> {
+        // The page by which peers see this process die is held by the thread that makes the first endpoint, which is
+        // likely to live long. If it cannot be had, they see it later, by their sockets.
+        let _ = own_page();
         Ok(socket::unix_listener(address.location())?)
     }
 
@@ -168,6 +177,9 @@ impl StreamProvider {
             transfers: BTreeMap::new(),
             hot: Vec::new(),
             heard: None,
+            active: Vec::new(),
+            unannounced: false,
+            deaths_looked_for: None,
             next_connection: 0,
             turn: 0,
         })
@@ -185,7 +197,7 @@ impl StreamProvider {
     fn connection_with_room(&mut self, peer: PeerId, size: usize) -> Result<&mut Connection, SubmitError> {
         let queued_bytes_max = self.limits.queued_bytes_max;
         let connection = self.connection_to(peer)?;
-        if connection.outbox.queued_bytes() + HEADER_SIZE + size > queued_bytes_max {
+        if connection.queued_bytes() + HEADER_SIZE + size > queued_bytes_max {
             return Err(SubmitError::Busy {
                 peer: connection.called().clone(),
                 limit: "queued_bytes_max",
@@ -233,14 +245,20 @@ impl StreamProvider {
         });
         if connection.received_bytes() != before {
             self.heard = Some(around.now);
-            if self.hot.len() < Self::HOT_MAX && !self.hot.contains(&id) {
+            if self.family == Family::Tcp && self.hot.len() < Self::HOT_MAX && !self.hot.contains(&id) {
                 self.hot.push(id);
             }
         }
         if !connection.outbox.is_empty() {
             self.sendable.insert(id);
         }
+        let shares = connection.channel.is_some() && connection.is_open();
         self.handle_handled(id, result, around);
+        if shares {
+            // Whatever comes is a doorbell.
+            self.activate(id, around.now);
+            self.exchange(id, around);
+        }
     }
 
     fn handle_handled(
@@ -285,7 +303,10 @@ impl StreamProvider {
     /// Closes a connection, and with it all others of its peer, ends what was in progress with the peer, and
     /// tells.
     fn lose(&mut self, id: ConnectionId, cause: PeerDeath, around: &mut Around<'_>) {
-        if self.hand_over(id, &cause) || self.redial_later(id, &cause) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.receive_last(around);
+        }
+        if self.hand_over(id, &cause, around.now) || self.redial_later(id, &cause) {
             return;
         }
         if let Some(peer) = self.close(id) {
@@ -320,6 +341,7 @@ impl StreamProvider {
         self.greeted.remove(&id);
         self.sendable.remove(&id);
         self.hot.retain(|&hot| hot != id);
+        self.active.retain(|&active| active != id);
         self.deadlines.remove(&(connection.deadline, id));
         // Closing is not enough if a child of this process has a copy of the descriptor.
         let _ = epoll::delete(&self.poller, &connection.socket);
@@ -372,9 +394,17 @@ impl Provider for StreamProvider {
 
     fn send(&mut self, peer: PeerId, kind: MessageKind, tag: u64, body: Body) -> Result<(), SubmitError> {
         let connection = self.connection_with_room(peer, body.len())?;
+        let id = connection.id;
+        if let Some(channel) = &mut connection.channel {
+            channel.send(kind, tag, body);
+            if !std::mem::replace(&mut connection.active, true) {
+                self.active.push(id);
+            }
+            self.unannounced = true;
+            return Ok(());
+        }
         let header = Header::new(Kind::from_message(kind), tag);
         connection.outbox.push_message(header, body);
-        let id = connection.id;
         self.sendable.insert(id);
         Ok(())
     }
@@ -435,6 +465,7 @@ impl Provider for StreamProvider {
     }
 
     fn progress(&mut self, look: bool, around: &mut Around<'_>) {
+        self.exchange_all(around);
         self.flush(around);
         if look {
             self.look(around);
@@ -446,7 +477,7 @@ impl Provider for StreamProvider {
             }
         }
         self.flush(around);
-        if !self.is_hot() {
+        if self.hot.is_empty() {
             return;
         }
         let cold = |heard| around.now.saturating_duration_since(heard) > Self::HOT_TIME;
@@ -455,23 +486,31 @@ impl Provider for StreamProvider {
         }
     }
 
+    fn arm(&mut self) -> bool {
+        self.arm_channels()
+    }
+
     fn is_hot(&self) -> bool {
-        !self.hot.is_empty()
+        !self.hot.is_empty() || !self.active.is_empty()
     }
 
     fn has_sendable(&self) -> bool {
-        !self.sendable.is_empty()
+        self.unannounced || !self.sendable.is_empty()
     }
 
     fn has_unsent(&self) -> bool {
         self.connections
             .values()
-            .any(|connection| connection.peer.is_some() && !connection.outbox.is_empty())
+            .any(|connection| connection.peer.is_some() && connection.has_unsent())
     }
 
     fn next_deadline(&self) -> Option<Instant> {
         let opening = self.deadlines.first().map(|&(deadline, _)| deadline);
         opening.into_iter().chain(self.accept_paused).min()
+    }
+
+    fn sees_processes(&self) -> bool {
+        self.family == Family::Unix
     }
 
     fn activity(&self, peer: PeerId) -> Activity {
@@ -506,6 +545,10 @@ impl StreamProvider {
                 Self::LISTENER => self.accept(around),
                 id => self.handle_ready(ConnectionId(id), flags, around),
             }
+        }
+        if self.family == Family::Unix {
+            self.cool(around.now);
+            self.look_for_deaths(around);
         }
         self.handle_deadlines(around);
     }

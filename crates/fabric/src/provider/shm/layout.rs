@@ -53,7 +53,7 @@ impl Layout {
         lines: (128 << 10) / LINE_SIZE as u32,
     };
 
-    const SLOTS_MAX: u32 = 1 << 16;
+    pub(super) const SLOTS_MAX: u32 = 1 << 16;
     const LINES_MAX: u32 = 1 << 17;
 
     /// A ring of this many slots and of a byte ring of this many lines. Nothing if these are no powers of

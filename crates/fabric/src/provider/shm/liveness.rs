@@ -13,8 +13,7 @@ use std::{
 };
 
 use self::page::PeerPage;
-#[allow(unused_imports)]
-pub(super) use self::page::own_page;
+pub(crate) use self::page::own_page;
 
 mod page;
 

@@ -33,6 +33,7 @@ pub(super) struct Producer<M> {
     memory: M,
     layout: Layout,
     written: Counters,
+    pieces: u64,
     /// As last seen, and checked.
     consumed: Counters,
     /// Something was published since it was last looked whether the consumer sleeps.
@@ -46,6 +47,7 @@ pub(super) struct Consumer<M> {
     layout: Layout,
     message_size_max: usize,
     consumed: Counters,
+    pieces: u64,
     published: Counters,
     /// The beginning of a message whose other pieces are still to come.
     partial: Option<(Piece, Vec<u8>)>,
@@ -95,6 +97,7 @@ impl<M: RingMemory> Producer<M> {
             memory,
             layout,
             written: Counters::default(),
+            pieces: 0,
             consumed: Counters::default(),
             unannounced: false,
         }
@@ -165,6 +168,23 @@ impl<M: RingMemory> Producer<M> {
         Ok(awaited)
     }
 
+    /// The ring's sizes.
+    pub(super) fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// How many pieces of messages were written.
+    pub(super) fn pieces(&self) -> u64 {
+        self.pieces
+    }
+
+    /// How many of them the consumer says to have taken.
+    pub(super) fn pieces_taken(&self) -> u64 {
+        let taken = Counters::unpack(self.memory.load(CONSUMED, Ordering::Relaxed));
+        let on_their_way = self.written.since(taken).slots;
+        self.pieces.saturating_sub(on_their_way.into())
+    }
+
     fn has_space(&self, lines: u32) -> bool {
         let slots = self.written.slots.wrapping_sub(self.consumed.slots);
         let used = self.written.lines.wrapping_sub(self.consumed.lines);
@@ -203,6 +223,7 @@ impl<M: RingMemory> Producer<M> {
         self.memory.store(slot + TAG, tag, Ordering::Relaxed);
         let header = u64::from(self.written.slots) | u64::from(piece) << 32;
         self.memory.store(slot, header, Ordering::Release);
+        self.pieces += 1;
         self.unannounced = true;
     }
 }
@@ -222,6 +243,7 @@ impl<M: RingMemory> Consumer<M> {
             layout,
             message_size_max,
             consumed: Counters::default(),
+            pieces: 0,
             published: Counters::default(),
             partial: None,
             asleep: false,
@@ -277,7 +299,13 @@ impl<M: RingMemory> Consumer<M> {
         self.asleep
     }
 
+    /// How many pieces of messages were consumed.
+    pub(super) fn pieces(&self) -> u64 {
+        self.pieces
+    }
+
     /// Whether the doorbell was asked for. It may have been rung since.
+    #[cfg(test)]
     pub(super) fn is_asleep(&self) -> bool {
         self.asleep
     }
@@ -367,6 +395,7 @@ impl<M: RingMemory> Consumer<M> {
 
     #[inline]
     fn consume(&mut self, lines: u32) {
+        self.pieces += 1;
         self.consumed.slots = self.consumed.slots.wrapping_add(1);
         self.consumed.lines = self.consumed.lines.wrapping_add(lines);
         let unpublished = self.consumed.since(self.published);

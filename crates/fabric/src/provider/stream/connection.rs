@@ -10,7 +10,8 @@ use rustix::{
 use super::{
     ConnectionId, Transfer,
     outbox::{Outbox, Source, Stream},
-    send_queue, socket,
+    send_queue, sharing,
+    socket::{self, Family},
 };
 use crate::{
     AccessError, Address, Body, FrameError, HandshakeError, Limits, OperationId, Peer, PeerDeath, PeerId,
@@ -18,7 +19,7 @@ use crate::{
     handshake::{HANDSHAKE_SIZE_MAX, Handshake},
     inbox::Around,
     peer_table::Activity,
-    provider::{TransferFailure, Transferred},
+    provider::{TransferFailure, Transferred, shm::Channel},
     region_table::{Access, RegionTable},
 };
 
@@ -33,6 +34,16 @@ pub(super) struct Connection {
     /// Whether the other end made the connection.
     pub(super) accepted: bool,
     pub(super) outbox: Outbox,
+    /// Where messages go if both ends are on one host; frames carry the rest.
+    pub(super) channel: Option<Channel>,
+    /// Descriptors that came and belong to a frame to come.
+    pub(super) descriptors: Vec<OwnedFd>,
+    /// Whether the provider looks into the channel each time.
+    pub(super) active: bool,
+    /// When the channel was last of use.
+    pub(super) used: Instant,
+    /// Whether the other end has yet to say what memory it shares.
+    pub(super) offer_awaited: bool,
     /// When it is given up if it is not open.
     pub(super) deadline: Instant,
     /// How often it was dialed anew.
@@ -48,6 +59,7 @@ pub(super) struct Connection {
     puts: BTreeMap<u64, ServedPut>,
     served_max: usize,
     answers_max: usize,
+    pub(super) message_size_max: usize,
 }
 
 #[derive(Debug)]
@@ -107,6 +119,7 @@ impl Connection {
     /// A connection that was accepted.
     pub(super) fn accepted(
         id: ConnectionId,
+        family: Family,
         socket: OwnedFd,
         handshake: Handshake,
         now: Instant,
@@ -116,12 +129,14 @@ impl Connection {
             handshake: Box::new(handshake),
             unsent: None,
         };
-        Self::new(id, socket, None, state, now + limits.handshake_timeout, limits)
+        let deadline = now + limits.handshake_timeout;
+        Self::new(id, family, socket, None, state, deadline, limits)
     }
 
     /// A connection that is being made; `handshake` is the initiator's side and what it says first.
     pub(super) fn dialed(
         id: ConnectionId,
+        family: Family,
         socket: OwnedFd,
         called: (PeerId, Address),
         handshake: (Handshake, Vec<u8>),
@@ -132,11 +147,12 @@ impl Connection {
             unsent: Some(handshake.1),
         };
         let deadline = Instant::now() + limits.connect_timeout;
-        Self::new(id, socket, Some(called), state, deadline, limits)
+        Self::new(id, family, socket, Some(called), state, deadline, limits)
     }
 
     fn new(
         id: ConnectionId,
+        family: Family,
         socket: OwnedFd,
         called: Option<(PeerId, Address)>,
         state: State,
@@ -153,6 +169,11 @@ impl Connection {
             deadline,
             redials: 0,
             outbox: Outbox::default(),
+            channel: (family == Family::Unix).then(Channel::default),
+            descriptors: Vec::new(),
+            active: false,
+            used: deadline,
+            offer_awaited: family == Family::Unix,
             blocked: false,
             reset: false,
             received_bytes: 0,
@@ -161,6 +182,7 @@ impl Connection {
             bulk: Bulk::Discard,
             puts: BTreeMap::new(),
             served_max: limits.served_transfers_max,
+            message_size_max: limits.message_size_max,
             answers_max: limits.answers_max,
         }
     }
@@ -176,7 +198,7 @@ impl Connection {
 
     /// Whether sending is of any use.
     pub(super) fn can_send(&self) -> bool {
-        self.is_open() && !self.reset
+        self.is_open() && !self.reset && self.channel.as_ref().is_none_or(Channel::is_joined)
     }
 
     /// Why the connection is given up when its time to open is over.
@@ -198,14 +220,29 @@ impl Connection {
         self.received_bytes
     }
 
-    /// What was seen of the peer, in bytes.
+    /// What was seen of the peer, in bytes and pieces of messages.
     pub(super) fn activity(&self) -> Activity {
         let sent = self.outbox.sent_bytes();
+        let channel = self.channel.as_ref().map(Channel::activity).unwrap_or_default();
         Activity {
-            heard: self.received_bytes,
-            taken: sent.saturating_sub(send_queue::unacknowledged(&self.socket)),
-            queued: sent + self.outbox.queued_bytes() as u64,
+            heard: self.received_bytes + channel.heard,
+            taken: sent.saturating_sub(send_queue::unacknowledged(&self.socket)) + channel.taken,
+            queued: sent + self.outbox.queued_bytes() as u64 + channel.queued,
         }
+    }
+
+    /// How much waits to be sent, besides bulk data.
+    pub(super) fn queued_bytes(&self) -> usize {
+        let unsent = self.channel.as_ref().map_or(0, Channel::unsent_bytes);
+        self.outbox.queued_bytes() + unsent
+    }
+
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.outbox.is_empty()
+            || self
+                .channel
+                .as_ref()
+                .is_some_and(|channel| channel.unsent_bytes() > 0)
     }
 
     /// Begins the exchange of frames.
@@ -348,7 +385,12 @@ impl Connection {
             return Ok(Handled::Frames);
         };
         let mut bytes = [0; HANDSHAKE_SIZE_MAX];
-        let (count, _) = match recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
+        // What comes after the handshake may have descriptors with it, and these are lost if its bytes are read here.
+        let wanted = match self.channel {
+            Some(_) => handshake.wanted(),
+            None => HANDSHAKE_SIZE_MAX,
+        };
+        let (count, _) = match recv(&self.socket, &mut bytes[..wanted], RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN | Errno::INTR) => return Ok(Handled::Frames),
             other => other?,
         };
@@ -363,6 +405,9 @@ impl Connection {
         if !rest.is_empty() {
             self.decoder.space()[..rest.len()].copy_from_slice(rest);
             self.decoder.handle_read(rest.len());
+        }
+        if step.proven.is_none() && step.reply.is_empty() && self.channel.is_some() {
+            return self.receive_handshake();
         }
         Ok(match step.proven {
             Some(peer) => Handled::Proven(peer),
@@ -381,7 +426,11 @@ impl Connection {
         let Some(place) = place else {
             let space = self.decoder.space();
             let size = space.len();
-            let (count, _) = recv(&self.socket, &mut *space, RecvFlags::DONTWAIT)?;
+            let count = if self.offer_awaited {
+                sharing::receive(&self.socket, space, &mut self.descriptors)?
+            } else {
+                recv(&self.socket, &mut *space, RecvFlags::DONTWAIT)?.0
+            };
             self.decoder.handle_read(count);
             return Ok((count, size));
         };
@@ -467,6 +516,9 @@ impl Connection {
             let State::Open(from) = self.state else {
                 unreachable!("frames are decoded once the connection is open");
             };
+            if self.channel.is_some() {
+                return Err(PeerDeath::Protocol(FrameError::Unsolicited));
+            }
             around.around.handle_message(kind, from, header.id, body);
             return Ok(());
         }
@@ -476,6 +528,10 @@ impl Connection {
                 self.handle_request(header.kind, header.id, access, around)?;
             }
             Kind::Done => self.handle_done(header, around)?,
+            Kind::Offer => self.handle_offer(&body)?,
+            // Whatever is read has the provider look into the channel.
+            Kind::Doorbell if self.channel.is_some() => {}
+            Kind::Doorbell => return Err(PeerDeath::Protocol(FrameError::Unsolicited)),
             Kind::Cancel => {
                 self.puts.remove(&header.id);
                 self.outbox.cancel_served(header.id);

@@ -67,7 +67,14 @@ impl StreamProvider {
             .map_err(failed)?;
         self.next_connection += 1;
         let handshake = Handshake::initiate(self.introduction.clone(), address.clone(), nonce);
-        let mut connection = Connection::dialed(id, socket, (peer, address.clone()), handshake, &self.limits);
+        let mut connection = Connection::dialed(
+            id,
+            self.family,
+            socket,
+            (peer, address.clone()),
+            handshake,
+            &self.limits,
+        );
         if refused {
             // It is told as with other transports, where it takes time to be known.
             connection.pause(Instant::now());
@@ -136,7 +143,7 @@ impl StreamProvider {
 
     /// Gives what was to go over a connection that could not be made to one that the peer made meanwhile.
     /// Returns whether there is one.
-    pub(super) fn hand_over(&mut self, id: ConnectionId, cause: &PeerDeath) -> bool {
+    pub(super) fn hand_over(&mut self, id: ConnectionId, cause: &PeerDeath, now: Instant) -> bool {
         let is_open = |id: &ConnectionId| self.connections.get(id).is_some_and(Connection::is_open);
         let called = self.connections.get(&id).and_then(|connection| connection.peer);
         let known = called.and_then(|peer| self.peers.get(&peer));
@@ -153,11 +160,16 @@ impl StreamProvider {
             return false;
         };
         let outbox = std::mem::take(&mut connection.outbox);
+        let channel = connection.channel.take();
         self.close(id);
         if let Some(connection) = self.connections.get_mut(&other) {
             connection.outbox.append(outbox);
+            if let Some((channel, unsent)) = connection.channel.as_mut().zip(channel) {
+                channel.append(unsent);
+            }
             self.sendable.insert(other);
         }
+        self.activate(other, now);
         for transfer in self.transfers.values_mut() {
             transfer.hand_over(id, other);
         }
@@ -216,7 +228,7 @@ impl StreamProvider {
         }
         self.next_connection += 1;
         let handshake = Handshake::respond(self.introduction.clone(), nonce);
-        let connection = Connection::accepted(id, socket, handshake, around.now, &self.limits);
+        let connection = Connection::accepted(id, self.family, socket, handshake, around.now, &self.limits);
         self.deadlines.insert((connection.deadline, id));
         self.strangers.insert(id);
         self.connections.insert(id, connection);
@@ -286,13 +298,22 @@ impl StreamProvider {
         let address = around.peers.get(named).map(|known| known.address.clone());
         connection.open(named, address);
         self.sendable.insert(id);
+        // Who was called offers when it has been offered something.
+        let offered = if connection.accepted {
+            Ok(())
+        } else {
+            connection.offer()
+        };
         // Its first frames may have come with the end of the handshake.
-        let decoded = connection.handle_decoded(&mut Surroundings {
-            transfers: &mut self.transfers,
-            around,
+        let decoded = offered.and_then(|()| {
+            connection.handle_decoded(&mut Surroundings {
+                transfers: &mut self.transfers,
+                around,
+            })
         });
-        if let Err(cause) = decoded {
-            self.lose(id, cause, around);
+        match decoded {
+            Ok(()) => self.activate(id, around.now),
+            Err(cause) => self.lose(id, cause, around),
         }
     }
 

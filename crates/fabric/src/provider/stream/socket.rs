@@ -11,7 +11,7 @@ use rustix::{
     process::getuid,
 };
 
-use crate::Address;
+use crate::{Address, provider::shm::Credentials};
 
 /// What kind of sockets a provider uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,8 @@ pub(super) fn dial(location: &Location) -> Result<OwnedFd, Errno> {
             let socket = new_unix_socket()?;
             connect(&socket, name)?;
             // Anybody may take a name that is free; of other users there are no members of this job.
-            if sockopt::socket_peercred(&socket)?.uid != getuid() {
+            let owner = Credentials::of_peer(&socket).map_err(|_| Errno::CONNREFUSED)?;
+            if owner.user != getuid().as_raw() {
                 return Err(Errno::CONNREFUSED);
             }
             Ok(socket)

@@ -33,7 +33,7 @@ pub(super) struct PeerPage {
 ///
 /// # Errors
 /// If the system is out of descriptors or memory, or the C library's mutexes are not what is expected.
-pub(in super::super) fn own_page() -> io::Result<OwnedFd> {
+pub(crate) fn own_page() -> io::Result<OwnedFd> {
     // A lock would stay locked in a child that is forked at the wrong moment.
     static OWN: AtomicPtr<OwnPage> = AtomicPtr::new(std::ptr::null_mut());
     let current = OWN.load(Ordering::Acquire);

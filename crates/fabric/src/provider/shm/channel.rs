@@ -1,0 +1,284 @@
+//! The two rings between two processes, and what waits for them.
+
+use std::{
+    collections::VecDeque,
+    io,
+    num::NonZeroU32,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+    time::Instant,
+};
+
+use rustix::io::Errno;
+
+use super::{
+    layout::Layout,
+    liveness::{PeerLiveness, own_page},
+    offer::Offer,
+    ring::{Consumer, Message, Producer},
+    ring_memory::Window,
+};
+use crate::{
+    Body, FrameError, PeerDeath,
+    frame::{HEADER_SIZE, Kind},
+    memfd::SharedMapping,
+    peer_table::Activity,
+    provider::MessageKind,
+};
+
+/// The way that the messages of one connection go, in both directions.
+///
+/// Until it has memory, and while the ring is full, what is sent waits here.
+#[derive(Debug, Default)]
+pub(crate) struct Channel {
+    rings: Option<Rings>,
+    unsent: VecDeque<Unsent>,
+    unsent_bytes: usize,
+    liveness: Option<PeerLiveness>,
+    /// What the other end did to the ring.
+    broken: Option<FrameError>,
+}
+
+#[derive(Debug)]
+struct Rings {
+    outgoing: Producer<Window>,
+    incoming: Consumer<Window>,
+}
+
+#[derive(Debug)]
+struct Unsent {
+    kind: MessageKind,
+    tag: u64,
+    body: Body,
+    sent: usize,
+}
+
+impl Channel {
+    const LAYOUT: Layout = Layout::DEFAULT;
+    /// The most messages that are in a ring.
+    pub(crate) const MESSAGES_MAX: usize = Layout::SLOTS_MAX as usize;
+
+    /// What is offered to the other end, and the descriptors to go with it. Who made the connection also makes the
+    /// memory, with its offer; from then on it can send.
+    ///
+    /// # Errors
+    /// If the system is out of descriptors or memory.
+    pub(crate) fn offer(
+        &mut self,
+        dialed: bool,
+        message_size_max: usize,
+    ) -> io::Result<(Offer, Vec<OwnedFd>)> {
+        let mut offer = Offer::default();
+        let mut descriptors = Vec::new();
+        if dialed {
+            let layout = Self::LAYOUT;
+            let (descriptor, mapping) = SharedMapping::create("ropewalk-rings", size(layout))?;
+            self.rings = Some(Rings::new(mapping, layout, [0, 1], message_size_max)?);
+            offer.rings = Some(layout);
+            descriptors.push(descriptor);
+        }
+        // Without it the peer sees this process' death by its socket, only later.
+        if let Ok(page) = own_page() {
+            offer.liveness = true;
+            descriptors.push(page);
+        }
+        Ok((offer, descriptors))
+    }
+
+    /// Takes what the other end offers. `process` is the one at the other end, as this process sees it.
+    ///
+    /// # Errors
+    /// If the offer is not what it has to be, or what comes with it is not what it is said to be.
+    pub(crate) fn take(
+        &mut self,
+        offer: &Offer,
+        descriptors: Vec<OwnedFd>,
+        process: Option<NonZeroU32>,
+        message_size_max: usize,
+    ) -> Result<(), PeerDeath> {
+        // The memory comes once, from who made the connection. If descriptors are missing, this process has no room for
+        // them.
+        if offer.rings.is_some() == self.is_joined() {
+            return Err(PeerDeath::Protocol(FrameError::Unsolicited));
+        }
+        if descriptors.len() != offer.descriptors() {
+            return Err(Errno::MFILE.into());
+        }
+        let mut descriptors = descriptors.into_iter();
+        if let Some(layout) = offer.rings
+            && let Some(descriptor) = descriptors.next()
+        {
+            let mapping = SharedMapping::of(descriptor.as_fd(), size(layout), true).map_err(io_death)?;
+            self.rings = Some(Rings::new(mapping, layout, [1, 0], message_size_max).map_err(io_death)?);
+        }
+        if offer.liveness
+            && let Some(page) = descriptors.next()
+            && let Some(process) = process
+        {
+            self.liveness = PeerLiveness::new(page.as_fd(), process).map_err(io_death)?;
+        }
+        Ok(())
+    }
+
+    /// Whether it has memory.
+    pub(crate) fn is_joined(&self) -> bool {
+        self.rings.is_some()
+    }
+
+    /// Whether the process at the other end is certain to be dead.
+    #[inline]
+    pub(crate) fn is_peer_dead(&mut self, now: Instant) -> bool {
+        self.liveness
+            .as_mut()
+            .is_some_and(|liveness| liveness.is_dead(now))
+    }
+
+    /// Sends a message, or keeps it if there is no space.
+    #[inline]
+    pub(crate) fn send(&mut self, kind: MessageKind, tag: u64, body: Body) {
+        let mut sent = 0;
+        if self.unsent.is_empty()
+            && let Some(rings) = &mut self.rings
+        {
+            match rings
+                .outgoing
+                .push(Kind::from_message(kind) as u8, tag, &body, &mut sent)
+            {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(error) => self.broken = Some(error),
+            }
+        }
+        self.unsent_bytes += HEADER_SIZE + body.len();
+        self.unsent.push_back(Unsent {
+            kind,
+            tag,
+            body,
+            sent,
+        });
+    }
+
+    /// How much waits, in bytes.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        self.unsent_bytes
+    }
+
+    /// Takes over what waits in a channel that never had memory.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        assert!(
+            other.rings.is_none(),
+            "a connection that is not open has been used"
+        );
+        self.unsent.append(&mut other.unsent);
+        self.unsent_bytes += other.unsent_bytes;
+    }
+
+    /// Sends what there is space for. Returns whether the doorbell is to be rung.
+    ///
+    /// # Errors
+    /// If the other end broke the ring.
+    #[inline]
+    pub(crate) fn flush(&mut self) -> Result<bool, FrameError> {
+        if let Some(error) = self.broken {
+            return Err(error);
+        }
+        let Some(rings) = &mut self.rings else {
+            return Ok(false);
+        };
+        while let Some(first) = self.unsent.front_mut() {
+            let kind = Kind::from_message(first.kind) as u8;
+            if !rings
+                .outgoing
+                .push(kind, first.tag, &first.body, &mut first.sent)?
+            {
+                break;
+            }
+            self.unsent_bytes -= HEADER_SIZE + first.body.len();
+            self.unsent.pop_front();
+        }
+        Ok(rings.outgoing.announce() | rings.incoming.take_space_awaited())
+    }
+
+    /// The next message, if it is there.
+    ///
+    /// # Errors
+    /// If the other end broke the ring.
+    #[inline]
+    pub(crate) fn receive(&mut self) -> Result<Option<(MessageKind, u64, Body)>, FrameError> {
+        let Some(rings) = &mut self.rings else {
+            return Ok(None);
+        };
+        let Some(Message { kind, tag, body }) = rings.incoming.receive()? else {
+            return Ok(None);
+        };
+        let known = Kind::from_byte(kind)?.message();
+        Ok(Some((known.ok_or(FrameError::Kind { kind })?, tag, body)))
+    }
+
+    /// Asks for the doorbell to be rung as soon as there is something to do. Returns false if there is already.
+    ///
+    /// # Errors
+    /// If the other end broke the ring.
+    pub(crate) fn sleep(&mut self) -> Result<bool, FrameError> {
+        let Some(rings) = &mut self.rings else {
+            return Ok(true);
+        };
+        if !self.unsent.is_empty() && !rings.outgoing.await_space()? {
+            return Ok(false);
+        }
+        Ok(rings.incoming.sleep())
+    }
+
+    /// Wants no doorbell any more: it was rung, or there is something to do anyway.
+    pub(crate) fn wake(&mut self) {
+        if let Some(rings) = &mut self.rings {
+            rings.incoming.wake();
+        }
+    }
+
+    /// What was seen of the other end, in pieces of messages.
+    pub(crate) fn activity(&self) -> Activity {
+        let Some(rings) = &self.rings else {
+            return Activity::default();
+        };
+        let piece_max = rings.outgoing.layout().piece_max();
+        let unsent = self.unsent.iter().map(|message| {
+            let rest = message.body.len() - message.sent;
+            rest.div_ceil(piece_max).max(1) as u64
+        });
+        Activity {
+            heard: rings.incoming.pieces(),
+            taken: rings.outgoing.pieces_taken(),
+            queued: rings.outgoing.pieces() + unsent.sum::<u64>(),
+        }
+    }
+}
+
+impl Rings {
+    /// `[outgoing, incoming]`: which of the two rings in the memory is which.
+    fn new(
+        mapping: SharedMapping,
+        layout: Layout,
+        directions: [usize; 2],
+        message_size_max: usize,
+    ) -> io::Result<Self> {
+        let mapping = Arc::new(mapping);
+        let [outgoing, incoming] = directions.map(|index| {
+            Window::new(mapping.clone(), index * layout.size(), layout.size())
+                .ok_or_else(|| io::Error::other("the memory is too small for two rings"))
+        });
+        Ok(Self {
+            outgoing: Producer::new(outgoing?, layout),
+            incoming: Consumer::new(incoming?, layout, message_size_max),
+        })
+    }
+}
+
+/// The size of a channel's memory in bytes.
+fn size(layout: Layout) -> usize {
+    2 * layout.size()
+}
+
+fn io_death(error: io::Error) -> PeerDeath {
+    PeerDeath::Io(Arc::new(error))
+}

@@ -1,0 +1,241 @@
+//! What a connection between two processes of one host has besides its socket: messages go through shared memory, and
+//! the socket is the doorbell.
+
+use std::{
+    io::{IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use rustix::{
+    cmsg_space,
+    io::Errno,
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+        SendFlags, recvmsg, sendmsg,
+    },
+};
+
+use super::{ConnectionId, StreamProvider, connection::Connection};
+use crate::{
+    FrameError, PeerDeath, PeerId,
+    frame::{Header, Kind},
+    inbox::Around,
+    provider::shm::{Channel, Credentials, DESCRIPTORS_MAX, Offer},
+};
+
+impl StreamProvider {
+    /// For how long a channel is looked into after it was last of use; afterwards its doorbell has to be rung.
+    const ACTIVE_TIME: Duration = Duration::from_millis(10);
+    /// How often all processes that are waited for are looked at.
+    const LIVENESS_INTERVAL: Duration = Duration::from_millis(1);
+
+    /// Looks into the channel of a connection from now on.
+    pub(super) fn activate(&mut self, id: ConnectionId, now: Instant) {
+        if let Some(connection) = self.connections.get_mut(&id)
+            && let Some(channel) = &mut connection.channel
+        {
+            channel.wake();
+            connection.used = now;
+            if !connection.active {
+                connection.active = true;
+                self.active.push(id);
+            }
+        }
+    }
+
+    /// Sends and receives what is possible over all channels that are looked into.
+    pub(super) fn exchange_all(&mut self, around: &mut Around<'_>) {
+        self.unannounced = false;
+        // Each time another one is first, so that none can use up the budget for ever.
+        self.turn = self.turn.wrapping_add(1);
+        for index in 0..self.active.len() {
+            if let Some(&id) = self.active.get((index + self.turn) % self.active.len()) {
+                self.exchange(id, around);
+            }
+        }
+    }
+
+    /// Sends and receives what is possible over one channel.
+    pub(super) fn exchange(&mut self, id: ConnectionId, around: &mut Around<'_>) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        let result = connection.exchange(around);
+        if !connection.outbox.is_empty() {
+            self.sendable.insert(id);
+        }
+        if let Err(cause) = result {
+            self.lose(id, cause, around);
+        }
+    }
+
+    /// Leaves channels alone that were not of use for long.
+    pub(super) fn cool(&mut self, now: Instant) {
+        self.active.retain(|id| {
+            let Some(connection) = self.connections.get_mut(id) else {
+                return false;
+            };
+            let idle = now.saturating_duration_since(connection.used) > Self::ACTIVE_TIME;
+            !(idle && connection.sleep())
+        });
+    }
+
+    /// Asks for the doorbell of each channel. Returns whether there is something to do in one of them already.
+    pub(super) fn arm_channels(&mut self) -> bool {
+        if self.unannounced {
+            return true;
+        }
+        self.active.retain(|id| {
+            let connection = self.connections.get_mut(id);
+            connection.is_some_and(|connection| !connection.sleep())
+        });
+        !self.active.is_empty()
+    }
+
+    /// Looks for processes that died, among those that are waited for.
+    pub(super) fn look_for_deaths(&mut self, around: &mut Around<'_>) {
+        let next = self
+            .deaths_looked_for
+            .map(|latest| latest + Self::LIVENESS_INTERVAL);
+        if next.is_some_and(|next| around.now < next) {
+            return;
+        }
+        self.deaths_looked_for = Some(around.now);
+        let mut dead = Vec::new();
+        for (&id, connection) in &mut self.connections {
+            let known = connection.peer.and_then(|peer| around.peers.get(peer));
+            if known.is_some_and(|known| known.operations > 0 || known.watched)
+                && let Some(channel) = &mut connection.channel
+                && channel.is_peer_dead(around.now)
+            {
+                dead.push(id);
+            }
+        }
+        for id in dead {
+            self.lose(id, PeerDeath::Killed, around);
+        }
+    }
+}
+
+impl Connection {
+    /// Tells what memory is shared with the other end, as the first thing after the handshake. Nothing of that is
+    /// needed if there is no channel.
+    pub(super) fn offer(&mut self) -> Result<(), PeerDeath> {
+        let Some(channel) = &mut self.channel else {
+            return Ok(());
+        };
+        let offered = channel.offer(!self.accepted, self.message_size_max);
+        let (offer, descriptors) = offered.map_err(|error| PeerDeath::Io(error.into()))?;
+        let body = offer.encode();
+        let header = Header::new(Kind::Offer, 0).encode(&body);
+        let descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        }
+        let slices = [IoSlice::new(&header), IoSlice::new(&body)];
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        // A socket that has carried nothing but a handshake has room for it, or is of no use.
+        match sendmsg(&self.socket, &slices, &mut ancillary, flags)? {
+            count if count == header.len() + body.len() => Ok(()),
+            _ => Err(Errno::NOBUFS.into()),
+        }
+    }
+
+    /// Takes what the other end shares, and answers if it is the one that made the connection.
+    pub(super) fn handle_offer(&mut self, body: &[u8]) -> Result<(), PeerDeath> {
+        let offer = Offer::decode(body).map_err(PeerDeath::Protocol)?;
+        let Some(channel) = self.channel.as_mut().filter(|_| self.offer_awaited) else {
+            return Err(PeerDeath::Protocol(FrameError::Unsolicited));
+        };
+        self.offer_awaited = false;
+        let process = Credentials::of_peer(&self.socket).map_err(|error| PeerDeath::Io(error.into()))?;
+        let descriptors = std::mem::take(&mut self.descriptors);
+        channel.take(&offer, descriptors, process.process, self.message_size_max)?;
+        if self.accepted { self.offer() } else { Ok(()) }
+    }
+
+    /// Sends and receives what is possible over the channel.
+    fn exchange(&mut self, around: &mut Around<'_>) -> Result<(), PeerDeath> {
+        let Some((peer, channel)) = self.peer.zip(self.channel.as_mut()) else {
+            return Ok(());
+        };
+        let mut doorbell = channel.flush().map_err(PeerDeath::Protocol)?;
+        if receive_messages(channel, peer, around, usize::MAX)? > 0 {
+            self.used = around.now;
+            doorbell |= channel.flush().map_err(PeerDeath::Protocol)?;
+        }
+        // Whatever is sent anyway is a doorbell too.
+        if doorbell && self.outbox.is_empty() {
+            self.outbox
+                .push_frame(Header::new(Kind::Doorbell, 0), Bytes::new());
+        }
+        if channel.is_peer_dead(around.now) {
+            return Err(PeerDeath::Killed);
+        }
+        Ok(())
+    }
+
+    /// Receives what the other end left in the channel when it died.
+    pub(super) fn receive_last(&mut self, around: &mut Around<'_>) {
+        if let Some((peer, channel)) = self.peer.zip(self.channel.as_mut()) {
+            // If it broke the ring at its end, that is how far it got.
+            let _ = receive_messages(channel, peer, around, Channel::MESSAGES_MAX);
+        }
+    }
+
+    /// Asks for the channel's doorbell. Returns whether the channel may be left alone until then.
+    fn sleep(&mut self) -> bool {
+        // An error will be found when it is next looked into.
+        let asleep = self
+            .channel
+            .as_mut()
+            .is_none_or(|channel| channel.sleep() == Ok(true));
+        self.active = !asleep;
+        asleep
+    }
+}
+
+/// Receives messages while there is room for them. `messages_max` is for when room does not count. Returns how many.
+fn receive_messages(
+    channel: &mut Channel,
+    peer: PeerId,
+    around: &mut Around<'_>,
+    messages_max: usize,
+) -> Result<usize, PeerDeath> {
+    let mut count = 0;
+    while count < messages_max && (messages_max < usize::MAX || around.has_room()) {
+        let Some((kind, tag, body)) = channel.receive().map_err(PeerDeath::Protocol)? else {
+            break;
+        };
+        around.handle_message(kind, peer, tag, body);
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// Receives bytes, and descriptors that come with them. Those that are too many are closed.
+pub(super) fn receive(
+    socket: &OwnedFd,
+    bytes: &mut [u8],
+    descriptors: &mut Vec<OwnedFd>,
+) -> Result<usize, Errno> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let received = recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut ancillary, flags)?;
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(came) = message {
+            for descriptor in came {
+                if descriptors.len() < DESCRIPTORS_MAX {
+                    descriptors.push(descriptor);
+                }
+            }
+        }
+    }
+    Ok(received.bytes)
+}
