@@ -98,9 +98,13 @@ impl Around<'_> {
     }
 
     /// Hands a message over to whom it is for.
-    pub(crate) fn handle_message(&mut self, kind: MessageKind, from: PeerId, tag: u64, body: Body) {
+    #[inline]
+    pub(crate) fn handle_message(&mut self, kind: MessageKind, from: PeerId, tag: u64, body: impl Into<Body>) {
         let receiver = match kind {
-            MessageKind::Unexpected => return self.inbox.push(Event::Unexpected { from, tag, body }),
+            MessageKind::Unexpected => {
+                let body = body.into();
+                return self.inbox.push(Event::Unexpected { from, tag, body });
+            }
             MessageKind::Ping => return self.inbox.pings.push(from),
             MessageKind::Pong => return,
             MessageKind::Expected => self.inbox.operations.receiver(from, tag),
@@ -111,7 +115,7 @@ impl Around<'_> {
         };
         if let Some(operation) = receiver {
             self.inbox
-                .complete(operation, self.peers, |_| Ok(Completion::Received(body)));
+                .complete(operation, self.peers, |_| Ok(Completion::Received(body.into())));
         }
     }
 

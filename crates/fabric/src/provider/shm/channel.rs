@@ -15,7 +15,7 @@ use super::{
     layout::Layout,
     liveness::{PeerLiveness, own_page},
     offer::Offer,
-    ring::{Consumer, Message, Producer},
+    ring::{Consumer, Content, Producer},
     ring_memory::Window,
 };
 use crate::{
@@ -199,20 +199,32 @@ impl Channel {
         Ok(rings.outgoing.announce() | rings.incoming.take_space_awaited())
     }
 
-    /// The next message, if it is there.
+    /// Hands the next message to `handle`, if it is there. Returns whether it was.
     ///
     /// # Errors
     /// If the other end broke the ring.
     #[inline]
-    pub(crate) fn receive(&mut self) -> Result<Option<(MessageKind, u64, Body)>, FrameError> {
+    pub(crate) fn receive(
+        &mut self,
+        handle: impl FnOnce(MessageKind, u64, Content<'_>),
+    ) -> Result<bool, FrameError> {
         let Some(rings) = &mut self.rings else {
-            return Ok(None);
+            return Ok(false);
         };
-        let Some(Message { kind, tag, body }) = rings.incoming.receive()? else {
-            return Ok(None);
-        };
-        let known = Kind::from_byte(kind)?.message();
-        Ok(Some((known.ok_or(FrameError::Kind { kind })?, tag, body)))
+        let received = rings.incoming.receive(|kind, tag, content| {
+            let known = Kind::from_byte(kind)?
+                .message()
+                .ok_or(FrameError::Kind { kind })?;
+            handle(known, tag, content);
+            Ok(())
+        })?;
+        received.transpose().map(|received| received.is_some())
+    }
+
+    /// How many pieces of messages came.
+    #[inline]
+    pub(crate) fn pieces_received(&self) -> u64 {
+        self.rings.as_ref().map_or(0, |rings| rings.incoming.pieces())
     }
 
     /// Asks for the doorbell to be rung as soon as there is something to do. Returns false if there is already.

@@ -20,7 +20,7 @@ use super::{
     layout::{CONSUMED, INLINE_MAX, LINE_SIZE, Layout, MORE, PAYLOAD, SLEEPING, TAG, WAITING},
     ring_memory::RingMemory,
 };
-use crate::FrameError;
+use crate::{Body, FrameError};
 
 #[cfg(test)]
 mod interleavings;
@@ -55,13 +55,11 @@ pub(super) struct Consumer<M> {
     space_awaited: bool,
 }
 
-/// A message that came out of a ring.
+/// The body of a message that came out of a ring, copied: the other end has no hold on it any more.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Message<B> {
-    /// One of the numbers that the producer may give it, up to [`KIND_MAX`].
-    pub(super) kind: u8,
-    pub(super) tag: u64,
-    pub(super) body: B,
+pub(crate) enum Content<'a> {
+    Small(&'a [u8]),
+    Large(Vec<u8>),
 }
 
 /// The largest number of a kind.
@@ -251,15 +249,16 @@ impl<M: RingMemory> Consumer<M> {
         }
     }
 
-    /// The next message, if it is there.
+    /// Hands the next message to `handle`, if it is there: its kind, up to [`KIND_MAX`], its tag and its body. Returns
+    /// what `handle` returned. (A message that was moved on step by step would cost more than its way through the ring.)
     ///
     /// # Errors
     /// If what is in the ring is no message.
     #[inline]
-    pub(super) fn receive<B>(&mut self) -> Result<Option<Message<B>>, FrameError>
-    where
-        B: From<Vec<u8>> + for<'a> From<&'a [u8]>,
-    {
+    pub(super) fn receive<T>(
+        &mut self,
+        handle: impl FnOnce(u8, u64, Content<'_>) -> T,
+    ) -> Result<Option<T>, FrameError> {
         let slot = self.layout.slot(self.consumed.slots);
         let Some(header) = self.header(slot) else {
             return Ok(None);
@@ -269,16 +268,14 @@ impl<M: RingMemory> Consumer<M> {
         }
         let piece = self.piece(slot, header)?;
         if piece.length > INLINE_MAX || piece.more || self.partial.is_some() {
-            return self.receive_large(piece);
+            let whole = self.receive_large(piece)?;
+            return Ok(whole.map(|(piece, bytes)| handle(piece.kind, piece.tag, Content::Large(bytes))));
         }
         let mut bytes = [0; INLINE_MAX];
         self.memory.read(slot + PAYLOAD, &mut bytes);
         self.consume(0);
-        Ok(Some(Message {
-            kind: piece.kind,
-            tag: piece.tag,
-            body: B::from(&bytes[..piece.length]),
-        }))
+        let small = Content::Small(&bytes[..piece.length]);
+        Ok(Some(handle(piece.kind, piece.tag, small)))
     }
 
     /// Whether there is something to receive.
@@ -350,10 +347,7 @@ impl<M: RingMemory> Consumer<M> {
 
     /// Receives a message that is not all in one slot.
     #[inline(never)]
-    fn receive_large<B>(&mut self, first: Piece) -> Result<Option<Message<B>>, FrameError>
-    where
-        B: From<Vec<u8>>,
-    {
+    fn receive_large(&mut self, first: Piece) -> Result<Option<(Piece, Vec<u8>)>, FrameError> {
         let mut piece = first;
         loop {
             // What there is room for follows what came: whoever announces much must also send it.
@@ -378,11 +372,7 @@ impl<M: RingMemory> Consumer<M> {
                 self.consume(lines_of(piece.length));
             }
             if !piece.more {
-                return Ok(Some(Message {
-                    kind: piece.kind,
-                    tag: piece.tag,
-                    body: bytes.into(),
-                }));
+                return Ok(Some((piece, bytes)));
             }
             self.partial = Some((begun, bytes));
             let slot = self.layout.slot(self.consumed.slots);
@@ -444,5 +434,15 @@ fn lines_of(length: usize) -> u32 {
         0
     } else {
         length.div_ceil(LINE_SIZE) as u32
+    }
+}
+
+impl From<Content<'_>> for Body {
+    #[inline]
+    fn from(content: Content<'_>) -> Self {
+        match content {
+            Content::Small(bytes) => bytes.into(),
+            Content::Large(bytes) => bytes.into(),
+        }
     }
 }

@@ -165,7 +165,10 @@ impl Connection {
             return Ok(());
         };
         let mut doorbell = channel.flush().map_err(PeerDeath::Protocol)?;
-        if receive_messages(channel, peer, around, usize::MAX)? > 0 {
+        let before = channel.pieces_received();
+        receive_messages(channel, peer, around, usize::MAX)?;
+        // Even of a message of which only a part has come, the other end may wait for the space.
+        if channel.pieces_received() != before {
             self.used = around.now;
             doorbell |= channel.flush().map_err(PeerDeath::Protocol)?;
         }
@@ -200,22 +203,22 @@ impl Connection {
     }
 }
 
-/// Receives messages while there is room for them. `messages_max` is for when room does not count. Returns how many.
+/// Receives messages while there is room for them. `messages_max` is for when room does not count.
 fn receive_messages(
     channel: &mut Channel,
     peer: PeerId,
     around: &mut Around<'_>,
     messages_max: usize,
-) -> Result<usize, PeerDeath> {
+) -> Result<(), PeerDeath> {
     let mut count = 0;
     while count < messages_max && (messages_max < usize::MAX || around.has_room()) {
-        let Some((kind, tag, body)) = channel.receive().map_err(PeerDeath::Protocol)? else {
+        let received = channel.receive(|kind, tag, body| around.handle_message(kind, peer, tag, body));
+        if !received.map_err(PeerDeath::Protocol)? {
             break;
-        };
-        around.handle_message(kind, peer, tag, body);
+        }
         count += 1;
     }
-    Ok(count)
+    Ok(())
 }
 
 /// Receives bytes, and descriptors that come with them. Those that are too many are closed.

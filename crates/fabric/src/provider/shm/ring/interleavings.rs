@@ -133,8 +133,9 @@ fn pass(bodies: &'static [&'static [u8]], preemptions: usize) {
             (to_consumer, producer_bell)
         });
         for (number, body) in (0..).zip(bodies) {
-            let message: Message<Vec<u8>> = loop {
-                if let Some(message) = consumer.receive().unwrap() {
+            let (tag, received) = loop {
+                let next = consumer.receive(|_, tag, content| (tag, Body::from(content)));
+                if let Some(message) = next.unwrap() {
                     break message;
                 }
                 if consumer.take_space_awaited() {
@@ -145,7 +146,7 @@ fn pass(bodies: &'static [&'static [u8]], preemptions: usize) {
                     consumer.wake();
                 }
             };
-            assert_eq!((message.tag, &message.body[..]), (number, *body));
+            assert_eq!((tag, &received[..]), (number, *body));
             if consumer.take_space_awaited() {
                 to_producer.send(()).unwrap();
             }

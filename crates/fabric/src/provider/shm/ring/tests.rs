@@ -28,8 +28,24 @@ fn push(producer: &mut Producer<Window>, body: &[u8]) -> bool {
     producer.push(1, 2, body, &mut sent).unwrap()
 }
 
+/// A message that came out of the ring.
+#[derive(Debug, PartialEq, Eq)]
+struct Message {
+    kind: u8,
+    tag: u64,
+    body: Vec<u8>,
+}
+
+fn receive_message(consumer: &mut Consumer<Window>) -> Result<Option<Message>, FrameError> {
+    consumer.receive(|kind, tag, content| Message {
+        kind,
+        tag,
+        body: Body::from(content).to_vec(),
+    })
+}
+
 fn receive(consumer: &mut Consumer<Window>) -> Option<Vec<u8>> {
-    consumer.receive::<Vec<u8>>().unwrap().map(|message| message.body)
+    receive_message(consumer).unwrap().map(|message| message.body)
 }
 
 #[derive(Clone, Debug)]
@@ -78,7 +94,7 @@ proptest! {
                     expected.push_back(Message { kind, tag, body: body.clone() });
                     unsent.push_back((kind, tag, body, 0));
                 }
-                Step::Receive => match consumer.receive::<Vec<u8>>().unwrap() {
+                Step::Receive => match receive_message(&mut consumer).unwrap() {
                     Some(message) => prop_assert_eq!(Some(message), expected.pop_front()),
                     None => prop_assert!(!consumer.is_ready()),
                 },
@@ -107,11 +123,11 @@ proptest! {
                 }
                 unsent.pop_front();
             }
-            while let Some(message) = consumer.receive::<Vec<u8>>().unwrap() {
+            while let Some(message) = receive_message(&mut consumer).unwrap() {
                 prop_assert_eq!(Some(message), expected.pop_front());
             }
         }
-        prop_assert_eq!(consumer.receive::<Vec<u8>>().unwrap(), None);
+        prop_assert_eq!(receive_message(&mut consumer).unwrap(), None);
     }
 
     /// Whatever a hostile producer has written, the consumer ends with an error or has nothing more, and never
@@ -135,7 +151,7 @@ proptest! {
             memory.store(layout.slot(position), header, Ordering::Relaxed);
         }
         for _ in 0..=layout.slots() {
-            match consumer.receive::<Vec<u8>>() {
+            match receive_message(&mut consumer) {
                 Ok(Some(message)) => prop_assert!(message.body.len() <= SIZE_MAX),
                 Ok(None) => break,
                 Err(_) => return Ok(()),
@@ -171,7 +187,7 @@ fn a_large_message_goes_in_pieces() {
     let mut received = None;
     while received.is_none() {
         producer.push(3, 4, &body, &mut sent).unwrap();
-        received = consumer.receive::<Vec<u8>>().unwrap();
+        received = receive_message(&mut consumer).unwrap();
     }
     let expected = Message {
         kind: 3,
@@ -189,7 +205,7 @@ fn a_message_without_end_is_an_error() {
     let mut sent = 0;
     let error = loop {
         producer.push(1, 2, &body, &mut sent).unwrap();
-        match consumer.receive::<Vec<u8>>() {
+        match receive_message(&mut consumer) {
             Ok(message) => assert_eq!(message, None),
             Err(error) => break error,
         }
@@ -248,7 +264,7 @@ fn two_threads_pass_messages() {
         });
         for number in 0..COUNT {
             let message = loop {
-                if let Some(message) = consumer.receive::<Vec<u8>>().unwrap() {
+                if let Some(message) = receive_message(&mut consumer).unwrap() {
                     break message;
                 }
                 if consumer.take_space_awaited() {
