@@ -5,13 +5,13 @@ use std::{
     marker::PhantomData,
     pin::Pin,
     task::{Context, Poll},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use ropewalk_fabric::Address;
 use serde::de::DeserializeOwned;
 
-use crate::{CallError, TransferError, promise::Pending, wire::Body};
+use crate::{CallError, CallTiming, TransferError, promise::Pending, timing::CallTimes, wire::Body};
 
 /// A call in progress: a future of its output. The engine that made it has to be driven meanwhile. Dropping
 /// it cancels the call: the target is told, and the answer is ignored.
@@ -19,7 +19,7 @@ use crate::{CallError, TransferError, promise::Pending, wire::Body};
 pub struct Call<O> {
     pending: Pending<Result<Answer, CallError>>,
     procedure: &'static str,
-    handling: Option<Duration>,
+    timing: Option<CallTiming>,
     output: PhantomData<fn() -> O>,
 }
 
@@ -36,6 +36,8 @@ pub(crate) struct Answer {
     pub(crate) start: usize,
     /// How long the target handled the call, if that was asked for.
     pub(crate) handling: Option<Duration>,
+    /// When what happened, if it was asked for.
+    pub(crate) times: Option<Box<CallTimes>>,
     /// Who answered.
     pub(crate) peer: Address,
 }
@@ -45,7 +47,7 @@ impl<O: DeserializeOwned> Call<O> {
         Self {
             pending,
             procedure,
-            handling: None,
+            timing: None,
             output: PhantomData,
         }
     }
@@ -58,13 +60,23 @@ impl<O: DeserializeOwned> Call<O> {
     /// How long the target handled the call; `None` before its output was taken, or if
     /// [`CallOptions::timing`](crate::CallOptions::timing) was not set.
     pub fn handling(&self) -> Option<Duration> {
-        self.handling
+        self.timing.map(|timing| timing.handling)
+    }
+
+    /// Where the time of the call went; `None` before its output was taken, or if
+    /// [`CallOptions::timing`](crate::CallOptions::timing) was not set.
+    pub fn timing(&self) -> Option<CallTiming> {
+        self.timing
     }
 
     fn decode(&mut self, result: Result<Answer, CallError>) -> Result<O, CallError> {
         let answer = result?;
-        self.handling = answer.handling;
-        postcard::from_bytes(&answer.message[answer.start..]).map_err(|_| CallError::OutputMalformed {
+        let taken = answer.times.as_ref().map(|_| Instant::now());
+        let output = postcard::from_bytes(&answer.message[answer.start..]);
+        if let (Some(times), Some(taken)) = (answer.times, taken) {
+            self.timing = Some(times.timing(taken, Instant::now()));
+        }
+        output.map_err(|_| CallError::OutputMalformed {
             procedure: self.procedure,
             peer: answer.peer,
         })

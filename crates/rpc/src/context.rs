@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ropewalk_fabric::Address;
 
-use crate::{Caller, Handle, HandleCall, Procedure};
+use crate::{CallOptions, Caller, Handle, HandleCall, Procedure};
 
 /// The call that an asynchronous handler handles: who made it, how long it may take, and the engine.
 #[derive(Clone, Debug)]
@@ -40,13 +40,21 @@ impl CallContext {
         &self.handle
     }
 
-    /// A nested call, which takes no longer than the caller waits, nor than `timeout`, and is cancelled when
+    /// A nested call, which takes no longer than the caller waits, nor than its own time-out, and is cancelled when
     /// the handler is dropped.
-    pub fn call<P>(&self, target: &Address, input: P::Input, timeout: Duration) -> HandleCall<P::Output>
+    pub fn call<P>(
+        &self,
+        target: &Address,
+        input: P::Input,
+        options: impl Into<CallOptions>,
+    ) -> HandleCall<P::Output>
     where
         P: Procedure<Input: Send + 'static, Output: Send + 'static> + 'static,
     {
-        let timeout = self.remaining().map_or(timeout, |left| left.min(timeout));
-        self.handle.call::<P>(target, input, timeout)
+        let mut options = options.into();
+        if let Some(left) = self.remaining() {
+            options.timeout = options.timeout.min(left);
+        }
+        self.handle.call::<P>(target, input, options)
     }
 }

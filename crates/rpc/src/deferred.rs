@@ -74,10 +74,10 @@ impl<K: Copy + Ord> Deferred<K> {
         Ok(cancellation)
     }
 
-    /// The call is answered, or given up by its handler.
-    pub(crate) fn end(&mut self, peer: K, tag: u64) {
+    /// The call is answered, or given up by its handler. Returns whether it was cancelled before.
+    pub(crate) fn end(&mut self, peer: K, tag: u64) -> bool {
         let Some(ended) = self.calls.remove(&(peer, tag)) else {
-            return;
+            return false;
         };
         if let Some(deadline) = ended.deadline {
             self.deadlines.remove(&(deadline, peer, tag));
@@ -88,6 +88,7 @@ impl<K: Copy + Ord> Deferred<K> {
                 self.peers.remove(&peer);
             }
         }
+        ended.cancellation.is_cancelled()
     }
 
     /// The caller waits no longer. Returns what to cancel.

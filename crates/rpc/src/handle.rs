@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::{
-    Call, CallError, Engine, Procedure,
+    Call, CallError, CallOptions, CallTiming, Engine, Procedure,
     blocking::block_on_until,
     hedged::Usual,
     lock::lock,
@@ -91,12 +91,17 @@ impl Handle {
     }
 
     /// Calls a procedure of the engine at `target`, which may be this one. The time until the engine takes
-    /// the call counts as part of `timeout`. Errors that [`Engine::call`] gives at once the future gives.
-    pub fn call<P>(&self, target: &Address, input: P::Input, timeout: Duration) -> HandleCall<P::Output>
+    /// the call counts as part of its time-out. Errors that [`Engine::call`] gives at once the future gives.
+    pub fn call<P>(
+        &self,
+        target: &Address,
+        input: P::Input,
+        options: impl Into<CallOptions>,
+    ) -> HandleCall<P::Output>
     where
         P: Procedure<Input: Send + 'static, Output: Send + 'static> + 'static,
     {
-        self.call_borrowed::<P, P::Input>(target, input, timeout)
+        self.call_borrowed::<P, P::Input>(target, input, options.into())
     }
 
     /// As [`call`](Self::call), with an input that several calls may share.
@@ -104,7 +109,7 @@ impl Handle {
         &self,
         target: &Address,
         input: I,
-        timeout: Duration,
+        options: CallOptions,
     ) -> HandleCall<P::Output>
     where
         P: Procedure<Output: Send + 'static> + 'static,
@@ -120,6 +125,7 @@ impl Handle {
         };
         let target = target.clone();
         let to = target.clone();
+        let timeout = options.timeout;
         let deadline = Instant::now().checked_add(timeout);
         let submitted = self.submissions.push(Box::new(move |engine| {
             let left = deadline.map_or(timeout, |deadline| {
@@ -132,7 +138,11 @@ impl Handle {
                         peer: to,
                     });
                 }
-                engine.call::<P>(&to, input.borrow(), left)
+                let options = CallOptions {
+                    timeout: left,
+                    ..options
+                };
+                engine.call::<P>(&to, input.borrow(), options)
             });
         }));
         if let Err(error) = submitted {
@@ -162,13 +172,14 @@ impl Handle {
         &self,
         target: &Address,
         input: P::Input,
-        timeout: Duration,
+        options: impl Into<CallOptions>,
     ) -> Result<P::Output, CallError>
     where
         P: Procedure<Input: Send + 'static, Output: Send + 'static> + 'static,
     {
-        let deadline = Instant::now().checked_add(timeout);
-        let call = self.call::<P>(target, input, timeout);
+        let options = options.into();
+        let deadline = Instant::now().checked_add(options.timeout);
+        let call = self.call::<P>(target, input, options);
         block_on_until(call, deadline).unwrap_or_else(|| {
             Err(CallError::TimedOut {
                 procedure: P::NAME,
@@ -321,6 +332,17 @@ enum Stage<O> {
     Ended(Result<O, CallError>),
     /// Its result was taken, or nobody wants it.
     Closed,
+}
+
+impl<O: DeserializeOwned> HandleCall<O> {
+    /// Where the time of the call went since the engine took it; `None` before its output was taken, or if
+    /// [`CallOptions::timing`] was not set.
+    pub fn timing(&self) -> Option<CallTiming> {
+        match &lock(&self.slot).stage {
+            Stage::Called(call) => call.timing(),
+            _ => None,
+        }
+    }
 }
 
 impl<O: DeserializeOwned> Future for HandleCall<O> {

@@ -175,7 +175,7 @@ where
         let input = self.input.clone();
         let call = self
             .handle
-            .call_borrowed::<P, Arc<P::Input>>(&self.targets[target], input, left);
+            .call_borrowed::<P, Arc<P::Input>>(&self.targets[target], input, left.into());
         self.first_called.get_or_insert(now);
         self.calls.push((target, call));
     }

@@ -23,12 +23,18 @@ mod hedged;
 mod hedging;
 mod latency;
 mod lock;
+mod metrics;
+#[cfg(feature = "prometheus")]
+mod metrics_server;
+mod observed;
 mod once;
 mod oneshot;
 mod operations;
 mod options;
 mod outputs;
 mod procedure;
+#[cfg(feature = "prometheus")]
+mod prometheus;
 mod promise;
 mod reply;
 mod responder;
@@ -36,6 +42,7 @@ mod spin;
 mod tasks;
 pub mod thread;
 mod timers;
+mod timing;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 mod unsent;
@@ -50,10 +57,14 @@ pub use error::{BusyReason, CallError, Fault, TransferError};
 pub use handle::{Handle, HandleCall, HandleError, With};
 pub use hedged::{Hedge, HedgedCall, HedgedError};
 pub use latency::LatencyHistogram;
+pub use metrics::{FailureCounts, Metrics, ProcedureMetrics, TransferCounts};
+#[cfg(feature = "prometheus")]
+pub use metrics_server::MetricsServer;
 pub use options::{CallOptions, EngineOptions};
 pub use procedure::Procedure;
 pub use responder::{Caller, Responder};
 pub use timers::Sleep;
+pub use timing::CallTiming;
 
 pub use ropewalk_fabric::{
     AccessError, Address, BindError, Buffer, Endpoint, EndpointOptions, Identity, JobKey, Limits, Peer,

@@ -22,7 +22,7 @@ use bytes::{Buf, BufMut};
 use serde::Serialize;
 
 use crate::{
-    BusyReason, Fault,
+    BusyReason, FailureCounts, Fault,
     wire::{Body, Remote, Slot, encode_behind},
 };
 
@@ -70,6 +70,19 @@ pub(crate) fn encode_result<O: Serialize>(result: &Result<O, Fault>, handling: H
         let fault = Fault::new(format_args!("the output cannot be encoded: {error}"));
         Reply::Fault(fault).encode(handling)
     })
+}
+
+/// Counts an encoded reply that is no output.
+pub(crate) fn count(body: &[u8], failures: &mut FailureCounts) {
+    let Some(&kind) = body.first() else { return };
+    match kind & !TIMED {
+        OUTPUT | REMOTE_OUTPUT | BATCH => {}
+        BUSY => failures.busy += 1,
+        FAULT => failures.fault += 1,
+        INPUT_MALFORMED => failures.malformed += 1,
+        UNKNOWN_PROCEDURE => failures.unknown_procedure += 1,
+        _ => failures.other += 1,
+    }
 }
 
 impl<'a> Reply<'a> {

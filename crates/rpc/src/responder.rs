@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::{
     Cancellation, Fault,
     lock::lock,
+    observed::ObservedRequest,
     reply::{Handling, Reply, encode_result},
     wire::Body,
 };
@@ -78,6 +79,8 @@ pub(crate) struct ReplyTo {
     pub(crate) since: Option<Instant>,
     /// Origin and sequence of a call that runs at most once.
     pub(crate) once: Option<(u64, u64)>,
+    /// What somebody looks at.
+    pub(crate) observed: Option<Box<ObservedRequest>>,
 }
 
 /// Replies on their way from responders to the engine, at most one for each responder.
@@ -144,6 +147,7 @@ impl ReplyTo {
             deadline: None,
             since: None,
             once: None,
+            observed: None,
         }
     }
 

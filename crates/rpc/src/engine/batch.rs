@@ -199,6 +199,7 @@ impl Batch<'_> {
         };
         let body = [&header.encode()[..], &message.bytes].concat();
         message.bytes.clear();
+        self.engine.metrics.message_bytes_sent += body.len() as u64;
         let sent = self
             .engine
             .endpoint
@@ -248,6 +249,7 @@ impl Batch<'_> {
     }
 
     fn waiting(&mut self, call: BatchCall, options: &CallOptions) -> WaitingCall {
+        self.engine.metrics.calls += 1;
         WaitingCall {
             promise: call.promise,
             procedure: call.procedure,
@@ -255,6 +257,7 @@ impl Batch<'_> {
             deadline: self.engine.now().checked_add(options.timeout),
             region: None,
             attempt: None,
+            observed: None,
         }
     }
 }

@@ -46,6 +46,7 @@ impl Engine {
     ) -> Result<Transfer<Buffer>, TransferError> {
         let operation = self.endpoint.get(region, offset, into, timeout)?;
         let (promise, pending) = promise(Some(Work::Operation(operation)), &self.abandoned);
+        self.metrics.pulls.started += 1;
         self.operations.insert(operation, Waiting::Pull(promise));
         Ok(Transfer::new(pending))
     }
@@ -61,9 +62,11 @@ impl Engine {
         from: Bytes,
         timeout: Duration,
     ) -> Result<Transfer<()>, TransferError> {
+        let length = from.len() as u64;
         let operation = self.endpoint.put(region, offset, from, timeout)?;
         let (promise, pending) = promise(Some(Work::Operation(operation)), &self.abandoned);
-        self.operations.insert(operation, Waiting::Push(promise));
+        self.metrics.pushes.started += 1;
+        self.operations.insert(operation, Waiting::Push(promise, length));
         Ok(Transfer::new(pending))
     }
 }

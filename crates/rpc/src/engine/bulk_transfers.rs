@@ -183,8 +183,14 @@ impl Engine {
         transfer.operations.remove(&operation);
         let moving = &mut transfer.moving;
         match result {
-            Ok(Completion::Got(buffer)) => moving.handle_got(piece, buffer),
-            Ok(Completion::Put) => moving.handle_put(&piece),
+            Ok(Completion::Got(buffer)) => {
+                self.metrics.pulls.bytes += buffer.len() as u64;
+                moving.handle_got(piece, buffer);
+            }
+            Ok(Completion::Put) => {
+                self.metrics.pushes.bytes += piece.length as u64;
+                moving.handle_put(&piece);
+            }
             Err(OperationError::Access {
                 source: AccessError::Busy,
                 ..
@@ -249,12 +255,19 @@ impl Engine {
                 moving.bytes(&piece),
             );
             let region = moving.region(&piece);
-            let started = match into {
-                Some(into) => self.endpoint.get(region, piece.offset, into, left),
-                None => self.endpoint.put(region, piece.offset, from, left),
+            let (counts, started) = match into {
+                Some(into) => {
+                    let started = self.endpoint.get(region, piece.offset, into, left);
+                    (&mut self.metrics.pulls, started)
+                }
+                None => {
+                    let started = self.endpoint.put(region, piece.offset, from, left);
+                    (&mut self.metrics.pushes, started)
+                }
             };
             match started {
                 Ok(operation) => {
+                    counts.started += 1;
                     transfer.operations.insert(operation);
                     self.operations.insert(operation, Waiting::Piece(bulk, piece));
                 }

@@ -8,6 +8,7 @@ use super::{Waiting, retries::Attempt};
 use crate::{
     Call, CallError, CallOptions, Engine, Procedure,
     call::Answer,
+    observed::ObservedCall,
     procedure::procedure_id,
     promise::{Promise, Work, promise},
     reply::Reply,
@@ -25,6 +26,8 @@ pub(super) struct WaitingCall {
     pub(super) region: Option<Box<RegionHandle>>,
     /// How to make the call again, if it may be.
     pub(super) attempt: Option<Box<Attempt>>,
+    /// What somebody looks at.
+    pub(super) observed: Option<Box<ObservedCall>>,
 }
 
 impl Engine {
@@ -39,31 +42,43 @@ impl Engine {
         input: &P::Input,
         options: impl Into<CallOptions>,
     ) -> Result<Call<P::Output>, CallError> {
-        let options = options.into();
+        let result = self.send_call::<P>(target, input, &options.into());
+        result.inspect_err(|error| self.metrics.call_failures.record(error))
+    }
+
+    fn send_call<P: Procedure>(
+        &mut self,
+        target: impl ToPeer,
+        input: &P::Input,
+        options: &CallOptions,
+    ) -> Result<Call<P::Output>, CallError> {
         let procedure = P::NAME;
         let failed = |source| CallError::Submit { procedure, source };
         let peer = target.to_peer(&mut self.endpoint).map_err(failed)?;
-        let header = Self::header::<P>(&options);
-        let deadline = Instant::now().checked_add(options.timeout);
+        let mut observed = self.observe_call(procedure, peer, options);
+        let header = Self::header::<P>(options);
         let pending = if options.retries == 0 {
             let request = header.encode_with(input);
             let request = request.map_err(|source| CallError::InputUnencodable { procedure, source })?;
-            let sent = self.send_request(peer, request, RequestHeader::SIZE, &options);
+            let sent = self.send_request(peer, request, RequestHeader::SIZE, options);
             let (operation, region) = sent.map_err(failed)?;
+            observed.iter_mut().for_each(|observed| observed.handle_sent());
             let (promise, pending) = promise(Some(Work::Operation(operation)), &self.abandoned);
             let call = WaitingCall {
                 promise,
                 procedure,
                 peer,
-                deadline,
+                deadline: Instant::now().checked_add(options.timeout),
                 region,
                 attempt: None,
+                observed,
             };
             self.operations.insert(operation, Waiting::Call(call));
             pending
         } else {
-            self.call_with_retries(peer, procedure, header, input, deadline, &options)?
+            self.call_with_retries(peer, procedure, header, input, observed, options)?
         };
+        self.metrics.calls += 1;
         Ok(Call::new(pending, procedure))
     }
 
@@ -82,7 +97,9 @@ impl Engine {
         header.flags = Flags::ONE_WAY;
         let request = header.encode_with(input);
         let request = request.map_err(|source| CallError::InputUnencodable { procedure, source })?;
+        self.metrics.notifications += 1;
         if request.len() <= RequestHeader::SIZE + self.eager_size_max(peer) {
+            self.metrics.message_bytes_sent += request.len() as u64;
             return self.endpoint.send_unexpected(peer, 0, request).map_err(failed);
         }
         let sent = self.send_request(peer, request, RequestHeader::SIZE, &options);
@@ -127,6 +144,7 @@ impl Engine {
             let (remote, exposed) = self.expose_input(request, head);
             (request, region) = (remote, Some(Box::new(exposed)));
         }
+        self.metrics.message_bytes_sent += request.len() as u64;
         if let Err(error) = self.endpoint.send_unexpected(peer, operation.tag(), request) {
             self.endpoint.cancel(operation);
             if let Some(region) = region {
@@ -140,12 +158,15 @@ impl Engine {
     /// Tells the target that nobody waits for the call any longer, or that its output was pulled.
     pub(super) fn tell_cancelled(&mut self, peer: PeerId, tag: u64) {
         // A target that has no room for this, or is gone, has the deadline of the call.
-        let _ = self.endpoint.send_unexpected(peer, tag, Request::cancellation());
+        let cancellation = Request::cancellation();
+        self.metrics.message_bytes_sent += cancellation.len() as u64;
+        let _ = self.endpoint.send_unexpected(peer, tag, cancellation);
         self.told = true;
     }
 
     /// Takes a reply to the call that `operation` was for.
     pub(super) fn handle_reply(&mut self, operation: OperationId, call: WaitingCall, message: Body) {
+        self.metrics.message_bytes_received += message.len() as u64;
         let Some((reply, handling)) = Reply::decode(&message) else {
             return self.fail_call(call, |procedure, peer| CallError::OutputMalformed {
                 procedure,
@@ -160,6 +181,7 @@ impl Engine {
                     message,
                     start,
                     handling,
+                    times: None,
                     peer,
                 };
                 self.end_call(call, Some(Ok(answer)));
@@ -235,8 +257,9 @@ impl Engine {
     }
 
     /// Frees what the call holds, and gives its result if somebody wants that.
-    pub(super) fn end_call(&mut self, mut call: WaitingCall, result: Option<Result<Answer, CallError>>) {
+    pub(super) fn end_call(&mut self, mut call: WaitingCall, mut result: Option<Result<Answer, CallError>>) {
         self.free_call(&mut call);
+        self.handle_call_ended(call.procedure, call.observed.take(), result.as_mut());
         if let Some(result) = result {
             call.promise.fulfil(result);
         }

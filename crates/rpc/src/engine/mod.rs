@@ -4,6 +4,7 @@ mod batch;
 mod bulk;
 mod bulk_transfers;
 mod calls;
+mod metrics;
 mod overflow;
 mod pipelines;
 mod retries;
@@ -31,7 +32,7 @@ use self::{
     pipelines::Pipelines, retries::Retries, serving::Procedures, tasks::Guests,
 };
 use crate::{
-    Caller, EngineOptions, TransferError,
+    Caller, EngineOptions, Metrics, TransferError,
     arrivals::Arrivals,
     bulk::{BulkId, Piece},
     deferred::Deferred,
@@ -116,6 +117,9 @@ pub struct Engine {
     bulk_transfers: BulkTransfers,
     pipelines: Pipelines,
     guests: Guests,
+    metrics: Metrics,
+    counts_procedures: bool,
+    calls_ended: u64,
 }
 
 /// Whom to give the result of an operation.
@@ -129,7 +133,8 @@ enum Waiting {
     /// Part of a bulk transfer.
     Piece(BulkId, Piece),
     Pull(Promise<Result<Buffer, TransferError>>),
-    Push(Promise<Result<(), TransferError>>),
+    /// With how many bytes are pushed.
+    Push(Promise<Result<(), TransferError>>, u64),
 }
 
 /// How much an engine has in progress.
@@ -197,6 +202,9 @@ impl Engine {
             bulk_transfers: BulkTransfers::default(),
             pipelines: Pipelines::new(endpoint.waker()),
             guests: Guests::new(endpoint.address().clone(), endpoint.waker()),
+            metrics: Metrics::default(),
+            counts_procedures: false,
+            calls_ended: 0,
             endpoint,
         }
     }
@@ -246,7 +254,13 @@ impl Engine {
         happened += self.progress_guests();
         for (to, body) in self.replies.take() {
             happened += 1;
-            self.deferred.end(to.peer, to.tag);
+            if self.deferred.end(to.peer, to.tag) {
+                self.metrics.request_failures.cancelled += 1;
+                // Nobody waits for it, unless it may be asked for again.
+                if to.once.is_none() {
+                    continue;
+                }
+            }
             self.reply(to, body);
         }
         if !self.unsent.is_empty() {
@@ -434,6 +448,7 @@ impl Engine {
         if self.lost_peers.len() == Self::LOST_PEERS_MAX {
             self.lost_peers.pop_front();
         }
+        self.metrics.peers_lost += 1;
         self.lost_peers.push_back(lost);
     }
 
@@ -455,10 +470,22 @@ impl Engine {
                 self.notified -= 1;
                 self.withdraw_overflow(&region);
             }
-            (Some(Waiting::Pull(promise)), Ok(Completion::Got(buffer))) => promise.fulfil(Ok(buffer)),
-            (Some(Waiting::Pull(promise)), Err(error)) => promise.fulfil(Err(error.into())),
-            (Some(Waiting::Push(promise)), Ok(Completion::Put)) => promise.fulfil(Ok(())),
-            (Some(Waiting::Push(promise)), Err(error)) => promise.fulfil(Err(error.into())),
+            (Some(Waiting::Pull(promise)), Ok(Completion::Got(buffer))) => {
+                self.metrics.pulls.bytes += buffer.len() as u64;
+                promise.fulfil(Ok(buffer));
+            }
+            (Some(Waiting::Pull(promise)), Err(error)) => {
+                self.metrics.pulls.failed += 1;
+                promise.fulfil(Err(error.into()));
+            }
+            (Some(Waiting::Push(promise, length)), Ok(Completion::Put)) => {
+                self.metrics.pushes.bytes += length;
+                promise.fulfil(Ok(()));
+            }
+            (Some(Waiting::Push(promise, _)), Err(error)) => {
+                self.metrics.pushes.failed += 1;
+                promise.fulfil(Err(error.into()));
+            }
             (Some(Waiting::Piece(bulk, piece)), result) => self.handle_piece(operation, bulk, piece, result),
             // It was abandoned meanwhile.
             (None, _) => {}
@@ -478,12 +505,13 @@ impl Engine {
                 self.tell_cancelled(call.peer, operation.tag());
                 self.end_call(call, None);
             }
-            Waiting::Output(output) => self.tell_cancelled(output.peer, output.tag),
-            Waiting::Input(_)
-            | Waiting::Notified(_)
-            | Waiting::Piece(..)
-            | Waiting::Pull(_)
-            | Waiting::Push(_) => {}
+            Waiting::Output(output) => {
+                self.tell_cancelled(output.peer, output.tag);
+                self.handle_call_ended(output.procedure, output.observed, None);
+            }
+            Waiting::Pull(_) => self.metrics.pulls.failed += 1,
+            Waiting::Push(..) => self.metrics.pushes.failed += 1,
+            Waiting::Input(_) | Waiting::Notified(_) | Waiting::Piece(..) => {}
         }
     }
 }
@@ -507,7 +535,7 @@ impl Drop for Engine {
                 Waiting::Call(call) => call.stop(),
                 Waiting::Output(output) => output.stop(),
                 Waiting::Pull(promise) => promise.fulfil(Err(TransferError::Stopped)),
-                Waiting::Push(promise) => promise.fulfil(Err(TransferError::Stopped)),
+                Waiting::Push(promise, _) => promise.fulfil(Err(TransferError::Stopped)),
                 Waiting::Input(_) | Waiting::Notified(_) => {}
             }
         }

@@ -10,6 +10,7 @@ use crate::{
     BusyReason, CallError, Engine, TransferError,
     arrivals::Arrived,
     call::Answer,
+    observed::ObservedCall,
     promise::Promise,
     reply::Reply,
     responder::ReplyTo,
@@ -20,6 +21,7 @@ use crate::{
 pub(super) struct WaitingOutput {
     pub(super) promise: Promise<Result<Answer, CallError>>,
     pub(super) procedure: &'static str,
+    pub(super) observed: Option<Box<ObservedCall>>,
     pub(super) peer: PeerId,
     /// Of the call.
     pub(super) tag: u64,
@@ -167,6 +169,7 @@ impl Engine {
         let output = WaitingOutput {
             promise: call.promise,
             procedure: call.procedure,
+            observed: call.observed,
             peer: call.peer,
             tag,
         };
@@ -183,7 +186,7 @@ impl Engine {
         result: Result<Buffer, OperationError>,
     ) {
         let procedure = output.procedure;
-        let result = match result {
+        let mut result = match result {
             Ok(buffer) => {
                 self.tell_cancelled(output.peer, output.tag);
                 let message = Body::from(Bytes::from_owner(buffer));
@@ -195,6 +198,7 @@ impl Engine {
                             message,
                             start,
                             handling,
+                            times: None,
                             peer,
                         })
                     }
@@ -218,6 +222,7 @@ impl Engine {
                 })
             }
         };
+        self.handle_call_ended(procedure, output.observed, Some(&mut result));
         output.promise.fulfil(result);
     }
 }

@@ -12,6 +12,7 @@ use super::{Waiting, calls::WaitingCall};
 use crate::{
     CallError, CallOptions, Engine,
     call::Answer,
+    observed::ObservedCall,
     promise::{Pending, promise},
     wire::{Body, Flags, Once, RequestHeader, encode_behind},
 };
@@ -90,7 +91,7 @@ impl Engine {
         procedure: &'static str,
         mut header: RequestHeader,
         input: &I,
-        deadline: Option<Instant>,
+        observed: Option<Box<ObservedCall>>,
         options: &CallOptions,
     ) -> Result<Pending<Result<Answer, CallError>>, CallError> {
         let address = self.address_of(peer);
@@ -124,9 +125,10 @@ impl Engine {
             promise,
             procedure,
             peer,
-            deadline,
+            deadline: Instant::now().checked_add(options.timeout),
             region: None,
             attempt: None,
+            observed,
         };
         match self.send_attempt(call, attempt, options.timeout) {
             Ok(()) => Ok(pending),
@@ -174,8 +176,10 @@ impl Engine {
         let attempt = call.attempt.take();
         let mut attempt = attempt.expect("only calls that may be made again are kept to be");
         if call.promise.is_abandoned() {
-            return self.end_attempts(&attempt);
+            self.end_attempts(&attempt);
+            return self.end_call(call, None);
         }
+        self.metrics.retries += 1;
         let left = call
             .deadline
             .map(|deadline| deadline.saturating_duration_since(now));
@@ -215,6 +219,9 @@ impl Engine {
             Ok((operation, region)) => {
                 call.region = region;
                 call.attempt = Some(attempt);
+                call.observed
+                    .iter_mut()
+                    .for_each(|observed| observed.handle_sent());
                 let wanted = call.promise.follow(operation);
                 self.operations.insert(operation, Waiting::Call(call));
                 if !wanted {

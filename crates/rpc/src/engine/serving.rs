@@ -13,8 +13,9 @@ use crate::{
     Caller, Cancellation, Engine, Fault, Procedure, Responder,
     arrivals::Arrived,
     executed::Arrival,
+    observed::ObservedRequest,
     procedure::procedure_id,
-    reply::{Reply, encode_result},
+    reply::{self, Reply, encode_result},
     responder::ReplyTo,
     wire::{Body, Flags, Payload, Request},
 };
@@ -119,6 +120,7 @@ impl Engine {
     }
 
     pub(super) fn handle_request(&mut self, from: PeerId, tag: u64, message: Body) {
+        self.metrics.message_bytes_received += message.len() as u64;
         // A member of the job that sends something else speaks another protocol; there is nobody to tell.
         let Some(request) = Request::decode(&message) else {
             return;
@@ -221,12 +223,14 @@ impl Engine {
         from: PeerId,
         deadline: Option<Instant>,
         procedure: u64,
-        reply: Option<ReplyTo>,
+        mut reply: Option<ReplyTo>,
         input: &[u8],
     ) {
+        let observing = self.is_observing();
         let Some(served) = self.procedures.get_mut(&procedure) else {
             return self.reply_unknown(reply);
         };
+        self.metrics.requests += 1;
         let caller = match &mut self.caller {
             Some(caller) if caller.peer == from => caller,
             other => {
@@ -241,6 +245,9 @@ impl Engine {
             }
         };
         caller.deadline = deadline;
+        let observed =
+            observing.then(|| ObservedRequest::begin(served.name, caller.address(), reply.as_mut()));
+        let entered = observed.as_ref().map(tracing::Span::enter);
         let result = match &mut served.handler {
             Handler::Now(handle) => {
                 let result = catch_unwind(AssertUnwindSafe(|| handle(caller, reply.as_ref(), input)));
@@ -272,6 +279,7 @@ impl Engine {
                 result
             }
         };
+        drop(entered);
         // The engine is whole; whether its owner goes on is for the owner to decide.
         if let Err(panic) = result {
             self.driving = false;
@@ -333,7 +341,10 @@ impl Engine {
     }
 
     /// Answers a call that was handled.
-    pub(super) fn reply(&mut self, to: ReplyTo, body: Body) {
+    pub(super) fn reply(&mut self, mut to: ReplyTo, body: Body) {
+        if let Some(observed) = to.observed.take() {
+            self.handle_request_answered(*observed);
+        }
         let to = match to.once {
             None => to,
             // By now it may be asked for elsewhere, or no longer.
@@ -347,6 +358,7 @@ impl Engine {
 
     /// Sends a reply, or keeps it until there is room for it. A caller that cannot be reached is gone.
     pub(super) fn send_reply(&mut self, to: ReplyTo, mut body: Body) {
+        reply::count(&body, &mut self.metrics.request_failures);
         if body.len() > self.eager_size_max(to.peer) {
             body = self.expose_output(&to, body);
         }
@@ -364,6 +376,7 @@ impl Engine {
     }
 
     pub(super) fn send_or_keep(&mut self, peer: PeerId, tag: u64, deadline: Option<Instant>, body: Body) {
+        self.metrics.message_bytes_sent += body.len() as u64;
         if self.unsent.is_empty() || !self.unsent.holds(peer) {
             match self.endpoint.send_reply(peer, tag, body.clone()) {
                 Ok(()) => return,

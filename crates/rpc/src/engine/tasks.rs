@@ -11,6 +11,7 @@ use std::{
 };
 
 use ropewalk_fabric::{Address, Waker};
+use tracing::Instrument;
 
 use crate::{
     CallContext, Engine, Fault, Handle, Procedure,
@@ -41,6 +42,11 @@ impl Guests {
             return Some(Instant::now());
         }
         self.submissions.timers.next_deadline()
+    }
+
+    /// How many asynchronous handlers have not ended.
+    pub(super) fn tasks(&self) -> usize {
+        self.tasks.len()
     }
 
     /// The engine is gone: whoever waits for it is told.
@@ -100,24 +106,23 @@ impl Engine {
             if engine.guests.tasks.len() >= Self::TASKS_MAX {
                 return responder.answer(Err(Fault::new("too many calls are in progress here")));
             }
-            let overdue = caller.deadline().map(|deadline| handle.sleep_until(deadline));
+            let span = tracing::Span::current();
+            let cancellation = responder.cancellation().clone();
             let handled = handler(CallContext::new(caller, handle.clone()), input);
-            engine.guests.tasks.spawn(Box::pin(async move {
+            let answer = async move {
                 let mut handled = pin!(handled);
-                let mut overdue = pin!(overdue);
+                let mut cancelled = pin!(cancellation);
                 let result = poll_fn(|context| {
                     if let Poll::Ready(result) = handled.as_mut().poll(context) {
                         return Poll::Ready(Some(result));
                     }
-                    match overdue.as_mut().as_pin_mut() {
-                        Some(overdue) => overdue.poll(context).map(|()| None),
-                        None => Poll::Pending,
-                    }
+                    cancelled.as_mut().poll(context).map(|()| None)
                 });
                 if let Some(result) = result.await {
                     responder.answer(result);
                 }
-            }));
+            };
+            engine.guests.tasks.spawn(Box::pin(answer.instrument(span)));
         });
     }
 

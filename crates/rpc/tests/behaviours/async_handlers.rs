@@ -10,9 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk_rpc::{CallError, Engine, Fault, Procedure};
+use ropewalk_rpc::{CallError, Engine, Fault, Procedure, Responder};
 
-use crate::{Count, Double, LONG, Null, Relay, call, drive, engines};
+use crate::{Count, Double, LONG, Null, Relay, Shared, call, drive, engines};
 
 /// Counts down when the handler that owns it is gone.
 struct Alive(Arc<AtomicUsize>);
@@ -178,4 +178,40 @@ fn handlers_go_with_the_engine() {
     let answer = drive(&mut [&mut origin], || call.try_take());
     assert!(matches!(answer, Err(CallError::PeerDied { .. })), "{answer:?}");
     assert!(start.elapsed() < LONG / 2);
+}
+
+/// A handler is dropped, and the call nested in it cancelled, when its caller cancels the call or dies.
+#[test]
+fn handlers_end_with_their_callers() {
+    let [mut origin, mut between, mut last] = engines();
+    let alive = Arc::new(AtomicUsize::new(0));
+    let count = alive.clone();
+    between.serve_async::<Relay, _>(move |context, (there, number)| {
+        let alive = Alive::new(&count);
+        async move {
+            let nested = context.call::<Double>(&there, number, LONG).await;
+            drop(alive);
+            nested.map_err(Fault::new)
+        }
+    });
+    let responders: Shared<Responder<u64>> = Arc::default();
+    let kept = responders.clone();
+    last.serve_later::<Double>(move |_, _, _, responder| kept.lock().unwrap().push(responder));
+    for cancels in [true, false] {
+        let input = (last.address().clone(), 1);
+        let call = origin.call::<Relay>(between.address(), &input, LONG).unwrap();
+        let all = &mut [&mut origin, &mut between, &mut last];
+        drive(all, || (!responders.lock().unwrap().is_empty()).then_some(()));
+        let nested = responders.lock().unwrap().remove(0);
+        assert!(alive.load(Ordering::SeqCst) == 1 && !nested.is_cancelled());
+        if cancels {
+            drop(call);
+        } else {
+            let [other] = engines();
+            drop((call, std::mem::replace(&mut origin, other)));
+        }
+        let all = &mut [&mut origin, &mut between, &mut last];
+        drive(all, || nested.is_cancelled().then_some(()));
+        assert_eq!(alive.load(Ordering::SeqCst), 0);
+    }
 }

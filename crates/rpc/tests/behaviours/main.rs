@@ -15,6 +15,7 @@ mod ends;
 mod handles;
 mod hedged;
 mod limits;
+mod observing;
 mod once;
 mod overflow;
 

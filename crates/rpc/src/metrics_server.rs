@@ -1,0 +1,148 @@
+//! Letting Prometheus read an engine's metrics.
+
+use std::{
+    fmt,
+    io::{self, Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use crate::{Handle, prometheus::CONTENT_TYPE};
+
+/// A thread that answers HTTP requests for `/metrics` with the metrics of one engine, which somebody else
+/// drives. One request at a time, and none for long: it is meant for one Prometheus nearby.
+///
+/// It tells everybody who can connect; unless told otherwise these are the processes of this host.
+pub struct MetricsServer {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MetricsServer {
+    /// The address that nobody outside this host reaches, at a port that the system chooses.
+    pub const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+    /// The longest request that is read, in bytes.
+    const REQUEST_SIZE_MAX: usize = 8 << 10;
+    /// How long one may take to ask, and again to read the answer.
+    const TIMEOUT: Duration = Duration::from_secs(2);
+
+    /// Listens at `address` and serves from a thread of its own until it is dropped.
+    ///
+    /// # Errors
+    /// If the address cannot be listened on, or the operating system gives no thread.
+    pub fn start(handle: Handle, address: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        let address = listener.local_addr()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = stop.clone();
+        let thread = thread::Builder::new()
+            .name("ropewalk-metrics".to_owned())
+            .spawn(move || {
+                for connection in listener.incoming() {
+                    if told.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    match connection {
+                        // One that went away, or asked for nothing, is not our failure.
+                        Ok(connection) => drop(serve(connection, &handle)),
+                        // Out of descriptors, for one: asking again at once would not help.
+                        Err(_) => thread::sleep(Duration::from_millis(100)),
+                    }
+                }
+            })?;
+        Ok(Self {
+            address,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for MetricsServer {
+    /// Waits until a request in progress is answered.
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        let mut wake = self.address;
+        if wake.ip().is_unspecified() {
+            wake.set_ip(match wake {
+                SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        let woken = TcpStream::connect_timeout(&wake, Self::TIMEOUT);
+        if let (Ok(_), Some(thread)) = (woken, self.thread.take()) {
+            // It only answers requests, and does not panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for MetricsServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MetricsServer")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+fn serve(mut connection: TcpStream, handle: &Handle) -> io::Result<()> {
+    connection.set_write_timeout(Some(MetricsServer::TIMEOUT))?;
+    let answer = match read_request(&mut connection)? {
+        Asked::Metrics => {
+            let metrics = handle.with_blocking(|engine| engine.metrics(), MetricsServer::TIMEOUT);
+            match metrics {
+                Ok(metrics) => answer("200 OK", CONTENT_TYPE, &metrics.to_openmetrics()),
+                Err(error) => answer("503 Service Unavailable", "text/plain", &format!("{error}\n")),
+            }
+        }
+        Asked::Other => answer("404 Not Found", "text/plain", "the metrics are at /metrics\n"),
+    };
+    connection.write_all(answer.as_bytes())
+}
+
+enum Asked {
+    Metrics,
+    Other,
+}
+
+/// Reads the head of a request, which has to come soon and to be short.
+fn read_request(connection: &mut TcpStream) -> io::Result<Asked> {
+    let deadline = Instant::now() + MetricsServer::TIMEOUT;
+    let mut head = Vec::new();
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        connection.set_read_timeout(Some(left))?;
+        let mut chunk = [0; 1024];
+        let read = connection.read(&mut chunk)?;
+        head.extend(&chunk[..read]);
+        if read == 0 || head.len() > MetricsServer::REQUEST_SIZE_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+    }
+    let wanted = [&b"GET /metrics "[..], b"GET /metrics?"];
+    Ok(match wanted.iter().any(|wanted| head.starts_with(wanted)) {
+        true => Asked::Metrics,
+        false => Asked::Other,
+    })
+}
+
+fn answer(status: &str, content_type: &str, body: &str) -> String {
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}

@@ -1,0 +1,299 @@
+//! What an engine tells of what it does: counts, times, traces.
+
+use std::{
+    future::pending,
+    io::{Read, Write},
+    net::TcpStream,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use ropewalk_rpc::{Buffer, CallError, CallOptions, Engine, Fault, MetricsServer, thread::Driver};
+
+use crate::{Count, Double, Echo, LONG, Null, call, drive, engines};
+
+/// Each call is counted once, by how it ended, on both sides; what goes on is counted while it does.
+#[test]
+fn calls_are_counted() {
+    let [mut origin, mut target] = engines();
+    target.serve::<Double>(|_, number| match number {
+        0 => Err(Fault::new("no")),
+        number => Ok(number * 2),
+    });
+    target.serve_async::<Null, _>(|_, ()| pending());
+    target.serve::<Count>(|_, _| Ok(()));
+    for number in [1, 2, 0] {
+        let _ = call::<Double>(&mut origin, &mut target, &number);
+    }
+    let unknown = call::<Echo>(&mut origin, &mut target, &vec![1]);
+    assert!(matches!(unknown, Err(CallError::UnknownProcedure { .. })));
+    origin.notify::<Count>(target.address(), &1).unwrap();
+    let short = Duration::from_millis(20);
+    let mut overdue = origin.call::<Null>(target.address(), &(), short).unwrap();
+    let overdue = drive(&mut [&mut origin, &mut target], || overdue.try_take());
+    assert!(matches!(overdue, Err(CallError::TimedOut { .. })));
+    let kept = origin.call::<Null>(target.address(), &(), LONG).unwrap();
+    let cancelled = origin.call::<Null>(target.address(), &(), LONG).unwrap();
+    // By its answer the two before it are known to have come.
+    call::<Double>(&mut origin, &mut target, &1).unwrap();
+    assert!(target.metrics().tasks >= 2);
+    drop(cancelled);
+    call::<Double>(&mut origin, &mut target, &1).unwrap();
+    origin.progress();
+
+    let made = origin.metrics();
+    assert_eq!(
+        (made.calls, made.calls_in_progress, made.notifications),
+        (9, 1, 1)
+    );
+    let failures = made.call_failures;
+    assert_eq!((failures.fault, failures.unknown_procedure), (1, 1));
+    assert_eq!(
+        (failures.timed_out, failures.cancelled, failures.total()),
+        (1, 1, 4)
+    );
+    let start = Instant::now();
+    while target.metrics().request_failures.cancelled < 2 && start.elapsed() < LONG {
+        target.progress();
+    }
+    let handled = target.metrics();
+    assert_eq!(handled.requests, 9);
+    let failures = handled.request_failures;
+    assert_eq!(
+        (failures.fault, failures.unknown_procedure, failures.cancelled),
+        (1, 1, 2)
+    );
+    assert!(made.message_bytes_sent > 9 * 16);
+    assert_eq!(made.message_bytes_sent, handled.message_bytes_received);
+    assert!(made.procedures.is_empty() && handled.procedures.is_empty());
+    drop(kept);
+}
+
+/// A call that cannot be sent, and one whose target dies, are counted as what they are.
+#[test]
+fn failures_are_counted() {
+    let [mut origin, target] = engines();
+    let unreachable = "nowhere://here".parse().unwrap();
+    assert!(origin.call::<Null>(&unreachable, &(), LONG).is_err());
+    let call = origin.call::<Null>(target.address(), &(), LONG).unwrap();
+    drop(target);
+    assert!(origin.block_on(call).is_err());
+    let failures = origin.metrics().call_failures;
+    assert_eq!(
+        (failures.refused, failures.peer_died, failures.total()),
+        (1, 1, 2)
+    );
+    let metrics = origin.metrics();
+    assert_eq!(
+        (metrics.calls, metrics.calls_in_progress, metrics.peers_lost),
+        (1, 0, 1)
+    );
+}
+
+/// Transfers are counted with their bytes.
+#[test]
+fn transfers_are_counted() {
+    let [mut origin, mut target] = engines();
+    let readable = target.expose(Bytes::from(vec![1; 1000]));
+    let writable = target.expose_writable(Buffer::zeroed(500));
+    let mut pull = origin.pull(&readable, 0, Buffer::zeroed(1000), LONG).unwrap();
+    let mut push = origin
+        .push(&writable, 0, Bytes::from(vec![2; 300]), LONG)
+        .unwrap();
+    let all = &mut [&mut origin, &mut target];
+    drive(all, || pull.try_take()).unwrap();
+    drive(all, || push.try_take()).unwrap();
+    let withdrawn = target.withdraw(&readable);
+    assert!(withdrawn.is_some());
+    let mut refused = origin.pull(&readable, 0, Buffer::zeroed(10), LONG).unwrap();
+    assert!(drive(&mut [&mut origin, &mut target], || refused.try_take()).is_err());
+    let (pulls, pushes) = (origin.metrics().pulls, origin.metrics().pushes);
+    assert_eq!((pulls.started, pulls.failed, pulls.bytes), (2, 1, 1000));
+    assert_eq!((pushes.started, pushes.failed, pushes.bytes), (1, 0, 300));
+}
+
+/// For each procedure there is, if wanted, how long its calls take, as seen by either side; a handler that
+/// answers later is counted until it does.
+#[test]
+fn procedures_are_counted_if_wanted() {
+    let [mut origin, mut target] = engines();
+    target.serve::<Double>(|_, number| Ok(number * 2));
+    target.serve_async::<Null, _>(|context, ()| async move {
+        context.handle().sleep(Duration::from_millis(20)).await;
+        Ok(())
+    });
+    call::<Double>(&mut origin, &mut target, &1).unwrap();
+    for engine in [&mut origin, &mut target] {
+        engine.count_procedures(true);
+    }
+    for number in 0..5 {
+        call::<Double>(&mut origin, &mut target, &number).unwrap();
+    }
+    call::<Null>(&mut origin, &mut target, &()).unwrap();
+    let (made, handled) = (origin.metrics().procedures, target.metrics().procedures);
+    assert_eq!(
+        (
+            made["test.Double"].calls.count(),
+            handled["test.Double"].requests.count()
+        ),
+        (5, 5)
+    );
+    for slow in [&made["test.Null"].calls, &handled["test.Null"].requests] {
+        assert_eq!(slow.count(), 1);
+        assert!(slow.sum() >= Duration::from_millis(20), "{slow:?}");
+    }
+}
+
+/// A call says where its time went, if it is asked to: most of it in a handler that takes its time, and all
+/// of it together no more than passed.
+#[test]
+fn a_call_says_where_its_time_went() {
+    let [mut origin, mut target] = engines();
+    let pause = Duration::from_millis(30);
+    target.serve_async::<Double, _>(move |context, number| async move {
+        context.handle().sleep(pause).await;
+        Ok(number * 2)
+    });
+    target.serve::<Echo>(|_, bytes| Ok(bytes));
+    let options = CallOptions {
+        timing: true,
+        ..LONG.into()
+    };
+    let start = Instant::now();
+    let mut call = origin.call::<Double>(target.address(), &4, options).unwrap();
+    assert!(call.timing().is_none());
+    let answer = drive(&mut [&mut origin, &mut target], || call.try_take());
+    assert_eq!(answer.unwrap(), 8);
+    let timing = call.timing().unwrap();
+    assert!(timing.handling >= pause, "{timing:?}");
+    assert!(
+        timing.total() <= start.elapsed() && timing.total() >= pause,
+        "{timing:?}"
+    );
+    // Also if the output is too large for a message, and by a handle.
+    let handle = origin.handle();
+    let large = vec![7; 1 << 20];
+    let mut call = handle.call::<Echo>(target.address(), large.clone(), options);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let echoed = drive(&mut [&mut origin, &mut target], || {
+        match std::pin::Pin::new(&mut call).poll(&mut context) {
+            std::task::Poll::Ready(echoed) => Some(echoed),
+            std::task::Poll::Pending => None,
+        }
+    });
+    assert_eq!(echoed.unwrap(), large);
+    let timing = call.timing().unwrap();
+    assert!(
+        timing.travelling > Duration::ZERO && timing.total() < LONG,
+        "{timing:?}"
+    );
+    let mut plain = origin.call::<Echo>(target.address(), &vec![1], LONG).unwrap();
+    drive(&mut [&mut origin, &mut target], || plain.try_take()).unwrap();
+    assert!(plain.timing().is_none());
+}
+
+/// Prometheus gets the metrics of an engine that a thread drives, over HTTP, from this host; what is asked for
+/// otherwise is refused, and one that does not ask does not keep others.
+#[test]
+fn metrics_are_served() {
+    let [mut engine] = engines();
+    engine.serve::<Double>(|_, number| Ok(number * 2));
+    engine.count_procedures(true);
+    let (driver, handle) = Driver::spawn(engine).unwrap();
+    let target = handle.address().clone();
+    handle.call_blocking::<Double>(&target, 2, LONG).unwrap();
+    let server = MetricsServer::start(handle, MetricsServer::LOOPBACK).unwrap();
+    assert!(server.address().ip().is_loopback());
+    let ask = |request: &str| {
+        let mut connection = TcpStream::connect(server.address()).unwrap();
+        connection.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        // One that is cut off may not even be let read to the end.
+        let _ = connection.read_to_string(&mut answer);
+        answer
+    };
+    let silent = TcpStream::connect(server.address()).unwrap();
+    let answer = ask("GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    assert!(
+        head.contains(&format!("Content-Length: {}", body.len())),
+        "{head}"
+    );
+    assert!(body.contains("\nropewalk_rpc_calls_total 1\n"), "{body}");
+    assert!(
+        body.contains("ropewalk_rpc_call_seconds_count{procedure=\"test.Double\"} 1\n"),
+        "{body}"
+    );
+    assert!(body.ends_with("# EOF\n"), "{body}");
+    assert!(ask("GET /secrets HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
+    assert_eq!(ask(&"x".repeat(10_000)), "");
+    drop(driver);
+    assert!(ask("GET /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 503 "));
+    drop(silent);
+    let address = server.address();
+    drop(server);
+    assert!(TcpStream::connect(address).is_err());
+}
+
+/// A collector of spans, by their names and fields.
+#[derive(Clone, Default)]
+struct Spans(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Spans {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target().starts_with("ropewalk_rpc")
+    }
+
+    fn new_span(&self, attributes: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        let mut spans = self.0.lock().unwrap();
+        spans.push(format!(
+            "{} {}",
+            attributes.metadata().name(),
+            attributes.values()
+        ));
+        tracing::span::Id::from_u64(spans.len() as u64)
+    }
+
+    fn record(&self, span: &tracing::span::Id, values: &tracing::span::Record<'_>) {
+        let mut spans = self.0.lock().unwrap();
+        spans.push(format!("{} {values:?}", span.into_u64()));
+    }
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {}
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// Whoever takes traces sees a span of each call, with its error, and of each request that is handled.
+#[test]
+fn calls_are_traced() {
+    fn run(origin: &mut Engine, target: &mut Engine) {
+        call::<Double>(origin, target, &4).unwrap();
+        call::<Null>(origin, target, &()).unwrap_err();
+    }
+    let [mut origin, mut target] = engines();
+    target.serve::<Double>(|_, number| Ok(number * 2));
+    let spans = Spans::default();
+    run(&mut origin, &mut target);
+    tracing::subscriber::with_default(spans.clone(), || run(&mut origin, &mut target));
+    run(&mut origin, &mut target);
+    let spans = spans.0.lock().unwrap();
+    for (kind, peer) in [("call", target.address()), ("handle", origin.address())] {
+        let of_double = |span: &&String| {
+            span.starts_with(kind) && span.contains("test.Double") && span.contains(&peer.to_string())
+        };
+        assert_eq!(spans.iter().filter(of_double).count(), 1, "{spans:?}");
+    }
+    assert!(
+        spans
+            .iter()
+            .any(|record| record.contains("does not serve test.Null")),
+        "{spans:?}"
+    );
+}
