@@ -32,6 +32,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("kv", &["ropewalk-group", "ropewalk-rpc"]),
     ("pipelined-write", &["ropewalk-group", "ropewalk-rpc"]),
+    ("hot-restart", &["ropewalk-group", "ropewalk-rpc"]),
     ("psdm", &["ropewalk-reduce"]),
     ("reduce-vs-mpi", &["ropewalk-reduce"]),
     (
