@@ -7,6 +7,7 @@ use crate::{
     Address, Identity, JobKey, Peer, Role,
     frame::{Decoded, Decoder},
     handshake::{Handshake, Introduction},
+    provider::shm,
     region_table::Access,
 };
 
@@ -30,6 +31,22 @@ pub fn frames(bytes: &[u8]) {
                 Err(_) => return,
             }
         }
+    }
+}
+
+/// Reads and writes a ring whose other end has put these bytes into their shared memory.
+pub fn ring(bytes: &[u8]) {
+    shm::fuzz_ring(bytes);
+}
+
+/// Decodes what a peer says of the memory that it shares.
+pub fn offer(bytes: &[u8]) {
+    if let Ok(offer) = shm::Offer::decode(bytes) {
+        assert_eq!(
+            &offer.encode()[..],
+            bytes,
+            "an offer says more than was understood"
+        );
     }
 }
 

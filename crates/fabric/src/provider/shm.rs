@@ -11,6 +11,8 @@ mod offer;
 mod ring;
 mod ring_memory;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::ring::fuzz_ring;
 pub(crate) use self::{
     channel::Channel,
     credentials::Credentials,

@@ -22,10 +22,15 @@ use super::{
 };
 use crate::{Body, FrameError};
 
+#[cfg(feature = "fuzzing")]
+mod fuzzing;
 #[cfg(test)]
 mod interleavings;
 #[cfg(test)]
 mod tests;
+
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::fuzzing::fuzz_ring;
 
 /// The end of a ring that messages go into.
 #[derive(Debug)]
