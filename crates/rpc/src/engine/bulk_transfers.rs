@@ -318,6 +318,11 @@ impl Engine {
 }
 
 impl BulkTransfers {
+    /// How many are in progress.
+    pub(super) fn len(&self) -> usize {
+        self.transfers.len()
+    }
+
     /// When those that found no room are tried again.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.retry.filter(|_| !self.stalled.is_empty())

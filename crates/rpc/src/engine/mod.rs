@@ -152,6 +152,10 @@ pub struct InProgress {
     pub unsent: usize,
     /// Inputs and outputs that are exposed for their receivers to pull.
     pub overflow_regions: usize,
+    /// Transfers of ranges of bulk handles, chunks of pipelines among them.
+    pub bulk_transfers: usize,
+    /// Pipelined transfers.
+    pub pipelines: usize,
 }
 
 /// A peer that is gone, or could not be reached.
@@ -374,6 +378,8 @@ impl Engine {
             arrivals: self.arrivals.len(),
             unsent: self.unsent.len(),
             overflow_regions: self.overflow_regions,
+            bulk_transfers: self.bulk_transfers.len(),
+            pipelines: self.pipelines.len(),
         }
     }
 

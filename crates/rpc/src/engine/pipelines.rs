@@ -193,6 +193,11 @@ impl Pipelines {
         }
     }
 
+    /// How many are in progress.
+    pub(super) fn len(&self) -> usize {
+        self.pipelines.len()
+    }
+
     /// The engine is gone: whoever waits is told.
     pub(super) fn stop(&mut self) {
         for pull in std::mem::take(&mut self.pipelines).into_values() {

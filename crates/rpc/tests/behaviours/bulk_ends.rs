@@ -7,8 +7,8 @@ use std::{
 
 use bytes::Bytes;
 use ropewalk_rpc::{
-    AccessError, Buffer, BulkHandle, Endpoint, EndpointOptions, Engine, Limits, Pipeline, SubmitError,
-    TransferError,
+    AccessError, Buffer, BulkHandle, Endpoint, EndpointOptions, Engine, InProgress, Limits, Pipeline,
+    SubmitError, TransferError,
 };
 
 use crate::{LONG, drive, engines, options};
@@ -50,6 +50,7 @@ fn cancel_of_a_bulk_transfer() {
             .unwrap();
         let pulled = drive(&mut [&mut origin, &mut target], || pull.try_take());
         assert_eq!(*pulled.unwrap(), [5; 100]);
+        assert_eq!(target.in_progress(), InProgress::default());
     }
 }
 
@@ -98,6 +99,7 @@ fn target_dies_in_a_bulk_transfer() {
         };
         assert!(matches!(error, TransferError::PeerDied { .. }));
         assert!(chunks.next_blocking(&mut target).is_none() && chunks.is_finished());
+        assert_eq!(target.in_progress(), InProgress::default());
     }
     assert!(start.elapsed() < LONG);
 }
@@ -256,6 +258,7 @@ fn bulk_deadline() {
     ));
     let ended = chunks.next_blocking(&mut target).unwrap();
     assert!(matches!(ended, Err(TransferError::TimedOut { .. })));
+    assert_eq!(target.in_progress(), InProgress::default());
     assert!(start.elapsed() < LONG / 2);
 }
 

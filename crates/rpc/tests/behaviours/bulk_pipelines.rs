@@ -4,7 +4,7 @@ use std::{future::poll_fn, pin::Pin, sync::mpsc, thread};
 
 use bytes::Bytes;
 use futures_core::Stream;
-use ropewalk_rpc::{Amount, BulkHandle, Engine, Pipeline, SubmitError, TransferError};
+use ropewalk_rpc::{Amount, BulkHandle, Engine, InProgress, Pipeline, SubmitError, TransferError};
 
 use crate::{LONG, drive, engines};
 
@@ -154,6 +154,7 @@ fn pipelined_pull_waits_for_its_consumer() {
     assert_eq!(next.offset(), 300_000);
     drop(chunks);
     settle(&mut origin, &mut target);
+    assert_eq!(target.in_progress(), InProgress::default());
     // Its memory goes with it, but what was taken stays.
     assert!(*next == content[300_000..400_000]);
     assert!(*next.into_buffer() == content[300_000..400_000]);
