@@ -9,11 +9,12 @@ use bytemuck::{Pod, Zeroable};
 use bytes::Bytes;
 use rustix::mm::{Advice, madvise};
 
-use crate::arena::Block;
+use crate::{arena::Block, lent_buffer::Part};
 
 /// An owned run of bytes that starts on a cache line, so that it may be viewed as a slice of any plain type.
 ///
-/// It stands on the heap, or in an endpoint's arena if [`Endpoint::allocate`](crate::Endpoint::allocate) made it.
+/// It stands on the heap, or in an endpoint's arena if [`Endpoint::allocate`](crate::Endpoint::allocate) made it. Only
+/// what a [`LentBuffer`](crate::LentBuffer) lends may start elsewhere.
 #[derive(Default)]
 pub struct Buffer {
     storage: Storage,
@@ -23,6 +24,7 @@ pub struct Buffer {
 enum Storage {
     Arena(Block),
     Heap(Aligned),
+    Part(Part),
 }
 
 /// Bytes on the heap, of which those from `start` on are used: there the first cache line begins.
@@ -56,6 +58,14 @@ impl Buffer {
         buffer
     }
 
+    /// Part of a buffer.
+    pub(crate) fn part(part: Part) -> Self {
+        Self {
+            length: part.len(),
+            storage: Storage::Part(part),
+        }
+    }
+
     /// A buffer in an arena.
     pub(crate) fn in_arena(block: Block) -> Self {
         Self {
@@ -73,6 +83,7 @@ impl Deref for Buffer {
             _ if self.length == 0 => bytemuck::cast_slice::<Line, u8>(&[]),
             Storage::Arena(block) => block,
             Storage::Heap(heap) => &heap.bytes[heap.start..][..self.length],
+            Storage::Part(part) => part.bytes(),
         }
     }
 }
@@ -83,6 +94,7 @@ impl DerefMut for Buffer {
             _ if self.length == 0 => bytemuck::cast_slice_mut::<Line, u8>(&mut []),
             Storage::Arena(block) => block,
             Storage::Heap(heap) => &mut heap.bytes[heap.start..][..self.length],
+            Storage::Part(part) => part.bytes_mut(),
         }
     }
 }

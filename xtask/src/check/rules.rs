@@ -61,6 +61,10 @@ const UNSAFE: &[(&str, &str)] = &[
         "maps a page that the kernel clears in children",
     ),
     (
+        "crates/fabric/src/lent_buffer.rs",
+        "lets several fill one buffer, each its part",
+    ),
+    (
         "crates/fabric/src/provider/stream/send_queue.rs",
         "asks the kernel by ioctl",
     ),

@@ -1,15 +1,15 @@
 //! One transfer between a range of a bulk handle and memory here: which pieces to start, and what became of
 //! them.
 
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 
 use bytes::{Bytes, BytesMut};
-use ropewalk_fabric::{Address, Buffer, RegionHandle, SubmitError};
+use ropewalk_fabric::{Address, Buffer, LentBuffer, RegionHandle, SubmitError};
 
 use crate::bulk::{
     BulkHandle,
     checksum::{ChecksumMismatch, Verifier},
-    pieces::{Cutter, DirectRule, Parts, Path, Piece},
+    pieces::{Cutter, Parts, Path, Piece},
 };
 
 /// The name of a bulk transfer of an engine.
@@ -32,6 +32,10 @@ pub(crate) struct Moving {
     memory: Memory,
     in_flight: usize,
     staged_bytes: usize,
+    /// Where pieces that are staged go, by their places: the ranges of parts that they do not fill whole.
+    reserved: BTreeMap<usize, Vec<Buffer>>,
+    /// What has come of pieces that are copied at the end.
+    late: Vec<(Piece, Buffer)>,
     /// Buffers of pieces that were staged.
     spare: Vec<Buffer>,
 }
@@ -39,10 +43,21 @@ pub(crate) struct Moving {
 /// The memory here.
 #[derive(Debug)]
 enum Memory {
-    /// To be filled; a part that an operation fills straight is not here meanwhile.
-    Into(Vec<Option<Buffer>>),
+    /// To be filled.
+    Into(Vec<Filled>),
     /// To be sent.
     From(Vec<Bytes>),
+}
+
+/// A part of the memory here that is to be filled.
+#[derive(Debug)]
+enum Filled {
+    /// One operation has all of it.
+    Away,
+    /// Several fill it.
+    Lent(LentBuffer),
+    /// It is here.
+    Whole(Buffer),
 }
 
 impl Moving {
@@ -58,8 +73,8 @@ impl Moving {
     /// If that is not inside.
     pub(crate) fn pull(handle: &BulkHandle, offset: u64, into: Vec<Buffer>) -> Result<Self, SubmitError> {
         let parts = Parts::new(into.iter().map(|part| part.len()));
-        let memory = Memory::Into(into.into_iter().map(Some).collect());
-        Self::new(handle, offset, parts, memory, DirectRule::Whole)
+        let memory = Memory::Into(into.into_iter().map(Filled::Whole).collect());
+        Self::new(handle, offset, parts, memory)
     }
 
     /// Writes `from` into what the handle shows from `offset` on.
@@ -68,20 +83,14 @@ impl Moving {
     /// If that is not inside, or may not be written.
     pub(crate) fn push(handle: &BulkHandle, offset: u64, from: Vec<Bytes>) -> Result<Self, SubmitError> {
         let parts = Parts::new(from.iter().map(|part| part.len()));
-        let moving = Self::new(handle, offset, parts, Memory::From(from), DirectRule::Any)?;
+        let moving = Self::new(handle, offset, parts, Memory::From(from))?;
         if !handle.is_writable_at(&moving.range) {
             return Err(SubmitError::ReadOnly);
         }
         Ok(moving)
     }
 
-    fn new(
-        handle: &BulkHandle,
-        offset: u64,
-        parts: Parts,
-        memory: Memory,
-        direct: DirectRule,
-    ) -> Result<Self, SubmitError> {
+    fn new(handle: &BulkHandle, offset: u64, parts: Parts, memory: Memory) -> Result<Self, SubmitError> {
         let length = parts.len() as u64;
         let end = offset.checked_add(length).filter(|&end| end <= handle.len());
         let range = offset..end.ok_or(SubmitError::OutOfRange {
@@ -90,7 +99,7 @@ impl Moving {
             region_length: handle.len(),
         })?;
         Ok(Self {
-            cutter: Cutter::new(handle.runs(), range.clone(), direct),
+            cutter: Cutter::new(handle.runs(), range.clone()),
             handle: handle.clone(),
             range,
             parts,
@@ -98,6 +107,8 @@ impl Moving {
             memory,
             in_flight: 0,
             staged_bytes: 0,
+            reserved: BTreeMap::new(),
+            late: Vec::new(),
             spare: Vec::new(),
         })
     }
@@ -141,14 +152,31 @@ impl Moving {
         let Memory::Into(parts) = &mut self.memory else {
             return None;
         };
-        let kept = match piece.path {
-            Path::Direct { part } => parts[part].take(),
-            Path::Staged => {
-                let fitting = self.spare.iter().position(|spare| spare.len() == piece.length);
-                fitting.map(|fitting| self.spare.swap_remove(fitting))
+        match piece.path {
+            Path::Direct { part } if piece.length < self.parts.length(part) => {
+                return Some(parts[part].lend(piece.length));
             }
-        };
-        Some(kept.unwrap_or_else(|| allocate(piece.length)))
+            // If it is not here, it was lost with an operation that was refused.
+            Path::Direct { part } => {
+                return Some(match std::mem::replace(&mut parts[part], Filled::Away) {
+                    Filled::Whole(buffer) => buffer,
+                    Filled::Away | Filled::Lent(_) => allocate(piece.length),
+                });
+            }
+            Path::Late => {}
+            Path::Staged => {
+                self.reserved.entry(piece.at).or_insert_with(|| {
+                    let ranges = self.parts.ranges(piece.at, piece.length);
+                    let partial = ranges.filter(|(part, range)| range.len() < self.parts.length(*part));
+                    partial
+                        .map(|(part, range)| parts[part].lend(range.len()))
+                        .collect()
+                });
+            }
+        }
+        let fitting = self.spare.iter().position(|spare| spare.len() == piece.length);
+        let spare = fitting.map(|fitting| self.spare.swap_remove(fitting));
+        Some(spare.unwrap_or_else(|| allocate(piece.length)))
     }
 
     /// The bytes of a piece to be written; none if the transfer is a pull.
@@ -162,7 +190,7 @@ impl Moving {
                 .next()
                 .map(|(part, range)| parts[part].slice(range))
                 .unwrap_or_default(),
-            Path::Staged => {
+            Path::Late | Path::Staged => {
                 let mut staged = BytesMut::with_capacity(piece.length);
                 for (part, range) in ranges {
                     staged.extend_from_slice(&parts[part][range]);
@@ -179,16 +207,23 @@ impl Moving {
             return;
         };
         match piece.path {
-            Path::Direct { part } => parts[part] = Some(buffer),
+            // It is part of what was lent, which knows of it.
+            Path::Direct { part } if piece.length < self.parts.length(part) => {}
+            Path::Direct { part } => parts[part] = Filled::Whole(buffer),
+            Path::Late => self.late.push((piece, buffer)),
             Path::Staged => {
-                let mut copied = 0;
+                let mut reserved = self.reserved.remove(&piece.at).into_iter().flatten();
+                let mut rest = &buffer[..];
                 for (part, range) in self.parts.ranges(piece.at, piece.length) {
-                    let to = parts[part]
-                        .as_mut()
-                        .expect("a part is either staged into or lent");
-                    let length = range.len();
-                    to[range].copy_from_slice(&buffer[copied..copied + length]);
-                    copied += length;
+                    let (bytes, left) = rest.split_at(range.len());
+                    rest = left;
+                    match &mut parts[part] {
+                        Filled::Whole(whole) if range.len() == whole.len() => whole.copy_from_slice(bytes),
+                        _ => reserved
+                            .next()
+                            .expect("what a piece does not fill whole was reserved for it")
+                            .copy_from_slice(bytes),
+                    }
                 }
                 if self.spare.len() < Self::SPARE_MAX {
                     self.spare.push(buffer);
@@ -202,10 +237,15 @@ impl Moving {
         self.handle_ended(piece);
     }
 
-    /// There was no room for a piece: it has to be started again later. The memory it had is lost, which is no
-    /// matter, since it was to be overwritten.
-    pub(crate) fn handle_refused(&mut self, piece: Piece) {
+    /// There was no room for a piece: it has to be started again later. The memory it had is lost. It was to be
+    /// overwritten, so other memory does as well; but what was lent of a buffer is not lent again.
+    pub(crate) fn handle_refused(&mut self, mut piece: Piece) {
         self.handle_ended(&piece);
+        if let (Memory::Into(_), Path::Direct { part }) = (&self.memory, &piece.path)
+            && piece.length < self.parts.length(*part)
+        {
+            piece.path = Path::Late;
+        }
         self.refused.push(piece);
     }
 
@@ -229,11 +269,39 @@ impl Moving {
         let Memory::Into(parts) = self.memory else {
             return Ok(Vec::new());
         };
-        let parts: Vec<_> = parts.into_iter().flatten().collect();
+        let parts = parts.into_iter().map(|part| match part {
+            Filled::Whole(buffer) => Some(buffer),
+            Filled::Lent(lent) => lent.into_buffer(),
+            Filled::Away => None,
+        });
+        let mut parts: Vec<_> = parts
+            .map(|part| part.expect("all that was lent has come back when the transfer is done"))
+            .collect();
+        for (piece, buffer) in self.late {
+            let mut rest = &buffer[..];
+            for (part, range) in self.parts.ranges(piece.at, piece.length) {
+                let (bytes, left) = rest.split_at(range.len());
+                rest = left;
+                parts[part][range].copy_from_slice(bytes);
+            }
+        }
         if let Some(mut verifier) = Verifier::new(&self.handle, self.range) {
             parts.iter().try_for_each(|part| verifier.handle_bytes(part))?;
         }
         Ok(parts)
+    }
+}
+
+impl Filled {
+    /// The next bytes of it for one operation.
+    fn lend(&mut self, length: usize) -> Buffer {
+        if let Self::Whole(buffer) = self {
+            *self = Self::Lent(LentBuffer::new(std::mem::take(buffer)));
+        }
+        match self {
+            Self::Lent(lent) => lent.lend(length),
+            Self::Away | Self::Whole(_) => unreachable!("a part is for one operation or for several"),
+        }
     }
 }
 

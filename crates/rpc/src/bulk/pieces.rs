@@ -41,7 +41,9 @@ pub(crate) enum Path {
         /// Which.
         part: usize,
     },
-    /// By a copy in a buffer of its own.
+    /// By a buffer of its own that is copied when all has come.
+    Late,
+    /// By a buffer of its own that is copied when it has come.
     Staged,
 }
 
@@ -65,16 +67,6 @@ pub(crate) struct Cutter {
     run: usize,
     /// Which part here the next byte lies in, unless it is empty.
     part: usize,
-    direct: DirectRule,
-}
-
-/// What of a part here an operation can move without a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DirectRule {
-    /// The whole part only: the operation owns it meanwhile.
-    Whole,
-    /// Any range of it.
-    Any,
 }
 
 impl Piece {
@@ -136,22 +128,26 @@ impl Parts {
             })
     }
 
+    /// How long a part is.
+    pub(crate) fn length(&self, part: usize) -> usize {
+        self.ends[part] - self.start(part)
+    }
+
     /// Where a part starts in the range.
-    pub(crate) fn start(&self, part: usize) -> usize {
+    fn start(&self, part: usize) -> usize {
         part.checked_sub(1).map_or(0, |before| self.ends[before])
     }
 }
 
 impl Cutter {
     /// Cuts the range of what `runs` show; it must be inside, and as long as the parts that are later given.
-    pub(crate) fn new(runs: &[Run], range: Range<u64>, direct: DirectRule) -> Self {
+    pub(crate) fn new(runs: &[Run], range: Range<u64>) -> Self {
         Self {
             next: range.start,
             start: range.start,
             end: range.end,
             run: runs.partition_point(|run| run.start + run.length <= range.start),
             part: 0,
-            direct,
         }
     }
 
@@ -174,9 +170,13 @@ impl Cutter {
         }
         let run_left = (run.start + run.length).min(self.end) - self.next;
         let run_left = usize::try_from(run_left).unwrap_or(usize::MAX);
-        let (length, path) = match self.direct_length(parts, at, self.part, run_left) {
-            Some(length) => (length, Path::Direct { part: self.part }),
-            None => (self.staged_length(parts, at, run_left), Path::Staged),
+        let direct = Self::direct_length(parts, at, self.part, run_left);
+        let length = direct.unwrap_or_else(|| Self::staged_length(parts, at, run_left));
+        // There may be nothing that it could go together with.
+        let path = if length <= parts.ends[self.part] - at {
+            Path::Direct { part: self.part }
+        } else {
+            Path::Staged
         };
         let piece = Piece {
             region: run.region,
@@ -193,23 +193,18 @@ impl Cutter {
     }
 
     /// How much can be moved straight from or to this part here, if that is worth an operation.
-    fn direct_length(&self, parts: &Parts, at: usize, part: usize, run_left: usize) -> Option<usize> {
-        let part_left = parts.ends[part] - at;
-        let length = match self.direct {
-            DirectRule::Any => part_left.min(run_left),
-            DirectRule::Whole if at == parts.start(part) && part_left <= run_left => part_left,
-            DirectRule::Whole => return None,
-        };
+    fn direct_length(parts: &Parts, at: usize, part: usize, run_left: usize) -> Option<usize> {
+        let length = run_left.min(parts.ends[part] - at);
         (length == run_left || length > Piece::COPIED_MAX).then_some(length)
     }
 
     /// How much is to be copied: up to the next part that need not be.
-    fn staged_length(&self, parts: &Parts, at: usize, run_left: usize) -> usize {
+    fn staged_length(parts: &Parts, at: usize, run_left: usize) -> usize {
         let longest = run_left.min(Piece::STAGED_MAX);
         let mut length = 0;
         for (part, range) in parts.ranges(at, longest) {
             // A short end could go alone, but goes with what is copied anyway.
-            let direct = self.direct_length(parts, at + length, part, run_left - length);
+            let direct = Self::direct_length(parts, at + length, part, run_left - length);
             if length > 0 && direct.is_some_and(|direct| direct > Piece::COPIED_MAX) {
                 break;
             }
@@ -225,9 +220,9 @@ mod tests {
 
     use super::*;
 
-    fn pieces(segments: &[Segment], range: Range<u64>, parts: &Parts, direct: DirectRule) -> Vec<Piece> {
+    fn pieces(segments: &[Segment], range: Range<u64>, parts: &Parts) -> Vec<Piece> {
         let runs = runs_of(segments);
-        let mut cutter = Cutter::new(&runs, range, direct);
+        let mut cutter = Cutter::new(&runs, range);
         std::iter::from_fn(|| cutter.next_piece(&runs, parts)).collect()
     }
 
@@ -269,10 +264,6 @@ mod tests {
         Parts::new(lengths)
     }
 
-    fn any_rule() -> impl Strategy<Value = DirectRule> {
-        prop_oneof![Just(DirectRule::Whole), Just(DirectRule::Any)]
-    }
-
     proptest! {
         /// The pieces are the range, each byte once and in order, from where the segments say it is; none is
         /// empty, too long to be staged, or said to be direct where it is not.
@@ -281,13 +272,12 @@ mod tests {
             segments in any_segments(),
             (first, second) in (0..=1000_u64, 0..=1000_u64),
             cuts in vec(0..=1000_u64, 0..8),
-            rule in any_rule(),
         ) {
             let total: u64 = segments.iter().map(|segment| segment.length).sum();
             let range = total * first.min(second) / 1000..total * first.max(second) / 1000;
             let parts = parts_of(range.end - range.start, cuts);
             let mut at = 0;
-            for piece in pieces(&segments, range.clone(), &parts, rule) {
+            for piece in pieces(&segments, range.clone(), &parts) {
                 prop_assert_eq!(piece.at, at);
                 prop_assert!(piece.length > 0);
                 let mut place = piece.offset;
@@ -307,12 +297,11 @@ mod tests {
                 let inside: Vec<_> = parts.ranges(at, piece.length).collect();
                 prop_assert_eq!(inside.iter().map(|(_, range)| range.len()).sum::<usize>(), piece.length);
                 match piece.path {
-                    Path::Staged => prop_assert!(piece.length <= Piece::STAGED_MAX),
+                    Path::Staged => prop_assert!(piece.length <= Piece::STAGED_MAX && inside.len() > 1),
+                    Path::Late => prop_assert!(false, "no piece is late before it was refused"),
                     Path::Direct { part } => {
                         prop_assert_eq!(inside.len(), 1);
                         prop_assert_eq!(inside[0].0, part);
-                        let part_length = parts.ends[part] - parts.start(part);
-                        prop_assert!(rule == DirectRule::Any || piece.length == part_length);
                     }
                 }
                 at += piece.length;
@@ -334,34 +323,29 @@ mod tests {
     #[test]
     fn packed_segments_are_one_piece() {
         let segments: Vec<_> = (0..1024).map(|at| segment(0, at * 8, 8)).collect();
-        for rule in [DirectRule::Whole, DirectRule::Any] {
-            let whole = pieces(&segments, 0..8192, &Parts::new([8192]), rule);
-            assert_eq!(whole.len(), 1);
-            assert_eq!(whole[0].path, Path::Direct { part: 0 });
-            let scattered = pieces(&segments, 0..8192, &Parts::new([8; 1024]), rule);
-            assert_eq!(scattered.len(), 1);
-            assert_eq!(scattered[0].path, Path::Staged);
-        }
+        let whole = pieces(&segments, 0..8192, &Parts::new([8192]));
+        assert_eq!(whole.len(), 1);
+        assert_eq!(whole[0].path, Path::Direct { part: 0 });
+        let scattered = pieces(&segments, 0..8192, &Parts::new([8; 1024]));
+        assert_eq!(scattered.len(), 1);
+        assert_eq!(scattered[0].path, Path::Staged);
     }
 
-    /// Large memory is not copied where its borders are those of the other side: one operation a segment.
+    /// Large memory is not copied, wherever its borders are: one operation for what lies in a row on both sides.
     #[test]
     fn large_parts_are_direct() {
         const MIB: usize = 1 << 20;
         let segments = [segment(0, 0, MIB as u64), segment(1, 0, MIB as u64)];
         let direct = |part| Path::Direct { part };
-        let paths = |parts: &[usize], rule| {
+        let paths = |parts: &[usize]| {
             let parts = Parts::new(parts.iter().copied());
-            let pieces = pieces(&segments, 0..2 * MIB as u64, &parts, rule);
+            let pieces = pieces(&segments, 0..2 * MIB as u64, &parts);
             pieces.into_iter().map(|piece| piece.path).collect::<Vec<_>>()
         };
-        for rule in [DirectRule::Whole, DirectRule::Any] {
-            assert_eq!(paths(&[MIB, 0, MIB], rule), [direct(0), direct(2)]);
-        }
-        assert_eq!(paths(&[2 * MIB], DirectRule::Any), [direct(0), direct(0)]);
-        assert_eq!(
-            paths(&[2 * MIB], DirectRule::Whole),
-            vec![Path::Staged; 2 * MIB / Piece::STAGED_MAX]
-        );
+        assert_eq!(paths(&[MIB, 0, MIB]), [direct(0), direct(2)]);
+        assert_eq!(paths(&[2 * MIB]), [direct(0), direct(0)]);
+        assert_eq!(paths(&[MIB / 2, 3 * MIB / 2]), [direct(0), direct(1), direct(1)]);
+        // The small parts go together, and do not spoil the large one after them.
+        assert_eq!(paths(&[8, 8, 2 * MIB - 16]), [Path::Staged, direct(2), direct(2)]);
     }
 }

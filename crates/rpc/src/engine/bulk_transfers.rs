@@ -62,8 +62,7 @@ impl Engine {
         self.begin_bulk(moving, timeout, Outcome::Pull)
     }
 
-    /// As [`pull_bulk`](Self::pull_bulk), but fills many buffers, one after the other. Those that are as long
-    /// as the segments they take are filled straight, which spares a copy.
+    /// As [`pull_bulk`](Self::pull_bulk), but fills many buffers, one after the other.
     ///
     /// # Errors
     /// As for [`pull_bulk`](Self::pull_bulk).
