@@ -18,6 +18,7 @@ mod limits;
 mod observing;
 mod once;
 mod overflow;
+mod processes;
 
 use std::{
     sync::{Arc, Mutex},
