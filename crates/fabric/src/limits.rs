@@ -43,7 +43,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections_max: 4096,
-            strangers_max: 256,
+            // A job whose processes all start at once is no flood.
+            strangers_max: 1024,
             handshake_timeout: Duration::from_secs(2),
             connect_timeout: Duration::from_secs(5),
             message_size_max: 16 << 20,

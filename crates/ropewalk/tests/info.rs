@@ -29,3 +29,19 @@ fn probes_are_told() {
         assert!(table.contains(probe["name"].as_str().unwrap()), "{table}");
     }
 }
+
+/// Every provider is told; what every Linux has is usable, and what is not says why.
+#[test]
+fn providers_are_told() {
+    let info: Value = serde_json::from_str(&output(&["--json"])).unwrap();
+    let providers = info["providers"].as_array().unwrap();
+    let names: Vec<_> = providers.iter().map(|provider| &provider["name"]).collect();
+    assert_eq!(names, ["loopback", "shm", "tcp", "ofi"]);
+    let table = output(&[]);
+    for provider in providers {
+        let usable = provider["usable"].as_bool().unwrap();
+        assert_eq!(usable, provider["unavailable"].is_null(), "{provider}");
+        assert!(usable || provider["name"] == "ofi", "{provider}");
+        assert!(table.contains(provider["name"].as_str().unwrap()), "{table}");
+    }
+}

@@ -68,5 +68,5 @@ pub use timing::CallTiming;
 
 pub use ropewalk_fabric::{
     AccessError, Address, BindError, Buffer, Endpoint, EndpointOptions, Identity, JobKey, Limits, Peer,
-    PeerDeath, PeerId, RegionHandle, Role, SubmitError, ToPeer, Waker, Withdrawn,
+    PeerDeath, PeerId, RegionHandle, Role, SubmitError, ToPeer, Transports, Waker, Withdrawn,
 };

@@ -1,13 +1,17 @@
 //! `ropewalk info`: what can carry calls here, and what the operating system offers.
 
 mod probes;
+mod providers;
 
 use std::process::ExitCode;
 
 use comfy_table::{ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
 use serde::Serialize;
 
-use self::probes::{Probe, probe_all};
+use self::{
+    probes::{Probe, probe_all},
+    providers::{ProviderInfo, provider_infos},
+};
 
 /// Show which providers there are on this host, what was probed, and why one is not available
 #[derive(Debug, clap::Args)]
@@ -21,6 +25,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Serialize)]
 struct Info {
     version: &'static str,
+    providers: Vec<ProviderInfo>,
     probes: Vec<Probe>,
 }
 
@@ -38,6 +43,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 fn show(arguments: &Arguments) -> anyhow::Result<()> {
     let info = Info {
         version: env!("CARGO_PKG_VERSION"),
+        providers: provider_infos()?,
         probes: probe_all(),
     };
     if arguments.json {
@@ -45,15 +51,26 @@ fn show(arguments: &Arguments) -> anyhow::Result<()> {
         return Ok(());
     }
     println!("ropewalk {}", info.version);
+    let mut providers = table(["provider", "usable", "what for, or why not"]);
+    for provider in &info.providers {
+        let said = provider.unavailable.as_deref().unwrap_or(provider.reaches);
+        providers.add_row([provider.name, yes_or_no(provider.usable), said]);
+    }
+    println!("{providers}");
+    let mut probes = table(["probed", "usable", "what was found"]);
+    for probe in &info.probes {
+        probes.add_row([probe.name, yes_or_no(probe.usable), &probe.found]);
+    }
+    println!("{probes}");
+    Ok(())
+}
+
+fn table(header: [&str; 3]) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
     table.set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(["probed", "usable", "what was found"]);
-    for probe in &info.probes {
-        table.add_row([probe.name, yes_or_no(probe.usable), &probe.found]);
-    }
-    println!("{table}");
-    Ok(())
+    table.set_header(header);
+    table
 }
 
 fn yes_or_no(yes: bool) -> &'static str {

@@ -222,6 +222,12 @@ impl Engine {
         self.endpoint.peer(address)
     }
 
+    /// What carries the calls to this peer: `"shm"`, `"tcp"`, `"ofi"` or `"loopback"`; `None` if there is no
+    /// connection to it.
+    pub fn provider_of(&self, peer: PeerId) -> Option<&'static str> {
+        self.endpoint.provider_of(peer)
+    }
+
     /// Where peers reach this engine.
     pub fn address(&self) -> &Address {
         self.endpoint.address()

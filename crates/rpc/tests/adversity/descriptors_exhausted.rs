@@ -9,7 +9,7 @@ use std::{
 use ropewalk_rpc::{CallError, Endpoint};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::{LONG, Null, alone, call, engine, finish, options};
+use crate::{LONG, Null, alone, call, engine, finish, options, over_each_transport};
 
 /// Without descriptors nothing new comes about, which is told by errors in time, and what is connected goes on;
 /// when there are some again, everything works again.
@@ -17,44 +17,46 @@ use crate::{LONG, Null, alone, call, engine, finish, options};
 fn descriptors_exhausted_is_an_error_and_passes() {
     alone(
         "descriptors_exhausted::descriptors_exhausted_is_an_error_and_passes",
-        || {
-            let [mut member, mut target, mut early, mut late] = [0, 1, 2, 3].map(engine);
-            let address = target.address().clone();
-            call(&mut member, &mut target).unwrap();
-
-            let unlimited = getrlimit(Resource::Nofile);
-            limit(unlimited, 0);
-            let bound = Endpoint::bind(options(4));
-            assert!(bound.is_err(), "an endpoint without descriptors");
-            let start = Instant::now();
-            let refused = early.call::<Null>(&address, &(), Duration::from_secs(2));
-            let refused = refused.and_then(|call| finish(&mut [&mut early, &mut target, &mut member], call));
-            assert!(refused.is_err());
-            assert!(start.elapsed() < LONG / 2, "{:?}", start.elapsed());
-            call(&mut member, &mut target).unwrap();
-            drop(early);
-
-            // Enough to dial, not to be accepted.
-            limit(unlimited, 1);
-            let waiting = late.call::<Null>(&address, &(), Duration::from_secs(2));
-            let waiting = waiting.and_then(|call| finish(&mut [&mut late, &mut target, &mut member], call));
-            assert!(
-                matches!(
-                    waiting,
-                    Err(CallError::TimedOut { .. } | CallError::PeerDied { .. } | CallError::Submit { .. })
-                ),
-                "{waiting:?}"
-            );
-            call(&mut member, &mut target).unwrap();
-
-            setrlimit(Resource::Nofile, unlimited).unwrap();
-            let start = Instant::now();
-            while let Err(error) = call(&mut late, &mut target) {
-                assert!(start.elapsed() < LONG, "{error:?}");
-            }
-            call(&mut member, &mut target).unwrap();
-        },
+        || over_each_transport(exhaust),
     );
+}
+
+fn exhaust() {
+    let [mut member, mut target, mut early, mut late] = [0, 1, 2, 3].map(engine);
+    let address = target.address().clone();
+    call(&mut member, &mut target).unwrap();
+
+    let unlimited = getrlimit(Resource::Nofile);
+    limit(unlimited, 0);
+    let bound = Endpoint::bind(options(4));
+    assert!(bound.is_err(), "an endpoint without descriptors");
+    let start = Instant::now();
+    let refused = early.call::<Null>(&address, &(), Duration::from_secs(2));
+    let refused = refused.and_then(|call| finish(&mut [&mut early, &mut target, &mut member], call));
+    assert!(refused.is_err());
+    assert!(start.elapsed() < LONG / 2, "{:?}", start.elapsed());
+    call(&mut member, &mut target).unwrap();
+    drop(early);
+
+    // Enough to dial, not to be accepted.
+    limit(unlimited, 1);
+    let waiting = late.call::<Null>(&address, &(), Duration::from_secs(2));
+    let waiting = waiting.and_then(|call| finish(&mut [&mut late, &mut target, &mut member], call));
+    assert!(
+        matches!(
+            waiting,
+            Err(CallError::TimedOut { .. } | CallError::PeerDied { .. } | CallError::Submit { .. })
+        ),
+        "{waiting:?}"
+    );
+    call(&mut member, &mut target).unwrap();
+
+    setrlimit(Resource::Nofile, unlimited).unwrap();
+    let start = Instant::now();
+    while let Err(error) = call(&mut late, &mut target) {
+        assert!(start.elapsed() < LONG, "{error:?}");
+    }
+    call(&mut member, &mut target).unwrap();
 }
 
 /// Leaves room for so many more descriptors.

@@ -7,20 +7,28 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk_rpc::{Address, CallError, Engine};
+use ropewalk_rpc::{Address, CallError, Engine, Limits, Transports};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{LONG, Null, engine, forking::fork_idle};
+use crate::{Hang, LONG, Null, TRANSPORTS, engine, finish, forking::fork_idle, over_each_transport};
 
 /// Tells a process that it is the one that forks.
 const CALLER: &str = "ROPEWALK_TEST_CALLER";
+/// Tell it by which ways it reaches its caller.
+const TCP: &str = "ROPEWALK_TEST_TCP";
+const SHM: &str = "ROPEWALK_TEST_SHM";
 
 /// A process that forked goes on calling and being called, also when the copy is killed.
 #[test]
 fn fork_after_start_disturbs_nobody() {
+    let test = "fork_after_start::fork_after_start_disturbs_nobody";
     be_the_forking_process();
+    over_each_transport(|| call_a_forking_process(test));
+}
+
+fn call_a_forking_process(test: &str) {
     let mut engine = engine(0);
-    let mut forking = Forking::start(&mut engine, "fork_after_start::fork_after_start_disturbs_nobody");
+    let mut forking = Forking::start(&mut engine, test);
     for _ in 0..100 {
         forking.call(&mut engine).unwrap();
     }
@@ -29,6 +37,33 @@ fn fork_after_start_disturbs_nobody() {
         forking.call(&mut engine).unwrap();
     }
     assert!(engine.poll_lost_peer().is_none());
+}
+
+/// A process that dies is told as dead although its copy holds all its connections open: at the latest when
+/// heartbeats stay away.
+#[test]
+fn fork_after_start_hides_no_death() {
+    let test = "fork_after_start::fork_after_start_hides_no_death";
+    be_the_forking_process();
+    over_each_transport(|| kill_a_forking_process(test));
+}
+
+fn kill_a_forking_process(test: &str) {
+    let mut engine = engine(0);
+    let mut forking = Forking::start(&mut engine, test);
+    forking.call(&mut engine).unwrap();
+    let hanging = engine.call::<Hang>(&forking.address, &(), LONG).unwrap();
+    forking.call(&mut engine).unwrap();
+    forking.process.kill().unwrap();
+    let start = Instant::now();
+    let ended = finish(&mut [&mut engine], hanging);
+    assert!(matches!(ended, Err(CallError::PeerDied { .. })), "{ended:?}");
+    let limit = Limits::default().heartbeat.unwrap();
+    assert!(
+        start.elapsed() < limit * 2 + Duration::from_secs(2),
+        "{:?}",
+        start.elapsed()
+    );
 }
 
 /// A process with an engine, and its copy.
@@ -44,6 +79,14 @@ impl Forking {
         let mut process = Command::new(env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture"])
             .env(CALLER, engine.address().to_string())
+            .env(
+                TCP,
+                TRANSPORTS.with_borrow(|transports| transports.tcp.to_string()),
+            )
+            .env(
+                SHM,
+                TRANSPORTS.with_borrow(|transports| transports.shm.to_string()),
+            )
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -95,6 +138,8 @@ fn be_the_forking_process() {
         return;
     };
     let caller: Address = caller.parse().unwrap();
+    let [tcp, shm] = [TCP, SHM].map(|name| env::var(name).unwrap().parse().unwrap());
+    TRANSPORTS.set(Transports { tcp, shm, ofi: None });
     let mut engine = engine(1);
     let call = engine.call::<Null>(&caller, &(), LONG).unwrap();
     engine.block_on(call).unwrap();

@@ -11,13 +11,16 @@ mod slow_consumer;
 mod version_mismatch;
 
 use std::{
+    cell::RefCell,
     env,
     process::Command,
     time::{Duration, Instant},
 };
 
 use ropewalk_group::{Incarnation, JobId, Rank};
-use ropewalk_rpc::{Call, CallError, Endpoint, EndpointOptions, Engine, Identity, JobKey, Procedure, Role};
+use ropewalk_rpc::{
+    Call, CallError, Endpoint, EndpointOptions, Engine, Identity, JobKey, Procedure, Role, Transports,
+};
 
 /// Longer than anything takes on a loaded machine.
 const LONG: Duration = Duration::from_secs(30);
@@ -40,13 +43,30 @@ impl Procedure for Hang {
     type Output = ();
 }
 
+thread_local! {
+    /// By which ways the engines of the test that runs in this thread reach each other.
+    static TRANSPORTS: RefCell<Transports> = RefCell::default();
+}
+
+/// Runs a test over each way by which engines on one host can reach each other.
+fn over_each_transport(test: impl Fn()) {
+    for (tcp, shm) in [(true, false), (false, true), (true, true)] {
+        let transports = Transports { tcp, shm, ofi: None };
+        eprintln!("{transports:?}");
+        TRANSPORTS.set(transports);
+        test();
+    }
+}
+
 fn options(rank: u32) -> EndpointOptions {
     let identity = Identity {
         role: Role::Rank,
         rank: Rank(rank),
         incarnation: Incarnation(0),
     };
-    EndpointOptions::new(JobId([1; 16]), JobKey::from_bytes([2; 32]), identity)
+    let mut options = EndpointOptions::new(JobId([1; 16]), JobKey::from_bytes([2; 32]), identity);
+    options.transports = TRANSPORTS.with_borrow(Clone::clone);
+    options
 }
 
 /// An engine that serves what the tests call.

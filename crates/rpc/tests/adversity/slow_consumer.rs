@@ -2,7 +2,7 @@
 
 use ropewalk_rpc::{Call, CallError, Endpoint, Engine, Limits, Procedure};
 
-use crate::{LONG, call, drive, engine, options};
+use crate::{LONG, call, drive, engine, options, over_each_transport};
 
 /// Answers with a mebibyte.
 struct Large;
@@ -17,6 +17,10 @@ impl Procedure for Large {
 /// as it reads, each of its calls ends, with its answer or as `Busy`.
 #[test]
 fn slow_consumers_slow_nobody_else_down() {
+    over_each_transport(consume_slowly);
+}
+
+fn consume_slowly() {
     let mut options = options(1);
     options.limits = Limits {
         queued_bytes_max: 4 << 20,

@@ -19,7 +19,7 @@ use rand_pcg::Pcg64Mcg;
 use ropewalk_group::{Incarnation, JobId, Rank};
 use ropewalk_rpc::{
     Address, Buffer, Call, Endpoint, EndpointOptions, Engine, Identity, JobKey, Procedure, RegionHandle,
-    Responder, Role, Transfer,
+    Responder, Role, Transfer, Transports,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -51,6 +51,7 @@ impl Procedure for Hang {
     type Output = ();
 }
 
+const TEST: &str = "a_thousand_clients_at_once_dying_at_random_leak_nothing";
 const PROCESSES: usize = 20;
 const CLIENTS: usize = 50;
 /// Of every size that is carried in another way.
@@ -60,13 +61,26 @@ const LONG: Duration = Duration::from_secs(60);
 /// Tells a process that it is one of clients.
 const TARGET: &str = "ROPEWALK_TEST_TARGET";
 
+/// Tells a process, and the clients that it starts, by which ways they reach each other.
+const TRANSPORTS: &str = "ROPEWALK_TEST_TRANSPORTS";
+
+fn transports() -> Transports {
+    let named = env::var(TRANSPORTS).unwrap();
+    Transports {
+        tcp: named.contains("tcp"),
+        shm: named.contains("shm"),
+        ofi: None,
+    }
+}
+
 fn engine(rank: u32) -> Engine {
     let identity = Identity {
         role: Role::Rank,
         rank: Rank(rank),
         incarnation: Incarnation(0),
     };
-    let options = EndpointOptions::new(JobId([1; 16]), JobKey::from_bytes([2; 32]), identity);
+    let mut options = EndpointOptions::new(JobId([1; 16]), JobKey::from_bytes([2; 32]), identity);
+    options.transports = transports();
     Engine::new(Endpoint::bind(options).unwrap())
 }
 
@@ -80,6 +94,22 @@ fn a_thousand_clients_at_once_dying_at_random_leak_nothing() {
     if let Ok(target) = env::var(TARGET) {
         be_clients(&target.parse().unwrap());
     }
+    if env::var_os(TRANSPORTS).is_some() {
+        return serve_waves();
+    }
+    for transports in ["tcp", "shm", "tcp shm"] {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command
+            .args(["--exact", TEST, "--nocapture"])
+            .env(TRANSPORTS, transports);
+        let output = command.output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let done = String::from_utf8_lossy(&output.stdout).contains("1 passed");
+        assert!(output.status.success() && done, "over {transports}: {stderr}");
+    }
+}
+
+fn serve_waves() {
     let mut server = Server::new();
     // What the first client of all brings into being stays.
     server.wave(1, 1, 1);
@@ -173,6 +203,9 @@ impl Server {
             .map(|_| Clients::start(&target, clients, &mut random))
             .collect();
         self.drive_until("the arrival of all clients", |server| {
+            for clients in &mut running {
+                clients.are_alive();
+            }
             server.joined.lock().unwrap().len() == processes * clients
         });
         for responder in self.joined.lock().unwrap().drain(..) {
@@ -223,11 +256,22 @@ impl Clients {
     }
 }
 
-impl Drop for Clients {
-    fn drop(&mut self) {
+impl Clients {
+    /// # Panics
+    /// If they are not: nobody killed them.
+    fn are_alive(&mut self) {
         let gone = self.0.try_wait().unwrap();
         assert!(gone.is_none(), "clients ended by themselves: {gone:?}");
-        self.0.kill().unwrap();
+    }
+}
+
+impl Drop for Clients {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            self.are_alive();
+        }
+        // It fails if they are gone.
+        let _ = self.0.kill();
         self.0.wait().unwrap();
     }
 }

@@ -19,7 +19,7 @@ use super::{
 };
 
 /// Connects them all, says so, and keeps them going for good.
-pub(super) fn run(key: &JobKey, provider: Provider, clients: u32, target: &Address) -> anyhow::Result<()> {
+pub(super) fn run(key: &JobKey, provider: &Provider, clients: u32, target: &Address) -> anyhow::Result<()> {
     allow_descriptors();
     let epoll = epoll::create(CreateFlags::CLOEXEC)?;
     let mut engines = Vec::with_capacity(clients as usize);

@@ -7,7 +7,9 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use ropewalk::rpc::{Address, Buffer, Call, CallError, Endpoint, Engine, JobKey, Procedure, RegionHandle};
+use ropewalk::rpc::{
+    Address, Buffer, Call, CallError, Endpoint, Engine, JobKey, PeerId, Procedure, RegionHandle,
+};
 
 use super::{
     floors::{
@@ -24,44 +26,49 @@ use super::{
 pub(super) struct Origin {
     engine: Engine,
     target: Address,
-    provider: &'static str,
+    /// Names the target to the engine without a look at its address.
+    peer: PeerId,
+    provider: String,
     /// `None` if somebody else started it.
     process: Option<Process>,
 }
 
 impl Origin {
     /// An origin with a target of its own on this host.
-    pub(super) fn start(key: &JobKey, provider: Provider) -> anyhow::Result<Self> {
+    pub(super) fn start(key: &JobKey, provider: &Provider) -> anyhow::Result<Self> {
         let (process, target) = Process::target(key, provider)?;
         Self::new(key, provider, target, Some(process))
     }
 
     /// An origin that calls a target which serves already.
-    pub(super) fn connect(key: &JobKey, provider: Provider, target: &Address) -> anyhow::Result<Self> {
+    pub(super) fn connect(key: &JobKey, provider: &Provider, target: &Address) -> anyhow::Result<Self> {
         Self::new(key, provider, target.clone(), None)
     }
 
     fn new(
         key: &JobKey,
-        provider: Provider,
+        provider: &Provider,
         target: Address,
         process: Option<Process>,
     ) -> anyhow::Result<Self> {
+        let mut engine = Engine::new(Endpoint::bind(options(key, provider, 0))?);
         let mut origin = Self {
-            engine: Engine::new(Endpoint::bind(options(key, provider, 0))?),
+            peer: engine.peer(&target)?,
+            engine,
             target,
-            provider: provider.name(),
+            provider: provider.to_string(),
             process,
         };
         origin
             .ask::<Null>(&())
-            .with_context(|| format!("no answer over {}", provider.name()))?;
+            .with_context(|| format!("no answer over {provider}"))?;
+        origin.provider = provider.used(&origin.engine, origin.peer)?;
         Ok(origin)
     }
 
     /// What carries the calls.
-    pub(super) fn provider(&self) -> &'static str {
-        self.provider
+    pub(super) fn provider(&self) -> &str {
+        &self.provider
     }
 
     /// Whether the target is on this host and memory carries the calls.
@@ -85,7 +92,7 @@ impl Origin {
 
     /// Calls and waits for the answer.
     pub(super) fn ask<P: Procedure>(&mut self, input: &P::Input) -> anyhow::Result<P::Output> {
-        let call = self.engine.call::<P>(&self.target, input, CALL_TIMEOUT)?;
+        let call = self.engine.call::<P>(self.peer, input, CALL_TIMEOUT)?;
         Ok(self.engine.block_on(call)?)
     }
 
@@ -95,7 +102,7 @@ impl Origin {
         let (start, mut done, mut looks) = (Instant::now(), 0_u64, 0_u32);
         loop {
             while calls.len() < in_flight {
-                calls.push_back(self.engine.call::<Null>(&self.target, &(), CALL_TIMEOUT)?);
+                calls.push_back(self.engine.call::<Null>(self.peer, &(), CALL_TIMEOUT)?);
             }
             self.engine.wait(CALL_TIMEOUT);
             while let Some(result) = calls.front_mut().and_then(Call::try_take) {
@@ -130,7 +137,7 @@ impl Origin {
     pub(super) fn hang(&mut self, calls: usize) -> anyhow::Result<Vec<Call<()>>> {
         let mut hanging = Vec::with_capacity(calls);
         for _ in 0..calls {
-            hanging.push(self.engine.call::<Hang>(&self.target, &(), CALL_TIMEOUT)?);
+            hanging.push(self.engine.call::<Hang>(self.peer, &(), CALL_TIMEOUT)?);
         }
         let held = self.ask::<Held>(&())?;
         anyhow::ensure!(held == calls as u64, "{held} calls are held instead of {calls}");

@@ -28,7 +28,7 @@ pub(crate) struct Process {
 
 impl Process {
     /// A target, and its address.
-    pub(super) fn target(key: &JobKey, provider: Provider) -> anyhow::Result<(Self, Address)> {
+    pub(super) fn target(key: &JobKey, provider: &Provider) -> anyhow::Result<(Self, Address)> {
         let mut process = Self::start(key, provider, Part::Target)?;
         let address = process.hear(READY_TIMEOUT)?;
         Ok((process, address.parse()?))
@@ -37,7 +37,7 @@ impl Process {
     /// Clients that are connected to the target.
     pub(super) fn crowd(
         key: &JobKey,
-        provider: Provider,
+        provider: &Provider,
         clients: u32,
         target: &Address,
     ) -> anyhow::Result<Self> {
@@ -49,10 +49,10 @@ impl Process {
 
     /// What a process says that was told to read bytes of this one's memory.
     pub(crate) fn reader(key: &JobKey, bytes: ForeignBytes) -> anyhow::Result<String> {
-        Self::start(key, Provider::Tcp, Part::Reader { bytes })?.hear(READY_TIMEOUT)
+        Self::start(key, &Provider::Tcp, Part::Reader { bytes })?.hear(READY_TIMEOUT)
     }
 
-    fn start(key: &JobKey, provider: Provider, part: Part) -> anyhow::Result<Self> {
+    fn start(key: &JobKey, provider: &Provider, part: Part) -> anyhow::Result<Self> {
         let myself = env::current_exe().context("cannot find my own executable")?;
         let mut child = Command::new(myself)
             .arg("bench-target")
@@ -68,7 +68,7 @@ impl Process {
         };
         let order = Order {
             key: key.clone(),
-            provider,
+            provider: provider.clone(),
             parent: std::process::id(),
             part,
         };

@@ -1,37 +1,91 @@
 //! What carries the calls.
 
-use clap::ValueEnum;
-use ropewalk::rpc::{Buffer, EndpointOptions, Engine};
+use std::{fmt, str::FromStr};
+
+use anyhow::Context;
+use ropewalk::rpc::{Buffer, EndpointOptions, Engine, PeerId};
 use serde::{Deserialize, Serialize};
 
 /// What carries the calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-pub(super) enum Provider {
-    /// What the endpoints choose
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Provider {
+    /// What the endpoints choose.
     Auto,
-    /// libfabric
-    Ofi,
-    /// Shared memory
+    /// This provider of libfabric's.
+    Ofi(String),
+    /// Shared memory.
     Shm,
-    /// TCP
+    /// TCP.
     Tcp,
 }
 
 impl Provider {
-    /// Restricts an endpoint to this provider.
-    pub(super) fn choose(self, _options: &mut EndpointOptions) {}
+    /// What libfabric uses if nothing else is said: it is there on every host.
+    const OFI_DEFAULT: &str = "tcp;ofi_rxm";
 
-    /// Memory in which peers on the same host can read for themselves, where there is such.
-    pub(super) fn allocate(_engine: &mut Engine, length: usize) -> Buffer {
-        Buffer::zeroed(length)
+    /// Restricts an endpoint to this provider.
+    pub(super) fn choose(&self, options: &mut EndpointOptions) {
+        let transports = &mut options.transports;
+        transports.tcp = matches!(self, Self::Auto | Self::Tcp);
+        transports.shm = matches!(self, Self::Auto | Self::Shm);
+        transports.ofi = match self {
+            Self::Ofi(name) => Some(name.clone()),
+            _ => None,
+        };
     }
 
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Ofi => "ofi",
-            Self::Shm => "shm",
-            Self::Tcp => "tcp",
+    /// Memory in which peers on the same host can read for themselves, where there is such.
+    pub(super) fn allocate(engine: &mut Engine, length: usize) -> Buffer {
+        engine.allocate(length)
+    }
+
+    /// What carries the calls to a target that has been called.
+    pub(super) fn used(&self, engine: &Engine, target: PeerId) -> anyhow::Result<String> {
+        let used = engine.provider_of(target).context("there is no connection")?;
+        Ok(match self {
+            Self::Ofi(_) => self.to_string(),
+            Self::Auto | Self::Shm | Self::Tcp => used.to_owned(),
+        })
+    }
+}
+
+impl FromStr for Provider {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.split_once(':')) {
+            ("auto", _) => Ok(Self::Auto),
+            ("ofi", _) => Ok(Self::Ofi(Self::OFI_DEFAULT.to_owned())),
+            ("shm", _) => Ok(Self::Shm),
+            ("tcp", _) => Ok(Self::Tcp),
+            (_, Some(("ofi", name))) => Ok(Self::Ofi(name.to_owned())),
+            _ => Err("it is one of auto, ofi, ofi:NAME, shm and tcp".to_owned()),
         }
+    }
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Ofi(name) => write!(f, "ofi:{name}"),
+            Self::Shm => f.write_str("shm"),
+            Self::Tcp => f.write_str("tcp"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A provider is read as it is written, and what is none is refused with what there is.
+    #[test]
+    fn providers_have_names() {
+        for name in ["auto", "ofi:verbs", "ofi:tcp;ofi_rxm", "shm", "tcp"] {
+            assert_eq!(name.parse::<Provider>().unwrap().to_string(), name);
+        }
+        assert_eq!("ofi".parse(), "ofi:tcp;ofi_rxm".parse::<Provider>());
+        assert!("udp".parse::<Provider>().unwrap_err().contains("shm"));
     }
 }

@@ -1,6 +1,9 @@
 //! What was measured, as rows of a table.
 
-use comfy_table::{CellAlignment, Table, presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED}};
+use comfy_table::{
+    CellAlignment, Table,
+    presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED},
+};
 use serde::Serialize;
 
 /// One measurement.

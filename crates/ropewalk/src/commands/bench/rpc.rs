@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     quick: bool,
     /// What carries the calls; may be repeated [default: shm and tcp]
-    #[arg(long, value_enum, value_name = "PROVIDER", value_delimiter = ',')]
+    #[arg(long, value_name = "auto|ofi[:NAME]|shm|tcp", value_delimiter = ',')]
     provider: Vec<Provider>,
     /// What is measured; may be repeated [default: everything]
     #[arg(long, value_enum, value_name = "CASE", value_delimiter = ',')]
@@ -87,14 +87,14 @@ fn measure_here(arguments: &Arguments) -> anyhow::Result<Vec<Row>> {
     let (key, pace) = (JobKey::generate()?, arguments.pace());
     let mut rows = Vec::new();
     for provider in arguments.providers(&[Provider::Shm, Provider::Tcp]) {
-        let mut origin = Origin::start(&key, provider)?;
+        let mut origin = Origin::start(&key, &provider)?;
         for case in arguments.cases() {
             let measured = if case.needs_own_target() {
-                case.measure_own(&key, provider, &pace)
+                case.measure_own(&key, &provider, &pace)
             } else {
                 case.measure(&mut origin, &pace)
             };
-            rows.extend(measured.with_context(|| format!("{} over {}", case.name(), provider.name()))?);
+            rows.extend(measured.with_context(|| format!("{} over {provider}", case.name()))?);
         }
     }
     Ok(rows)
@@ -104,7 +104,7 @@ fn measure_elsewhere(arguments: &Arguments, target: &Address) -> anyhow::Result<
     let key = read_key(arguments.key_file()?)?;
     let mut rows = Vec::new();
     for provider in arguments.providers(&[Provider::Tcp]) {
-        let mut origin = Origin::connect(&key, provider, target)?;
+        let mut origin = Origin::connect(&key, &provider, target)?;
         for case in arguments.cases() {
             if case.needs_own_target() {
                 ensure!(
@@ -115,7 +115,7 @@ fn measure_elsewhere(arguments: &Arguments, target: &Address) -> anyhow::Result<
                 continue;
             }
             let measured = case.measure(&mut origin, &arguments.pace());
-            rows.extend(measured.with_context(|| format!("{} over {}", case.name(), provider.name()))?);
+            rows.extend(measured.with_context(|| format!("{} over {provider}", case.name()))?);
         }
     }
     Ok(rows)
@@ -123,8 +123,8 @@ fn measure_elsewhere(arguments: &Arguments, target: &Address) -> anyhow::Result<
 
 fn serve_others(arguments: &Arguments) -> anyhow::Result<()> {
     let provider = match arguments.provider[..] {
-        [] => Provider::Auto,
-        [provider] => provider,
+        [] => &Provider::Auto,
+        [ref provider] => provider,
         _ => bail!("--serve serves over one --provider, or over what those who connect choose"),
     };
     let key = read_or_draw_key(arguments.key_file()?)?;

@@ -70,7 +70,7 @@ fn obey() -> anyhow::Result<()> {
     let parent = getppid().map_or(0, |pid| pid.as_raw_pid().unsigned_abs());
     ensure!(parent == order.parent, "the one that started this is gone");
     match order.part {
-        Part::Crowd { clients, target } => crowd::run(&order.key, order.provider, clients, &target),
+        Part::Crowd { clients, target } => crowd::run(&order.key, &order.provider, clients, &target),
         Part::Reader { bytes } => {
             let mut into = Buffer::zeroed(1);
             match bytes.read(&mut into) {
@@ -79,7 +79,7 @@ fn obey() -> anyhow::Result<()> {
             }
         }
         Part::Target => {
-            let options = options(&order.key, order.provider, 1);
+            let options = options(&order.key, &order.provider, 1);
             let mut engine = Engine::new(Endpoint::bind(options)?);
             say(engine.address())?;
             serve(&mut engine, IpAddr::V4(Ipv4Addr::LOCALHOST))
@@ -95,7 +95,7 @@ pub(super) fn say(what: impl std::fmt::Display) -> anyhow::Result<()> {
 }
 
 /// The options of an endpoint of the bench.
-pub(super) fn options(key: &JobKey, provider: Provider, rank: u32) -> EndpointOptions {
+pub(super) fn options(key: &JobKey, provider: &Provider, rank: u32) -> EndpointOptions {
     let identity = Identity {
         role: Role::Rank,
         rank: Rank(rank),
@@ -160,7 +160,7 @@ pub(super) fn serve(engine: &mut Engine, ip: IpAddr) -> anyhow::Result<()> {
 }
 
 /// Options for a target that others than its own parent reach.
-pub(super) fn public_options(key: &JobKey, provider: Provider, bind: SocketAddr) -> EndpointOptions {
+pub(super) fn public_options(key: &JobKey, provider: &Provider, bind: SocketAddr) -> EndpointOptions {
     EndpointOptions {
         bind,
         ..options(key, provider, 1)

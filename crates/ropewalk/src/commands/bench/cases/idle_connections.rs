@@ -15,7 +15,7 @@ use crate::commands::bench::{
 };
 
 /// The processor time of a target with many idle connections. Floor: nothing at all.
-pub(super) fn watched(key: &JobKey, provider: Provider, pace: &Pace) -> anyhow::Result<Vec<Row>> {
+pub(super) fn watched(key: &JobKey, provider: &Provider, pace: &Pace) -> anyhow::Result<Vec<Row>> {
     let mut origin = Origin::start(key, provider)?;
     let target = origin.target().clone();
     let _crowd = Process::crowd(key, provider, CONNECTIONS, &target)?;

@@ -63,7 +63,7 @@ impl Case {
     pub(super) fn measure_own(
         self,
         key: &JobKey,
-        provider: Provider,
+        provider: &Provider,
         pace: &Pace,
     ) -> anyhow::Result<Vec<Row>> {
         match self {

@@ -22,27 +22,27 @@ use crate::commands::bench::{
 
 /// SIGKILL, once of a small target and once of one that has much memory to give back. Floor: what tells of it
 /// first, the target's robust mutex on the same host, and the end of a TCP connection elsewhere.
-pub(super) fn killed(key: &JobKey, provider: Provider, pace: &Pace) -> anyhow::Result<Vec<Row>> {
+pub(super) fn killed(key: &JobKey, provider: &Provider, pace: &Pace) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
     for touched in [0, MUCH_MEMORY] {
         let pace = Pace {
             rounds: pace.rounds.min(ROUNDS_MAX),
             ..*pace
         };
-        let mut carrier = provider.name();
+        let mut carrier = provider.to_string();
         let measured = pace.measure(
             &mut carrier,
             |_, _| floor(key, provider, touched),
             |carrier, _| {
                 let mut origin = victim(key, provider, touched)?;
-                *carrier = origin.provider();
+                origin.provider().clone_into(carrier);
                 Ok(milliseconds(end(&mut origin, Signal::KILL)?))
             },
         )?;
         let mode = if touched == 0 { "small" } else { "512 MiB touched" };
         rows.push(Row {
             case: Case::PeerKilled.name(),
-            provider: carrier.to_owned(),
+            provider: carrier.clone(),
             mode: mode.to_owned(),
             size: Some(touched),
             in_flight: Some(IN_FLIGHT as u64),
@@ -55,7 +55,7 @@ pub(super) fn killed(key: &JobKey, provider: Provider, pace: &Pace) -> anyhow::R
 }
 
 /// SIGSTOP, which nothing but silence tells of.
-pub(super) fn stopped(key: &JobKey, provider: Provider) -> anyhow::Result<Vec<Row>> {
+pub(super) fn stopped(key: &JobKey, provider: &Provider) -> anyhow::Result<Vec<Row>> {
     let mut origin = victim(key, provider, 0)?;
     let took = end(&mut origin, Signal::STOP)?;
     Ok(vec![Row {
@@ -70,7 +70,7 @@ pub(super) fn stopped(key: &JobKey, provider: Provider) -> anyhow::Result<Vec<Ro
     }])
 }
 
-fn victim(key: &JobKey, provider: Provider, touched: u64) -> anyhow::Result<Origin> {
+fn victim(key: &JobKey, provider: &Provider, touched: u64) -> anyhow::Result<Origin> {
     let mut origin = Origin::start(key, provider)?;
     if touched > 0 {
         origin.ask::<Touch>(&touched)?;
@@ -86,7 +86,7 @@ fn end(origin: &mut Origin, signal: Signal) -> anyhow::Result<Duration> {
     origin.wait_for_death(hanging, start)
 }
 
-fn floor(key: &JobKey, provider: Provider, touched: u64) -> anyhow::Result<f64> {
+fn floor(key: &JobKey, provider: &Provider, touched: u64) -> anyhow::Result<f64> {
     let mut origin = victim(key, provider, touched)?;
     if origin.shares_memory() {
         let mutex = origin.shared(Floor::Mutex)?;
