@@ -7,7 +7,7 @@ mod live_heap;
 
 use std::{
     env, fs,
-    process::{Child, Command, Stdio},
+    process::{Child, Command},
     sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
@@ -54,6 +54,8 @@ impl Procedure for Hang {
 const TEST: &str = "a_thousand_clients_at_once_dying_at_random_leak_nothing";
 const PROCESSES: usize = 20;
 const CLIENTS: usize = 50;
+/// Between two looks of a client, so that a thousand of them leave the server a share of two processors.
+const PAUSE: Duration = Duration::from_millis(10);
 /// Of every size that is carried in another way.
 const SIZES: [usize; 4] = [0, 100, 10_000, 300_000];
 /// Longer than anything takes on a loaded machine.
@@ -251,7 +253,7 @@ impl Clients {
             .env(TARGET, target)
             .env("ROPEWALK_TEST_CLIENTS", clients.to_string())
             .env("ROPEWALK_TEST_SEED", random.next_u64().to_string())
-            .stdout(Stdio::null());
+            .stdout(std::io::stderr());
         Self(command.spawn().unwrap())
     }
 }
@@ -298,7 +300,7 @@ fn be_clients(target: &Address) -> ! {
                 client.region = Some(region.unwrap());
             }
         }
-        thread::sleep(Duration::from_millis(1));
+        thread::sleep(PAUSE);
     }
     // One in ten goes when it likes.
     let mut leaves = count / 10;
@@ -311,7 +313,7 @@ fn be_clients(target: &Address) -> ! {
             clients.swap_remove(index);
             leaves -= 1;
         }
-        thread::sleep(Duration::from_millis(1));
+        thread::sleep(PAUSE);
     }
     std::process::exit(1);
 }
