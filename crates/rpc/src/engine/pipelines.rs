@@ -149,7 +149,9 @@ impl Engine {
                 }
                 return Ok(());
             };
-            let buffer = wanted.buffer.unwrap_or_else(|| self.endpoint.allocate(wanted.length));
+            let buffer = wanted
+                .buffer
+                .unwrap_or_else(|| self.endpoint.allocate(wanted.length));
             let left = pull.deadline.saturating_duration_since(Instant::now());
             let started =
                 Moving::pull(&pull.handle, wanted.offset, vec![buffer]).map_err(TransferError::from);
