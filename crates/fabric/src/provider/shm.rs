@@ -10,6 +10,8 @@ mod liveness;
 mod offer;
 mod ring;
 mod ring_memory;
+#[cfg(test)]
+mod tests;
 
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::ring::fuzz_ring;
