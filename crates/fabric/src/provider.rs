@@ -11,6 +11,14 @@ use crate::{
     region_table::{Access, RegionMemory, Withdrawn},
 };
 
+#[cfg(any(test, feature = "fuzzing", feature = "ofi"))]
+#[cfg_attr(
+    not(feature = "ofi"),
+    allow(dead_code, reason = "tests and fuzz targets do not use all of it")
+)]
+pub(crate) mod messaging;
+#[cfg(feature = "ofi")]
+pub(crate) mod ofi;
 pub(crate) mod shm;
 pub(crate) mod stream;
 

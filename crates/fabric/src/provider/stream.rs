@@ -32,7 +32,7 @@ use crate::{
 
 mod connection;
 mod opening;
-mod outbox;
+pub(super) mod outbox;
 mod send_queue;
 mod sharing;
 mod socket;

@@ -13,7 +13,7 @@ use crate::{
 /// Frames ready to be sent, in order, and bulk data that becomes frames a piece at a time: so messages wait
 /// behind at most [`FILL_SIZE`](Self::FILL_SIZE) of it, and several transfers share the connection.
 #[derive(Debug, Default)]
-pub(super) struct Outbox {
+pub(in crate::provider) struct Outbox {
     /// Sealed bytes; what is large stands here without having been copied.
     segments: VecDeque<Bytes>,
     /// Headers and small bodies after them, so that many make one segment.
@@ -30,13 +30,13 @@ pub(super) struct Outbox {
 
 /// One transfer's data on its way out.
 #[derive(Debug)]
-pub(super) struct Stream {
-    pub(super) id: u64,
-    pub(super) source: Source,
+pub(in crate::provider) struct Stream {
+    pub(in crate::provider) id: u64,
+    pub(in crate::provider) source: Source,
 }
 
 #[derive(Debug)]
-pub(super) enum Source {
+pub(in crate::provider) enum Source {
     /// What is left of our own `put`.
     Put(Bytes),
     /// What is left of a peer's `get`; looked up anew for each piece, so that it ends with the exposure.
@@ -57,29 +57,29 @@ impl Outbox {
     /// How many segments go into one system call.
     const SEGMENTS_PER_SEND: usize = 64;
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::provider) fn is_empty(&self) -> bool {
         self.queued_bytes == 0 && self.streams.is_empty()
     }
 
-    pub(super) fn sent_bytes(&self) -> u64 {
+    pub(in crate::provider) fn sent_bytes(&self) -> u64 {
         self.sent_bytes
     }
 
-    pub(super) fn queued_bytes(&self) -> usize {
+    pub(in crate::provider) fn queued_bytes(&self) -> usize {
         self.queued_bytes
     }
 
     /// How many answers wait for the peer to read.
-    pub(super) fn answers(&self) -> usize {
+    pub(in crate::provider) fn answers(&self) -> usize {
         self.answers.len()
     }
 
     /// How many of the peer's `get`s are being served.
-    pub(super) fn served(&self) -> usize {
+    pub(in crate::provider) fn served(&self) -> usize {
         self.served
     }
 
-    pub(super) fn push_frame(&mut self, header: Header, body: Bytes) {
+    pub(in crate::provider) fn push_frame(&mut self, header: Header, body: Bytes) {
         let header = header.encode(&body);
         self.queued_bytes += header.len() + body.len();
         self.tail.extend_from_slice(&header);
@@ -92,7 +92,7 @@ impl Outbox {
     }
 
     /// A message, or another frame with a small body.
-    pub(super) fn push_message(&mut self, header: Header, body: Body) {
+    pub(in crate::provider) fn push_message(&mut self, header: Header, body: Body) {
         if body.len() > Self::COPY_SIZE_MAX {
             return self.push_frame(header, body.into_bytes());
         }
@@ -102,7 +102,7 @@ impl Outbox {
         self.tail.extend_from_slice(&body);
     }
 
-    pub(super) fn push_done(&mut self, id: u64, status: Status) {
+    pub(in crate::provider) fn push_done(&mut self, id: u64, status: Status) {
         let header = Header {
             status,
             ..Header::new(Kind::Done, id)
@@ -111,13 +111,13 @@ impl Outbox {
         self.answers.push_back(self.sent_bytes + self.queued_bytes as u64);
     }
 
-    pub(super) fn push_stream(&mut self, stream: Stream) {
+    pub(in crate::provider) fn push_stream(&mut self, stream: Stream) {
         self.served += usize::from(stream.is_served());
         self.streams.push_back(stream);
     }
 
     /// Takes over what waits in an outbox of which nothing was sent.
-    pub(super) fn append(&mut self, mut other: Self) {
+    pub(in crate::provider) fn append(&mut self, mut other: Self) {
         assert!(
             other.sent_bytes == 0 && other.answers.is_empty() && other.served == 0,
             "a connection that is not open has been used"
@@ -130,13 +130,13 @@ impl Outbox {
     }
 
     /// Stops our own `put`.
-    pub(super) fn cancel_put(&mut self, id: u64) {
+    pub(in crate::provider) fn cancel_put(&mut self, id: u64) {
         self.streams
             .retain(|stream| stream.id != id || stream.is_served());
     }
 
     /// Stops a peer's `get`.
-    pub(super) fn cancel_served(&mut self, id: u64) {
+    pub(in crate::provider) fn cancel_served(&mut self, id: u64) {
         let before = self.streams.len();
         self.streams
             .retain(|stream| stream.id != id || !stream.is_served());
@@ -144,7 +144,7 @@ impl Outbox {
     }
 
     /// Turns bulk data into frames until enough is queued, the transfers in turn.
-    pub(super) fn fill(&mut self, regions: &RegionTable) {
+    pub(in crate::provider) fn fill(&mut self, regions: &RegionTable) {
         while self.queued_bytes < Self::FILL_SIZE
             && let Some(mut stream) = self.streams.pop_front()
         {
@@ -175,7 +175,7 @@ impl Outbox {
     }
 
     /// The next bytes, if they are in one piece.
-    pub(super) fn piece(&self) -> Option<&[u8]> {
+    pub(in crate::provider) fn piece(&self) -> Option<&[u8]> {
         match self.segments.front() {
             None => Some(&self.tail),
             Some(segment) if self.segments.len() == 1 && self.tail.is_empty() => Some(segment),
@@ -184,14 +184,14 @@ impl Outbox {
     }
 
     /// The next bytes, for one vectored send.
-    pub(super) fn slices(&self) -> Vec<IoSlice<'_>> {
+    pub(in crate::provider) fn slices(&self) -> Vec<IoSlice<'_>> {
         let segments = self.segments.iter().map(|segment| &segment[..]);
         let pieces = segments.chain([&self.tail[..]]);
         pieces.take(Self::SEGMENTS_PER_SEND).map(IoSlice::new).collect()
     }
 
     /// Tells that the first `count` of the queued bytes were sent.
-    pub(super) fn handle_sent(&mut self, mut count: usize) {
+    pub(in crate::provider) fn handle_sent(&mut self, mut count: usize) {
         self.queued_bytes -= count;
         self.sent_bytes += count as u64;
         while self.answers.front().is_some_and(|&end| end <= self.sent_bytes) {

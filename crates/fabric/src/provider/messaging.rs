@@ -1,0 +1,466 @@
+//! Connections where the network has none: over a transport that carries messages of bounded size between
+//! endpoints that need no connection (the paper's emulation of one-sided operations over two-sided
+//! ones).
+//!
+//! An [`Association`] is what two endpoints know of each other there. Each of its two directions is a stream of
+//! bytes, cut into messages: first the handshake, then frames, as over TCP. Each message has an [`Envelope`],
+//! which says to which association it belongs; the number of an association is random and known to its two
+//! sides only. Messages may pass each other on the way: each then waits for those before it. At most
+//! [`WINDOW`] of them are under way unacknowledged, so that no peer fills another's memory however much the
+//! network would buffer.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    mem,
+};
+
+use bytes::Bytes;
+
+pub(crate) use self::envelope::{ENVELOPE_SIZE, Envelope, EnvelopeKind, Opening};
+use super::stream::outbox::{Outbox, Source, Stream};
+use crate::{
+    AccessError, Address, Body, Buffer, FrameError, HandshakeError, Limits, Peer, PeerDeath,
+    frame::{Decoder, Header, Kind},
+    handshake::{Handshake, Introduction},
+    peer_table::Activity,
+    region_table::{Access, RegionTable},
+};
+
+mod envelope;
+mod frames;
+#[cfg(test)]
+mod tests;
+
+/// How many messages may be under way in one direction without having been acknowledged.
+pub(crate) const WINDOW: u32 = 32;
+
+const UNSOLICITED: PeerDeath = PeerDeath::Protocol(FrameError::Unsolicited);
+
+/// One side of an association: a machine without input or output.
+///
+/// Give it what comes with [`handle`](Self::handle), once [`Handled::Proven`] was returned and the peer is
+/// welcome call [`open`](Self::open), and send what [`fill`](Self::fill) makes while it
+/// [`is_sendable`](Self::is_sendable). An error ends it, and what was in progress.
+#[derive(Debug)]
+pub(crate) struct Association {
+    /// How the peer numbers it, once we know.
+    remote: Option<u64>,
+    /// Whether its opening came.
+    heard: bool,
+    /// The first bytes of our stream that are not sent: the opening and the handshake.
+    unsent: Vec<u8>,
+    state: State,
+    outbox: Outbox,
+    decoder: Decoder,
+    bulk: Bulk,
+    /// Our operations, by their numbers in frames.
+    transfers: BTreeMap<u64, Transfer>,
+    /// The peer's `put`s: what is still to be written.
+    puts: BTreeMap<u64, Access>,
+    /// What came before its turn, by its sequence number.
+    early: BTreeMap<u32, Vec<u8>>,
+    /// How many messages came, of any kind.
+    messages: u64,
+    /// Where in our stream of frames each message ends that is not acknowledged.
+    under_way: VecDeque<u64>,
+    /// Up to where the peer has our stream of frames.
+    taken: u64,
+    sent: u32,
+    /// How many of those the peer has received.
+    acknowledged: u32,
+    received: u32,
+    /// How many of those the peer knows that we have received.
+    told: u32,
+    served_max: usize,
+    answers_max: usize,
+}
+
+#[derive(Debug)]
+enum State {
+    Greeting(Box<Handshake>),
+    /// What came behind the handshake.
+    Proven(Vec<u8>),
+    Open,
+}
+
+/// Where the bulk frame that is being received belongs.
+#[derive(Clone, Copy, Debug)]
+enum Bulk {
+    /// To nobody: its operation was cancelled or refused.
+    Discard,
+    /// To our own `get`.
+    Get(u64),
+    /// To a peer's `put`.
+    Put(u64),
+}
+
+/// A one-sided operation of ours.
+#[derive(Debug)]
+enum Transfer {
+    Get { into: Buffer, received: usize },
+    Put,
+}
+
+/// What came of a message.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Handled {
+    /// Nothing but what the happenings say.
+    Frames,
+    /// The handshake is a step further.
+    Greeted,
+    /// The peer has proven itself.
+    Proven(Peer),
+}
+
+/// What an association tells of.
+#[derive(Debug)]
+pub(crate) enum Happening {
+    /// A frame that is none of one-sided operations: a message of the application or of the endpoint itself.
+    Frame { header: Header, body: Body },
+    /// A `get` has filled its buffer.
+    Got { id: u64, into: Buffer },
+    /// A `put` is done.
+    Put { id: u64 },
+    /// The peer refused a `get` or `put`.
+    Refused { id: u64, error: AccessError },
+}
+
+impl Association {
+    /// The side that calls `peer`. `own` is how it is answered, `nonce` is random.
+    pub(crate) fn call(
+        introduction: Introduction,
+        peer: Address,
+        own: &Opening<'_>,
+        nonce: [u8; 32],
+        limits: &Limits,
+    ) -> Self {
+        let (handshake, greeting) = Handshake::initiate(introduction, peer, nonce);
+        let mut unsent = own.encode();
+        unsent.extend(greeting);
+        Self::new(None, unsent, handshake, limits)
+    }
+
+    /// Calls again, with what waits to be sent, one who has not answered yet.
+    pub(crate) fn call_again(
+        &mut self,
+        introduction: Introduction,
+        peer: Address,
+        own: &Opening<'_>,
+        nonce: [u8; 32],
+    ) {
+        assert!(!self.heard, "who has answered is not called again");
+        let (handshake, greeting) = Handshake::initiate(introduction, peer, nonce);
+        self.state = State::Greeting(Box::new(handshake));
+        self.unsent = own.encode();
+        self.unsent.extend(greeting);
+        self.under_way.clear();
+        (self.sent, self.acknowledged) = (0, 0);
+    }
+
+    /// The side that was called by one who numbers the association `remote`; `own` is how this side does.
+    pub(crate) fn answer(
+        introduction: Introduction,
+        remote: u64,
+        own: u64,
+        nonce: [u8; 32],
+        limits: &Limits,
+    ) -> Self {
+        let handshake = Handshake::respond(introduction, nonce);
+        let own = Opening {
+            association: own,
+            name: &[],
+        };
+        Self::new(Some(remote), own.encode(), handshake, limits)
+    }
+
+    fn new(remote: Option<u64>, unsent: Vec<u8>, handshake: Handshake, limits: &Limits) -> Self {
+        Self {
+            remote,
+            heard: false,
+            unsent,
+            state: State::Greeting(Box::new(handshake)),
+            outbox: Outbox::default(),
+            decoder: Decoder::new(limits.message_size_max),
+            bulk: Bulk::Discard,
+            transfers: BTreeMap::new(),
+            puts: BTreeMap::new(),
+            early: BTreeMap::new(),
+            messages: 0,
+            under_way: VecDeque::new(),
+            taken: 0,
+            sent: 0,
+            acknowledged: 0,
+            received: 0,
+            told: 0,
+            served_max: limits.served_transfers_max,
+            answers_max: limits.answers_max,
+        }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.state, State::Open)
+    }
+
+    /// Whether anything came from the peer.
+    pub(crate) fn was_heard(&self) -> bool {
+        self.heard
+    }
+
+    /// What was seen of the peer: messages that came, bytes that it took.
+    pub(crate) fn activity(&self) -> Activity {
+        Activity {
+            heard: self.messages,
+            taken: self.taken,
+            queued: self.outbox.sent_bytes() + self.outbox.queued_bytes() as u64,
+        }
+    }
+
+    /// How much waits to be sent, in bytes.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.outbox.queued_bytes()
+    }
+
+    /// Whether something waits to be sent, even if the peer has to read first.
+    pub(crate) fn has_unsent(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// Queues a frame that is none of one-sided operations.
+    pub(crate) fn send(&mut self, header: Header, body: Body) {
+        self.outbox.push_message(header, body);
+    }
+
+    /// Starts to fill `into`, which is as long as the access.
+    pub(crate) fn get(&mut self, id: u64, access: &Access, into: Buffer) {
+        self.request(Kind::Get, id, access);
+        self.transfers.insert(id, Transfer::Get { into, received: 0 });
+    }
+
+    /// Starts to write `from`, which is as long as the access.
+    pub(crate) fn put(&mut self, id: u64, access: &Access, from: Bytes) {
+        self.request(Kind::Put, id, access);
+        if !from.is_empty() {
+            let source = Source::Put(from);
+            self.outbox.push_stream(Stream { id, source });
+        }
+        self.transfers.insert(id, Transfer::Put);
+    }
+
+    fn request(&mut self, kind: Kind, id: u64, access: &Access) {
+        let body = Body::from(&access.encode()[..]);
+        self.outbox.push_message(Header::new(kind, id), body);
+    }
+
+    /// Forgets an operation of ours; nothing happens if it is none, or none any more.
+    pub(crate) fn cancel(&mut self, id: u64) {
+        if self.transfers.remove(&id).is_some() {
+            self.outbox.cancel_put(id);
+            self.outbox
+                .push_frame(Header::new(Kind::Cancel, id), Bytes::new());
+        }
+    }
+
+    /// Takes a message whose envelope names this association.
+    ///
+    /// # Errors
+    /// If the peer closes it or broke the protocol.
+    pub(crate) fn handle(
+        &mut self,
+        envelope: &Envelope,
+        content: &[u8],
+        regions: &mut RegionTable,
+        happenings: &mut Vec<Happening>,
+    ) -> Result<Handled, PeerDeath> {
+        self.messages += 1;
+        self.handle_acknowledged(envelope.acknowledged)?;
+        let Envelope { sequence, kind, .. } = *envelope;
+        if kind == EnvelopeKind::Acknowledgement {
+            return Ok(Handled::Frames);
+        }
+        // The sender has to wait for acknowledgements, and sends nothing twice.
+        let untold = sequence.wrapping_sub(self.told);
+        if untold < self.received.wrapping_sub(self.told) || untold > WINDOW {
+            return Err(UNSOLICITED);
+        }
+        // One that closes may have dropped what it had sent before.
+        if sequence != self.received && kind == EnvelopeKind::Data {
+            return match self.early.insert(sequence, content.to_vec()) {
+                None => Ok(Handled::Frames),
+                Some(_) => Err(UNSOLICITED),
+            };
+        }
+        match self.handle_next(kind, content, regions, happenings)? {
+            Handled::Frames => self.handle_early(regions, happenings),
+            handled => Ok(handled),
+        }
+    }
+
+    /// Messages may pass each other on the way, so this may be older than what is known.
+    fn handle_acknowledged(&mut self, acknowledged: u32) -> Result<(), PeerDeath> {
+        let newly = acknowledged.wrapping_sub(self.acknowledged);
+        if newly <= self.sent.wrapping_sub(self.acknowledged) {
+            self.acknowledged = acknowledged;
+            if let Some(end) = self.under_way.drain(..newly as usize).next_back() {
+                self.taken = end;
+            }
+        } else if newly < 1 << 31 {
+            return Err(UNSOLICITED);
+        }
+        Ok(())
+    }
+
+    /// Goes on with what came before its turn.
+    fn handle_early(
+        &mut self,
+        regions: &mut RegionTable,
+        happenings: &mut Vec<Happening>,
+    ) -> Result<Handled, PeerDeath> {
+        while let Some(content) = self.early.remove(&self.received) {
+            match self.handle_next(EnvelopeKind::Data, &content, regions, happenings)? {
+                Handled::Frames => {}
+                handled => return Ok(handled),
+            }
+        }
+        Ok(Handled::Frames)
+    }
+
+    fn handle_next(
+        &mut self,
+        kind: EnvelopeKind,
+        content: &[u8],
+        regions: &mut RegionTable,
+        happenings: &mut Vec<Happening>,
+    ) -> Result<Handled, PeerDeath> {
+        if kind == EnvelopeKind::Close {
+            return Err(match self.is_open() {
+                true => PeerDeath::Closed,
+                false => PeerDeath::Handshake(HandshakeError::Refused),
+            });
+        }
+        let mut stream = content;
+        if !self.heard {
+            self.heard = true;
+            let (opening, rest) = Opening::decode(content).map_err(PeerDeath::Protocol)?;
+            self.remote = Some(opening.association);
+            stream = rest;
+        }
+        self.received = self.received.wrapping_add(1);
+        match &mut self.state {
+            State::Greeting(handshake) => {
+                let step = handshake.handle_bytes(stream).map_err(PeerDeath::Handshake)?;
+                self.unsent.extend_from_slice(&step.reply);
+                match step.proven {
+                    Some(peer) => {
+                        self.state = State::Proven(stream[step.consumed..].to_vec());
+                        Ok(Handled::Proven(peer))
+                    }
+                    None if step.reply.is_empty() => Ok(Handled::Frames),
+                    None => Ok(Handled::Greeted),
+                }
+            }
+            State::Proven(_) => Err(UNSOLICITED),
+            State::Open => {
+                self.handle_stream(stream, regions, happenings)?;
+                Ok(Handled::Frames)
+            }
+        }
+    }
+
+    /// Begins the exchange of frames with a peer that has proven itself, with those that came already.
+    ///
+    /// # Errors
+    /// If the peer broke the protocol.
+    pub(crate) fn open(
+        &mut self,
+        regions: &mut RegionTable,
+        happenings: &mut Vec<Happening>,
+    ) -> Result<(), PeerDeath> {
+        match mem::replace(&mut self.state, State::Open) {
+            State::Proven(stream) => {
+                self.handle_stream(&stream, regions, happenings)?;
+                self.handle_early(regions, happenings).map(drop)
+            }
+            State::Open => Ok(()),
+            State::Greeting(_) => unreachable!("it is opened after its peer has proven itself"),
+        }
+    }
+
+    /// Whether [`fill`](Self::fill) would make a message.
+    pub(crate) fn is_sendable(&self) -> bool {
+        self.owes_acknowledgement() || (self.may_send() && self.has_stream())
+    }
+
+    fn has_stream(&self) -> bool {
+        !self.unsent.is_empty() || (self.is_open() && !self.outbox.is_empty())
+    }
+
+    /// Only the first message goes without having been answered.
+    fn may_send(&self) -> bool {
+        let under_way = self.sent.wrapping_sub(self.acknowledged);
+        under_way < WINDOW && (self.remote.is_some() || self.sent == 0)
+    }
+
+    fn owes_acknowledgement(&self) -> bool {
+        self.remote.is_some() && self.received.wrapping_sub(self.told) >= WINDOW / 2
+    }
+
+    /// Writes the next message and returns its length. `message` has room for an envelope and a handshake.
+    pub(crate) fn fill(&mut self, message: &mut [u8], regions: &RegionTable) -> Option<usize> {
+        let (envelope, content) = message.split_at_mut(ENVELOPE_SIZE);
+        let mut length = 0;
+        if self.may_send() {
+            length = self.unsent.len();
+            content[..length].copy_from_slice(&self.unsent);
+            self.unsent.clear();
+            if self.is_open() {
+                length += self.fill_frames(&mut content[length..], regions);
+            }
+        }
+        let kind = match length {
+            0 if !self.owes_acknowledgement() => return None,
+            0 => EnvelopeKind::Acknowledgement,
+            _ => EnvelopeKind::Data,
+        };
+        envelope.copy_from_slice(&self.envelope(kind).encode());
+        self.told = self.received;
+        if kind == EnvelopeKind::Data {
+            self.sent = self.sent.wrapping_add(1);
+            self.under_way.push_back(self.outbox.sent_bytes());
+        }
+        Some(ENVELOPE_SIZE + length)
+    }
+
+    /// The message that tells the peer that this side has ended the association, if the peer can be told.
+    pub(crate) fn farewell(&self) -> Option<[u8; ENVELOPE_SIZE]> {
+        self.remote?;
+        Some(self.envelope(EnvelopeKind::Close).encode())
+    }
+
+    fn envelope(&self, kind: EnvelopeKind) -> Envelope {
+        Envelope {
+            association: self.remote.unwrap_or(0),
+            sequence: self.sent,
+            acknowledged: self.received,
+            kind,
+        }
+    }
+
+    fn fill_frames(&mut self, mut place: &mut [u8], regions: &RegionTable) -> usize {
+        let size = place.len();
+        while !place.is_empty() {
+            self.outbox.fill(regions);
+            let mut filled = 0;
+            for slice in self.outbox.slices() {
+                let count = slice.len().min(place.len() - filled);
+                place[filled..filled + count].copy_from_slice(&slice[..count]);
+                filled += count;
+            }
+            if filled == 0 {
+                break;
+            }
+            self.outbox.handle_sent(filled);
+            place = &mut place[filled..];
+        }
+        size - place.len()
+    }
+}
