@@ -25,6 +25,11 @@ const PACKAGES: &[Package] = &[
         probe: &["gcc", "--version"],
     },
     Package {
+        name: "libfabric-dev",
+        purpose: "is one of the ways that endpoints reach each other",
+        probe: &["test", "-e", "/usr/include/rdma/fabric.h"],
+    },
+    Package {
         name: "libmpich-dev",
         purpose: "compiles the MPI programs that we must be able to start",
         probe: &["mpicc.mpich", "-show"],

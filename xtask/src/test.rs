@@ -20,6 +20,7 @@ pub(crate) fn test() -> anyhow::Result<()> {
     }
     look::look(&report())?;
     soak_kill(&Options::short())?;
+    libfabric()?;
     if succeeds(cargo(&["nextest", "--version"])) {
         run(cargo(&["test", "--workspace", "--locked", "--doc"]))?;
         run(cargo(&[
@@ -31,6 +32,26 @@ pub(crate) fn test() -> anyhow::Result<()> {
         ]))
     } else {
         run(cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]))
+    }
+}
+
+/// The tests over libfabric, which are behind a feature. Its `shm` handles signals and wants one process for each test,
+/// or at least one test at a time.
+fn libfabric() -> anyhow::Result<()> {
+    let ofi = [
+        "-p",
+        "ropewalk-fabric",
+        "--features",
+        "ofi",
+        "--locked",
+        "--no-fail-fast",
+    ];
+    if succeeds(cargo(&["nextest", "--version"])) {
+        run(cargo(&[&["nextest", "run"], &ofi[..], &["ofi"]].concat()))
+    } else {
+        run(cargo(
+            &[&["test"], &ofi[..], &["ofi", "--", "--test-threads=1"]].concat(),
+        ))
     }
 }
 

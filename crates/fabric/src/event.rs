@@ -128,6 +128,14 @@ pub enum BindError {
     /// The options ask for no transport at all.
     #[error("the options of the endpoint ask for no transport: switch on tcp or shm")]
     NoTransport,
+    /// libfabric, or its provider that the options name, cannot be had.
+    #[error("cannot bind an endpoint to libfabric's provider {provider:?}: {reason}")]
+    Ofi {
+        /// Which provider.
+        provider: String,
+        /// Why not, and what may help.
+        reason: String,
+    },
     /// Peers could not reach `0.0.0.0` or `::`.
     #[error("cannot bind an endpoint to {address}: name the interface towards the peers")]
     Unspecified {

@@ -11,7 +11,7 @@
 )]
 
 use std::{
-    ffi::{c_int, c_void},
+    ffi::{CStr, c_char, c_int, c_void},
     ptr,
 };
 
@@ -176,4 +176,10 @@ pub unsafe fn fi_cq_read(cq: *mut fid_cq, entries: *mut fi_cq_msg_entry, count: 
 pub unsafe fn fi_cq_readerr(cq: *mut fid_cq, entry: *mut fi_cq_err_entry) -> isize {
     // SAFETY: see `fi_close`.
     unsafe { ((*(*cq).ops).readerr)(cq, entry, 0) }
+}
+
+/// A copy of a text that libfabric may free, as it does the names in a `fi_info`; null if there is no memory.
+pub fn duplicate(text: &CStr) -> *mut c_char {
+    // SAFETY: it is a C string.
+    unsafe { libc::strdup(text.as_ptr()) }
 }

@@ -102,6 +102,18 @@ const UNSAFE: &[(&str, &str)] = &[
         "reads and writes memory that another process has too",
     ),
     (
+        "crates/fabric/src/provider/ofi/info.rs",
+        "asks libfabric what it has",
+    ),
+    (
+        "crates/fabric/src/provider/ofi/objects.rs",
+        "opens libfabric's objects and has the memory they work on",
+    ),
+    (
+        "crates/fabric/src/provider/ofi/rdm.rs",
+        "gives libfabric messages and buffers",
+    ),
+    (
         "crates/launch/src/driver/rank_process.rs",
         "runs between fork and exec",
     ),

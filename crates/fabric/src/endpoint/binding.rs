@@ -5,6 +5,8 @@ use std::{io, sync::Arc};
 use rustix::event::epoll;
 
 use super::{Endpoint, Heartbeat};
+#[cfg(feature = "ofi")]
+use crate::provider::ofi::{OfiListener, OfiProvider};
 use crate::{
     Address, BindError, EndpointOptions, Peer, ProviderStatus, Waker,
     fork_guard::ForkGuard,
@@ -38,8 +40,14 @@ impl Endpoint {
             providers: Vec::new(),
             statuses: Vec::new(),
         };
-        binding.bind_tcp()?;
-        binding.bind_shm()?;
+        match &options.transports.ofi {
+            Some(provider) => binding.bind_ofi(provider)?,
+            None => {
+                binding.bind_tcp()?;
+                binding.bind_shm()?;
+                binding.leave_out("ofi", "not asked for");
+            }
+        }
         let Binding {
             address: Some(own),
             providers,
@@ -88,6 +96,9 @@ impl Endpoint {
     /// The forms of address that the providers reach.
     pub(super) fn reachable(&self) -> &'static str {
         let has = |name| self.providers.iter().any(|provider| provider.name() == name);
+        if has("ofi") {
+            return "ofi://PROVIDER/NAME of the same libfabric provider";
+        }
         match (has("tcp"), has("shm")) {
             (true, _) => "tcp://IP:PORT",
             (false, true) => "shm://NAME or tcp://IP:PORT of this host",
@@ -118,6 +129,43 @@ impl Binding<'_> {
                 instance: self.instance,
             },
         }
+    }
+
+    fn leave_out(&mut self, name: &'static str, reason: &str) {
+        self.statuses.push(ProviderStatus {
+            name,
+            unavailable: Some(reason.to_owned()),
+        });
+    }
+
+    /// libfabric has ways of its own between processes of one host, so there is nothing beside it.
+    fn bind_ofi(&mut self, provider: &str) -> Result<(), BindError> {
+        self.leave_out("tcp", "libfabric is used instead");
+        self.leave_out("shm", "libfabric is used instead");
+        #[cfg(feature = "ofi")]
+        {
+            let failed = |reason: String| BindError::Ofi {
+                provider: provider.to_owned(),
+                reason,
+            };
+            let (listener, address) =
+                OfiListener::open(provider, self.options).map_err(|error| failed(error.to_string()))?;
+            let introduction = self.introduction(address.clone());
+            let provider = OfiProvider::new(listener, introduction, self.options)
+                .map_err(|error| failed(error.to_string()))?;
+            self.providers.push(Box::new(provider));
+            self.address = Some(address);
+            self.statuses.push(ProviderStatus {
+                name: OfiProvider::NAME,
+                unavailable: None,
+            });
+            Ok(())
+        }
+        #[cfg(not(feature = "ofi"))]
+        Err(BindError::Ofi {
+            provider: provider.to_owned(),
+            reason: "this program was built without the feature `ofi` of ropewalk-fabric".to_owned(),
+        })
     }
 
     fn bind_tcp(&mut self) -> Result<(), BindError> {

@@ -5,11 +5,11 @@
 
 mod suite;
 
-/// Runs every behaviour with endpoints of these transports.
+/// Runs every behaviour on these fabrics, if they are there.
 macro_rules! conformance {
-    ($($transports:ident: $expression:expr,)+) => {
+    ($($name:ident: $expression:expr,)+) => {
         $(
-            mod $transports {
+            mod $name {
                 super::behaviours!($expression);
             }
         )+
@@ -17,8 +17,8 @@ macro_rules! conformance {
 }
 
 macro_rules! behaviours {
-    ($transports:expr) => {
-        super::behaviours!($transports, [
+    ($fabric:expr) => {
+        super::behaviours!($fabric, [
             messages::all_endpoints_of_a_process_talk_to_each_other,
             messages::expected_messages_go_to_their_receive,
             messages::messages_arrive_in_order,
@@ -47,11 +47,13 @@ macro_rules! behaviours {
             peers::stalled_peers_end_by_the_deadline,
         ]);
     };
-    ($transports:expr, [$($group:ident::$behaviour:ident),+ $(,)?]) => {
+    ($fabric:expr, [$($group:ident::$behaviour:ident),+ $(,)?]) => {
         $(
             #[test]
             fn $behaviour() {
-                super::suite::$group::$behaviour(&super::suite::Fabric::new($transports));
+                if let Some(fabric) = $fabric {
+                    super::suite::$group::$behaviour(&fabric);
+                }
             }
         )+
     };
@@ -59,8 +61,15 @@ macro_rules! behaviours {
 
 use behaviours;
 
+#[cfg(feature = "ofi")]
 conformance! {
-    tcp: ropewalk_fabric::Transports { tcp: true, shm: false, ofi: None },
-    shm: ropewalk_fabric::Transports { tcp: false, shm: true, ofi: None },
-    automatic: ropewalk_fabric::Transports::default(),
+    ofi_shm: crate::suite::ofi("shm"),
+    ofi_sockets: crate::suite::ofi("sockets"),
+    ofi_tcp: crate::suite::ofi("tcp;ofi_rxm"),
+}
+
+conformance! {
+    tcp: crate::suite::Fabric::of(ropewalk_fabric::Transports { tcp: true, shm: false, ofi: None }),
+    shm: crate::suite::Fabric::of(ropewalk_fabric::Transports { tcp: false, shm: true, ofi: None }),
+    automatic: crate::suite::Fabric::of(ropewalk_fabric::Transports::default()),
 }

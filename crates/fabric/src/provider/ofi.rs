@@ -1,0 +1,566 @@
+//! libfabric: endpoints at `ofi://PROVIDER/NAME`, where NAME is what libfabric calls the endpoint, in
+//! hexadecimal digits.
+//!
+//! Of libfabric we use what all its providers share: endpoints of type RDM that send messages of bounded size
+//! to each other. [`messaging`](super::messaging) makes connections and one-sided operations of that.
+//!
+//! libfabric does not say when a peer dies. An endpoint that is dropped says farewell; for the others there
+//! are heartbeats, and the errors of libfabric when it cannot deliver.
+//!
+//! What its own providers do is out of our hands: `sockets` starts a thread, and `shm` handles signals and leaves
+//! a file in /dev/shm behind if it is killed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use rustix::event::{EventfdFlags, eventfd};
+
+pub(crate) use self::listener::{OfiError, OfiListener};
+use self::{
+    connection::{Connection, ConnectionId},
+    names::Names,
+    rdm::{Ended, Rdm, Slot},
+};
+use super::{
+    MessageKind, Provider, TransferFailure, Transferred,
+    messaging::{Envelope, Handled, Happening},
+};
+use crate::{
+    Address, Body, Buffer, EndpointOptions, Limits, OperationId, PeerDeath, PeerId, SubmitError,
+    frame::{ACCESS_SIZE, HEADER_SIZE, Header, Kind},
+    handshake::Introduction,
+    inbox::Around,
+    peer_table::Activity,
+    region_table::Access,
+};
+
+mod connection;
+mod info;
+mod listener;
+mod names;
+mod objects;
+mod opening;
+mod parked;
+mod rdm;
+
+/// Endpoints at `ofi://PROVIDER/NAME`.
+///
+/// With several connections to one peer it is as with [streams](super::stream::StreamProvider): a peer is reached
+/// over the first, the loss of one is the death of the peer, a second one that it makes shows that it has lost
+/// the first.
+pub(crate) struct OfiProvider {
+    provider: String,
+    introduction: Introduction,
+    limits: Limits,
+    rdm: Rdm,
+    names: Names,
+    connections: BTreeMap<ConnectionId, Connection>,
+    peers: BTreeMap<PeerId, Connections>,
+    /// Connections of those that called and have not named the job yet, by age.
+    strangers: BTreeSet<(u64, ConnectionId)>,
+    /// Connections of those that have named the job, but have not proven themselves, by age.
+    greeted: BTreeSet<(u64, ConnectionId)>,
+    /// Peers of which libfabric knew at once that nobody is there.
+    refused: Vec<PeerId>,
+    /// When a connection that is not open yet is given up.
+    deadlines: BTreeSet<(Instant, ConnectionId)>,
+    /// Connections that have something to send, in turn.
+    sendable: VecDeque<ConnectionId>,
+    /// Connections with a message that libfabric did not take, which has to be tried again.
+    blocked: BTreeSet<ConnectionId>,
+    /// Whose messages libfabric has, by their buffers.
+    leaving: BTreeMap<usize, ConnectionId>,
+    /// Our one-sided operations, by their numbers in frames.
+    transfers: BTreeMap<u64, (OperationId, ConnectionId)>,
+    /// What has ended and was not looked at.
+    ended: VecDeque<Ended>,
+    /// Buffers that libfabric did not take back yet.
+    unposted: Vec<Slot>,
+    /// Empty; kept for its memory.
+    happenings: Vec<Happening>,
+    /// Empty; kept for its memory.
+    polled: Vec<Ended>,
+    next_age: u64,
+    /// What the endpoint watches if libfabric has no descriptor; never readable.
+    stand_in: OwnedFd,
+    /// When it was driven last.
+    driven: Instant,
+    /// When it was last looked whether messages leave.
+    looked: Instant,
+    /// When something came last, while more is expected at any moment.
+    heard: Option<Instant>,
+}
+
+/// The connections with one peer, the one to send over first.
+#[derive(Debug, Default)]
+struct Connections {
+    ids: Vec<ConnectionId>,
+    /// The peer's instance, once it is known.
+    instance: Option<u64>,
+}
+
+impl OfiProvider {
+    /// The provider's name in addresses.
+    pub(crate) const NAME: &str = "ofi";
+    /// How often libfabric is asked for what has ended in one `progress`.
+    const POLLS_MAX: usize = 16;
+    /// For how long after something came more is expected at any moment.
+    const HOT_TIME: Duration = Duration::from_micros(50);
+    /// How long to sleep where libfabric cannot tell when there is something to do.
+    const NAP: Duration = Duration::from_millis(1);
+    /// How often it is looked within the limit of heartbeats whether messages leave.
+    const LOOKS: u32 = 8;
+    /// How long the last messages of an endpoint may take to leave.
+    const FAREWELL_TIME: Duration = Duration::from_millis(100);
+
+    pub(crate) fn new(
+        listener: OfiListener,
+        introduction: Introduction,
+        options: &EndpointOptions,
+    ) -> io::Result<Self> {
+        let OfiListener { rdm, provider } = listener;
+        Ok(Self {
+            provider,
+            introduction,
+            limits: options.limits,
+            rdm,
+            names: Names::default(),
+            connections: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            strangers: BTreeSet::new(),
+            greeted: BTreeSet::new(),
+            refused: Vec::new(),
+            deadlines: BTreeSet::new(),
+            sendable: VecDeque::new(),
+            blocked: BTreeSet::new(),
+            leaving: BTreeMap::new(),
+            transfers: BTreeMap::new(),
+            ended: VecDeque::new(),
+            unposted: Vec::new(),
+            happenings: Vec::new(),
+            polled: Vec::new(),
+            next_age: 0,
+            stand_in: eventfd(0, EventfdFlags::CLOEXEC)?,
+            driven: Instant::now(),
+            looked: Instant::now(),
+            heard: None,
+        })
+    }
+
+    /// The connection to send to `peer` over, if a frame with a body of this size may wait there.
+    fn connection_with_room(
+        &mut self,
+        peer: PeerId,
+        size: usize,
+    ) -> Result<(ConnectionId, &mut Connection), SubmitError> {
+        let connections = self.peers.get(&peer);
+        let id = connections.and_then(|connections| connections.ids.first().copied());
+        let id = id.ok_or(SubmitError::NotConnected)?;
+        let connection = self.connections.get_mut(&id).ok_or(SubmitError::NotConnected)?;
+        if connection.association.queued_bytes() + HEADER_SIZE + size > self.limits.queued_bytes_max
+            && let Some((_, address)) = &connection.peer
+        {
+            return Err(SubmitError::Busy {
+                peer: address.clone(),
+                limit: "queued_bytes_max",
+            });
+        }
+        Ok((id, connection))
+    }
+
+    /// Lets a connection have its turn if it has something to send.
+    fn queue(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.get_mut(&id)
+            && !connection.is_queued
+            && connection.is_sendable()
+        {
+            connection.is_queued = true;
+            self.sendable.push_back(id);
+        }
+    }
+
+    /// Gives libfabric what it takes.
+    fn flush(&mut self, around: &mut Around<'_>) {
+        for id in std::mem::take(&mut self.blocked) {
+            let Some(connection) = self.connections.get_mut(&id) else {
+                continue;
+            };
+            if let Some((slot, length)) = connection.blocked.take() {
+                self.send(id, slot, length, around);
+                self.queue(id);
+            }
+        }
+        for _ in 0..self.sendable.len() {
+            let Some(slot) = self.rdm.take() else {
+                return;
+            };
+            let next = self.sendable.pop_front();
+            let Some((id, connection)) = next.and_then(|id| Some((id, self.connections.get_mut(&id)?)))
+            else {
+                self.rdm.release(slot);
+                continue;
+            };
+            connection.is_queued = false;
+            let filled = connection
+                .association
+                .fill(self.rdm.memory(&slot), around.regions);
+            match filled {
+                Some(length) => self.send(id, slot, length, around),
+                None => self.rdm.release(slot),
+            }
+            self.queue(id);
+        }
+    }
+
+    fn send(&mut self, id: ConnectionId, slot: Slot, length: usize, around: &mut Around<'_>) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return self.rdm.release(slot);
+        };
+        let index = slot.index();
+        match self.rdm.send(slot, length, connection.remote) {
+            Ok(()) => {
+                connection.leaving += 1;
+                self.leaving.insert(index, id);
+            }
+            Err((slot, error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                connection.blocked = Some((slot, length));
+                self.blocked.insert(id);
+            }
+            Err((slot, error)) => {
+                self.rdm.release(slot);
+                self.lose(id, PeerDeath::Io(Arc::new(error)), around);
+            }
+        }
+    }
+
+    /// Sees to what has ended, as far as there is room for what comes of it. Returns whether there was anything.
+    fn handle_ended(&mut self, around: &mut Around<'_>) {
+        while around.has_room()
+            && let Some(ended) = self.ended.pop_front()
+        {
+            match ended {
+                Ended::Received(slot, length) => {
+                    self.heard = Some(around.now);
+                    self.handle_received(&slot, length, around);
+                    self.unposted.push(slot);
+                }
+                Ended::NotReceived(slot) => self.unposted.push(slot),
+                Ended::Sent(slot, result) => self.handle_sent(slot, result, around),
+            }
+        }
+        while let Some(slot) = self.unposted.pop() {
+            if let Err(slot) = self.rdm.post(slot) {
+                self.unposted.push(slot);
+                break;
+            }
+        }
+    }
+
+    fn handle_sent(&mut self, slot: Slot, result: io::Result<()>, around: &mut Around<'_>) {
+        let sender = self.leaving.remove(&slot.index());
+        self.rdm.release(slot);
+        let Some((id, connection)) = sender.and_then(|id| Some((id, self.connections.get_mut(&id)?))) else {
+            return;
+        };
+        connection.leaving -= 1;
+        connection.left += 1;
+        match result {
+            Ok(()) => self.queue(id),
+            Err(error) => self.lose(id, PeerDeath::Io(Arc::new(error)), around),
+        }
+    }
+
+    fn handle_received(&mut self, slot: &Slot, length: usize, around: &mut Around<'_>) {
+        // What comes to none of our associations is from nobody that we know.
+        let Ok((envelope, content)) = Envelope::decode(&self.rdm.memory(slot)[..length]) else {
+            return;
+        };
+        if envelope.association == 0 {
+            let content = content.to_vec();
+            return self.handle_stranger(envelope, &content, around);
+        }
+        let id = envelope.association;
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        let handled =
+            (connection.association).handle(&envelope, content, around.regions, &mut self.happenings);
+        self.handle_handled(id, handled, around);
+    }
+
+    fn handle_association(
+        &mut self,
+        id: ConnectionId,
+        envelope: &Envelope,
+        content: &[u8],
+        around: &mut Around<'_>,
+    ) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            let handled =
+                (connection.association).handle(envelope, content, around.regions, &mut self.happenings);
+            self.handle_handled(id, handled, around);
+        }
+    }
+
+    fn handle_handled(
+        &mut self,
+        id: ConnectionId,
+        handled: Result<Handled, PeerDeath>,
+        around: &mut Around<'_>,
+    ) {
+        let connection = self.connections.get(&id);
+        if let Some((peer, _)) = connection.and_then(|connection| connection.peer.as_ref()) {
+            self.handle_happenings(*peer, around);
+        }
+        match handled {
+            Ok(Handled::Frames) => {}
+            Ok(Handled::Greeted) => self.handle_greeted(id, around),
+            Ok(Handled::Proven(peer)) => self.handle_proven(id, peer, around),
+            Err(cause) => self.lose(id, cause, around),
+        }
+        self.queue(id);
+    }
+
+    /// Passes on what an association with `peer` tells of.
+    fn handle_happenings(&mut self, peer: PeerId, around: &mut Around<'_>) {
+        let mut happenings = std::mem::take(&mut self.happenings);
+        for happening in happenings.drain(..) {
+            let (id, result) = match happening {
+                Happening::Frame { header, body } => {
+                    if let Some(kind) = header.kind.message() {
+                        around.handle_message(kind, peer, header.id, body);
+                    }
+                    continue;
+                }
+                Happening::Got { id, into } => (id, Ok(Transferred::Got(into))),
+                Happening::Put { id } => (id, Ok(Transferred::Put)),
+                Happening::Refused { id, error } => (id, Err(TransferFailure::Access(error))),
+            };
+            if let Some((operation, _)) = self.transfers.remove(&id) {
+                around.handle_transferred(operation, result);
+            }
+        }
+        self.happenings = happenings;
+    }
+
+    fn handle_deadlines(&mut self, around: &mut Around<'_>) {
+        for peer in std::mem::take(&mut self.refused) {
+            let cause = PeerDeath::Io(Arc::new(io::ErrorKind::ConnectionRefused.into()));
+            self.lose_peer(peer, cause, around);
+        }
+        while let Some(&(deadline, id)) = self.deadlines.first()
+            && deadline <= around.now
+        {
+            self.deadlines.pop_first();
+            match self.connections.get(&id) {
+                None => {}
+                Some(connection) if connection.is_paused => self.redial(id, around.now),
+                Some(connection) => {
+                    let cause = connection.overdue();
+                    self.lose(id, cause, around);
+                }
+            }
+        }
+        self.handle_stalled(around);
+        self.names.purge(around.now, &mut self.rdm);
+    }
+
+    /// Gives up connections that do not get on with what they have to send: libfabric may try for ever, and the peer may
+    /// have been there until a moment ago.
+    fn handle_stalled(&mut self, around: &mut Around<'_>) {
+        let Some(limit) = self.limits.heartbeat else {
+            return;
+        };
+        let since = around.now.saturating_duration_since(self.looked);
+        if since < limit / Self::LOOKS {
+            return;
+        }
+        self.looked = around.now;
+        // Who was not driven does not know what could have left.
+        let missed = since > limit / Self::LOOKS * 3;
+        let mut stalled = Vec::new();
+        for (&id, connection) in &mut self.connections {
+            if missed {
+                connection.stalled = None;
+            }
+            let since = connection.look(around.now);
+            if since.is_some_and(|since| around.now.saturating_duration_since(since) >= limit) {
+                stalled.push(id);
+            }
+        }
+        for id in stalled {
+            self.lose(id, PeerDeath::Silent, around);
+        }
+    }
+
+    /// Asks libfabric for what has ended, and sees to it.
+    fn poll(&mut self, around: &mut Around<'_>) {
+        for _ in 0..Self::POLLS_MAX {
+            self.handle_ended(around);
+            if !self.ended.is_empty() {
+                return;
+            }
+            // A queue that is broken brings nothing; the deadlines tell.
+            let more = self.rdm.poll(&mut self.polled).unwrap_or(false);
+            self.ended.extend(self.polled.drain(..));
+            if !more {
+                break;
+            }
+        }
+        self.handle_ended(around);
+    }
+}
+
+impl Provider for OfiProvider {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.rdm.descriptor().unwrap_or(self.stand_in.as_fd())
+    }
+
+    fn connect(&mut self, peer: PeerId, address: &Address) -> Result<(), SubmitError> {
+        if !self.peers.contains_key(&peer) {
+            self.dial(peer, address)?;
+        }
+        Ok(())
+    }
+
+    fn is_connected(&self, peer: PeerId) -> bool {
+        self.peers.contains_key(&peer)
+    }
+
+    fn disconnect(&mut self, peer: PeerId, cause: PeerDeath, around: &mut Around<'_>) {
+        self.lose_peer(peer, cause, around);
+    }
+
+    fn send(&mut self, peer: PeerId, kind: MessageKind, tag: u64, body: Body) -> Result<(), SubmitError> {
+        let (id, connection) = self.connection_with_room(peer, body.len())?;
+        connection
+            .association
+            .send(Header::new(Kind::from_message(kind), tag), body);
+        self.queue(id);
+        Ok(())
+    }
+
+    fn get(
+        &mut self,
+        operation: OperationId,
+        peer: PeerId,
+        access: Access,
+        into: Buffer,
+    ) -> Result<(), SubmitError> {
+        let (id, connection) = self.connection_with_room(peer, ACCESS_SIZE)?;
+        connection.association.get(operation.tag(), &access, into);
+        self.transfers.insert(operation.tag(), (operation, id));
+        self.queue(id);
+        Ok(())
+    }
+
+    fn put(
+        &mut self,
+        operation: OperationId,
+        peer: PeerId,
+        access: Access,
+        from: Bytes,
+    ) -> Result<(), SubmitError> {
+        let (id, connection) = self.connection_with_room(peer, ACCESS_SIZE)?;
+        connection.association.put(operation.tag(), &access, from);
+        self.transfers.insert(operation.tag(), (operation, id));
+        self.queue(id);
+        Ok(())
+    }
+
+    fn cancel(&mut self, operation: OperationId) {
+        if let Some((_, id)) = self.transfers.remove(&operation.tag())
+            && let Some(connection) = self.connections.get_mut(&id)
+        {
+            connection.association.cancel(operation.tag());
+            self.queue(id);
+        }
+    }
+
+    fn progress(&mut self, look: bool, around: &mut Around<'_>) {
+        self.driven = around.now;
+        self.flush(around);
+        // Without a descriptor it is memory that libfabric looks at, which costs little.
+        if look || self.is_hot() || self.rdm.descriptor().is_none() {
+            self.poll(around);
+            self.flush(around);
+        }
+        if look {
+            self.handle_deadlines(around);
+        }
+        let cold = |heard| around.now.saturating_duration_since(heard) > Self::HOT_TIME;
+        self.heard = self.heard.filter(|&heard| !cold(heard));
+    }
+
+    fn arm(&mut self) -> bool {
+        !self.ended.is_empty() || (self.rdm.descriptor().is_some() && !self.rdm.arm())
+    }
+
+    fn is_hot(&self) -> bool {
+        self.heard.is_some()
+    }
+
+    fn has_sendable(&self) -> bool {
+        !self.refused.is_empty() || (!self.sendable.is_empty() && self.rdm.has_free())
+    }
+
+    fn has_unsent(&self) -> bool {
+        let unsent = |connection: &Connection| {
+            connection.peer.is_some() && (connection.association.has_unsent() || connection.leaving > 0)
+        };
+        !self.blocked.is_empty() || self.connections.values().any(unsent)
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let opening = self.deadlines.first().map(|&(deadline, _)| deadline);
+        let asleep = self.rdm.descriptor().is_none() || !self.blocked.is_empty() || !self.unposted.is_empty();
+        let nap = asleep.then(|| self.driven + Self::NAP);
+        let limit = self.limits.heartbeat.filter(|_| !self.connections.is_empty());
+        let look = limit.map(|limit| self.looked + limit / Self::LOOKS);
+        opening.into_iter().chain(nap).chain(look).min()
+    }
+
+    fn activity(&self, peer: PeerId) -> Activity {
+        let connections = self.peers.get(&peer).into_iter();
+        let connections = connections.flat_map(|connections| &connections.ids);
+        let activities = connections.filter_map(|id| Some(self.connections.get(id)?.association.activity()));
+        activities.fold(Activity::default(), |sum, more| Activity {
+            heard: sum.heard + more.heard,
+            taken: sum.taken + more.taken,
+            queued: sum.queued + more.queued,
+        })
+    }
+}
+
+impl Drop for OfiProvider {
+    /// Says farewell, and lets what libfabric has leave.
+    fn drop(&mut self) {
+        let start = Instant::now();
+        let mut connections = std::mem::take(&mut self.connections).into_values();
+        while start.elapsed() < Self::FAREWELL_TIME {
+            if let Some(mut connection) = self.rdm.has_free().then(|| connections.next()).flatten() {
+                self.say_farewell(&mut connection);
+            }
+            let more = self.rdm.poll(&mut self.polled).unwrap_or(false);
+            for ended in self.polled.drain(..) {
+                if let Ended::Sent(slot, _) = ended {
+                    self.rdm.release(slot);
+                }
+            }
+            let waiting = self.rdm.leaving();
+            if waiting == 0 && connections.len() == 0 && !more {
+                break;
+            }
+        }
+    }
+}
