@@ -11,6 +11,9 @@ pub(super) struct Pace {
     pub(super) turn: Duration,
     /// How long idle connections are watched.
     pub(super) idle: Duration,
+    /// A measurement that has taken so long begins no further round: on a machine that is busy with other things
+    /// a round may take much longer than its turns.
+    pub(super) patience: Duration,
 }
 
 /// The medians of all rounds.
@@ -26,12 +29,14 @@ impl Pace {
         rounds: 3,
         turn: Duration::from_millis(50),
         idle: Duration::from_secs(2),
+        patience: Duration::from_millis(700),
     };
     /// For numbers that are written down.
     pub(super) const THOROUGH: Self = Self {
         rounds: 9,
         turn: Duration::from_millis(300),
         idle: Duration::from_secs(10),
+        patience: Duration::from_secs(60),
     };
 
     /// Measures the floor and the value in turns, so that whatever else the machine does meets both. Both get
@@ -45,8 +50,9 @@ impl Pace {
         mut floor: impl FnMut(&mut W, Duration) -> anyhow::Result<f64>,
         mut value: impl FnMut(&mut W, Duration) -> anyhow::Result<f64>,
     ) -> anyhow::Result<Measured> {
+        let start = Instant::now();
         let (mut floors, mut values) = (Vec::new(), Vec::new());
-        for _ in 0..self.rounds {
+        while values.is_empty() || (values.len() < self.rounds && start.elapsed() < self.patience) {
             match floor(with, self.turn) {
                 Ok(sample) => floors.push(sample),
                 Err(error) => eprintln!("ropewalk bench: no floor: {error:#}"),
@@ -60,15 +66,15 @@ impl Pace {
     }
 }
 
-/// The median of samples that are taken for a turn, and at least three of them; each is what `once` returns. The
-/// first ones, which find caches and windows cold, do not count.
+/// The median of samples that are taken for a turn, of at least three if they do not take too long; each is what
+/// `once` returns. The first ones, which find caches and windows cold, do not count.
 pub(super) fn sampled(turn: Duration, mut once: impl FnMut() -> anyhow::Result<f64>) -> anyhow::Result<f64> {
     let start = Instant::now();
     while start.elapsed() < turn / 5 {
         once()?;
     }
     let mut samples = Vec::new();
-    while samples.len() < 3 || start.elapsed() < turn {
+    while samples.is_empty() || start.elapsed() < turn || (samples.len() < 3 && start.elapsed() < turn * 4) {
         samples.push(once()?);
     }
     Ok(median(&mut samples))
@@ -114,6 +120,7 @@ mod tests {
             rounds: 3,
             turn: Duration::ZERO,
             idle: Duration::ZERO,
+            patience: Duration::from_secs(60),
         };
         let measured = pace.measure(
             &mut 0.0,
