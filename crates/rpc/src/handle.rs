@@ -228,7 +228,7 @@ impl Handle {
 
     /// A future that is ready when `duration` has passed; see [`sleep_until`](Self::sleep_until).
     pub fn sleep(&self, duration: Duration) -> Sleep {
-        // An hour of a century that nobody waits for.
+        // A century: nobody waits for longer, and a clock can still show it.
         let never = Duration::from_secs(3_155_760_000);
         self.sleep_until(Instant::now() + duration.min(never))
     }
