@@ -8,7 +8,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk_fabric::Address;
 use serde::de::DeserializeOwned;
 
 use crate::{CallError, CallTiming, TransferError, promise::Pending, timing::CallTimes, wire::Body};
@@ -38,8 +37,6 @@ pub(crate) struct Answer {
     pub(crate) handling: Option<Duration>,
     /// When what happened, if it was asked for.
     pub(crate) times: Option<Box<CallTimes>>,
-    /// Who answered.
-    pub(crate) peer: Address,
 }
 
 impl<O: DeserializeOwned> Call<O> {
@@ -76,9 +73,14 @@ impl<O: DeserializeOwned> Call<O> {
         if let (Some(times), Some(taken)) = (answer.times, taken) {
             self.timing = Some(times.timing(taken, Instant::now()));
         }
-        output.map_err(|_| CallError::OutputMalformed {
-            procedure: self.procedure,
-            peer: answer.peer,
+        output.map_err(|_| match self.pending.peer() {
+            Some(peer) => CallError::OutputMalformed {
+                procedure: self.procedure,
+                peer,
+            },
+            None => CallError::Stopped {
+                procedure: self.procedure,
+            },
         })
     }
 }

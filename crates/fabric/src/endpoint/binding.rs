@@ -1,6 +1,6 @@
 //! How an endpoint comes to be.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Instant};
 
 use rustix::event::epoll;
 
@@ -88,6 +88,7 @@ impl Endpoint {
             loopback: Loopback::default(),
             heartbeat: options.limits.heartbeat.map(Heartbeat::new),
             looked: None,
+            now: Instant::now(),
             waker,
             poller,
         })

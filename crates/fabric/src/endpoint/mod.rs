@@ -82,6 +82,8 @@ pub struct Endpoint {
     heartbeat: Option<Heartbeat>,
     /// When the system was last asked about all peers; never since the last sleep if `None`.
     looked: Option<Instant>,
+    /// When progress last began.
+    now: Instant,
     waker: Waker,
     poller: OwnedFd,
 }
@@ -404,12 +406,13 @@ impl Endpoint {
     ///
     /// In a process that was forked off the endpoint's own, nothing happens.
     pub fn progress(&mut self) -> usize {
+        let now = Instant::now();
+        self.now = now;
         if self.fork_guard.is_forked() {
             return 0;
         }
         let woken = self.waker.take();
         let before = self.inbox.len();
-        let now = Instant::now();
         if !self.loopback.is_empty() {
             let itself = self.itself_id;
             let (loopback, _, mut around) = self.around(now, usize::MAX);
@@ -429,6 +432,16 @@ impl Endpoint {
         }
         self.handle_deadlines(now);
         self.inbox.len() - before + usize::from(woken)
+    }
+
+    /// When [`progress`](Self::progress) last began: a time that costs no look at the clock.
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// When an operation ends at the latest; `None` if it has ended.
+    pub fn deadline(&self, operation: OperationId) -> Option<Instant> {
+        self.inbox.operations.get(operation).map(|known| known.deadline)
     }
 
     /// The next thing that happened.

@@ -9,7 +9,7 @@ use crate::{
     Call, CallError, CallOptions, Engine, Procedure,
     call::Answer,
     procedure::procedure_id,
-    promise::{Promise, promise},
+    promise::Promise,
     reply::{BatchedReplies, Reply},
     responder::ReplyTo,
     wire::{BatchedCall, Body, Flags, RequestHeader, Slot, encode_behind},
@@ -133,7 +133,7 @@ impl Batch<'_> {
         let procedure = P::NAME;
         let encoded = encode_behind(&[], input);
         let input = encoded.map_err(|source| CallError::InputUnencodable { procedure, source })?;
-        let (promise, pending) = promise(None, &self.engine.abandoned);
+        let (promise, pending) = self.engine.promise_from(self.peer, None);
         self.calls.push(BatchCall {
             promise,
             procedure,

@@ -1,6 +1,6 @@
 //! What an engine does as the origin of calls.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ropewalk_fabric::{Address, OperationError, OperationId, PeerId, RegionHandle, SubmitError, ToPeer};
 
@@ -10,10 +10,13 @@ use crate::{
     call::Answer,
     observed::ObservedCall,
     procedure::procedure_id,
-    promise::{Promise, Work, promise},
+    promise::{Pending, Promise, Work},
     reply::Reply,
     wire::{Body, Flags, Request, RequestHeader},
 };
+
+type CallPromise = Promise<Result<Answer, CallError>>;
+type PendingCall = Pending<Result<Answer, CallError>>;
 
 /// A call that was sent.
 pub(super) struct WaitingCall {
@@ -63,12 +66,14 @@ impl Engine {
             let sent = self.send_request(peer, request, RequestHeader::SIZE, options);
             let (operation, region) = sent.map_err(failed)?;
             observed.iter_mut().for_each(|observed| observed.handle_sent());
-            let (promise, pending) = promise(Some(Work::Operation(operation)), &self.abandoned);
+            let work = Some(Work::Operation(operation));
+            let deadline = self.endpoint.deadline(operation);
+            let (promise, pending) = self.promise_from(peer, work);
             let call = WaitingCall {
                 promise,
                 procedure,
                 peer,
-                deadline: Instant::now().checked_add(options.timeout),
+                deadline,
                 region,
                 attempt: None,
                 observed,
@@ -80,6 +85,28 @@ impl Engine {
         };
         self.metrics.calls += 1;
         Ok(Call::new(pending, procedure))
+    }
+
+    /// As [`call`](Self::call), and drives the engine until it has ended.
+    ///
+    /// # Errors
+    /// As the call.
+    ///
+    /// # Panics
+    /// If it is called by a handler.
+    pub fn call_blocking<P: Procedure>(
+        &mut self,
+        target: impl ToPeer,
+        input: &P::Input,
+        options: impl Into<CallOptions>,
+    ) -> Result<P::Output, CallError> {
+        let mut call = self.call::<P>(target, input, options)?;
+        loop {
+            self.wait(Duration::from_secs(1));
+            if let Some(result) = call.try_take() {
+                return result;
+            }
+        }
     }
 
     /// Calls a procedure of the engine at `target` without waiting for an answer. Calls and notifications
@@ -176,13 +203,11 @@ impl Engine {
         match reply {
             Reply::Output(output) => {
                 let start = message.len() - output.len();
-                let peer = self.address_of(call.peer);
                 let answer = Answer {
                     message,
                     start,
                     handling,
                     times: None,
-                    peer,
                 };
                 self.end_call(call, Some(Ok(answer)));
             }
@@ -261,8 +286,15 @@ impl Engine {
         self.free_call(&mut call);
         self.handle_call_ended(call.procedure, call.observed.take(), result.as_mut());
         if let Some(result) = result {
-            call.promise.fulfil(result);
+            self.places.fulfil(call.promise, result);
         }
+    }
+
+    /// Both ends of what a call to the peer brings.
+    pub(super) fn promise_from(&mut self, peer: PeerId, work: Option<Work>) -> (CallPromise, PendingCall) {
+        let endpoint = &self.endpoint;
+        let address = || endpoint.peer_address(peer);
+        self.places.promise(work, &self.abandoned, peer, address)
     }
 
     /// Frees what the call holds: nothing of it will be sent again.

@@ -32,15 +32,16 @@ use self::{
     pipelines::Pipelines, retries::Retries, serving::Procedures, tasks::Guests,
 };
 use crate::{
-    Caller, EngineOptions, Metrics, TransferError,
+    CallError, Caller, EngineOptions, Metrics, TransferError,
     arrivals::Arrivals,
     bulk::{BulkId, Piece},
+    call::Answer,
     deferred::Deferred,
     executed::Executed,
     once::Sequences,
     operations::Operations,
     outputs::Outputs,
-    promise::{Abandoned, Promise, Work},
+    promise::{Abandoned, Places, Promise, Work},
     responder::{Replies, ReplyTo},
     spin::Spin,
     unsent::Unsent,
@@ -89,13 +90,12 @@ use crate::{
 pub struct Engine {
     endpoint: Endpoint,
     options: EngineOptions,
-    /// When this round of progress looked at the clock.
-    now: Option<Instant>,
     spin: Spin,
     driving: bool,
     lost_peers: VecDeque<LostPeer>,
     operations: Operations<Waiting>,
     abandoned: Abandoned,
+    places: Places<Result<Answer, CallError>>,
     /// Whether a target was told something that it waits for, and that the owner may not wait for.
     told: bool,
     sequences: Sequences<Address>,
@@ -129,7 +129,7 @@ enum Waiting {
     Input(PeerId),
     /// The target pulls the input of a notification.
     Notified(RegionHandle),
-    Output(WaitingOutput),
+    Output(Box<WaitingOutput>),
     /// Part of a bulk transfer.
     Piece(BulkId, Piece),
     Pull(Promise<Result<Buffer, TransferError>>),
@@ -183,12 +183,12 @@ impl Engine {
     pub fn with_options(endpoint: Endpoint, options: EngineOptions) -> Self {
         Self {
             options,
-            now: None,
             spin: Spin::new(),
             driving: false,
             lost_peers: VecDeque::new(),
             operations: Operations::new(),
             abandoned: Abandoned::new(endpoint.waker()),
+            places: Places::new(),
             told: false,
             sequences: Sequences::new(),
             retries: Retries::new(),
@@ -246,7 +246,6 @@ impl Engine {
     pub fn progress(&mut self) -> usize {
         assert!(!self.driving, "a handler must not drive the engine that runs it");
         self.driving = true;
-        self.now = None;
         // First this, which takes the wish to be woken: what other threads leave from here on wakes again.
         let mut happened = self.endpoint.progress();
         for work in self.abandoned.take() {
@@ -312,7 +311,8 @@ impl Engine {
         let mut slept = false;
         loop {
             let happened = self.progress();
-            let elapsed = start.elapsed();
+            // When that began: another look at the clock would cost as much as the rest.
+            let elapsed = self.endpoint.now().saturating_duration_since(start);
             if happened > 0 {
                 self.spin.handle_work(elapsed, slept);
                 return happened;
@@ -395,9 +395,9 @@ impl Engine {
     }
 
     /// The time, looked at once in each round of progress.
-    fn now(&mut self) -> Instant {
+    fn now(&self) -> Instant {
         match self.driving {
-            true => *self.now.get_or_insert_with(Instant::now),
+            true => self.endpoint.now(),
             false => Instant::now(),
         }
     }
@@ -471,9 +471,11 @@ impl Engine {
             }
             (Some(Waiting::Call(call)), Err(error)) => self.handle_call_failed(operation, call, error),
             (Some(Waiting::Output(output)), Ok(Completion::Got(buffer))) => {
-                self.handle_output_pulled(output, Ok(buffer));
+                self.handle_output_pulled(operation, *output, Ok(buffer));
             }
-            (Some(Waiting::Output(output)), Err(error)) => self.handle_output_pulled(output, Err(error)),
+            (Some(Waiting::Output(output)), Err(error)) => {
+                self.handle_output_pulled(operation, *output, Err(error));
+            }
             (Some(Waiting::Input(peer)), Ok(Completion::Got(buffer))) => {
                 self.handle_input_pulled(peer, operation, Some(buffer));
             }
@@ -518,8 +520,8 @@ impl Engine {
                 self.end_call(call, None);
             }
             Waiting::Output(output) => {
-                self.tell_cancelled(output.peer, output.tag);
-                self.handle_call_ended(output.procedure, output.observed, None);
+                self.tell_cancelled(output.call.peer, output.tag);
+                self.end_call(output.call, None);
             }
             Waiting::Pull(_) => self.metrics.pulls.failed += 1,
             Waiting::Push(..) => self.metrics.pushes.failed += 1,
@@ -545,7 +547,7 @@ impl Drop for Engine {
             match waiting {
                 Waiting::Piece(..) => {}
                 Waiting::Call(call) => call.stop(),
-                Waiting::Output(output) => output.stop(),
+                Waiting::Output(output) => output.call.stop(),
                 Waiting::Pull(promise) => promise.fulfil(Err(TransferError::Stopped)),
                 Waiting::Push(promise, _) => promise.fulfil(Err(TransferError::Stopped)),
                 Waiting::Input(_) | Waiting::Notified(_) => {}

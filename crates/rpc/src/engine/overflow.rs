@@ -3,15 +3,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use ropewalk_fabric::{Buffer, OperationError, OperationId, PeerId, RegionHandle};
+use ropewalk_fabric::{Address, Buffer, OperationError, OperationId, PeerId, RegionHandle};
 
 use super::{Waiting, calls::WaitingCall};
 use crate::{
     BusyReason, CallError, Engine, TransferError,
     arrivals::Arrived,
     call::Answer,
-    observed::ObservedCall,
-    promise::Promise,
     reply::Reply,
     responder::ReplyTo,
     wire::{Body, Flags, Remote, Request},
@@ -19,10 +17,9 @@ use crate::{
 
 /// A call whose output is being pulled.
 pub(super) struct WaitingOutput {
-    pub(super) promise: Promise<Result<Answer, CallError>>,
-    pub(super) procedure: &'static str,
-    pub(super) observed: Option<Box<ObservedCall>>,
-    pub(super) peer: PeerId,
+    pub(super) call: WaitingCall,
+    /// Where the output is: the peer may have a new name by the time it is pulled.
+    address: Address,
     /// Of the call.
     pub(super) tag: u64,
 }
@@ -165,14 +162,13 @@ impl Engine {
             }
         };
         let wanted = call.promise.follow(transfer);
-        self.free_call(&mut call);
-        let output = WaitingOutput {
-            promise: call.promise,
-            procedure: call.procedure,
-            observed: call.observed,
-            peer: call.peer,
-            tag,
-        };
+        if let Some(input) = call.region.take() {
+            self.withdraw_overflow(&input);
+        }
+        // If the output is lost, the next attempt gets it from the same.
+        self.learn_instance(&mut call);
+        let address = region.address;
+        let output = Box::new(WaitingOutput { call, address, tag });
         self.operations.insert(transfer, Waiting::Output(output));
         if !wanted {
             self.handle_abandoned(transfer);
@@ -182,15 +178,28 @@ impl Engine {
     /// The output of a call is here, or cannot be had.
     pub(super) fn handle_output_pulled(
         &mut self,
+        transfer: OperationId,
         output: WaitingOutput,
         result: Result<Buffer, OperationError>,
     ) {
-        let procedure = output.procedure;
-        let mut result = match result {
+        let (mut call, peer) = (output.call, output.address);
+        let procedure = call.procedure;
+        if result.is_ok() || matches!(result, Err(OperationError::Access { .. })) {
+            self.tell_cancelled(call.peer, output.tag);
+        }
+        let lost = matches!(
+            result,
+            Err(OperationError::PeerDied { .. } | OperationError::Access { .. })
+        );
+        if lost {
+            call = match self.retry_later(transfer, call) {
+                Ok(()) => return,
+                Err(call) => call,
+            };
+        }
+        let result = match result {
             Ok(buffer) => {
-                self.tell_cancelled(output.peer, output.tag);
                 let message = Body::from(Bytes::from_owner(buffer));
-                let peer = self.address_of(output.peer);
                 match Reply::decode(&message) {
                     Some((Reply::Output(found), handling)) => {
                         let start = message.len() - found.len();
@@ -199,7 +208,6 @@ impl Engine {
                             start,
                             handling,
                             times: None,
-                            peer,
                         })
                     }
                     _ => Err(CallError::OutputMalformed { procedure, peer }),
@@ -212,8 +220,6 @@ impl Engine {
             }),
             Err(OperationError::TimedOut { peer }) => Err(CallError::TimedOut { procedure, peer }),
             Err(error) => {
-                self.tell_cancelled(output.peer, output.tag);
-                let peer = self.address_of(output.peer);
                 let source = Box::new(TransferError::from(error));
                 Err(CallError::OutputUnreachable {
                     procedure,
@@ -222,16 +228,7 @@ impl Engine {
                 })
             }
         };
-        self.handle_call_ended(procedure, output.observed, Some(&mut result));
-        output.promise.fulfil(result);
-    }
-}
-
-impl WaitingOutput {
-    /// The engine is gone.
-    pub(super) fn stop(self) {
-        let procedure = self.procedure;
-        self.promise.fulfil(Err(CallError::Stopped { procedure }));
+        self.end_call(call, Some(result));
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
     CallError, CallOptions, Engine,
     call::Answer,
     observed::ObservedCall,
-    promise::{Pending, promise},
+    promise::Pending,
     wire::{Body, Flags, Once, RequestHeader, encode_behind},
 };
 
@@ -94,7 +94,10 @@ impl Engine {
         observed: Option<Box<ObservedCall>>,
         options: &CallOptions,
     ) -> Result<Pending<Result<Answer, CallError>>, CallError> {
-        let address = self.address_of(peer);
+        let Some(address) = self.endpoint.peer_address(peer).cloned() else {
+            let source = SubmitError::NotConnected;
+            return Err(CallError::Submit { procedure, source });
+        };
         let mut once = None;
         if !options.idempotent {
             header.flags = header.flags.with(Flags::AT_MOST_ONCE);
@@ -120,7 +123,7 @@ impl Engine {
                 return Err(CallError::InputUnencodable { procedure, source });
             }
         }
-        let (promise, pending) = promise(None, &self.abandoned);
+        let (promise, pending) = self.promise_from(peer, None);
         let call = WaitingCall {
             promise,
             procedure,
@@ -139,6 +142,18 @@ impl Engine {
         }
     }
 
+    /// The first that the call may have reached stays the only one that may run it. One that has proven nothing was
+    /// not reached.
+    pub(super) fn learn_instance(&self, call: &mut WaitingCall) {
+        if let Some(attempt) = &mut call.attempt
+            && let Some(once) = &mut attempt.once
+            && once.target == 0
+            && let Some(target) = self.endpoint.peer_info(call.peer)
+        {
+            once.target = target.instance;
+        }
+    }
+
     /// Makes the call again after a pause, if it may be.
     pub(super) fn retry_later(
         &mut self,
@@ -146,8 +161,7 @@ impl Engine {
         mut call: WaitingCall,
     ) -> Result<(), WaitingCall> {
         let now = self.now();
-        let proven = self.endpoint.peer_info(call.peer);
-        let instance = proven.map(|peer| peer.instance);
+        self.learn_instance(&mut call);
         let Some(attempt) = &mut call.attempt else {
             return Err(call);
         };
@@ -157,12 +171,6 @@ impl Engine {
         }
         attempt.left -= 1;
         attempt.pause = (attempt.pause * 2).min(Attempt::PAUSE_MAX);
-        // The first that it may have reached stays the only one that may run it.
-        if let Some(once) = &mut attempt.once
-            && once.target == 0
-        {
-            once.target = instance.unwrap_or(0);
-        }
         if let Some(region) = call.region.take() {
             self.withdraw_overflow(&region);
         }
