@@ -6,9 +6,13 @@ use ropewalk_rpc::{CallError, Fault, InProgress, Responder};
 
 use crate::{Count, Double, Echo, LONG, Null, Refuse, Shared, drive, engines};
 
+crate::on_every_transport! {
+    each_call_of_a_batch_has_its_own_end,
+    batches_that_nobody_answers,
+}
+
 /// The calls of a batch are handled in order, and each has its own output or error, whatever its size and whether
 /// its answer comes at once.
-#[test]
 fn each_call_of_a_batch_has_its_own_end() {
     let [mut origin, mut target] = engines();
     let held: Shared<Responder<()>> = Arc::default();
@@ -63,7 +67,6 @@ fn each_call_of_a_batch_has_its_own_end() {
 }
 
 /// The calls of a batch that is dropped end, those of a batch to one who dies or is silent too.
-#[test]
 fn batches_that_nobody_answers() {
     let [mut origin, mut target] = engines();
     let held: Shared<Responder<()>> = Arc::default();

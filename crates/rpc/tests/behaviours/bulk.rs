@@ -7,8 +7,13 @@ use ropewalk_rpc::{AccessError, Buffer, Fault, RegionHandle, Responder, Transfer
 
 use crate::{Checksum, Fill, LONG, Shared, drive, engines};
 
+crate::on_every_transport! {
+    bulk_handle_pulled_by_the_target,
+    bulk_handle_pushed_by_the_target,
+    cancelled_transfers,
+}
+
 /// The target pulls what the arguments name, in quarters, and the caller's application does nothing for it.
-#[test]
 fn bulk_handle_pulled_by_the_target() {
     const LENGTH: usize = 4 << 20;
     let [mut origin, mut target] = engines();
@@ -47,7 +52,6 @@ fn bulk_handle_pulled_by_the_target() {
 }
 
 /// The target pushes into what the arguments name, right from its handler; a forged handle is refused.
-#[test]
 fn bulk_handle_pushed_by_the_target() {
     let [mut origin, mut target] = engines();
     let handle = origin.expose_writable(Buffer::zeroed(1 << 20));
@@ -91,7 +95,6 @@ fn bulk_handle_pushed_by_the_target() {
 }
 
 /// A transfer that is dropped is cancelled, and what comes after it is right.
-#[test]
 fn cancelled_transfers() {
     let [mut origin, mut target] = engines();
     let handle = target.expose(Bytes::from(vec![5; 32 << 20]));

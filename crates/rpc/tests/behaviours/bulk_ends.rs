@@ -13,6 +13,17 @@ use ropewalk_rpc::{
 
 use crate::{LONG, drive, engines, options};
 
+crate::on_every_transport! {
+    cancel_of_a_bulk_transfer,
+    target_dies_in_a_bulk_transfer,
+    bulk_write_to_a_read_only_handle,
+    forged_and_stale_bulk_handles,
+    bulk_beyond_all_limits,
+    bulk_deadline,
+    dropped_engines_end_their_bulk_transfers,
+    bulk_checksums_are_checked_end_to_end,
+}
+
 const MIB: usize = 1 << 20;
 
 /// What a transfer that was started ends with.
@@ -24,7 +35,6 @@ fn error_of<T>(engines: &mut [&mut Engine], mut transfer: ropewalk_rpc::Transfer
 }
 
 /// A bulk transfer that is dropped is cancelled at whatever stage, and what comes after it is right.
-#[test]
 fn cancel_of_a_bulk_transfer() {
     let [mut origin, mut target] = engines();
     let readable = origin
@@ -55,7 +65,6 @@ fn cancel_of_a_bulk_transfer() {
 }
 
 /// The death of the origin in a bulk transfer of either direction, or in a pipeline, ends it at once.
-#[test]
 fn target_dies_in_a_bulk_transfer() {
     let forever = Duration::from_secs(3600);
     let start = Instant::now();
@@ -105,7 +114,6 @@ fn target_dies_in_a_bulk_transfer() {
 }
 
 /// Writing by a handle for reading is refused here, and by the origin if the handle lies.
-#[test]
 fn bulk_write_to_a_read_only_handle() {
     let [mut origin, mut target] = engines();
     let readable = origin
@@ -150,7 +158,6 @@ fn bulk_write_to_a_read_only_handle() {
 }
 
 /// One segment of a handle that is forged, too long or withdrawn spoils the transfer, and no memory is shown.
-#[test]
 fn forged_and_stale_bulk_handles() {
     let [mut origin, mut target] = engines();
     let handle = origin
@@ -187,7 +194,6 @@ fn forged_and_stale_bulk_handles() {
 }
 
 /// More pieces than the peer serves at once, and than may be in progress here: all get there.
-#[test]
 fn bulk_beyond_all_limits() {
     let limited = |rank, limits| {
         Engine::new(
@@ -234,7 +240,6 @@ fn bulk_beyond_all_limits() {
 }
 
 /// A bulk transfer ends by its deadline although the origin is not driven; also one that waits for room.
-#[test]
 fn bulk_deadline() {
     let [mut origin, mut target] = engines();
     let handle = origin
@@ -263,7 +268,6 @@ fn bulk_deadline() {
 }
 
 /// What is in progress when its engine is dropped ends too.
-#[test]
 fn dropped_engines_end_their_bulk_transfers() {
     let [mut origin, mut target] = engines();
     let handle = origin
@@ -287,7 +291,6 @@ fn dropped_engines_end_their_bulk_transfers() {
 
 /// A checksum that was computed at exposure is checked by whoever pulls the whole segment, at once or chunk by
 /// chunk; what does not match is an error that names the segment.
-#[test]
 fn bulk_checksums_are_checked_end_to_end() {
     let [mut origin, mut target] = engines();
     let segments = (0..3).map(|seed| Bytes::from(vec![seed; 100_000])).collect();

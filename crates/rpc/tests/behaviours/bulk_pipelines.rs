@@ -8,6 +8,12 @@ use ropewalk_rpc::{Amount, BulkHandle, Engine, InProgress, Pipeline, SubmitError
 
 use crate::{LONG, drive, engines};
 
+crate::on_every_transport! {
+    pipelined_pull_gives_chunks_in_order,
+    pipelined_pull_blocking_and_as_a_stream,
+    pipelined_pull_waits_for_its_consumer,
+}
+
 const MIB: usize = 1 << 20;
 
 fn content(length: usize) -> Vec<u8> {
@@ -29,7 +35,6 @@ fn exposed(origin: &mut Engine, length: usize) -> (BulkHandle, Vec<u8>) {
 }
 
 /// Depth and chunk chosen or given, all of it or part of it: the chunks are the range, in order.
-#[test]
 fn pipelined_pull_gives_chunks_in_order() {
     let [mut origin, mut target] = engines();
     let (handle, content) = exposed(&mut origin, 5 * MIB + 12_345);
@@ -77,7 +82,6 @@ fn pipelined_pull_gives_chunks_in_order() {
 
 /// The paper's example: four stages, each piece worked on while the next ones come; as a loop, and as a stream
 /// that any executor polls from another thread than the one that drives.
-#[test]
 fn pipelined_pull_blocking_and_as_a_stream() {
     let [mut origin, mut target] = engines();
     let (handle, content) = exposed(&mut origin, 8 * MIB);
@@ -125,7 +129,6 @@ fn pipelined_pull_blocking_and_as_a_stream() {
 
 /// A pipeline whose owner takes nothing asks for no more than its depth, and goes on when it takes; one whose
 /// owner has dropped it asks for nothing more.
-#[test]
 fn pipelined_pull_waits_for_its_consumer() {
     let [mut origin, mut target] = engines();
     let (handle, content) = exposed(&mut origin, 4 * MIB);

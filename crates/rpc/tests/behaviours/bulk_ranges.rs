@@ -8,6 +8,21 @@ use ropewalk_rpc::{Buffer, BulkHandle, Engine, SubmitError, TransferError, Withd
 
 use crate::{LONG, Relayed, Shared, SumOf, call, drive, engines};
 
+crate::on_every_transport! {
+    bulk_null,
+    bulk_size_0,
+    bulk_whole,
+    bulk_quarter_with_both_offsets,
+    bulk_eighth_with_both_offsets,
+    bulk_two_segments_of_8_bytes_crossed,
+    bulk_16_segments,
+    bulk_1024_segments,
+    bulk_random_segments,
+    bulk_with_itself,
+    bulk_handle_forwarded_to_a_third,
+    bulk_of_several_origins,
+}
+
 /// Some bytes that differ from place to place.
 fn content(length: usize, seed: usize) -> Vec<u8> {
     (0..length)
@@ -99,7 +114,6 @@ fn move_by_all(segments: &[usize], offset: usize, parts: &[usize]) {
 const MIB: usize = 1 << 20;
 
 /// A handle that shows nothing travels, and transfers of nothing end well without anybody's help.
-#[test]
 fn bulk_null() {
     let [mut origin, mut target] = engines();
     target.serve::<SumOf>(|_, handle| {
@@ -136,7 +150,6 @@ fn bulk_null() {
 }
 
 /// Transfers of no bytes of handles that show some, and segments without bytes among others.
-#[test]
 fn bulk_size_0() {
     for offset in [0, 5, 10] {
         move_by_all(&[10], offset, &[]);
@@ -147,7 +160,6 @@ fn bulk_size_0() {
 }
 
 /// All of it, in one segment and in four.
-#[test]
 fn bulk_whole() {
     move_by_all(&[4 * MIB], 0, &[4 * MIB]);
     move_by_all(&[MIB; 4], 0, &[4 * MIB]);
@@ -155,7 +167,6 @@ fn bulk_whole() {
 }
 
 /// A quarter, at an offset at the origin and at one at the target.
-#[test]
 fn bulk_quarter_with_both_offsets() {
     for quarter in 0..4 {
         move_by_all(&[4 * MIB], quarter * MIB, &[4096, MIB - 4096]);
@@ -164,7 +175,6 @@ fn bulk_quarter_with_both_offsets() {
 }
 
 /// An eighth, at offsets that are no multiples of anything.
-#[test]
 fn bulk_eighth_with_both_offsets() {
     for eighth in 0..7 {
         move_by_all(&[MIB + 3; 4], eighth * MIB / 2 + 17, &[13, MIB / 2 - 13]);
@@ -172,7 +182,6 @@ fn bulk_eighth_with_both_offsets() {
 }
 
 /// Two segments of 8 bytes and a transfer across their border, into two parts with another border.
-#[test]
 fn bulk_two_segments_of_8_bytes_crossed() {
     for offset in 0..=12 {
         move_by_all(&[8, 8], offset, &[4]);
@@ -182,14 +191,12 @@ fn bulk_two_segments_of_8_bytes_crossed() {
 }
 
 /// Sixteen segments, small and large ones in turn.
-#[test]
 fn bulk_16_segments() {
     move_by_all(&[100; 16], 0, &[1600]);
     move_by_all(&[8, 100_000].repeat(8), 50_000, &[200_000, 300_000]);
 }
 
 /// A thousand segments, so small that they share a region, and so large that they do not.
-#[test]
 fn bulk_1024_segments() {
     move_by_all(&[8; 1024], 0, &[8192]);
     move_by_all(&[8; 1024], 4, &[8; 1023]);
@@ -197,7 +204,6 @@ fn bulk_1024_segments() {
 }
 
 /// Any segments, any range, any parts.
-#[test]
 fn bulk_random_segments() {
     let length = || prop_oneof![0..20_usize, 0..5000_usize, 0..300_000_usize];
     let shapes = (
@@ -235,7 +241,6 @@ fn bulk_random_segments() {
 }
 
 /// An engine pulls from and pushes to itself as to others.
-#[test]
 fn bulk_with_itself() {
     let [mut engine] = engines();
     let handle = engine
@@ -250,7 +255,6 @@ fn bulk_with_itself() {
 }
 
 /// A handle is passed on to a third, which pulls from the one who exposed it; the one in between moves nothing.
-#[test]
 fn bulk_handle_forwarded_to_a_third() {
     let [mut origin, mut between, mut third] = engines();
     let segments: Vec<_> = (0..3).map(|seed| Bytes::from(content(100_000, seed))).collect();
@@ -296,7 +300,6 @@ fn bulk_handle_forwarded_to_a_third() {
 }
 
 /// One handle may show memory of several processes, and one transfer moves it.
-#[test]
 fn bulk_of_several_origins() {
     let [mut first, mut second, mut target] = engines();
     let handles = [

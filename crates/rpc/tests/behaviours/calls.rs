@@ -13,8 +13,21 @@ use ropewalk_rpc::{Call, CallError, Fault, Procedure, Responder};
 
 use crate::{Count, Describe, Double, Echo, LONG, Null, Refuse, Relay, Shared, Survey, call, drive, engines};
 
+crate::on_every_transport! {
+    null_call,
+    struct_both_ways,
+    unknown_procedure,
+    faults_are_told,
+    mismatched_definitions,
+    one_way,
+    many_calls,
+    nested_calls,
+    large_answers_to_a_burst,
+    flushing_sends_what_waited_for_room,
+    panics_of_handlers_leave_the_engine_whole,
+}
+
 /// A call of nothing for nothing comes back, also to oneself.
-#[test]
 fn null_call() {
     let [mut origin, mut target] = engines();
     target.serve::<Null>(|_, ()| Ok(()));
@@ -26,7 +39,6 @@ fn null_call() {
 
 /// Structured arguments arrive as they went, both ways, and the handler knows who called and how long it
 /// waits.
-#[test]
 fn struct_both_ways() {
     let [mut origin, mut target] = engines();
     let address = origin.address().clone();
@@ -52,7 +64,6 @@ fn struct_both_ways() {
 }
 
 /// What is not served, or is served no longer, is an error that names it; what is served again works.
-#[test]
 fn unknown_procedure() {
     let [mut origin, mut target] = engines();
     for served in [false, true, false] {
@@ -73,7 +84,6 @@ fn unknown_procedure() {
 }
 
 /// What a handler says went wrong is told to the caller, in its words.
-#[test]
 fn faults_are_told() {
     let [mut origin, mut target] = engines();
     target.serve::<Refuse>(|_, reason| Err(Fault::new(reason)));
@@ -89,7 +99,6 @@ fn faults_are_told() {
 }
 
 /// Two definitions of one procedure are told from each other, on the side where it shows.
-#[test]
 fn mismatched_definitions() {
     struct OtherInput;
     impl Procedure for OtherInput {
@@ -116,7 +125,6 @@ fn mismatched_definitions() {
 }
 
 /// Notifications arrive in order among themselves and with calls, whatever their size, and bring no answer.
-#[test]
 fn one_way() {
     let [mut origin, mut target] = engines();
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -156,7 +164,6 @@ fn one_way() {
 }
 
 /// Thousands of calls in flight at once are each given their own answer.
-#[test]
 fn many_calls() {
     let [mut origin, mut target] = engines();
     target.serve::<Double>(|_, number| Ok(number * 2));
@@ -178,7 +185,6 @@ fn many_calls() {
 
 /// A handler that needs another's answer first calls it, and answers when that is there: origin to relay to
 /// target. The inner call inherits what is left of the outer one's time.
-#[test]
 fn nested_calls() {
     let [mut origin, mut relay, mut target] = engines();
     let times: Shared<Duration> = Arc::default();
@@ -215,7 +221,6 @@ fn nested_calls() {
 
 /// A burst of calls whose outputs are, together, far more than may be queued for one caller: all are
 /// answered, as fast as the caller reads.
-#[test]
 fn large_answers_to_a_burst() {
     let [mut origin, mut target] = engines();
     target.serve::<Echo>(|_, _| Ok(vec![1; 1 << 20]));
@@ -237,7 +242,6 @@ fn large_answers_to_a_burst() {
 
 /// Everything that was answered reaches the caller, also what had to wait for room, when the target is
 /// flushed before it is dropped.
-#[test]
 fn flushing_sends_what_waited_for_room() {
     let [mut origin, mut target] = engines();
     let handled = Arc::new(Mutex::new(0));
@@ -263,7 +267,6 @@ fn flushing_sends_what_waited_for_room() {
 }
 
 /// A handler that panics takes its owner with it, unless that catches it: then the engine serves on.
-#[test]
 fn panics_of_handlers_leave_the_engine_whole() {
     let [mut origin, mut target] = engines();
     target.serve::<Double>(|_, number| {

@@ -9,12 +9,21 @@ use std::{
 };
 
 use bytes::Bytes;
-use ropewalk_rpc::{Buffer, CallError, Endpoint, EndpointOptions, Engine, Responder, TransferError};
+use ropewalk_rpc::{Buffer, CallError, Endpoint, Engine, Responder, TransferError};
 
-use crate::{Double, LONG, Null, Shared, call, drive, engines, options};
+use crate::{Double, LONG, Null, Shared, call, drive, engines, options_at};
+
+crate::on_every_transport! {
+    cancel_in_flight,
+    deadline,
+    deadlines_are_propagated,
+    dropped_responders_answer,
+    target_dies,
+    answers_to_an_earlier_life,
+    dropped_engines_end_their_calls,
+}
 
 /// A cancelled call is forgotten: its answer harms nobody, and the next calls are answered.
-#[test]
 fn cancel_in_flight() {
     let [mut origin, mut target] = engines();
     let handled = Arc::new(AtomicUsize::new(0));
@@ -40,7 +49,6 @@ fn cancel_in_flight() {
 }
 
 /// A call that is not answered in time ends in time, its late answer is ignored, and the caller can go on.
-#[test]
 fn deadline() {
     let [mut origin, mut target] = engines();
     let responders: Shared<Responder<()>> = Arc::default();
@@ -62,7 +70,6 @@ fn deadline() {
 }
 
 /// The time that a caller has left goes with the call, and so can limit the calls that it leads to.
-#[test]
 fn deadlines_are_propagated() {
     let [mut origin, mut target] = engines();
     let remaining = Arc::new(Mutex::new(None));
@@ -100,7 +107,6 @@ fn dead_callers_are_not_called_back() {
 }
 
 /// A handler that gives its caller up says so, instead of letting it wait.
-#[test]
 fn dropped_responders_answer() {
     let [mut origin, mut target] = engines();
     target.serve_later::<Null>(|_, _, (), responder| drop(responder));
@@ -112,7 +118,6 @@ fn dropped_responders_answer() {
 
 /// A target that dies while it handles a call, in a transfer either way and before it was ever reached, ends
 /// all that is in progress with it at once, and is told as lost.
-#[test]
 fn target_dies() {
     let [mut origin, mut target, other] = engines();
     let forever = Duration::from_secs(3600);
@@ -164,7 +169,6 @@ fn target_dies() {
 }
 
 /// A late answer to a call of an earlier engine is none to a call of the engine that has its address now.
-#[test]
 fn answers_to_an_earlier_life() {
     let [mut origin, mut target] = engines();
     let held: Shared<Responder<u64>> = Arc::default();
@@ -175,13 +179,7 @@ fn answers_to_an_earlier_life() {
     for life in 1..=2 {
         if life == 2 {
             drop(origin);
-            origin = Engine::new(
-                Endpoint::bind(EndpointOptions {
-                    bind: address.location().parse().unwrap(),
-                    ..options(0)
-                })
-                .unwrap(),
-            );
+            origin = Engine::new(Endpoint::bind(options_at(0, &address)).unwrap());
         }
         calls.push(origin.call::<Double>(target.address(), &1, LONG).unwrap());
         drive(&mut [&mut origin, &mut target], || {
@@ -197,7 +195,6 @@ fn answers_to_an_earlier_life() {
 }
 
 /// What is in progress when its engine is dropped ends too: nobody waits for ever.
-#[test]
 fn dropped_engines_end_their_calls() {
     let [mut origin, mut target] = engines();
     let handle = target.expose(Bytes::from(vec![1; 100]));

@@ -12,9 +12,14 @@ use ropewalk_rpc::{BusyReason, CallError, Endpoint, Engine, EngineOptions, InPro
 
 use crate::{Count, Double, Echo, LONG, Shared, call, drive, engines, options};
 
+crate::on_every_transport! {
+    busy_says_which_limit,
+    cancellation_reaches_the_handler,
+    cancelled_while_queued,
+}
+
 /// Calls above the limit of a peer, or of all, are told so and not handled; those below are answered, and then
 /// there is room again.
-#[test]
 fn busy_says_which_limit() {
     let tight = EngineOptions {
         calls_max: 6,
@@ -67,7 +72,6 @@ fn busy_says_which_limit() {
 
 /// The handler of a deferred call sees that its caller has dropped it, is gone, or has waited long enough; each
 /// time those who asked are told once.
-#[test]
 fn cancellation_reaches_the_handler() {
     for by in ["drop", "death", "deadline"] {
         let [mut origin, mut target] = engines();
@@ -109,7 +113,6 @@ fn cancellation_reaches_the_handler() {
 }
 
 /// A call that waits at the target behind a large input is not handled if it is dropped meanwhile.
-#[test]
 fn cancelled_while_queued() {
     let [mut origin, mut target] = engines();
     let handled = Arc::new(AtomicUsize::new(0));

@@ -2,6 +2,22 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says what it expects by failing")]
 
+/// Makes each of these functions a test over TCP, over shared memory, and over what two engines on one host choose.
+macro_rules! on_every_transport {
+    ($($name:ident,)+) => {
+        mod over_tcp {
+            $(#[test] fn $name() { crate::over(true, false, super::$name); })+
+        }
+        mod over_shm {
+            $(#[test] fn $name() { crate::over(false, true, super::$name); })+
+        }
+        mod over_either {
+            $(#[test] fn $name() { crate::over(true, true, super::$name); })+
+        }
+    };
+}
+use on_every_transport;
+
 mod async_handlers;
 mod batches;
 mod bulk;
@@ -21,6 +37,7 @@ mod overflow;
 mod processes;
 
 use std::{
+    cell::RefCell,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -28,7 +45,7 @@ use std::{
 use ropewalk_group::{Incarnation, JobId, Rank};
 use ropewalk_rpc::{
     Address, BulkHandle, CallError, Endpoint, EndpointOptions, Engine, Identity, JobKey, Procedure,
-    RegionHandle, Role,
+    RegionHandle, Role, Transports,
 };
 use serde::{Deserialize, Serialize};
 
@@ -78,7 +95,31 @@ fn options(rank: u32) -> EndpointOptions {
         rank: Rank(rank),
         incarnation: Incarnation(0),
     };
-    EndpointOptions::new(JobId([1; 16]), JobKey::from_bytes([2; 32]), identity)
+    EndpointOptions {
+        transports: TRANSPORTS.with_borrow(Clone::clone),
+        ..EndpointOptions::new(JobId([1; 16]), JobKey::from_bytes([2; 32]), identity)
+    }
+}
+
+/// For an endpoint at the address of an earlier one.
+fn options_at(rank: u32, address: &Address) -> EndpointOptions {
+    let mut options = options(rank);
+    match address.location().parse() {
+        Ok(bind) => options.bind = bind,
+        Err(_) => options.name = Some(address.location().to_owned()),
+    }
+    options
+}
+
+thread_local! {
+    /// By which the engines of this test reach each other.
+    static TRANSPORTS: RefCell<Transports> = RefCell::default();
+}
+
+/// Runs a test whose engines have these transports.
+fn over(tcp: bool, shm: bool, test: fn()) {
+    TRANSPORTS.set(Transports { tcp, shm, ofi: None });
+    test();
 }
 
 fn engines<const N: usize>() -> [Engine; N] {

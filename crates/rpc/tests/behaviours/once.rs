@@ -11,15 +11,23 @@ use std::{
 };
 
 use ropewalk_rpc::{
-    Address, BusyReason, CallError, CallOptions, Endpoint, EndpointOptions, Engine, EngineOptions,
-    InProgress, Responder,
+    Address, BusyReason, CallError, CallOptions, Endpoint, Engine, EngineOptions, InProgress, Responder,
 };
 use rustix::{
     net::{Shutdown, SocketAddrUnix, getpeername, shutdown},
     process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open},
 };
 
-use crate::{Double, Echo, LONG, Null, Shared, call, drive, engines, options};
+use crate::{Double, Echo, LONG, Null, Shared, call, drive, engines, options, options_at};
+
+crate::on_every_transport! {
+    duplicates_after_a_reconnect,
+    outputs_outlive_connections,
+    server_restarted_on_the_same_address,
+    targets_may_come_late,
+    retries_are_bounded,
+    what_cannot_be_remembered_does_not_run,
+}
 
 const RETRIES: CallOptions = CallOptions {
     retries: 20,
@@ -54,7 +62,6 @@ fn cut(address: &Address) {
 
 /// A call whose connection is lost while it is handled is asked for again, and gets the answer of the one time
 /// that it ran; duplicates after a reconnect do not run.
-#[test]
 fn duplicates_after_a_reconnect() {
     let [mut origin, mut target] = engines();
     let held: Shared<(u64, Responder<u64>)> = Arc::default();
@@ -91,7 +98,6 @@ fn duplicates_after_a_reconnect() {
 }
 
 /// A large output that was lost with its connection is fetched again, without running the call again.
-#[test]
 fn outputs_outlive_connections() {
     let [mut origin, mut target] = engines();
     let runs = Arc::new(AtomicUsize::new(0));
@@ -118,7 +124,6 @@ fn outputs_outlive_connections() {
 
 /// A call is not run again by another engine at the same address, which cannot know whether it ran, unless it may
 /// run twice.
-#[test]
 fn server_restarted_on_the_same_address() {
     for idempotent in [false, true] {
         let [mut origin, mut target] = engines();
@@ -136,11 +141,7 @@ fn server_restarted_on_the_same_address() {
             target.progress();
         }
         drop(target);
-        let successor = EndpointOptions {
-            bind: address.location().parse().unwrap(),
-            ..options(1)
-        };
-        let mut successor = Engine::new(Endpoint::bind(successor).unwrap());
+        let mut successor = Engine::new(Endpoint::bind(options_at(1, &address)).unwrap());
         successor.serve::<Double>(move |_, number| {
             assert!(idempotent, "it ran twice");
             Ok(number * 2)
@@ -154,7 +155,6 @@ fn server_restarted_on_the_same_address() {
 }
 
 /// A target that is not there yet is waited for, which cannot run a call twice.
-#[test]
 fn targets_may_come_late() {
     let [mut origin, target] = engines();
     let address = target.address().clone();
@@ -163,11 +163,7 @@ fn targets_may_come_late() {
     while origin.in_progress().retries == 0 {
         origin.progress();
     }
-    let late = EndpointOptions {
-        bind: address.location().parse().unwrap(),
-        ..options(1)
-    };
-    let mut late = Engine::new(Endpoint::bind(late).unwrap());
+    let mut late = Engine::new(Endpoint::bind(options_at(1, &address)).unwrap());
     late.serve::<Double>(|_, number| Ok(number * 2));
     assert_eq!(
         drive(&mut [&mut origin, &mut late], || call.try_take()).unwrap(),
@@ -176,7 +172,6 @@ fn targets_may_come_late() {
 }
 
 /// Retries end with their number, or with the time of the call.
-#[test]
 fn retries_are_bounded() {
     let [mut origin, target] = engines();
     let address = target.address().clone();
@@ -200,7 +195,6 @@ fn retries_are_bounded() {
 }
 
 /// A target that cannot remember one more call does not run it.
-#[test]
 fn what_cannot_be_remembered_does_not_run() {
     let forgetful = EngineOptions {
         executed_max: 3,

@@ -6,6 +6,18 @@ use ropewalk_rpc::{BusyReason, CallError, Endpoint, Engine, EngineOptions, InPro
 
 use crate::{Count, Echo, LONG, Null, Shared, call, drive, engines, options};
 
+crate::on_every_transport! {
+    overflow_both_ways,
+    overflow_to_oneself,
+    large_inputs_keep_their_place,
+    too_large_is_refused,
+    too_much_is_busy,
+    cancelled_overflow_leaves_nothing,
+    overdue_overflow_leaves_nothing,
+    deaths_leave_nothing_of_overflow,
+    deferred_overflow,
+}
+
 /// Larger than what goes in a message.
 const LARGE: usize = 200_000;
 
@@ -25,7 +37,6 @@ fn settle(origin: &mut Engine, target: &mut Engine) {
 }
 
 /// Inputs, one-way inputs and outputs of any size are carried, and nothing stays of them.
-#[test]
 fn overflow_both_ways() {
     let [mut origin, mut target] = engines();
     target.serve::<Echo>(|_, bytes| Ok(bytes));
@@ -39,7 +50,6 @@ fn overflow_both_ways() {
 }
 
 /// An engine that calls itself carries them too.
-#[test]
 fn overflow_to_oneself() {
     let [mut engine] = engines();
     engine.serve::<Echo>(|_, bytes| Ok(bytes));
@@ -53,7 +63,6 @@ fn overflow_to_oneself() {
 }
 
 /// What comes after a large input is handled after it, whether it is large, small or one-way.
-#[test]
 fn large_inputs_keep_their_place() {
     let [mut origin, mut target] = engines();
     let seen: Shared<u64> = Arc::default();
@@ -96,7 +105,6 @@ fn large_inputs_keep_their_place() {
 }
 
 /// What is larger than accepted is refused, on the side where it shows, in words that say how much is.
-#[test]
 fn too_large_is_refused() {
     let small = EngineOptions {
         overflow_size_max: 1 << 20,
@@ -117,7 +125,6 @@ fn too_large_is_refused() {
 }
 
 /// Inputs and outputs that would be too much together are refused as busy, and the others arrive.
-#[test]
 fn too_much_is_busy() {
     let tight = EngineOptions {
         overflow_bytes_max: 3 * LARGE as u64,
@@ -166,7 +173,6 @@ fn too_much_is_busy() {
 }
 
 /// A call with a large input or output that is cancelled, at whatever moment, leaves nothing behind.
-#[test]
 fn cancelled_overflow_leaves_nothing() {
     let [mut origin, mut target] = engines();
     target.serve::<Echo>(|_, bytes| Ok(bytes));
@@ -186,7 +192,6 @@ fn cancelled_overflow_leaves_nothing() {
 }
 
 /// A call with a large input or output that ends by its deadline leaves nothing behind.
-#[test]
 fn overdue_overflow_leaves_nothing() {
     let [mut origin, mut target] = engines();
     target.serve::<Echo>(|_, bytes| Ok(bytes));
@@ -205,7 +210,6 @@ fn overdue_overflow_leaves_nothing() {
 
 /// A target that dies while it pulls an input, handles the call, or has its output pulled, ends the call, and
 /// nothing stays with the caller; a caller that dies leaves nothing with the target.
-#[test]
 fn deaths_leave_nothing_of_overflow() {
     for steps in 0..30 {
         for dies in [0, 1] {
@@ -242,7 +246,6 @@ fn deaths_leave_nothing_of_overflow() {
 }
 
 /// A large answer that is given later, from elsewhere, is carried too.
-#[test]
 fn deferred_overflow() {
     let [mut origin, mut target] = engines();
     let held: Shared<Responder<Vec<u8>>> = Arc::default();
