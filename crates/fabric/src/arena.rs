@@ -6,7 +6,6 @@ use std::{
     fmt, io, mem,
     ops::{Deref, DerefMut},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    process,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -16,7 +15,7 @@ use rustix::{
 };
 
 use self::free_list::FreeList;
-use crate::{Buffer, memfd::SharedMapping};
+use crate::{Buffer, fork_guard::ForkGuard, memfd::SharedMapping};
 
 /// A sparse memfd with an allocator over it. Its pages come when they are touched.
 ///
@@ -25,7 +24,7 @@ use crate::{Buffer, memfd::SharedMapping};
 pub(crate) struct Arena {
     descriptor: OwnedFd,
     mapping: SharedMapping,
-    process: u32,
+    fork_guard: ForkGuard,
     free: Mutex<FreeList>,
 }
 
@@ -47,7 +46,7 @@ impl Arena {
         Ok(Arc::new(Self {
             descriptor,
             mapping,
-            process: process::id(),
+            fork_guard: ForkGuard::new()?,
             free: Mutex::new(FreeList::new(length)),
         }))
     }
@@ -66,7 +65,7 @@ impl Arena {
 
     /// Memory for `length` bytes, if there is a hole of that size. What is in it is left from its last use.
     pub(crate) fn allocate(self: &Arc<Self>, length: usize) -> Option<Block> {
-        if length == 0 || process::id() != self.process {
+        if length == 0 || self.fork_guard.is_forked() {
             return None;
         }
         let alignment = if length > PAGE_ALIGNED_ABOVE {
@@ -85,7 +84,7 @@ impl Arena {
     }
 
     fn release(&self, offset: usize, reserved: usize) {
-        if process::id() != self.process {
+        if self.fork_guard.is_forked() {
             return;
         }
         // Under the lock: nobody may get the memory before its pages are given back.

@@ -35,6 +35,10 @@ pub struct Transports {
     pub tcp: bool,
     /// Shared memory, to processes of the same host; where it works it goes before the others.
     pub shm: bool,
+    /// With shared memory, that the kernel copies from and to memory that is not from
+    /// [`Endpoint::allocate`](crate::Endpoint::allocate), where it allows that (`process_vm_readv`); else such memory is
+    /// sent.
+    pub process_vm: bool,
     /// The libfabric provider of this name, instead of TCP; needs the feature `ofi`.
     pub ofi: Option<String>,
 }
@@ -45,6 +49,7 @@ impl Default for Transports {
         Self {
             tcp: true,
             shm: true,
+            process_vm: true,
             ofi: None,
         }
     }

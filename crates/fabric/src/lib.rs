@@ -5,8 +5,6 @@
 //! the agent of its host, and [`memfd`] is memory that outlives its process.
 
 mod agent_link;
-// The stream provider is to take it up.
-#[allow(dead_code)]
 mod arena;
 mod body;
 mod buffer;

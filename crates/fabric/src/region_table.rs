@@ -98,10 +98,13 @@ impl RegionTable {
         if !self.regions.get(&handle.region)?.is_opened_by(handle.token) {
             return None;
         }
-        Some(match self.regions.remove(&handle.region)?.memory {
-            Memory::Immutable(bytes) => Withdrawn::Immutable(bytes),
-            Memory::Writable(buffer) => Withdrawn::Writable(buffer),
-        })
+        Some(self.regions.remove(&handle.region)?.into())
+    }
+
+    /// All regions, by their numbers.
+    pub(crate) fn withdraw_all(&mut self) -> impl Iterator<Item = (u64, Withdrawn)> + use<> {
+        let regions = std::mem::take(&mut self.regions).into_iter();
+        regions.map(|(number, region)| (number, region.into()))
     }
 
     /// The memory of a region that is exposed.
@@ -185,6 +188,15 @@ impl RegionTable {
 impl Region {
     fn is_opened_by(&self, token: u128) -> bool {
         self.token.to_le_bytes().ct_eq(&token.to_le_bytes()).into()
+    }
+}
+
+impl From<Region> for Withdrawn {
+    fn from(region: Region) -> Self {
+        match region.memory {
+            Memory::Immutable(bytes) => Self::Immutable(bytes),
+            Memory::Writable(buffer) => Self::Writable(buffer),
+        }
     }
 }
 

@@ -32,7 +32,7 @@ fn endpoint(rank: u32, transports: &str) -> Endpoint {
     options.transports = Transports {
         tcp: transports != "shm",
         shm: transports != "tcp",
-        ofi: None,
+        ..Transports::default()
     };
     Endpoint::bind(options).unwrap()
 }

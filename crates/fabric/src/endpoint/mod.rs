@@ -320,6 +320,10 @@ impl Endpoint {
     }
 
     fn handle_exposed(&mut self, handle: &RegionHandle) {
+        if self.fork_guard.is_forked() {
+            // Peers are not to find a child's memory in the place of its parent's.
+            return;
+        }
         for provider in &mut self.providers {
             if let Some(memory) = self.regions.memory(handle.region) {
                 provider.handle_exposed(handle, memory);
@@ -331,15 +335,22 @@ impl Endpoint {
     /// Transfers in progress end with [`AccessError::Unknown`](crate::AccessError::Unknown) at the peer. If one is
     /// just writing without this side's help, what comes back is a copy.
     pub fn withdraw(&mut self, handle: &RegionHandle) -> Option<Withdrawn> {
-        let mut memory = self.regions.withdraw(handle)?;
-        for provider in &mut self.providers {
-            memory = provider.handle_withdrawn(handle.region, memory);
-        }
-        Some(memory)
+        let memory = self.regions.withdraw(handle)?;
+        Some(self.handle_withdrawn(handle.region, memory))
     }
 
-    /// A buffer of `length` zero bytes in memory that peers on this host reach directly, if there is such memory
-    /// and enough of it is left; otherwise an ordinary one.
+    fn handle_withdrawn(&mut self, region: u64, mut memory: Withdrawn) -> Withdrawn {
+        if !self.fork_guard.is_forked() {
+            for provider in &mut self.providers {
+                memory = provider.handle_withdrawn(region, memory);
+            }
+        }
+        memory
+    }
+
+    /// A buffer of `length` bytes in memory that peers on this host reach directly, if there is such memory
+    /// and enough of it is left; otherwise an ordinary one. It is full of zeros, or of what an earlier buffer left
+    /// there: to clear it would cost as much as to send it.
     pub fn allocate(&mut self, length: usize) -> Buffer {
         let mut providers = self.providers.iter_mut();
         let shared = providers.find_map(|provider| provider.allocate(length));
@@ -753,6 +764,15 @@ impl Endpoint {
             && let Some(provider) = known.and_then(|known| known.provider)
         {
             self.providers[provider].cancel(operation);
+        }
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        // Peers may be writing what is exposed without this side's help: that memory must outlive them.
+        for (region, memory) in self.regions.withdraw_all() {
+            self.handle_withdrawn(region, memory);
         }
     }
 }

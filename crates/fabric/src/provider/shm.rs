@@ -18,6 +18,7 @@ pub(crate) use self::ring::fuzz_ring;
 pub(crate) use self::{
     channel::Channel,
     credentials::Credentials,
+    direct::{Ended, Memory, OwnMemory, PeerMemory, Transfers, Writer},
     liveness::own_page,
     offer::{DESCRIPTORS_MAX, Offer},
 };

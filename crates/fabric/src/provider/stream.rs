@@ -17,20 +17,24 @@ use rustix::{
 
 use self::{
     connection::{Connection, Handled, Surroundings},
-    outbox::{Source, Stream},
     socket::Family,
 };
-use super::{MessageKind, Provider, TransferFailure, shm::own_page};
+use super::{
+    MessageKind, Provider, TransferFailure,
+    shm::{Memory, OwnMemory, Transfers, own_page},
+};
 use crate::{
-    Address, BindError, Body, Buffer, EndpointOptions, Limits, OperationId, PeerDeath, PeerId, SubmitError,
-    frame::{ACCESS_SIZE, HEADER_SIZE, Header, Kind},
+    Address, BindError, Body, Buffer, EndpointOptions, Limits, OperationId, PeerDeath, PeerId, RegionHandle,
+    SubmitError, Withdrawn,
+    frame::{HEADER_SIZE, Header, Kind},
     handshake::Introduction,
     inbox::Around,
     peer_table::Activity,
-    region_table::Access,
+    region_table::{Access, RegionMemory},
 };
 
 mod connection;
+mod one_sided;
 mod opening;
 pub(super) mod outbox;
 mod send_queue;
@@ -64,6 +68,10 @@ pub(crate) struct StreamProvider {
     /// Connections that have something to send and are not known to be blocked.
     sendable: BTreeSet<ConnectionId>,
     transfers: BTreeMap<OperationId, Transfer>,
+    /// What peers on this host reach without our help.
+    own_memory: Option<OwnMemory>,
+    /// Operations that are done without the peer's help.
+    direct: Transfers<PeerId, OperationId>,
     /// Connections over which something came lately, to be read without asking the system which are ready.
     hot: Vec<ConnectionId>,
     /// When something came last.
@@ -157,12 +165,13 @@ impl StreamProvider {
             address,
             source: errno.into(),
         };
+        let family = if name == "tcp" { Family::Tcp } else { Family::Unix };
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let data = EventData::new_u64(Self::LISTENER);
         epoll::add(&poller, &listener, data, EventFlags::IN).map_err(failed)?;
         Ok(Self {
             name,
-            family: if name == "tcp" { Family::Tcp } else { Family::Unix },
+            family,
             introduction,
             limits: options.limits,
             listener,
@@ -175,6 +184,11 @@ impl StreamProvider {
             deadlines: BTreeSet::new(),
             sendable: BTreeSet::new(),
             transfers: BTreeMap::new(),
+            own_memory: match family {
+                Family::Tcp => None,
+                Family::Unix => one_sided::own_memory(options),
+            },
+            direct: Transfers::new(),
             hot: Vec::new(),
             heard: None,
             active: Vec::new(),
@@ -241,6 +255,7 @@ impl StreamProvider {
         let before = connection.received_bytes();
         let result = connection.receive(&mut Surroundings {
             transfers: &mut self.transfers,
+            own_memory: self.own_memory.as_ref(),
             around,
         });
         if connection.received_bytes() != before {
@@ -327,7 +342,12 @@ impl StreamProvider {
             .filter(|(_, transfer)| connections.ids.contains(&transfer.connection()))
             .map(|(&operation, _)| operation)
             .collect();
-        for operation in lost {
+        let direct = self
+            .direct
+            .take(peer)
+            .into_iter()
+            .map(|transfer| transfer.operation);
+        for operation in lost.into_iter().chain(direct) {
             self.transfers.remove(&operation);
             around.handle_transferred(operation, Err(TransferFailure::PeerDied(cause.clone())));
         }
@@ -345,7 +365,9 @@ impl StreamProvider {
         self.deadlines.remove(&(connection.deadline, id));
         // Closing is not enough if a child of this process has a copy of the descriptor.
         let _ = epoll::delete(&self.poller, &connection.socket);
-        connection.peer
+        let peer = connection.peer;
+        self.keep_out(connection);
+        peer
     }
 
     fn handle_deadlines(&mut self, around: &mut Around<'_>) {
@@ -416,17 +438,7 @@ impl Provider for StreamProvider {
         access: Access,
         into: Buffer,
     ) -> Result<(), SubmitError> {
-        let connection = self.connection_with_room(peer, ACCESS_SIZE)?;
-        connection.request(Kind::Get, operation, &access);
-        let connection = connection.id;
-        self.sendable.insert(connection);
-        let transfer = Transfer::Get {
-            connection,
-            into,
-            received: 0,
-        };
-        self.transfers.insert(operation, transfer);
-        Ok(())
+        self.start(operation, peer, access, Memory::Into(into))
     }
 
     fn put(
@@ -436,21 +448,13 @@ impl Provider for StreamProvider {
         access: Access,
         from: Bytes,
     ) -> Result<(), SubmitError> {
-        let connection = self.connection_with_room(peer, ACCESS_SIZE)?;
-        connection.request(Kind::Put, operation, &access);
-        if !from.is_empty() {
-            connection.outbox.push_stream(Stream {
-                id: operation.tag(),
-                source: Source::Put(from),
-            });
-        }
-        let connection = connection.id;
-        self.sendable.insert(connection);
-        self.transfers.insert(operation, Transfer::Put { connection });
-        Ok(())
+        self.start(operation, peer, access, Memory::From(from))
     }
 
     fn cancel(&mut self, operation: OperationId) {
+        if self.direct.cancel(operation) {
+            return;
+        }
         let Some(transfer) = self.transfers.remove(&operation) else {
             return;
         };
@@ -466,6 +470,7 @@ impl Provider for StreamProvider {
 
     fn progress(&mut self, look: bool, around: &mut Around<'_>) {
         self.exchange_all(around);
+        self.copy_directly(around);
         self.flush(around);
         if look {
             self.look(around);
@@ -487,15 +492,15 @@ impl Provider for StreamProvider {
     }
 
     fn arm(&mut self) -> bool {
-        self.arm_channels()
+        !self.direct.is_empty() || self.arm_channels()
     }
 
     fn is_hot(&self) -> bool {
-        !self.hot.is_empty() || !self.active.is_empty()
+        !self.hot.is_empty() || !self.active.is_empty() || !self.direct.is_empty()
     }
 
     fn has_sendable(&self) -> bool {
-        self.unannounced || !self.sendable.is_empty()
+        self.unannounced || !self.sendable.is_empty() || !self.direct.is_empty()
     }
 
     fn has_unsent(&self) -> bool {
@@ -506,7 +511,22 @@ impl Provider for StreamProvider {
 
     fn next_deadline(&self) -> Option<Instant> {
         let opening = self.deadlines.first().map(|&(deadline, _)| deadline);
-        opening.into_iter().chain(self.accept_paused).min()
+        let sweep = self.is_swept().then(|| Instant::now() + Self::SWEEP_INTERVAL);
+        opening.into_iter().chain(self.accept_paused).chain(sweep).min()
+    }
+
+    fn handle_exposed(&mut self, region: &RegionHandle, memory: RegionMemory<'_>) {
+        if let Some(own) = &self.own_memory {
+            own.publish(region, memory);
+        }
+    }
+
+    fn handle_withdrawn(&mut self, region: u64, memory: Withdrawn) -> Withdrawn {
+        self.take_back(region, memory)
+    }
+
+    fn allocate(&mut self, length: usize) -> Option<Buffer> {
+        self.own_memory.as_ref()?.allocate(length)
     }
 
     fn sees_processes(&self) -> bool {
@@ -549,6 +569,7 @@ impl StreamProvider {
         if self.family == Family::Unix {
             self.cool(around.now);
             self.look_for_deaths(around);
+            self.sweep();
         }
         self.handle_deadlines(around);
     }

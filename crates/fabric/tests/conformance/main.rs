@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says what it expects by failing")]
 
+use ropewalk_fabric::Transports;
+
 mod suite;
 
 /// Runs every behaviour on these fabrics, if they are there.
@@ -10,6 +12,8 @@ macro_rules! conformance {
     ($($name:ident: $expression:expr,)+) => {
         $(
             mod $name {
+                use super::Transports;
+
                 super::behaviours!($expression);
             }
         )+
@@ -25,6 +29,7 @@ macro_rules! behaviours {
             messages::messages_of_every_size_arrive,
             messages::sleepers_are_woken,
             messages::talking_to_oneself,
+            one_sided::allocated_memory_is_transferred,
             one_sided::cancelled_operations_end_in_silence,
             one_sided::handles_can_be_forwarded,
             one_sided::handles_that_grant_nothing_are_refused,
@@ -69,7 +74,12 @@ conformance! {
 }
 
 conformance! {
-    tcp: crate::suite::Fabric::of(ropewalk_fabric::Transports { tcp: true, shm: false, ofi: None }),
-    shm: crate::suite::Fabric::of(ropewalk_fabric::Transports { tcp: false, shm: true, ofi: None }),
-    automatic: crate::suite::Fabric::of(ropewalk_fabric::Transports::default()),
+    tcp: crate::suite::Fabric::of(Transports { shm: false, ..Transports::default() }),
+    shm: crate::suite::Fabric::of(Transports { tcp: false, ..Transports::default() }),
+    shm_without_process_vm: crate::suite::Fabric::of(Transports {
+        tcp: false,
+        process_vm: false,
+        ..Transports::default()
+    }),
+    automatic: crate::suite::Fabric::of(Transports::default()),
 }

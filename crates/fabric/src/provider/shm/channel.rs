@@ -12,6 +12,7 @@ use std::{
 use rustix::io::Errno;
 
 use super::{
+    direct::{OwnMemory, WritingWord},
     layout::Layout,
     liveness::{PeerLiveness, own_page},
     offer::Offer,
@@ -43,6 +44,8 @@ pub(crate) struct Channel {
 struct Rings {
     outgoing: Producer<Window>,
     incoming: Consumer<Window>,
+    /// In which this end, and the other, says what it is writing of the other's memory.
+    words: [WritingWord; 2],
 }
 
 #[derive(Debug)]
@@ -67,6 +70,7 @@ impl Channel {
         &mut self,
         dialed: bool,
         message_size_max: usize,
+        own: Option<&OwnMemory>,
     ) -> io::Result<(Offer, Vec<OwnedFd>)> {
         let mut offer = Offer::default();
         let mut descriptors = Vec::new();
@@ -82,10 +86,16 @@ impl Channel {
             offer.liveness = true;
             descriptors.push(page);
         }
+        // Without it one-sided operations go as frames.
+        if let Some((memory, fds)) = own.and_then(|own| own.offer().ok()) {
+            offer.memory = Some(memory);
+            descriptors.extend(fds);
+        }
         Ok((offer, descriptors))
     }
 
-    /// Takes what the other end offers. `process` is the one at the other end, as this process sees it.
+    /// Takes what the other end offers. `process` is the one at the other end, as this process sees it. Returns the
+    /// descriptors that go with its memory.
     ///
     /// # Errors
     /// If the offer is not what it has to be, or what comes with it is not what it is said to be.
@@ -95,7 +105,7 @@ impl Channel {
         descriptors: Vec<OwnedFd>,
         process: Option<NonZeroU32>,
         message_size_max: usize,
-    ) -> Result<(), PeerDeath> {
+    ) -> Result<Vec<OwnedFd>, PeerDeath> {
         // The memory comes once, from who made the connection. If descriptors are missing, this process has no room for
         // them.
         if offer.rings.is_some() == self.is_joined() {
@@ -117,7 +127,12 @@ impl Channel {
         {
             self.liveness = PeerLiveness::new(page.as_fd(), process).map_err(io_death)?;
         }
-        Ok(())
+        Ok(descriptors.collect())
+    }
+
+    /// The words in which this end, and the other, says what it is writing of the other's memory.
+    pub(crate) fn writing_words(&self) -> Option<&[WritingWord; 2]> {
+        self.rings.as_ref().map(|rings| &rings.words)
     }
 
     /// Whether it has memory.
@@ -279,17 +294,27 @@ impl Rings {
             Window::new(mapping.clone(), index * layout.size(), layout.size())
                 .ok_or_else(|| io::Error::other("the memory is too small for two rings"))
         });
+        let words = directions.map(|index| {
+            let offset = 2 * layout.size() + index * WRITING_WORD_SIZE;
+            WritingWord::new(mapping.clone(), offset)
+                .ok_or_else(|| io::Error::other("the memory is too small for two words"))
+        });
+        let [own, peers] = words;
         Ok(Self {
             outgoing: Producer::new(outgoing?, layout),
             incoming: Consumer::new(incoming?, layout, message_size_max),
+            words: [own?, peers?],
         })
     }
 }
 
 /// The size of a channel's memory in bytes.
 fn size(layout: Layout) -> usize {
-    2 * layout.size()
+    2 * layout.size() + 2 * WRITING_WORD_SIZE
 }
+
+/// Each word has cache lines of its own (two, because processors fetch them in pairs).
+const WRITING_WORD_SIZE: usize = 128;
 
 fn io_death(error: io::Error) -> PeerDeath {
     PeerDeath::Io(Arc::new(error))

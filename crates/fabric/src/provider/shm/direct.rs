@@ -4,6 +4,14 @@
 //! proves to itself that the handle is good, and copies: from or to the arena, which it has mapped, or by the
 //! kernel's `process_vm_readv` and `process_vm_writev`. What cannot be done like this is left to the messages.
 
+pub(crate) use self::{
+    own_memory::{OwnMemory, Writer},
+    peer_memory::{MemoryOffer, PeerMemory},
+    peer_process::Probe,
+    transfers::{Ended, Memory, Transfers},
+    writing_word::WritingWord,
+};
+
 mod board_slot;
 mod copy;
 mod own_memory;

@@ -2,7 +2,10 @@
 
 use bytes::{Buf, BufMut};
 
-use super::layout::Layout;
+use super::{
+    direct::{MemoryOffer, Probe},
+    layout::Layout,
+};
 use crate::{FrameError, frame::OFFER_SIZE};
 
 /// The most descriptors that come with an offer.
@@ -26,10 +29,8 @@ pub(crate) struct Offer {
     pub(super) rings: Option<Layout>,
     /// The page that tells of the process' death.
     pub(super) liveness: bool,
-    /// Memory that the peer may map: its length in bytes. The board of its regions comes with it.
-    pub(super) arena: Option<u64>,
-    /// A word in the process' memory, at that address and with that content, to see whether the peer reaches it.
-    pub(super) probe: Option<(u64, u128)>,
+    /// What may be reached of its memory.
+    pub(crate) memory: Option<MemoryOffer>,
 }
 
 impl Offer {
@@ -41,7 +42,8 @@ impl Offer {
 
     /// How many descriptors come with it.
     pub(super) fn descriptors(&self) -> usize {
-        usize::from(self.rings.is_some()) + usize::from(self.liveness) + 2 * usize::from(self.arena.is_some())
+        let memory = self.memory.as_ref().map_or(0, MemoryOffer::descriptors);
+        usize::from(self.rings.is_some()) + usize::from(self.liveness) + memory
     }
 
     pub(crate) fn encode(&self) -> [u8; OFFER_SIZE] {
@@ -52,8 +54,11 @@ impl Offer {
         if self.liveness {
             shares |= Self::LIVENESS;
         }
-        if self.arena.is_some() {
-            shares |= Self::ARENA | Self::BOARD;
+        if let Some(memory) = &self.memory {
+            shares |= Self::BOARD;
+            if memory.arena_length > 0 {
+                shares |= Self::ARENA;
+            }
         }
         let mut bytes = [0; OFFER_SIZE];
         let mut at = &mut bytes[..];
@@ -62,10 +67,10 @@ impl Offer {
         at.put_u32_le(self.rings.map_or(0, Layout::slots));
         at.put_u32_le(self.rings.map_or(0, Layout::lines));
         at.put_u32_le(0);
-        at.put_u64_le(self.arena.unwrap_or(0));
-        let (address, content) = self.probe.unwrap_or_default();
-        at.put_u64_le(address);
-        at.put_u128_le(content);
+        at.put_u64_le(self.memory.map_or(0, |memory| memory.arena_length));
+        let probe = self.memory.and_then(|memory| memory.probe).unwrap_or_default();
+        at.put_u64_le(probe.address);
+        at.put_slice(&probe.content);
         bytes
     }
 
@@ -84,7 +89,8 @@ impl Offer {
         let _reserved = bytes.get_u32_le();
         let arena = bytes.get_u64_le();
         let address = bytes.get_u64_le();
-        let content = bytes.get_u128_le();
+        let mut content = [0; Probe::LENGTH];
+        bytes.copy_to_slice(&mut content);
         let has = |share| shares & share != 0;
         let offer = Self {
             rings: match has(Self::RINGS) {
@@ -92,8 +98,10 @@ impl Offer {
                 false => None,
             },
             liveness: has(Self::LIVENESS),
-            arena: has(Self::ARENA).then_some(arena),
-            probe: (address != 0).then_some((address, content)),
+            memory: has(Self::BOARD).then_some(MemoryOffer {
+                arena_length: arena,
+                probe: (address != 0).then_some(Probe { address, content }),
+            }),
         };
         // Of another version, or with something in fields that are not used.
         if offer.encode() != encoded {
@@ -112,14 +120,18 @@ mod tests {
     fn offers() -> impl Strategy<Value = Offer> {
         (
             any::<Option<(u8, u8)>>(),
-            any::<(bool, Option<u64>)>(),
-            any::<Option<(u64, u128)>>(),
+            any::<bool>(),
+            any::<Option<(u64, Option<(u64, [u8; Probe::LENGTH])>)>>(),
         )
-            .prop_map(|(rings, (liveness, arena), probe)| Offer {
+            .prop_map(|(rings, liveness, memory)| Offer {
                 rings: rings.map(|(slots, lines)| Layout::new(4 << (slots % 14), 4 << (lines % 15)).unwrap()),
                 liveness,
-                arena,
-                probe: probe.filter(|&(address, _)| address != 0),
+                memory: memory.map(|(arena_length, probe)| MemoryOffer {
+                    arena_length,
+                    probe: probe
+                        .filter(|&(address, _)| address != 0)
+                        .map(|(address, content)| Probe { address, content }),
+                }),
             })
     }
 

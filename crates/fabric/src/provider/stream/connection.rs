@@ -19,7 +19,10 @@ use crate::{
     handshake::{HANDSHAKE_SIZE_MAX, Handshake},
     inbox::Around,
     peer_table::Activity,
-    provider::{TransferFailure, Transferred, shm::Channel},
+    provider::{
+        TransferFailure, Transferred,
+        shm::{Channel, OwnMemory, PeerMemory},
+    },
     region_table::{Access, RegionTable},
 };
 
@@ -36,6 +39,8 @@ pub(super) struct Connection {
     pub(super) outbox: Outbox,
     /// Where messages go if both ends are on one host; frames carry the rest.
     pub(super) channel: Option<Channel>,
+    /// What of the other end's memory is reached without its help.
+    pub(super) memory: Option<PeerMemory>,
     /// Descriptors that came and belong to a frame to come.
     pub(super) descriptors: Vec<OwnedFd>,
     /// Whether the provider looks into the channel each time.
@@ -94,6 +99,7 @@ struct ServedPut {
 /// What a connection works on besides itself.
 pub(super) struct Surroundings<'a, 'b> {
     pub(super) transfers: &'a mut BTreeMap<OperationId, Transfer>,
+    pub(super) own_memory: Option<&'a OwnMemory>,
     pub(super) around: &'a mut Around<'b>,
 }
 
@@ -170,6 +176,7 @@ impl Connection {
             redials: 0,
             outbox: Outbox::default(),
             channel: (family == Family::Unix).then(Channel::default),
+            memory: None,
             descriptors: Vec::new(),
             active: false,
             used: deadline,
@@ -528,7 +535,7 @@ impl Connection {
                 self.handle_request(header.kind, header.id, access, around)?;
             }
             Kind::Done => self.handle_done(header, around)?,
-            Kind::Offer => self.handle_offer(&body)?,
+            Kind::Offer => self.handle_offer(&body, around.own_memory)?,
             // Whatever is read has the provider look into the channel.
             Kind::Doorbell if self.channel.is_some() => {}
             Kind::Doorbell => return Err(PeerDeath::Protocol(FrameError::Unsolicited)),

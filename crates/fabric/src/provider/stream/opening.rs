@@ -302,12 +302,13 @@ impl StreamProvider {
         let offered = if connection.accepted {
             Ok(())
         } else {
-            connection.offer()
+            connection.offer(self.own_memory.as_ref())
         };
         // Its first frames may have come with the end of the handshake.
         let decoded = offered.and_then(|()| {
             connection.handle_decoded(&mut Surroundings {
                 transfers: &mut self.transfers,
+                own_memory: self.own_memory.as_ref(),
                 around,
             })
         });

@@ -23,7 +23,7 @@ use crate::{
     FrameError, PeerDeath, PeerId,
     frame::{Header, Kind},
     inbox::Around,
-    provider::shm::{Channel, Credentials, DESCRIPTORS_MAX, Offer},
+    provider::shm::{Channel, Credentials, DESCRIPTORS_MAX, Offer, OwnMemory, PeerMemory},
 };
 
 impl StreamProvider {
@@ -123,11 +123,11 @@ impl StreamProvider {
 impl Connection {
     /// Tells what memory is shared with the other end, as the first thing after the handshake. Nothing of that is
     /// needed if there is no channel.
-    pub(super) fn offer(&mut self) -> Result<(), PeerDeath> {
+    pub(super) fn offer(&mut self, own: Option<&OwnMemory>) -> Result<(), PeerDeath> {
         let Some(channel) = &mut self.channel else {
             return Ok(());
         };
-        let offered = channel.offer(!self.accepted, self.message_size_max);
+        let offered = channel.offer(!self.accepted, self.message_size_max, own);
         let (offer, descriptors) = offered.map_err(|error| PeerDeath::Io(error.into()))?;
         let body = offer.encode();
         let header = Header::new(Kind::Offer, 0).encode(&body);
@@ -147,7 +147,7 @@ impl Connection {
     }
 
     /// Takes what the other end shares, and answers if it is the one that made the connection.
-    pub(super) fn handle_offer(&mut self, body: &[u8]) -> Result<(), PeerDeath> {
+    pub(super) fn handle_offer(&mut self, body: &[u8], own: Option<&OwnMemory>) -> Result<(), PeerDeath> {
         let offer = Offer::decode(body).map_err(PeerDeath::Protocol)?;
         let Some(channel) = self.channel.as_mut().filter(|_| self.offer_awaited) else {
             return Err(PeerDeath::Protocol(FrameError::Unsolicited));
@@ -155,8 +155,10 @@ impl Connection {
         self.offer_awaited = false;
         let process = Credentials::of_peer(&self.socket).map_err(|error| PeerDeath::Io(error.into()))?;
         let descriptors = std::mem::take(&mut self.descriptors);
-        channel.take(&offer, descriptors, process.process, self.message_size_max)?;
-        if self.accepted { self.offer() } else { Ok(()) }
+        let rest = channel.take(&offer, descriptors, process.process, self.message_size_max)?;
+        // What cannot be mapped is reached by frames.
+        self.memory = (offer.memory).and_then(|memory| PeerMemory::new(&memory, &rest, process.process).ok());
+        if self.accepted { self.offer(own) } else { Ok(()) }
     }
 
     /// Sends and receives what is possible over the channel.

@@ -16,7 +16,7 @@ use ropewalk_group::{Incarnation, JobId, Rank};
 use super::*;
 use crate::{
     Completion, Endpoint, Event, FrameError, HandshakeError, Identity, JobKey, OperationError, Peer,
-    RegionHandle, Role, Transports, Withdrawn, frame::HEADER_SIZE, handshake::Handshake,
+    RegionHandle, Role, Transports, Withdrawn, frame::ACCESS_SIZE, frame::HEADER_SIZE, handshake::Handshake,
 };
 
 /// Longer than anything takes on a loaded machine.

@@ -1,8 +1,10 @@
 //! A peer's memory, as far as it can be reached without the peer's help.
 
-use std::{io, os::fd::BorrowedFd};
-
-use serde::{Deserialize, Serialize};
+use std::{
+    fmt, io,
+    num::NonZeroU32,
+    os::fd::{AsFd, OwnedFd},
+};
 
 use super::{
     board_slot::{Attempt, Entry, Mark, Place},
@@ -13,14 +15,21 @@ use super::{
 };
 use crate::{memfd::SharedMapping, region_table::Access};
 
-/// What an endpoint says of its memory to a peer on the same host, besides the descriptors of its board and, if the
-/// length is not 0, of its arena.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What an endpoint says of its memory to a peer on the same host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryOffer {
     /// How long the arena is, in bytes.
     pub(crate) arena_length: u64,
-    /// By which the peer finds out whether the kernel lets it reach memory outside the arena.
-    pub(crate) probe: Probe,
+    /// By which the peer finds out whether the kernel lets it reach memory outside the arena; without one it is not
+    /// to try.
+    pub(crate) probe: Option<Probe>,
+}
+
+impl MemoryOffer {
+    /// How many descriptors go with it: that of the arena, if there is one, and then that of the board.
+    pub(crate) fn descriptors(&self) -> usize {
+        1 + usize::from(self.arena_length > 0)
+    }
 }
 
 /// The memory of a peer: what it published, and the ways to get there.
@@ -47,33 +56,42 @@ pub(crate) struct Piece<'a> {
     pub(crate) done: u64,
 }
 
+impl fmt::Debug for PeerMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeerMemory").finish_non_exhaustive()
+    }
+}
+
 impl PeerMemory {
-    /// Takes up a peer's offer. `process` is its number, if memory outside the arena may be reached by the kernel at
-    /// all.
+    /// Takes up a peer's offer, with the descriptors that came with it. `process` is the peer's, as this process sees
+    /// it.
     ///
     /// # Errors
     /// If the descriptors are not what they should be, or cannot be mapped.
     pub(crate) fn new(
         offer: &MemoryOffer,
-        board: BorrowedFd<'_>,
-        arena: Option<BorrowedFd<'_>>,
-        process: Option<i32>,
+        descriptors: &[OwnedFd],
+        process: Option<NonZeroU32>,
     ) -> io::Result<Self> {
+        let (arena, board) = match descriptors {
+            [board] if offer.arena_length == 0 => (None, board),
+            [arena, board] if offer.arena_length > 0 => (Some(arena), board),
+            _ => return Err(io::ErrorKind::InvalidInput.into()),
+        };
+        let length = usize::try_from(offer.arena_length).map_err(io::Error::other)?;
         let arena = match arena {
             Some(descriptor) => Some(PeerArena {
-                mapping: SharedMapping::of(
-                    descriptor,
-                    usize::try_from(offer.arena_length).map_err(io::Error::other)?,
-                    false,
-                )?,
+                mapping: SharedMapping::of(descriptor.as_fd(), length, false)?,
                 writable: false,
             }),
             None => None,
         };
         Ok(Self {
-            board: PeerBoard::of(board)?,
+            board: PeerBoard::of(board.as_fd())?,
             arena,
-            process: process.and_then(|pid| PeerProcess::reach(pid, offer.probe)),
+            process: process
+                .zip(offer.probe)
+                .and_then(|(process, probe)| PeerProcess::reach(process, probe)),
         })
     }
 

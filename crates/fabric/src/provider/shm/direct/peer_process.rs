@@ -1,18 +1,23 @@
 //! Another process's memory by way of the kernel, where it lets us.
 
-use std::io;
-
-use serde::{Deserialize, Serialize};
+use std::{io, num::NonZeroU32};
 
 /// Random bytes of ours that a peer reads to find out whether it can read our memory.
 #[derive(Debug)]
-pub(super) struct OwnProbe(Box<[u8; PROBE_LENGTH]>);
+pub(super) struct OwnProbe(Box<[u8; Probe::LENGTH]>);
 
 /// Where a peer's probe is, and what is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Probe {
-    address: u64,
-    content: [u8; PROBE_LENGTH],
+    /// In the peer's memory.
+    pub(crate) address: u64,
+    /// Known to nobody else by chance.
+    pub(crate) content: [u8; Self::LENGTH],
+}
+
+impl Probe {
+    /// How long it is, in bytes.
+    pub(crate) const LENGTH: usize = 16;
 }
 
 /// A process whose memory was found to be reachable.
@@ -26,7 +31,7 @@ impl OwnProbe {
     /// # Errors
     /// If the system has no random numbers.
     pub(super) fn create() -> io::Result<Self> {
-        let mut content = Box::new([0; PROBE_LENGTH]);
+        let mut content = Box::new([0; Probe::LENGTH]);
         getrandom::fill(&mut content[..]).map_err(io::Error::other)?;
         Ok(Self(content))
     }
@@ -42,11 +47,8 @@ impl OwnProbe {
 
 impl PeerProcess {
     /// The process of this number, if it is the one that has the probe and the kernel lets us read its memory.
-    pub(super) fn reach(pid: i32, probe: Probe) -> Option<Self> {
-        if pid <= 0 {
-            // In another namespace of processes it has no number for us; 0 would mean ourselves.
-            return None;
-        }
+    pub(super) fn reach(process: NonZeroU32, probe: Probe) -> Option<Self> {
+        let pid = process.get().try_into().ok()?;
         let process = Self { pid, probe };
         process.read(probe.address, &mut []).is_ok().then_some(process)
     }
@@ -56,7 +58,7 @@ impl PeerProcess {
     /// # Errors
     /// If not all of it is there, the kernel forbids it, or the process is another one by now.
     pub(super) fn read(&self, address: u64, into: &mut [u8]) -> io::Result<()> {
-        let mut found = [0; PROBE_LENGTH];
+        let mut found = [0; Probe::LENGTH];
         let expected = into.len() + found.len();
         let local = [part_of(into), part_of(&mut found)];
         // In the same call, so that it is in the same memory: the number of a dead process may be another's.
@@ -119,14 +121,12 @@ fn check(count: isize, expected: usize) -> io::Result<()> {
     }
 }
 
-const PROBE_LENGTH: usize = 16;
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn own_pid() -> i32 {
-        std::process::id() as i32
+    fn own_pid() -> NonZeroU32 {
+        std::process::id().try_into().unwrap()
     }
 
     /// Memory of a process that has the probe is read and written; what is not there is an error.
@@ -146,15 +146,16 @@ mod tests {
         }
     }
 
-    /// A process without the probe is not touched, even if its number is right; nor is one without a number.
+    /// A process without the probe is not touched, even if its number is right; nor is one that is not there.
     #[test]
     fn other_processes_are_not_reached() {
         let own = OwnProbe::create().unwrap();
         let mut other = own.probe();
         other.content[0] ^= 1;
         assert!(PeerProcess::reach(own_pid(), other).is_none());
-        assert!(PeerProcess::reach(0, own.probe()).is_none());
-        assert!(PeerProcess::reach(i32::MAX, own.probe()).is_none());
+        for nobody in [i32::MAX as u32, u32::MAX] {
+            assert!(PeerProcess::reach(nobody.try_into().unwrap(), own.probe()).is_none());
+        }
         let mut moved = PeerProcess::reach(own_pid(), own.probe()).unwrap();
         moved.probe = other;
         let mut byte = [5];

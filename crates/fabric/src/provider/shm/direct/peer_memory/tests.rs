@@ -1,7 +1,8 @@
 //! Two ends of one process: what one exposes, the other reaches.
 
 use std::{
-    os::{fd::AsFd, unix::net::UnixStream},
+    io::Read,
+    os::unix::net::UnixStream,
     sync::{Arc, atomic::Ordering},
 };
 
@@ -15,7 +16,7 @@ use super::{
     },
     *,
 };
-use crate::{AccessError, Buffer, RegionHandle, arena::Arena, region_table::RegionTable};
+use crate::{AccessError, Buffer, RegionHandle, Withdrawn, arena::Arena, region_table::RegionTable};
 
 /// An endpoint's memory and table, and one peer's view of it.
 struct Pair {
@@ -23,17 +24,15 @@ struct Pair {
     own: OwnMemory,
     peer: PeerMemory,
     writing: WritingWord,
-    socket: UnixStream,
+    socket: OwnedFd,
     peer_socket: UnixStream,
 }
 
 fn pair(arena: bool, process: bool) -> Pair {
     let arena = arena.then(|| Arena::create(64 << 20).unwrap());
-    let own = OwnMemory::new(arena).unwrap();
-    let (offer, board, arena) = own.offer();
-    let offer = postcard::from_bytes(&postcard::to_allocvec(&offer).unwrap()).unwrap();
-    let process = process.then(|| std::process::id() as i32);
-    let peer = PeerMemory::new(&offer, board, arena, process).unwrap();
+    let own = OwnMemory::new(arena, process).unwrap();
+    let (offer, descriptors) = own.offer().unwrap();
+    let peer = PeerMemory::new(&offer, &descriptors, std::process::id().try_into().ok()).unwrap();
     let (_, mapping) = SharedMapping::create("test", 4096).unwrap();
     let (socket, peer_socket) = UnixStream::pair().unwrap();
     Pair {
@@ -41,7 +40,7 @@ fn pair(arena: bool, process: bool) -> Pair {
         own,
         peer,
         writing: WritingWord::new(Arc::new(mapping), 64).unwrap(),
-        socket,
+        socket: socket.into(),
         peer_socket,
     }
 }
@@ -49,16 +48,16 @@ fn pair(arena: bool, process: bool) -> Pair {
 impl Pair {
     fn expose(&mut self, bytes: Bytes) -> RegionHandle {
         let handle = self.table.expose(&"tcp://1".parse().unwrap(), bytes.clone());
-        self.own.publish(&handle, &bytes);
+        self.own
+            .publish(&handle, self.table.memory(handle.region).unwrap());
         handle
     }
 
     fn expose_writable(&mut self, buffer: Buffer) -> RegionHandle {
         let (start, length) = (buffer.as_ptr(), buffer.len());
         let handle = (self.table).expose_writable(&"tcp://1".parse().unwrap(), buffer);
-        let access = access(&handle, 0, length);
-        let memory = self.table.write(&access).unwrap();
-        assert_eq!(memory.as_ptr(), start);
+        let memory = self.table.memory(handle.region).unwrap();
+        assert_eq!((memory.bytes.as_ptr(), memory.bytes.len()), (start, length));
         self.own.publish(&handle, memory);
         handle
     }
@@ -71,6 +70,18 @@ impl Pair {
 
     fn write(&mut self, access: &Access, from: &[u8]) -> Attempt {
         (self.peer).write(Piece { access, done: 0 }, from, &self.writing)
+    }
+
+    /// What its owner gets of a writable region when it is withdrawn.
+    fn withdraw(&mut self, handle: &RegionHandle) -> Buffer {
+        let Some(Withdrawn::Writable(memory)) = self.table.withdraw(handle) else {
+            unreachable!("it was exposed for writing")
+        };
+        let writer = Writer {
+            word: &self.writing,
+            socket: &self.socket,
+        };
+        (self.own).withdraw_writable(handle.region, memory, [writer].into_iter())
     }
 
     fn allocate(&self, length: usize) -> Buffer {
@@ -145,11 +156,7 @@ fn refuses_what_the_owner_would() {
         (outcome, &bytes[..]),
         (Attempt::Refused(AccessError::OutOfRange), &[0; 3][..])
     );
-    assert!(
-        pair.own
-            .withdraw(readable.region, false, [].into_iter())
-            .is_none()
-    );
+    pair.own.withdraw(readable.region);
     assert_eq!(pair.read(&access(&readable, 0, 1)).0, Attempt::NotDirect);
 }
 
@@ -161,67 +168,74 @@ fn boards_may_be_full() {
     assert_eq!(pair.read(&access(&handles[0], 0, 1)).0, Attempt::Done);
     assert_eq!(pair.read(&access(&handles[4999], 0, 1)).0, Attempt::NotDirect);
     for handle in &handles {
-        pair.own.withdraw(handle.region, false, [].into_iter());
+        pair.own.withdraw(handle.region);
     }
     let next = pair.expose(Bytes::from_static(b"x"));
     assert_eq!(pair.read(&access(&next, 0, 1)).0, Attempt::Done);
 }
 
 /// Memory that a peer is writing is kept from its owner, who gets a copy, until the peer is done or has closed its end
-/// of the connection.
+/// of the connection; also if this end was closed before.
 #[test]
 fn memory_being_written_is_quarantined() {
-    for closes in [false, true] {
+    for (leaves_first, closes) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut pair = pair(true, false);
         let mut memory = pair.allocate(60 << 20);
         memory[..2].copy_from_slice(b"ab");
         let handle = pair.expose_writable(memory);
         // The peer stops in the middle of writing.
         pair.writing.word().store(handle.region + 1, Ordering::SeqCst);
-        let writer = Writer {
-            word: &pair.writing,
-            socket: pair.socket.as_fd(),
-        };
-        let in_use = (pair.own)
-            .withdraw(handle.region, true, [writer].into_iter())
-            .unwrap();
-        let Some(crate::Withdrawn::Writable(memory)) = pair.table.withdraw(&handle) else {
-            unreachable!("it was exposed")
-        };
-        let copy = pair.own.quarantine(in_use, memory);
-        assert_eq!(&copy[..2], b"ab");
+        if leaves_first {
+            let other = UnixStream::pair().unwrap().0;
+            let left = std::mem::replace(&mut pair.socket, other.into());
+            pair.own.handle_closed(pair.writing.clone(), left);
+            let mut read = [0];
+            assert_eq!((&pair.peer_socket).read(&mut read).unwrap(), 0);
+        }
+        assert_eq!(&pair.withdraw(&handle)[..2], b"ab");
         pair.own.sweep();
-        assert!(pair.own.is_quarantining());
+        assert!(pair.own.is_swept());
         assert!(pair.own.allocate(60 << 20).is_none());
         if closes {
-            let (other, _) = UnixStream::pair().unwrap();
-            drop(std::mem::replace(&mut pair.peer_socket, other));
+            pair.peer_socket = UnixStream::pair().unwrap().0;
         } else {
             pair.writing.word().store(0, Ordering::SeqCst);
         }
         pair.own.sweep();
-        assert!(!pair.own.is_quarantining());
+        assert_eq!(pair.own.is_swept(), leaves_first && !closes);
         assert!(pair.own.allocate(60 << 20).is_some());
     }
 }
 
-/// Nobody who writes another region, or none, keeps an owner from its memory.
+/// Nobody who writes another region, or none, keeps an owner from its memory; nor does who has left.
 #[test]
 fn memory_nobody_writes_is_given_back() {
     let mut pair = pair(true, false);
-    let handle = pair.expose_writable(pair.allocate(10));
-    for word in [0, handle.region, handle.region + 2] {
+    for other in [-1, 0, 2] {
+        let memory = pair.allocate(10);
+        let start = memory.as_ptr();
+        let handle = pair.expose_writable(memory);
+        let word = handle.region.wrapping_add_signed(other);
         pair.writing.word().store(word, Ordering::SeqCst);
-        let writer = Writer {
-            word: &pair.writing,
-            socket: pair.socket.as_fd(),
-        };
-        assert!(
-            (pair.own)
-                .withdraw(handle.region, true, [writer].into_iter())
-                .is_none()
-        );
+        assert_eq!(pair.withdraw(&handle).as_ptr(), start);
     }
+    let (gone, _) = UnixStream::pair().unwrap();
+    pair.own.handle_closed(pair.writing.clone(), gone.into());
+    assert!(!pair.own.is_swept());
+}
+
+/// Where memory was being written when its endpoint went, nothing else will ever be.
+#[test]
+fn memory_being_written_outlives_its_endpoint() {
+    let arena = Arena::create(64 << 20).unwrap();
+    let mut own = OwnMemory::new(Some(arena.clone()), false).unwrap();
+    let mut pair = pair(false, false);
+    std::mem::swap(&mut pair.own, &mut own);
+    let handle = pair.expose_writable(pair.allocate(60 << 20));
+    pair.writing.word().store(handle.region + 1, Ordering::SeqCst);
+    drop(pair.withdraw(&handle));
+    drop(pair);
+    assert!(arena.allocate(60 << 20).is_none());
 }
 
 /// Long transfers are done in pieces, in turns, and end as one; a refusal of the whole comes before the first byte.
@@ -279,17 +293,23 @@ fn long_transfers_take_turns() {
 /// A peer that sends the wrong descriptors, or says of them what is not so, is found out before anything is read.
 #[test]
 fn wrong_descriptors_are_refused() {
-    let own = OwnMemory::new(Some(Arena::create(1 << 20).unwrap())).unwrap();
-    let (offer, board, arena) = own.offer();
-    assert!(PeerMemory::new(&offer, arena.unwrap(), None, None).is_err());
+    let own = OwnMemory::new(Some(Arena::create(1 << 20).unwrap()), true).unwrap();
+    let (offer, descriptors) = own.offer().unwrap();
+    let [arena, board] = &descriptors[..] else {
+        unreachable!("there is an arena")
+    };
+    let again = |descriptor: &OwnedFd| descriptor.try_clone().unwrap();
+    assert!(PeerMemory::new(&offer, &descriptors, None).is_ok());
+    assert!(PeerMemory::new(&offer, &[again(board), again(arena)], None).is_err());
+    assert!(PeerMemory::new(&offer, &descriptors[1..], None).is_err());
     let longer = MemoryOffer {
         arena_length: (1 << 20) + 1,
         ..offer
     };
-    assert!(PeerMemory::new(&longer, board, arena, None).is_err());
+    assert!(PeerMemory::new(&longer, &descriptors, None).is_err());
     let file = std::fs::File::open("/proc/self/exe").unwrap();
-    assert!(PeerMemory::new(&offer, board, Some(file.as_fd()), None).is_err());
-    assert!(SharedMapping::of(board, 4096, true).is_err());
+    assert!(PeerMemory::new(&offer, &[file.into(), again(board)], None).is_err());
+    assert!(SharedMapping::of(board.as_fd(), 4096, true).is_err());
 }
 
 /// A board with places outside of the arena leads nowhere.
