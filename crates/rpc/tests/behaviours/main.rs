@@ -126,6 +126,14 @@ fn engines<const N: usize>() -> [Engine; N] {
     std::array::from_fn(|rank| Engine::new(Endpoint::bind(options(rank as u32)).unwrap()))
 }
 
+fn engines_over_tcp<const N: usize>() -> [Engine; N] {
+    std::array::from_fn(|rank| {
+        let mut options = options(rank as u32);
+        options.transports.shm = false;
+        Engine::new(Endpoint::bind(options).unwrap())
+    })
+}
+
 /// Drives all of them until there is what is wanted.
 fn drive<T>(engines: &mut [&mut Engine], mut wanted: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
