@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says what it expects by failing")]
 
-use ropewalk_fabric::Transports;
-
 mod suite;
 
 /// Runs every behaviour on these fabrics, if they are there.
@@ -12,8 +10,6 @@ macro_rules! conformance {
     ($($name:ident: $expression:expr,)+) => {
         $(
             mod $name {
-                use super::Transports;
-
                 super::behaviours!($expression);
             }
         )+
@@ -74,12 +70,12 @@ conformance! {
 }
 
 conformance! {
-    tcp: crate::suite::Fabric::of(Transports { shm: false, ..Transports::default() }),
-    shm: crate::suite::Fabric::of(Transports { tcp: false, ..Transports::default() }),
-    shm_without_process_vm: crate::suite::Fabric::of(Transports {
+    tcp: crate::suite::Fabric::of(ropewalk_fabric::Transports { shm: false, ..ropewalk_fabric::Transports::default() }),
+    shm: crate::suite::Fabric::of(ropewalk_fabric::Transports { tcp: false, ..ropewalk_fabric::Transports::default() }),
+    shm_without_process_vm: crate::suite::Fabric::of(ropewalk_fabric::Transports {
         tcp: false,
         process_vm: false,
-        ..Transports::default()
+        ..ropewalk_fabric::Transports::default()
     }),
-    automatic: crate::suite::Fabric::of(Transports::default()),
+    automatic: crate::suite::Fabric::of(ropewalk_fabric::Transports::default()),
 }

@@ -139,7 +139,11 @@ fn be_the_forking_process() {
     };
     let caller: Address = caller.parse().unwrap();
     let [tcp, shm] = [TCP, SHM].map(|name| env::var(name).unwrap().parse().unwrap());
-    TRANSPORTS.set(Transports { tcp, shm, ofi: None });
+    TRANSPORTS.set(Transports {
+        tcp,
+        shm,
+        ..Transports::default()
+    });
     let mut engine = engine(1);
     let call = engine.call::<Null>(&caller, &(), LONG).unwrap();
     engine.block_on(call).unwrap();

@@ -51,7 +51,11 @@ thread_local! {
 /// Runs a test over each way by which engines on one host can reach each other.
 fn over_each_transport(test: impl Fn()) {
     for (tcp, shm) in [(true, false), (false, true), (true, true)] {
-        let transports = Transports { tcp, shm, ofi: None };
+        let transports = Transports {
+            tcp,
+            shm,
+            ..Transports::default()
+        };
         eprintln!("{transports:?}");
         TRANSPORTS.set(transports);
         test();

@@ -66,7 +66,7 @@ fn trouble(name: &str, key: &JobKey, choose: impl FnOnce(&mut Transports)) -> Op
     options.transports = Transports {
         tcp: false,
         shm: false,
-        ofi: None,
+        ..Transports::default()
     };
     choose(&mut options.transports);
     match Endpoint::bind(options) {
