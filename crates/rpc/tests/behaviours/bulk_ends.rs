@@ -11,7 +11,7 @@ use ropewalk_rpc::{
     SubmitError, TransferError,
 };
 
-use crate::{LONG, drive, engines, engines_over_tcp, options};
+use crate::{LONG, drive, engines, engines_that_send, options};
 
 crate::on_every_transport! {
     cancel_of_a_bulk_transfer,
@@ -241,8 +241,7 @@ fn bulk_beyond_all_limits() {
 
 /// A bulk transfer ends by its deadline although the origin is not driven; also one that waits for room.
 fn bulk_deadline() {
-    // Not over shared memory, where the origin need not be driven.
-    let [mut origin, mut target] = engines_over_tcp();
+    let [mut origin, mut target] = engines_that_send();
     let handle = origin
         .expose_segments(vec![Bytes::from(vec![7; 5000]); 400])
         .unwrap();

@@ -10,7 +10,7 @@ use std::{
 
 use ropewalk_rpc::{BusyReason, CallError, Endpoint, Engine, EngineOptions, InProgress, Responder};
 
-use crate::{Count, Double, Echo, LONG, Shared, call, drive, engines, engines_over_tcp, options};
+use crate::{Count, Double, Echo, LONG, Shared, call, drive, engines, engines_that_send, options};
 
 crate::on_every_transport! {
     busy_says_which_limit,
@@ -114,7 +114,7 @@ fn cancellation_reaches_the_handler() {
 
 /// A call that waits at the target behind a large input is not handled if it is dropped meanwhile.
 fn cancelled_while_queued() {
-    let [mut origin, mut target] = engines_over_tcp();
+    let [mut origin, mut target] = engines_that_send();
     let handled = Arc::new(AtomicUsize::new(0));
     let counter = handled.clone();
     target.serve::<Count>(move |_, number| {

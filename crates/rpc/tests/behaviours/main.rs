@@ -118,7 +118,11 @@ thread_local! {
 
 /// Runs a test whose engines have these transports.
 fn over(tcp: bool, shm: bool, test: fn()) {
-    TRANSPORTS.set(Transports { tcp, shm, ofi: None });
+    TRANSPORTS.set(Transports {
+        tcp,
+        shm,
+        ..Transports::default()
+    });
     test();
 }
 
@@ -126,10 +130,11 @@ fn engines<const N: usize>() -> [Engine; N] {
     std::array::from_fn(|rank| Engine::new(Endpoint::bind(options(rank as u32)).unwrap()))
 }
 
-fn engines_over_tcp<const N: usize>() -> [Engine; N] {
+/// Engines that have to be driven for others to reach what they expose, also over shared memory.
+fn engines_that_send<const N: usize>() -> [Engine; N] {
     std::array::from_fn(|rank| {
         let mut options = options(rank as u32);
-        options.transports.shm = false;
+        options.transports.process_vm = false;
         Engine::new(Endpoint::bind(options).unwrap())
     })
 }
