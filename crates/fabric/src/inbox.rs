@@ -99,7 +99,13 @@ impl Around<'_> {
 
     /// Hands a message over to whom it is for.
     #[inline]
-    pub(crate) fn handle_message(&mut self, kind: MessageKind, from: PeerId, tag: u64, body: impl Into<Body>) {
+    pub(crate) fn handle_message(
+        &mut self,
+        kind: MessageKind,
+        from: PeerId,
+        tag: u64,
+        body: impl Into<Body>,
+    ) {
         let receiver = match kind {
             MessageKind::Unexpected => {
                 let body = body.into();

@@ -1,6 +1,6 @@
 //! The operations in progress at one endpoint, and their deadlines.
 
-use std::{collections::HashMap, time::Instant};
+use std::{collections::BTreeMap, time::Instant};
 
 use crate::{OperationId, PeerId};
 
@@ -32,7 +32,7 @@ pub(crate) struct Operations {
     live: usize,
     /// None of the deadlines is before this.
     earliest: Option<Instant>,
-    receives: HashMap<(PeerId, u64), OperationId>,
+    receives: BTreeMap<(PeerId, u64), OperationId>,
     first_generation: u32,
 }
 
@@ -51,7 +51,7 @@ impl Operations {
             vacant: Vec::new(),
             live: 0,
             earliest: None,
-            receives: HashMap::new(),
+            receives: BTreeMap::new(),
             first_generation: instance as u32,
         }
     }

@@ -10,10 +10,10 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    Address, Body, Buffer, Event, Identity, Limits, OperationError, OperationId, Peer, PeerDeath, PeerId,
-    ProviderStatus, RegionHandle, SubmitError, Waker, Withdrawn,
+    Address, Body, Buffer, Identity, Limits, OperationId, Peer, PeerId, ProviderStatus, RegionHandle,
+    SubmitError, Waker, Withdrawn,
     fork_guard::ForkGuard,
-    inbox::{Around, Inbox},
+    inbox::Inbox,
     loopback::Loopback,
     operations::{Awaited, Operation},
     peer_table::PeerTable,
@@ -22,9 +22,10 @@ use crate::{
 };
 
 mod binding;
+mod driving;
 mod heartbeat;
 
-use heartbeat::{Heartbeat, Verdict};
+use heartbeat::Heartbeat;
 
 /// One process's end of the fabric: it sends and receives messages, exposes memory, and reads and writes the
 /// memory that others expose.
@@ -359,7 +360,7 @@ impl Endpoint {
 
     /// Fills `into` from the region that the handle names, from `offset` on, without the target's
     /// application; the operation brings [`Completion::Got`](crate::Completion::Got). Over networks the bytes go
-    /// without a checksum of ours, unless [`EndpointOptions::bulk_checksum`] asks for one.
+    /// without a checksum of ours, unless [`EndpointOptions::bulk_checksum`](crate::EndpointOptions::bulk_checksum) asks for one.
     ///
     /// # Errors
     /// If the range is not inside the region, too many operations are in progress, or the address is unusable.
@@ -410,135 +411,6 @@ impl Endpoint {
         if let Some(cancelled) = self.inbox.forget(operation, &mut self.peers) {
             self.stop_transfer(operation, &cancelled);
         }
-    }
-
-    /// Sends and receives what is possible at once, serves the peers' one-sided operations, and ends what is
-    /// overdue. Never blocks. Returns how many events were added, and one more if a [`Waker`] asked for it.
-    ///
-    /// In a process that was forked off the endpoint's own, nothing happens.
-    pub fn progress(&mut self) -> usize {
-        let now = Instant::now();
-        self.now = now;
-        if self.fork_guard.is_forked() {
-            return 0;
-        }
-        let woken = self.waker.take();
-        let before = self.inbox.len();
-        if !self.loopback.is_empty() {
-            let itself = self.itself_id;
-            let (loopback, _, mut around) = self.around(now, usize::MAX);
-            loopback.progress(itself, &mut around);
-        }
-        let look = self.looks(now);
-        for index in 0..self.providers.len() {
-            let (_, providers, mut around) = self.around(now, index);
-            providers[index].progress(look, &mut around);
-        }
-        if !self.inbox.dead.is_empty() || !self.inbox.pings.is_empty() {
-            self.handle_news(now);
-        }
-        let beat = self.heartbeat.as_ref().and_then(Heartbeat::next);
-        if beat.is_some_and(|beat| beat <= now) {
-            self.handle_heartbeat(now);
-        }
-        self.handle_deadlines(now);
-        self.inbox.len() - before + usize::from(woken)
-    }
-
-    /// When [`progress`](Self::progress) last began: a time that costs no look at the clock.
-    pub fn now(&self) -> Instant {
-        self.now
-    }
-
-    /// When an operation ends at the latest; `None` if it has ended.
-    pub fn deadline(&self, operation: OperationId) -> Option<Instant> {
-        self.inbox.operations.get(operation).map(|known| known.deadline)
-    }
-
-    /// The next thing that happened.
-    pub fn poll_event(&mut self) -> Option<Event> {
-        let event = self.inbox.pop();
-        if let Some(Event::PeerDied { peer, .. }) = &event {
-            self.peers.vacate(*peer);
-        }
-        event
-    }
-
-    /// When [`progress`](Self::progress) has to be called although the descriptor is not readable; in the
-    /// past if there is something to do now. Ask before each sleep on the descriptor: it becomes readable for
-    /// everything that comes after that.
-    pub fn next_deadline(&mut self) -> Option<Instant> {
-        self.looked = None;
-        let ready = self.providers.iter_mut().any(|provider| provider.arm());
-        let sendable = || self.providers.iter().any(|provider| provider.has_sendable());
-        if ready || !self.loopback.is_empty() || self.inbox.len() > 0 || sendable() {
-            return Some(Instant::now());
-        }
-        let providers = self
-            .providers
-            .iter()
-            .filter_map(|provider| provider.next_deadline());
-        let heartbeat = self.heartbeat.as_ref().and_then(Heartbeat::next);
-        let sees_processes = self.providers.iter().any(|provider| provider.sees_processes());
-        let waits = sees_processes && self.inbox.operations.len() > 0;
-        let look = waits.then(|| Instant::now() + Self::PROCESS_INTERVAL);
-        let operations = self.inbox.operations.earliest();
-        providers.chain(operations).chain(heartbeat).chain(look).min()
-    }
-
-    /// Sleeps until there is something to do, but not longer than `timeout`. An interrupting signal may end
-    /// it early.
-    pub fn wait(&mut self, timeout: Duration) {
-        let until_deadline = self
-            .next_deadline()
-            .map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let sleep = until_deadline.map_or(timeout, |until| until.min(timeout));
-        if !sleep.is_zero() {
-            self.sleep(sleep);
-        }
-    }
-
-    fn sleep(&self, sleep: Duration) {
-        // A duration that does not fit is more than 290 billion years.
-        let sleep = sleep.try_into().ok();
-        let mut ready = [rustix::event::PollFd::new(
-            &self.poller,
-            rustix::event::PollFlags::IN,
-        )];
-        // An interruption is for the caller's next look at the world.
-        let _ = rustix::event::poll(&mut ready, sleep.as_ref());
-    }
-
-    /// Drives the endpoint until everything queued was handed to the operating system. Events that come
-    /// meanwhile wait for [`poll_event`](Self::poll_event). Returns whether all was sent within `timeout`.
-    ///
-    /// That is not yet delivery: if the endpoint is then dropped while input of a peer is unread, the system
-    /// resets that connection and forgets what it had not sent. Where a last message counts, wait for its answer.
-    pub fn flush(&mut self, timeout: Duration) -> bool {
-        let deadline = Instant::now().checked_add(timeout);
-        loop {
-            self.progress();
-            if !self.has_unsent() {
-                return true;
-            }
-            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                return false;
-            }
-            // Not `wait`, which returns at once while events wait for the owner.
-            if !self.providers.iter().any(|provider| provider.has_sendable()) {
-                self.sleep(Duration::from_millis(1));
-            }
-        }
-    }
-
-    /// Whether something queued was not handed to the operating system yet.
-    pub fn has_unsent(&self) -> bool {
-        !self.loopback.is_empty() || self.providers.iter().any(|provider| provider.has_unsent())
-    }
-
-    /// A handle by which other threads wake the one that drives this endpoint.
-    pub fn waker(&self) -> Waker {
-        self.waker.clone()
     }
 
     /// Which provider reaches a peer; `None` for this endpoint itself.
@@ -648,123 +520,6 @@ impl Endpoint {
             self.end_overdue(replaced);
         }
         operation
-    }
-
-    /// What a provider and the owner's own messages need besides themselves.
-    fn around(
-        &mut self,
-        now: Instant,
-        provider: usize,
-    ) -> (&mut Loopback, &mut [Box<dyn Provider>], Around<'_>) {
-        let events_max = (self.inbox.len() + Self::EVENTS_PER_PROGRESS).min(self.limits.events_max);
-        let around = Around {
-            now,
-            events_max,
-            bytes_max: self.limits.events_bytes_max,
-            provider,
-            regions: &mut self.regions,
-            peers: &mut self.peers,
-            inbox: &mut self.inbox,
-        };
-        (&mut self.loopback, &mut self.providers, around)
-    }
-
-    /// Whether it is time to ask the system about all peers.
-    fn looks(&mut self, now: Instant) -> bool {
-        let looks = match self.looked {
-            Some(looked) if now.saturating_duration_since(looked) < Self::LOOK_INTERVAL => {
-                !self.providers.iter().any(|provider| provider.is_hot())
-            }
-            _ => true,
-        };
-        if looks {
-            self.looked = Some(now);
-        }
-        looks
-    }
-
-    fn handle_news(&mut self, now: Instant) {
-        for peer in std::mem::take(&mut self.inbox.pings) {
-            // Without room for it much else is on its way, which is a sign of life too.
-            let _ = self.send(peer, MessageKind::Pong, 0, Body::new());
-        }
-        for peer in std::mem::take(&mut self.inbox.dead) {
-            for index in 0..self.providers.len() {
-                let (_, providers, mut around) = self.around(now, index);
-                if providers[index].is_connected(peer) {
-                    providers[index].disconnect(peer, PeerDeath::Closed, &mut around);
-                }
-            }
-        }
-    }
-
-    fn handle_heartbeat(&mut self, now: Instant) {
-        let Some(heartbeat) = &mut self.heartbeat else {
-            return;
-        };
-        let missed = heartbeat.look(now);
-        let mut verdicts = Vec::new();
-        let mut waited_for = false;
-        for (peer, known) in self.peers.iter_mut() {
-            if known.operations == 0 && !known.watched {
-                known.pulse = None;
-                continue;
-            }
-            waited_for = true;
-            if let Some(provider) = known.provider
-                && known.proven.is_some()
-            {
-                let activity = self.providers[provider].activity(peer);
-                let verdict = heartbeat.judge(now, &mut known.pulse, activity, missed);
-                verdicts.push((peer, provider, verdict));
-            }
-        }
-        if !waited_for {
-            heartbeat.end();
-        }
-        for (peer, provider, verdict) in verdicts {
-            match verdict {
-                Verdict::Alive => {}
-                Verdict::Ask => {
-                    // Without room for it there is enough on its way to be answered or not.
-                    let _ = self.send(peer, MessageKind::Ping, 0, Body::new());
-                    if let Some(known) = self.peers.get_mut(peer)
-                        && let Some(pulse) = &mut known.pulse
-                    {
-                        let queued = self.providers[provider].activity(peer).queued;
-                        pulse.asked.get_or_insert(queued);
-                    }
-                }
-                Verdict::Dead => {
-                    let (_, providers, mut around) = self.around(now, provider);
-                    providers[provider].disconnect(peer, PeerDeath::Silent, &mut around);
-                }
-            }
-        }
-    }
-
-    fn handle_deadlines(&mut self, now: Instant) {
-        for operation in self.inbox.operations.overdue(now) {
-            self.end_overdue(operation);
-        }
-    }
-
-    fn end_overdue(&mut self, operation: OperationId) {
-        let overdue = self.inbox.complete(operation, &mut self.peers, |peer| {
-            Err(OperationError::TimedOut { peer: peer.clone() })
-        });
-        if let Some(overdue) = overdue {
-            self.stop_transfer(operation, &overdue);
-        }
-    }
-
-    fn stop_transfer(&mut self, operation: OperationId, stopped: &Operation) {
-        let known = self.peers.get(stopped.peer);
-        if stopped.awaited == Awaited::Transfer
-            && let Some(provider) = known.and_then(|known| known.provider)
-        {
-            self.providers[provider].cancel(operation);
-        }
     }
 }
 
