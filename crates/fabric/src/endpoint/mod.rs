@@ -163,12 +163,12 @@ impl Endpoint {
         Ok(self.peers.intern(address))
     }
 
-    /// Where a peer is reached; `None` once [`Event::PeerDied`] was taken.
+    /// Where a peer is reached; `None` once [`Event::PeerDied`](crate::Event::PeerDied) was taken.
     pub fn peer_address(&self, peer: PeerId) -> Option<&Address> {
         self.peers.address(peer)
     }
 
-    /// Who a peer has proven to be; `None` if it has not, or once [`Event::PeerDied`] was taken.
+    /// Who a peer has proven to be; `None` if it has not, or once [`Event::PeerDied`](crate::Event::PeerDied) was taken.
     pub fn peer_info(&self, peer: PeerId) -> Option<&Arc<Peer>> {
         self.peers.proven(peer)
     }
@@ -228,7 +228,7 @@ impl Endpoint {
     }
 
     /// Sends a message that `peer` need not wait for. Messages to one peer arrive in order, or
-    /// [`Event::PeerDied`] tells that some did not.
+    /// [`Event::PeerDied`](crate::Event::PeerDied) tells that some did not.
     ///
     /// # Errors
     /// If too much waits for the peer already, the message is too large, or the address is unusable.
