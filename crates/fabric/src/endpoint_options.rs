@@ -22,7 +22,16 @@ pub struct EndpointOptions {
     pub name: Option<String>,
     /// By which ways peers are reached.
     pub transports: Transports,
-    /// Whether data of `get` and `put` goes over networks with a checksum of our own besides theirs.
+    /// Whether the data of this endpoint's own `get` and `put` goes with a checksum of ours (CRC-32C) besides those of
+    /// the network. Each piece, up to 256 KiB, is verified before the operation completes. If one is wrong, its
+    /// receiver ends the connection with [`PeerDeath::Protocol`](crate::PeerDeath::Protocol), and so a `get`; a `put`
+    /// ends because the target closes. The origin decides for both directions: a target goes along, whatever its own
+    /// option. Off by default.
+    ///
+    /// It holds for TCP, and with peers on this host for what is sent to them. What is copied straight from or to
+    /// their memory, or the endpoint's own, has none: it never leaves the memory. Nor has it an effect over
+    /// libfabric ([`Transports::ofi`]): headers and messages are checked there, data is as safe as libfabric's
+    /// provider makes it.
     pub bulk_checksum: bool,
     /// The maxima.
     pub limits: Limits,

@@ -7,12 +7,16 @@
 //! | 0..4 | length | of the body in bytes |
 //! | 4 | kind | see [`Kind`] |
 //! | 5 | status | of a [`Kind::Done`], else 0 |
-//! | 6..8 | reserved | 0 |
+//! | 6..8 | flags | 1 for checked data, which only [`Kind::Get`] and bulk frames may have; else 0 |
 //! | 8..16 | id | the tag of a message; else the operation, as its origin numbers it |
 //! | 16..20 | checksum | CRC-32C of the 16 bytes before it, and of the body unless it is bulk data |
 //!
 //! Bulk data is raw and received straight into place; it comes in frames of at most [`BULK_SIZE_MAX`] bytes,
 //! so that other frames get between them.
+//!
+//! A bulk frame with checked data has the CRC-32C of its body in 4 bytes between header and body, which the length
+//! does not count. A [`Kind::Get`] with the flag asks for its data in such frames; a `put`'s origin sends them if it
+//! wants to. So the origin decides, and the target goes along.
 
 use bytes::{Buf, BufMut, BytesMut};
 use thiserror::Error;
@@ -30,6 +34,12 @@ pub(crate) const ACCESS_SIZE: usize = 40;
 
 /// The size of the body of [`Kind::Offer`] in bytes.
 pub(crate) const OFFER_SIZE: usize = 48;
+
+/// The size of the checksum before checked data in bytes.
+const DATA_CHECKSUM_SIZE: usize = 4;
+
+/// The flag of checked data.
+const CHECKED: u16 = 1;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +79,8 @@ pub(crate) struct Header {
     pub(crate) length: usize,
     pub(crate) kind: Kind,
     pub(crate) status: Status,
+    /// Whether the data of this bulk frame, or the data that this `Get` asks for, goes with a checksum.
+    pub(crate) checked: bool,
     pub(crate) id: u64,
 }
 
@@ -132,6 +144,10 @@ impl Kind {
         matches!(self, Self::GetData | Self::PutData)
     }
 
+    fn may_be_checked(self) -> bool {
+        self.is_bulk() || self == Self::Get
+    }
+
     fn allows_length(self, length: usize, message_size_max: usize) -> bool {
         match self {
             Self::Unexpected | Self::Expected | Self::Reply => length <= message_size_max,
@@ -150,6 +166,7 @@ impl Header {
             length: 0,
             kind,
             status: Ok(()),
+            checked: false,
             id,
         }
     }
@@ -162,11 +179,16 @@ impl Header {
         at.put_u32_le(length);
         at.put_u8(self.kind as u8);
         at.put_u8(encode_status(self.status));
-        at.put_u16_le(0);
+        at.put_u16_le(if self.checked { CHECKED } else { 0 });
         at.put_u64_le(self.id);
         let checksum = checksum(&bytes[..16], if self.kind.is_bulk() { &[] } else { body });
         bytes[16..].copy_from_slice(&checksum.to_le_bytes());
         bytes
+    }
+
+    /// What stands between header and body, if this is a bulk frame with checked data.
+    pub(crate) fn encode_data_checksum(&self, data: &[u8]) -> Option<[u8; DATA_CHECKSUM_SIZE]> {
+        (self.checked && self.kind.is_bulk()).then(|| crc32c::crc32c(data).to_le_bytes())
     }
 
     fn decode(bytes: &[u8; HEADER_SIZE], message_size_max: usize) -> Result<(Self, u32), FrameError> {
@@ -174,10 +196,11 @@ impl Header {
         let length = at.get_u32_le() as usize;
         let kind = Kind::from_byte(at.get_u8())?;
         let status = decode_status(at.get_u8())?;
-        let reserved = at.get_u16_le();
+        let flags = at.get_u16_le();
         let id = at.get_u64_le();
         let checksum = at.get_u32_le();
-        if reserved != 0 || (status.is_err() && kind != Kind::Done) {
+        let checked = flags == CHECKED && kind.may_be_checked();
+        if (flags != 0 && !checked) || (status.is_err() && kind != Kind::Done) {
             return Err(FrameError::Header);
         }
         if !kind.allows_length(length, message_size_max) {
@@ -187,6 +210,7 @@ impl Header {
             length,
             kind,
             status,
+            checked,
             id,
         };
         Ok((header, checksum))
@@ -284,8 +308,9 @@ pub enum FrameError {
 /// Read into [`space`](Self::space) and say how much with [`handle_read`](Self::handle_read), then take what
 /// has come with [`poll`](Self::poll) until it has nothing more. While
 /// [`bulk_remaining`](Self::bulk_remaining) is not zero and `poll` has nothing, that many of the next bytes
-/// may instead be read straight into place; [`handle_bulk_read`](Self::handle_bulk_read) tells of them. After
-/// an error the stream is of no use.
+/// may instead be read straight into place; [`handle_bulk_read`](Self::handle_bulk_read) tells of them. The last
+/// bytes of checked data are an error if not all of it is right, so that nothing is completed with them. After an
+/// error the stream is of no use.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     /// Empty until it is first used: strangers cost nothing.
@@ -301,7 +326,10 @@ enum Incoming {
     /// Between two frames.
     None,
     /// In a bulk body with this much to come.
-    Bulk { remaining: usize },
+    Bulk {
+        remaining: usize,
+        check: Option<DataCheck>,
+    },
     /// In another body, of which `received` has come.
     Small {
         header: Header,
@@ -309,6 +337,33 @@ enum Incoming {
         checksum: u32,
         received: BytesMut,
     },
+}
+
+/// The checksum of what has come of checked data, and of all of it as its sender says.
+#[derive(Clone, Copy, Debug)]
+struct DataCheck {
+    computed: u32,
+    expected: u32,
+}
+
+impl Incoming {
+    /// Accounts for the next bytes of a bulk body.
+    fn advance_bulk(&mut self, bytes: &[u8]) -> Result<(), FrameError> {
+        let Self::Bulk { remaining, check } = self else {
+            return Ok(());
+        };
+        *remaining -= bytes.len();
+        if let Some(check) = check {
+            check.computed = crc32c::crc32c_append(check.computed, bytes);
+            if *remaining == 0 {
+                verify(check.computed, check.expected)?;
+            }
+        }
+        if *remaining == 0 {
+            *self = Self::None;
+        }
+        Ok(())
+    }
 }
 
 /// What a decoder found.
@@ -362,38 +417,56 @@ impl Decoder {
     /// How many bytes of the current bulk frame are still to come.
     pub(crate) fn bulk_remaining(&self) -> usize {
         match self.body {
-            Incoming::Bulk { remaining } => remaining,
+            Incoming::Bulk { remaining, .. } => remaining,
             _ => 0,
         }
     }
 
-    /// Tells that `count` bytes of the bulk frame were read straight into place.
-    pub(crate) fn handle_bulk_read(&mut self, count: usize) {
+    /// Tells that these bytes of the bulk frame were read straight into place.
+    ///
+    /// # Errors
+    /// If the frame ends with them and its data is checked and wrong.
+    pub(crate) fn handle_bulk_read(&mut self, bytes: &[u8]) -> Result<(), FrameError> {
         assert!(
             self.start == self.end,
             "bytes before these are still in the buffer"
         );
-        let remaining = self.bulk_remaining();
+        let (count, remaining) = (bytes.len(), self.bulk_remaining());
         assert!(count <= remaining, "{count} bytes were read of {remaining}");
-        self.leave_bulk(count);
+        self.body.advance_bulk(bytes)
     }
 
     /// The next thing in the stream, if all of it has come.
     pub(crate) fn poll(&mut self) -> Result<Option<Decoded<'_>>, FrameError> {
         if matches!(self.body, Incoming::None) {
-            let Some(bytes) = self.buffer[self.start..self.end].first_chunk::<HEADER_SIZE>() else {
+            let buffered = &self.buffer[self.start..self.end];
+            let Some((bytes, rest)) = buffered.split_first_chunk::<HEADER_SIZE>() else {
                 return Ok(None);
             };
             let (header, checksum) = Header::decode(bytes, self.message_size_max)?;
             let header_checksum = crc32c::crc32c(&bytes[..16]);
-            self.start += HEADER_SIZE;
             if header.kind.is_bulk() {
                 verify(header_checksum, checksum)?;
+                let mut size = HEADER_SIZE;
+                let mut check = None;
+                if header.checked {
+                    let Some(&expected) = rest.first_chunk::<DATA_CHECKSUM_SIZE>() else {
+                        return Ok(None);
+                    };
+                    size += DATA_CHECKSUM_SIZE;
+                    check = Some(DataCheck {
+                        computed: 0,
+                        expected: u32::from_le_bytes(expected),
+                    });
+                }
+                self.start += size;
                 self.body = Incoming::Bulk {
                     remaining: header.length,
+                    check,
                 };
                 return Ok(Some(Decoded::Bulk(header)));
             }
+            self.start += HEADER_SIZE;
             // Most messages are small and come whole.
             if header.length <= Body::INLINE_MAX && header.length <= self.end - self.start {
                 let body = &self.buffer[self.start..self.start + header.length];
@@ -412,12 +485,12 @@ impl Decoder {
         match &mut self.body {
             Incoming::None => Ok(None),
             Incoming::Bulk { .. } if buffered == 0 => Ok(None),
-            Incoming::Bulk { remaining } => {
+            Incoming::Bulk { remaining, .. } => {
                 let count = buffered.min(*remaining);
-                let range = self.start..self.start + count;
+                let bytes = &self.buffer[self.start..self.start + count];
                 self.start += count;
-                self.leave_bulk(count);
-                Ok(Some(Decoded::BulkBytes(&self.buffer[range])))
+                self.body.advance_bulk(bytes)?;
+                Ok(Some(Decoded::BulkBytes(bytes)))
             }
             Incoming::Small {
                 header,
@@ -438,14 +511,6 @@ impl Decoder {
                 Ok(Some(decoded))
             }
         }
-    }
-
-    fn leave_bulk(&mut self, count: usize) {
-        let remaining = self.bulk_remaining() - count;
-        self.body = match remaining {
-            0 => Incoming::None,
-            _ => Incoming::Bulk { remaining },
-        };
     }
 }
 

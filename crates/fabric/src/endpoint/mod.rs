@@ -359,8 +359,10 @@ impl Endpoint {
     }
 
     /// Fills `into` from the region that the handle names, from `offset` on, without the target's
-    /// application; the operation brings [`Completion::Got`](crate::Completion::Got). Over networks the bytes go
-    /// without a checksum of ours, unless [`EndpointOptions::bulk_checksum`](crate::EndpointOptions::bulk_checksum) asks for one.
+    /// application; the operation brings [`Completion::Got`](crate::Completion::Got). The bytes go without a
+    /// checksum of ours, unless this endpoint's [`EndpointOptions::bulk_checksum`](crate::EndpointOptions::bulk_checksum)
+    /// asks for one: then they are verified before the operation completes, and wrong ones are never handed out.
+    /// The option says with which transports.
     ///
     /// # Errors
     /// If the range is not inside the region, too many operations are in progress, or the address is unusable.

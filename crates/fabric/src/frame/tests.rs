@@ -30,11 +30,12 @@ fn frames() -> impl Strategy<Value = Frame> {
         (Just(Kind::Done), Just(vec![]), error),
         (Just(Kind::Cancel), Just(vec![]), Just(Ok(()))),
     ];
-    (kinds, any::<u64>()).prop_map(|((kind, body, status), id)| Frame {
+    (kinds, any::<u64>(), any::<bool>()).prop_map(|((kind, body, status), id, checked)| Frame {
         header: Header {
             length: body.len(),
             kind,
             status,
+            checked: checked && kind.may_be_checked(),
             id,
         },
         body,
@@ -42,8 +43,26 @@ fn frames() -> impl Strategy<Value = Frame> {
 }
 
 fn encode(frames: &[Frame]) -> Vec<u8> {
-    let encode = |frame: &Frame| [&frame.header.encode(&frame.body)[..], &frame.body].concat();
+    let encode = |frame: &Frame| {
+        let Frame { header, body } = frame;
+        let checksum = header.encode_data_checksum(body);
+        let checksum = checksum.as_ref().map_or(&[][..], |checksum| checksum);
+        [&header.encode(body), checksum, body].concat()
+    };
     frames.iter().flat_map(encode).collect()
+}
+
+/// Bulk frames with checked data.
+fn checked_bulk() -> impl Strategy<Value = Frame> {
+    let kinds = prop_oneof![Just(Kind::GetData), Just(Kind::PutData)];
+    (kinds, vec(any::<u8>(), 1..70_000), any::<u64>()).prop_map(|(kind, body, id)| Frame {
+        header: Header {
+            length: body.len(),
+            checked: true,
+            ..Header::new(kind, id)
+        },
+        body,
+    })
 }
 
 /// Feeds the stream in pieces of these sizes, reading bulk data straight into place where `in_place` says
@@ -69,8 +88,8 @@ fn decode(mut stream: &[u8], sizes: &[usize], in_place: bool) -> Result<Vec<Fram
         let size = (*sizes.next().unwrap()).min(stream.len());
         let bulk = decoder.bulk_remaining().min(size);
         if in_place && bulk > 0 {
+            decoder.handle_bulk_read(&stream[..bulk])?;
             frames.last_mut().unwrap().body.extend(&stream[..bulk]);
-            decoder.handle_bulk_read(bulk);
             stream = &stream[bulk..];
             continue;
         }
@@ -100,7 +119,7 @@ proptest! {
         prop_assert_eq!(decode(&encode(&frames), &[1], in_place), Ok(frames));
     }
 
-    /// A flipped bit outside bulk data is an error, or leaves a frame incomplete; never another frame.
+    /// A flipped bit outside unchecked bulk data is an error, or leaves a frame incomplete; never another frame.
     #[test]
     fn flipped_bits_are_found(frames in vec(frames(), 1..4), at: Index, bit in 0..8u32) {
         let mut stream = encode(&frames);
@@ -108,15 +127,36 @@ proptest! {
         stream[at] ^= 1u8 << bit;
         let mut position = 0;
         let is_bulk = frames.iter().any(|frame| {
-            let body = position + HEADER_SIZE..position + HEADER_SIZE + frame.body.len();
-            position = body.end;
-            frame.header.kind.is_bulk() && body.contains(&at)
+            let end = position + encode(std::slice::from_ref(frame)).len();
+            let body = end - frame.body.len()..end;
+            position = end;
+            frame.header.kind.is_bulk() && !frame.header.checked && body.contains(&at)
         });
         match decode(&stream, &[10_000], false) {
             Err(_) => prop_assert!(!is_bulk),
             Ok(decoded) if is_bulk => prop_assert_eq!(decoded.len(), frames.len()),
             Ok(decoded) => prop_assert!(decoded.len() < frames.len() && frames.starts_with(&decoded)),
         }
+    }
+
+    /// Flipped bits in checked bulk data or in its checksum are found before its last bytes are taken, wherever the
+    /// stream is cut and however the data is read.
+    #[test]
+    fn flipped_bits_in_checked_data_are_found(
+        frame in checked_bulk(),
+        flips in vec((any::<Index>(), 0..8u32), 1..4),
+        sizes in vec(1usize..40_000, 1..10),
+        in_place: bool,
+    ) {
+        let right = encode(std::slice::from_ref(&frame));
+        let mut stream = right.clone();
+        for (at, bit) in flips {
+            let at = HEADER_SIZE + at.index(stream.len() - HEADER_SIZE);
+            stream[at] ^= 1u8 << bit;
+        }
+        prop_assume!(stream != right);
+        let decoded = decode(&stream, &sizes, in_place);
+        prop_assert!(matches!(decoded, Err(FrameError::Checksum { .. })), "{:?}", decoded.map(|frames| frames.len()));
     }
 
     /// Garbage is an error or incomplete, not a panic, and keeps no more memory than has come.
@@ -159,6 +199,25 @@ fn lengths_are_bounded_by_kind() {
     );
     assert_eq!(header(Kind::Get, 39), refused(39));
     assert_eq!(header(Kind::Cancel, 1), refused(1));
+}
+
+/// Flags that a frame of its kind cannot have are refused.
+#[test]
+fn flags_are_bounded_by_kind() {
+    let flagged = |kind: Kind, flags: u16, body: &[u8]| {
+        let mut bytes = Header::new(kind, 1).encode(body);
+        bytes[6..8].copy_from_slice(&flags.to_le_bytes());
+        let checksum = checksum(&bytes[..16], body);
+        bytes[16..].copy_from_slice(&checksum.to_le_bytes());
+        decode(&[&bytes, body].concat(), &[100], false).map(|frames| frames[0].header.checked)
+    };
+    let access = [0; ACCESS_SIZE];
+    assert_eq!(flagged(Kind::Get, 1, &access), Ok(true));
+    assert_eq!(flagged(Kind::Get, 2, &access), Err(FrameError::Header));
+    assert_eq!(flagged(Kind::Get, 3, &access), Err(FrameError::Header));
+    assert_eq!(flagged(Kind::Put, 1, &access), Err(FrameError::Header));
+    assert_eq!(flagged(Kind::Unexpected, 1, b"hello"), Err(FrameError::Header));
+    assert_eq!(flagged(Kind::Cancel, 1, &[]), Err(FrameError::Header));
 }
 
 /// A message that announces a large body takes memory only as its bytes come.

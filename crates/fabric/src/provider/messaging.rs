@@ -241,7 +241,11 @@ impl Association {
         self.request(Kind::Put, id, access);
         if !from.is_empty() {
             let source = Source::Put(from);
-            self.outbox.push_stream(Stream { id, source });
+            self.outbox.push_stream(Stream {
+                id,
+                checked: false,
+                source,
+            });
         }
         self.transfers.insert(id, Transfer::Put);
     }

@@ -53,6 +53,8 @@ pub(crate) struct StreamProvider {
     family: Family,
     introduction: Introduction,
     limits: Limits,
+    /// Whether data of our own operations goes with checksums.
+    bulk_checksum: bool,
     listener: OwnedFd,
     /// Until when nobody is accepted, because the system is out of descriptors.
     accept_paused: Option<Instant>,
@@ -103,6 +105,8 @@ enum Transfer {
         connection: ConnectionId,
         into: Buffer,
         received: usize,
+        /// Whether checksums were asked for.
+        checked: bool,
     },
     Put {
         connection: ConnectionId,
@@ -174,6 +178,7 @@ impl StreamProvider {
             family,
             introduction,
             limits: options.limits,
+            bulk_checksum: options.bulk_checksum,
             listener,
             accept_paused: None,
             poller,

@@ -79,3 +79,22 @@ conformance! {
     }),
     automatic: crate::suite::Fabric::of(ropewalk_fabric::Transports::default()),
 }
+
+mod checked {
+    super::behaviours!(
+        crate::suite::Fabric::checked(ropewalk_fabric::Transports {
+            shm: false,
+            ..ropewalk_fabric::Transports::default()
+        }),
+        [
+            one_sided::allocated_memory_is_transferred,
+            one_sided::cancelled_operations_end_in_silence,
+            one_sided::handles_can_be_forwarded,
+            one_sided::handles_that_grant_nothing_are_refused,
+            one_sided::large_transfers_let_small_messages_pass,
+            one_sided::one_sided_operations_take_offsets,
+            one_sided::random_transfers_move_the_right_bytes,
+            one_sided::withdrawal_ends_access,
+        ]
+    );
+}

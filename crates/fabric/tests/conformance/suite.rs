@@ -19,12 +19,24 @@ const LONG: Duration = Duration::from_secs(30);
 /// Makes endpoints that reach each other in one way.
 pub(crate) struct Fabric {
     transports: Transports,
+    bulk_checksum: bool,
 }
 
 impl Fabric {
     /// One that is everywhere.
     pub(crate) fn of(transports: Transports) -> Option<Self> {
-        Some(Self { transports })
+        Some(Self {
+            transports,
+            bulk_checksum: false,
+        })
+    }
+
+    /// One whose data goes with checksums.
+    pub(crate) fn checked(transports: Transports) -> Option<Self> {
+        Some(Self {
+            transports,
+            bulk_checksum: true,
+        })
     }
 
     fn endpoint(&self, rank: u32) -> Endpoint {
@@ -68,6 +80,7 @@ impl Fabric {
         };
         let mut options = EndpointOptions::new(JobId([1; 16]), JobKey::from_bytes([2; 32]), identity);
         options.transports = self.transports.clone();
+        options.bulk_checksum = self.bulk_checksum;
         if self.transports.ofi.is_some() {
             // libfabric does not always tell that nobody is there: this does.
             options.limits.connect_timeout = Duration::from_secs(2);
@@ -93,7 +106,10 @@ pub(crate) fn ofi(provider: &str) -> Option<Fabric> {
         ofi: Some(provider.to_owned()),
         ..Transports::default()
     };
-    let fabric = Fabric { transports };
+    let fabric = Fabric {
+        transports,
+        bulk_checksum: false,
+    };
     match Endpoint::bind(fabric.options(0)) {
         Ok(_) => Some(fabric),
         Err(error @ ropewalk_fabric::BindError::Ofi { .. }) => {

@@ -26,7 +26,9 @@ impl Association {
             let remaining = self.decoder.bulk_remaining();
             let (piece, rest) = if remaining > 0 {
                 let (piece, rest) = stream.split_at(remaining.min(stream.len()));
-                self.decoder.handle_bulk_read(piece.len());
+                self.decoder
+                    .handle_bulk_read(piece)
+                    .map_err(PeerDeath::Protocol)?;
                 self.handle_bulk(piece, regions, happenings);
                 (piece, rest)
             } else {
@@ -153,7 +155,9 @@ impl Association {
         access: Access,
         regions: &RegionTable,
     ) -> Result<(), PeerDeath> {
-        let Header { id, kind, .. } = header;
+        let Header {
+            id, kind, checked, ..
+        } = header;
         // Each request may need an answer, and the peer does not take those that there are.
         if self.outbox.answers() >= self.answers_max {
             return Err(PeerDeath::Unreading);
@@ -169,7 +173,7 @@ impl Association {
             self.puts.insert(id, access);
         } else {
             let source = Source::Served(access);
-            self.outbox.push_stream(Stream { id, source });
+            self.outbox.push_stream(Stream { id, checked, source });
         }
         Ok(())
     }

@@ -261,9 +261,9 @@ impl Connection {
     }
 
     /// Asks for a transfer of ours.
-    pub(super) fn request(&mut self, kind: Kind, operation: OperationId, access: &Access) {
+    pub(super) fn request(&mut self, header: Header, access: &Access) {
         let body = Body::from(&access.encode()[..]);
-        self.outbox.push_message(Header::new(kind, operation.tag()), body);
+        self.outbox.push_message(header, body);
     }
 
     /// Waits for the next attempt; what waits to be sent stays.
@@ -343,8 +343,9 @@ impl Connection {
         self.handle_decoded(around)?;
         while read < Self::READ_PER_TURN && around.around.has_room() {
             let count = match self.read(around) {
-                Ok((0, _)) => return Err(PeerDeath::Closed),
-                Ok((count, space)) => {
+                Ok(Err(error)) => return Err(PeerDeath::Protocol(error)),
+                Ok(Ok((0, _))) => return Err(PeerDeath::Closed),
+                Ok(Ok((count, space))) => {
                     self.received_bytes += count as u64;
                     self.handle_decoded(around)?;
                     if count < space {
@@ -424,8 +425,11 @@ impl Connection {
         })
     }
 
-    /// One read: how much, and how much there was space for.
-    fn read(&mut self, around: &mut Surroundings<'_, '_>) -> Result<(usize, usize), Errno> {
+    /// One read: how much, and how much there was space for, unless checked data came wrong.
+    fn read(
+        &mut self,
+        around: &mut Surroundings<'_, '_>,
+    ) -> Result<Result<(usize, usize), FrameError>, Errno> {
         let remaining = self.decoder.bulk_remaining();
         let place = match remaining {
             0 => None,
@@ -440,7 +444,7 @@ impl Connection {
                 recv(&self.socket, &mut *space, RecvFlags::DONTWAIT)?.0
             };
             self.decoder.handle_read(count);
-            return Ok((count, size));
+            return Ok(Ok((count, size)));
         };
         let place = &mut place[..remaining];
         let beyond = &mut self.decoder.space()[..Self::READ_BEYOND_BULK];
@@ -450,10 +454,12 @@ impl Connection {
             &mut [IoSliceMut::new(place), IoSliceMut::new(beyond)],
         )?;
         let in_place = count.min(remaining);
-        self.decoder.handle_bulk_read(in_place);
+        if let Err(error) = self.decoder.handle_bulk_read(&place[..in_place]) {
+            return Ok(Err(error));
+        }
         self.decoder.handle_read(count - in_place);
         self.advance_bulk(in_place, around);
-        Ok((count, size))
+        Ok(Ok((count, size)))
     }
 
     fn handle_frame(
@@ -475,7 +481,7 @@ impl Connection {
         match header.kind {
             Kind::Get | Kind::Put => {
                 let access = Access::decode(&body).map_err(PeerDeath::Protocol)?;
-                self.handle_request(header.kind, header.id, access, around)?;
+                self.handle_request(header, access, around)?;
             }
             Kind::Done => self.handle_done(header, around)?,
             Kind::Offer => self.handle_offer(&body, around.own_memory)?,

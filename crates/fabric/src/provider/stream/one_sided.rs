@@ -10,7 +10,7 @@ use super::{
 use crate::{
     EndpointOptions, OperationId, PeerId, SubmitError, Withdrawn,
     arena::Arena,
-    frame::{ACCESS_SIZE, Kind},
+    frame::{ACCESS_SIZE, Header, Kind},
     inbox::Around,
     provider::{
         TransferFailure, Transferred,
@@ -60,22 +60,29 @@ impl StreamProvider {
         access: &Access,
         memory: Memory,
     ) -> Result<(), SubmitError> {
+        let checked = self.bulk_checksum;
         let connection = self.connection_to(peer)?;
         let id = connection.id;
         let transfer = match memory {
             Memory::Into(into) => {
-                connection.request(Kind::Get, operation, access);
+                let header = Header {
+                    checked,
+                    ..Header::new(Kind::Get, operation.tag())
+                };
+                connection.request(header, access);
                 Transfer::Get {
                     connection: id,
                     into,
                     received: 0,
+                    checked,
                 }
             }
             Memory::From(from) => {
-                connection.request(Kind::Put, operation, access);
+                connection.request(Header::new(Kind::Put, operation.tag()), access);
                 if !from.is_empty() {
                     connection.outbox.push_stream(Stream {
                         id: operation.tag(),
+                        checked,
                         source: Source::Put(from),
                     });
                 }

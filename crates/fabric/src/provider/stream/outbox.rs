@@ -32,6 +32,8 @@ pub(in crate::provider) struct Outbox {
 #[derive(Debug)]
 pub(in crate::provider) struct Stream {
     pub(in crate::provider) id: u64,
+    /// Whether its frames have checksums of their data.
+    pub(in crate::provider) checked: bool,
     pub(in crate::provider) source: Source,
 }
 
@@ -80,9 +82,12 @@ impl Outbox {
     }
 
     pub(in crate::provider) fn push_frame(&mut self, header: Header, body: Bytes) {
+        let checksum = header.encode_data_checksum(&body);
+        let checksum = checksum.as_ref().map_or(&[][..], |checksum| checksum);
         let header = header.encode(&body);
-        self.queued_bytes += header.len() + body.len();
+        self.queued_bytes += header.len() + checksum.len() + body.len();
         self.tail.extend_from_slice(&header);
+        self.tail.extend_from_slice(checksum);
         if body.len() <= Self::COPY_SIZE_MAX {
             self.tail.extend_from_slice(&body);
         } else {
@@ -163,7 +168,13 @@ impl Outbox {
             };
             let more = more && piece.is_ok();
             match piece {
-                Ok(piece) => self.push_frame(Header::new(kind, stream.id), piece),
+                Ok(piece) => {
+                    let header = Header {
+                        checked: stream.checked,
+                        ..Header::new(kind, stream.id)
+                    };
+                    self.push_frame(header, piece);
+                }
                 Err(error) => self.push_done(stream.id, Err(error)),
             }
             if more {

@@ -1,5 +1,6 @@
 //! Peers that do not behave, played over plain sockets.
 
+mod checked_data;
 mod dials;
 mod strangers;
 

@@ -38,8 +38,10 @@ impl Connection {
                 connection,
                 into,
                 received,
+                checked,
             }) if *connection == self.id => {
-                if length > into.len() - received {
+                // Whoever asked for checksums does not take data without them.
+                if length > into.len() - received || (*checked && !header.checked) {
                     return unsolicited;
                 }
                 Ok(Bulk::Get(operation))
@@ -81,11 +83,13 @@ impl Connection {
 
     pub(super) fn handle_request(
         &mut self,
-        kind: Kind,
-        id: u64,
+        header: Header,
         access: Access,
         around: &mut Surroundings<'_, '_>,
     ) -> Result<(), PeerDeath> {
+        let Header {
+            kind, id, checked, ..
+        } = header;
         // Each request may need an answer, and the peer does not take those that there are.
         if self.outbox.answers() >= self.answers_max {
             return Err(PeerDeath::Unreading);
@@ -102,6 +106,7 @@ impl Connection {
         } else {
             self.outbox.push_stream(Stream {
                 id,
+                checked,
                 source: Source::Served(access),
             });
         }
