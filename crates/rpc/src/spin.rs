@@ -3,41 +3,78 @@
 use std::time::Duration;
 
 /// The time to look for work: longer while looking would have paid, shorter while it does not.
+///
+/// Two sides that both sleep wake each other in turns, and each finds that the other takes longer to answer than it
+/// is worth to look for it. So now and then one looks for as long as it takes to be woken twice: if the answers come
+/// soon from then on, both are awake; if not, that is tried ever more seldom.
 #[derive(Debug)]
 pub(crate) struct Spin {
     limit: Duration,
+    /// For how many more waits it is tried whether both sides can be kept awake.
+    trials: u32,
+    /// How many more waits end before it is tried again.
+    until_trials: u32,
+    /// How many waits were to end before it was tried last.
+    pause: u32,
 }
 
 impl Spin {
     /// About what it costs to be woken: looking for longer costs more than sleeping.
     pub(crate) const MAX: Duration = Duration::from_micros(20);
     const MIN: Duration = Duration::from_micros(1);
-    /// What comes so soon although this side slept would have come within [`MAX`](Self::MAX) if nobody had: a call and its
-    /// answer each wake one side, which takes up to 60 us. With less, two sides that fell asleep once would
-    /// never spin again, as each finds that the other takes too long to wake.
+    /// What comes so soon although both sides slept would have come within [`MAX`](Self::MAX) if nobody had: a call
+    /// and its answer each wake one side, which takes up to 60 us.
     const SLEPT_MAX: Duration = Duration::from_micros(140);
+    /// How many waits are tried at once: the first only wakes the other side.
+    const TRIALS: u32 = 4;
+    const PAUSE_MAX: u32 = 4096;
 
     pub(crate) fn new() -> Self {
-        Self { limit: Self::MAX }
+        Self {
+            limit: Self::MAX,
+            trials: 0,
+            until_trials: 0,
+            pause: 1,
+        }
     }
 
     /// Whether to go on looking after this long.
     pub(crate) fn goes_on(&self, elapsed: Duration) -> bool {
-        elapsed <= self.limit
+        let limit = if self.trials > 0 {
+            Self::SLEPT_MAX
+        } else {
+            self.limit
+        };
+        elapsed <= limit
     }
 
     /// Tells that there was work after `elapsed`, which includes being woken if it `slept`.
     pub(crate) fn handle_work(&mut self, elapsed: Duration, slept: bool) {
+        self.trials = self.trials.saturating_sub(1);
         let paid_max = if slept { Self::SLEPT_MAX } else { Self::MAX };
-        if elapsed <= paid_max {
-            self.limit = (self.limit * 2).min(Self::MAX);
+        if elapsed > paid_max {
+            self.shorten();
+            return;
+        }
+        self.limit = (self.limit * 2).min(Self::MAX);
+        if !slept {
+            (self.until_trials, self.pause) = (0, 1);
+        } else if self.until_trials > 0 {
+            self.until_trials -= 1;
         } else {
-            self.handle_none();
+            self.trials = Self::TRIALS;
+            self.pause = (self.pause * 2).min(Self::PAUSE_MAX);
+            self.until_trials = self.pause;
         }
     }
 
     /// Tells that looking did not pay.
     pub(crate) fn handle_none(&mut self) {
+        self.trials = 0;
+        self.shorten();
+    }
+
+    fn shorten(&mut self) {
         self.limit = (self.limit / 2).max(Self::MIN);
     }
 }
@@ -88,5 +125,19 @@ mod tests {
             };
         }
         assert!(spins.iter().all(|spin| spin.goes_on(Spin::MAX)));
+    }
+
+    /// Where work comes too seldom for looking to pay, but as soon as if both sides slept, it is tried ever more seldom.
+    #[test]
+    fn trials_that_fail_become_rare() {
+        let mut spin = Spin::new();
+        let gap = Duration::from_micros(100);
+        let mut looked = 0;
+        for _ in 0..10_000 {
+            let slept = !spin.goes_on(gap);
+            looked += u32::from(!slept);
+            spin.handle_work(gap, slept);
+        }
+        assert!(looked < 100, "{looked}");
     }
 }
