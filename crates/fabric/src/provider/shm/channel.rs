@@ -250,6 +250,10 @@ impl Channel {
         let Some(rings) = &mut self.rings else {
             return Ok(true);
         };
+        // Whoever left this channel alone now would leave the other end asleep before its messages.
+        if rings.outgoing.is_unannounced() {
+            return Ok(false);
+        }
         if !self.unsent.is_empty() && !rings.outgoing.await_space()? {
             return Ok(false);
         }
@@ -318,4 +322,27 @@ const WRITING_WORD_SIZE: usize = 128;
 
 fn io_death(error: io::Error) -> PeerDeath {
     PeerDeath::Io(Arc::new(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn joined() -> [Channel; 2] {
+        let [mut dialed, mut accepted] = [Channel::default(), Channel::default()];
+        let (offer, descriptors) = dialed.offer(true, 1 << 20, None).unwrap();
+        accepted.take(&offer, descriptors, None, 1 << 20).unwrap();
+        [dialed, accepted]
+    }
+
+    /// A channel with a message of which the sleeping other end was not told is not left alone.
+    #[test]
+    fn what_was_sent_is_announced_before_the_sender_sleeps() {
+        let [mut here, mut there] = joined();
+        assert_eq!(there.sleep(), Ok(true));
+        here.send(MessageKind::Unexpected, 1, Body::from(&b"for a sleeper"[..]));
+        assert_eq!(here.sleep(), Ok(false));
+        assert_eq!(here.flush(), Ok(true), "the doorbell is rung");
+        assert_eq!(here.sleep(), Ok(true));
+    }
 }

@@ -155,6 +155,11 @@ impl<M: RingMemory> Producer<M> {
         true
     }
 
+    /// Whether something was pushed that was not announced.
+    pub(super) fn is_unannounced(&self) -> bool {
+        self.unannounced
+    }
+
     /// Asks for the doorbell to be rung when there is new space. Returns false, without having asked, if there is
     /// enough for any piece of a message already.
     ///

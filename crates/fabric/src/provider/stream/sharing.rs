@@ -52,9 +52,11 @@ impl StreamProvider {
         // Each time another one is first, so that none can use up the budget for ever.
         self.turn = self.turn.wrapping_add(1);
         for index in 0..self.active.len() {
-            if let Some(&id) = self.active.get((index + self.turn) % self.active.len()) {
-                self.exchange(id, around);
-            }
+            // A peer that is lost takes its connections out; whom that makes us pass over has his turn next time.
+            let Some(at) = (index + self.turn).checked_rem(self.active.len()) else {
+                return;
+            };
+            self.exchange(self.active[at], around);
         }
     }
 
