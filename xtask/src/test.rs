@@ -35,24 +35,29 @@ pub(crate) fn test() -> anyhow::Result<()> {
     }
 }
 
-/// The tests over libfabric, which are behind a feature. Its `shm` handles signals and wants one process for each test,
+/// The tests over libfabric, which are behind a feature: what every provider has to do, over all that we know, and
+/// what calls have to do over the one of most use. Its `shm` handles signals and wants one process for each test,
 /// or at least one test at a time.
 fn libfabric() -> anyhow::Result<()> {
-    let ofi = [
-        "-p",
-        "ropewalk-fabric",
-        "--features",
-        "ofi",
-        "--locked",
-        "--no-fail-fast",
-    ];
-    if succeeds(cargo(&["nextest", "--version"])) {
-        run(cargo(&[&["nextest", "run"], &ofi[..], &["ofi"]].concat()))
-    } else {
-        run(cargo(
-            &[&["test"], &ofi[..], &["ofi", "--", "--test-threads=1"]].concat(),
-        ))
+    for (package, filter) in [("ropewalk-fabric", "ofi"), ("ropewalk-rpc", "over_ofi_tcp")] {
+        let ofi = [
+            "-p",
+            package,
+            "--features",
+            "ofi",
+            "--locked",
+            "--no-fail-fast",
+            filter,
+        ];
+        if succeeds(cargo(&["nextest", "--version"])) {
+            run(cargo(&[&["nextest", "run"], &ofi[..]].concat()))?;
+        } else {
+            run(cargo(
+                &[&["test"], &ofi[..], &["--", "--test-threads=1"]].concat(),
+            ))?;
+        }
     }
+    Ok(())
 }
 
 /// Where the demo leaves its report.

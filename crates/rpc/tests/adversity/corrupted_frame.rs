@@ -8,13 +8,13 @@ use rustix::{
     process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open},
 };
 
-use crate::{Hang, LONG, call, drive, engine, over_each_transport};
+use crate::{Hang, LONG, call, drive, engine, over_each_transport_and_waiting};
 
 /// Garbage in the middle of a connection ends it and every call over it, at both ends, with the reason at the end
 /// that saw it; the next call goes over a new connection.
 #[test]
 fn corrupted_frames_end_the_calls_and_no_more() {
-    over_each_transport(corrupt);
+    over_each_transport_and_waiting(corrupt);
 }
 
 fn corrupt() {

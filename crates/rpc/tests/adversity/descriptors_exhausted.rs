@@ -9,7 +9,7 @@ use std::{
 use ropewalk_rpc::{CallError, Endpoint};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::{LONG, Null, alone, call, engine, finish, options, over_each_transport};
+use crate::{LONG, Null, alone, call, engine, finish, options, over_each_transport_and_waiting};
 
 /// Without descriptors nothing new comes about, which is told by errors in time, and what is connected goes on;
 /// when there are some again, everything works again.
@@ -17,7 +17,7 @@ use crate::{LONG, Null, alone, call, engine, finish, options, over_each_transpor
 fn descriptors_exhausted_is_an_error_and_passes() {
     alone(
         "descriptors_exhausted::descriptors_exhausted_is_an_error_and_passes",
-        || over_each_transport(exhaust),
+        || over_each_transport_and_waiting(exhaust),
     );
 }
 

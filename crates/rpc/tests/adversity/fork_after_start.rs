@@ -10,7 +10,12 @@ use std::{
 use ropewalk_rpc::{Address, CallError, Engine, Limits, Transports};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{Hang, LONG, Null, TRANSPORTS, engine, finish, forking::fork_idle, over_each_transport};
+use crate::{
+    Hang, LONG, Null, engine, finish,
+    forking::fork_idle,
+    over_each_transport,
+    settings::{set_transports, transports},
+};
 
 /// Tells a process that it is the one that forks.
 const CALLER: &str = "ROPEWALK_TEST_CALLER";
@@ -21,9 +26,8 @@ const SHM: &str = "ROPEWALK_TEST_SHM";
 /// A process that forked goes on calling and being called, also when the copy is killed.
 #[test]
 fn fork_after_start_disturbs_nobody() {
-    let test = "fork_after_start::fork_after_start_disturbs_nobody";
     be_the_forking_process();
-    over_each_transport(|| call_a_forking_process(test));
+    over_each_transport(|| call_a_forking_process("fork_after_start::fork_after_start_disturbs_nobody"));
 }
 
 fn call_a_forking_process(test: &str) {
@@ -43,9 +47,8 @@ fn call_a_forking_process(test: &str) {
 /// heartbeats stay away.
 #[test]
 fn fork_after_start_hides_no_death() {
-    let test = "fork_after_start::fork_after_start_hides_no_death";
     be_the_forking_process();
-    over_each_transport(|| kill_a_forking_process(test));
+    over_each_transport(|| kill_a_forking_process("fork_after_start::fork_after_start_hides_no_death"));
 }
 
 fn kill_a_forking_process(test: &str) {
@@ -79,14 +82,8 @@ impl Forking {
         let mut process = Command::new(env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture"])
             .env(CALLER, engine.address().to_string())
-            .env(
-                TCP,
-                TRANSPORTS.with_borrow(|transports| transports.tcp.to_string()),
-            )
-            .env(
-                SHM,
-                TRANSPORTS.with_borrow(|transports| transports.shm.to_string()),
-            )
+            .env(TCP, transports().tcp.to_string())
+            .env(SHM, transports().shm.to_string())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -139,7 +136,7 @@ fn be_the_forking_process() {
     };
     let caller: Address = caller.parse().unwrap();
     let [tcp, shm] = [TCP, SHM].map(|name| env::var(name).unwrap().parse().unwrap());
-    TRANSPORTS.set(Transports {
+    set_transports(Transports {
         tcp,
         shm,
         ..Transports::default()

@@ -7,20 +7,20 @@ mod corrupted_frame;
 mod descriptors_exhausted;
 mod fork_after_start;
 mod forking;
+#[path = "../behaviours/settings.rs"]
+mod settings;
 mod slow_consumer;
 mod version_mismatch;
 
 use std::{
-    cell::RefCell,
     env,
     process::Command,
     time::{Duration, Instant},
 };
 
 use ropewalk_group::{Incarnation, JobId, Rank};
-use ropewalk_rpc::{
-    Call, CallError, Endpoint, EndpointOptions, Engine, Identity, JobKey, Procedure, Role, Transports,
-};
+use ropewalk_rpc::{Call, CallError, Endpoint, EndpointOptions, Engine, Identity, JobKey, Procedure, Role};
+use settings::Waiting;
 
 /// Longer than anything takes on a loaded machine.
 const LONG: Duration = Duration::from_secs(30);
@@ -43,22 +43,18 @@ impl Procedure for Hang {
     type Output = ();
 }
 
-thread_local! {
-    /// By which ways the engines of the test that runs in this thread reach each other.
-    static TRANSPORTS: RefCell<Transports> = RefCell::default();
+/// Runs a test over each way by which engines on one host can reach each other.
+fn over_each_transport(test: fn()) {
+    for over in [settings::tcp, settings::shm, settings::either] {
+        over(Waiting::Spinning, test);
+    }
 }
 
-/// Runs a test over each way by which engines on one host can reach each other.
-fn over_each_transport(test: impl Fn()) {
-    for (tcp, shm) in [(true, false), (false, true), (true, true)] {
-        let transports = Transports {
-            tcp,
-            shm,
-            ..Transports::default()
-        };
-        eprintln!("{transports:?}");
-        TRANSPORTS.set(transports);
-        test();
+/// As [`over_each_transport`], with engines that spin and with engines that sleep.
+fn over_each_transport_and_waiting(test: fn()) {
+    over_each_transport(test);
+    for over in [settings::tcp, settings::shm, settings::either] {
+        over(Waiting::Sleeping, test);
     }
 }
 
@@ -69,7 +65,7 @@ fn options(rank: u32) -> EndpointOptions {
         incarnation: Incarnation(0),
     };
     let mut options = EndpointOptions::new(JobId([1; 16]), JobKey::from_bytes([2; 32]), identity);
-    options.transports = TRANSPORTS.with_borrow(Clone::clone);
+    options.transports = settings::transports();
     options
 }
 
@@ -86,11 +82,12 @@ fn engine(rank: u32) -> Engine {
 fn drive<T>(engines: &mut [&mut Engine], mut wanted: impl FnMut(&mut [&mut Engine]) -> Option<T>) -> T {
     let start = Instant::now();
     loop {
-        for engine in engines.iter_mut() {
-            engine.progress();
-        }
+        let happened: usize = engines.iter_mut().map(|engine| engine.progress()).sum();
         if let Some(found) = wanted(engines) {
             return found;
+        }
+        if happened == 0 && settings::waiting() == Waiting::Sleeping {
+            settings::sleep(engines);
         }
         assert!(start.elapsed() < LONG, "what was waited for did not happen");
     }

@@ -2,7 +2,7 @@
 
 use ropewalk_rpc::{Call, CallError, Endpoint, Engine, Limits, Procedure};
 
-use crate::{LONG, call, drive, engine, options, over_each_transport};
+use crate::{LONG, call, drive, engine, options, over_each_transport_and_waiting};
 
 /// Answers with a mebibyte.
 struct Large;
@@ -17,7 +17,7 @@ impl Procedure for Large {
 /// as it reads, each of its calls ends, with its answer or as `Busy`.
 #[test]
 fn slow_consumers_slow_nobody_else_down() {
-    over_each_transport(consume_slowly);
+    over_each_transport_and_waiting(consume_slowly);
 }
 
 fn consume_slowly() {

@@ -3,12 +3,16 @@
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr, UnixListener, UnixStream},
+    },
     thread,
 };
 
-use ropewalk_rpc::CallError;
+use ropewalk_rpc::{CallError, Transports};
 
-use crate::{Null, call, engine, finish};
+use crate::{Null, call, engine, finish, over_each_transport_and_waiting, settings::transports};
 
 /// Where the version stands in a greeting: behind the magic, in two bytes.
 const VERSION_AT: usize = 8;
@@ -16,13 +20,30 @@ const VERSION_AT: usize = 8;
 /// What follows a greeting; of whatever it may be a proof in that version.
 const PROOF_SIZE: usize = 32;
 
+/// What a stranger speaks over: TCP, or the UNIX socket by which shared memory is offered.
+trait Stream: Read + Write + Send + 'static {}
+
+impl<S: Read + Write + Send + 'static> Stream for S {}
+
 /// A target that answers in another version ends the call at once, and the error says which version it speaks.
 #[test]
 fn version_mismatch_of_the_target_is_told() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = format!("tcp://{}", listener.local_addr().unwrap());
+    over_each_transport_and_waiting(|| {
+        if transports().tcp {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = format!("tcp://{}", listener.local_addr().unwrap());
+            call_another_version(&address, move || listener.accept().unwrap().0);
+        } else {
+            let name = format!("version-mismatch-{}", std::process::id());
+            let listener = UnixListener::bind_addr(&abstract_address(&name)).unwrap();
+            call_another_version(&format!("shm://{name}"), move || listener.accept().unwrap().0);
+        }
+    });
+}
+
+fn call_another_version<S: Stream>(address: &str, accept: impl FnOnce() -> S + Send + 'static) {
     let other = thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
+        let mut stream = accept();
         let mut greeting = [0; 256];
         let length = stream.read(&mut greeting).unwrap() + PROOF_SIZE;
         greeting[VERSION_AT..VERSION_AT + 2].copy_from_slice(&[0x39, 0x30]);
@@ -51,19 +72,30 @@ fn version_mismatch_of_the_target_is_told() {
 /// An origin that greets in another version is dropped without an answer, and others are served.
 #[test]
 fn version_mismatch_of_an_origin_is_dropped() {
-    let (mut origin, mut target) = (engine(0), engine(1));
-    let mut stranger = TcpStream::connect(target.address().location()).unwrap();
-    stranger.write_all(b"ropewalk\x39\x30").unwrap();
-    stranger.write_all(&[0; 100]).unwrap();
-    let stranger = thread::spawn(move || {
-        let mut answer = Vec::new();
-        // It may be a reset, since the target does not read on.
-        let _ = stranger.read_to_end(&mut answer);
-        answer
-    });
-    while !stranger.is_finished() {
+    over_each_transport_and_waiting(|| {
+        let (mut origin, mut target) = (engine(0), engine(1));
+        let location = target.address().location().to_owned();
+        let mut stranger: Box<dyn Stream> = match transports() {
+            Transports { shm: false, .. } => Box::new(TcpStream::connect(&location).unwrap()),
+            _ => Box::new(UnixStream::connect_addr(&abstract_address(&location)).unwrap()),
+        };
+        stranger.write_all(b"ropewalk\x39\x30").unwrap();
+        stranger.write_all(&[0; 100]).unwrap();
+        let stranger = thread::spawn(move || {
+            let mut answer = Vec::new();
+            // It may be a reset, since the target does not read on.
+            let _ = stranger.read_to_end(&mut answer);
+            answer
+        });
+        while !stranger.is_finished() {
+            call(&mut origin, &mut target).unwrap();
+        }
+        assert_eq!(stranger.join().unwrap(), b"");
         call(&mut origin, &mut target).unwrap();
-    }
-    assert_eq!(stranger.join().unwrap(), b"");
-    call(&mut origin, &mut target).unwrap();
+    });
+}
+
+/// Where an endpoint listens for peers of its host.
+fn abstract_address(location: &str) -> SocketAddr {
+    SocketAddr::from_abstract_name(format!("ropewalk/{location}")).unwrap()
 }

@@ -14,6 +14,16 @@ use ropewalk_rpc::{CallError, Engine, Fault, Procedure, Responder};
 
 use crate::{Count, Double, LONG, Null, Relay, Shared, call, drive, engines};
 
+crate::on_every_transport! {
+    nested_calls,
+    nested_calls_to_oneself,
+    deadlines_reach_nested_calls,
+    handlers_may_sleep,
+    faults_and_notifications,
+    handlers_go_with_the_engine,
+    handlers_end_with_their_callers,
+}
+
 /// Counts down when the handler that owns it is gone.
 struct Alive(Arc<AtomicUsize>);
 
@@ -39,7 +49,6 @@ fn serve_relay(engine: &mut Engine) {
 }
 
 /// A handler awaits a call to a third engine, many of them at once.
-#[test]
 fn nested_calls() {
     let [mut origin, mut between, mut last] = engines();
     serve_relay(&mut between);
@@ -58,7 +67,6 @@ fn nested_calls() {
 }
 
 /// An engine may call itself from its own handlers, and then awaits itself.
-#[test]
 fn nested_calls_to_oneself() {
     let [mut engine] = engines();
     serve_relay(&mut engine);
@@ -72,7 +80,6 @@ fn nested_calls_to_oneself() {
 
 /// A nested call has no more time than the caller has left: it ends when the caller stops waiting, and so does
 /// the handler, although both asked for more.
-#[test]
 fn deadlines_reach_nested_calls() {
     let [mut origin, mut between, mut last] = engines();
     let alive = Arc::new(AtomicUsize::new(0));
@@ -111,7 +118,6 @@ fn deadlines_reach_nested_calls() {
 }
 
 /// A handler may take what time it wants of its own, by the engine's timers.
-#[test]
 fn handlers_may_sleep() {
     let [mut origin, mut target] = engines();
     target.serve_async::<Null, _>(|context, ()| async move {
@@ -124,7 +130,6 @@ fn handlers_may_sleep() {
 }
 
 /// Errors, and inputs of another type, come back as they do from other handlers; a notification runs too.
-#[test]
 fn faults_and_notifications() {
     struct Text;
     impl Procedure for Text {
@@ -155,7 +160,6 @@ fn faults_and_notifications() {
 }
 
 /// When the engine goes its handlers go, and their callers are not left to wait.
-#[test]
 fn handlers_go_with_the_engine() {
     let [mut origin, mut target] = engines();
     let alive = Arc::new(AtomicUsize::new(0));
@@ -181,7 +185,6 @@ fn handlers_go_with_the_engine() {
 }
 
 /// A handler is dropped, and the call nested in it cancelled, when its caller cancels the call or dies.
-#[test]
 fn handlers_end_with_their_callers() {
     let [mut origin, mut between, mut last] = engines();
     let alive = Arc::new(AtomicUsize::new(0));

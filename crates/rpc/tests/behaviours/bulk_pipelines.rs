@@ -1,6 +1,12 @@
 //! Pipelined pulls: in order, bounded, and as fast as they are consumed.
 
-use std::{future::poll_fn, pin::Pin, sync::mpsc, thread};
+use std::{
+    future::poll_fn,
+    pin::Pin,
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use futures_core::Stream;
@@ -94,7 +100,7 @@ fn pipelined_pull_blocking_and_as_a_stream() {
     let (stop, stopped) = mpsc::channel::<()>();
     let driver = thread::spawn(move || {
         while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {
-            origin.wait(std::time::Duration::from_millis(10));
+            origin.wait(Duration::from_millis(10));
         }
     });
     let mut chunks = target
@@ -120,7 +126,7 @@ fn pipelined_pull_blocking_and_as_a_stream() {
         })
     });
     while !consumer.is_finished() {
-        target.wait(std::time::Duration::from_millis(10));
+        target.wait(Duration::from_millis(10));
     }
     assert_eq!(consumer.join().unwrap(), expected);
     drop(stop);
@@ -140,9 +146,12 @@ fn pipelined_pull_waits_for_its_consumer() {
         .pull_pipelined(&handle, 0..handle.len(), pipeline, LONG)
         .unwrap();
     let settle = |origin: &mut Engine, target: &mut Engine| {
-        for _ in 0..2000 {
-            origin.progress();
-            target.progress();
+        let (start, mut idle) = (Instant::now(), 0);
+        while idle < 2000 || start.elapsed() < Duration::from_millis(20) {
+            idle += 1;
+            if origin.progress() + target.progress() > 0 {
+                idle = 0;
+            }
         }
     };
     settle(&mut origin, &mut target);

@@ -12,8 +12,17 @@ use ropewalk_rpc::{
 
 use crate::{Double, LONG, Null, driving::processor_time, engines};
 
+crate::on_every_transport! {
+    any_driver:
+    a_stopped_thread_gives_the_engine_back,
+    a_dropped_driver_ends_calls,
+    a_panic_ends_the_engine,
+    stopping_is_bounded,
+    a_task_drives,
+    idle_drivers_cost_nothing,
+}
+
 /// A stopped driver gives the engine back, which can be driven otherwise and keeps its procedures.
-#[test]
 fn a_stopped_thread_gives_the_engine_back() {
     let [mut engine] = engines();
     engine.serve::<Double>(|_, number| Ok(number * 2));
@@ -26,7 +35,6 @@ fn a_stopped_thread_gives_the_engine_back() {
 }
 
 /// A driver that is dropped ends its thread, and what was in progress ends as stopped.
-#[test]
 fn a_dropped_driver_ends_calls() {
     let [origin, target] = engines();
     let address = target.address().clone();
@@ -48,7 +56,6 @@ fn a_dropped_driver_ends_calls() {
 }
 
 /// A panic in a handler ends the engine, tells everybody who waits for it, and says what it was.
-#[test]
 fn a_panic_ends_the_engine() {
     let [mut engine] = engines();
     engine.serve::<Null>(|_, ()| panic!("as meant"));
@@ -64,7 +71,6 @@ fn a_panic_ends_the_engine() {
 }
 
 /// A handler that does not return does not keep the one who stops the driver.
-#[test]
 fn stopping_is_bounded() {
     let [mut engine] = engines();
     let (sender, receiver) = mpsc::channel::<()>();
@@ -87,7 +93,6 @@ fn stopping_is_bounded() {
 
 /// In a task of a current-thread runtime an engine serves and calls, beside the runtime's own tasks; it is
 /// given back when asked for.
-#[test]
 fn a_task_drives() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -132,7 +137,6 @@ fn a_task_drives() {
 }
 
 /// With nothing to do neither driver uses the processor.
-#[test]
 fn idle_drivers_cost_nothing() {
     let [first, second] = engines();
     let (_driver, first) = Driver::spawn(first).unwrap();

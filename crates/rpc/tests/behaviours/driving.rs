@@ -16,8 +16,14 @@ use serde::de::DeserializeOwned;
 
 use crate::{Double, LONG, drive, engines};
 
+crate::on_every_transport! {
+    any_driver:
+    answers_from_another_thread,
+    calls_are_futures,
+    waiting_costs_nothing,
+}
+
 /// Answers may be given from another thread, which wakes the engine that sleeps; the caller sleeps too.
-#[test]
 fn answers_from_another_thread() {
     let [mut origin, mut target] = engines();
     let address = target.address().clone();
@@ -47,7 +53,6 @@ fn answers_from_another_thread() {
 }
 
 /// A call can be awaited in a task of any executor, in another thread than the one that drives the engine.
-#[test]
 fn calls_are_futures() {
     struct Unpark(thread::Thread);
     impl Wake for Unpark {
@@ -88,7 +93,6 @@ fn engines_and_calls_are_send() {
 }
 
 /// With nothing to do a waiting engine sleeps as long as it was told, without using the processor.
-#[test]
 fn waiting_costs_nothing() {
     let [mut engine] = engines();
     let before = processor_time();

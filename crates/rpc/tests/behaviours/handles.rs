@@ -14,8 +14,16 @@ use ropewalk_rpc::{CallError, Engine, Handle, HandleError, SubmitError, thread::
 
 use crate::{Count, Double, LONG, Null, drive, engines};
 
+crate::on_every_transport! {
+    any_driver:
+    many_calls_from_many_threads,
+    several_engines_in_a_process,
+    submissions_run_in_order,
+    dropping_cancels,
+    the_engine_goes,
+}
+
 /// Many threads call by one handle at once, each many times, and each gets its own answers.
-#[test]
 fn many_calls_from_many_threads() {
     let [origin, mut target] = engines();
     target.serve::<Double>(|_, number| Ok(number * 2));
@@ -36,7 +44,6 @@ fn many_calls_from_many_threads() {
 }
 
 /// Several engines of one process, each with its driver, call each other, and are called by one handle each.
-#[test]
 fn several_engines_in_a_process() {
     let engines = engines::<4>().map(|mut engine| {
         let rank = u64::from(engine.identity().rank.0);
@@ -53,7 +60,6 @@ fn several_engines_in_a_process() {
 }
 
 /// What is submitted runs in order, once, also when nobody waits for it.
-#[test]
 fn submissions_run_in_order() {
     let [engine, mut target] = engines();
     let (sender, receiver) = mpsc::channel();
@@ -78,7 +84,6 @@ fn submissions_run_in_order() {
 }
 
 /// A call whose future is dropped is cancelled, before the engine takes it and after.
-#[test]
 fn dropping_cancels() {
     let [mut origin, mut target] = engines();
     let handled = Arc::new(AtomicUsize::new(0));
@@ -100,7 +105,6 @@ fn dropping_cancels() {
 }
 
 /// When the engine goes, what waits for it ends at once, and so does what is submitted later.
-#[test]
 fn the_engine_goes() {
     fn assert_stopped(handle: &Handle, engine: Engine) {
         let target = engine.address().clone();

@@ -14,6 +14,16 @@ use ropewalk_rpc::{Address, CallError, Engine, Fault, Hedge, HedgedCall, Procedu
 
 use crate::{Double, LONG, Shared, drive, engines};
 
+crate::on_every_transport! {
+    the_first_answers,
+    a_slow_target_is_outrun,
+    a_failure_brings_the_next,
+    all_fail,
+    the_deadline_is_for_all,
+    the_delay_is_learned,
+    the_engine_goes,
+}
+
 const SOON: Hedge = Hedge::After(Duration::from_millis(20));
 
 /// Drives all until the hedged call has ended.
@@ -35,7 +45,6 @@ fn addresses(engines: &[&Engine]) -> Vec<Address> {
 }
 
 /// A target that answers at once is the only one that is called.
-#[test]
 fn the_first_answers() {
     let [mut origin, mut first, mut second] = engines();
     first.serve::<Double>(|_, number| Ok(number * 2));
@@ -55,7 +64,6 @@ fn the_first_answers() {
 
 /// One that does not answer soon is outrun by the next, and the call to it is cancelled: its late answer harms
 /// nobody.
-#[test]
 fn a_slow_target_is_outrun() {
     let [mut origin, mut slow, mut fast] = engines();
     let responders: Shared<Responder<u64>> = Arc::default();
@@ -79,7 +87,6 @@ fn a_slow_target_is_outrun() {
 }
 
 /// A target that fails is replaced at once, without waiting for the delay.
-#[test]
 fn a_failure_brings_the_next() {
     let [mut origin, mut faulty, mut without, mut good] = engines();
     faulty.serve::<Double>(|_, _| Err(Fault::new("no")));
@@ -93,7 +100,6 @@ fn a_failure_brings_the_next() {
 }
 
 /// If all fail the error names all, and the last failure is its source.
-#[test]
 fn all_fail() {
     let [mut origin, mut faulty, mut without, gone] = engines();
     faulty.serve::<Double>(|_, _| Err(Fault::new("no")));
@@ -105,7 +111,7 @@ fn all_fail() {
         error.failures(),
         [
             (_, CallError::Fault { .. }),
-            (_, CallError::PeerDied { .. }),
+            (_, CallError::PeerDied { .. } | CallError::Submit { .. }),
             (_, CallError::UnknownProcedure { .. })
         ]
     ));
@@ -120,7 +126,6 @@ fn all_fail() {
 }
 
 /// When nobody answers all calls end by the one deadline.
-#[test]
 fn the_deadline_is_for_all() {
     let [mut origin, first, second] = engines();
     let targets = addresses(&[&first, &second]);
@@ -135,7 +140,6 @@ fn the_deadline_is_for_all() {
 }
 
 /// The automatic delay is learned: at first as told, later as the calls have shown.
-#[test]
 fn the_delay_is_learned() {
     let [mut origin, mut slow, mut fast] = engines();
     fast.serve::<Double>(|_, number| Ok(number * 2));
@@ -156,7 +160,6 @@ fn the_delay_is_learned() {
 }
 
 /// A hedged call ends when its engine goes.
-#[test]
 fn the_engine_goes() {
     let [mut origin, mut other, silent] = engines();
     let targets = addresses(&[&silent, &silent]);

@@ -2,21 +2,55 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says what it expects by failing")]
 
-/// Makes each of these functions a test over TCP, over shared memory, and over what two engines on one host choose.
+/// Makes each of these functions a test over every provider, once with engines that are looked at all the time and
+/// once with engines that sleep while there is nothing to do. Those behind `any_driver` are run once, because their
+/// engines are driven by threads or tasks of their own, or by `Engine::wait`, which does both.
 macro_rules! on_every_transport {
+    (any_driver: $($name:ident,)+) => {
+        mod over_tcp { crate::each_over!(tcp, Spinning, $($name,)+); }
+        mod over_shm { crate::each_over!(shm, Spinning, $($name,)+); }
+        mod over_either { crate::each_over!(either, Spinning, $($name,)+); }
+        #[cfg(feature = "ofi")]
+        mod over_ofi_shm { crate::each_over!(ofi_shm, Spinning, $($name,)+); }
+        #[cfg(feature = "ofi")]
+        mod over_ofi_sockets { crate::each_over!(ofi_sockets, Spinning, $($name,)+); }
+        #[cfg(feature = "ofi")]
+        mod over_ofi_tcp { crate::each_over!(ofi_tcp, Spinning, $($name,)+); }
+    };
+    (without_ofi: $($name:ident,)+) => {
+        mod over_tcp { crate::spinning_and_sleeping!(tcp, $($name,)+); }
+        mod over_shm { crate::spinning_and_sleeping!(shm, $($name,)+); }
+        mod over_either { crate::spinning_and_sleeping!(either, $($name,)+); }
+    };
+    (without_ofi_shm: $($name:ident,)+) => {
+        crate::on_every_transport! { without_ofi: $($name,)+ }
+        #[cfg(feature = "ofi")]
+        mod over_ofi_sockets { crate::spinning_and_sleeping!(ofi_sockets, $($name,)+); }
+        #[cfg(feature = "ofi")]
+        mod over_ofi_tcp { crate::spinning_and_sleeping!(ofi_tcp, $($name,)+); }
+    };
     ($($name:ident,)+) => {
-        mod over_tcp {
-            $(#[test] fn $name() { crate::over(true, false, super::$name); })+
-        }
-        mod over_shm {
-            $(#[test] fn $name() { crate::over(false, true, super::$name); })+
-        }
-        mod over_either {
-            $(#[test] fn $name() { crate::over(true, true, super::$name); })+
-        }
+        crate::on_every_transport! { without_ofi_shm: $($name,)+ }
+        #[cfg(feature = "ofi")]
+        mod over_ofi_shm { crate::spinning_and_sleeping!(ofi_shm, $($name,)+); }
     };
 }
 use on_every_transport;
+
+macro_rules! spinning_and_sleeping {
+    ($over:ident, $($name:ident,)+) => {
+        mod spinning { $(#[test] fn $name() { crate::settings::$over(crate::Waiting::Spinning, super::super::$name); })+ }
+        mod sleeping { $(#[test] fn $name() { crate::settings::$over(crate::Waiting::Sleeping, super::super::$name); })+ }
+    };
+}
+use spinning_and_sleeping;
+
+macro_rules! each_over {
+    ($over:ident, $waiting:ident, $($name:ident,)+) => {
+        $(#[test] fn $name() { crate::settings::$over(crate::Waiting::$waiting, super::$name); })+
+    };
+}
+use each_over;
 
 mod async_handlers;
 mod batches;
@@ -33,11 +67,12 @@ mod hedged;
 mod limits;
 mod observing;
 mod once;
+mod oneself;
 mod overflow;
 mod processes;
+mod settings;
 
 use std::{
-    cell::RefCell,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -45,9 +80,11 @@ use std::{
 use ropewalk_group::{Incarnation, JobId, Rank};
 use ropewalk_rpc::{
     Address, BulkHandle, CallError, Endpoint, EndpointOptions, Engine, Identity, JobKey, Procedure,
-    RegionHandle, Role, Transports,
+    RegionHandle, Role,
 };
 use serde::{Deserialize, Serialize};
+
+use settings::{Waiting, sleep, transports, waiting};
 
 /// Longer than anything takes on a loaded machine.
 const LONG: Duration = Duration::from_secs(30);
@@ -96,7 +133,7 @@ fn options(rank: u32) -> EndpointOptions {
         incarnation: Incarnation(0),
     };
     EndpointOptions {
-        transports: TRANSPORTS.with_borrow(Clone::clone),
+        transports: transports(),
         ..EndpointOptions::new(JobId([1; 16]), JobKey::from_bytes([2; 32]), identity)
     }
 }
@@ -104,26 +141,17 @@ fn options(rank: u32) -> EndpointOptions {
 /// For an endpoint at the address of an earlier one.
 fn options_at(rank: u32, address: &Address) -> EndpointOptions {
     let mut options = options(rank);
-    match address.location().parse() {
-        Ok(bind) => options.bind = bind,
-        Err(_) => options.name = Some(address.location().to_owned()),
+    match address.provider() {
+        "tcp" => options.bind = address.location().parse().unwrap(),
+        "ofi" => {
+            // Bytes 2 and 3 of a socket address are its port.
+            let (_, name) = address.location().rsplit_once('/').unwrap();
+            let port = u16::from_str_radix(&name[4..8], 16).unwrap();
+            options.bind.set_port(port);
+        }
+        _ => options.name = Some(address.location().to_owned()),
     }
     options
-}
-
-thread_local! {
-    /// By which the engines of this test reach each other.
-    static TRANSPORTS: RefCell<Transports> = RefCell::default();
-}
-
-/// Runs a test whose engines have these transports.
-fn over(tcp: bool, shm: bool, test: fn()) {
-    TRANSPORTS.set(Transports {
-        tcp,
-        shm,
-        ..Transports::default()
-    });
-    test();
 }
 
 fn engines<const N: usize>() -> [Engine; N] {
@@ -146,10 +174,11 @@ fn drive<T>(engines: &mut [&mut Engine], mut wanted: impl FnMut() -> Option<T>) 
         if let Some(found) = wanted() {
             return found;
         }
-        for engine in engines.iter_mut() {
-            engine.progress();
-        }
+        let happened: usize = engines.iter_mut().map(|engine| engine.progress()).sum();
         assert!(start.elapsed() < LONG, "what was waited for did not happen");
+        if happened == 0 && waiting() == Waiting::Sleeping {
+            sleep(engines);
+        }
     }
 }
 

@@ -13,8 +13,16 @@ use ropewalk_rpc::{Buffer, CallError, CallOptions, Engine, Fault, MetricsServer,
 
 use crate::{Count, Double, Echo, LONG, Null, call, drive, engines};
 
+crate::on_every_transport! {
+    calls_are_counted,
+    failures_are_counted,
+    transfers_are_counted,
+    procedures_are_counted_if_wanted,
+    a_call_says_where_its_time_went,
+    calls_are_traced,
+}
+
 /// Each call is counted once, by how it ended, on both sides; what goes on is counted while it does.
-#[test]
 fn calls_are_counted() {
     let [mut origin, mut target] = engines();
     target.serve::<Double>(|_, number| match number {
@@ -71,7 +79,6 @@ fn calls_are_counted() {
 }
 
 /// A call that cannot be sent, and one whose target dies, are counted as what they are.
-#[test]
 fn failures_are_counted() {
     let [mut origin, target] = engines();
     let unreachable = "nowhere://here".parse().unwrap();
@@ -92,7 +99,6 @@ fn failures_are_counted() {
 }
 
 /// Transfers are counted with their bytes.
-#[test]
 fn transfers_are_counted() {
     let [mut origin, mut target] = engines();
     let readable = target.expose(Bytes::from(vec![1; 1000]));
@@ -115,7 +121,6 @@ fn transfers_are_counted() {
 
 /// For each procedure there is, if wanted, how long its calls take, as seen by either side; a handler that
 /// answers later is counted until it does.
-#[test]
 fn procedures_are_counted_if_wanted() {
     let [mut origin, mut target] = engines();
     target.serve::<Double>(|_, number| Ok(number * 2));
@@ -147,7 +152,6 @@ fn procedures_are_counted_if_wanted() {
 
 /// A call says where its time went, if it is asked to: most of it in a handler that takes its time, and all
 /// of it together no more than passed.
-#[test]
 fn a_call_says_where_its_time_went() {
     let [mut origin, mut target] = engines();
     let pause = Duration::from_millis(30);
@@ -271,7 +275,6 @@ impl tracing::Subscriber for Spans {
 }
 
 /// Whoever takes traces sees a span of each call, with its error, and of each request that is handled.
-#[test]
 fn calls_are_traced() {
     fn run(origin: &mut Engine, target: &mut Engine) {
         call::<Double>(origin, target, &4).unwrap();

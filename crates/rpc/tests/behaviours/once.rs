@@ -20,13 +20,27 @@ use rustix::{
 
 use crate::{Double, Echo, LONG, Null, Shared, call, drive, engines, options, options_at};
 
-crate::on_every_transport! {
-    duplicates_after_a_reconnect,
-    outputs_outlive_connections,
-    server_restarted_on_the_same_address,
-    targets_may_come_late,
-    retries_are_bounded,
-    what_cannot_be_remembered_does_not_run,
+crate::on_every_transport! { what_cannot_be_remembered_does_not_run, }
+
+/// libfabric's `shm` refuses at once to send to a process that is not there, which is no loss to try again after.
+mod absent {
+    use super::{retries_are_bounded, server_restarted_on_the_same_address, targets_may_come_late};
+
+    crate::on_every_transport! { without_ofi_shm:
+        server_restarted_on_the_same_address,
+        targets_may_come_late,
+        retries_are_bounded,
+    }
+}
+
+/// They cut connections by their sockets, which libfabric keeps to itself.
+mod cut {
+    use super::{duplicates_after_a_reconnect, outputs_outlive_connections};
+
+    crate::on_every_transport! { without_ofi:
+        duplicates_after_a_reconnect,
+        outputs_outlive_connections,
+    }
 }
 
 const RETRIES: CallOptions = CallOptions {
