@@ -58,6 +58,15 @@ fn over_each_transport_and_waiting(test: fn()) {
     }
 }
 
+/// As [`over_each_transport_and_waiting`], over what libfabric has.
+#[cfg(feature = "ofi")]
+fn over_libfabric_and_waiting(test: fn()) {
+    for over in [settings::ofi_shm, settings::ofi_sockets, settings::ofi_tcp] {
+        over(Waiting::Spinning, test);
+        over(Waiting::Sleeping, test);
+    }
+}
+
 fn options(rank: u32) -> EndpointOptions {
     let identity = Identity {
         role: Role::Rank,
