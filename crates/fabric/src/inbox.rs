@@ -17,6 +17,8 @@ pub(crate) struct Inbox {
     events: VecDeque<Event>,
     /// How many bytes of messages the events hold.
     bytes: usize,
+    /// Whether something came, or could be sent at last, even if no event tells of it yet.
+    pub(crate) moved: bool,
     /// Peers that asked for a sign of life.
     pub(crate) pings: Vec<PeerId>,
     /// Peers that died, for other providers to know.
@@ -43,6 +45,7 @@ impl Inbox {
             operations: Operations::new(instance),
             events: VecDeque::new(),
             bytes: 0,
+            moved: false,
             pings: Vec::new(),
             dead: Vec::new(),
         }

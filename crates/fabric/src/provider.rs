@@ -81,6 +81,11 @@ pub(crate) trait Provider: Send {
     /// Whether something was heard lately, so that it pays to look often.
     fn is_hot(&self) -> bool;
 
+    /// Whether data of one-sided operations of ours is on its way.
+    fn is_transferring(&self) -> bool {
+        false
+    }
+
     /// Whether `progress` would try to send something.
     fn has_sendable(&self) -> bool;
 

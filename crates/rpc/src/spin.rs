@@ -26,6 +26,8 @@ impl Spin {
     /// and its answer each wake one side, which takes up to 60 us.
     const SLEPT_MAX: Duration = Duration::from_micros(140);
     /// How many waits are tried at once: the first only wakes the other side.
+    /// How much longer it is looked for data, which the other side's system has to copy before it comes.
+    const TRANSFER_FACTOR: u32 = 3;
     const TRIALS: u32 = 4;
     const PAUSE_MAX: u32 = 4096;
 
@@ -38,20 +40,25 @@ impl Spin {
         }
     }
 
-    /// Whether to go on looking after this long.
-    pub(crate) fn goes_on(&self, elapsed: Duration) -> bool {
+    /// Whether to go on looking after this long. What is waited for takes longer if it is data of a `transfer`.
+    pub(crate) fn goes_on(&self, elapsed: Duration, transfer: bool) -> bool {
         let limit = if self.trials > 0 {
             Self::SLEPT_MAX
         } else {
-            self.limit
+            self.limit * Self::factor(transfer)
         };
         elapsed <= limit
     }
 
-    /// Tells that there was work after `elapsed`, which includes being woken if it `slept`.
-    pub(crate) fn handle_work(&mut self, elapsed: Duration, slept: bool) {
+    /// Tells that there was work after `elapsed`, which includes being woken if it `slept`. What was waited for may
+    /// have been data of a `transfer`.
+    pub(crate) fn handle_work(&mut self, elapsed: Duration, slept: bool, transfer: bool) {
         self.trials = self.trials.saturating_sub(1);
-        let paid_max = if slept { Self::SLEPT_MAX } else { Self::MAX };
+        let paid_max = if slept {
+            Self::SLEPT_MAX
+        } else {
+            Self::MAX * Self::factor(transfer)
+        };
         if elapsed > paid_max {
             self.shorten();
             return;
@@ -74,6 +81,10 @@ impl Spin {
         self.shorten();
     }
 
+    fn factor(transfer: bool) -> u32 {
+        if transfer { Self::TRANSFER_FACTOR } else { 1 }
+    }
+
     fn shorten(&mut self) {
         self.limit = (self.limit / 2).max(Self::MIN);
     }
@@ -89,17 +100,17 @@ mod tests {
     fn spinning_comes_back() {
         let mut spin = Spin::new();
         for _ in 0..10 {
-            spin.handle_work(Duration::from_secs(1), true);
+            spin.handle_work(Duration::from_secs(1), true, false);
         }
-        assert!(!spin.goes_on(Spin::MIN * 2));
+        assert!(!spin.goes_on(Spin::MIN * 2, false));
         for _ in 0..10 {
             let elapsed = Duration::from_micros(5);
-            let slept = !spin.goes_on(elapsed);
-            spin.handle_work(elapsed, slept);
+            let slept = !spin.goes_on(elapsed, false);
+            spin.handle_work(elapsed, slept, false);
         }
-        assert!(spin.goes_on(Spin::MAX) && !spin.goes_on(Spin::MAX * 2));
+        assert!(spin.goes_on(Spin::MAX, false) && !spin.goes_on(Spin::MAX * 2, false));
         spin.handle_none();
-        assert!(!spin.goes_on(Spin::MAX));
+        assert!(!spin.goes_on(Spin::MAX, false));
     }
 
     /// Two sides that sleep, and so wait for each other to be woken, come back to spinning: neither can do so alone.
@@ -112,19 +123,21 @@ mod tests {
         }
         let mut elapsed = 2 * WAKING;
         for _ in 0..20 {
-            let slept = spins.each_ref().map(|spin| !spin.goes_on(elapsed));
+            let slept = spins.each_ref().map(|spin| !spin.goes_on(elapsed, false));
             for (spin, slept) in spins.iter_mut().zip(slept) {
-                spin.handle_work(elapsed, slept);
+                spin.handle_work(elapsed, slept, false);
             }
             let sleepers = slept.iter().filter(|slept| **slept).count() as u32;
-            let awake = spins.iter().all(|spin| spin.goes_on(Duration::from_micros(2)));
+            let awake = spins
+                .iter()
+                .all(|spin| spin.goes_on(Duration::from_micros(2), false));
             elapsed = if awake {
                 Duration::from_micros(2)
             } else {
                 sleepers * WAKING
             };
         }
-        assert!(spins.iter().all(|spin| spin.goes_on(Spin::MAX)));
+        assert!(spins.iter().all(|spin| spin.goes_on(Spin::MAX, false)));
     }
 
     /// Where work comes too seldom for looking to pay, but as soon as if both sides slept, it is tried ever more seldom.
@@ -134,10 +147,22 @@ mod tests {
         let gap = Duration::from_micros(100);
         let mut looked = 0;
         for _ in 0..10_000 {
-            let slept = !spin.goes_on(gap);
+            let slept = !spin.goes_on(gap, false);
             looked += u32::from(!slept);
-            spin.handle_work(gap, slept);
+            spin.handle_work(gap, slept, false);
         }
         assert!(looked < 100, "{looked}");
+    }
+
+    /// Data that takes somewhat longer than an answer is waited for awake, and does not spoil the wait for answers.
+    #[test]
+    fn transfers_are_given_longer() {
+        let mut spin = Spin::new();
+        let gap = Spin::MAX * 2;
+        for _ in 0..10 {
+            assert!(!spin.goes_on(gap, false) && spin.goes_on(gap, true));
+            spin.handle_work(gap, false, true);
+        }
+        assert!(spin.goes_on(Spin::MAX, false) && !spin.goes_on(Spin::MAX * 4, true));
     }
 }

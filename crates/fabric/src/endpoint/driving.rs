@@ -26,6 +26,7 @@ impl Endpoint {
             return 0;
         }
         let woken = self.waker.take();
+        self.inbox.moved = false;
         let before = self.inbox.len();
         if !self.loopback.is_empty() {
             let itself = self.itself_id;
@@ -46,6 +47,17 @@ impl Endpoint {
         }
         self.handle_deadlines(now);
         self.inbox.len() - before + usize::from(woken)
+    }
+
+    /// Whether the last [`progress`](Self::progress) received anything, or could go on sending what a peer had no room
+    /// for, be it only a part of something: more is likely to follow at once.
+    pub fn has_moved(&self) -> bool {
+        self.inbox.moved
+    }
+
+    /// Whether data of a [`get`](Self::get) or [`put`](Self::put) is on its way: soon there will be something to do.
+    pub fn is_transferring(&self) -> bool {
+        self.providers.iter().any(|provider| provider.is_transferring())
     }
 
     /// When [`progress`](Self::progress) last began: a time that costs no look at the clock.

@@ -237,6 +237,7 @@ impl StreamProvider {
         let mut result = Ok(Handled::Frames);
         if flags.contains(EventFlags::OUT) {
             result = connection.handle_writable();
+            around.inbox.moved |= connection.is_open();
             self.sendable.insert(id);
             let data = EventData::new_u64(id.0);
             let mut wanted = EventFlags::IN;
@@ -265,6 +266,7 @@ impl StreamProvider {
         });
         if connection.received_bytes() != before {
             self.heard = Some(around.now);
+            around.inbox.moved = true;
             if self.family == Family::Tcp && self.hot.len() < Self::HOT_MAX && !self.hot.contains(&id) {
                 self.hot.push(id);
             }
@@ -502,6 +504,10 @@ impl Provider for StreamProvider {
 
     fn is_hot(&self) -> bool {
         !self.hot.is_empty() || !self.active.is_empty() || !self.direct.is_empty()
+    }
+
+    fn is_transferring(&self) -> bool {
+        !self.transfers.is_empty()
     }
 
     fn has_sendable(&self) -> bool {

@@ -308,20 +308,30 @@ impl Engine {
     /// If it is called by a handler.
     pub fn wait(&mut self, timeout: Duration) -> usize {
         let start = Instant::now();
+        let mut looked_since = start;
         let mut slept = false;
         loop {
+            let transfer = self.endpoint.is_transferring();
             let happened = self.progress();
             // When that began: another look at the clock would cost as much as the rest.
-            let elapsed = self.endpoint.now().saturating_duration_since(start);
+            let now = self.endpoint.now();
+            let looked = now.saturating_duration_since(looked_since);
             if happened > 0 {
-                self.spin.handle_work(elapsed, slept);
+                self.spin.handle_work(looked, slept, transfer);
                 return happened;
             }
+            let elapsed = now.saturating_duration_since(start);
             if elapsed >= timeout {
                 self.spin.handle_none();
                 return 0;
             }
-            if slept || !self.spin.goes_on(elapsed) {
+            if self.endpoint.has_moved() {
+                // Who sleeps in the middle of a transfer has the other side wait for its waking, and sleep too.
+                self.spin.handle_work(looked, slept, transfer);
+                // What moved may have taken longer than it is worth to look for more.
+                looked_since = Instant::now();
+                slept = false;
+            } else if slept || !self.spin.goes_on(looked, transfer) {
                 slept = true;
                 let left = timeout - elapsed;
                 let deadline = self.own_deadline();

@@ -2,6 +2,7 @@
 
 mod checked_data;
 mod dials;
+mod driving;
 mod strangers;
 
 use std::{
