@@ -8,6 +8,7 @@ mod descriptors_exhausted;
 mod fork_after_start;
 mod forking;
 #[path = "../behaviours/settings.rs"]
+#[cfg_attr(feature = "ofi", allow(dead_code, reason = "nothing here runs over libfabric"))]
 mod settings;
 mod slow_consumer;
 mod version_mismatch;
@@ -54,15 +55,6 @@ fn over_each_transport(test: fn()) {
 fn over_each_transport_and_waiting(test: fn()) {
     over_each_transport(test);
     for over in [settings::tcp, settings::shm, settings::either] {
-        over(Waiting::Sleeping, test);
-    }
-}
-
-/// As [`over_each_transport_and_waiting`], over what libfabric has.
-#[cfg(feature = "ofi")]
-fn over_libfabric_and_waiting(test: fn()) {
-    for over in [settings::ofi_shm, settings::ofi_sockets, settings::ofi_tcp] {
-        over(Waiting::Spinning, test);
         over(Waiting::Sleeping, test);
     }
 }

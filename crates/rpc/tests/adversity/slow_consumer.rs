@@ -20,13 +20,6 @@ fn slow_consumers_slow_nobody_else_down() {
     over_each_transport_and_waiting(consume_slowly);
 }
 
-/// That is so over libfabric, too.
-#[cfg(feature = "ofi")]
-#[test]
-fn slow_consumers_slow_nobody_else_down_over_ofi() {
-    crate::over_libfabric_and_waiting(consume_slowly);
-}
-
 fn consume_slowly() {
     let mut options = options(1);
     options.limits = Limits {
