@@ -70,7 +70,12 @@ enum State<R> {
         order: u64,
     },
     Forgotten,
-    InProgress(R),
+    InProgress {
+        /// Where its reply goes.
+        to: R,
+        /// Where it came from at first, if it has come again.
+        first: Option<R>,
+    },
 }
 
 impl<R> Executed<R> {
@@ -113,8 +118,9 @@ impl<R> Executed<R> {
                 return match &mut call.state {
                     State::Answered { reply, .. } => Arrival::Answered(reply.clone()),
                     State::Forgotten => Arrival::Forgotten,
-                    State::InProgress(to) => {
-                        *to = reply_to;
+                    State::InProgress { to, first } => {
+                        let earlier = std::mem::replace(to, reply_to);
+                        first.get_or_insert(earlier);
                         Arrival::InProgress
                     }
                 };
@@ -132,7 +138,10 @@ impl<R> Executed<R> {
             }
         });
         origin.expiry = origin.expiry.max(expiry);
-        let state = State::InProgress(reply_to);
+        let state = State::InProgress {
+            to: reply_to,
+            first: None,
+        };
         origin.calls.insert(once.sequence, Call { expiry, state });
         self.call_expiries.insert((expiry, once.origin, once.sequence));
         self.calls += 1;
@@ -142,7 +151,7 @@ impl<R> Executed<R> {
     /// Keeps the reply to a call that ran, and returns where it goes; `None` if its caller has ended it.
     pub(crate) fn handle_reply(&mut self, origin: u64, sequence: u64, reply: &Body) -> Option<R> {
         let call = self.origins.get_mut(&origin)?.calls.get_mut(&sequence)?;
-        if !matches!(call.state, State::InProgress(_)) {
+        if !matches!(call.state, State::InProgress { .. }) {
             return None;
         }
         let order = self.next_reply;
@@ -158,13 +167,21 @@ impl<R> Executed<R> {
             self.bytes += reply.len();
             self.replied.insert(order, (origin, sequence));
         }
-        let State::InProgress(to) = std::mem::replace(&mut call.state, next) else {
+        let State::InProgress { to, .. } = std::mem::replace(&mut call.state, next) else {
             unreachable!("it was in progress above");
         };
         while self.bytes > self.bytes_max {
             self.forget_oldest_reply();
         }
         Some(to)
+    }
+
+    /// Where a call that is running came from when it was begun, by which its handler is known.
+    pub(crate) fn begun_by(&self, origin: u64, sequence: u64) -> Option<&R> {
+        match &self.origins.get(&origin)?.calls.get(&sequence)?.state {
+            State::InProgress { to, first } => Some(first.as_ref().unwrap_or(to)),
+            State::Answered { .. } | State::Forgotten => None,
+        }
     }
 
     /// The call did not run, and may when it comes again.
@@ -268,7 +285,9 @@ mod tests {
         let mut executed = Executed::new(10, 100);
         let ask = |executed: &mut Executed<u32>, once, to| executed.handle_request(now, TIMEOUT, once, to);
         assert_eq!(ask(&mut executed, once(1, 5, 5), 1), Arrival::New);
+        assert_eq!(executed.begun_by(1, 5), Some(&1));
         assert_eq!(ask(&mut executed, once(1, 5, 5), 2), Arrival::InProgress);
+        assert_eq!(executed.begun_by(1, 5), Some(&1));
         assert_eq!(executed.handle_reply(1, 5, &reply(1, 5, 3)), Some(2));
         assert_eq!(
             ask(&mut executed, once(1, 5, 5), 3),

@@ -19,7 +19,7 @@ pub fn messages(bytes: &[u8]) {
                 }
                 assert!(calls.len() <= left, "calls do not overlap");
             }
-            Payload::Cancel | Payload::RemoteInput(_) => {}
+            Payload::Cancel | Payload::Refused | Payload::RemoteInput(_) => {}
         }
     }
     match Reply::decode(bytes) {

@@ -19,11 +19,14 @@ pub struct Metrics {
     pub retries: u64,
     /// Notifications that were sent.
     pub notifications: u64,
+    /// How notifications failed, as far as that is known here: they were refused at the target for want of room, or
+    /// an input too large for a message was not pulled. What was lost with its target is not known.
+    pub notification_failures: FailureCounts,
     /// Calls and notifications that a handler was given.
     pub requests: u64,
     /// Calls whose handlers have not answered yet.
     pub requests_in_progress: u64,
-    /// How calls failed that others made here.
+    /// How calls failed that others made here, and notifications that were not handled.
     pub request_failures: FailureCounts,
     /// Replies that wait until their callers have read earlier ones.
     pub replies_waiting: u64,

@@ -63,8 +63,13 @@ fn encode_counts(metrics: &Metrics, encoder: &mut DescriptorEncoder<'_>) -> fmt:
 }
 
 fn encode_failures(metrics: &Metrics, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let kinds: [(_, _, &FailureCounts); 2] = [
+    let kinds: [(_, _, &FailureCounts); 3] = [
         ("call_failures", "Calls that failed", &metrics.call_failures),
+        (
+            "notification_failures",
+            "Notifications that are known to have failed",
+            &metrics.notification_failures,
+        ),
         (
             "request_failures",
             "Calls by others that failed here",

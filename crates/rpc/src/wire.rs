@@ -13,7 +13,8 @@
 //! | rest | input in postcard; calls of a batch | otherwise |
 //!
 //! A call of a batch is 8 bytes tag, 4 bytes slot (both go back with its reply), 4 bytes length of its
-//! input, 8 bytes procedure, and the input. A cancellation is a header alone.
+//! input, 8 bytes procedure, and the input. A cancellation is a header alone, with [`Once`] behind it if the call is
+//! made at most once. So is a refusal, which is for a notification: what is one-way has no reply that could say so.
 
 use std::{fmt, time::Duration};
 
@@ -71,6 +72,8 @@ pub(crate) enum Payload<'a> {
     /// The origin waits no longer for the call with the tag of this message.
     Cancel,
     Input(&'a [u8]),
+    /// A notification of the procedure found no room at the one it went to.
+    Refused,
     RemoteInput(Remote),
 }
 
@@ -176,12 +179,30 @@ impl fmt::Debug for Remote {
 }
 
 impl<'a> Request<'a> {
-    /// Tells the target that nobody waits for the call with the tag of this message any longer.
-    pub(crate) fn cancellation() -> Body {
+    /// Tells the target that nobody waits for the call with the tag of this message any longer; by which number it
+    /// knows it, if an earlier attempt had another tag.
+    pub(crate) fn cancellation(once: Option<&Once>) -> Body {
+        let flags = match once {
+            Some(_) => Flags::CANCEL.with(Flags::AT_MOST_ONCE),
+            None => Flags::CANCEL,
+        };
         let header = RequestHeader {
             procedure: 0,
             timeout: Duration::ZERO,
-            flags: Flags::CANCEL,
+            flags,
+        };
+        match once {
+            Some(once) => Body::from([&header.encode()[..], &once.encode()].concat()),
+            None => Body::from(&header.encode()[..]),
+        }
+    }
+
+    /// Tells the origin of a notification that it was not handled.
+    pub(crate) fn refusal(procedure: u64) -> Body {
+        let header = RequestHeader {
+            procedure,
+            timeout: Duration::ZERO,
+            flags: Flags::CANCEL.with(Flags::ONE_WAY),
         };
         Body::from(&header.encode()[..])
     }
@@ -216,7 +237,9 @@ impl<'a> Request<'a> {
                 target: message.try_get_u64_le().ok()?,
             });
         }
-        let payload = if flags.has(Flags::CANCEL) {
+        let payload = if flags.has(Flags::CANCEL) && flags.has(Flags::ONE_WAY) {
+            Payload::Refused
+        } else if flags.has(Flags::CANCEL) {
             Payload::Cancel
         } else if flags.has(Flags::BATCH) {
             Payload::Batch(message)
@@ -341,6 +364,12 @@ mod tests {
         assert_eq!(Request::decode(&[&message[..], &[0]].concat()), None);
         let cancel = header(Flags::CANCEL).encode();
         assert_eq!(Request::decode(&cancel).unwrap().payload, Payload::Cancel);
+        let cancel = Request::cancellation(Some(&once));
+        let decoded = Request::decode(&cancel).unwrap();
+        assert_eq!((decoded.once, decoded.payload), (Some(once), Payload::Cancel));
+        let refusal = Request::refusal(7);
+        let decoded = Request::decode(&refusal).unwrap();
+        assert_eq!((decoded.header.procedure, decoded.payload), (7, Payload::Refused));
         assert_eq!(Request::decode(&header(Flags(64)).encode()), None);
     }
 

@@ -12,7 +12,7 @@ use crate::{
     procedure::procedure_id,
     promise::{Pending, Promise, Work},
     reply::Reply,
-    wire::{Body, Flags, Request, RequestHeader},
+    wire::{Body, Flags, Once, Request, RequestHeader},
 };
 
 type CallPromise = Promise<Result<Answer, CallError>>;
@@ -184,8 +184,13 @@ impl Engine {
 
     /// Tells the target that nobody waits for the call any longer, or that its output was pulled.
     pub(super) fn tell_cancelled(&mut self, peer: PeerId, tag: u64) {
+        self.tell_cancelled_once(peer, tag, None);
+    }
+
+    /// As [`tell_cancelled`](Self::tell_cancelled), of a call that an earlier attempt may have begun.
+    pub(super) fn tell_cancelled_once(&mut self, peer: PeerId, tag: u64, once: Option<&Once>) {
         // A target that has no room for this, or is gone, has the deadline of the call.
-        let cancellation = Request::cancellation();
+        let cancellation = Request::cancellation(once);
         self.metrics.message_bytes_sent += cancellation.len() as u64;
         let _ = self.endpoint.send_unexpected(peer, tag, cancellation);
         self.told = true;

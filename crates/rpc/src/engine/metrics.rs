@@ -1,11 +1,12 @@
 //! What an engine counts, and how single calls are looked at.
 
-use ropewalk_fabric::PeerId;
+use ropewalk_fabric::{Completion, OperationError, PeerId};
 
 use crate::{
     CallError, CallOptions, Engine, Metrics,
     call::Answer,
     observed::{ObservedCall, ObservedRequest, is_traced},
+    reply,
 };
 
 impl Engine {
@@ -71,6 +72,18 @@ impl Engine {
         };
         if self.counts_procedures {
             self.metrics.record_call(procedure, counted);
+        }
+    }
+
+    /// The target of a notification has pulled its input, or has not.
+    pub(super) fn handle_notification_ended(&mut self, result: &Result<Completion, OperationError>) {
+        let failures = &mut self.metrics.notification_failures;
+        match result {
+            Ok(Completion::Received(reply)) => reply::count(reply, failures),
+            Ok(_) => {}
+            Err(OperationError::PeerDied { .. }) => failures.peer_died += 1,
+            Err(OperationError::TimedOut { .. }) => failures.timed_out += 1,
+            Err(_) => failures.other += 1,
         }
     }
 

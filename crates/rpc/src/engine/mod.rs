@@ -490,9 +490,10 @@ impl Engine {
                 self.handle_input_pulled(peer, operation, Some(buffer));
             }
             (Some(Waiting::Input(peer)), Err(_)) => self.handle_input_pulled(peer, operation, None),
-            (Some(Waiting::Notified(region)), _) => {
+            (Some(Waiting::Notified(region)), result) => {
                 self.notified -= 1;
                 self.withdraw_overflow(&region);
+                self.handle_notification_ended(&result);
             }
             (Some(Waiting::Pull(promise)), Ok(Completion::Got(buffer))) => {
                 self.metrics.pulls.bytes += buffer.len() as u64;
@@ -526,7 +527,8 @@ impl Engine {
         self.endpoint.cancel(operation);
         match waiting {
             Waiting::Call(call) => {
-                self.tell_cancelled(call.peer, operation.tag());
+                let once = call.attempt.as_ref().and_then(|attempt| attempt.once());
+                self.tell_cancelled_once(call.peer, operation.tag(), once);
                 self.end_call(call, None);
             }
             Waiting::Output(output) => {

@@ -73,6 +73,11 @@ impl Attempt {
     const PAUSE_MIN: Duration = Duration::from_millis(1);
     const PAUSE_MAX: Duration = Duration::from_millis(250);
 
+    /// By what the target knows the call, if it may run but once.
+    pub(super) fn once(&self) -> Option<&Once> {
+        self.once.as_ref()
+    }
+
     /// What stands before the input.
     fn head(&self) -> Vec<u8> {
         let once = self.once.as_ref().map(Once::encode);
@@ -184,6 +189,7 @@ impl Engine {
         let attempt = call.attempt.take();
         let mut attempt = attempt.expect("only calls that may be made again are kept to be");
         if call.promise.is_abandoned() {
+            self.cancel_earlier_attempt(&attempt);
             self.end_attempts(&attempt);
             return self.end_call(call, None);
         }
@@ -207,6 +213,17 @@ impl Engine {
         let procedure = call.procedure;
         call.attempt = Some(attempt);
         self.end_call(call, Some(Err(CallError::Submit { procedure, source })));
+    }
+
+    /// Tells the target of an attempt whose connection was lost that nobody comes back for the answer.
+    fn cancel_earlier_attempt(&mut self, attempt: &Attempt) {
+        if let Some(once) = &attempt.once
+            && once.target != 0
+            && let Ok(peer) = self.endpoint.peer(&attempt.address)
+        {
+            // No call has this tag, whose lower half is more operations than there can be.
+            self.tell_cancelled_once(peer, u64::MAX, Some(once));
+        }
     }
 
     fn send_attempt(

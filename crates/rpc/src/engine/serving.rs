@@ -17,7 +17,7 @@ use crate::{
     procedure::procedure_id,
     reply::{self, Reply, encode_result},
     responder::ReplyTo,
-    wire::{Body, Flags, Payload, Request},
+    wire::{Body, Flags, Once, Payload, Request},
 };
 
 /// What is served, by the hash of its name.
@@ -127,7 +127,8 @@ impl Engine {
         };
         let at = self.now();
         match request.payload {
-            Payload::Cancel => self.handle_cancel(from, tag),
+            Payload::Cancel => self.handle_cancel(from, tag, request.once),
+            Payload::Refused => self.metrics.notification_failures.busy += 1,
             Payload::RemoteInput(place) => {
                 let timeout = request.header.timeout;
                 let message = message.clone();
@@ -161,7 +162,7 @@ impl Engine {
                     Err(reason) if !one_way => {
                         self.refuse(from, tag, &request, &Reply::Busy(reason));
                     }
-                    Err(_) => {}
+                    Err(_) => self.refuse_notification(from, request.header.procedure),
                 }
             }
             Payload::Batch(_) | Payload::Input(_) => self.serve_request(from, tag, at, &request, None),
@@ -187,7 +188,7 @@ impl Engine {
         let input = match (input, request.payload) {
             (Some(input), _) | (None, Payload::Input(input)) => input,
             (None, Payload::Batch(calls)) => return self.serve_batch(reply, calls),
-            (None, Payload::Cancel | Payload::RemoteInput(_)) => return,
+            (None, Payload::Cancel | Payload::Refused | Payload::RemoteInput(_)) => return,
         };
         if flags.has(Flags::ONE_WAY) {
             return self.run(from, None, request.header.procedure, None, input);
@@ -289,9 +290,12 @@ impl Engine {
     }
 
     fn reply_unknown(&mut self, reply: Option<ReplyTo>) {
-        if let Some(reply) = reply {
-            let body = Reply::UnknownProcedure.encode(reply.handling());
-            self.reply(reply, body);
+        match reply {
+            Some(reply) => {
+                let body = Reply::UnknownProcedure.encode(reply.handling());
+                self.reply(reply, body);
+            }
+            None => self.metrics.request_failures.unknown_procedure += 1,
         }
     }
 
@@ -315,11 +319,13 @@ impl Engine {
     }
 
     /// The origin waits no longer for a call, or has its output.
-    fn handle_cancel(&mut self, from: PeerId, tag: u64) {
+    fn handle_cancel(&mut self, from: PeerId, tag: u64, once: Option<Once>) {
         if let Some(region) = self.outputs.remove(from, tag) {
             self.withdraw_overflow(&region);
         }
-        if let Some(cancellation) = self.deferred.cancel(from, tag) {
+        let begun_by = once.and_then(|once| self.executed.begun_by(once.origin, once.sequence));
+        let (began, first) = begun_by.map_or((from, tag), |first| (first.peer, first.tag));
+        if let Some(cancellation) = self.deferred.cancel(began, first) {
             cancellation.cancel();
         }
         if self.arrivals.holds(from) {
@@ -329,6 +335,17 @@ impl Engine {
             }
             self.handle_arrivals(from);
         }
+    }
+
+    /// Tells the caller that its notification is not handled. There is nobody who waits for that, so both sides
+    /// count it.
+    fn refuse_notification(&mut self, from: PeerId, procedure: u64) {
+        self.metrics.request_failures.busy += 1;
+        let refusal = Request::refusal(procedure);
+        self.metrics.message_bytes_sent += refusal.len() as u64;
+        // Without room for it the caller reads nothing, and will not know.
+        let _ = self.endpoint.send_unexpected(from, 0, refusal);
+        self.told = true;
     }
 
     /// Answers a request, or all of a batch, without running it.

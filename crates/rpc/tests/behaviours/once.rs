@@ -35,11 +35,12 @@ mod absent {
 
 /// They cut connections by their sockets, which libfabric keeps to itself.
 mod cut {
-    use super::{duplicates_after_a_reconnect, outputs_outlive_connections};
+    use super::{cancel_after_a_reconnect, duplicates_after_a_reconnect, outputs_outlive_connections};
 
     crate::on_every_transport! { without_ofi:
         duplicates_after_a_reconnect,
         outputs_outlive_connections,
+        cancel_after_a_reconnect,
     }
 }
 
@@ -133,6 +134,49 @@ fn outputs_outlive_connections() {
         let output = drive(&mut [&mut origin, &mut target], || call.try_take());
         assert!(output.unwrap() == vec![7; size]);
         assert_eq!(runs.load(Ordering::SeqCst), round + 1);
+    }
+}
+
+/// A call that is cancelled after its connection was lost, when it was asked for again or before, ends for the handler
+/// that the first attempt began.
+fn cancel_after_a_reconnect() {
+    let [mut origin, mut target] = engines();
+    target.serve::<Null>(|_, ()| Ok(()));
+    let held: Shared<Responder<u64>> = Arc::default();
+    let holding = held.clone();
+    target.serve_later::<Double>(move |_, _, _, responder| holding.lock().unwrap().push(responder));
+    let address = target.address().clone();
+    for asked_again in [true, false] {
+        let call_again = origin.metrics().retries + 1;
+        // Its deadline would end it, too.
+        let later = CallOptions {
+            timeout: LONG * 3,
+            ..RETRIES
+        };
+        let cancelled = origin.call::<Double>(&address, &1, later).unwrap();
+        let responder = drive(&mut [&mut origin, &mut target], || held.lock().unwrap().pop());
+        cut(&address);
+        while origin.in_progress().retries == 0 {
+            origin.progress();
+        }
+        if asked_again {
+            while origin.metrics().retries < call_again {
+                origin.progress();
+                target.progress();
+            }
+            call::<Null>(&mut origin, &mut target, &()).unwrap();
+        }
+        assert!(!responder.is_cancelled(), "its caller comes back");
+        drop(cancelled);
+        drive(&mut [&mut origin, &mut target], || {
+            responder.is_cancelled().then_some(())
+        });
+        drop(responder);
+        drive(&mut [&mut origin, &mut target], || {
+            held.lock().unwrap().is_empty().then_some(())
+        });
+        call::<Null>(&mut origin, &mut target, &()).unwrap();
+        assert_eq!(origin.in_progress(), InProgress::default());
     }
 }
 

@@ -12,6 +12,7 @@ crate::on_every_transport! {
     large_inputs_keep_their_place,
     too_large_is_refused,
     too_much_is_busy,
+    refused_notifications_are_counted,
     cancelled_overflow_leaves_nothing,
     overdue_overflow_leaves_nothing,
     deferred_overflow,
@@ -177,6 +178,47 @@ fn too_much_is_busy() {
         assert!(call::<Echo>(&mut origin, &mut target, &vec![1; size]).is_ok());
         settle(&mut origin, &mut target);
     }
+}
+
+/// Notifications that find no room, because the input of one before them is still to be pulled, are counted on both
+/// sides, whether they are large or small; so is what nobody serves.
+fn refused_notifications_are_counted() {
+    let tight = EngineOptions {
+        arrivals_max: 3,
+        ..EngineOptions::default()
+    };
+    let [mut origin, mut target] = limited(tight);
+    let handled: Shared<u64> = Arc::default();
+    let log = handled.clone();
+    target.serve::<Count>(move |_, number| {
+        log.lock().unwrap().push(number);
+        Ok(())
+    });
+    target.serve::<Echo>(|_, bytes| Ok(bytes));
+    let address = target.address().clone();
+    // So that all of it comes at once.
+    call::<Echo>(&mut origin, &mut target, &vec![]).unwrap();
+    origin.notify::<Echo>(&address, &vec![1; 20 * LARGE]).unwrap();
+    for number in 0..50 {
+        origin.notify::<Count>(&address, &number).unwrap();
+    }
+    origin.notify::<Echo>(&address, &vec![1; LARGE]).unwrap();
+    origin.flush(Duration::from_millis(1));
+    settle(&mut origin, &mut target);
+    // Its answer comes behind all that was refused.
+    call::<Echo>(&mut origin, &mut target, &vec![]).unwrap();
+    let (handled, refused) = (
+        handled.lock().unwrap().len() as u64,
+        target.metrics().request_failures.busy,
+    );
+    assert!(refused > 0, "{handled} were handled");
+    let large_refused = origin.metrics().notification_failures.busy - (50 - handled);
+    assert!(large_refused <= 1, "{:?}", origin.metrics());
+    assert_eq!(refused, origin.metrics().notification_failures.busy);
+
+    origin.notify::<Null>(&address, &()).unwrap();
+    call::<Echo>(&mut origin, &mut target, &vec![]).unwrap();
+    assert_eq!(target.metrics().request_failures.unknown_procedure, 1);
 }
 
 /// A call with a large input or output that is cancelled, at whatever moment, leaves nothing behind.
