@@ -88,14 +88,18 @@ impl HostAgent {
         } else {
             pmi::AbsentMembers::Fail
         };
+        let mut pmi = pmi::Server::root();
+        let kvsname = format!("kvs_{}", start.job);
+        pmi.add_group(pmi::GroupOptions {
+            absent,
+            ..pmi::GroupOptions::one_host(FIRST_GROUP, kvsname, start.size)
+        });
+        for &rank in &start.ranks {
+            pmi.open(pmi_connection(rank), pmi::Peer::Process(pmi_process(rank)));
+        }
         Self {
             members: Membership::new(start.size),
-            pmi: pmi::Server::new(pmi::ServerOptions {
-                size: start.size,
-                kvsname: format!("kvs_{}", start.job),
-                mapping: pmi::ProcessMapping::one_node(start.size),
-                absent,
-            }),
+            pmi,
             to_spawn: start.ranks.iter().copied().collect(),
             start,
             address,
@@ -177,12 +181,12 @@ impl HostAgent {
     }
 
     pub(crate) fn handle_pmi(&mut self, rank: Rank, bytes: &[u8]) {
-        self.pmi.handle_bytes(rank.0, bytes);
+        self.pmi.handle_bytes(pmi_connection(rank), bytes);
         self.forward_pmi();
     }
 
     pub(crate) fn handle_pmi_closed(&mut self, rank: Rank) {
-        self.pmi.handle_closed(rank.0);
+        self.pmi.handle_closed(pmi_connection(rank));
         self.forward_pmi();
     }
 
@@ -227,9 +231,9 @@ impl HostAgent {
 
     /// A rank's process is gone, and all that it had sent was handled.
     pub(crate) fn handle_exit(&mut self, rank: Rank, cause: Cause, at_ns: u64) {
-        let unfinished = self.pmi.is_unfinished(rank.0);
+        let unfinished = self.pmi.is_unfinished(pmi_process(rank));
         self.pmi
-            .handle_departure(rank.0, unfinished || !cause.is_success());
+            .handle_departure(pmi_process(rank), unfinished || !cause.is_success());
         self.forward_pmi();
         self.running.remove(&rank);
         self.attached.remove(&rank);
@@ -308,23 +312,38 @@ impl HostAgent {
             if matches!(action, pmi::Action::Abort { .. }) && std::mem::replace(&mut self.aborted, true) {
                 continue;
             }
-            self.actions.push_back(match action {
+            match action {
                 pmi::Action::Abort {
-                    rank,
+                    process,
                     exit_code,
                     message,
-                } => Action::Report(Report::Aborted {
-                    rank: Rank(rank),
+                } => self.report(Report::Aborted {
+                    rank: Rank(process.rank),
                     exit_code,
                     message: message.unwrap_or_default().to_string(),
                 }),
-                pmi::Action::Close { rank } => Action::ClosePmi(Rank(rank)),
-                pmi::Action::Misbehaved { rank, error } => Action::Report(Report::Notice {
-                    rank: Rank(rank),
-                    text: format!("its PMI connection was closed: {error}"),
-                }),
-                pmi::Action::Send { rank, bytes } => Action::SendPmi(Rank(rank), bytes),
-            });
+                pmi::Action::Close { connection } => {
+                    self.actions.push_back(Action::ClosePmi(rank_of(connection)));
+                }
+                pmi::Action::Misbehaved {
+                    connection, error, ..
+                } => self.notice(
+                    rank_of(connection),
+                    format!("its PMI connection was closed: {error}"),
+                ),
+                pmi::Action::Overwritten { .. } => {}
+                pmi::Action::Send { connection, bytes } => {
+                    self.actions
+                        .push_back(Action::SendPmi(rank_of(connection), bytes));
+                }
+                pmi::Action::Spawn { id, .. } => {
+                    let reason = "this launcher does not start process groups yet".into();
+                    self.pmi.handle_spawned(id, Err(pmi::SpawnRefused { reason }));
+                }
+                pmi::Action::ToChild { .. } | pmi::Action::ToParent { .. } => {
+                    unreachable!("the tree of one host has one server");
+                }
+            }
         }
     }
 
@@ -364,6 +383,25 @@ impl HostAgent {
     fn report(&mut self, report: Report) {
         self.actions.push_back(Action::Report(report));
     }
+}
+
+/// The process group that the job begins with.
+const FIRST_GROUP: pmi::GroupId = pmi::GroupId(0);
+
+fn pmi_process(rank: Rank) -> pmi::Process {
+    pmi::Process {
+        group: FIRST_GROUP,
+        rank: rank.0,
+    }
+}
+
+/// Each rank has one connection.
+fn pmi_connection(rank: Rank) -> pmi::ConnectionId {
+    pmi::ConnectionId(rank.0.into())
+}
+
+fn rank_of(connection: pmi::ConnectionId) -> Rank {
+    Rank(connection.0 as u32)
 }
 
 #[cfg(test)]

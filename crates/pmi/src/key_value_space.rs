@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use bstr::BString;
 use thiserror::Error;
 
+use crate::VALUE_SIZE_MAX;
+
 /// The key-value space of one process group, of bounded size.
 #[derive(Clone, Debug)]
 pub struct KeyValueSpace {
@@ -16,8 +18,8 @@ pub struct KeyValueSpace {
 impl KeyValueSpace {
     /// The most bytes of keys and values together.
     pub const SIZE_MAX: usize = 64 << 20;
-    /// The longest value: what still fits into the line of an answer, which is less than PMI's announced limit.
-    pub const VALUE_SIZE_MAX: usize = 960;
+    /// The longest value. In a line of PMI-1 there is less room; who asks there for what does not fit is told so.
+    pub const VALUE_SIZE_MAX: usize = VALUE_SIZE_MAX;
 
     /// An empty space for keys of at most `key_size_max` bytes.
     pub fn new(key_size_max: usize) -> Self {
@@ -100,7 +102,7 @@ mod tests {
         let text = |length: usize| BString::from(vec![b'x'; length]);
         assert_eq!(space.put(text(65), text(1)), Err(PutError::KeySize));
         assert_eq!(space.put(text(0), text(1)), Err(PutError::KeySize));
-        assert_eq!(space.put(text(64), text(961)), Err(PutError::ValueSize));
+        assert_eq!(space.put(text(64), text(1025)), Err(PutError::ValueSize));
         space.size = KeyValueSpace::SIZE_MAX - 4;
         assert_eq!(space.put("abc".into(), "de".into()), Err(PutError::Full));
         assert_eq!(space.put("abc".into(), "d".into()), Ok(()));

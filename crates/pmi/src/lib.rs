@@ -1,12 +1,13 @@
-//! PMI-1, the process management interface: wire format, server and client.
+//! PMI, the process management interface, in its versions 1 and 2: wire format, server and client.
 //!
 //! PMI is how the processes of a parallel program find each other: each puts what the others must know (an
-//! address) into a key-value space, all meet in a barrier, and then each gets what it needs (P. Balaji et al.,
+//! address) into a key-value space, all meet in a fence, and then each gets what it needs (P. Balaji et al.,
 //! *PMI: A Scalable Parallel Process-Management Interface for Extreme-Scale Systems*, EuroMPI 2010). This crate
-//! speaks the wire protocol 1.1 that MPICH and its descendants use over an inherited descriptor.
+//! speaks the wire protocols 1.1, 1.2 and 2.0 that MPICH, its descendants and Slurm use over an inherited descriptor.
 //!
 //! * [`Request`] and [`Response`] are the table of commands: codec and documentation follow from it.
-//! * [`Server`] is the process manager's side: bytes in, [`Action`]s out, no input or output of its own.
+//! * [`Server`] is the process manager's side: bytes in, [`Action`]s out, no input or output of its own. The servers
+//!   of many hosts form a tree, along which they say [`Up`] and [`Down`].
 //! * [`client::Client`] is the program's side, blocking, on the standard library only. It works under any
 //!   process manager that speaks PMI-1 (`ropewalk run`, Hydra's `mpiexec`, `srun --mpi=pmi2`).
 
@@ -20,23 +21,36 @@
 pub mod client;
 mod command;
 mod key_value_space;
-mod line;
 mod process_mapping;
+mod rank_set;
 mod server;
+mod wire;
 
 pub use client::Client;
-pub use command::{DecodeError, EncodeError, Request, Response};
+pub use command::{
+    Arguments, Command, DecodeError, Decoded, EncodeError, Pairs, Request, Response, Spawn, SpawnBlocks,
+    SpawnCommand, SpawnCommands, SpawnError,
+};
 pub use key_value_space::{KeyValueSpace, PutError};
-pub use line::{LineBuffer, LineTooLong};
 pub use process_mapping::{MappingBlock, ProcessMapping};
-pub use server::{AbsentMembers, Action, ProtocolError, Server, ServerOptions};
+pub use rank_set::RankSet;
+pub use server::{
+    AbsentMembers, Action, Answer, ChildId, ConnectionId, Down, FenceId, FenceScope, GroupId, GroupOptions,
+    KeyValuePairs, Peer, Process, ProtocolError, Question, Server, SpawnId, SpawnRefused, Spawned,
+    TreeMessageError, Up,
+};
+pub use wire::{Form, Message, MessageBuffer, MessageError};
 
 /// The longest line in either direction, with its line end: MPICH's clients read into 1024 bytes and end them
 /// with a NUL.
 pub const LINE_SIZE_MAX: usize = 1023;
+/// The longest body of a frame: clients have 64 KiB for it and its length.
+pub const FRAME_SIZE_MAX: usize = (64 << 10) - 6;
+/// The longest block of `mcmd=spawn`.
+pub const BLOCK_SIZE_MAX: usize = 1 << 20;
 /// The longest name of a key-value space, as announced to clients.
 pub const KVSNAME_SIZE_MAX: usize = 256;
 /// The longest key, as announced to clients.
 pub const KEY_SIZE_MAX: usize = 64;
-/// The longest value, as announced to clients; what really fits is bounded by [`LINE_SIZE_MAX`].
+/// The longest value, as announced to clients; what fits into a line is bounded by [`LINE_SIZE_MAX`].
 pub const VALUE_SIZE_MAX: usize = 1024;

@@ -14,7 +14,7 @@ use std::{
 use bstr::BString;
 use thiserror::Error;
 
-use crate::{DecodeError, EncodeError, KEY_SIZE_MAX, LineBuffer, LineTooLong, Request, Response};
+use crate::{DecodeError, EncodeError, Form, KEY_SIZE_MAX, MessageBuffer, MessageError, Request, Response};
 
 /// A process's connection to its process manager.
 ///
@@ -38,7 +38,7 @@ use crate::{DecodeError, EncodeError, KEY_SIZE_MAX, LineBuffer, LineTooLong, Req
 #[derive(Debug)]
 pub struct Client {
     socket: UnixStream,
-    lines: LineBuffer,
+    lines: MessageBuffer,
     rank: u32,
     size: u32,
     kvsname: BString,
@@ -86,7 +86,7 @@ impl Client {
     pub fn new(socket: UnixStream, rank: u32, size: u32) -> Result<Self, ClientError> {
         let mut client = Self {
             socket,
-            lines: LineBuffer::default(),
+            lines: MessageBuffer::default(),
             rank,
             size,
             kvsname: BString::default(),
@@ -97,11 +97,11 @@ impl Client {
             subversion: 1,
         };
         match client.ask(&init)? {
-            Response::ResponseToInit { rc, .. } => check(&init, rc, None)?,
+            Response::Init { rc, .. } => check(&init, rc, None)?,
             answer => return Err(unexpected(&init, &answer)),
         }
         match client.ask(&Request::GetMyKvsname {})? {
-            Response::MyKvsname { kvsname } => client.kvsname = kvsname,
+            Response::MyKvsname { kvsname, .. } => client.kvsname = kvsname,
             answer => return Err(unexpected(&Request::GetMyKvsname {}, &answer)),
         }
         Ok(client)
@@ -131,12 +131,12 @@ impl Client {
         check_text(key, KEY_SIZE_MAX - 1)?;
         check_text(value, Self::VALUE_SIZE_MAX)?;
         let request = Request::Put {
-            kvsname: self.kvsname.clone(),
+            kvsname: Some(self.kvsname.clone()),
             key: key.into(),
             value: value.into(),
         };
         match self.ask(&request)? {
-            Response::PutResult { rc, message } => check(&request, rc, message),
+            Response::Put { rc, message } => check(&request, rc, message),
             answer => Err(unexpected(&request, &answer)),
         }
     }
@@ -148,11 +148,12 @@ impl Client {
     pub fn get(&mut self, key: &str) -> Result<Option<String>, ClientError> {
         check_text(key, KEY_SIZE_MAX - 1)?;
         let request = Request::Get {
-            kvsname: self.kvsname.clone(),
+            kvsname: Some(self.kvsname.clone()),
+            source: None,
             key: key.into(),
         };
         match self.ask(&request)? {
-            Response::GetResult {
+            Response::Get {
                 rc: None | Some(0),
                 value: Some(value),
                 ..
@@ -160,7 +161,7 @@ impl Client {
                 Ok(value) => Ok(Some(value)),
                 Err(_) => Err(ClientError::Text { text: key.to_owned() }),
             },
-            Response::GetResult { .. } => Ok(None),
+            Response::Get { .. } => Ok(None),
             answer => Err(unexpected(&request, &answer)),
         }
     }
@@ -170,9 +171,9 @@ impl Client {
     /// # Errors
     /// [`ClientError::Refused`] if one of them is gone, so that the wait would have no end.
     pub fn fence(&mut self) -> Result<(), ClientError> {
-        let request = Request::BarrierIn { group: None };
+        let request = Request::Fence { group: None };
         match self.ask(&request)? {
-            Response::BarrierOut { rc, message } => check(&request, rc, message),
+            Response::Fence { rc, message, .. } => check(&request, rc, message),
             answer => Err(unexpected(&request, &answer)),
         }
     }
@@ -183,7 +184,7 @@ impl Client {
     /// If the process manager does not answer.
     pub fn finalize(mut self) -> Result<(), ClientError> {
         match self.ask(&Request::Finalize {})? {
-            Response::FinalizeAck {} => Ok(()),
+            Response::Finalize { .. } => Ok(()),
             answer => Err(unexpected(&Request::Finalize {}, &answer)),
         }
     }
@@ -194,7 +195,8 @@ impl Client {
     /// If the connection is gone.
     pub fn abort(&mut self, exit_code: i32) -> Result<(), ClientError> {
         self.send(&Request::Abort {
-            exit_code,
+            exit_code: Some(exit_code),
+            is_world: None,
             message: None,
         })
     }
@@ -206,8 +208,8 @@ impl Client {
         self.send(request)?;
         let deadline = Instant::now() + self.timeout;
         loop {
-            if let Some(line) = self.lines.next_line()? {
-                return Ok(Response::decode(line)?);
+            if let Some(line) = self.lines.next_message()? {
+                return Ok(Response::decode(line)?.command);
             }
             let mut bytes = [0; 1024];
             match self.read(&mut bytes, deadline, request)? {
@@ -219,7 +221,7 @@ impl Client {
 
     /// In one `write`: Slurm's server takes each read for one whole line.
     fn send(&mut self, request: &Request) -> Result<(), ClientError> {
-        let line = request.encode()?;
+        let line = request.encode(Form::Line, None)?;
         self.socket
             .set_write_timeout(Some(self.timeout.max(Duration::from_millis(1))))?;
         self.socket.write_all(&line).map_err(|error| match error.kind() {
@@ -251,7 +253,7 @@ impl Client {
         // A connection that is closed already is what we want.
         let _ = self.socket.shutdown(Shutdown::Both);
         ClientError::Timeout {
-            command: request.name(),
+            command: request.name(Form::Line).unwrap_or_default(),
             timeout: self.timeout,
         }
     }
@@ -291,7 +293,7 @@ pub enum ClientError {
     Io(#[from] io::Error),
     /// The process manager's answer has no end.
     #[error("the process manager's answer is not understood")]
-    Line(#[from] LineTooLong),
+    Line(#[from] MessageError),
     /// The process manager wants to be reached over TCP.
     #[error(
         "the process manager offers PMI_PORT but no PMI_FD; start the job without its option for port mode"
@@ -357,7 +359,7 @@ fn check(request: &Request, rc: Option<i32>, message: Option<BString>) -> Result
     match rc {
         None | Some(0) => Ok(()),
         Some(rc) => Err(ClientError::Refused {
-            command: request.name(),
+            command: request.name(Form::Line).unwrap_or_default(),
             rc,
             message: message.unwrap_or_default(),
         }),
@@ -366,8 +368,8 @@ fn check(request: &Request, rc: Option<i32>, message: Option<BString>) -> Result
 
 fn unexpected(request: &Request, answer: &Response) -> ClientError {
     ClientError::Unexpected {
-        command: request.name(),
-        answer: answer.name(),
+        command: request.name(Form::Line).unwrap_or_default(),
+        answer: answer.name(Form::Line).unwrap_or_default(),
     }
 }
 
@@ -376,7 +378,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::{AbsentMembers, Action, ProcessMapping, Server, ServerOptions};
+    use crate::{Action, ConnectionId, GroupId, GroupOptions, Peer, Process, Server};
 
     fn serve(mut server: Server, sockets: Vec<UnixStream>) {
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -391,11 +393,15 @@ mod tests {
         }
         drop(sender);
         for (rank, bytes) in receiver {
-            server.handle_bytes(rank, &bytes);
+            server.handle_bytes(ConnectionId(rank), &bytes);
             while let Some(action) = server.poll_action() {
                 match action {
-                    Action::Send { rank, bytes } => (&sockets[rank as usize]).write_all(&bytes).unwrap(),
-                    Action::Close { rank } => sockets[rank as usize].shutdown(Shutdown::Both).unwrap(),
+                    Action::Send { connection, bytes } => {
+                        (&sockets[connection.0 as usize]).write_all(&bytes).unwrap();
+                    }
+                    Action::Close { connection } => {
+                        sockets[connection.0 as usize].shutdown(Shutdown::Both).unwrap();
+                    }
                     other => panic!("{other:?}"),
                 }
             }
@@ -406,12 +412,13 @@ mod tests {
     #[test]
     fn clients_meet_over_our_server() {
         let (clients, servers): (Vec<_>, Vec<_>) = (0..4).map(|_| UnixStream::pair().unwrap()).unzip();
-        let server = Server::new(ServerOptions {
-            size: 4,
-            kvsname: "kvs".into(),
-            mapping: ProcessMapping::one_node(4),
-            absent: AbsentMembers::Fail,
-        });
+        let mut server = Server::root();
+        let group = GroupId(0);
+        server.add_group(GroupOptions::one_host(group, "kvs", 4));
+        for rank in 0..4 {
+            let process = Process { group, rank };
+            server.open(ConnectionId(rank.into()), Peer::Process(process));
+        }
         let server = thread::spawn(move || serve(server, servers));
         let clients: Vec<_> = (0..)
             .zip(clients)

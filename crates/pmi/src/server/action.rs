@@ -1,0 +1,150 @@
+//! What a server wants to be done, and the names it uses.
+
+use bstr::BString;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::{Down, Up};
+use crate::{DecodeError, MessageError, Spawn, SpawnError};
+
+/// A process group of a job: 0 is the one that the job began with, others were spawned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct GroupId(pub u32);
+
+/// A rank of a process group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Process {
+    /// The group.
+    pub group: GroupId,
+    /// The rank in it.
+    pub rank: u32,
+}
+
+/// One connection of a process. Its owner chooses the number, each once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConnectionId(pub u64);
+
+/// An agent below this one. Its owner chooses the number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ChildId(pub u32);
+
+/// A spawn that waits for its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SpawnId(pub u64);
+
+/// Whose connection it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// A process that inherited it (`PMI_FD`).
+    Process(Process),
+    /// Some process of this group, which says itself which rank it is (`PMI_PORT` and `PMI_ID`).
+    Port(GroupId),
+    /// The only process of this group, which nobody started and which waits to be greeted (`-pmi_args`).
+    Singleton(GroupId),
+}
+
+/// What has to be done for a [`Server`](crate::Server).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A process wants the whole job to end.
+    Abort {
+        /// Which.
+        process: Process,
+        /// With what exit code.
+        exit_code: i32,
+        /// Why, if it says so.
+        message: Option<BString>,
+    },
+    /// Close a connection after what was sent on it.
+    Close {
+        /// Which.
+        connection: ConnectionId,
+    },
+    /// Somebody does not keep to the protocol; the connection is closed.
+    Misbehaved {
+        /// On which.
+        connection: ConnectionId,
+        /// Who, if known.
+        process: Option<Process>,
+        /// What was done.
+        error: ProtocolError,
+    },
+    /// A process put another value under a key that had one. The last one counts; a program rarely wants that.
+    Overwritten {
+        /// Which process.
+        process: Process,
+        /// The key.
+        key: BString,
+    },
+    /// Send this to a process.
+    Send {
+        /// On which connection.
+        connection: ConnectionId,
+        /// Whole messages.
+        bytes: Vec<u8>,
+    },
+    /// Start a process group, and say what came of it with
+    /// [`handle_spawned`](crate::Server::handle_spawned). Only the root is asked.
+    Spawn {
+        /// To be repeated in the answer.
+        id: SpawnId,
+        /// For whom.
+        from: Process,
+        /// What.
+        spawn: Spawn,
+    },
+    /// Tell an agent below.
+    ToChild {
+        /// Which.
+        child: ChildId,
+        /// What.
+        message: Down,
+    },
+    /// Tell the agent above.
+    ToParent {
+        /// What.
+        message: Up,
+    },
+}
+
+/// How a process breaks the protocol.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ProtocolError {
+    /// A message that is no request.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// Bytes that are no message.
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    /// Something before `cmd=init`.
+    #[error("the first PMI command is init, not {command}")]
+    NotInitialized {
+        /// What came instead.
+        command: &'static str,
+    },
+    /// A rank that is not of this host, or already connected.
+    #[error("{rank} is no rank that may connect here")]
+    Rank {
+        /// The rank.
+        rank: u32,
+    },
+    /// A spawn that makes no whole.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    /// More requests than [`REQUESTS_MAX`](crate::Server::REQUESTS_MAX) at a time.
+    #[error("more than {} requests wait at a time", crate::Server::REQUESTS_MAX)]
+    TooMany,
+    /// A command that has no place here.
+    #[error("{command} has no place here")]
+    Unexpected {
+        /// The command.
+        command: &'static str,
+    },
+    /// A second request in a line before the answer to the first.
+    #[error("a PMI-1 client has one request at a time, but {command} came while another waits")]
+    WhileWaiting {
+        /// What came.
+        command: &'static str,
+    },
+}

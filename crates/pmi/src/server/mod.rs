@@ -1,0 +1,545 @@
+//! The process manager's side of PMI.
+
+mod action;
+mod connection;
+mod fences;
+mod group;
+mod questions;
+mod requests;
+mod tree;
+mod waiter;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bstr::BString;
+
+use crate::{Form, KeyValueSpace, LINE_SIZE_MAX, RankSet, Response, wire::MessageWriter};
+use connection::Connection;
+use fences::{Above, Failure, Settled};
+use group::{Group, Phase};
+use questions::Asker;
+use waiter::Waiter;
+
+pub use action::{Action, ChildId, ConnectionId, GroupId, Peer, Process, ProtocolError, SpawnId};
+pub use group::{AbsentMembers, GroupOptions};
+pub use tree::{
+    Answer, Down, FenceId, FenceScope, KeyValuePairs, Question, SpawnRefused, Spawned, TreeMessageError, Up,
+};
+
+/// Serves the processes of one host. The servers of a job's hosts form a tree; a job on one host has a tree of one.
+///
+/// Tell it of the process groups ([`add_group`](Self::add_group)), of each connection
+/// ([`open`](Self::open)), of what comes on it ([`handle_bytes`](Self::handle_bytes),
+/// [`handle_closed`](Self::handle_closed)) and of what became of each process
+/// ([`handle_departure`](Self::handle_departure)); in a tree also of what the servers above and below say
+/// ([`handle_up`](Self::handle_up), [`handle_down`](Self::handle_down)). After each of these do what
+/// [`poll_action`](Self::poll_action) says until it says nothing.
+///
+/// Every server of the tree must know a group before a message about it comes, and the root must know all groups.
+/// Puts are kept here until a fence, go up once with those of the servers below, and come down once to all; gets are
+/// answered from what is here.
+#[derive(Debug)]
+pub struct Server {
+    above: Above,
+    groups: BTreeMap<GroupId, Group>,
+    connections: BTreeMap<ConnectionId, Connection>,
+    by_process: BTreeMap<Process, ConnectionId>,
+    children: BTreeSet<ChildId>,
+    /// What was published; only the root has it.
+    services: KeyValueSpace,
+    questions: BTreeMap<u64, Asker>,
+    next_question: u64,
+    /// Connections on which a request may have become free to be served.
+    resumable: VecDeque<ConnectionId>,
+    actions: VecDeque<Action>,
+}
+
+impl Server {
+    /// How many requests of one connection may wait at a time.
+    pub const REQUESTS_MAX: usize = 1024;
+    /// How many bytes of keys and values go into one message of the tree; more make several messages.
+    pub const PAIRS_SIZE_MAX: usize = 1 << 20;
+
+    /// The server of the root: nobody is above it. A job on one host has no other.
+    pub fn root() -> Self {
+        Self::new(Above::Nobody)
+    }
+
+    /// A server below another.
+    pub fn below_parent() -> Self {
+        Self::new(Above::Parent)
+    }
+
+    fn new(above: Above) -> Self {
+        Self {
+            above,
+            groups: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            by_process: BTreeMap::new(),
+            children: BTreeSet::new(),
+            services: KeyValueSpace::new(LINE_SIZE_MAX),
+            questions: BTreeMap::new(),
+            next_question: 0,
+            resumable: VecDeque::new(),
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// From now on there is this process group.
+    ///
+    /// # Panics
+    /// If its key-value space's name is longer than [`KVSNAME_SIZE_MAX`](crate::KVSNAME_SIZE_MAX) or holds what ends
+    /// a name, or a group of the same number is there.
+    pub fn add_group(&mut self, options: GroupOptions) {
+        let id = options.id;
+        self.children
+            .extend(options.children.iter().map(|(child, _)| *child));
+        let before = self.groups.insert(id, Group::new(options));
+        assert!(before.is_none(), "the process group {} is there already", id.0);
+    }
+
+    /// Forgets a process group whose processes are all gone, everywhere.
+    pub fn remove_group(&mut self, id: GroupId) {
+        self.groups.remove(&id);
+        self.by_process.retain(|process, _| process.group != id);
+    }
+
+    /// A process can speak on a new connection. A process that was gone is back with it, as a new incarnation; what
+    /// it said before is forgotten, and fences wait for it again.
+    pub fn open(&mut self, connection: ConnectionId, peer: Peer) {
+        let mut opened = Connection::new(peer);
+        match peer {
+            Peer::Process(process) => self.seat(connection, &mut opened, process),
+            Peer::Port(_) => {}
+            Peer::Singleton(_) => opened.is_greeted = true,
+        }
+        let greeting = matches!(peer, Peer::Singleton(_));
+        self.connections.insert(connection, opened);
+        if greeting {
+            let response = Response::Singinit {
+                authentication: Some("none".into()),
+            };
+            self.send(connection, Form::Line, None, &response);
+        }
+    }
+
+    /// Takes what came on a connection, cut anywhere.
+    pub fn handle_bytes(&mut self, connection: ConnectionId, bytes: &[u8]) {
+        self.read(connection, bytes);
+        self.resume();
+    }
+
+    /// A process closed its connection.
+    pub fn handle_closed(&mut self, connection: ConnectionId) {
+        if let Some(process) = self.forget(connection) {
+            self.depart(
+                process.group,
+                &RankSet::range(process.rank, process.rank + 1),
+                false,
+            );
+        }
+        self.resume();
+    }
+
+    /// A process is gone; `failed` if not as a process should go. Give the server its last bytes first.
+    pub fn handle_departure(&mut self, process: Process, failed: bool) {
+        if !self
+            .group_of(process)
+            .is_some_and(|group| group.is_local(process.rank))
+        {
+            return;
+        }
+        if let Some(connection) = self.by_process.get(&process).copied() {
+            self.forget(connection);
+        }
+        self.depart(
+            process.group,
+            &RankSet::range(process.rank, process.rank + 1),
+            failed,
+        );
+        self.resume();
+    }
+
+    /// A server directly below says something.
+    pub fn handle_up(&mut self, child: ChildId, message: Up) {
+        match message {
+            Up::Ask { id, question } => self.ask(question, Asker::Child { child, id }),
+            Up::Departed { group, ranks, failed } => {
+                let ranks = ranks.intersection(&self.below(group, child));
+                self.depart(group, &ranks, failed);
+            }
+            Up::Fence {
+                group: id,
+                fence,
+                members,
+                pairs,
+            } => {
+                let members = members.intersection(&self.below(id, child));
+                if let Some(group) = self.groups.get_mut(&id) {
+                    group.collect(pairs);
+                    // Of a process that is gone already no fence waits any more.
+                    let members = members.iter().filter(|rank| !group.is_absent(*rank)).collect();
+                    group.fences.enter_below(&fence, &members);
+                    self.settle(id, &fence);
+                }
+            }
+            Up::Pairs { group, pairs } => {
+                if let Some(group) = self.groups.get_mut(&group) {
+                    group.collect(pairs);
+                }
+            }
+            Up::Returned { process } => {
+                if self.below(process.group, child).contains(process.rank) {
+                    self.come_back(process);
+                }
+            }
+        }
+        self.resume();
+    }
+
+    /// The server above says something.
+    pub fn handle_down(&mut self, message: Down) {
+        match &message {
+            Down::Answer { id, answer } => self.take_answer(*id, answer.clone()),
+            Down::Departed { group, ranks } => {
+                self.tell_children(&message);
+                if let Some(found) = self.groups.get_mut(group) {
+                    found.hear_of_departure(ranks);
+                    self.settle_all(*group);
+                }
+            }
+            Down::Fence {
+                group,
+                fence,
+                members,
+                failed,
+                pairs,
+            } => {
+                self.tell_children(&message);
+                if let Some(found) = self.groups.get_mut(group) {
+                    found.spread(pairs);
+                    let members = found.current(members.clone());
+                    self.end_fence(*group, fence, &members, failed.map(Failure::Gone));
+                }
+            }
+            Down::Pairs { group, pairs } => {
+                self.tell_children(&message);
+                if let Some(group) = self.groups.get_mut(group) {
+                    group.spread(pairs);
+                }
+            }
+            Down::Returned { process } => {
+                self.tell_children(&message);
+                if let Some(group) = self.groups.get_mut(&process.group) {
+                    group.hear_of_return(process.rank);
+                }
+            }
+        }
+        self.resume();
+    }
+
+    /// A server directly below is gone, and with it all processes there and below it.
+    pub fn handle_child_lost(&mut self, child: ChildId) {
+        self.children.remove(&child);
+        self.questions
+            .retain(|_, asker| !matches!(asker, Asker::Child { child: asking, .. } if *asking == child));
+        for id in self.groups.keys().copied().collect::<Vec<_>>() {
+            let ranks = self.below(id, child);
+            self.depart(id, &ranks, true);
+        }
+        if self.children.is_empty() && self.above == Above::Nobody {
+            // Nobody is left to be told: what waited for that must not come after what is put from now on.
+            for group in self.groups.values_mut() {
+                let pairs = group.take_unsent();
+                group.spread(&pairs);
+            }
+        }
+        self.resume();
+    }
+
+    /// The server above is gone: whoever waits for what only the root can say gets an error, now and from now on.
+    pub fn handle_parent_lost(&mut self) {
+        self.above = Above::Lost;
+        for (_, asker) in std::mem::take(&mut self.questions) {
+            self.answer(asker, Answer::Lost);
+        }
+        for id in self.groups.keys().copied().collect::<Vec<_>>() {
+            self.settle_all(id);
+        }
+        self.resume();
+    }
+
+    /// What came of [`Action::Spawn`].
+    pub fn handle_spawned(&mut self, id: SpawnId, result: Result<Spawned, SpawnRefused>) {
+        self.take_answer(id.0, Answer::Spawned(result));
+        self.resume();
+    }
+
+    /// What has to be done next.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// Whether a process began with PMI and did not end it: if it is gone, it did not go well.
+    pub fn is_unfinished(&self, process: Process) -> bool {
+        self.phase(process) == Phase::Initialized
+    }
+
+    /// Gives a connection to a process.
+    fn seat(&mut self, id: ConnectionId, connection: &mut Connection, process: Process) {
+        connection.process = Some(process);
+        if let Some(before) = self.by_process.insert(process, id) {
+            self.connections.remove(&before);
+        }
+        if let Some(group) = self.groups.get_mut(&process.group) {
+            group.phases.remove(&process.rank);
+        }
+        self.come_back(process);
+    }
+
+    /// Drops a connection; says whose it was.
+    fn forget(&mut self, id: ConnectionId) -> Option<Process> {
+        let process = self.connections.remove(&id)?.process?;
+        if self.by_process.get(&process) == Some(&id) {
+            self.by_process.remove(&process);
+        }
+        Some(process)
+    }
+
+    fn close(&mut self, id: ConnectionId) {
+        let process = self.forget(id);
+        self.actions.push_back(Action::Close { connection: id });
+        if let Some(process) = process {
+            self.depart(
+                process.group,
+                &RankSet::range(process.rank, process.rank + 1),
+                false,
+            );
+        }
+    }
+
+    fn break_off(&mut self, id: ConnectionId, error: ProtocolError) {
+        let process = self
+            .connections
+            .get(&id)
+            .and_then(|connection| connection.process);
+        self.actions.push_back(Action::Misbehaved {
+            connection: id,
+            process,
+            error,
+        });
+        self.close(id);
+    }
+
+    fn depart(&mut self, id: GroupId, ranks: &RankSet, failed: bool) {
+        let above = self.above;
+        let Some(group) = self.groups.get_mut(&id) else {
+            return;
+        };
+        let ranks = group.depart(ranks, failed);
+        if ranks.is_empty() {
+            return;
+        }
+        match above {
+            Above::Nobody if failed => self.tell_children(&Down::Departed { group: id, ranks }),
+            Above::Parent => self.tell_parent_of_departure(id, ranks, failed),
+            Above::Nobody | Above::Lost => {}
+        }
+        self.settle_all(id);
+    }
+
+    /// Many ranks that leave at the same time make one message.
+    fn tell_parent_of_departure(&mut self, id: GroupId, departed: RankSet, have_failed: bool) {
+        if let Some(Action::ToParent {
+            message: Up::Departed { group, ranks, failed },
+        }) = self.actions.back_mut()
+            && *group == id
+            && *failed == have_failed
+        {
+            *ranks = ranks.union(&departed);
+            return;
+        }
+        self.tell_parent(Up::Departed {
+            group: id,
+            ranks: departed,
+            failed: have_failed,
+        });
+    }
+
+    fn come_back(&mut self, process: Process) {
+        let above = self.above;
+        let Some(group) = self.groups.get_mut(&process.group) else {
+            return;
+        };
+        if !group.come_back(process.rank, above) {
+            return;
+        }
+        match above {
+            Above::Nobody => self.tell_children(&Down::Returned { process }),
+            Above::Parent => self.tell_parent(Up::Returned { process }),
+            Above::Lost => {}
+        }
+    }
+
+    fn settle_all(&mut self, id: GroupId) {
+        let fences = self.groups.get(&id).map(|group| group.fences.ids());
+        for fence in fences.unwrap_or_default() {
+            self.settle(id, &fence);
+        }
+    }
+
+    fn settle(&mut self, id: GroupId, fence: &FenceId) {
+        let above = self.above;
+        let Some(group) = self.groups.get_mut(&id) else {
+            return;
+        };
+        match group.settle(fence, above) {
+            Settled::Waits => {}
+            Settled::Report { members } => {
+                let pairs = group.take_unsent();
+                let (pairs, ahead) = cut(pairs);
+                for pairs in ahead {
+                    self.tell_parent(Up::Pairs { group: id, pairs });
+                }
+                self.tell_parent(Up::Fence {
+                    group: id,
+                    fence: fence.clone(),
+                    members,
+                    pairs,
+                });
+            }
+            Settled::Over { members, failure } => {
+                if above == Above::Nobody && fence.scope != FenceScope::Node {
+                    let pairs = group.take_unsent();
+                    group.spread(&pairs);
+                    let (pairs, ahead) = cut(pairs);
+                    for pairs in ahead {
+                        self.tell_children(&Down::Pairs { group: id, pairs });
+                    }
+                    let failed = match failure {
+                        Some(Failure::Gone(rank)) => Some(rank),
+                        Some(Failure::Lost) | None => None,
+                    };
+                    self.tell_children(&Down::Fence {
+                        group: id,
+                        fence: fence.clone(),
+                        members: members.clone(),
+                        failed,
+                        pairs,
+                    });
+                }
+                self.end_fence(id, fence, &members, failure);
+            }
+        }
+    }
+
+    fn end_fence(&mut self, id: GroupId, fence: &FenceId, members: &RankSet, failure: Option<Failure>) {
+        let Some(group) = self.groups.get_mut(&id) else {
+            return;
+        };
+        let (released, began) = group.fences.end(fence, members);
+        let message = failure.map(|failure| match failure {
+            Failure::Gone(rank) => BString::from(format!("rank_{rank}_is_gone")),
+            Failure::Lost => "the_process_manager_lost_its_parent".into(),
+        });
+        for (_, mut waiter) in released {
+            let response = Response::Fence {
+                tag: waiter.tag.take(),
+                rc: match waiter.form {
+                    Form::Line => message.as_ref().map(|_| -1),
+                    Form::Block | Form::Frame => Some(if message.is_some() { -1 } else { 0 }),
+                },
+                message: message.clone(),
+            };
+            self.respond(waiter, &response);
+        }
+        if began {
+            self.settle(id, fence);
+        }
+    }
+
+    fn below(&self, id: GroupId, child: ChildId) -> RankSet {
+        let group = self.groups.get(&id);
+        group.map(|group| group.below(child)).unwrap_or_default()
+    }
+
+    fn group_of(&self, process: Process) -> Option<&Group> {
+        self.groups.get(&process.group)
+    }
+
+    fn phase(&self, process: Process) -> Phase {
+        let group = self.group_of(process);
+        let phase = group.and_then(|group| group.phases.get(&process.rank));
+        phase.copied().unwrap_or_default()
+    }
+
+    fn tell_parent(&mut self, message: Up) {
+        self.actions.push_back(Action::ToParent { message });
+    }
+
+    fn tell_children(&mut self, message: &Down) {
+        for &child in &self.children {
+            let message = message.clone();
+            self.actions.push_back(Action::ToChild { child, message });
+        }
+    }
+
+    /// Answers a request that waited.
+    fn respond(&mut self, waiter: Waiter, response: &Response) {
+        let Some(connection) = self.connections.get_mut(&waiter.connection) else {
+            return;
+        };
+        connection.release(&waiter);
+        if connection.is_resumable() {
+            self.resumable.push_back(waiter.connection);
+        }
+        self.send(waiter.connection, waiter.form, waiter.thread.as_ref(), response);
+    }
+
+    /// What goes to the same connection next to each other goes as one.
+    fn send(&mut self, id: ConnectionId, form: Form, thread: Option<&BString>, response: &Response) {
+        let thread = thread.map(|thread| bstr::BStr::new(&**thread));
+        let form = match form {
+            Form::Frame => Form::Frame,
+            Form::Block | Form::Line => Form::Line,
+        };
+        if !matches!(self.actions.back(), Some(Action::Send { connection, .. }) if *connection == id) {
+            self.actions.push_back(Action::Send {
+                connection: id,
+                bytes: Vec::new(),
+            });
+        }
+        let Some(Action::Send { bytes, .. }) = self.actions.back_mut() else {
+            unreachable!("it was pushed above");
+        };
+        if response.encode_into(form, thread, bytes).is_ok() {
+            return;
+        }
+        // What does not fit into a message of this form, such as a long value into a line, is refused: silence would
+        // keep the client waiting.
+        let name = response
+            .name(form)
+            .expect("only what a form can say is answered in it");
+        let mut refusal = MessageWriter::new(bytes, form, name, thread);
+        refusal.pair("rc", b"-1");
+        refusal
+            .finish()
+            .expect("a name and a number fit into every message");
+    }
+}
+
+/// Cuts pairs so that none of the messages that they go into is too large: the last, and those ahead of it.
+fn cut(pairs: KeyValuePairs) -> (KeyValuePairs, Vec<KeyValuePairs>) {
+    let mut ahead = Vec::new();
+    let mut rest = Vec::new();
+    let mut size = 0;
+    for (key, value) in pairs {
+        size += key.len() + value.len();
+        if size > Server::PAIRS_SIZE_MAX && !rest.is_empty() {
+            ahead.push(std::mem::take(&mut rest));
+            size = key.len() + value.len();
+        }
+        rest.push((key, value));
+    }
+    (rest, ahead)
+}

@@ -1,0 +1,227 @@
+//! What only the root can say: names, other groups, new processes.
+
+use bstr::BString;
+
+use super::{Action, Answer, ChildId, Down, Question, Server, SpawnId, Up, fences::Above, waiter::Waiter};
+use crate::{Form, Response};
+
+/// Who wants to know.
+#[derive(Clone, Debug)]
+pub(super) enum Asker {
+    /// A server below, which numbers its questions itself.
+    Child { child: ChildId, id: u64 },
+    /// A process here.
+    Local { waiter: Waiter, wanted: Wanted },
+}
+
+/// What a process asked for, as far as its answer depends on it.
+#[derive(Clone, Debug)]
+pub(super) enum Wanted {
+    Connect { job: BString },
+    Get,
+    Lookup,
+    Publish { service: BString },
+    Spawn,
+    Unpublish { service: BString },
+}
+
+impl Server {
+    pub(super) fn ask(&mut self, question: Question, asker: Asker) {
+        match (self.above, question) {
+            (Above::Lost, _) => self.answer(asker, Answer::Lost),
+            (Above::Nobody, Question::Spawn { from, spawn }) => {
+                let id = SpawnId(self.keep(asker));
+                self.actions.push_back(Action::Spawn { id, from, spawn });
+            }
+            (Above::Nobody, question) => {
+                let answer = self.decide(question);
+                self.answer(asker, answer);
+            }
+            (Above::Parent, question) => {
+                let id = self.keep(asker);
+                self.tell_parent(Up::Ask { id, question });
+            }
+        }
+    }
+
+    /// The answer to a question that was handed on.
+    pub(super) fn take_answer(&mut self, id: u64, answer: Answer) {
+        // Who asked may be gone.
+        if let Some(asker) = self.questions.remove(&id) {
+            self.answer(asker, answer);
+        }
+    }
+
+    pub(super) fn answer(&mut self, asker: Asker, answer: Answer) {
+        match asker {
+            Asker::Child { child, id } => self.actions.push_back(Action::ToChild {
+                child,
+                message: Down::Answer { id, answer },
+            }),
+            Asker::Local { waiter, wanted } => {
+                if let (Wanted::Connect { job }, Answer::Done { done: true }) = (&wanted, &answer)
+                    && let Some(connection) = self.connections.get_mut(&waiter.connection)
+                {
+                    connection.connected.insert(job.clone());
+                }
+                let response = response(waiter.form, wanted, answer);
+                self.respond(waiter, &response);
+            }
+        }
+    }
+
+    fn keep(&mut self, asker: Asker) -> u64 {
+        let id = self.next_question;
+        self.next_question += 1;
+        self.questions.insert(id, asker);
+        id
+    }
+
+    fn decide(&mut self, question: Question) -> Answer {
+        let group = |kvsname: &BString| {
+            let mut groups = self.groups.values();
+            groups.find(|group| *kvsname == group.options.kvsname)
+        };
+        match question {
+            Question::Connect { kvsname } => Answer::Done {
+                done: group(&kvsname).is_some(),
+            },
+            Question::Get { kvsname, key } => Answer::Value {
+                value: group(&kvsname).and_then(|group| group.space.value(&key).cloned()),
+            },
+            Question::Lookup { service } => Answer::Value {
+                value: self.services.value(&service).cloned(),
+            },
+            Question::Publish { service, port } => {
+                let is_new = self.services.value(&service).is_none();
+                Answer::Done {
+                    done: is_new && self.services.put(service, port).is_ok(),
+                }
+            }
+            Question::Spawn { .. } => Answer::Lost,
+            Question::Unpublish { service } => Answer::Done {
+                done: self.services.remove(&service),
+            },
+        }
+    }
+}
+
+/// What a process is told, in the words that it knows.
+fn response(form: Form, wanted: Wanted, answer: Answer) -> Response {
+    let in_words = form != Form::Frame;
+    let said = |done: bool, otherwise: BString| match (done, in_words) {
+        (true, true) => Some("success".into()),
+        (true, false) => None,
+        (false, _) => Some(otherwise),
+    };
+    let is_lost = answer == Answer::Lost;
+    let lost = || BString::from("the_process_manager_lost_its_parent");
+    let done = matches!(answer, Answer::Done { done: true });
+    let value = match &answer {
+        Answer::Value { value } => value.clone(),
+        _ => None,
+    };
+    match wanted {
+        Wanted::Connect { job } => Response::JobConnect {
+            kvscopy: Some(false),
+            rc: Some(if done { 0 } else { -1 }),
+            message: said(done, bstr::concat([b"no_job_", &job[..]]).into()),
+        },
+        Wanted::Get => get_response(
+            form,
+            value,
+            is_lost.then(lost).unwrap_or_else(|| "key_not_found".into()),
+        ),
+        Wanted::Lookup => Response::LookupName {
+            info: value.as_ref().map(|_| "ok".into()),
+            found: Some(value.is_some()),
+            rc: Some(i32::from(value.is_none())),
+            message: said(
+                value.is_some(),
+                is_lost.then(lost).unwrap_or_else(|| "service_not_found".into()),
+            ),
+            port: value.clone(),
+            value,
+        },
+        Wanted::Publish { service } => Response::PublishName {
+            info: Some("ok".into()),
+            rc: Some(i32::from(!done)),
+            message: said(
+                done,
+                match (is_lost, in_words) {
+                    (true, _) => lost(),
+                    (false, true) => "key_already_present".into(),
+                    (false, false) => bstr::concat([b"duplicate_service_", &service[..]]).into(),
+                },
+            ),
+        },
+        Wanted::Spawn => {
+            let result = match answer {
+                Answer::Spawned(result) => result.map_err(|refused| refused.reason),
+                _ => Err(lost()),
+            };
+            match result {
+                Ok(spawned) => Response::Spawn {
+                    rc: Some(0),
+                    message: None,
+                    errcodes: (!spawned.errcodes.is_empty()).then(|| {
+                        let codes: Vec<String> = spawned.errcodes.iter().map(i32::to_string).collect();
+                        codes.join(",").into()
+                    }),
+                    job: Some(spawned.kvsname),
+                    error_count: Some(0),
+                },
+                Err(reason) => Response::Spawn {
+                    rc: Some(-1),
+                    // A word of PMI-1 ends at a space.
+                    message: Some(
+                        reason
+                            .iter()
+                            .map(|&byte| if byte.is_ascii_graphic() { byte } else { b'_' })
+                            .collect::<Vec<_>>()
+                            .into(),
+                    ),
+                    errcodes: None,
+                    job: None,
+                    error_count: None,
+                },
+            }
+        }
+        Wanted::Unpublish { service } => Response::UnpublishName {
+            info: Some("ok".into()),
+            rc: Some(i32::from(!done)),
+            message: said(
+                done,
+                match (is_lost, in_words) {
+                    (true, _) => lost(),
+                    (false, true) => "service_not_found".into(),
+                    (false, false) => bstr::concat([b"service_", &service[..], b"_not_found"]).into(),
+                },
+            ),
+        },
+    }
+}
+
+/// What a process is told that gets a key.
+pub(super) fn get_response(form: Form, value: Option<BString>, otherwise: BString) -> Response {
+    match (form, value) {
+        (Form::Frame, value) => Response::Get {
+            found: Some(value.is_some()),
+            value,
+            rc: Some(0),
+            message: None,
+        },
+        (Form::Block | Form::Line, Some(value)) => Response::Get {
+            found: None,
+            value: Some(value),
+            rc: Some(0),
+            message: Some("success".into()),
+        },
+        (Form::Block | Form::Line, None) => Response::Get {
+            found: None,
+            value: Some("unknown".into()),
+            rc: Some(-1),
+            message: Some(otherwise),
+        },
+    }
+}
