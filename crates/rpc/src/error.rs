@@ -262,6 +262,12 @@ pub enum TransferError {
         /// With whom.
         peer: Address,
     },
+    /// A chunk of a pipelined push was dropped instead of being pushed.
+    #[error("the chunk at {offset} of a pipelined push was dropped before it was pushed")]
+    Unfilled {
+        /// Where the chunk was to go in what the handle shows.
+        offset: u64,
+    },
 }
 
 impl CallError {

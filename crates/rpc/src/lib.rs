@@ -48,7 +48,10 @@ pub mod tokio;
 mod unsent;
 mod wire;
 
-pub use bulk::{Amount, BulkHandle, BulkHandleError, BulkSegment, Chunk, Pipeline, PulledChunks};
+pub use bulk::{
+    Amount, BulkHandle, BulkHandleError, BulkSegment, Chunk, ChunkToFill, Pipeline, PulledChunks,
+    PushedChunks,
+};
 pub use call::{Call, Transfer};
 pub use cancellation::Cancellation;
 pub use context::CallContext;

@@ -8,7 +8,8 @@ use std::{
 /// How a pipelined transfer is cut, and how much of it is in progress at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pipeline {
-    /// How many chunks are in progress, or have arrived and wait to be taken.
+    /// Of what is pulled, how many chunks are in progress, or have arrived and wait to be taken; of what is pushed, how
+    /// many are on their way while another one is filled.
     pub depth: Amount,
     /// How long a chunk is, in bytes; the last one may be shorter.
     pub chunk: Amount,

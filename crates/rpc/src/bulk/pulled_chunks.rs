@@ -253,7 +253,7 @@ impl Attention {
         }
     }
 
-    fn push(&self, id: PipelineId) {
+    pub(crate) fn push(&self, id: PipelineId) {
         lock(&self.wanted).push(id);
         self.waker.wake();
     }
@@ -407,7 +407,7 @@ impl ChunkQueue {
 }
 
 /// One is on its way back while the next one is taken.
-const SPARE_MAX: usize = 2;
+pub(super) const SPARE_MAX: usize = 2;
 
 #[cfg(test)]
 mod tests {

@@ -36,6 +36,7 @@ struct BulkTransfer {
 /// Whom to give what a bulk transfer brings.
 pub(super) enum Outcome {
     Chunk(ChunkId),
+    PushedChunk(ChunkId),
     Pull(Promise<Result<Buffer, TransferError>>),
     PullScattered(Promise<Result<Vec<Buffer>, TransferError>>),
     Push(Promise<Result<(), TransferError>>),
@@ -300,6 +301,7 @@ impl Engine {
         let first = |buffers: Vec<Buffer>| buffers.into_iter().next().unwrap_or_default();
         match outcome {
             Outcome::Chunk(chunk) => self.handle_chunk(chunk, result.map(first)),
+            Outcome::PushedChunk(chunk) => self.handle_chunk_pushed(chunk, result.map(drop)),
             Outcome::Pull(promise) => promise.fulfil(result.map(first)),
             Outcome::PullScattered(promise) => promise.fulfil(result),
             Outcome::Push(promise) => promise.fulfil(result.map(drop)),
@@ -332,7 +334,7 @@ impl BulkTransfers {
         for transfer in std::mem::take(&mut self.transfers).into_values() {
             match transfer.outcome {
                 // The pipeline tells.
-                Outcome::Chunk(_) => {}
+                Outcome::Chunk(_) | Outcome::PushedChunk(_) => {}
                 Outcome::Pull(promise) => promise.fulfil(Err(TransferError::Stopped)),
                 Outcome::PullScattered(promise) => promise.fulfil(Err(TransferError::Stopped)),
                 Outcome::Push(promise) => promise.fulfil(Err(TransferError::Stopped)),

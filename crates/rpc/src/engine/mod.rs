@@ -6,6 +6,7 @@ mod bulk_transfers;
 mod calls;
 mod metrics;
 mod overflow;
+mod pipelined_pushes;
 mod pipelines;
 mod retries;
 mod segments;
@@ -417,6 +418,7 @@ impl Engine {
         let deadlines = [
             self.guests.next_deadline(),
             self.bulk_transfers.next_deadline(),
+            self.pipelines.next_deadline(),
             self.calls_deadline(),
         ];
         deadlines.into_iter().flatten().min()

@@ -9,6 +9,7 @@ use std::{
 
 use ropewalk_fabric::{Buffer, SubmitError, Waker};
 
+use super::pipelined_pushes::PipelinedPush;
 use crate::{
     BulkHandle, Engine, Pipeline, PulledChunks, TransferError,
     bulk::{Attention, BulkId, ChunkQueue, Moving, PipelineId},
@@ -19,7 +20,8 @@ use crate::{
 /// The pipelined transfers in progress.
 pub(super) struct Pipelines {
     pipelines: BTreeMap<PipelineId, PipelinedPull>,
-    attention: Attention,
+    pub(super) pushes: BTreeMap<PipelineId, PipelinedPush>,
+    pub(super) attention: Attention,
     next: u64,
 }
 
@@ -34,8 +36,8 @@ struct PipelinedPull {
 /// A chunk of a pipeline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChunkId {
-    pipeline: PipelineId,
-    sequence: u64,
+    pub(super) pipeline: PipelineId,
+    pub(super) sequence: u64,
 }
 
 impl Engine {
@@ -66,15 +68,9 @@ impl Engine {
         timeout: Duration,
     ) -> Result<PulledChunks, TransferError> {
         if handle.check(&range).is_err() {
-            let outside = SubmitError::OutOfRange {
-                offset: range.start,
-                length: range.end.saturating_sub(range.start),
-                region_length: handle.len(),
-            };
-            return Err(outside.into());
+            return Err(outside(handle, &range).into());
         }
-        let id = PipelineId(self.pipelines.next);
-        self.pipelines.next += 1;
+        let id = self.pipelines.next_id();
         let queue = Arc::new(Mutex::new(ChunkQueue::new(handle, range, pipeline)));
         let pull = PipelinedPull {
             handle: handle.clone(),
@@ -92,6 +88,9 @@ impl Engine {
 
     /// Does what the owner of a pipeline waits for.
     pub(crate) fn serve_pipeline(&mut self, id: PipelineId) {
+        if self.pipelines.pushes.contains_key(&id) {
+            return self.serve_push(id);
+        }
         if let Err(error) = self.start_chunks(id) {
             self.fail_pipeline(id, error);
         }
@@ -99,14 +98,15 @@ impl Engine {
 
     /// Serves the pipelines that asked for it; returns how many.
     pub(super) fn progress_pipelines(&mut self) -> usize {
-        if self.pipelines.pipelines.is_empty() {
+        if self.pipelines.len() == 0 {
             return 0;
         }
         let asked = self.pipelines.attention.take();
         for &id in &asked {
             self.serve_pipeline(id);
         }
-        asked.len()
+        let now = self.now();
+        asked.len() + self.end_overdue_pushes(now)
     }
 
     pub(super) fn handle_chunk(&mut self, chunk: ChunkId, result: Result<Buffer, TransferError>) {
@@ -190,14 +190,25 @@ impl Pipelines {
     pub(super) fn new(waker: Waker) -> Self {
         Self {
             pipelines: BTreeMap::new(),
+            pushes: BTreeMap::new(),
             attention: Attention::new(waker),
             next: 0,
         }
     }
 
+    pub(super) fn next_id(&mut self) -> PipelineId {
+        self.next += 1;
+        PipelineId(self.next - 1)
+    }
+
+    /// When a push ends of which nothing may be on its way; of what is pulled something always is.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.pushes.values().map(PipelinedPush::deadline).min()
+    }
+
     /// How many are in progress.
     pub(super) fn len(&self) -> usize {
-        self.pipelines.len()
+        self.pipelines.len() + self.pushes.len()
     }
 
     /// The engine is gone: whoever waits is told.
@@ -208,5 +219,17 @@ impl Pipelines {
                 waker.wake();
             }
         }
+        for push in std::mem::take(&mut self.pushes).into_values() {
+            push.fail(TransferError::Stopped);
+        }
+    }
+}
+
+/// The error that says by how much a range is not inside what the handle shows.
+pub(super) fn outside(handle: &BulkHandle, range: &Range<u64>) -> SubmitError {
+    SubmitError::OutOfRange {
+        offset: range.start,
+        length: range.end.saturating_sub(range.start),
+        region_length: handle.len(),
     }
 }

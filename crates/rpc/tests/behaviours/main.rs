@@ -57,6 +57,7 @@ mod batches;
 mod bulk;
 mod bulk_ends;
 mod bulk_pipelines;
+mod bulk_pushes;
 mod bulk_ranges;
 mod calls;
 mod drivers;
