@@ -5,7 +5,7 @@
 //! carries the job's key; a rank that wants to be told of departures and to have its data kept answers with
 //! [`ToAgent::Attach`]. A message is one packet, at most [`AgentLink::MESSAGE_SIZE_MAX`] bytes of postcard.
 //!
-//! [`ToAgent::Hold`] travels with a frozen memfd. From the moment that the packet is sent the kernel keeps the
+//! [`ToAgent::Hold`] travels with a [`WritableMemfd`](crate::memfd::WritableMemfd). From the moment that the packet is sent the kernel keeps the
 //! memory for the agent: a rank may be killed right after it and its data is still there. When a rank is gone
 //! the agent exposes what it held for it and tells every attached rank, first one [`FromAgent::Inherited`] for
 //! each memfd, then [`FromAgent::Departed`].
@@ -65,7 +65,8 @@ pub struct Held {
 pub enum ToAgent {
     /// The rank reads its link: tell it who is gone, now and later.
     Attach,
-    /// Keep the memory behind the descriptor that comes with this packet, a frozen memfd.
+    /// Keep the memory behind the descriptor that comes with this packet, a [`WritableMemfd`](crate::memfd::WritableMemfd).
+    /// What counts is what is in it when the rank is gone.
     Hold(Held),
     /// The memory is needed no longer.
     Release(HoldId),
@@ -344,27 +345,25 @@ impl From<rustix::io::Errno> for AgentLinkError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memfd::{ReadOnlyMapping, WritableMemfd};
+    use crate::memfd::{HeldMemfd, WritableMemfd};
 
     /// A memfd sent before the sender is gone is whole at the receiver.
     #[test]
     fn held_memory_survives_its_sender() {
         let (agent, rank) = AgentLink::pair().unwrap();
-        let mut memory = WritableMemfd::create("test", 100).unwrap();
-        memory.fill(3);
-        let (descriptor, mapping) = memory.freeze().unwrap();
+        let memory = WritableMemfd::with("test", &[&[3; 100]], 100).unwrap();
         let held = Held {
             id: HoldId(1),
             label: b"x".to_vec(),
         };
-        rank.send(&ToAgent::Hold(held.clone()), Some(descriptor.as_fd()))
+        rank.send(&ToAgent::Hold(held.clone()), Some(memory.as_fd()))
             .unwrap();
-        drop((rank, descriptor, mapping));
+        drop((rank, memory));
 
         let (message, descriptor) = agent.receive::<ToAgent>().unwrap().unwrap();
         assert_eq!(message, ToAgent::Hold(held));
-        let mapping = ReadOnlyMapping::of(descriptor.unwrap().as_fd()).unwrap();
-        assert_eq!(mapping.as_ref(), &[3; 100]);
+        let bytes = HeldMemfd::of(descriptor.unwrap()).unwrap().into_bytes().unwrap();
+        assert_eq!(bytes, &[3; 100][..]);
         assert!(matches!(agent.receive::<ToAgent>(), Err(AgentLinkError::Closed)));
     }
 

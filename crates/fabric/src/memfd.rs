@@ -1,21 +1,28 @@
 //! Memory behind a descriptor: it can be handed to another process, and outlives the one that filled it.
 
 use std::{
+    fs::File,
     io,
     ops::{Deref, DerefMut},
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::FileExt,
+    },
     ptr::NonNull,
 };
 
+use bytes::Bytes;
 use rustix::{
     fs::{
         FsWord, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
         memfd_create,
     },
+    io::Errno,
     mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap},
 };
 
-/// A memfd of fixed length, mapped for writing by the one process that fills it.
+/// A memfd of fixed length that this process alone writes. Its descriptor may be handed to others
+/// ([`HeldMemfd`]), who see what is in it, also what is written later.
 #[derive(Debug)]
 pub struct WritableMemfd {
     descriptor: OwnedFd,
@@ -23,31 +30,36 @@ pub struct WritableMemfd {
 }
 
 impl WritableMemfd {
-    /// A memfd of `length` zero bytes. `name` shows in `/proc/PID/maps`.
+    /// A memfd of `capacity` bytes that begins with a copy of `parts`, one after the other; the rest is zero. `name`
+    /// shows in `/proc/PID/maps`.
     ///
     /// # Errors
     /// If the system is out of descriptors or memory.
-    pub fn create(name: &str, length: usize) -> io::Result<Self> {
-        let descriptor = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&descriptor, length as u64)?;
-        // Whoever maps it may rely on its length: nobody can shrink it under a reader and so kill that
-        // reader with SIGBUS.
-        fcntl_add_seals(&descriptor, SealFlags::SHRINK | SealFlags::GROW)?;
-        let mapping = Mapping::new(descriptor.as_fd(), length, ProtFlags::READ | ProtFlags::WRITE)?;
+    ///
+    /// # Panics
+    /// If the parts are longer than `capacity`.
+    pub fn with(name: &str, parts: &[&[u8]], capacity: usize) -> io::Result<Self> {
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        assert!(length <= capacity, "{length} bytes for a memfd of {capacity}");
+        let file = File::from(create(name, capacity)?);
+        // Pages that are written by the system are neither cleared before nor brought one by one.
+        let mut offset = 0;
+        for part in parts {
+            file.write_all_at(part, offset)?;
+            offset += part.len() as u64;
+        }
+        let descriptor = OwnedFd::from(file);
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let mapping = Mapping::new(descriptor.as_fd(), capacity, protection)?;
+        // From now on nobody can map it for writing any more.
+        fcntl_add_seals(&descriptor, SealFlags::FUTURE_WRITE)?;
         Ok(Self { descriptor, mapping })
     }
+}
 
-    /// Ends the writing: seals the memory against any further write and maps it for reading.
-    ///
-    /// # Errors
-    /// If the kernel refuses the seal or the mapping.
-    pub fn freeze(self) -> io::Result<(OwnedFd, ReadOnlyMapping)> {
-        let Self { descriptor, mapping } = self;
-        let length = mapping.length;
-        drop(mapping);
-        fcntl_add_seals(&descriptor, SealFlags::WRITE | SealFlags::SEAL)?;
-        let mapping = Mapping::new(descriptor.as_fd(), length, ProtFlags::READ)?;
-        Ok((descriptor, ReadOnlyMapping(mapping)))
+impl AsFd for WritableMemfd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
     }
 }
 
@@ -55,44 +67,76 @@ impl Deref for WritableMemfd {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the mapping covers `length` readable bytes for as long as `self` lives, and nobody else
-        // has the descriptor before `freeze`, so that only `&mut self` can write them.
+        // SAFETY: the mapping covers `length` readable bytes for as long as `self` lives, and the seal leaves it the
+        // only one by which they can be written: by `&mut self`.
         unsafe { std::slice::from_raw_parts(self.mapping.start.as_ptr(), self.mapping.length) }
     }
 }
 
 impl DerefMut for WritableMemfd {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; the exclusive borrow of `self` makes this the only view of the bytes.
+        // SAFETY: as in `deref`; the exclusive borrow of `self` makes this the only view of the bytes here.
         unsafe { std::slice::from_raw_parts_mut(self.mapping.start.as_ptr(), self.mapping.length) }
     }
 }
 
-/// A frozen memfd, mapped for reading: its bytes never change again, whoever holds it.
+/// A [`WritableMemfd`] of another process, kept for the time when that process is no more.
 #[derive(Debug)]
-pub struct ReadOnlyMapping(Mapping);
+pub struct HeldMemfd {
+    descriptor: OwnedFd,
+    length: usize,
+}
 
-impl ReadOnlyMapping {
-    /// Maps a memfd that another process froze.
+impl HeldMemfd {
+    /// Keeps the memory that a descriptor stands for.
     ///
     /// # Errors
-    /// If the descriptor is not a memfd sealed against writing, shrinking and growing (its content could then
-    /// change or vanish under us), or cannot be mapped.
-    pub fn of(descriptor: BorrowedFd<'_>) -> io::Result<Self> {
-        let needed = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW;
-        let seals = fcntl_get_seals(descriptor)?;
+    /// If it is not a memfd sealed against resizing and against new writers: its content could then change or vanish
+    /// under its readers.
+    pub fn of(descriptor: OwnedFd) -> io::Result<Self> {
+        let seals = fcntl_get_seals(&descriptor)?;
+        let needed = SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW;
         if !seals.contains(needed) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "the descriptor is not sealed against writing and resizing; freeze the memfd before handing it on",
+                "the descriptor is not sealed against resizing and other writers; hand over that of a `WritableMemfd`",
             ));
         }
-        let length = usize::try_from(fstat(descriptor)?.st_size).map_err(io::Error::other)?;
-        Ok(Self(Mapping::new(descriptor, length, ProtFlags::READ)?))
+        let length = usize::try_from(fstat(&descriptor)?.st_size).map_err(io::Error::other)?;
+        Ok(Self { descriptor, length })
+    }
+
+    /// How long the memory is, in bytes.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// What the process that wrote it has left: the memory itself, or a copy if a process that was forked off that one
+    /// could still write it.
+    ///
+    /// # Errors
+    /// If the system is out of memory or address space.
+    pub fn into_bytes(self) -> io::Result<Bytes> {
+        match fcntl_add_seals(&self.descriptor, SealFlags::WRITE) {
+            Ok(()) => {
+                let mapping = Mapping::new(self.descriptor.as_fd(), self.length, ProtFlags::READ)?;
+                Ok(Bytes::from_owner(FrozenMapping(mapping)))
+            }
+            Err(Errno::BUSY) => {
+                let mut copy = vec![0; self.length];
+                File::from(self.descriptor).read_exact_at(&mut copy, 0)?;
+                Ok(copy.into())
+            }
+            Err(errno) => Err(errno.into()),
+        }
     }
 }
 
-impl AsRef<[u8]> for ReadOnlyMapping {
+/// A memfd that nobody can write any more, mapped for reading.
+#[derive(Debug)]
+struct FrozenMapping(Mapping);
+
+impl AsRef<[u8]> for FrozenMapping {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: the mapping covers `length` readable bytes for as long as `self` lives; the write seal
         // means that no process can change them and the shrink seal that they stay there.
@@ -100,21 +144,29 @@ impl AsRef<[u8]> for ReadOnlyMapping {
     }
 }
 
+/// A memfd of `length` zero bytes that keeps its length: nobody can shrink it under a reader and so kill that reader
+/// with SIGBUS.
+fn create(name: &str, length: usize) -> io::Result<OwnedFd> {
+    let descriptor = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&descriptor, length as u64)?;
+    fcntl_add_seals(&descriptor, SealFlags::SHRINK | SealFlags::GROW)?;
+    Ok(descriptor)
+}
+
 /// Memory that other processes write at the same time: it is reached through raw pointers only, and nothing in it
 /// is to be believed.
 #[derive(Debug)]
 pub(crate) struct SharedMapping(Mapping);
 
-// The shm provider is to take it up.
-#[allow(dead_code)]
 impl SharedMapping {
     /// A new memfd of `length` zero bytes that keeps its length for ever, mapped for reading and writing.
     ///
     /// # Errors
     /// If the system is out of descriptors or memory.
     pub(crate) fn create(name: &str, length: usize) -> io::Result<(OwnedFd, Self)> {
-        let WritableMemfd { descriptor, mapping } = WritableMemfd::create(name, length)?;
-        Ok((descriptor, Self(mapping)))
+        let descriptor = create(name, length)?;
+        let mapping = Self::of(descriptor.as_fd(), length, true)?;
+        Ok((descriptor, mapping))
     }
 
     /// Maps a memfd that another process made, for reading and, if `writable`, for writing. It may be longer than
@@ -218,25 +270,47 @@ impl Drop for Mapping {
 mod tests {
     use super::*;
 
-    /// What was written before the freeze is read after it, through any descriptor, and cannot be written.
+    /// Who holds the memory sees what was written last, once its writer is gone, and nobody can write it then.
     #[test]
-    fn frozen_memory_is_readable_and_immutable() {
-        let mut memory = WritableMemfd::create("test", 5000).unwrap();
+    fn held_memory_is_what_was_written_last() {
+        let mut memory = WritableMemfd::with("test", &[b"head", &[7; 4000]], 5000).unwrap();
+        assert_eq!((&memory[..5], memory[4999]), (&b"head\x07"[..], 0));
         memory[4999] = 42;
-        let (descriptor, mapping) = memory.freeze().unwrap();
-        assert_eq!(mapping.as_ref()[4999], 42);
-        assert_eq!(
-            ReadOnlyMapping::of(descriptor.as_fd()).unwrap().as_ref().len(),
-            5000
-        );
+        let descriptor = memory.as_fd().try_clone_to_owned().unwrap();
         assert!(rustix::io::write(&descriptor, b"x").is_err());
+        let held = HeldMemfd::of(descriptor).unwrap();
+        assert_eq!(held.length(), 5000);
+        drop(memory);
+        let bytes = held.into_bytes().unwrap();
+        assert_eq!((&bytes[..4], bytes[4003], bytes[4999]), (&b"head"[..], 7, 42));
     }
 
-    /// A descriptor whose content may still change is refused.
+    /// As long as somebody can write the memory who holds it gets a copy, which does not change.
     #[test]
-    fn unsealed_memory_is_refused() {
-        let memory = WritableMemfd::create("test", 100).unwrap();
-        assert!(ReadOnlyMapping::of(memory.descriptor.as_fd()).is_err());
+    fn memory_that_may_still_be_written_is_copied() {
+        let mut memory = WritableMemfd::with("test", &[&[1; 100]], 100).unwrap();
+        let held = HeldMemfd::of(memory.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        let bytes = held.into_bytes().unwrap();
+        memory.fill(2);
+        assert_eq!(bytes, &[1; 100][..]);
+    }
+
+    /// No bytes are memory too.
+    #[test]
+    fn empty_memory_can_be_held() {
+        let memory = WritableMemfd::with("test", &[], 0).unwrap();
+        let held = HeldMemfd::of(memory.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        drop(memory);
+        assert!(held.into_bytes().unwrap().is_empty());
+    }
+
+    /// A descriptor that others could still map for writing is refused.
+    #[test]
+    fn memory_with_other_writers_is_refused() {
+        let (descriptor, _mapping) = SharedMapping::create("test", 100).unwrap();
+        assert!(HeldMemfd::of(descriptor).is_err());
+        let file = File::open("/proc/self/exe").unwrap();
+        assert!(HeldMemfd::of(file.into()).is_err());
     }
 
     /// Both who made shared memory and who was given it see each other's writes.
@@ -259,7 +333,7 @@ mod tests {
         assert!(SharedMapping::of(unsealed.as_fd(), 8192, true).is_err());
         let (short, _mapping) = SharedMapping::create("test", 4096).unwrap();
         assert!(SharedMapping::of(short.as_fd(), 8192, true).is_err());
-        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let file = File::open("/proc/self/exe").unwrap();
         assert!(SharedMapping::of(file.as_fd(), 10, false).is_err());
     }
 }

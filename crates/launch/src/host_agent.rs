@@ -279,7 +279,8 @@ impl HostAgent {
     }
 
     fn hold(&mut self, rank: Rank, held: Held, memory: Option<u64>) -> Result<(), String> {
-        let size = memory.ok_or("asked to hold memory without handing over a frozen memfd")?;
+        let size =
+            memory.ok_or("asked to hold memory without handing over a memfd that only its rank writes")?;
         if self.held.len() >= Self::HOLDINGS_MAX {
             return Err(format!(
                 "{} pieces of memory are held already",

@@ -73,14 +73,14 @@ fn held_memory_outlives_its_rank() {
 fn hand_over_and_die() {
     let link = AgentLink::from_env().unwrap().unwrap();
     for (id, kept) in [(1, false), (2, true)] {
-        let mut memory = WritableMemfd::create("test", LENGTH).unwrap();
-        memory.fill(id as u8);
-        let (memfd, _mapping) = memory.freeze().unwrap();
+        let mut memory = WritableMemfd::with("test", &[], LENGTH).unwrap();
         let held = Held {
             id: HoldId(id),
             label: b"a label".to_vec(),
         };
-        link.send(&ToAgent::Hold(held), Some(memfd.as_fd())).unwrap();
+        link.send(&ToAgent::Hold(held), Some(memory.as_fd())).unwrap();
+        // What counts is what is in it at the end.
+        memory.fill(id as u8);
         if !kept {
             link.send(&ToAgent::Release(HoldId(id)), None).unwrap();
         }

@@ -18,7 +18,7 @@ use std::{
 use bytes::Bytes;
 use ropewalk_fabric::{
     AgentLink, AgentLinkError, Endpoint, EndpointOptions, FromAgent, HoldId, Identity, Role, ToAgent,
-    memfd::ReadOnlyMapping,
+    memfd::HeldMemfd,
 };
 use ropewalk_group::{Incarnation, Rank};
 use rustix::{
@@ -107,7 +107,7 @@ struct Agent {
     endpoint: Endpoint,
     ranks: BTreeMap<Rank, RankIo>,
     /// Memory of ranks that live; that of the dead is with the endpoint.
-    held: BTreeMap<(Rank, HoldId), ReadOnlyMapping>,
+    held: BTreeMap<(Rank, HoldId), HeldMemfd>,
     /// Until all input is there.
     input: Option<mpsc::UnboundedSender<Vec<u8>>>,
     /// Until rank 0 is started.
@@ -250,7 +250,7 @@ impl Agent {
                 self.ranks.remove(&rank);
             }
             RankEvent::Link(message, memory) => {
-                let size = memory.as_ref().map(|memory| memory.as_ref().len() as u64);
+                let size = memory.as_ref().map(|memory| memory.length() as u64);
                 let id = match &message {
                     ToAgent::Hold(held) => Some(held.id),
                     _ => None,
@@ -278,7 +278,13 @@ impl Agent {
                 Action::Expose(rank, held) => {
                     let memory = self.held.remove(&(rank, held.id));
                     let memory = memory.expect("the mind exposes only what it said to keep, and once");
-                    let handle = self.endpoint.expose(Bytes::from_owner(memory));
+                    let bytes = memory.into_bytes().unwrap_or_else(|error| {
+                        // Whoever wants to read it is told that it is not there.
+                        let text = format!("what it left cannot be read: {error}");
+                        self.reports.send(Report::Notice { rank, text });
+                        Bytes::new()
+                    });
+                    let handle = self.endpoint.expose(bytes);
                     self.mind.handle_exposed(rank, held, handle);
                 }
                 Action::Forget(rank, id) => {

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use ropewalk_fabric::{AgentLink, AgentLinkError, ToAgent, memfd::ReadOnlyMapping};
+use ropewalk_fabric::{AgentLink, AgentLinkError, ToAgent, memfd::HeldMemfd};
 use ropewalk_group::{Cause, Rank};
 use rustix::{
     io::Errno,
@@ -24,7 +24,7 @@ use super::{agent::AgentEvent, watched::Watched};
 #[derive(Debug)]
 pub(super) enum RankEvent {
     Exited { cause: Cause, at_ns: u64 },
-    Link(ToAgent, Option<ReadOnlyMapping>),
+    Link(ToAgent, Option<HeldMemfd>),
     LinkBroken(AgentLinkError),
     Pmi(Vec<u8>),
     PmiClosed,
@@ -98,7 +98,7 @@ impl RankWatch {
         match self.link.get_ref().receive() {
             Ok(None) => Reading::Drained,
             Ok(Some((message, memfd))) => {
-                let memory = memfd.and_then(|memfd| ReadOnlyMapping::of(memfd.as_fd()).ok());
+                let memory = memfd.and_then(|memfd| HeldMemfd::of(memfd).ok());
                 Reading::Event(RankEvent::Link(message, memory))
             }
             Err(AgentLinkError::Closed) => Reading::Over(None),

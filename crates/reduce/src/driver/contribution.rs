@@ -1,8 +1,9 @@
-//! The memory of a contribution: made once, never written again, and kept by the agent too.
+//! The memory of a contribution: not written while the reduction lasts, and kept by the agent too.
 
 use std::{
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::AsFd,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -14,25 +15,76 @@ use crate::{
     message::{Contribution, PART_HEADER_SIZE},
 };
 
-/// A contribution's header and data, in a frozen memfd.
+/// Memory of earlier contributions that is free again. To write new pages takes several times as long as to write old
+/// ones.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SpareMemory(Arc<Mutex<Vec<WritableMemfd>>>);
+
+/// A contribution's header and data, in memory that outlives its process.
 #[derive(Debug)]
 pub(super) struct ContributionMemory {
-    descriptor: OwnedFd,
-    pub(super) bytes: Bytes,
+    /// `None` once it was given back.
+    memory: Option<WritableMemfd>,
+    length: usize,
+    spare: SpareMemory,
+}
+
+impl SpareMemory {
+    /// How many bytes are kept for later.
+    const BYTES_MAX: usize = 256 << 20;
+    /// How many pieces of memory are kept for later.
+    const PIECES_MAX: usize = 16;
+
+    /// The smallest memory that has room for `length` bytes without wasting more than half of it.
+    fn take(&self, length: usize) -> Option<WritableMemfd> {
+        let mut spare = self.lock();
+        let fits = |memory: &WritableMemfd| (length..=capacity(length) * 2).contains(&memory.len());
+        let fitting = spare.iter().enumerate().filter(|(_, memory)| fits(memory));
+        let best = fitting.min_by_key(|(_, memory)| memory.len());
+        let at = best.map(|(at, _)| at)?;
+        Some(spare.remove(at))
+    }
+
+    /// Keeps memory for later, and lets go of the oldest that is too much.
+    fn give_back(&self, memory: WritableMemfd) {
+        let mut spare = self.lock();
+        spare.push(memory);
+        while spare.len() > Self::PIECES_MAX
+            || spare.iter().map(|memory| memory.len()).sum::<usize>() > Self::BYTES_MAX
+        {
+            spare.remove(0);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<WritableMemfd>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl ContributionMemory {
     /// Copies `data` behind a header with `token`.
-    pub(super) fn new(token: Token, data: &[u8]) -> io::Result<Self> {
-        let header_size = PART_HEADER_SIZE as usize;
-        let mut memory = WritableMemfd::create("ropewalk-contribution", header_size + data.len())?;
-        write_header(&mut memory, token);
-        memory[header_size..].copy_from_slice(data);
-        let (descriptor, mapping) = memory.freeze()?;
+    pub(super) fn new(spare: &SpareMemory, token: Token, data: &[u8]) -> io::Result<Self> {
+        let mut header = [0; PART_HEADER_SIZE as usize];
+        write_header(&mut header, token);
+        let length = header.len() + data.len();
+        let memory = match spare.take(length) {
+            Some(mut memory) => {
+                memory[..header.len()].copy_from_slice(&header);
+                memory[header.len()..length].copy_from_slice(data);
+                memory
+            }
+            None => WritableMemfd::with("ropewalk-contribution", &[&header, data], capacity(length))?,
+        };
         Ok(Self {
-            descriptor,
-            bytes: Bytes::from_owner(mapping),
+            memory: Some(memory),
+            length,
+            spare: spare.clone(),
         })
+    }
+
+    /// The header and the data. When nobody needs them any more the memory takes another contribution.
+    pub(super) fn into_bytes(self) -> Bytes {
+        Bytes::from_owner(self)
     }
 
     /// Hands the memory to the agent. When this returns the contribution outlives its process.
@@ -46,10 +98,11 @@ impl ContributionMemory {
         if label.len() > AgentLink::LABEL_SIZE_MAX {
             return Err(AgentLinkError::TooLarge { size: label.len() });
         }
+        let descriptor = self.memory.as_ref().map(AsFd::as_fd);
         let message = ToAgent::Hold(Held { id, label });
         let deadline = Instant::now() + AGENT_PATIENCE;
         loop {
-            match link.send(&message, Some(self.descriptor.as_fd())) {
+            match link.send(&message, descriptor) {
                 Err(AgentLinkError::Full) if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
@@ -57,6 +110,26 @@ impl ContributionMemory {
             }
         }
     }
+}
+
+impl AsRef<[u8]> for ContributionMemory {
+    fn as_ref(&self) -> &[u8] {
+        let memory = self.memory.as_ref();
+        memory.map_or(&[], |memory| &memory[..self.length])
+    }
+}
+
+impl Drop for ContributionMemory {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take() {
+            self.spare.give_back(memory);
+        }
+    }
+}
+
+/// The length of the memory for a contribution: whole pages, so that one of about the same length can use it again.
+fn capacity(length: usize) -> usize {
+    length.next_multiple_of(4096)
 }
 
 /// Writes the header of a part.
@@ -73,3 +146,49 @@ pub(super) fn read_header(part: &[u8]) -> Token {
 
 /// How long the agent may leave its end of the link unread before a contribution counts as unprotected.
 const AGENT_PATIENCE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contribute(spare: &SpareMemory, data: &[u8]) -> Bytes {
+        ContributionMemory::new(spare, Token(7), data)
+            .unwrap()
+            .into_bytes()
+    }
+
+    /// Memory is used again once nobody needs what was in it, and not before.
+    #[test]
+    fn memory_is_used_again_when_it_is_free() {
+        let spare = SpareMemory::default();
+        let first = contribute(&spare, &[1; 10_000]);
+        let part = first.slice(5000..);
+        drop(first);
+        let second = contribute(&spare, &[2; 10_000]);
+        assert_ne!(second.as_ptr(), part.as_ptr().wrapping_sub(5000));
+        assert!(part.iter().all(|&byte| byte == 1));
+        let place = second.as_ptr();
+        drop(second);
+        let third = contribute(&spare, &[3; 9_000]);
+        assert_eq!(
+            (third.as_ptr(), third.len()),
+            (place, 9_000 + PART_HEADER_SIZE as usize)
+        );
+        assert_eq!(read_header(&third), Token(7));
+        assert!(third[PART_HEADER_SIZE as usize..].iter().all(|&byte| byte == 3));
+    }
+
+    /// Little is not put where much has room, and only so much is kept.
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let spare = SpareMemory::default();
+        drop(contribute(&spare, &[1; 100_000]));
+        drop(contribute(&spare, &[1; 10]));
+        assert_eq!(spare.lock().len(), 2);
+        let many: Vec<_> = (0..SpareMemory::PIECES_MAX + 5)
+            .map(|_| contribute(&spare, &[1; 10]))
+            .collect();
+        drop(many);
+        assert_eq!(spare.lock().len(), SpareMemory::PIECES_MAX);
+    }
+}

@@ -162,11 +162,12 @@ impl Group {
             length,
             timeout: options.timeout,
         };
-        let memory = ContributionMemory::new(contribution.token, &encoded).map_err(ReduceError::Memory)?;
+        let memory = ContributionMemory::new(&self.job.spare_memory, contribution.token, &encoded)
+            .map_err(ReduceError::Memory)?;
         let hold = self.protect(&memory, &contribution)?;
         self.job.tracer.mark("contributed");
         let (completion, slot) = Completion::new();
-        let bytes = memory.bytes.clone();
+        let bytes = memory.into_bytes();
         let begin = Begin {
             index,
             contribution,

@@ -17,6 +17,7 @@ use ropewalk_rpc::Engine;
 
 use super::{
     bootstrap::{BootstrapError, bootstrap},
+    contribution::SpareMemory,
     group::Group,
     progress::{Begin, ProgressThread},
     trace::{Tracer, now_ns},
@@ -48,6 +49,7 @@ pub(super) struct Shared {
     inbox: Mutex<Inbox>,
     calls: Mutex<BTreeMap<GroupId, u64>>,
     holds: AtomicU64,
+    pub(super) spare_memory: SpareMemory,
 }
 
 /// What the program wants of the progress thread.
@@ -84,6 +86,7 @@ impl Job {
             inbox: Mutex::new(Some(VecDeque::new())),
             calls: Mutex::default(),
             holds: AtomicU64::new(0),
+            spare_memory: SpareMemory::default(),
         });
         let progress = ProgressThread::new(Arc::clone(&shared), engine, joined.addresses);
         let thread = std::thread::Builder::new()

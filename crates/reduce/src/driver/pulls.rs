@@ -68,7 +68,8 @@ impl Pulls {
         }
         let size = usize::try_from(length + PART_HEADER_SIZE).map_err(|error| error.to_string())?;
         let mut fetch = |offset, size| {
-            let transfer = engine.pull(handle, offset, Buffer::zeroed(size), PULL_TIMEOUT);
+            let into = engine.allocate(size);
+            let transfer = engine.pull(handle, offset, into, PULL_TIMEOUT);
             transfer.map(Incoming::Awaited).map_err(|error| error.to_string())
         };
         let data = fetch(start, size)?;
