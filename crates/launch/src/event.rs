@@ -10,13 +10,20 @@ use crate::Verdict;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum JobEvent {
+    /// A rank that was [`Stopped`](Self::Stopped) goes on.
+    Continued {
+        /// Who.
+        rank: Rank,
+        /// The name of its host.
+        host: String,
+    },
     /// A rank is gone.
     Departed {
         /// Who, and why.
         departure: Departure,
         /// The name of its host.
         host: String,
-        /// When, in nanoseconds of the host's `CLOCK_MONOTONIC`.
+        /// When, in nanoseconds of the host's `CLOCK_MONOTONIC`; 0 if its agent was lost.
         at_ns: u64,
     },
     /// The job is over. The last event.
@@ -43,6 +50,17 @@ pub enum JobEvent {
         rank: Rank,
         /// Its process, and its process group, on its host.
         pid: u32,
+    },
+    /// A signal stopped a rank, and it has not gone on for as long as an agent may be silent.
+    Stopped {
+        /// Who.
+        rank: Rank,
+        /// The name of its host.
+        host: String,
+        /// Its process on its host.
+        pid: u32,
+        /// Which signal.
+        signal: i32,
     },
     /// A rank says what it does.
     Trace {

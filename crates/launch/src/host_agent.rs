@@ -9,9 +9,11 @@ use ropewalk_fabric::{
 use ropewalk_group::{Cause, Departure, Membership, Rank};
 use ropewalk_pmi as pmi;
 
-use crate::protocol::{Report, Start, StartError};
-
-const SIGKILL: i32 = 9;
+use crate::{
+    plan::FIRST_GROUP,
+    protocol::{News, Report, Start, StartError},
+    tree::NodeId,
+};
 
 /// The agent's mind.
 ///
@@ -27,6 +29,7 @@ pub(crate) struct HostAgent {
     to_spawn: VecDeque<Rank>,
     running: BTreeSet<Rank>,
     attached: BTreeSet<Rank>,
+    has_attached: bool,
     departing: BTreeMap<Rank, Departing>,
     /// What every attached rank hears, from the first day.
     announcements: Vec<FromAgent>,
@@ -51,6 +54,8 @@ pub(crate) enum Action {
     Forget(Rank, HoldId),
     /// Tell the launcher.
     Report(Report),
+    /// Tell the PMI server of an agent right below.
+    SendChild(NodeId, pmi::Down),
     /// Tell a rank.
     SendLink(Rank, FromAgent),
     /// Answer a rank.
@@ -83,17 +88,12 @@ impl HostAgent {
 
     /// An agent that serves memory at `address` and keeps at most `held_bytes_max` bytes of it.
     pub(crate) fn new(start: Start, address: Address, held_bytes_max: u64) -> Self {
-        let absent = if start.continues {
-            pmi::AbsentMembers::Exclude
-        } else {
-            pmi::AbsentMembers::Fail
+        // Alone, it need not ask the launcher.
+        let mut pmi = match start.is_alone {
+            true => pmi::Server::root(),
+            false => pmi::Server::below_parent(),
         };
-        let mut pmi = pmi::Server::root();
-        let kvsname = format!("kvs_{}", start.job);
-        pmi.add_group(pmi::GroupOptions {
-            absent,
-            ..pmi::GroupOptions::one_host(FIRST_GROUP, kvsname, start.size)
-        });
+        pmi.add_group(start.pmi.clone());
         for &rank in &start.ranks {
             pmi.open(pmi_connection(rank), pmi::Peer::Process(pmi_process(rank)));
         }
@@ -105,6 +105,7 @@ impl HostAgent {
             address,
             running: BTreeSet::new(),
             attached: BTreeSet::new(),
+            has_attached: false,
             departing: BTreeMap::new(),
             announcements: Vec::new(),
             held: BTreeMap::new(),
@@ -175,11 +176,6 @@ impl HostAgent {
         }
     }
 
-    /// The launcher is gone: nobody wants this job any more.
-    pub(crate) fn handle_launcher_lost(&mut self) {
-        self.handle_signal(None, SIGKILL);
-    }
-
     pub(crate) fn handle_pmi(&mut self, rank: Rank, bytes: &[u8]) {
         self.pmi.handle_bytes(pmi_connection(rank), bytes);
         self.forward_pmi();
@@ -190,12 +186,33 @@ impl HostAgent {
         self.forward_pmi();
     }
 
+    /// The PMI server of an agent right below says something.
+    pub(crate) fn handle_pmi_up(&mut self, child: NodeId, up: pmi::Up) {
+        self.pmi.handle_up(pmi::ChildId(child.0), up);
+        self.forward_pmi();
+    }
+
+    /// The PMI server of the node above says something.
+    pub(crate) fn handle_pmi_down(&mut self, down: pmi::Down) {
+        self.pmi.handle_down(down);
+        self.forward_pmi();
+    }
+
+    /// An agent right below is gone.
+    pub(crate) fn handle_child_lost(&mut self, child: NodeId) {
+        self.pmi.handle_child_lost(pmi::ChildId(child.0));
+        self.forward_pmi();
+    }
+
     /// A rank says something on its link. `memory` is the size of the memory that came with it, if there was
     /// some that nobody can change any more. Returns whether the memory is to be kept.
     pub(crate) fn handle_link(&mut self, rank: Rank, message: ToAgent, memory: Option<u64>) -> bool {
         match message {
             ToAgent::Attach => {
                 if self.attached.insert(rank) {
+                    if !std::mem::replace(&mut self.has_attached, true) {
+                        self.report(Report::Attached);
+                    }
                     for announcement in &self.announcements {
                         self.actions
                             .push_back(Action::SendLink(rank, announcement.clone()));
@@ -236,7 +253,7 @@ impl HostAgent {
             .handle_departure(pmi_process(rank), unfinished || !cause.is_success());
         self.forward_pmi();
         self.running.remove(&rank);
-        self.attached.remove(&rank);
+        let attached = self.attached.remove(&rank);
         let incarnation = self.members.incarnation(rank).unwrap_or_default();
         let Some(departure) = self.members.handle_departure(rank, incarnation, cause) else {
             return;
@@ -244,6 +261,7 @@ impl HostAgent {
         self.report(Report::Departed {
             departure,
             unfinished,
+            attached,
             at_ns,
         });
         let all_of_rank = (rank, HoldId(u64::MIN))..=(rank, HoldId(u64::MAX));
@@ -261,6 +279,14 @@ impl HostAgent {
     /// Memory of a rank that is gone is served under this handle.
     pub(crate) fn handle_exposed(&mut self, rank: Rank, held: Held, handle: RegionHandle) {
         let incarnation = self.members.incarnation(rank).unwrap_or_default();
+        if !self.start.is_alone {
+            self.report(Report::Inherited {
+                rank,
+                incarnation,
+                held: held.clone(),
+                handle: handle.clone(),
+            });
+        }
         self.announce(FromAgent::Inherited {
             rank,
             incarnation,
@@ -271,6 +297,37 @@ impl HostAgent {
             departing.exposures -= 1;
         }
         self.announce_departure_after_exposures(rank);
+    }
+
+    /// A signal stopped a rank, or it goes on.
+    pub(crate) fn handle_stopped(&mut self, rank: Rank, signal: Option<i32>) {
+        self.report(match signal {
+            Some(signal) => Report::Stopped { rank, signal },
+            None => Report::Continued { rank },
+        });
+    }
+
+    /// Something happened to a rank of another host.
+    pub(crate) fn handle_news(&mut self, news: News) {
+        match news {
+            News::Departed { rank, cause } => {
+                let incarnation = self.members.incarnation(rank).unwrap_or_default();
+                if let Some(departure) = self.members.handle_departure(rank, incarnation, cause) {
+                    self.announce(FromAgent::Departed(departure));
+                }
+            }
+            News::Inherited {
+                rank,
+                incarnation,
+                held,
+                handle,
+            } => self.announce(FromAgent::Inherited {
+                rank,
+                incarnation,
+                held,
+                handle,
+            }),
+        }
     }
 
     /// What the ranks left behind is gone, and all their output was sent.
@@ -341,9 +398,11 @@ impl HostAgent {
                     let reason = "this launcher does not start process groups yet".into();
                     self.pmi.handle_spawned(id, Err(pmi::SpawnRefused { reason }));
                 }
-                pmi::Action::ToChild { .. } | pmi::Action::ToParent { .. } => {
-                    unreachable!("the tree of one host has one server");
+                pmi::Action::ToChild { child, message } => {
+                    self.actions
+                        .push_back(Action::SendChild(NodeId(child.0), message));
                 }
+                pmi::Action::ToParent { message } => self.report(Report::Pmi(message)),
             }
         }
     }
@@ -386,9 +445,6 @@ impl HostAgent {
     }
 }
 
-/// The process group that the job begins with.
-const FIRST_GROUP: pmi::GroupId = pmi::GroupId(0);
-
 fn pmi_process(rank: Rank) -> pmi::Process {
     pmi::Process {
         group: FIRST_GROUP,
@@ -406,211 +462,4 @@ fn rank_of(connection: pmi::ConnectionId) -> Rank {
 }
 
 #[cfg(test)]
-mod tests {
-    use ropewalk_fabric::JobKey;
-    use ropewalk_group::{HostId, JobId};
-
-    use super::*;
-    use crate::protocol::StartErrorKind;
-
-    fn agent(ranks: u32) -> HostAgent {
-        let start = Start {
-            job: JobId([1; 16]),
-            key: JobKey::from_bytes([2; 32]),
-            host: HostId(0),
-            size: ranks,
-            ranks: (0..ranks).map(Rank).collect(),
-            program: "program".into(),
-            arguments: vec![],
-            environment: vec![],
-            working_directory: None,
-            continues: true,
-            has_stdin: false,
-        };
-        HostAgent::new(start, "tcp://127.0.0.1:1".parse().unwrap(), 1000)
-    }
-
-    fn started(ranks: u32) -> HostAgent {
-        let mut agent = agent(ranks);
-        while let Some(rank) = agent.poll_spawn() {
-            agent.handle_spawned(rank, 100 + rank.0);
-        }
-        drain(&mut agent);
-        agent
-    }
-
-    /// Does what has to be done as the driver would, and tells it, one line for each.
-    fn drain(agent: &mut HostAgent) -> Vec<String> {
-        let mut lines = Vec::new();
-        while let Some(action) = agent.poll_action() {
-            lines.push(match action {
-                Action::ClosePmi(rank) => format!("close PMI of {rank}"),
-                Action::Expose(rank, held) => {
-                    let line = format!("expose {} of {rank}", held.id.0);
-                    let handle = RegionHandle {
-                        address: agent.address.clone(),
-                        region: held.id.0,
-                        token: 0,
-                        length: 0,
-                        writable: false,
-                    };
-                    agent.handle_exposed(rank, held, handle);
-                    line
-                }
-                Action::Forget(rank, id) => format!("forget {} of {rank}", id.0),
-                Action::Report(Report::Departed {
-                    departure,
-                    unfinished,
-                    ..
-                }) => {
-                    let unfinished = if unfinished { ", unfinished" } else { "" };
-                    format!("report {} {}{unfinished}", departure.rank, departure.cause)
-                }
-                Action::Report(Report::Notice { rank, .. }) => format!("notice about {rank}"),
-                Action::Report(Report::Trace { rank, .. }) => format!("trace of {rank}"),
-                Action::Report(report) => format!("{report:?}"),
-                Action::SendLink(to, FromAgent::Departed(departure)) => {
-                    format!("tell {to} that {} departed", departure.rank)
-                }
-                Action::SendLink(to, FromAgent::Inherited { rank, held, .. }) => {
-                    format!("tell {to} of {} of {rank}", held.id.0)
-                }
-                Action::SendLink(to, FromAgent::Welcome(_)) => format!("welcome {to}"),
-                Action::SendPmi(rank, _) => format!("answer {rank}"),
-                Action::Signal(rank, signal) => format!("signal {signal} to {rank}"),
-                Action::Sweep => "sweep".to_owned(),
-            });
-        }
-        lines
-    }
-
-    fn hold(agent: &mut HostAgent, rank: u32, id: u64, memory: Option<u64>) -> bool {
-        let (id, label) = (HoldId(id), vec![]);
-        agent.handle_link(Rank(rank), ToAgent::Hold(Held { id, label }), memory)
-    }
-
-    /// "When a rank is gone the agent exposes what it held for it and tells every attached rank, first one
-    /// `Inherited` for each memfd, then `Departed`"; who attaches later is told all of it, in the same order.
-    #[test]
-    fn data_is_announced_before_the_departure() {
-        let mut agent = started(3);
-        agent.handle_link(Rank(0), ToAgent::Attach, None);
-        assert!(hold(&mut agent, 1, 7, Some(400)) && hold(&mut agent, 1, 8, Some(400)));
-        assert!(hold(&mut agent, 0, 7, Some(100)));
-        agent.handle_link(Rank(1), ToAgent::Release(HoldId(7)), None);
-        assert!(hold(&mut agent, 1, 9, Some(400)));
-        assert_eq!(drain(&mut agent), ["forget 7 of 1"]);
-        agent.handle_exit(Rank(1), Cause::Signalled(9), 0);
-        assert_eq!(
-            drain(&mut agent),
-            [
-                "report 1 killed by signal 9",
-                "expose 8 of 1",
-                "expose 9 of 1",
-                "tell 0 of 8 of 1",
-                "tell 0 of 9 of 1",
-                "tell 0 that 1 departed",
-            ]
-        );
-        agent.handle_link(Rank(2), ToAgent::Attach, None);
-        assert_eq!(
-            drain(&mut agent),
-            ["tell 2 of 8 of 1", "tell 2 of 9 of 1", "tell 2 that 1 departed"]
-        );
-        // The memory of a rank without any is announced in no time.
-        agent.handle_exit(Rank(2), Cause::Exited(0), 0);
-        assert_eq!(
-            drain(&mut agent),
-            ["report 2 exited with code 0", "tell 0 that 2 departed"]
-        );
-    }
-
-    /// Memory that could still change, too much of it, or a name used twice is refused, and told.
-    #[test]
-    fn held_memory_is_bounded() {
-        let mut agent = started(2);
-        assert!(!hold(&mut agent, 0, 1, None));
-        assert!(!hold(&mut agent, 0, 1, Some(1001)));
-        assert!(hold(&mut agent, 0, 1, Some(600)));
-        assert!(!hold(&mut agent, 0, 1, Some(1)));
-        assert!(!hold(&mut agent, 1, 1, Some(401)));
-        let label = vec![0; AgentLink::LABEL_SIZE_MAX + 1];
-        let held = Held { id: HoldId(2), label };
-        assert!(!agent.handle_link(Rank(0), ToAgent::Hold(held), Some(1)));
-        assert_eq!(drain(&mut agent).len(), 5);
-        agent.handle_link(Rank(0), ToAgent::Release(HoldId(1)), None);
-        assert!(hold(&mut agent, 1, 1, Some(1000)));
-    }
-
-    /// A rank cannot fill the launcher's memory with what it does wrong, nor keep others from being heard.
-    #[test]
-    fn what_is_odd_is_not_told_for_ever() {
-        let mut agent = started(2);
-        for _ in 0..1000 {
-            hold(&mut agent, 0, 1, None);
-            agent.handle_pmi(Rank(0), b"cmd=abort exitcode=7\n");
-        }
-        let reports = drain(&mut agent);
-        assert_eq!(reports.len(), HostAgent::NOTICES_MAX as usize + 1, "{reports:?}");
-        hold(&mut agent, 1, 1, None);
-        assert_eq!(drain(&mut agent), ["notice about 1"]);
-    }
-
-    /// A rank that leaves PMI open is reported so, and its barrier goes on without it.
-    #[test]
-    fn an_open_pmi_connection_is_reported() {
-        let mut agent = started(2);
-        for rank in [0, 1] {
-            agent.handle_pmi(Rank(rank), b"cmd=init pmi_version=1 pmi_subversion=1\n");
-        }
-        agent.handle_pmi(Rank(0), b"cmd=barrier_in\n");
-        assert_eq!(drain(&mut agent), ["answer 0", "answer 1"]);
-        agent.handle_exit(Rank(1), Cause::Exited(0), 0);
-        assert_eq!(
-            drain(&mut agent),
-            ["answer 0", "report 1 exited with code 0, unfinished"]
-        );
-    }
-
-    /// If a rank cannot be started no other is tried, and all is over once those that run are gone.
-    #[test]
-    fn a_failed_start_stops_the_others() {
-        let mut agent = agent(3);
-        let first = agent.poll_spawn().unwrap();
-        agent.handle_spawned(first, 100);
-        let second = agent.poll_spawn().unwrap();
-        let error = StartError {
-            kind: StartErrorKind::NotFound,
-            reason: String::new(),
-        };
-        agent.handle_not_spawned(second, error);
-        assert!(!agent.is_spawning());
-        assert_eq!(drain(&mut agent).len(), 2);
-        agent.handle_signal(None, SIGKILL);
-        agent.handle_exit(first, Cause::Signalled(SIGKILL), 0);
-        assert_eq!(
-            drain(&mut agent),
-            ["signal 9 to 0", "report 0 killed by signal 9", "sweep"]
-        );
-        agent.handle_swept();
-        assert_eq!(drain(&mut agent), ["Finished"]);
-    }
-
-    /// Without a launcher every rank is killed, and none is started any more.
-    #[test]
-    fn a_lost_launcher_ends_all() {
-        let mut agent = agent(3);
-        for _ in 0..2 {
-            let rank = agent.poll_spawn().unwrap();
-            agent.handle_spawned(rank, 100);
-        }
-        drain(&mut agent);
-        agent.handle_launcher_lost();
-        assert_eq!(drain(&mut agent), ["signal 9 to 0", "signal 9 to 1"]);
-        assert!(!agent.is_spawning());
-        // A signal to one rank goes to it alone, and to none that is gone.
-        agent.handle_signal(Some(Rank(1)), 10);
-        agent.handle_signal(Some(Rank(2)), 10);
-        assert_eq!(drain(&mut agent), ["signal 10 to 1"]);
-    }
-}
+mod tests;

@@ -1,6 +1,11 @@
 //! What is to be run.
 
+use core::net::IpAddr;
 use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{hosts::HostSlots, placement::Placement};
 
 /// What a [`Launcher`](crate::Launcher) runs.
 ///
@@ -25,9 +30,23 @@ pub struct JobSpec {
     pub environment: Vec<(OsString, OsString)>,
     /// Where the ranks start; the directory of this process if `None`.
     pub working_directory: Option<PathBuf>,
+    /// Further programs of the same job, whose ranks follow those of the first.
+    pub more: Vec<Segment>,
+    /// The hosts to run on; only this one if there are none.
+    pub hosts: Vec<HostSlots>,
+    /// Which rank goes to which host, and there to which cores.
+    pub placement: Placement,
+    /// How agents are started on other hosts.
+    pub method: StartMethod,
+    /// The address by which agents reach the launcher, and listen on; found by itself if `None`.
+    pub interface: Option<IpAddr>,
+    /// How many agents each node of the tree starts at most.
+    pub arity: u32,
+    /// How long an agent may be silent before it is taken for dead. All other time-outs derive from it.
+    pub detect: Duration,
     /// What happens when a rank fails.
     pub on_failure: OnFailure,
-    /// What rank 0 reads. All others read nothing.
+    /// Who reads the standard input of this process. The others read nothing.
     pub stdin: StdinSource,
     /// End the job after this time.
     pub timeout: Option<Duration>,
@@ -39,8 +58,12 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
-    /// How many ranks a job may have on one host.
-    pub const RANKS_MAX: u32 = 1 << 16;
+    /// How many ranks a job may have.
+    pub const RANKS_MAX: u32 = 1 << 20;
+    /// How many agents each node of the tree starts, unless told otherwise.
+    pub const ARITY: u32 = 16;
+    /// How long an agent may be silent, unless told otherwise.
+    pub const DETECT: Duration = Duration::from_secs(3);
 
     /// One rank of `program` without arguments, which reads nothing.
     pub fn new(agent: impl Into<PathBuf>, program: impl Into<OsString>) -> Self {
@@ -50,6 +73,13 @@ impl JobSpec {
             ranks: 1,
             environment: Vec::new(),
             working_directory: None,
+            more: Vec::new(),
+            hosts: Vec::new(),
+            placement: Placement::default(),
+            method: StartMethod::Ssh,
+            interface: None,
+            arity: Self::ARITY,
+            detect: Self::DETECT,
             on_failure: OnFailure::Abort,
             stdin: StdinSource::Null,
             timeout: None,
@@ -68,11 +98,39 @@ pub enum OnFailure {
     Continue,
 }
 
-/// What rank 0 reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Who reads the standard input of the launcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StdinSource {
-    /// The standard input of this process.
+    /// Rank 0.
     Inherit,
-    /// Nothing.
+    /// All ranks, each of them all of it. The slowest sets the pace.
+    InheritAll,
+    /// Nobody.
     Null,
+}
+
+/// A program of a job and its ranks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Segment {
+    /// The program: a path, or a name that is looked up in `PATH`.
+    pub program: OsString,
+    /// Its arguments, without its name.
+    pub arguments: Vec<OsString>,
+    /// How many processes of it, at least one.
+    pub ranks: u32,
+    /// Variables that these ranks get beside those of all.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Where the ranks start; the directory of the launcher if `None`.
+    pub working_directory: Option<PathBuf>,
+}
+
+/// How agents are started on other hosts. On the launcher's own they are simply started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StartMethod {
+    /// These words, then the host's name, then the command: any program that is used like rsh(1).
+    Command(Vec<OsString>),
+    /// Slurm's srun(1), one job step for each host, inside an allocation.
+    Srun,
+    /// ssh(1), which must not ask for a password.
+    Ssh,
 }

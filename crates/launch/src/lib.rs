@@ -15,14 +15,19 @@
 mod driver;
 mod event;
 mod host_agent;
+pub mod hosts;
 mod job;
 mod lines;
+mod placement;
 mod plan;
 mod protocol;
+mod relay;
 mod supervisor;
+mod tree;
 mod verdict;
 
 pub use driver::{LaunchError, Launcher, agent_main};
 pub use event::{JobEvent, OutputStream};
-pub use job::{JobSpec, OnFailure, StdinSource};
+pub use job::{JobSpec, OnFailure, Segment, StartMethod, StdinSource};
+pub use placement::{Binding, DealOrder, Placement, PlacementError};
 pub use verdict::{Ending, Failure, FailureKind, Verdict};

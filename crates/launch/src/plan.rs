@@ -1,46 +1,198 @@
-//! Which rank runs where, and what its environment says about it.
+//! Who runs where, as all nodes of the tree are told, and what each rank's environment says about it.
 
 use std::ffi::{OsStr, OsString};
 
-use ropewalk_group::{HostId, Rank};
+use ropewalk_fabric::JobKey;
+use ropewalk_group::{HostId, JobId, Rank};
+use ropewalk_pmi as pmi;
 
-use crate::{job::JobSpec, protocol::Start};
+use crate::{
+    job::{JobSpec, OnFailure, Segment},
+    placement::{PlacementError, place},
+    protocol::{HostPlan, Plan, Start},
+    tree::NodeId,
+};
 
 /// The variable by which the processes of a job are recognised, wherever they went.
 pub(crate) const JOB_VARIABLE: &str = "ROPEWALK_JOB_ID";
 
-/// The ranks of one host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HostPlan {
-    pub(crate) host: HostId,
-    pub(crate) ranks: Vec<Rank>,
+/// The process group that the job begins with.
+pub(crate) const FIRST_GROUP: pmi::GroupId = pmi::GroupId(0);
+
+/// What the launcher knows besides what it was asked for.
+pub(crate) struct Surroundings {
+    pub(crate) job: JobId,
+    pub(crate) host_name: String,
+    pub(crate) environment: Vec<(OsString, OsString)>,
+    /// What programs on other hosts must find too.
+    pub(crate) working_directory: Option<OsString>,
 }
 
-/// Deals the ranks of a job to its hosts; there is one host so far.
-pub(crate) fn place(spec: &JobSpec) -> [HostPlan; 1] {
-    [HostPlan {
-        host: HostId(0),
-        ranks: (0..spec.ranks).map(Rank).collect(),
-    }]
+/// The plan for a job.
+pub(crate) fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, PlacementError> {
+    let first = Segment {
+        program: spec.program.clone(),
+        arguments: spec.arguments.clone(),
+        ranks: spec.ranks,
+        environment: Vec::new(),
+        working_directory: spec.working_directory.clone(),
+    };
+    let mut segments: Vec<_> = std::iter::once(first).chain(spec.more.iter().cloned()).collect();
+    let size = segments
+        .iter()
+        .fold(0, |size: u32, segment| size.saturating_add(segment.ranks));
+    let hosts = place(size, &spec.hosts, &spec.placement, &around.host_name)?;
+    if hosts.iter().any(|host| !host.is_local) {
+        // On another host a program would otherwise start at home.
+        for segment in &mut segments {
+            if segment.working_directory.is_none() {
+                segment.working_directory = around.working_directory.clone().map(Into::into);
+            }
+        }
+    }
+    let mut environment = inheritable_environment(around.environment);
+    environment.extend(spec.environment.iter().cloned());
+    // Any number that ports have and that two jobs at once probably do not share.
+    let number = u16::from_le_bytes([around.job.0[0], around.job.0[1]]);
+    Ok(Plan {
+        job: around.job,
+        size,
+        hosts,
+        segments,
+        environment,
+        arity: spec.arity,
+        detect: spec.detect,
+        method: spec.method.clone(),
+        agent: spec.agent.clone().into_os_string(),
+        interface: spec.interface,
+        continues: spec.on_failure == OnFailure::Continue,
+        stdin: spec.stdin,
+        binding: spec.placement.binding,
+        master_port: MASTER_PORT_MIN + number % MASTER_PORTS,
+    })
 }
 
-/// The variables by which a rank learns who it is, without those that name descriptors. PMI's are those of
-/// MPICH's Hydra; the others are what frameworks for machine learning read.
-pub(crate) fn rank_variables(start: &Start, rank: Rank) -> Vec<(&'static str, String)> {
-    let local_rank = start.ranks.iter().take_while(|&&other| other != rank).count();
-    let local_size = start.ranks.len();
-    vec![
-        (JOB_VARIABLE, start.job.to_string()),
-        ("PMI_RANK", rank.to_string()),
-        ("PMI_SIZE", start.size.to_string()),
-        ("MPI_LOCALNRANKS", local_size.to_string()),
-        ("MPI_LOCALRANKID", local_rank.to_string()),
-        ("RANK", rank.to_string()),
-        ("WORLD_SIZE", start.size.to_string()),
-        ("LOCAL_RANK", local_rank.to_string()),
-        ("LOCAL_WORLD_SIZE", local_size.to_string()),
-        ("GFORTRAN_UNBUFFERED_PRECONNECTED", "y".to_owned()),
-    ]
+/// Below the ports that systems choose themselves (32768 and above on Linux).
+const MASTER_PORT_MIN: u16 = 20_000;
+const MASTER_PORTS: u16 = 10_000;
+
+impl Plan {
+    /// What the agent of a host has to know.
+    pub(crate) fn start(&self, host: HostId, key: JobKey) -> Start {
+        let ranks = self.hosts.get(host.0 as usize).map(HostPlan::ranks);
+        Start {
+            job: self.job,
+            key,
+            size: self.size,
+            ranks: ranks.into_iter().flatten().collect(),
+            is_alone: self.hosts.len() == 1,
+            pmi: self.pmi_group(NodeId::of(host)),
+        }
+    }
+
+    /// The job as process group of PMI, as the server of one node knows it.
+    pub(crate) fn pmi_group(&self, node: NodeId) -> pmi::GroupOptions {
+        let tree = self.tree();
+        let ranks = |hosts: Vec<HostId>| {
+            let plans = hosts
+                .into_iter()
+                .filter_map(|host| self.hosts.get(host.0 as usize));
+            let runs = plans.flat_map(|plan| &plan.runs);
+            runs.fold(pmi::RankSet::default(), |ranks, run| {
+                ranks.union(&pmi::RankSet::range(run.first.0, run.first.0 + run.count))
+            })
+        };
+        let children = tree.children(node).map(NodeId);
+        let segments = self.segments.iter().map(|segment| segment.ranks);
+        let absent = match self.continues {
+            true => pmi::AbsentMembers::Exclude,
+            false => pmi::AbsentMembers::Fail,
+        };
+        pmi::GroupOptions {
+            local: ranks(node.host().into_iter().collect()),
+            children: children
+                .map(|child| (pmi::ChildId(child.0), ranks(tree.hosts_below(child))))
+                .collect(),
+            mapping: self.process_mapping(),
+            segments: if self.segments.len() > 1 {
+                segments.collect()
+            } else {
+                Vec::new()
+            },
+            absent,
+            ..pmi::GroupOptions::one_host(FIRST_GROUP, format!("kvs_{}", self.job), self.size)
+        }
+    }
+
+    /// Blocks of ranks in their order, those alike on hosts side by side as one.
+    fn process_mapping(&self) -> pmi::ProcessMapping {
+        let hosts = self.hosts.iter().zip(0..);
+        let mut runs: Vec<_> = hosts
+            .flat_map(|(plan, node)| plan.runs.iter().map(move |run| (run, node)))
+            .collect();
+        runs.sort_unstable_by_key(|(run, _)| run.first);
+        let mut blocks: Vec<pmi::MappingBlock> = Vec::new();
+        for (run, node) in runs {
+            match blocks.last_mut() {
+                Some(last) if last.ranks_per_node == run.count && last.node + last.nodes == node => {
+                    last.nodes += 1
+                }
+                _ => blocks.push(pmi::MappingBlock {
+                    node,
+                    nodes: 1,
+                    ranks_per_node: run.count,
+                }),
+            }
+        }
+        pmi::ProcessMapping::new(blocks)
+    }
+
+    /// The number of the program that a rank runs, and the program.
+    pub(crate) fn segment_of(&self, rank: Rank) -> Option<(usize, &Segment)> {
+        let mut first = 0;
+        self.segments.iter().enumerate().find(|(_, segment)| {
+            first += segment.ranks;
+            rank.0 < first
+        })
+    }
+
+    /// The name by which other hosts reach the host of rank 0.
+    fn master_address(&self) -> &str {
+        match self.hosts.iter().find(|host| host.has(Rank(0))) {
+            Some(host) if self.hosts.len() > 1 => host.name.rsplit('@').next().unwrap_or(&host.name),
+            _ => "127.0.0.1",
+        }
+    }
+
+    /// The variables by which a rank learns who it is, without those that name descriptors. PMI's are those of
+    /// MPICH's Hydra; the others are what frameworks for machine learning read.
+    pub(crate) fn rank_variables(
+        &self,
+        host: HostId,
+        rank: Rank,
+        local_rank: usize,
+        local_size: usize,
+    ) -> Vec<(&'static str, String)> {
+        let mut variables = vec![
+            (JOB_VARIABLE, self.job.to_string()),
+            ("PMI_RANK", rank.to_string()),
+            ("PMI_SIZE", self.size.to_string()),
+            ("MPI_LOCALNRANKS", local_size.to_string()),
+            ("MPI_LOCALRANKID", local_rank.to_string()),
+            ("RANK", rank.to_string()),
+            ("WORLD_SIZE", self.size.to_string()),
+            ("LOCAL_RANK", local_rank.to_string()),
+            ("LOCAL_WORLD_SIZE", local_size.to_string()),
+            ("MASTER_ADDR", self.master_address().to_owned()),
+            ("MASTER_PORT", self.master_port.to_string()),
+            ("GFORTRAN_UNBUFFERED_PRECONNECTED", "y".to_owned()),
+        ];
+        if let (Some(host), 2..) = (self.hosts.get(host.0 as usize), self.hosts.len()) {
+            let name = host.name.rsplit('@').next().unwrap_or(&host.name);
+            variables.push(("MPIR_CVAR_CH3_INTERFACE_HOSTNAME", name.to_owned()));
+        }
+        variables
+    }
 }
 
 /// The part of the launcher's environment that ranks get: not what an outer job says about the launcher.
@@ -63,16 +215,67 @@ pub(crate) fn inheritable_environment(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hosts::parse_hosts;
 
-    /// Every rank has a place, once.
+    fn around() -> Surroundings {
+        Surroundings {
+            job: JobId([1; 16]),
+            host_name: "own".to_owned(),
+            environment: vec![],
+            working_directory: Some("/here".into()),
+        }
+    }
+
+    /// Programs of one job get their ranks one after the other; on other hosts they start where the launcher is.
     #[test]
-    fn all_ranks_are_placed() {
-        let spec = JobSpec {
+    fn segments_share_the_ranks() {
+        let second = Segment {
+            program: "second".into(),
+            arguments: vec![],
             ranks: 3,
-            ..JobSpec::new("agent", "program")
+            environment: vec![],
+            working_directory: Some("/there".into()),
         };
-        let plan = place(&spec);
-        assert_eq!(plan[0].ranks, [Rank(0), Rank(1), Rank(2)]);
+        let spec = JobSpec {
+            ranks: 2,
+            more: vec![second],
+            hosts: parse_hosts("a:4,b").unwrap(),
+            ..JobSpec::new("agent", "first")
+        };
+        let plan = plan(&spec, around()).unwrap();
+        let programs: Vec<_> = (0..6)
+            .map(|rank| {
+                plan.segment_of(Rank(rank))
+                    .map(|(index, segment)| (index, segment.working_directory.clone()))
+            })
+            .collect();
+        let (here, there) = (Some((0, Some("/here".into()))), Some((1, Some("/there".into()))));
+        assert_eq!(
+            programs,
+            [here.clone(), here, there.clone(), there.clone(), there, None]
+        );
+        assert_eq!(
+            plan.start(HostId(1), JobKey::from_bytes([0; 32])).ranks,
+            [Rank(4)]
+        );
+        let variables = plan.rank_variables(HostId(1), Rank(4), 0, 1);
+        assert_eq!(
+            plan.pmi_group(NodeId::ROOT).mapping.to_string(),
+            "(vector,(0,1,4),(1,1,1))"
+        );
+        assert_eq!(plan.pmi_group(NodeId(1)).local, pmi::RankSet::range(0, 4));
+        assert_eq!(plan.pmi_group(NodeId::ROOT).segments, [2, 3]);
+        let value = |wanted| {
+            variables
+                .iter()
+                .find(|(name, _)| *name == wanted)
+                .map(|(_, value)| value.as_str())
+        };
+        assert_eq!(value("MASTER_ADDR"), Some("a"));
+        assert_eq!(
+            (value("RANK"), value("LOCAL_RANK"), value("WORLD_SIZE")),
+            (Some("4"), Some("0"), Some("5"))
+        );
     }
 
     /// A launcher that is itself a rank does not pass its own identity on.

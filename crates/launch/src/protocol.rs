@@ -1,63 +1,180 @@
-//! What the launcher and the agent of a host say to each other: frames of a 32-bit little-endian length and
-//! that many bytes of postcard, over the agent's standard input, a socket that only these two have.
+//! What the nodes of a job's tree say to each other: [`Up`] towards the launcher, [`Down`] away from it, in batches,
+//! as postcard in the messages of a fabric. What an agent must know before that it reads as [`Bootstrap`] from its
+//! standard input, behind a 32-bit little-endian length.
 
-use std::ffi::OsString;
+use core::net::IpAddr;
+use std::{ffi::OsString, time::Duration};
 
-use ropewalk_fabric::{JobKey, TraceEvent};
-use ropewalk_group::{Departure, HostId, JobId, Rank};
+use ropewalk_fabric::{Address, Held, JobKey, RegionHandle, TraceEvent};
+use ropewalk_group::{Cause, Departure, HostId, Incarnation, JobId, Rank};
+use ropewalk_pmi as pmi;
 use serde::{Deserialize, Serialize};
 
-use crate::event::OutputStream;
+use crate::{
+    event::OutputStream,
+    job::{Segment, StartMethod, StdinSource},
+    placement::Binding,
+    tree::{NodeId, Tree},
+};
 
-/// The largest frame, in bytes: an environment or a line of output fits.
-pub(crate) const FRAME_SIZE_MAX: usize = 16 << 20;
-/// How many bytes of input may be under way to rank 0.
+/// The largest bootstrap, in bytes: environment and hosts of the largest job fit.
+pub(crate) const BOOTSTRAP_SIZE_MAX: usize = 16 << 20;
+/// How many bytes of input may be under way to the ranks.
 pub(crate) const STDIN_WINDOW: usize = 256 << 10;
-/// How many bytes of output may be under way from a host.
+/// How many bytes of output may be under way over one link of the tree, or wait in one agent for their own ranks.
 pub(crate) const OUTPUT_WINDOW: usize = 4 << 20;
+/// The tags of the messages between nodes.
+pub(crate) const TAG_UP: u64 = 1;
+/// See [`TAG_UP`].
+pub(crate) const TAG_DOWN: u64 = 2;
 
-/// From the launcher to an agent.
+/// The first that an agent hears.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Order {
-    /// This many bytes of output were taken.
-    OutputTaken(u32),
-    /// Send a signal to the process group of one rank or of all.
+pub(crate) struct Bootstrap {
+    /// The job's secret; it stands nowhere else.
+    pub(crate) key: JobKey,
+    pub(crate) node: NodeId,
+    /// Where the node above listens.
+    pub(crate) parent: Address,
+    /// A [`Plan`], which is handed on as it is.
+    pub(crate) plan: Vec<u8>,
+}
+
+/// The job as all nodes know it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) job: JobId,
+    /// How many ranks the job has.
+    pub(crate) size: u32,
+    pub(crate) hosts: Vec<HostPlan>,
+    /// What the ranks run, in order of the ranks.
+    pub(crate) segments: Vec<Segment>,
+    /// The environment of all ranks but for the variables of each segment and rank.
+    pub(crate) environment: Vec<(OsString, OsString)>,
+    pub(crate) arity: u32,
+    /// How long a node may be silent before it is taken for dead; all other time-outs derive from it.
+    pub(crate) detect: Duration,
+    pub(crate) method: StartMethod,
+    /// The agent's executable, on every host.
+    pub(crate) agent: OsString,
+    /// The address that agents listen on, if they are not to find it themselves.
+    pub(crate) interface: Option<IpAddr>,
+    /// Whether the job goes on without those that fail.
+    pub(crate) continues: bool,
+    pub(crate) stdin: StdinSource,
+    pub(crate) binding: Binding,
+    /// The variable `MASTER_PORT` of the ranks.
+    pub(crate) master_port: u16,
+}
+
+/// A host and its ranks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct HostPlan {
+    pub(crate) name: String,
+    /// It is the launcher's own.
+    pub(crate) is_local: bool,
+    /// Its ranks, in ascending order.
+    pub(crate) runs: Vec<RankRun>,
+}
+
+/// So many ranks in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RankRun {
+    pub(crate) first: Rank,
+    pub(crate) count: u32,
+}
+
+/// What the agent of one host decides by.
+#[derive(Clone, Debug)]
+pub(crate) struct Start {
+    pub(crate) job: JobId,
+    pub(crate) key: JobKey,
+    /// How many ranks the job has.
+    pub(crate) size: u32,
+    /// Those of this host.
+    pub(crate) ranks: Vec<Rank>,
+    /// Whether the job has no other host.
+    pub(crate) is_alone: bool,
+    /// The job as process group of PMI.
+    pub(crate) pmi: pmi::GroupOptions,
+}
+
+impl HostPlan {
+    pub(crate) fn ranks(&self) -> impl Iterator<Item = Rank> {
+        self.runs
+            .iter()
+            .flat_map(|run| (run.first.0..run.first.0.saturating_add(run.count)).map(Rank))
+    }
+
+    pub(crate) fn has(&self, rank: Rank) -> bool {
+        self.runs.iter().any(|run| {
+            rank.0
+                .checked_sub(run.first.0)
+                .is_some_and(|index| index < run.count)
+        })
+    }
+}
+
+impl Plan {
+    pub(crate) fn tree(&self) -> Tree {
+        Tree::new(self.hosts.len() as u32, self.arity)
+    }
+
+    /// The agent of a rank's host.
+    pub(crate) fn node_of(&self, rank: Rank) -> Option<NodeId> {
+        let host = self.hosts.iter().position(|host| host.has(rank))?;
+        Some(NodeId::of(HostId(host as u32)))
+    }
+}
+
+/// Something about one host, on its way to the launcher.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Up {
+    pub(crate) host: HostId,
+    pub(crate) report: Report,
+}
+
+/// From the launcher to agents.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Down {
+    /// All of the receiver's subtree was heard to be over: it may go.
+    Bye,
+    /// This many bytes of output were taken from the receiver.
+    Credit(u32),
+    /// Something about the ranks of another host.
+    News(News),
+    /// From the PMI server of the node above to that of the receiver.
+    Pmi(pmi::Down),
+    /// Send a signal to the process group of one rank, or end all of them with it.
     Signal {
         /// To whom; to all if `None`.
         rank: Option<Rank>,
         /// The signal's number.
         signal: i32,
     },
-    /// Start the ranks. The first order.
-    Start(Box<Start>),
-    /// Rank 0 reads this next.
+    /// The ranks that have input read this next.
     Stdin(Vec<u8>),
-    /// Rank 0 has read all.
+    /// They have read all.
     StdinEnd,
+    /// This is for one node.
+    To(NodeId, Box<Down>),
 }
 
-/// All that an agent must know.
+/// What attached ranks of other hosts must hear.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Start {
-    pub(crate) job: JobId,
-    pub(crate) key: JobKey,
-    pub(crate) host: HostId,
-    /// How many ranks the job has.
-    pub(crate) size: u32,
-    /// Those of this host.
-    pub(crate) ranks: Vec<Rank>,
-    pub(crate) program: OsString,
-    pub(crate) arguments: Vec<OsString>,
-    /// The whole environment of the ranks but for the variables of each.
-    pub(crate) environment: Vec<(OsString, OsString)>,
-    pub(crate) working_directory: Option<OsString>,
-    /// Whether the job goes on without those that fail.
-    pub(crate) continues: bool,
-    /// Whether rank 0 will be sent input.
-    pub(crate) has_stdin: bool,
+pub(crate) enum News {
+    /// A rank is gone.
+    Departed { rank: Rank, cause: Cause },
+    /// Memory of a rank that is gone is served by the agent of its host.
+    Inherited {
+        rank: Rank,
+        incarnation: Incarnation,
+        held: Held,
+        handle: RegionHandle,
+    },
 }
 
-/// From an agent to the launcher.
+/// What the launcher hears about a host, from the agent there but for [`Report::Lost`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Report {
     /// A rank asked by PMI for the end of the job.
@@ -66,15 +183,30 @@ pub(crate) enum Report {
         exit_code: i32,
         message: String,
     },
+    /// The first of the host's ranks that wants to hear of departures.
+    Attached,
+    /// A stopped rank goes on.
+    Continued { rank: Rank },
     /// A rank is gone.
     Departed {
         departure: Departure,
         /// It began with PMI and did not finalize it.
         unfinished: bool,
+        /// It wanted to hear of departures.
+        attached: bool,
         at_ns: u64,
     },
-    /// All ranks are gone and all they wrote was sent. The last report.
+    /// All ranks of the host and all hosts below it in the tree are gone, and all they wrote was sent. The last report.
     Finished,
+    /// Memory of a rank that is gone is served by its agent.
+    Inherited {
+        rank: Rank,
+        incarnation: Incarnation,
+        held: Held,
+        handle: RegionHandle,
+    },
+    /// The node above lost the agent, and with it all hosts below it. The last report.
+    Lost { how: String },
     /// Something odd about a rank.
     Notice { rank: Rank, text: String },
     /// A rank could not be started; those after it were not tried.
@@ -87,12 +219,26 @@ pub(crate) enum Report {
     },
     /// The first report.
     Ready { host_name: String },
+    /// From the PMI server of the agent to that of the node above.
+    Pmi(pmi::Up),
     /// A rank runs.
     Started { rank: Rank, pid: u32 },
-    /// Rank 0 took this many bytes of input.
+    /// The ranks of the host that have input took this many bytes of it, the slowest of them.
     StdinTaken(u32),
+    /// A signal stopped a rank.
+    Stopped { rank: Rank, signal: i32 },
     /// A rank says what it does.
     Trace { rank: Rank, event: TraceEvent },
+}
+
+impl Report {
+    /// How many bytes of output it carries.
+    pub(crate) fn output_size(&self) -> usize {
+        match self {
+            Self::Output { lines, .. } => lines.len(),
+            _ => 0,
+        }
+    }
 }
 
 /// Why a rank could not be started.

@@ -2,15 +2,18 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    ops::Not,
     time::Duration,
 };
 
-use ropewalk_group::{Cause, Rank};
+use ropewalk_group::{Cause, HostId, Membership, Rank};
+use ropewalk_pmi as pmi;
 
 use crate::{
     event::JobEvent,
     job::OnFailure,
-    protocol::{Order, Report, StartErrorKind},
+    protocol::{Down, News, Plan, RankRun, Report, StartErrorKind, Up},
+    tree::{NodeId, Tree},
     verdict::{Ending, Failure, FailureKind, Verdict},
 };
 
@@ -24,14 +27,24 @@ const SIGTERM: i32 = 15;
 /// [`deadline`](Self::deadline) has come. It is over when [`JobEvent::Finished`] came out.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
-    ranks: u32,
+    tree: Tree,
     on_failure: OnFailure,
     limit: Option<Duration>,
-    program: String,
-    host_name: String,
-    is_agent_ready: bool,
-    running: BTreeMap<Rank, u32>,
+    detect: Duration,
+    /// The name of each segment's program, and the first rank behind it.
+    programs: Vec<(Rank, String)>,
+    hosts: Vec<Host>,
+    members: Membership,
+    running: BTreeMap<Rank, Running>,
     failures: Vec<Failure>,
+    /// The first agent that was lost, and what was seen of it.
+    lost: Option<(String, String)>,
+    recovery: Recovery,
+    /// What attached ranks have to hear; told as it comes once there are some.
+    news: Vec<News>,
+    has_attached: bool,
+    /// The root of the PMI servers, if there are several hosts: one alone has it itself.
+    pmi: Option<pmi::Server>,
     phase: Phase,
     actions: VecDeque<Action>,
 }
@@ -39,18 +52,54 @@ pub(crate) struct Supervisor {
 /// What has to be done for a [`Supervisor`].
 #[derive(Debug)]
 pub(crate) enum Action {
+    /// Agents do not do what they are told: end them, and then their ranks without them.
+    AbandonAgents,
     /// Tell whoever watches the job.
     Event(JobEvent),
-    /// The agent does not do what it is told: end it, and then its ranks without it.
-    KillAgent,
-    /// Send this to the agent.
-    Order(Order),
+    /// Send this to all agents.
+    Send(Down),
+    /// Tell the PMI server of an agent right below.
+    SendPmi(NodeId, pmi::Down),
+}
+
+#[derive(Debug)]
+struct Host {
+    name: String,
+    ranks: Vec<RankRun>,
+    is_ready: bool,
+    is_over: bool,
+}
+
+#[derive(Debug)]
+struct Running {
+    host: HostId,
+    pid: u32,
+    stopped: Option<Stopped>,
+}
+
+/// A rank that a signal stopped.
+#[derive(Clone, Copy, Debug)]
+struct Stopped {
+    signal: i32,
+    /// Until then nobody need know: whoever stopped it may let it go on soon.
+    tell_at: Option<Duration>,
+}
+
+/// Whether the program did without the ranks that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Recovery {
+    /// No rank has come to its end that did not fail.
+    Unknown,
+    /// All that did had heard who failed, and said that all went well.
+    Made,
+    /// One of them had not, or did not.
+    NotMade,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
     Running,
-    /// The ranks were asked to end; at `kill_at` they are killed, and so is the agent if it shows no sign of
+    /// The ranks were asked to end; at `kill_at` they are killed, and so are the agents if they show no sign of
     /// that until `despair_at`.
     Ending {
         ending: Ending,
@@ -61,28 +110,47 @@ enum Phase {
 }
 
 impl Supervisor {
-    /// How long ranks have between the request to end and SIGKILL.
-    pub(crate) const GRACE: Duration = Duration::from_secs(1);
-    /// How long the agent has after that to tell that the ranks are gone.
-    pub(crate) const AGENT_PATIENCE: Duration = Duration::from_secs(3);
+    /// Ranks have this part of the detection time between the request to end and SIGKILL.
+    const GRACE_PART: u32 = 3;
 
-    pub(crate) fn new(ranks: u32, on_failure: OnFailure, limit: Option<Duration>, program: String) -> Self {
+    pub(crate) fn new(plan: &Plan, on_failure: OnFailure, limit: Option<Duration>) -> Self {
+        let mut behind = 0;
+        let programs = plan.segments.iter().map(|segment| {
+            behind += segment.ranks;
+            (Rank(behind), segment.program.to_string_lossy().into_owned())
+        });
+        let hosts = plan.hosts.iter().map(|host| Host {
+            name: host.name.clone(),
+            ranks: host.runs.clone(),
+            is_ready: false,
+            is_over: false,
+        });
         Self {
-            ranks,
+            tree: plan.tree(),
             on_failure,
             limit,
-            program,
-            host_name: "localhost".to_owned(),
-            is_agent_ready: false,
+            detect: plan.detect,
+            programs: programs.collect(),
+            hosts: hosts.collect(),
+            members: Membership::new(plan.size),
             running: BTreeMap::new(),
             failures: Vec::new(),
+            lost: None,
+            recovery: Recovery::Unknown,
+            news: Vec::new(),
+            has_attached: false,
+            pmi: (plan.hosts.len() > 1).then(|| {
+                let mut pmi = pmi::Server::root();
+                pmi.add_group(plan.pmi_group(NodeId::ROOT));
+                pmi
+            }),
             phase: Phase::Running,
             actions: VecDeque::new(),
         }
     }
 
-    pub(crate) fn handle_report(&mut self, now: Duration, report: Report) {
-        if self.phase == Phase::Over {
+    pub(crate) fn handle_up(&mut self, now: Duration, Up { host, report }: Up) {
+        if self.phase == Phase::Over || self.hosts.get(host.0 as usize).is_none_or(|host| host.is_over) {
             return;
         }
         match report {
@@ -92,11 +160,20 @@ impl Supervisor {
                 message,
             } => {
                 let kind = FailureKind::Aborted { exit_code, message };
-                self.fail(now, rank, kind, OnFailure::Abort, SIGTERM);
+                self.fail(now, host, rank, kind, OnFailure::Abort, SIGTERM);
             }
+            Report::Attached => {
+                if !std::mem::replace(&mut self.has_attached, true) {
+                    let news = std::mem::take(&mut self.news);
+                    self.actions
+                        .extend(news.into_iter().map(|news| Action::Send(Down::News(news))));
+                }
+            }
+            Report::Continued { rank } => self.handle_continued(host, rank),
             Report::Departed {
                 departure,
                 unfinished,
+                attached,
                 at_ns,
             } => {
                 let rank = departure.rank;
@@ -108,17 +185,30 @@ impl Supervisor {
                     // Only agents report, and what they report they saw.
                     _ => None,
                 };
-                if let Some(kind) = kind {
-                    self.fail(now, rank, kind, self.on_failure, SIGTERM);
+                match kind {
+                    Some(kind) => self.fail(now, host, rank, kind, self.on_failure, SIGTERM),
+                    None if attached && self.recovery == Recovery::Unknown => self.recovery = Recovery::Made,
+                    None if attached => {}
+                    None => self.recovery = Recovery::NotMade,
                 }
-                self.running.remove(&rank);
-                self.tell(JobEvent::Departed {
-                    departure,
-                    host: self.host_name.clone(),
-                    at_ns,
-                });
+                self.depart(host, rank, departure.cause, at_ns);
             }
-            Report::Finished => self.finish(),
+            Report::Finished => {
+                self.hosts[host.0 as usize].is_over = true;
+                self.finish_if_all_are_over();
+            }
+            Report::Inherited {
+                rank,
+                incarnation,
+                held,
+                handle,
+            } => self.spread(News::Inherited {
+                rank,
+                incarnation,
+                held,
+                handle,
+            }),
+            Report::Lost { how } => self.handle_lost(now, host, how),
             Report::Notice { rank, text } => self.tell(JobEvent::Notice { rank, text }),
             Report::NotStarted { rank, error } => {
                 let exit_code = match error.kind {
@@ -126,40 +216,83 @@ impl Supervisor {
                     StartErrorKind::NotExecutable => 126,
                     StartErrorKind::System => 125,
                 };
-                let reason = format!("{}: {}", self.program, error.reason);
+                let program = self.programs.iter().find(|(behind, _)| rank < *behind);
+                let program = program.map_or("", |(_, program)| program);
+                let reason = format!("{program}: {}", error.reason);
                 // What runs already has just begun: there is nothing to finish in an orderly way.
                 let kind = FailureKind::NotStarted { exit_code, reason };
-                self.fail(now, rank, kind, OnFailure::Abort, SIGKILL);
+                self.fail(now, host, rank, kind, OnFailure::Abort, SIGKILL);
             }
             // What carries bytes is counted and handed on by the driver.
-            Report::Output { .. } | Report::StdinTaken(_) => {}
+            Report::Output { .. } | Report::Pmi(_) | Report::StdinTaken(_) => {}
             Report::Ready { host_name } => {
-                self.host_name = host_name;
-                self.is_agent_ready = true;
+                let known = &mut self.hosts[host.0 as usize];
+                known.is_ready = true;
+                // What users wrote is what they know; only for the own host they write nothing.
+                if self.tree.is_single() {
+                    known.name = host_name;
+                }
             }
             Report::Started { rank, pid } => {
-                self.running.insert(rank, pid);
+                let stopped = None;
+                self.running.insert(rank, Running { host, pid, stopped });
                 self.tell(JobEvent::Started { rank, pid });
+            }
+            Report::Stopped { rank, signal } => {
+                if let Some(running) = self.running.get_mut(&rank) {
+                    let tell_at = Some(now + self.detect);
+                    running.stopped = Some(Stopped { signal, tell_at });
+                }
             }
             Report::Trace { rank, event } => self.tell(JobEvent::Trace { rank, event }),
         }
     }
 
-    /// The connection to the agent ended before the job did, and its ranks were killed; `how` says what became of
-    /// the agent.
-    pub(crate) fn handle_agent_lost(&mut self, how: String) {
-        if self.phase == Phase::Over {
-            return;
+    /// The PMI server of an agent right below says something.
+    pub(crate) fn handle_pmi(&mut self, now: Duration, child: NodeId, up: pmi::Up) {
+        if let Some(pmi) = &mut self.pmi {
+            pmi.handle_up(pmi::ChildId(child.0), up);
         }
-        if !matches!(self.phase, Phase::Ending { .. }) {
-            let host = self.host_name.clone();
-            self.phase = Phase::Ending {
-                ending: Ending::AgentLost { host, how },
-                kill_at: None,
-                despair_at: None,
-            };
+        self.forward_pmi(now);
+    }
+
+    /// An agent right below is gone.
+    pub(crate) fn handle_child_lost(&mut self, now: Duration, child: NodeId) {
+        if let Some(pmi) = &mut self.pmi {
+            pmi.handle_child_lost(pmi::ChildId(child.0));
         }
-        self.finish();
+        self.forward_pmi(now);
+    }
+
+    fn forward_pmi(&mut self, now: Duration) {
+        while let Some(action) = self.pmi.as_mut().and_then(pmi::Server::poll_action) {
+            match action {
+                pmi::Action::Abort {
+                    process,
+                    exit_code,
+                    message,
+                } => {
+                    let kind = FailureKind::Aborted {
+                        exit_code,
+                        message: message.unwrap_or_default().to_string(),
+                    };
+                    let rank = Rank(process.rank);
+                    let host = self.running.get(&rank).map_or(HostId(0), |running| running.host);
+                    self.fail(now, host, rank, kind, OnFailure::Abort, SIGTERM);
+                }
+                pmi::Action::ToChild { child, message } => {
+                    self.actions.push_back(Action::SendPmi(NodeId(child.0), message));
+                }
+                pmi::Action::Spawn { id, .. } => {
+                    let reason = "this launcher does not start process groups yet".into();
+                    if let Some(pmi) = &mut self.pmi {
+                        pmi.handle_spawned(id, Err(pmi::SpawnRefused { reason }));
+                    }
+                }
+                // The root has no processes of its own, and nobody above.
+                _ => {}
+            }
+        }
     }
 
     /// Somebody wants the job to end, and says so with this signal.
@@ -168,39 +301,46 @@ impl Supervisor {
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Duration) {
-        if self.deadline().is_none_or(|deadline| now < deadline) {
-            return;
-        }
+        self.tell_of_stopped(now);
+        let due = |at: &Option<Duration>| at.is_some_and(|at| at <= now);
         match &mut self.phase {
-            Phase::Running => {
+            Phase::Running if due(&self.limit) => {
                 let limit = self.limit.unwrap_or_default();
                 self.end(now, Ending::TimedOut(limit), SIGTERM);
             }
+            Phase::Ending { kill_at, .. } if due(kill_at) => {
+                *kill_at = None;
+                self.signal_all(SIGKILL);
+            }
             Phase::Ending {
-                kill_at, despair_at, ..
-            } => {
-                if kill_at.take().is_some() {
-                    self.signal_all(SIGKILL);
-                    return;
-                }
+                kill_at: None,
+                despair_at,
+                ..
+            } if due(despair_at) => {
                 *despair_at = None;
-                // If no rank is left the agent waits for somebody to take the output, and rightly.
-                if !self.is_agent_ready || !self.running.is_empty() {
-                    self.actions.push_back(Action::KillAgent);
+                // If no rank is left the agents wait for somebody to take the output, and rightly.
+                if !self.running.is_empty() || self.hosts.iter().any(|host| !host.is_ready && !host.is_over) {
+                    self.actions.push_back(Action::AbandonAgents);
+                    self.finish();
                 }
             }
-            Phase::Over => {}
+            _ => {}
         }
     }
 
     pub(crate) fn deadline(&self) -> Option<Duration> {
-        match &self.phase {
+        let next = match &self.phase {
             Phase::Running => self.limit,
             Phase::Ending {
                 kill_at, despair_at, ..
             } => kill_at.or(*despair_at),
-            Phase::Over => None,
-        }
+            Phase::Over => return None,
+        };
+        let stopped = self
+            .running
+            .values()
+            .filter_map(|running| running.stopped?.tell_at);
+        stopped.chain(next).min()
     }
 
     pub(crate) fn poll_action(&mut self) -> Option<Action> {
@@ -211,15 +351,114 @@ impl Supervisor {
         self.phase == Phase::Over
     }
 
+    /// An agent is gone, and whoever is below it can tell nothing any more: their ranks count as dead.
+    fn handle_lost(&mut self, now: Duration, host: HostId, how: String) {
+        let name = self.hosts[host.0 as usize].name.clone();
+        self.lost.get_or_insert((name.clone(), how.clone()));
+        for host in self.tree.hosts_below(NodeId::of(host)) {
+            if std::mem::replace(&mut self.hosts[host.0 as usize].is_over, true) {
+                continue;
+            }
+            let runs = self.hosts[host.0 as usize].ranks.clone();
+            for rank in runs
+                .iter()
+                .flat_map(|run| (run.first.0..run.first.0 + run.count).map(Rank))
+            {
+                self.depart(host, rank, Cause::AgentLost, 0);
+            }
+        }
+        if self.on_failure == OnFailure::Abort {
+            let continued = false;
+            let ending = Ending::AgentLost {
+                host: name,
+                how,
+                continued,
+            };
+            self.end(now, ending, SIGTERM);
+        }
+        self.finish_if_all_are_over();
+    }
+
+    fn handle_continued(&mut self, host: HostId, rank: Rank) {
+        let stopped = self
+            .running
+            .get_mut(&rank)
+            .and_then(|running| running.stopped.take());
+        if stopped.is_some_and(|stopped| stopped.tell_at.is_none()) {
+            let host = self.hosts[host.0 as usize].name.clone();
+            self.tell(JobEvent::Continued { rank, host });
+        }
+    }
+
+    /// Names the ranks that have been stopped for longer than anybody does without meaning it.
+    fn tell_of_stopped(&mut self, now: Duration) {
+        let mut events = Vec::new();
+        for (&rank, running) in &mut self.running {
+            if let Some(Stopped { signal, tell_at }) = &mut running.stopped
+                && tell_at.is_some_and(|at| at <= now)
+            {
+                *tell_at = None;
+                events.push(JobEvent::Stopped {
+                    rank,
+                    host: self.hosts[running.host.0 as usize].name.clone(),
+                    pid: running.pid,
+                    signal: *signal,
+                });
+            }
+        }
+        for event in events {
+            self.tell(event);
+        }
+    }
+
+    /// A rank is gone: whoever watches hears of it, and so do attached ranks of other hosts.
+    fn depart(&mut self, host: HostId, rank: Rank, cause: Cause, at_ns: u64) {
+        self.running.remove(&rank);
+        let incarnation = self.members.incarnation(rank).unwrap_or_default();
+        let Some(departure) = self.members.handle_departure(rank, incarnation, cause) else {
+            return;
+        };
+        self.spread(News::Departed { rank, cause });
+        self.tell(JobEvent::Departed {
+            departure,
+            host: self.hosts[host.0 as usize].name.clone(),
+            at_ns,
+        });
+    }
+
+    /// Agents know what concerns their own ranks.
+    fn spread(&mut self, news: News) {
+        if self.tree.is_single() {
+        } else if self.has_attached {
+            self.actions.push_back(Action::Send(Down::News(news)));
+        } else {
+            self.news.push(news);
+        }
+    }
+
+    fn finish_if_all_are_over(&mut self) {
+        if self.hosts.iter().all(|host| host.is_over) {
+            self.finish();
+        }
+    }
+
     /// What happens while the job is being ended is a consequence, not a failure.
-    fn fail(&mut self, now: Duration, rank: Rank, kind: FailureKind, reaction: OnFailure, signal: i32) {
+    fn fail(
+        &mut self,
+        now: Duration,
+        host: HostId,
+        rank: Rank,
+        kind: FailureKind,
+        reaction: OnFailure,
+        signal: i32,
+    ) {
         if self.phase != Phase::Running {
             return;
         }
         self.failures.push(Failure {
             rank,
-            host: self.host_name.clone(),
-            pid: self.running.get(&rank).copied(),
+            host: self.hosts[host.0 as usize].name.clone(),
+            pid: self.running.get(&rank).map(|running| running.pid),
             kind,
             after: now,
         });
@@ -232,29 +471,38 @@ impl Supervisor {
         if self.phase != Phase::Running {
             return;
         }
-        let kill_at = (signal != SIGKILL).then(|| now + Self::GRACE);
+        let kill_at = (signal != SIGKILL).then(|| now + self.detect / Self::GRACE_PART);
         self.phase = Phase::Ending {
             ending,
             kill_at,
-            despair_at: Some(kill_at.unwrap_or(now) + Self::AGENT_PATIENCE),
+            despair_at: Some(kill_at.unwrap_or(now) + self.detect),
         };
         self.signal_all(signal);
     }
 
     fn signal_all(&mut self, signal: i32) {
         self.actions
-            .push_back(Action::Order(Order::Signal { rank: None, signal }));
+            .push_back(Action::Send(Down::Signal { rank: None, signal }));
     }
 
     fn finish(&mut self) {
         let ending = match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Ending { ending, .. } => ending,
-            Phase::Running | Phase::Over => Ending::Completed,
+            Phase::Over => return,
+            Phase::Running => match self.lost.take() {
+                Some((host, how)) => Ending::AgentLost {
+                    host,
+                    how,
+                    continued: self.tree.is_single().not(),
+                },
+                None => Ending::Completed,
+            },
         };
         let verdict = Verdict {
-            ranks: self.ranks,
+            ranks: self.members.size(),
             ending,
             failures: std::mem::take(&mut self.failures),
+            recovered: self.recovery == Recovery::Made,
         };
         self.tell(JobEvent::Finished(verdict));
     }
@@ -265,182 +513,4 @@ impl Supervisor {
 }
 
 #[cfg(test)]
-mod tests {
-    use ropewalk_group::{Departure, Epoch, Incarnation};
-
-    use super::*;
-    use crate::protocol::StartError;
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    fn supervisor(on_failure: OnFailure) -> Supervisor {
-        let mut supervisor = Supervisor::new(2, on_failure, Some(60 * SECOND), "program".to_owned());
-        for (rank, pid) in [(0, 100), (1, 101)] {
-            let rank = Rank(rank);
-            supervisor.handle_report(Duration::ZERO, Report::Started { rank, pid });
-        }
-        while supervisor.poll_action().is_some() {}
-        supervisor
-    }
-
-    fn depart(supervisor: &mut Supervisor, now: Duration, rank: u32, cause: Cause, unfinished: bool) {
-        let departure = Departure {
-            rank: Rank(rank),
-            incarnation: Incarnation(0),
-            epoch: Epoch(1),
-            cause,
-        };
-        let report = Report::Departed {
-            departure,
-            unfinished,
-            at_ns: 0,
-        };
-        supervisor.handle_report(now, report);
-    }
-
-    fn signals(supervisor: &mut Supervisor) -> Vec<i32> {
-        std::iter::from_fn(|| supervisor.poll_action())
-            .filter_map(|action| match action {
-                Action::Order(Order::Signal { rank: None, signal }) => Some(signal),
-                _ => None,
-            })
-            .collect()
-    }
-
-    fn verdict(supervisor: &mut Supervisor) -> Verdict {
-        std::iter::from_fn(|| supervisor.poll_action())
-            .find_map(|action| match action {
-                Action::Event(JobEvent::Finished(verdict)) => Some(verdict),
-                _ => None,
-            })
-            .unwrap()
-    }
-
-    /// With `abort` the first failure ends the others, first politely, then not; what dies then is no failure.
-    #[test]
-    fn the_first_failure_ends_the_job() {
-        let mut supervisor = supervisor(OnFailure::Abort);
-        depart(&mut supervisor, SECOND, 1, Cause::Exited(7), false);
-        assert_eq!(signals(&mut supervisor), [SIGTERM]);
-        assert_eq!(supervisor.deadline(), Some(SECOND + Supervisor::GRACE));
-        supervisor.handle_timeout(SECOND + Supervisor::GRACE);
-        assert_eq!(signals(&mut supervisor), [SIGKILL]);
-        depart(&mut supervisor, 3 * SECOND, 0, Cause::Signalled(9), false);
-        supervisor.handle_report(3 * SECOND, Report::Finished);
-        let verdict = verdict(&mut supervisor);
-        assert_eq!((verdict.exit_code(), verdict.failures.len()), (7, 1));
-        assert_eq!(verdict.failures[0].pid, Some(101));
-        assert!(supervisor.is_over());
-    }
-
-    /// An agent that does not end its ranks although it was told to is killed; one that only waits for somebody to
-    /// take the output is not.
-    #[test]
-    fn an_agent_that_does_not_obey_is_killed() {
-        for obeys in [false, true] {
-            let mut supervisor = supervisor(OnFailure::Abort);
-            let host_name = "vm".to_owned();
-            supervisor.handle_report(Duration::ZERO, Report::Ready { host_name });
-            supervisor.handle_interrupt(SECOND, SIGTERM);
-            let kill_at = SECOND + Supervisor::GRACE;
-            supervisor.handle_timeout(kill_at);
-            assert_eq!(signals(&mut supervisor), [SIGTERM, SIGKILL]);
-            if obeys {
-                for rank in [0, 1] {
-                    depart(&mut supervisor, kill_at, rank, Cause::Signalled(9), false);
-                }
-            }
-            let despair_at = kill_at + Supervisor::AGENT_PATIENCE;
-            assert_eq!(supervisor.deadline(), Some(despair_at));
-            supervisor.handle_timeout(despair_at);
-            let is_killed = std::iter::from_fn(|| supervisor.poll_action())
-                .any(|action| matches!(action, Action::KillAgent));
-            assert_eq!(is_killed, !obeys);
-            assert_eq!(supervisor.deadline(), None);
-        }
-    }
-
-    /// With `continue` the others go on, and the exit code is still the first failing rank's.
-    #[test]
-    fn with_continue_the_others_go_on() {
-        let mut supervisor = supervisor(OnFailure::Continue);
-        depart(&mut supervisor, SECOND, 0, Cause::Signalled(9), false);
-        assert_eq!(signals(&mut supervisor), []);
-        depart(&mut supervisor, SECOND, 1, Cause::Exited(3), false);
-        supervisor.handle_report(SECOND, Report::Finished);
-        let verdict = verdict(&mut supervisor);
-        assert_eq!((verdict.exit_code(), verdict.failures.len()), (137, 2));
-        assert_eq!(verdict.ending, Ending::Completed);
-    }
-
-    /// "EOF without finalize after any PMI command = abnormal end of that rank".
-    #[test]
-    fn a_rank_that_leaves_pmi_open_failed() {
-        let mut supervisor = supervisor(OnFailure::Abort);
-        depart(&mut supervisor, SECOND, 0, Cause::Exited(0), true);
-        supervisor.handle_report(SECOND, Report::Finished);
-        let verdict = verdict(&mut supervisor);
-        assert_eq!(verdict.failures[0].kind, FailureKind::Unfinished);
-        assert_eq!(verdict.exit_code(), 1);
-    }
-
-    /// An abort by PMI ends the job with the rank's exit code whatever the policy is.
-    #[test]
-    fn an_abort_ends_the_job() {
-        let mut supervisor = supervisor(OnFailure::Continue);
-        let rank = Rank(1);
-        let message = String::new();
-        let report = Report::Aborted {
-            rank,
-            exit_code: 9,
-            message,
-        };
-        supervisor.handle_report(SECOND, report);
-        assert_eq!(signals(&mut supervisor), [SIGTERM]);
-        depart(&mut supervisor, SECOND, 1, Cause::Exited(1), true);
-        supervisor.handle_report(SECOND, Report::Finished);
-        assert_eq!(verdict(&mut supervisor).exit_code(), 9);
-    }
-
-    /// A program that cannot be started is 126 or 127, and what was started is killed at once.
-    #[test]
-    fn a_program_that_is_not_there_is_named() {
-        let mut supervisor = supervisor(OnFailure::Continue);
-        let error = StartError {
-            kind: StartErrorKind::NotFound,
-            reason: "no such file".to_owned(),
-        };
-        let rank = Rank(2);
-        supervisor.handle_report(SECOND, Report::NotStarted { rank, error });
-        assert_eq!(signals(&mut supervisor), [SIGKILL]);
-        supervisor.handle_report(SECOND, Report::Finished);
-        let verdict = verdict(&mut supervisor);
-        assert_eq!(verdict.exit_code(), 127);
-        assert!(verdict.to_string().contains("program: no such file"), "{verdict}");
-    }
-
-    /// Time-outs, interrupts and a lost agent have their own exit codes.
-    #[test]
-    fn other_endings() {
-        let mut timed_out = supervisor(OnFailure::Abort);
-        timed_out.handle_timeout(59 * SECOND);
-        assert_eq!(signals(&mut timed_out), []);
-        timed_out.handle_timeout(60 * SECOND);
-        assert_eq!(signals(&mut timed_out), [SIGTERM]);
-        timed_out.handle_report(60 * SECOND, Report::Finished);
-        assert_eq!(verdict(&mut timed_out).exit_code(), 124);
-
-        let mut interrupted = supervisor(OnFailure::Abort);
-        interrupted.handle_interrupt(SECOND, 2);
-        assert_eq!(signals(&mut interrupted), [2]);
-        interrupted.handle_report(SECOND, Report::Finished);
-        assert_eq!(verdict(&mut interrupted).exit_code(), 130);
-
-        let mut lost = supervisor(OnFailure::Continue);
-        lost.handle_agent_lost("was killed by signal 9".to_owned());
-        let verdict = verdict(&mut lost);
-        assert_eq!(verdict.exit_code(), 125);
-        let text = "the agent on host localhost was killed by signal 9; the job was ended";
-        assert_eq!(verdict.to_string(), text);
-    }
-}
+mod tests;

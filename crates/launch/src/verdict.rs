@@ -16,6 +16,9 @@ pub struct Verdict {
     pub ending: Ending,
     /// The ranks that failed before the job was being ended, in order of time.
     pub failures: Vec<Failure>,
+    /// The ranks that did not fail heard of those that did, and all went well: the program did without them. It
+    /// takes a program that is attached to its agents to hear it.
+    pub recovered: bool,
 }
 
 /// Why a job was over.
@@ -28,6 +31,8 @@ pub enum Ending {
         host: String,
         /// What became of the agent.
         how: String,
+        /// The ranks of other hosts went on.
+        continued: bool,
     },
     /// All ranks came to their own end.
     Completed,
@@ -81,13 +86,14 @@ pub enum FailureKind {
 }
 
 impl Verdict {
-    /// The exit code of the job: the first failing rank's, 128 + n for signal n, 124 when it took too long,
+    /// The exit code of the job: 0 if nothing failed, or if the program did without what failed; otherwise the first failing rank's, 128 + n for signal n, 124 when it took too long,
     /// 125 for trouble of the launcher's own, 126 and 127 for a program that cannot be executed or found.
     pub fn exit_code(&self) -> i32 {
         match &self.ending {
             Ending::AgentLost { .. } => 125,
             Ending::Interrupted(signal) => 128 + signal,
             Ending::TimedOut(_) => 124,
+            Ending::Completed if self.recovered => 0,
             Ending::Completed | Ending::Failed => self
                 .failures
                 .first()
@@ -111,6 +117,9 @@ impl fmt::Display for Verdict {
             match self.ending {
                 Ending::Failed if self.ranks == 1 || index > 0 || not_started => {}
                 Ending::Failed => f.write_str("; the job was ended")?,
+                Ending::Completed if index == 0 && self.recovered => {
+                    f.write_str("; the others did without it")?;
+                }
                 Ending::Completed if index == 0 && self.failures.len() < self.ranks as usize => {
                     f.write_str("; the others went on")?;
                 }
@@ -121,8 +130,13 @@ impl fmt::Display for Verdict {
             write!(f, "\n{more} more ranks failed")?;
         }
         match &self.ending {
-            Ending::AgentLost { host, how } => {
-                write!(f, "{separator}the agent on host {host} {how}; the job was ended")
+            Ending::AgentLost { host, how, continued } => {
+                let outcome = if *continued {
+                    "the others went on"
+                } else {
+                    "the job was ended"
+                };
+                write!(f, "{separator}the agent on host {host} {how}; {outcome}")
             }
             Ending::Interrupted(signal) => {
                 let name = signal_name(*signal);
@@ -232,6 +246,7 @@ mod tests {
             ranks: 8,
             ending: Ending::Failed,
             failures: vec![killed(3)],
+            recovered: false,
         };
         let culprit = "rank 3 on host vm was killed by signal 9 (SIGKILL) 1.204 s after start, pid 4242";
         assert_eq!(verdict.to_string(), format!("{culprit}; the job was ended"));
@@ -240,6 +255,12 @@ mod tests {
         assert_eq!(verdict.to_string(), format!("{culprit}; the others went on"));
         assert_eq!(verdict.exit_code(), 137);
         assert!(!verdict.is_success());
+        verdict.recovered = true;
+        assert_eq!(
+            verdict.to_string(),
+            format!("{culprit}; the others did without it")
+        );
+        assert_eq!((verdict.exit_code(), verdict.is_success()), (0, false));
         verdict.failures = (0..20).map(killed).collect();
         assert!(verdict.to_string().ends_with("\n4 more ranks failed"));
     }
@@ -261,6 +282,7 @@ mod tests {
             ranks: 2,
             ending: Ending::Completed,
             failures: vec![],
+            recovered: false,
         };
         assert_eq!((verdict.to_string().as_str(), verdict.exit_code()), ("", 0));
         assert!(verdict.is_success());

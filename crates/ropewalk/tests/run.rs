@@ -524,7 +524,13 @@ fn signal(pid: u32, name: &str) {
     assert!(sent.success());
 }
 
+/// The agent: between it and the launcher is its keeper.
 fn agent_of(job: &Child) -> u32 {
+    let keeper = keeper_of(job);
+    all_pids().find(|&pid| is_child(pid, keeper)).unwrap()
+}
+
+fn keeper_of(job: &Child) -> u32 {
     all_pids().find(|&pid| is_child(pid, job.id())).unwrap()
 }
 

@@ -114,12 +114,24 @@ const UNSAFE: &[(&str, &str)] = &[
         "gives libfabric messages and buffers",
     ),
     (
-        "crates/launch/src/driver/rank_process.rs",
-        "runs between fork and exec",
+        "crates/launch/src/driver/agent_process.rs",
+        "forks, and closes what nobody owns, before there is anything else",
+    ),
+    (
+        "crates/launch/src/driver/keeper.rs",
+        "forks the agent off its keeper",
+    ),
+    (
+        "crates/launch/src/driver/process.rs",
+        "runs between clone and exec",
     ),
     (
         "crates/launch/src/driver/session.rs",
         "runs between fork and exec",
+    ),
+    (
+        "crates/launch/src/driver/signals.rs",
+        "blocks signals and has a descriptor tell of them",
     ),
     (
         "crates/launch/src/driver/watched.rs",

@@ -1,9 +1,15 @@
 //! Ending the processes that ranks leave behind.
 
-use std::{fs, time::Duration};
+use std::{fs, thread, time::Duration};
 
 use ropewalk_group::JobId;
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
+use rustix::{
+    io::Errno,
+    process::{
+        Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, set_child_subreaper, wait,
+        waitid,
+    },
+};
 
 use crate::plan::JOB_VARIABLE;
 
@@ -14,26 +20,47 @@ pub(super) fn adopt_orphans() {
 }
 
 /// Kills all children of this process, and theirs, until there are none.
-pub(super) async fn kill_all() {
+pub(super) fn kill_all() {
     for _ in 0..ROUNDS_MAX {
-        let children = children();
-        if children.is_empty() {
-            return;
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(None) => break,
+                Err(_) => return,
+            }
         }
-        for &child in &children {
+        for child in children() {
             // A child that is gone in the meantime is what we want.
             let _ = kill_process(child, Signal::KILL);
         }
-        tokio::time::sleep(ROUND).await;
-        for child in children {
-            let _ = waitpid(Some(child), WaitOptions::NOHANG);
-        }
+        thread::sleep(ROUND);
     }
 }
 
+/// Kills the children of this process but for those that are spared. Returns whether there were none.
+pub(super) fn kill_others(is_spared: impl Fn(Pid) -> bool) -> bool {
+    let children: Vec<_> = match waitid(WaitId::All, PEEK) {
+        // Nobody is our child, not even a dead one.
+        Err(Errno::CHILD) => return true,
+        _ => children()
+            .into_iter()
+            .filter(|&child| !is_spared(child))
+            .collect(),
+    };
+    for &child in &children {
+        // One that is gone in the meantime is what we want.
+        let _ = kill_process(child, Signal::KILL);
+    }
+    children.is_empty()
+}
+
+const PEEK: WaitIdOptions = WaitIdOptions::EXITED
+    .union(WaitIdOptions::NOHANG)
+    .union(WaitIdOptions::NOWAIT);
+
 /// Kills all processes of a job on this host, whoever their parents are by now, until there are none. They are
 /// known by the job's number in their environment.
-pub(super) async fn kill_job(job: JobId) {
+pub(super) fn kill_job(job: JobId) {
     let variable = format!("{JOB_VARIABLE}={job}");
     let belongs = |pid: &Pid| {
         let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default();
@@ -50,22 +77,13 @@ pub(super) async fn kill_job(job: JobId) {
             // One that is gone in the meantime is what we want.
             let _ = kill_process(process, Signal::KILL);
         }
-        tokio::time::sleep(ROUND).await;
+        thread::sleep(ROUND);
     }
 }
 
-/// Reaps the dead children that are no ranks: orphans that were adopted. Whoever lives is left alone.
-pub(super) fn reap_orphans(is_rank: impl Fn(Pid) -> bool) {
-    for child in children() {
-        if !is_rank(child) {
-            let _ = waitpid(Some(child), WaitOptions::NOHANG);
-        }
-    }
-}
-
-const ROUND: Duration = Duration::from_millis(5);
+const ROUND: Duration = Duration::from_millis(1);
 /// Two seconds: what the kernel cannot kill by then hangs in a device, and waiting longer does not help.
-const ROUNDS_MAX: usize = 400;
+const ROUNDS_MAX: usize = 2000;
 
 /// The kernel's own list of children is an option of its configuration; the parents in /proc always work.
 fn children() -> Vec<Pid> {

@@ -9,7 +9,7 @@ use rustix::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::protocol::{Order, STDIN_WINDOW};
+use crate::protocol::{Down, STDIN_WINDOW};
 
 /// A thread that reads standard input until it is dropped.
 ///
@@ -21,15 +21,15 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// Starts the thread. What it reads comes out as orders for the agent.
-    pub(super) fn start(orders: UnboundedSender<Order>) -> io::Result<Self> {
+    /// Starts the thread. What it reads comes out as what agents are told.
+    pub(super) fn start(orders: UnboundedSender<Down>) -> io::Result<Self> {
         let (cancelled, cancel) = pipe_with(PipeFlags::CLOEXEC)?;
         let (credit, credits) = mpsc::channel();
         thread::Builder::new()
             .name("ropewalk-stdin".to_owned())
             .spawn(move || {
                 forward(&cancelled, &credits, &orders);
-                let _ = orders.send(Order::StdinEnd);
+                let _ = orders.send(Down::StdinEnd);
             })?;
         Ok(Self {
             credit,
@@ -43,7 +43,7 @@ impl Input {
     }
 }
 
-fn forward(cancelled: &OwnedFd, credits: &mpsc::Receiver<usize>, orders: &UnboundedSender<Order>) {
+fn forward(cancelled: &OwnedFd, credits: &mpsc::Receiver<usize>, orders: &UnboundedSender<Down>) {
     let stdin = rustix::stdio::stdin();
     let mut credit = STDIN_WINDOW;
     let mut bytes = vec![0; 64 << 10];
@@ -72,7 +72,7 @@ fn forward(cancelled: &OwnedFd, credits: &mpsc::Receiver<usize>, orders: &Unboun
             Ok(0) => return,
             Ok(length) => {
                 credit -= length;
-                if orders.send(Order::Stdin(bytes[..length].to_vec())).is_err() {
+                if orders.send(Down::Stdin(bytes[..length].to_vec())).is_err() {
                     return;
                 }
             }

@@ -3,9 +3,7 @@
 use std::{
     collections::VecDeque,
     env, fs, io,
-    os::{fd::OwnedFd, unix::net::UnixStream},
-    path::PathBuf,
-    process::{Child, Command, ExitStatus, Stdio},
+    os::fd::{AsFd, OwnedFd},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -15,24 +13,36 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk_fabric::JobKey;
-use ropewalk_group::{JobId, Rank};
-use rustix::process::Signal;
+use ropewalk_fabric::{JobKey, TraceEvent};
+use ropewalk_group::{HostId, JobId, Rank};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::Signal,
+    system::uname,
+};
 use thiserror::Error;
 use tokio::{
-    net::unix::{OwnedReadHalf, OwnedWriteHalf},
+    io::Interest,
     signal::unix::{self, SignalKind},
     sync::mpsc,
-    time::{sleep, sleep_until},
+    time::sleep_until,
 };
 
-use super::{control, descendants, input::Input, session};
+use super::{
+    branch::{Branch, BranchEvent, Position},
+    descendants,
+    input::Input,
+    interface,
+    watched::{Watched, watch},
+};
 use crate::{
     event::{JobEvent, OutputStream},
-    job::{JobSpec, OnFailure, StdinSource},
-    plan,
-    protocol::{FRAME_SIZE_MAX, Order, Report, Start},
+    job::{JobSpec, StdinSource},
+    placement::PlacementError,
+    plan::{self, Surroundings},
+    protocol::{BOOTSTRAP_SIZE_MAX, Down, Plan, Report, Up},
     supervisor::{Action, Supervisor},
+    tree::NodeId,
 };
 
 /// Runs one job.
@@ -55,9 +65,10 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub struct Launcher {
-    deliveries: blocking::Receiver<Delivery>,
+    deliveries: blocking::Receiver<Vec<Delivery>>,
+    delivered: VecDeque<Delivery>,
     requests: mpsc::UnboundedSender<Request>,
-    traces_queued: Arc<AtomicUsize>,
+    trace_bytes: Arc<AtomicUsize>,
     thread: Option<thread::JoinHandle<()>>,
     lines: VecDeque<JobEvent>,
     taken: usize,
@@ -68,14 +79,9 @@ pub struct Launcher {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LaunchError {
-    /// The agent could not be started.
-    #[error("cannot start the agent {path:?}")]
-    Agent {
-        /// Its executable.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    /// The ranks cannot be placed on the hosts.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
     /// The number of ranks is none that a job may have.
     #[error("a job has 1 to {} ranks, not {ranks}", JobSpec::RANKS_MAX)]
     Ranks {
@@ -96,61 +102,67 @@ pub enum LaunchError {
         /// Why.
         source: io::Error,
     },
-    /// The description of the job is larger than a frame.
-    #[error("program, arguments and environment together are larger than {FRAME_SIZE_MAX} bytes")]
+    /// The description of the job is too large.
+    #[error("programs, arguments, environment and hosts together are larger than {BOOTSTRAP_SIZE_MAX} bytes")]
     TooLarge,
 }
 
 impl Launcher {
-    /// How long the agent has to end itself once the job is over.
-    const AGENT_END_MAX: Duration = Duration::from_secs(2);
-    /// How many trace events wait to be taken; more are dropped.
-    const TRACES_QUEUED_MAX: usize = 1 << 16;
+    /// How many bytes of trace events wait to be taken, about; more are dropped.
+    const TRACE_BYTES_MAX: usize = 16 << 20;
 
-    /// Starts the agent, and with it the job.
+    /// Starts the agents, and with them the job.
     ///
     /// # Errors
-    /// If the agent cannot be started. A program that cannot is told by the verdict.
+    /// If the ranks cannot be placed, or the system refuses what a launcher needs. An agent or a program that cannot be
+    /// started is told by the verdict.
     pub fn start(spec: JobSpec) -> Result<Self, LaunchError> {
-        let ranks = spec.ranks;
-        if !(1..=JobSpec::RANKS_MAX).contains(&ranks) {
+        let ranks = spec
+            .more
+            .iter()
+            .fold(spec.ranks, |sum, more| sum.saturating_add(more.ranks));
+        let has_empty = spec.ranks == 0 || spec.more.iter().any(|segment| segment.ranks == 0);
+        if has_empty || !(1..=JobSpec::RANKS_MAX).contains(&ranks) {
             return Err(LaunchError::Ranks { ranks });
         }
-        let start = describe(&spec)?;
-        let job = start.job;
-        let order = Order::Start(Box::new(start));
-        let size = postcard::experimental::serialized_size(&order);
-        if size.is_ok_and(|size| size > FRAME_SIZE_MAX) {
+        let plan = make_plan(&spec)?;
+        let key = JobKey::generate().map_err(|source| system("random numbers", source))?;
+        let encoded_plan = postcard::to_allocvec(&plan).map_err(|_| LaunchError::TooLarge)?;
+        if encoded_plan.len() > BOOTSTRAP_SIZE_MAX - BOOTSTRAP_OVERHEAD {
             return Err(LaunchError::TooLarge);
         }
-        let (control, agent_control) =
-            UnixStream::pair().map_err(|source| system("a socket pair", source))?;
-        let agent = start_agent(&spec, agent_control.into())?;
+        let plan = Arc::new(plan);
         let (delivery_sender, deliveries) = blocking::channel();
         let (requests, request_queue) = mpsc::unbounded_channel();
-        let traces_queued = Arc::new(AtomicUsize::new(0));
+        let trace_bytes = Arc::new(AtomicUsize::new(0));
         let worker = Worker {
-            job,
-            supervisor: Supervisor::new(
-                ranks,
-                spec.on_failure,
-                spec.timeout,
-                spec.program.to_string_lossy().into_owned(),
-            ),
+            supervisor: Supervisor::new(&plan, spec.on_failure, spec.timeout),
+            stdin_taken: vec![0; plan.hosts.len()],
+            stdin_told: 0,
+            plan: plan.clone(),
             started: Instant::now(),
-            agent,
             deliveries: delivery_sender,
-            traces_queued: traces_queued.clone(),
+            waiting: Vec::new(),
+            trace_bytes: trace_bytes.clone(),
             finished: None,
+            was_abandoned: false,
+        };
+        let position = Position {
+            node: NodeId::ROOT,
+            key,
+            plan,
+            encoded_plan,
+            parent: None,
         };
         let thread = thread::Builder::new()
             .name("ropewalk-launch".to_owned())
-            .spawn(move || worker.run(control, order, request_queue, &spec))
+            .spawn(move || worker.run(position, request_queue, spec.forward_signals))
             .map_err(|source| system("a thread", source))?;
         Ok(Self {
             deliveries,
+            delivered: VecDeque::new(),
             requests,
-            traces_queued,
+            trace_bytes,
             thread: Some(thread),
             lines: VecDeque::new(),
             taken: 0,
@@ -170,32 +182,39 @@ impl Launcher {
         if self.over {
             return Ok(None);
         }
-        let delivery = match self.deliveries.try_recv() {
-            Err(blocking::TryRecvError::Empty) => {
-                self.return_credit();
-                match timeout {
-                    Some(timeout) => self.deliveries.recv_timeout(timeout),
-                    None => self.deliveries.recv().map_err(blocking::RecvTimeoutError::from),
+        if self.delivered.is_empty() {
+            let received = match self.deliveries.try_recv() {
+                Err(blocking::TryRecvError::Empty) => {
+                    self.return_credit();
+                    match timeout {
+                        Some(timeout) => self.deliveries.recv_timeout(timeout),
+                        None => self.deliveries.recv().map_err(blocking::RecvTimeoutError::from),
+                    }
                 }
+                result => result.map_err(|_| blocking::RecvTimeoutError::Disconnected),
+            };
+            match received {
+                Ok(deliveries) => self.delivered.extend(deliveries),
+                Err(blocking::RecvTimeoutError::Timeout) => return Ok(None),
+                Err(blocking::RecvTimeoutError::Disconnected) => {}
             }
-            result => result.map_err(|_| blocking::RecvTimeoutError::Disconnected),
-        };
-        match delivery {
-            Ok(Delivery::Event(event)) => {
+        }
+        match self.delivered.pop_front() {
+            Some(Delivery::Event(event)) => {
                 match &event {
                     JobEvent::Finished(_) => self.over = true,
-                    JobEvent::Trace { .. } => {
-                        self.traces_queued.fetch_sub(1, Ordering::Relaxed);
+                    JobEvent::Trace { event, .. } => {
+                        self.trace_bytes.fetch_sub(trace_size(event), Ordering::Relaxed);
                     }
                     _ => {}
                 }
                 Ok(Some(event))
             }
-            Ok(Delivery::Failed(error)) => {
+            Some(Delivery::Failed(error)) => {
                 self.over = true;
                 Err(error)
             }
-            Ok(Delivery::Output { rank, stream, lines }) => {
+            Some(Delivery::Output { rank, stream, lines }) => {
                 self.taken += lines.len();
                 if self.taken >= CREDIT_RETURNED_MIN {
                     self.return_credit();
@@ -207,8 +226,7 @@ impl Launcher {
                     }));
                 Ok(self.lines.pop_front())
             }
-            Err(blocking::RecvTimeoutError::Timeout) => Ok(None),
-            Err(blocking::RecvTimeoutError::Disconnected) => {
+            None => {
                 self.over = true;
                 Err(system(
                     "a thread",
@@ -281,202 +299,285 @@ enum Request {
 
 /// What the launcher's thread has.
 struct Worker {
-    job: JobId,
+    plan: Arc<Plan>,
     supervisor: Supervisor,
     started: Instant,
-    agent: Child,
-    deliveries: blocking::Sender<Delivery>,
-    traces_queued: Arc<AtomicUsize>,
-    /// The last event, kept back until the agent is gone too.
+    deliveries: blocking::Sender<Vec<Delivery>>,
+    /// What is delivered at the end of this turn.
+    waiting: Vec<Delivery>,
+    trace_bytes: Arc<AtomicUsize>,
+    /// How much input the ranks of each host took, and how much of that was told to whoever reads it.
+    stdin_taken: Vec<u64>,
+    stdin_told: u64,
+    /// The last event, kept back until the agents are gone too.
     finished: Option<JobEvent>,
+    /// Agents were lost or given up: what they left behind is looked for.
+    was_abandoned: bool,
+}
+
+/// What drives a job besides its agents.
+struct Surface {
+    requests: mpsc::UnboundedReceiver<Request>,
+    signals: Option<Signals>,
+    input: Option<Input>,
+    input_queue: mpsc::UnboundedReceiver<Down>,
 }
 
 impl Worker {
-    fn run(
-        mut self,
-        control: UnixStream,
-        start: Order,
-        requests: mpsc::UnboundedReceiver<Request>,
-        spec: &JobSpec,
-    ) {
+    fn run(mut self, position: Position, requests: mpsc::UnboundedReceiver<Request>, forward_signals: bool) {
         let result = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .and_then(|runtime| {
-                runtime.block_on(async {
-                    let result = self.supervise(control, start, requests, spec).await;
-                    if result.is_err() {
-                        self.kill_all().await;
-                    }
-                    result
-                })
-            });
+            .and_then(|runtime| runtime.block_on(self.supervise(position, requests, forward_signals)));
         if let Err(source) = result {
-            let failed = system("the connection to the agent", source);
-            let _ = self.deliveries.send(Delivery::Failed(failed));
+            descendants::kill_job(self.plan.job);
+            let failed = system("what a launcher needs", source);
+            let _ = self.deliveries.send(vec![Delivery::Failed(failed)]);
         }
     }
 
     async fn supervise(
         &mut self,
-        control: UnixStream,
-        start: Order,
-        mut requests: mpsc::UnboundedReceiver<Request>,
-        spec: &JobSpec,
+        position: Position,
+        requests: mpsc::UnboundedReceiver<Request>,
+        forward_signals: bool,
     ) -> io::Result<()> {
-        control.set_nonblocking(true)?;
-        let (reader, writer) = tokio::net::UnixStream::from_std(control)?.into_split();
-        let (orders, order_queue) = mpsc::unbounded_channel();
-        let (report_sender, mut reports) = mpsc::channel(64);
-        tokio::spawn(read_reports(reader, report_sender));
-        let writer = tokio::spawn(write_orders(writer, order_queue));
-        let _ = orders.send(start);
-        let input = match spec.stdin {
-            StdinSource::Inherit => Some(Input::start(orders.clone())?),
-            StdinSource::Null => None,
+        let (inputs, input_queue) = mpsc::unbounded_channel();
+        let mut surface = Surface {
+            requests,
+            signals: if forward_signals {
+                Some(Signals::listen()?)
+            } else {
+                None
+            },
+            input: match self.plan.stdin {
+                StdinSource::Null => None,
+                StdinSource::Inherit | StdinSource::InheritAll => Some(Input::start(inputs)?),
+            },
+            input_queue,
         };
-        let mut signals = if spec.forward_signals {
-            Some(Signals::listen()?)
-        } else {
-            None
-        };
+        let mut branch = Branch::start(position, interface::of_launcher(&self.plan)?)?;
+        let descriptor = watch(branch.as_fd().try_clone_to_owned()?, Interest::READABLE)?;
         let mut interrupted = false;
-        while !self.supervisor.is_over() {
+        let mut give_up_at = None;
+        loop {
+            self.settle(&mut branch, &surface);
+            let is_over = self.supervisor.is_over() && !branch.relay().has_waiting();
+            if is_over && branch.are_starters_gone() {
+                break;
+            }
+            if is_over && give_up_at.is_none() {
+                // Agents end themselves once they know that all is over; those that do not are ended.
+                surface.input = None;
+                give_up_at = Some(Instant::now() + self.plan.detect);
+            }
+            if give_up_at.is_some_and(|at| at <= Instant::now()) {
+                break;
+            }
+            let deadline = self.supervisor.deadline();
             // A time limit beyond what the clock can show is none.
-            let deadline = self
-                .supervisor
-                .deadline()
-                .and_then(|after| self.started.checked_add(after));
-            let timer = async {
-                match deadline {
-                    Some(deadline) => sleep_until(deadline.into()).await,
-                    None => std::future::pending().await,
+            let deadline = deadline.and_then(|after| self.started.checked_add(after));
+            let deadline = branch
+                .next_deadline()
+                .into_iter()
+                .chain(deadline)
+                .chain(give_up_at)
+                .min();
+            match self.next_happening(&descriptor, deadline, &mut surface).await? {
+                Happening::Branch => {
+                    branch.progress();
+                    self.supervisor.handle_timeout(self.now());
                 }
-            };
-            tokio::select! {
-                report = reports.recv() => match report {
-                    Some(report) => self.handle_report(report, input.as_ref()),
-                    None => {
-                        let how = self.end_agent().await?;
-                        self.supervisor.handle_agent_lost(how);
+                Happening::Request(Request::Interrupt(signal)) => {
+                    self.supervisor.handle_interrupt(self.now(), signal);
+                }
+                Happening::Request(Request::OutputTaken(size)) => branch.send(Down::Credit(size as u32)),
+                Happening::Request(Request::Signal(rank, signal)) => {
+                    if let Some(node) = self.plan.node_of(rank) {
+                        let rank = Some(rank);
+                        branch.send(Down::To(node, Box::new(Down::Signal { rank, signal })));
                     }
-                },
-                request = requests.recv() => match request {
-                    Some(Request::Interrupt(signal)) => self.supervisor.handle_interrupt(self.now(), signal),
-                    Some(Request::OutputTaken(size)) => {
-                        let _ = orders.send(Order::OutputTaken(size as u32));
-                    }
-                    Some(Request::Signal(rank, signal)) => {
-                        let _ = orders.send(Order::Signal { rank: Some(rank), signal });
-                    }
-                    None => break,
-                },
-                signal = next_signal(&mut signals) => {
+                }
+                Happening::Dropped => {
+                    self.was_abandoned = true;
+                    break;
+                }
+                Happening::Input(down) => self.send_input(&mut branch, down),
+                Happening::Signal(signal) => {
                     if interrupted {
-                        self.kill_all().await;
+                        branch.end_now();
+                        descendants::kill_job(self.plan.job);
                         std::process::exit(128 + signal);
                     }
                     interrupted = true;
                     self.supervisor.handle_interrupt(self.now(), signal);
                 }
-                () = timer => self.supervisor.handle_timeout(self.now()),
             }
-            self.perform_actions(&orders);
         }
-        // The agent takes the end of the connection for the end of all; it is at its own end already if the
-        // job is over.
-        drop((input, orders));
-        writer.abort();
-        self.end_agent().await?;
+        branch.end_now();
+        if self.was_abandoned {
+            descendants::kill_job(self.plan.job);
+        }
         if let Some(finished) = self.finished.take() {
-            let _ = self.deliveries.send(Delivery::Event(finished));
+            let _ = self.deliveries.send(vec![Delivery::Event(finished)]);
         }
-        if signals.is_some() {
+        if surface.signals.is_some() {
             // Whoever takes the events may be stuck in writing what came before the last.
             tokio::select! {
-                signal = next_signal(&mut signals) => std::process::exit(128 + signal),
-                () = closed(&mut requests) => {}
+                signal = next_signal(&mut surface.signals) => std::process::exit(128 + signal),
+                () = closed(&mut surface.requests) => {}
             }
         }
         Ok(())
     }
 
-    fn handle_report(&mut self, report: Report, input: Option<&Input>) {
-        match report {
+    /// Hands on what came, until nothing is left.
+    fn settle(&mut self, branch: &mut Branch, surface: &Surface) {
+        loop {
+            let mut is_quiet = true;
+            while let Some(event) = branch.poll_event() {
+                is_quiet = false;
+                match event {
+                    BranchEvent::Up(up) => self.handle_up(up, surface.input.as_ref()),
+                    BranchEvent::Pmi(child, up) => self.supervisor.handle_pmi(self.now(), child, up),
+                    BranchEvent::ChildLost(child) => self.supervisor.handle_child_lost(self.now(), child),
+                    // The launcher has no host of its own and nobody above.
+                    BranchEvent::Down(_) | BranchEvent::ParentLost(_) => {}
+                }
+            }
+            while let Some(action) = self.supervisor.poll_action() {
+                is_quiet = false;
+                match action {
+                    Action::AbandonAgents => {
+                        self.was_abandoned = true;
+                        branch.abandon_all();
+                    }
+                    Action::Event(event @ JobEvent::Finished(_)) => self.finished = Some(event),
+                    Action::Event(event) => self.deliver(event),
+                    Action::Send(down) => branch.send(down),
+                    Action::SendPmi(child, down) => branch.send_pmi(child, down),
+                }
+            }
+            if is_quiet {
+                break;
+            }
+        }
+        branch.flush();
+        if !self.waiting.is_empty() {
+            let _ = self.deliveries.send(std::mem::take(&mut self.waiting));
+        }
+    }
+
+    async fn next_happening(
+        &self,
+        descriptor: &Watched<OwnedFd>,
+        deadline: Option<Instant>,
+        surface: &mut Surface,
+    ) -> io::Result<Happening> {
+        let timer = async {
+            match deadline {
+                Some(deadline) => sleep_until(deadline.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            ready = descriptor.readable() => {
+                let mut ready = ready?;
+                // The runtime learns of a change only, and one turn need not use up what is ready.
+                if !is_readable(descriptor.get_ref()) {
+                    ready.clear_ready();
+                }
+                Ok(Happening::Branch)
+            }
+            request = surface.requests.recv() => Ok(request.map_or(Happening::Dropped, Happening::Request)),
+            Some(down) = surface.input_queue.recv() => Ok(Happening::Input(down)),
+            signal = next_signal(&mut surface.signals) => Ok(Happening::Signal(signal)),
+            () = timer => Ok(Happening::Branch),
+        }
+    }
+
+    fn handle_up(&mut self, up: Up, input: Option<&Input>) {
+        match up.report {
             Report::Output { rank, stream, lines } => {
-                let _ = self.deliveries.send(Delivery::Output { rank, stream, lines });
+                self.waiting.push(Delivery::Output { rank, stream, lines });
             }
-            Report::StdinTaken(size) => {
-                if let Some(input) = input {
-                    input.add_credit(size as usize);
-                }
+            Report::StdinTaken(size) => self.add_taken(up.host, size, input),
+            Report::Lost { .. } => {
+                self.was_abandoned = true;
+                self.supervisor.handle_up(self.now(), up);
             }
-            report => self.supervisor.handle_report(self.started.elapsed(), report),
+            _ => self.supervisor.handle_up(self.now(), up),
         }
     }
 
-    fn perform_actions(&mut self, orders: &mpsc::UnboundedSender<Order>) {
-        while let Some(action) = self.supervisor.poll_action() {
-            match action {
-                Action::Event(event @ JobEvent::Finished(_)) => self.finished = Some(event),
-                Action::Event(event) => self.deliver(event),
-                Action::KillAgent => {
-                    // What follows comes with the end of its reports, also if it is gone already.
-                    let _ = self.agent.kill();
-                }
-                Action::Order(order) => {
-                    let _ = orders.send(order);
-                }
-            }
+    /// The slowest host sets the pace; a host that is over has no pace.
+    fn add_taken(&mut self, host: HostId, size: u32, input: Option<&Input>) {
+        let Some(taken) = self.stdin_taken.get_mut(host.0 as usize) else {
+            return;
+        };
+        *taken += u64::from(size);
+        let taken = match self.plan.stdin {
+            StdinSource::InheritAll => self.stdin_taken.iter().min(),
+            _ => self.stdin_taken.iter().max(),
+        };
+        let taken = taken.copied().unwrap_or_default();
+        if let Some(input) = input
+            && taken > self.stdin_told
+        {
+            input.add_credit((taken - self.stdin_told) as usize);
+            self.stdin_told = taken;
         }
     }
 
-    fn deliver(&self, event: JobEvent) {
-        if matches!(event, JobEvent::Trace { .. }) {
-            if self.traces_queued.load(Ordering::Relaxed) >= Launcher::TRACES_QUEUED_MAX {
+    fn send_input(&self, branch: &mut Branch, down: Down) {
+        match (self.plan.stdin, self.plan.node_of(Rank(0))) {
+            (StdinSource::Inherit, Some(node)) => branch.send(Down::To(node, Box::new(down))),
+            _ => branch.send(down),
+        }
+    }
+
+    fn deliver(&mut self, event: JobEvent) {
+        if let JobEvent::Trace { event, .. } = &event {
+            let size = trace_size(event);
+            if self.trace_bytes.load(Ordering::Relaxed) + size > Launcher::TRACE_BYTES_MAX {
                 return;
             }
-            self.traces_queued.fetch_add(1, Ordering::Relaxed);
+            self.trace_bytes.fetch_add(size, Ordering::Relaxed);
         }
-        let _ = self.deliveries.send(Delivery::Event(event));
-    }
-
-    /// Waits until the agent is gone, and helps it if it takes long; then ends what it could not end any more.
-    /// Says what became of it.
-    async fn end_agent(&mut self) -> io::Result<String> {
-        let deadline = Instant::now() + Launcher::AGENT_END_MAX;
-        let mut killed = false;
-        loop {
-            if let Some(status) = self.agent.try_wait()? {
-                if !status.success() {
-                    descendants::kill_job(self.job).await;
-                }
-                let lost = "closed its connection to the launcher and did not end";
-                return Ok(if killed {
-                    lost.to_owned()
-                } else {
-                    how_it_ended(status)
-                });
-            }
-            if !killed && Instant::now() >= deadline {
-                killed = true;
-                self.agent.kill()?;
-            }
-            sleep(Duration::from_millis(1)).await;
-        }
-    }
-
-    /// Without asking anybody.
-    async fn kill_all(&mut self) {
-        // If it is gone already, so much the better.
-        let _ = self.agent.kill();
-        let _ = self.agent.wait();
-        descendants::kill_job(self.job).await;
+        self.waiting.push(Delivery::Event(event));
     }
 
     fn now(&self) -> Duration {
         self.started.elapsed()
     }
+}
+
+enum Happening {
+    /// A neighbour in the tree, or the clock.
+    Branch,
+    /// Nobody wants the job any more.
+    Dropped,
+    Input(Down),
+    Request(Request),
+    Signal(i32),
+}
+
+/// What an event takes while it waits, about.
+fn trace_size(event: &TraceEvent) -> usize {
+    let label = match event {
+        TraceEvent::Progress(progress) => &progress.label,
+        TraceEvent::Span { label, .. } | TraceEvent::Mark { label, .. } => label,
+    };
+    size_of::<Delivery>() + label.len()
+}
+
+/// Whether reading would find something now. If that cannot be told, trying does no harm.
+fn is_readable(descriptor: &OwnedFd) -> bool {
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut [PollFd::new(descriptor, PollFlags::IN)], Some(&at_once)) != Ok(0)
 }
 
 /// The signals by which users and batch systems end a job.
@@ -531,62 +632,19 @@ async fn closed(requests: &mut mpsc::UnboundedReceiver<Request>) {
     while requests.recv().await.is_some() {}
 }
 
-async fn read_reports(mut stream: OwnedReadHalf, reports: mpsc::Sender<Report>) {
-    while let Ok(Some(report)) = control::read(&mut stream).await {
-        if reports.send(report).await.is_err() {
-            return;
-        }
-    }
-}
+/// What stands in a bootstrap besides the plan, at most.
+const BOOTSTRAP_OVERHEAD: usize = 1 << 10;
 
-async fn write_orders(mut stream: OwnedWriteHalf, mut orders: mpsc::UnboundedReceiver<Order>) {
-    while let Some(order) = orders.recv().await {
-        if control::write(&mut stream, &order).await.is_err() {
-            // Whoever reads reports sees the end of the connection too.
-            return;
-        }
-    }
-}
-
-fn describe(spec: &JobSpec) -> Result<Start, LaunchError> {
+fn make_plan(spec: &JobSpec) -> Result<Plan, LaunchError> {
     let mut job = [0; 16];
     getrandom::fill(&mut job).map_err(|error| system("random numbers", io::Error::other(error)))?;
-    let key = JobKey::generate().map_err(|source| system("random numbers", source))?;
-    let mut environment = plan::inheritable_environment(env::vars_os());
-    environment.extend(spec.environment.iter().cloned());
-    let [plan] = plan::place(spec);
-    Ok(Start {
+    let around = Surroundings {
         job: JobId(job),
-        key,
-        host: plan.host,
-        size: spec.ranks,
-        ranks: plan.ranks,
-        program: spec.program.clone(),
-        arguments: spec.arguments.clone(),
-        environment,
-        working_directory: spec.working_directory.clone().map(PathBuf::into_os_string),
-        continues: spec.on_failure == OnFailure::Continue,
-        has_stdin: spec.stdin == StdinSource::Inherit,
-    })
-}
-
-fn start_agent(spec: &JobSpec, control: OwnedFd) -> Result<Child, LaunchError> {
-    let mut command = Command::new(&spec.agent);
-    command.arg("agent").stdin(control).stdout(Stdio::null());
-    session::start_own(&mut command);
-    command.spawn().map_err(|source| LaunchError::Agent {
-        path: spec.agent.clone(),
-        source,
-    })
-}
-
-fn how_it_ended(status: ExitStatus) -> String {
-    use std::os::unix::process::ExitStatusExt;
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exited with code {code}"),
-        (None, Some(signal)) => format!("was killed by signal {signal}"),
-        (None, None) => "is gone".to_owned(),
-    }
+        host_name: uname().nodename().to_string_lossy().into_owned(),
+        environment: env::vars_os().collect(),
+        working_directory: env::current_dir().ok().map(Into::into),
+    };
+    Ok(plan::plan(spec, around)?)
 }
 
 fn system(what: &'static str, source: io::Error) -> LaunchError {

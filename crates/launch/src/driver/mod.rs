@@ -1,15 +1,18 @@
 //! Lends the pure machines processes, sockets and clocks.
 
 mod agent;
-mod control;
+mod agent_process;
+mod branch;
 mod descendants;
 mod input;
+mod interface;
+mod keeper;
 mod launcher;
-mod output;
-mod rank_process;
-mod rank_watch;
+mod process;
 mod session;
+mod signals;
+mod starter;
 mod watched;
 
-pub use agent::agent_main;
+pub use agent_process::agent_main;
 pub use launcher::{LaunchError, Launcher};

@@ -3,13 +3,9 @@
 use std::{
     io,
     ops::Deref,
-    os::{
-        fd::{AsFd, AsRawFd, OwnedFd, RawFd},
-        unix::net::UnixStream,
-    },
+    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
 };
 
-use ropewalk_fabric::AgentLink;
 use tokio::io::{Interest, unix::AsyncFd};
 
 /// A descriptor of which the runtime tells when it is ready. It need not be non-blocking: whoever reads or
@@ -22,9 +18,7 @@ pub(super) struct Descriptor<T>(T);
 /// Types that own one descriptor and never change it.
 pub(super) trait OwnsDescriptor: AsFd {}
 
-impl OwnsDescriptor for AgentLink {}
 impl OwnsDescriptor for OwnedFd {}
-impl OwnsDescriptor for UnixStream {}
 
 /// Has the runtime watch this from now on.
 pub(super) fn watch<T: OwnsDescriptor>(inner: T, interest: Interest) -> io::Result<Watched<T>> {

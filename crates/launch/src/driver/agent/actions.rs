@@ -1,0 +1,143 @@
+//! What an agent does for its mind.
+
+use bytes::Bytes;
+use ropewalk_group::Rank;
+use rustix::{
+    event::epoll,
+    process::{Signal, kill_process_group},
+};
+
+use super::{Agent, SWEEP_MAX, Sweep, kind, rank_io::Sockets};
+use crate::{host_agent::Action, protocol::Report};
+
+impl Agent {
+    pub(super) fn perform(&mut self, action: Action) {
+        match action {
+            Action::ClosePmi(rank) => {
+                if let Some((_, sockets)) = self.sockets_of(rank) {
+                    sockets.close_pmi();
+                }
+            }
+            Action::Expose(rank, held) => {
+                let memory = self.held.remove(&(rank, held.id));
+                let memory = memory.expect("the mind exposes only what it said to keep, and once");
+                let bytes = memory.into_bytes().unwrap_or_else(|error| {
+                    // Whoever wants to read it is told that it is not there.
+                    let text = format!("what it left cannot be read: {error}");
+                    self.branch.report(Report::Notice { rank, text });
+                    Bytes::new()
+                });
+                let handle = self.branch.endpoint().expose(bytes);
+                self.mind.handle_exposed(rank, held, handle);
+            }
+            Action::Forget(rank, id) => drop(self.held.remove(&(rank, id))),
+            Action::Report(report) => self.branch.report(report),
+            Action::SendChild(node, down) => self.branch.send_pmi(node, down),
+            Action::SendLink(rank, message) => {
+                if let Some((index, sockets)) = self.sockets_of(rank) {
+                    sockets.unsent.push_back(message);
+                    // Else it is sent when the rank has read what was before it.
+                    if !sockets.is_left {
+                        self.send_link(index);
+                    }
+                }
+            }
+            Action::SendPmi(rank, bytes) => {
+                if let Some((_, sockets)) = self.sockets_of(rank) {
+                    sockets.send_pmi(&bytes);
+                }
+            }
+            Action::Signal(rank, signal) => {
+                let index = self.indices.get(&rank);
+                let io = index.and_then(|&index| self.ranks[index].as_ref());
+                if let (Some(io), Some(signal)) = (io, Signal::from_named_raw(signal))
+                    && io.sockets.is_some()
+                {
+                    // The group is gone if its leader is and nobody has been told yet.
+                    let _ = kill_process_group(io.pid, signal);
+                }
+            }
+            Action::Sweep => {
+                let now = std::time::Instant::now();
+                self.sweep = Sweep::Killing {
+                    next: now,
+                    until: now + SWEEP_MAX,
+                };
+            }
+        }
+    }
+
+    /// Sends what a rank must hear, however slowly it reads.
+    pub(super) fn send_link(&mut self, index: usize) {
+        let Some((_, sockets)) = self.sockets(index) else {
+            return;
+        };
+        let is_left = sockets.send_unsent();
+        if is_left != std::mem::replace(&mut sockets.is_left, is_left) {
+            let out = if is_left {
+                epoll::EventFlags::OUT
+            } else {
+                epoll::EventFlags::empty()
+            };
+            self.set_interest(index, kind::LINK, epoll::EventFlags::IN | out);
+        }
+    }
+
+    /// Writes what ranks take now of their input, and tells how much that was.
+    pub(super) fn write_inputs(&mut self) {
+        for index in 0..self.inputs.len() {
+            self.write_input(index);
+        }
+    }
+
+    pub(super) fn write_input(&mut self, index: usize) {
+        let has_pipe = self.inputs.has(index) && self.inputs.pipe(index).is_some();
+        if !has_pipe {
+            return;
+        }
+        let is_left = self.inputs.write(index);
+        if let Some(pipe) = self.inputs.pipe(index) {
+            let data = epoll::EventData::new_u64((index as u64) << kind::BITS | kind::STDIN);
+            // A pipe without a reader is told without being asked for, and again and again: not from here on.
+            let _ = epoll::delete(&self.poller, pipe);
+            if is_left {
+                let _ = epoll::add(&self.poller, pipe, data, epoll::EventFlags::OUT);
+            }
+        }
+        if let Some(taken) = self.inputs.taken() {
+            self.branch.report(Report::StdinTaken(taken));
+        }
+    }
+
+    /// Nothing more is read from one of a rank's sockets.
+    pub(super) fn ignore(&mut self, index: usize, which: u64) {
+        if let Some(io) = self.ranks.get(index).and_then(Option::as_ref)
+            && let Some(sockets) = &io.sockets
+        {
+            let _ = match which {
+                kind::PMI => epoll::delete(&self.poller, &sockets.pmi),
+                _ => epoll::delete(&self.poller, &sockets.link),
+            };
+        }
+    }
+
+    fn set_interest(&mut self, index: usize, which: u64, flags: epoll::EventFlags) {
+        if let Some(io) = self.ranks.get(index).and_then(Option::as_ref)
+            && let Some(sockets) = &io.sockets
+        {
+            let data = epoll::EventData::new_u64((index as u64) << kind::BITS | which);
+            // One that is not watched any more has closed its end.
+            let _ = epoll::modify(&self.poller, &sockets.link, data, flags);
+        }
+    }
+
+    pub(super) fn sockets(&mut self, index: usize) -> Option<(Rank, &mut Sockets)> {
+        let io = self.ranks.get_mut(index)?.as_mut()?;
+        Some((io.rank, io.sockets.as_mut()?))
+    }
+
+    fn sockets_of(&mut self, rank: Rank) -> Option<(usize, &mut Sockets)> {
+        let index = *self.indices.get(&rank)?;
+        Some((index, self.sockets(index)?.1))
+    }
+}

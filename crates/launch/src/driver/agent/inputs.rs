@@ -1,0 +1,119 @@
+//! Handing standard input on to those ranks of a host that have it.
+
+use std::{collections::VecDeque, os::fd::OwnedFd};
+
+use bytes::Bytes;
+use rustix::io::{Errno, write};
+
+/// The inputs of a host's ranks, by their number on it.
+pub(super) struct Inputs {
+    inputs: Vec<Input>,
+    /// How much the slowest has taken, as it was told.
+    told: u64,
+}
+
+/// What one rank reads.
+#[derive(Default)]
+struct Input {
+    /// Once the rank is started.
+    pipe: Option<OwnedFd>,
+    queue: VecDeque<Bytes>,
+    written: u64,
+    /// No more will come.
+    ended: bool,
+    /// It wants no more.
+    closed: bool,
+}
+
+impl Inputs {
+    /// For so many ranks, the first of the host.
+    pub(super) fn new(ranks: usize) -> Self {
+        let inputs = std::iter::repeat_with(Input::default).take(ranks).collect();
+        Self { inputs, told: 0 }
+    }
+
+    /// Whether a rank has input.
+    pub(super) fn has(&self, index: usize) -> bool {
+        index < self.inputs.len()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// The end of the pipe to write of a rank that is started.
+    pub(super) fn set_pipe(&mut self, index: usize, pipe: OwnedFd) {
+        self.inputs[index].pipe = Some(pipe);
+    }
+
+    pub(super) fn pipe(&self, index: usize) -> Option<&OwnedFd> {
+        self.inputs[index].pipe.as_ref()
+    }
+
+    pub(super) fn push(&mut self, bytes: Vec<u8>) {
+        let bytes = Bytes::from(bytes);
+        for input in self.inputs.iter_mut().filter(|input| !input.closed) {
+            input.queue.push_back(bytes.clone());
+        }
+    }
+
+    pub(super) fn end(&mut self) {
+        for input in &mut self.inputs {
+            input.ended = true;
+        }
+    }
+
+    /// Writes what a rank takes now. Returns whether something is left for later.
+    pub(super) fn write(&mut self, index: usize) -> bool {
+        let input = &mut self.inputs[index];
+        let Some(pipe) = &input.pipe else {
+            return false;
+        };
+        while let Some(bytes) = input.queue.front_mut() {
+            match write(pipe, bytes) {
+                Ok(length) => {
+                    input.written += length as u64;
+                    bytes::Buf::advance(bytes, length);
+                    if bytes.is_empty() {
+                        input.queue.pop_front();
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return true,
+                Err(_) => {
+                    input.close();
+                    return false;
+                }
+            }
+        }
+        if input.ended {
+            input.pipe = None;
+        }
+        false
+    }
+
+    /// A rank is gone.
+    pub(super) fn close(&mut self, index: usize) {
+        if let Some(input) = self.inputs.get_mut(index) {
+            input.close();
+        }
+    }
+
+    /// How many more bytes the slowest of those that read has taken since this was last asked; nothing once nobody
+    /// reads any more.
+    pub(super) fn taken(&mut self) -> Option<u32> {
+        let open = self.inputs.iter().filter(|input| !input.closed);
+        let taken = open.map(|input| input.written).min()?;
+        let more = taken.checked_sub(self.told).filter(|&more| more > 0)?;
+        self.told = taken;
+        u32::try_from(more).ok()
+    }
+}
+
+impl Input {
+    fn close(&mut self) {
+        self.closed = true;
+        self.pipe = None;
+        self.queue.clear();
+    }
+}

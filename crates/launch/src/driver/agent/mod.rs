@@ -1,0 +1,554 @@
+//! The agent of a host: one thread, one epoll, no runtime, for it is a guest beside other people's programs.
+
+mod actions;
+mod inputs;
+mod rank_io;
+mod starting;
+mod topology;
+
+use std::{
+    collections::BTreeMap,
+    ffi::CString,
+    io,
+    os::fd::{AsFd, OwnedFd},
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use ropewalk_fabric::{HoldId, ToAgent, memfd::HeldMemfd};
+use ropewalk_group::{HostId, Rank};
+use rustix::{
+    event::{Timespec, epoll},
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+    system::{sysinfo, uname},
+    time::{ClockId, clock_gettime},
+};
+
+use super::{
+    branch::{Branch, BranchEvent, Position},
+    descendants, interface,
+    process::{Program, Slots},
+    signals::{ChildNews, ChildSignals, next_child},
+    starter::Ended,
+};
+use crate::{
+    host_agent::HostAgent,
+    job::StdinSource,
+    lines::WholeLines,
+    placement::{self, Processor},
+    protocol::{Down, OUTPUT_WINDOW, Plan, Report},
+};
+use inputs::Inputs;
+use rank_io::{RankIo, Reading};
+
+/// What an agent is made of. Its mind decides; the branch of the tree below it has a mind of its own.
+pub(super) struct Agent {
+    plan: Arc<Plan>,
+    host: HostId,
+    mind: HostAgent,
+    branch: Branch,
+    slots: Slots,
+    children: ChildSignals,
+    poller: OwnedFd,
+    /// The pipes that ranks write to, by themselves, so that one change stops them all when output is not taken.
+    output_poller: OwnedFd,
+    are_outputs_read: bool,
+    /// By their number on this host; those that are gone have only what is still to be read.
+    ranks: Vec<Option<RankIo>>,
+    indices: BTreeMap<Rank, usize>,
+    pids: BTreeMap<i32, usize>,
+    /// Memory of ranks that live; that of the dead is with the endpoint.
+    held: BTreeMap<(Rank, HoldId), HeldMemfd>,
+    inputs: Inputs,
+    programs: Vec<io::Result<Started>>,
+    /// If ranks are bound to them.
+    processors: Vec<Processor>,
+    /// The limit that this process had before it raised its own.
+    descriptors: Rlimit,
+    sweep: Sweep,
+    flushed: Instant,
+    buffer: Vec<u8>,
+}
+
+/// A program of the job, and the environment of its ranks but for the variables of each.
+struct Started {
+    program: Program,
+    environment: Vec<CString>,
+}
+
+/// How far what the ranks left behind is gone.
+#[derive(Clone, Copy, Debug)]
+enum Sweep {
+    NotYet,
+    /// Processes are being killed, again at this time, and no longer than until then.
+    Killing {
+        next: Instant,
+        until: Instant,
+    },
+    /// Pipes are still open that somebody may hold who could not be killed; this is when one last was read.
+    Draining {
+        read: Instant,
+    },
+    Done,
+}
+
+/// What a descriptor is, in the lowest bits of what it is registered with; above them is the number of a rank.
+mod kind {
+    pub(super) const PMI: u64 = 0;
+    pub(super) const LINK: u64 = 1;
+    pub(super) const STDIN: u64 = 2;
+    pub(super) const STDOUT: u64 = 3;
+    pub(super) const STDERR: u64 = 4;
+    pub(super) const BITS: u32 = 3;
+    pub(super) const BRANCH: u64 = u64::MAX;
+    pub(super) const CHILDREN: u64 = u64::MAX - 1;
+    pub(super) const OUTPUTS: u64 = u64::MAX - 2;
+}
+
+/// How many ranks are started between two looks at what else happens.
+const STARTS_PER_TURN: usize = 4;
+/// How long reports may wait for company while ranks are being started.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(5);
+/// How long a pipe may stay silent once all ranks are gone and yet be held open by somebody.
+const IDLE_MAX: Duration = Duration::from_millis(500);
+/// How often what the ranks left behind is killed, and for how long: what the kernel cannot kill by then hangs in a
+/// device, and waiting longer does not help.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(1);
+const SWEEP_MAX: Duration = Duration::from_secs(2);
+
+impl Agent {
+    /// Works until the job is over, or nobody wants it any more.
+    pub(super) fn run(position: Position, slots: Slots) -> io::Result<ExitCode> {
+        let mut agent = Self::new(position, slots)?;
+        agent.branch.report(Report::Ready {
+            host_name: uname().nodename().to_string_lossy().into_owned(),
+        });
+        agent.work()?;
+        agent.branch.finish();
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn new(position: Position, slots: Slots) -> io::Result<Self> {
+        descendants::adopt_orphans();
+        let descriptors = raise_descriptor_limit();
+        let children = ChildSignals::listen()?;
+        let plan = position.plan.clone();
+        let no_host = || io::Error::other("the launcher said nothing about this host");
+        let host = position.node.host().ok_or_else(no_host)?;
+        let start = plan.start(host, position.key.clone());
+        let parent = position.parent.clone().ok_or_else(no_host)?;
+        let address = match plan.interface {
+            Some(address) if plan.hosts.len() == 1 => address,
+            _ => interface::of_agent(&parent)?,
+        };
+        let mut branch = Branch::start(position, address)?;
+        let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let output_poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for (descriptor, data) in [
+            (branch.as_fd(), kind::BRANCH),
+            (children.as_owned_fd().as_fd(), kind::CHILDREN),
+            (output_poller.as_fd(), kind::OUTPUTS),
+        ] {
+            epoll::add(
+                &poller,
+                descriptor,
+                epoll::EventData::new_u64(data),
+                epoll::EventFlags::IN,
+            )?;
+        }
+        let ranks = start.ranks.clone();
+        let with_input = match plan.stdin {
+            StdinSource::Inherit => usize::from(ranks.first() == Some(&Rank(0))),
+            StdinSource::InheritAll => ranks.len(),
+            StdinSource::Null => 0,
+        };
+        let processors = match plan.binding {
+            placement::Binding::Nowhere => Vec::new(),
+            _ => topology::processors(),
+        };
+        Ok(Self {
+            mind: HostAgent::new(start, branch.endpoint().address().clone(), held_bytes_max()),
+            programs: starting::programs(&plan, host),
+            plan,
+            host,
+            branch,
+            slots,
+            children,
+            poller,
+            output_poller,
+            are_outputs_read: true,
+            indices: ranks
+                .iter()
+                .enumerate()
+                .map(|(index, &rank)| (rank, index))
+                .collect(),
+            ranks: ranks.iter().map(|_| None).collect(),
+            pids: BTreeMap::new(),
+            held: BTreeMap::new(),
+            inputs: Inputs::new(with_input),
+            processors,
+            descriptors,
+            sweep: Sweep::NotYet,
+            flushed: Instant::now(),
+            buffer: vec![0; 64 << 10],
+        })
+    }
+
+    fn work(&mut self) -> io::Result<()> {
+        loop {
+            self.settle();
+            for _ in 0..STARTS_PER_TURN {
+                self.start_next();
+            }
+            self.settle();
+            self.advance_sweep();
+            self.settle();
+            let now = Instant::now();
+            if !self.mind.is_spawning() || now >= self.flushed + FLUSH_INTERVAL {
+                self.branch.flush();
+                self.flushed = now;
+                self.settle();
+            }
+            if self.branch.relay().is_over() && self.branch.are_starters_gone() {
+                return Ok(());
+            }
+            self.stop_or_go_on_reading();
+            self.wait()?;
+        }
+    }
+
+    /// Does what the minds say until they say nothing.
+    fn settle(&mut self) {
+        loop {
+            let mut is_quiet = true;
+            while let Some(action) = self.mind.poll_action() {
+                self.perform(action);
+                is_quiet = false;
+            }
+            while let Some(event) = self.branch.poll_event() {
+                self.handle_branch(event);
+                is_quiet = false;
+            }
+            if is_quiet {
+                return;
+            }
+        }
+    }
+
+    fn handle_branch(&mut self, event: BranchEvent) {
+        match event {
+            BranchEvent::ChildLost(node) => self.mind.handle_child_lost(node),
+            BranchEvent::Pmi(node, up) => self.mind.handle_pmi_up(node, up),
+            BranchEvent::Down(Down::Pmi(down)) => self.mind.handle_pmi_down(down),
+            BranchEvent::Down(Down::News(news)) => self.mind.handle_news(news),
+            BranchEvent::Down(Down::Signal { rank, signal }) => self.mind.handle_signal(rank, signal),
+            BranchEvent::Down(Down::Stdin(bytes)) => {
+                self.inputs.push(bytes);
+                self.write_inputs();
+            }
+            BranchEvent::Down(Down::StdinEnd) => {
+                self.inputs.end();
+                self.write_inputs();
+            }
+            // These are the relay's own.
+            BranchEvent::Down(Down::Bye | Down::Credit(_) | Down::To(..)) | BranchEvent::Up(_) => {}
+            BranchEvent::ParentLost(why) => eprintln!("ropewalk agent: lost the node above: {why}"),
+        }
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        let sweep = match self.sweep {
+            Sweep::Killing { next, .. } => Some(next),
+            Sweep::Draining { read } if self.are_outputs_read => Some(read + IDLE_MAX),
+            _ => None,
+        };
+        let flush = self.mind.is_spawning().then(Instant::now);
+        let deadline = self
+            .branch
+            .next_deadline()
+            .into_iter()
+            .chain(sweep)
+            .chain(flush)
+            .min();
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+        let is_due = left.is_some_and(|left| left.is_zero());
+        let mut events = [const { std::mem::MaybeUninit::uninit() }; 64];
+        let ready: Vec<(u64, epoll::EventFlags)> =
+            match epoll::wait(&self.poller, &mut events, timeout.as_ref()) {
+                Ok((events, _)) => events
+                    .iter()
+                    .map(|event| (event.data.u64(), event.flags))
+                    .collect(),
+                Err(rustix::io::Errno::INTR) => Vec::new(),
+                Err(errno) => return Err(errno.into()),
+            };
+        let mut is_branch_ready = is_due || ready.is_empty();
+        for (data, flags) in ready {
+            match data {
+                kind::BRANCH => is_branch_ready = true,
+                kind::CHILDREN => self.handle_children(),
+                kind::OUTPUTS => self.read_outputs(),
+                _ => self.handle_rank_ready(
+                    (data >> kind::BITS) as usize,
+                    data & ((1 << kind::BITS) - 1),
+                    flags,
+                ),
+            }
+            self.settle();
+        }
+        if is_branch_ready {
+            self.branch.progress();
+        }
+        Ok(())
+    }
+
+    fn handle_children(&mut self) {
+        self.children.drain();
+        while let Some((pid, news)) = next_child() {
+            let Some(&index) = self.pids.get(&pid.as_raw_nonzero().get()) else {
+                if let ChildNews::Gone(cause) = news
+                    && self.branch.is_starter(pid)
+                {
+                    self.branch.handle_reaped(pid, Ended::from(cause));
+                }
+                continue;
+            };
+            let Some(rank) = self.ranks[index].as_ref().map(|io| io.rank) else {
+                continue;
+            };
+            match news {
+                ChildNews::Continued => self.mind.handle_stopped(rank, None),
+                ChildNews::Stopped(signal) => self.mind.handle_stopped(rank, Some(signal)),
+                ChildNews::Gone(cause) => {
+                    // What a process sent before it died counts.
+                    while self.read_link(index) {}
+                    while self.read_pmi(index) {}
+                    self.pids.remove(&pid.as_raw_nonzero().get());
+                    self.mind.handle_exit(rank, cause, monotonic_ns());
+                    self.inputs.close(index);
+                    // Its memory is looked for under its number before it is told who gets it.
+                    self.settle();
+                    if let Some(io) = &mut self.ranks[index] {
+                        io.sockets = None;
+                    }
+                    self.forget_if_over(index);
+                }
+            }
+        }
+    }
+
+    fn handle_rank_ready(&mut self, index: usize, which: u64, flags: epoll::EventFlags) {
+        match which {
+            kind::PMI => drop(self.read_pmi(index)),
+            kind::LINK => {
+                if flags.contains(epoll::EventFlags::OUT) {
+                    self.send_link(index);
+                }
+                if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+                    self.read_link(index);
+                }
+            }
+            kind::STDIN => self.write_input(index),
+            _ => {}
+        }
+    }
+
+    /// Takes one message from a rank's link. Returns whether there may be more.
+    fn read_link(&mut self, index: usize) -> bool {
+        let Some((rank, sockets)) = self.sockets(index) else {
+            return false;
+        };
+        match sockets.read_link() {
+            Reading::Drained => false,
+            Reading::Some(Ok((message, memory))) => {
+                let size = memory.as_ref().map(|memory| memory.length() as u64);
+                let id = match &message {
+                    ToAgent::Hold(held) => Some(held.id),
+                    _ => None,
+                };
+                let keep = self.mind.handle_link(rank, message, size);
+                if let (true, Some(id), Some(memory)) = (keep, id, memory) {
+                    self.held.insert((rank, id), memory);
+                }
+                true
+            }
+            Reading::Some(Err(error)) => {
+                self.ignore(index, kind::LINK);
+                self.mind.handle_link_broken(rank, &error);
+                false
+            }
+            Reading::Over => {
+                self.ignore(index, kind::LINK);
+                false
+            }
+        }
+    }
+
+    /// Takes what a rank says to PMI. Returns whether there may be more.
+    fn read_pmi(&mut self, index: usize) -> bool {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let reading = self
+            .sockets(index)
+            .map(|(rank, sockets)| (rank, sockets.read_pmi(&mut buffer)));
+        let more = match reading {
+            Some((rank, Reading::Some(length))) => {
+                self.mind.handle_pmi(rank, &buffer[..length]);
+                true
+            }
+            Some((rank, Reading::Over)) => {
+                self.ignore(index, kind::PMI);
+                self.mind.handle_pmi_closed(rank);
+                false
+            }
+            Some((_, Reading::Drained)) | None => false,
+        };
+        self.buffer = buffer;
+        more
+    }
+
+    fn read_outputs(&mut self) {
+        let mut events = [const { std::mem::MaybeUninit::uninit() }; 64];
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let Ok((events, _)) = epoll::wait(&self.output_poller, &mut events, Some(&at_once)) else {
+            return;
+        };
+        let ready: Vec<u64> = events.iter().map(|event| event.data.u64()).collect();
+        for data in ready {
+            if self.branch.own_output() >= OUTPUT_WINDOW {
+                return;
+            }
+            self.read_output((data >> kind::BITS) as usize, data & ((1 << kind::BITS) - 1));
+        }
+    }
+
+    fn read_output(&mut self, index: usize, which: u64) {
+        let Some(io) = self.ranks.get_mut(index).and_then(Option::as_mut) else {
+            return;
+        };
+        let rank = io.rank;
+        let slot = &mut io.outputs[usize::from(which == kind::STDERR)];
+        let Some(output) = slot else {
+            return;
+        };
+        let lines = match output.read(&mut self.buffer) {
+            Reading::Drained => return,
+            Reading::Some(lines) => lines,
+            Reading::Over => slot
+                .take()
+                .map(|output| output.lines)
+                .and_then(WholeLines::finish),
+        };
+        if let Some(lines) = lines {
+            let stream = starting::stream(which);
+            self.branch.report(Report::Output { rank, stream, lines });
+        }
+        if let Sweep::Draining { read } = &mut self.sweep {
+            *read = Instant::now();
+        }
+        self.forget_if_over(index);
+    }
+
+    /// A rank that is gone, and all of whose output was read, is forgotten.
+    fn forget_if_over(&mut self, index: usize) {
+        let is_over = |io: &RankIo| io.sockets.is_none() && io.outputs.iter().all(Option::is_none);
+        if self.ranks[index].as_ref().is_some_and(is_over) {
+            self.ranks[index] = None;
+        }
+    }
+
+    /// Output that nobody takes makes the ranks wait.
+    fn stop_or_go_on_reading(&mut self) {
+        let read = self.branch.own_output() < OUTPUT_WINDOW;
+        if read == self.are_outputs_read {
+            return;
+        }
+        let flags = if read {
+            epoll::EventFlags::IN
+        } else {
+            epoll::EventFlags::empty()
+        };
+        let data = epoll::EventData::new_u64(kind::OUTPUTS);
+        if epoll::modify(&self.poller, &self.output_poller, data, flags).is_ok() {
+            self.are_outputs_read = read;
+        }
+        if let (true, Sweep::Draining { read }) = (read, &mut self.sweep) {
+            *read = Instant::now();
+        }
+    }
+
+    fn advance_sweep(&mut self) {
+        let now = Instant::now();
+        match self.sweep {
+            Sweep::Killing { next, until } if next <= now => {
+                self.handle_children();
+                let branch = &self.branch;
+                let is_clean = descendants::kill_others(|pid| branch.is_starter(pid));
+                self.sweep = if is_clean || until <= now {
+                    Sweep::Draining { read: now }
+                } else {
+                    let next = now + SWEEP_INTERVAL;
+                    Sweep::Killing { next, until }
+                };
+                self.advance_sweep();
+            }
+            Sweep::Draining { read } => {
+                let is_idle = self.are_outputs_read && read + IDLE_MAX <= now;
+                if is_idle {
+                    self.give_up_outputs();
+                }
+                if self.ranks.iter().all(Option::is_none) {
+                    self.sweep = Sweep::Done;
+                    self.mind.handle_swept();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Pipes that somebody holds open who is not one of us; what came last from them counts.
+    fn give_up_outputs(&mut self) {
+        for index in 0..self.ranks.len() {
+            for which in [kind::STDOUT, kind::STDERR] {
+                let Some(io) = &mut self.ranks[index] else {
+                    continue;
+                };
+                let rank = io.rank;
+                let output = io.outputs[usize::from(which == kind::STDERR)].take();
+                if let Some(lines) = output.and_then(|output| output.lines.finish()) {
+                    let stream = starting::stream(which);
+                    self.branch.report(Report::Output { rank, stream, lines });
+                }
+            }
+            self.forget_if_over(index);
+        }
+    }
+}
+
+fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Lets this process have as many descriptors as it may: it needs four for each rank. Returns what it had.
+fn raise_descriptor_limit() -> Rlimit {
+    let had = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: had.maximum,
+        maximum: had.maximum,
+    };
+    // If this fails, a rank that cannot be started says why.
+    let _ = setrlimit(Resource::Nofile, raised);
+    had
+}
+
+/// Half of the host's memory. What is held is shared with the rank that wrote it for as long as that has it
+/// too, so that this bounds only what ranks would otherwise have given back.
+fn held_bytes_max() -> u64 {
+    let info = sysinfo();
+    info.totalram as u64 * u64::from(info.mem_unit) / 2
+}

@@ -1,0 +1,210 @@
+//! Starting the ranks of a host.
+
+use std::{
+    collections::BTreeMap,
+    ffi::{CStr, CString, OsStr, OsString},
+    io,
+    os::{
+        fd::AsFd,
+        unix::{ffi::OsStringExt, net::UnixStream},
+    },
+};
+
+use ropewalk_fabric::AgentLink;
+use ropewalk_group::{HostId, Rank};
+use rustix::{event::epoll, io::Errno};
+
+use super::{
+    Agent, Started, kind,
+    rank_io::{Output, RankIo, Sockets, pipe_for_reading, pipe_for_writing},
+};
+use crate::{
+    driver::process::{self, Inherited, LINK_FD, PMI_FD, ProcessError, ProcessOptions, Program},
+    event::OutputStream,
+    lines::WholeLines,
+    placement,
+    protocol::{Plan, StartError, StartErrorKind},
+};
+
+/// The programs of a job, looked for on this host.
+pub(super) fn programs(plan: &Plan, host: HostId) -> Vec<io::Result<Started>> {
+    let own = plan.rank_variables(host, Rank(0), 0, 0);
+    let own: Vec<&OsStr> = own.iter().map(|(name, _)| OsStr::new(name)).collect();
+    let prepare = |segment: &crate::job::Segment| {
+        // What stands last counts.
+        let environment = plan.environment.iter().chain(&segment.environment);
+        let environment: BTreeMap<_, _> = environment.map(|(name, value)| (name, value)).collect();
+        let path = environment
+            .get(&OsString::from("PATH"))
+            .map(|path| path.as_os_str());
+        let program = Program::new(segment, path.unwrap_or(OsStr::new("/bin:/usr/bin")))?;
+        let inherited = environment
+            .iter()
+            .filter(|(name, _)| !own.contains(&name.as_os_str()));
+        let environment = inherited
+            .map(|(name, value)| variable(name, value))
+            .collect::<Result<_, _>>()?;
+        Ok(Started { program, environment })
+    };
+    plan.segments.iter().map(prepare).collect()
+}
+
+/// Which stream a pipe is.
+pub(super) fn stream(which: u64) -> OutputStream {
+    match which {
+        kind::STDERR => OutputStream::Stderr,
+        _ => OutputStream::Stdout,
+    }
+}
+
+impl Agent {
+    /// Starts the next rank, if one is to be started.
+    pub(super) fn start_next(&mut self) {
+        let Some(rank) = self.mind.poll_spawn() else {
+            return;
+        };
+        match self.start_rank(rank) {
+            Ok(pid) => self.mind.handle_spawned(rank, pid),
+            Err(error) => self.mind.handle_not_spawned(rank, error),
+        }
+    }
+
+    fn start_rank(&mut self, rank: Rank) -> Result<u32, StartError> {
+        let failed = |error: io::Error| system_error("cannot make its sockets and pipes", &error);
+        let index = *self
+            .indices
+            .get(&rank)
+            .expect("the mind starts ranks of this host only");
+        let Some((number, segment)) = self.plan.segment_of(rank) else {
+            return Err(system_error(
+                "the job has no program for it",
+                &Errno::INVAL.into(),
+            ));
+        };
+        let started = match &self.programs[number] {
+            Ok(started) => started,
+            Err(error) => return Err(start_error(error)),
+        };
+        let (pmi, rank_pmi) = UnixStream::pair().map_err(failed)?;
+        let (link, rank_link) = AgentLink::pair().map_err(failed)?;
+        link.send(&self.mind.welcome(rank), None)
+            .map_err(|error| failed(io::Error::other(error)))?;
+        let (stdout, rank_stdout) = pipe_for_reading().map_err(failed)?;
+        let (stderr, rank_stderr) = pipe_for_reading().map_err(failed)?;
+        let (rank_stdin, stdin) = if self.inputs.has(index) {
+            let (reader, writer) = pipe_for_writing().map_err(failed)?;
+            (reader, Some(writer))
+        } else {
+            (self.slots.null().map_err(failed)?, None)
+        };
+        let own = self.plan.rank_variables(self.host, rank, index, self.ranks.len());
+        let own = own
+            .iter()
+            .map(|(name, value)| variable(OsStr::new(name), OsStr::new(value)));
+        let descriptors = [("PMI_FD", PMI_FD), (AgentLink::VARIABLE, LINK_FD)];
+        let descriptors = descriptors
+            .into_iter()
+            .map(|(name, number)| variable(OsStr::new(name), OsStr::new(&number.to_string())));
+        let own: Vec<CString> = own.chain(descriptors).collect::<Result<_, _>>().map_err(failed)?;
+        let environment: Vec<&CStr> = started
+            .environment
+            .iter()
+            .chain(&own)
+            .map(CString::as_c_str)
+            .collect();
+        let processors = placement::bind(self.plan.binding, &self.processors, index);
+        let pid = process::start(
+            &started.program,
+            &mut self.slots,
+            &ProcessOptions {
+                inherited: Inherited {
+                    stdin: rank_stdin,
+                    stdout: rank_stdout,
+                    stderr: rank_stderr,
+                    pmi: rank_pmi.into(),
+                    link: rank_link.into(),
+                },
+                environment: &environment,
+                descriptors: self.descriptors,
+                processors: processors.as_deref(),
+            },
+        );
+        let pid = pid.map_err(|error| match error {
+            ProcessError::Directory(error) => StartError {
+                kind: StartErrorKind::NotFound,
+                reason: format!(
+                    "the working directory {:?} cannot be used: {error}",
+                    segment.working_directory.clone().unwrap_or_default()
+                ),
+            },
+            ProcessError::Execute(error) => start_error(&error),
+            ProcessError::System(error) => system_error("cannot make its process", &error),
+        })?;
+        let output = |pipe| {
+            let lines = WholeLines::default();
+            Some(Output { pipe, lines })
+        };
+        let io = RankIo {
+            rank,
+            pid,
+            sockets: Some(Sockets {
+                pmi,
+                link,
+                unsent: Default::default(),
+                is_left: false,
+            }),
+            outputs: [output(stdout), output(stderr)],
+        };
+        // A rank that runs and cannot be watched is left to the sweep that follows a failed start.
+        self.watch(index, &io).map_err(failed)?;
+        self.pids.insert(pid.as_raw_nonzero().get(), index);
+        self.ranks[index] = Some(io);
+        if let Some(stdin) = stdin {
+            self.inputs.set_pipe(index, stdin);
+            self.write_input(index);
+        }
+        Ok(pid.as_raw_nonzero().get().cast_unsigned())
+    }
+
+    fn watch(&self, index: usize, io: &RankIo) -> io::Result<()> {
+        let data = |which| epoll::EventData::new_u64((index as u64) << kind::BITS | which);
+        let flags = epoll::EventFlags::IN;
+        if let Some(sockets) = &io.sockets {
+            epoll::add(&self.poller, &sockets.pmi, data(kind::PMI), flags)?;
+            epoll::add(&self.poller, &sockets.link, data(kind::LINK), flags)?;
+        }
+        for (output, which) in io.outputs.iter().zip([kind::STDOUT, kind::STDERR]) {
+            if let Some(output) = output {
+                epoll::add(&self.output_poller, output.pipe.as_fd(), data(which), flags)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn variable(name: &OsStr, value: &OsStr) -> io::Result<CString> {
+    let mut text = name.to_owned();
+    text.push("=");
+    text.push(value);
+    Ok(CString::new(text.into_vec())?)
+}
+
+fn start_error(error: &io::Error) -> StartError {
+    use io::ErrorKind::{NotADirectory, NotFound, OutOfMemory, QuotaExceeded, WouldBlock};
+    let kind = match (error.kind(), error.raw_os_error().map(Errno::from_raw_os_error)) {
+        (NotFound | NotADirectory, _) => StartErrorKind::NotFound,
+        (OutOfMemory | QuotaExceeded | WouldBlock, _) => StartErrorKind::System,
+        (_, Some(Errno::MFILE | Errno::NFILE | Errno::SRCH)) => StartErrorKind::System,
+        _ => StartErrorKind::NotExecutable,
+    };
+    let reason = error.to_string();
+    StartError { kind, reason }
+}
+
+/// Something that a rank needs could not be made.
+fn system_error(what: &str, error: &io::Error) -> StartError {
+    StartError {
+        kind: StartErrorKind::System,
+        reason: format!("{what}: {error}"),
+    }
+}

@@ -1,0 +1,99 @@
+//! How an agent begins, with unsafe code for what may be done only then.
+
+use std::{
+    io,
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+};
+
+use super::{
+    agent::Agent,
+    branch::Position,
+    keeper::{self, Part},
+    process::Slots,
+};
+use crate::protocol::{BOOTSTRAP_SIZE_MAX, Bootstrap, Plan};
+
+/// What `ropewalk agent` runs: the agent of one host, which a [`Launcher`](crate::Launcher) or another agent starts.
+/// Nobody starts it by hand.
+///
+/// To be called first of all in a program's `main`: it closes every descriptor that the process inherited besides its
+/// standard streams, and forks.
+pub fn agent_main() -> ExitCode {
+    run().unwrap_or_else(|error| {
+        eprintln!("ropewalk agent: {error}");
+        ExitCode::from(125)
+    })
+}
+
+fn run() -> io::Result<ExitCode> {
+    let bootstrap = read_bootstrap().map_err(|error| {
+        let hint = "an agent is started by a launcher, which tells it by its standard input what to do, and not by hand";
+        io::Error::other(format!("{error}; {hint}"))
+    })?;
+    let plan: Plan = postcard::from_bytes(&bootstrap.plan).map_err(io::Error::other)?;
+    // SAFETY: this is the first that the program does, as the contract of `agent_main` has it: nothing is open that
+    // somebody owns, and there is one thread.
+    let (slots, part) = unsafe { (Slots::reserve()?, keeper::fork()?) };
+    match part {
+        Part::Agent => Agent::run(
+            Position {
+                node: bootstrap.node,
+                key: bootstrap.key,
+                plan: Arc::new(plan),
+                encoded_plan: bootstrap.plan,
+                parent: Some(bootstrap.parent),
+            },
+            slots,
+        ),
+        Part::Keeper(code) => Ok(code),
+    }
+}
+
+/// How long the one who started this process may take to say why.
+const BOOTSTRAP_TIMEOUT: Duration = Duration::from_secs(10);
+
+fn read_bootstrap() -> io::Result<Bootstrap> {
+    let deadline = Instant::now() + BOOTSTRAP_TIMEOUT;
+    let mut length = [0; 4];
+    read_exactly(&mut length, deadline)?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > BOOTSTRAP_SIZE_MAX {
+        return Err(io::Error::other(format!(
+            "a description of {length} bytes is too long"
+        )));
+    }
+    let mut frame = vec![0; length];
+    read_exactly(&mut frame, deadline)?;
+    postcard::from_bytes(&frame).map_err(io::Error::other)
+}
+
+fn read_exactly(mut buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
+    let stdin = rustix::stdio::stdin();
+    while !buffer.is_empty() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).ok();
+        match poll(
+            &mut [PollFd::from_borrowed_fd(stdin, PollFlags::IN)],
+            timeout.as_ref(),
+        ) {
+            Ok(0) => return Err(io::Error::other("nobody said what to do")),
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(errno.into()),
+        }
+        match rustix::io::read(stdin, &mut *buffer) {
+            Ok(0) => return Err(io::Error::other("standard input ended")),
+            Ok(length) => buffer = &mut buffer[length..],
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}

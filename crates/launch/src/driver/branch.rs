@@ -1,0 +1,620 @@
+//! A node's links in the tree, as sockets and processes: drives its [`Relay`].
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use ropewalk_fabric::{
+    Address, Endpoint, EndpointOptions, Event, Identity, JobKey, PeerDeath, PeerId, Role, SubmitError,
+};
+use ropewalk_group::{HostId, Incarnation, Rank};
+use ropewalk_pmi as pmi;
+use rustix::{event::epoll, process::Pid};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::starter::{Ended, Starter};
+use crate::{
+    protocol::{Bootstrap, Down, Plan, Report, TAG_DOWN, TAG_UP, Up},
+    relay::{Action, Relay},
+    tree::NodeId,
+};
+
+/// What a node is, and knows of the job.
+pub(super) struct Position {
+    pub(super) node: NodeId,
+    pub(super) key: JobKey,
+    pub(super) plan: Arc<Plan>,
+    /// The plan as it goes to the nodes below.
+    pub(super) encoded_plan: Vec<u8>,
+    /// Where the node above listens; `None` for the launcher.
+    pub(super) parent: Option<Address>,
+}
+
+/// What a node learns from the others.
+#[derive(Debug)]
+pub(super) enum BranchEvent {
+    /// A node right below is gone, or nothing more is expected of it.
+    ChildLost(NodeId),
+    /// Something for this node's own host.
+    Down(Down),
+    /// The node above is gone; why.
+    ParentLost(String),
+    /// Something for this node's PMI server, from that of a node right below.
+    Pmi(NodeId, pmi::Up),
+    /// Something for the launcher, at the launcher.
+    Up(Up),
+}
+
+/// A node's links to the one above and to those below.
+///
+/// Call [`progress`](Self::progress) when the descriptor is readable and when [`next_deadline`](Self::next_deadline) has
+/// come, take the events, and [`flush`](Self::flush) at the end of each turn.
+pub(super) struct Branch {
+    position: Position,
+    endpoint: Endpoint,
+    relay: Relay,
+    poller: OwnedFd,
+    begun: Instant,
+    parent: Option<PeerId>,
+    peers: BTreeMap<PeerId, NodeId>,
+    children: BTreeMap<NodeId, Child>,
+    outgoing_up: Outgoing<Up>,
+    outgoing_down: BTreeMap<NodeId, Outgoing<Down>>,
+    events: VecDeque<BranchEvent>,
+}
+
+struct Child {
+    starter: Option<Starter>,
+    peer: Option<PeerId>,
+    /// The link is gone, or nothing more is expected: until then its process may say why, or end.
+    wait_until: Option<(Instant, Wait)>,
+}
+
+enum Wait {
+    /// For the process to tell why the link was lost; this is what the link tells.
+    Explain(String),
+    /// For the process to end; then it is killed.
+    End,
+}
+
+struct Outgoing<T> {
+    batches: VecDeque<Vec<T>>,
+    size: usize,
+}
+
+impl<T> Default for Outgoing<T> {
+    fn default() -> Self {
+        let batches = VecDeque::new();
+        Self { batches, size: 0 }
+    }
+}
+
+impl<T> Outgoing<T> {
+    /// Bytes in one message, about; a single one that is larger goes alone.
+    const BATCH_SIZE_MAX: usize = 1 << 20;
+    /// Messages without bytes of output in one message.
+    const BATCH_LENGTH_MAX: usize = 4096;
+
+    fn push(&mut self, message: T, size: usize) {
+        let is_full = self.size + size > Self::BATCH_SIZE_MAX;
+        match self.batches.back_mut() {
+            Some(batch) if !is_full && batch.len() < Self::BATCH_LENGTH_MAX => batch.push(message),
+            _ => {
+                self.batches.push_back(vec![message]);
+                self.size = 0;
+            }
+        }
+        self.size += size;
+    }
+}
+
+const ENDPOINT: u64 = u64::MAX;
+/// Kinds of a child's descriptors, in the lowest bits of what they are registered with.
+const PIDFD: u64 = 0;
+const LIFE_LINE: u64 = 1;
+const STDERR: u64 = 2;
+
+impl Branch {
+    /// How long a process may take to tell why its link is gone.
+    const EXPLANATION: Duration = Duration::from_millis(500);
+    /// How long agents may take to end when nothing is wanted of them any more.
+    const END: Duration = Duration::from_millis(1500);
+
+    /// Binds an endpoint to `address` and starts the agents right below. An agent connects to the node above.
+    pub(super) fn start(position: Position, address: std::net::IpAddr) -> io::Result<Self> {
+        let Position { node, plan, .. } = &position;
+        let (role, number) = match node.host() {
+            Some(host) => (Role::Agent, host.0),
+            None => (Role::Launcher, 0),
+        };
+        let identity = Identity {
+            role,
+            rank: Rank(number),
+            incarnation: Incarnation(0),
+        };
+        let mut options = EndpointOptions::new(plan.job, position.key.clone(), identity);
+        options.bind.set_ip(address);
+        options.limits.heartbeat = Some(plan.detect);
+        options.limits.connect_timeout = plan.detect;
+        // The launcher moves nothing that shared memory would make faster.
+        options.transports.shm = role == Role::Agent;
+        let mut endpoint = Endpoint::bind(options).map_err(io::Error::other)?;
+        let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let data = epoll::EventData::new_u64(ENDPOINT);
+        epoll::add(&poller, &endpoint, data, epoll::EventFlags::IN)?;
+        let parent = match &position.parent {
+            Some(address) => {
+                let parent = endpoint.peer(address).map_err(io::Error::other)?;
+                endpoint.watch(parent).map_err(io::Error::other)?;
+                Some(parent)
+            }
+            None => None,
+        };
+        let mut relay = Relay::new(plan.tree(), *node, plan.detect);
+        relay.start(Duration::ZERO);
+        let mut branch = Self {
+            endpoint,
+            relay,
+            poller,
+            begun: Instant::now(),
+            parent,
+            peers: BTreeMap::new(),
+            children: BTreeMap::new(),
+            outgoing_up: Outgoing::default(),
+            outgoing_down: BTreeMap::new(),
+            events: VecDeque::new(),
+            position,
+        };
+        branch.perform_actions();
+        Ok(branch)
+    }
+
+    pub(super) fn endpoint(&mut self) -> &mut Endpoint {
+        &mut self.endpoint
+    }
+
+    pub(super) fn poll_event(&mut self) -> Option<BranchEvent> {
+        self.events.pop_front()
+    }
+
+    /// Tells the node above something about the own host.
+    pub(super) fn report(&mut self, report: Report) {
+        let host = self.position.node.host().unwrap_or(HostId(0));
+        self.relay.report(host, report);
+        self.perform_actions();
+    }
+
+    /// As if the node above had sent it.
+    pub(super) fn send(&mut self, down: Down) {
+        self.relay.handle_down(down);
+        self.perform_actions();
+    }
+
+    /// Tells the PMI server of a node right below something.
+    pub(super) fn send_pmi(&mut self, child: NodeId, down: pmi::Down) {
+        self.relay.send_pmi(child, down);
+        self.perform_actions();
+    }
+
+    /// See [`Relay::own_output`].
+    pub(super) fn own_output(&self) -> usize {
+        self.relay.own_output()
+    }
+
+    pub(super) fn relay(&self) -> &Relay {
+        &self.relay
+    }
+
+    /// Ends all agents right below, whatever they do.
+    pub(super) fn abandon_all(&mut self) {
+        self.relay.abandon_all();
+        self.perform_actions();
+    }
+
+    /// Whether every process that was started here is gone.
+    pub(super) fn are_starters_gone(&self) -> bool {
+        self.children.values().all(|child| child.starter.is_none())
+    }
+
+    /// Somebody who reaps all children saw one end.
+    pub(super) fn handle_reaped(&mut self, pid: Pid, ended: Ended) {
+        for child in self.children.values_mut() {
+            if let Some(starter) = child.starter.as_mut().filter(|starter| starter.pid() == pid) {
+                starter.set_ended(ended);
+            }
+        }
+    }
+
+    /// Whether a process is one that was started here.
+    pub(super) fn is_starter(&self, pid: Pid) -> bool {
+        let mut starters = self.children.values().filter_map(|child| child.starter.as_ref());
+        starters.any(|starter| starter.pid() == pid)
+    }
+
+    /// When [`progress`](Self::progress) has to be called although the descriptor is not readable. Ask before each
+    /// sleep on the descriptor.
+    pub(super) fn next_deadline(&mut self) -> Option<Instant> {
+        if !self.events.is_empty() {
+            return Some(self.begun);
+        }
+        let relay = self
+            .relay
+            .deadline()
+            .and_then(|after| self.begun.checked_add(after));
+        let waits = self
+            .children
+            .values()
+            .filter_map(|child| Some(child.wait_until.as_ref()?.0));
+        waits.chain(relay).chain(self.endpoint.next_deadline()).min()
+    }
+
+    /// Takes what came and does what is due. Never waits.
+    pub(super) fn progress(&mut self) {
+        self.drive_endpoint();
+        self.look_at_starters();
+        self.relay.handle_timeout(self.begun.elapsed());
+        self.perform_actions();
+    }
+
+    /// Sends what was to be sent.
+    pub(super) fn flush(&mut self) {
+        let (parent, mut sent) = (self.parent, false);
+        if let Some(parent) = parent {
+            sent |= send_batches(&mut self.endpoint, parent, TAG_UP, &mut self.outgoing_up);
+        }
+        for (node, outgoing) in &mut self.outgoing_down {
+            if let Some(peer) = self.children.get(node).and_then(|child| child.peer) {
+                sent |= send_batches(&mut self.endpoint, peer, TAG_DOWN, outgoing);
+            }
+        }
+        if sent {
+            self.drive_endpoint();
+            self.perform_actions();
+        }
+    }
+
+    /// Ends all agents that are left, at once: their connections and their life lines end. Waits for a while, and kills
+    /// what then remains on this host.
+    pub(super) fn end_now(self) {
+        let Self {
+            endpoint, children, ..
+        } = self;
+        drop(endpoint);
+        let mut starters: Vec<_> = children.into_values().filter_map(|child| child.starter).collect();
+        for starter in &mut starters {
+            starter.let_go();
+        }
+        let deadline = Instant::now() + Self::END;
+        while let Some(starter) = starters.last_mut() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if starter.ended().is_some() || left.is_zero() {
+                // Dropped, it is killed.
+                starters.pop();
+                continue;
+            }
+            let timeout = rustix::event::Timespec::try_from(left).ok();
+            let mut polled = [rustix::event::PollFd::from_borrowed_fd(
+                starter.pidfd(),
+                rustix::event::PollFlags::IN,
+            )];
+            // An interruption is for the next look.
+            let _ = rustix::event::poll(&mut polled, timeout.as_ref());
+        }
+    }
+
+    /// Waits until all that was sent is handed to the system.
+    pub(super) fn finish(mut self) {
+        self.flush();
+        self.endpoint.flush(self.position.plan.detect);
+    }
+
+    fn drive_endpoint(&mut self) {
+        self.endpoint.progress();
+        while let Some(event) = self.endpoint.poll_event() {
+            match event {
+                Event::Unexpected { from, tag, body } => self.handle_message(from, tag, &body),
+                Event::PeerDied { peer, cause, .. } => self.handle_peer_died(peer, &cause),
+                // Only messages are sent from here.
+                Event::Completed { .. } => {}
+            }
+        }
+    }
+
+    /// What is no message of a neighbour's, ranks might send for example, is none.
+    fn handle_message(&mut self, from: PeerId, tag: u64, body: &[u8]) {
+        if tag == TAG_DOWN && Some(from) == self.parent {
+            for down in decode::<Down>(body) {
+                self.relay.handle_down(down);
+                self.perform_actions();
+            }
+        } else if tag == TAG_UP
+            && let Some(node) = self.child(from)
+        {
+            for up in decode::<Up>(body) {
+                self.relay.handle_up(node, up);
+                self.perform_actions();
+            }
+        }
+    }
+
+    /// The child that a peer is. It is one from its first message on.
+    fn child(&mut self, peer: PeerId) -> Option<NodeId> {
+        if let Some(&node) = self.peers.get(&peer) {
+            return Some(node);
+        }
+        let identity = self.endpoint.peer_info(peer)?.identity;
+        let node = NodeId::of(HostId(identity.rank.0));
+        if identity.role != Role::Agent || !self.relay.is_awaited(node) {
+            return None;
+        }
+        self.peers.insert(peer, node);
+        self.children.get_mut(&node)?.peer = Some(peer);
+        // If that is refused its death is told by the system only.
+        let _ = self.endpoint.watch(peer);
+        self.relay.handle_connected(node);
+        self.perform_actions();
+        Some(node)
+    }
+
+    fn handle_peer_died(&mut self, peer: PeerId, cause: &PeerDeath) {
+        if Some(peer) == self.parent {
+            self.parent = None;
+            self.relay.handle_parent_lost(SIGKILL);
+            self.perform_actions();
+            self.events.push_back(BranchEvent::ParentLost(chain(cause)));
+            return;
+        }
+        let Some(node) = self.peers.remove(&peer) else {
+            return;
+        };
+        let Some(child) = self.children.get_mut(&node) else {
+            return;
+        };
+        child.peer = None;
+        match cause {
+            PeerDeath::Silent => {
+                let how = format!(
+                    "gave no sign of life for {} s",
+                    self.position.plan.detect.as_secs_f64()
+                );
+                self.relay.handle_child_lost(node, how);
+                self.perform_actions();
+            }
+            _ if child.starter.is_some() && child.wait_until.is_none() => {
+                let wait = Wait::Explain(format!("lost its connection: {}", chain(cause)));
+                child.wait_until = Some((Instant::now() + Self::EXPLANATION, wait));
+            }
+            _ => {
+                self.relay
+                    .handle_child_lost(node, format!("lost its connection: {}", chain(cause)));
+                self.perform_actions();
+            }
+        }
+    }
+
+    fn look_at_starters(&mut self) {
+        let mut events = [const { std::mem::MaybeUninit::uninit() }; 64];
+        let at_once = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let ready = epoll::wait(&self.poller, &mut events, Some(&at_once));
+        let ready: Vec<u64> = ready.map_or_else(
+            |_| Vec::new(),
+            |(events, _)| events.iter().map(|event| event.data.u64()).collect(),
+        );
+        for data in ready.into_iter().filter(|&data| data != ENDPOINT) {
+            let node = NodeId((data >> 2) as u32);
+            let Some(starter) = self
+                .children
+                .get_mut(&node)
+                .and_then(|child| child.starter.as_mut())
+            else {
+                continue;
+            };
+            let over = match data & 3 {
+                LIFE_LINE if !starter.write() => starter.life_line(),
+                STDERR => {
+                    let descriptor = starter.stderr().map(|descriptor| descriptor.try_clone_to_owned());
+                    let done = !starter.read();
+                    if done && let Some(Ok(descriptor)) = descriptor {
+                        let _ = epoll::delete(&self.poller, descriptor);
+                    }
+                    None
+                }
+                PIDFD if starter.ended().is_some() => Some(starter.pidfd()),
+                _ => None,
+            };
+            if let Some(descriptor) = over {
+                let _ = epoll::delete(&self.poller, descriptor);
+            }
+        }
+        let now = Instant::now();
+        let nodes: Vec<_> = self.children.keys().copied().collect();
+        for node in nodes {
+            self.look_at_child(node, now);
+        }
+    }
+
+    fn look_at_child(&mut self, node: NodeId, now: Instant) {
+        let Some(child) = self.children.get_mut(&node) else {
+            return;
+        };
+        let ended = child.starter.as_mut().and_then(Starter::ended);
+        let is_due = child.wait_until.as_ref().is_some_and(|(until, _)| *until <= now);
+        match (&mut child.starter, ended) {
+            (Some(starter), Some(ended)) => {
+                let awaited = self.relay.is_awaited(node);
+                let lost = match &child.wait_until {
+                    Some((_, Wait::Explain(_))) => Some(starter.how_it_ended(ended)),
+                    // A command may put the agent into the background and end well.
+                    _ if awaited && ended != Ended::Exited(0) => Some(starter.how_it_failed(ended)),
+                    _ => None,
+                };
+                if !awaited || lost.is_some() || ended != Ended::Exited(0) {
+                    child.wait_until = None;
+                    child.starter = None;
+                }
+                if let Some(how) = lost {
+                    self.relay.handle_child_lost(node, how);
+                }
+            }
+            (Some(starter), None) if is_due => match child.wait_until.take() {
+                Some((_, Wait::Explain(link))) => {
+                    let how = link + &starter.last_words();
+                    self.relay.handle_child_lost(node, how);
+                }
+                Some((_, Wait::End)) | None => {
+                    starter.kill();
+                    child.wait_until = Some((now + Self::EXPLANATION, Wait::End));
+                }
+            },
+            _ => {}
+        }
+    }
+
+    fn perform_actions(&mut self) {
+        while let Some(action) = self.relay.poll_action() {
+            match action {
+                Action::Abandon(node) => {
+                    self.events.push_back(BranchEvent::ChildLost(node));
+                    if let Some(child) = self.children.get_mut(&node)
+                        && let Some(starter) = &mut child.starter
+                    {
+                        starter.let_go();
+                        child.wait_until = Some((Instant::now() + self.position.plan.detect, Wait::End));
+                    }
+                }
+                Action::Local(down) => self.events.push_back(BranchEvent::Down(down)),
+                Action::LocalPmi(node, up) => self.events.push_back(BranchEvent::Pmi(node, up)),
+                Action::SendChild(node, down) => {
+                    if matches!(down, Down::Bye)
+                        && let Some(child) = self.children.get_mut(&node)
+                    {
+                        child.wait_until = Some((Instant::now() + self.position.plan.detect, Wait::End));
+                    }
+                    let size = match &down {
+                        Down::Stdin(bytes) => bytes.len(),
+                        _ => 0,
+                    };
+                    self.outgoing_down.entry(node).or_default().push(down, size);
+                }
+                Action::SendParent(up) if self.position.node == NodeId::ROOT => {
+                    self.events.push_back(BranchEvent::Up(up));
+                }
+                // Without a node above reports go nowhere.
+                Action::SendParent(_) if self.parent.is_none() => {}
+                // Nobody waits for these; whoever is slow does without.
+                Action::SendParent(up) if self.is_slow(&up.report) => {}
+                Action::SendParent(up) => {
+                    let size = up.report.output_size();
+                    self.outgoing_up.push(up, size);
+                }
+                Action::StartChild(node) => {
+                    let (starter, failure) = match self.start_child(node) {
+                        Ok(starter) => (Some(starter), None),
+                        Err(error) => (None, Some(error)),
+                    };
+                    let child = Child {
+                        starter,
+                        peer: None,
+                        wait_until: None,
+                    };
+                    self.children.insert(node, child);
+                    if let Some(error) = failure {
+                        self.relay
+                            .handle_child_lost(node, format!("could not be started: {error}"));
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_slow(&self, report: &Report) -> bool {
+        matches!(report, Report::Trace { .. }) && self.outgoing_up.batches.len() > TRACE_BATCHES_MAX
+    }
+
+    fn start_child(&mut self, node: NodeId) -> io::Result<Starter> {
+        let Position {
+            key,
+            plan,
+            encoded_plan,
+            ..
+        } = &self.position;
+        let bootstrap = Bootstrap {
+            key: key.clone(),
+            node,
+            parent: self.endpoint.address().clone(),
+            plan: encoded_plan.clone(),
+        };
+        let mut frame = postcard::to_extend(&bootstrap, vec![0; 4]).map_err(io::Error::other)?;
+        let length = (frame.len() - 4) as u32;
+        frame[..4].copy_from_slice(&length.to_le_bytes());
+        let host = node.host().and_then(|host| plan.hosts.get(host.0 as usize));
+        let host = host.ok_or_else(|| io::Error::other("there is no such host"))?;
+        let mut starter = Starter::start(plan, host, frame)?;
+        let has_unsent = starter.write();
+        let data = |kind| epoll::EventData::new_u64(u64::from(node.0) << 2 | kind);
+        epoll::add(&self.poller, starter.pidfd(), data(PIDFD), epoll::EventFlags::IN)?;
+        if let Some(life_line) = starter.life_line().filter(|_| has_unsent) {
+            epoll::add(&self.poller, life_line, data(LIFE_LINE), epoll::EventFlags::OUT)?;
+        }
+        if let Some(stderr) = starter.stderr() {
+            epoll::add(&self.poller, stderr, data(STDERR), epoll::EventFlags::IN)?;
+        }
+        Ok(starter)
+    }
+}
+
+impl AsFd for Branch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
+    }
+}
+
+const SIGKILL: i32 = 9;
+/// With so many messages waiting, trace events are dropped.
+const TRACE_BATCHES_MAX: usize = 16;
+
+/// What came from a neighbour is one batch; what is none is nothing, and its sender no node of this version.
+fn decode<T: DeserializeOwned>(body: &[u8]) -> Vec<T> {
+    postcard::from_bytes(body).unwrap_or_default()
+}
+
+/// Returns whether something was sent. What finds no room waits for the next turn.
+fn send_batches<T: Serialize>(
+    endpoint: &mut Endpoint,
+    peer: PeerId,
+    tag: u64,
+    outgoing: &mut Outgoing<T>,
+) -> bool {
+    let mut sent = false;
+    while let Some(batch) = outgoing.batches.pop_front() {
+        let body = postcard::to_allocvec(&batch).expect("messages have no map and no unsized sequence");
+        match endpoint.send_unexpected(peer, tag, body) {
+            Ok(()) => sent = true,
+            Err(SubmitError::Busy { .. }) => {
+                outgoing.batches.push_front(batch);
+                break;
+            }
+            // It is gone, which its event tells.
+            Err(_) => outgoing.batches.clear(),
+        }
+    }
+    sent
+}
+
+/// An error with its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    text
+}

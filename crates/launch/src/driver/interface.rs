@@ -1,0 +1,69 @@
+//! Which of its own addresses a node gives to the others.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket},
+};
+
+use ropewalk_fabric::Address;
+
+use crate::protocol::Plan;
+
+/// Where the launcher listens: on loopback if nobody else needs it, else on the interface towards the first host that is
+/// not its own.
+pub(super) fn of_launcher(plan: &Plan) -> io::Result<IpAddr> {
+    if let Some(interface) = plan.interface {
+        return Ok(interface);
+    }
+    let Some(host) = plan.hosts.iter().find(|host| !host.is_local) else {
+        return Ok(Ipv4Addr::LOCALHOST.into());
+    };
+    let name = host.name.rsplit('@').next().unwrap_or(&host.name);
+    let resolved = (name, ANY_PORT)
+        .to_socket_addrs()
+        .ok()
+        .and_then(|mut addresses| addresses.next());
+    match resolved {
+        Some(address) => towards(address),
+        // A name that only the command knows which starts the agent. An address of documentation (RFC 5737) stands for
+        // any that is not here.
+        None => towards(SocketAddr::new(Ipv4Addr::new(192, 0, 2, 1).into(), ANY_PORT))
+            .or(Ok(Ipv4Addr::LOCALHOST.into())),
+    }
+}
+
+/// Where an agent listens: on the interface towards the node above it.
+pub(super) fn of_agent(parent: &Address) -> io::Result<IpAddr> {
+    match parent.location().parse() {
+        Ok(address) => towards(address),
+        Err(_) => Err(io::Error::other(format!(
+            "{parent} is no address of the node above"
+        ))),
+    }
+}
+
+/// The own address from which packets to another one would go. None is sent.
+fn towards(address: SocketAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = match address {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(address)?;
+    Ok(socket.local_addr()?.ip())
+}
+
+/// The discard service's; nothing is sent to it.
+const ANY_PORT: u16 = 9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The way to an own address is that address.
+    #[test]
+    fn the_way_to_loopback_is_loopback() {
+        let address = "127.0.0.1:9".parse().unwrap();
+        assert_eq!(towards(address).unwrap(), IpAddr::from(Ipv4Addr::LOCALHOST));
+    }
+}

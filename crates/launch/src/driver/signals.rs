@@ -1,0 +1,76 @@
+//! The signals of an agent: told by a descriptor, with unsafe code to block them.
+
+use std::{
+    io,
+    os::fd::{FromRawFd, OwnedFd},
+    ptr,
+};
+
+use ropewalk_group::Cause;
+use rustix::{
+    io::{Errno, read},
+    process::{Pid, WaitOptions, wait},
+};
+
+/// What became of a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChildNews {
+    Continued,
+    Gone(Cause),
+    Stopped(i32),
+}
+
+/// A descriptor that is readable when something became of a child.
+pub(super) struct ChildSignals {
+    descriptor: OwnedFd,
+}
+
+impl ChildSignals {
+    /// Blocks SIGCHLD for this thread and those that it starts.
+    pub(super) fn listen() -> io::Result<Self> {
+        // SAFETY: the set is made before its use; the descriptor is new and nobody else's.
+        let descriptor = unsafe {
+            let mut set = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            libc::sigaddset(&raw mut set, libc::SIGCHLD);
+            if libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+        };
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: as above.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        Ok(Self { descriptor })
+    }
+
+    /// The descriptor to wait on.
+    pub(super) fn as_owned_fd(&self) -> &OwnedFd {
+        &self.descriptor
+    }
+
+    /// Forgets the signals that came: [`next_child`] tells more.
+    pub(super) fn drain(&self) {
+        let mut bytes = [0u8; 1024];
+        while matches!(read(&self.descriptor, &mut bytes), Ok(1..) | Err(Errno::INTR)) {}
+    }
+}
+
+/// What became of one child, any of them; who is gone is reaped. Never waits.
+pub(super) fn next_child() -> Option<(Pid, ChildNews)> {
+    let options = WaitOptions::UNTRACED | WaitOptions::CONTINUED | WaitOptions::NOHANG;
+    let (pid, status) = wait(options).ok().flatten()?;
+    let news = match (
+        status.exit_status(),
+        status.terminating_signal(),
+        status.stopping_signal(),
+    ) {
+        (Some(code), _, _) => ChildNews::Gone(Cause::Exited(code)),
+        (None, Some(signal), _) => ChildNews::Gone(Cause::Signalled(signal)),
+        (None, None, Some(signal)) => ChildNews::Stopped(signal),
+        (None, None, None) => ChildNews::Continued,
+    };
+    Some((pid, news))
+}

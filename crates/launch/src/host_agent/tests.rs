@@ -1,0 +1,210 @@
+//! Tests of what an agent decides.
+
+use ropewalk_fabric::JobKey;
+use ropewalk_group::JobId;
+
+use super::*;
+use crate::protocol::StartErrorKind;
+
+const SIGKILL: i32 = 9;
+
+fn agent(ranks: u32) -> HostAgent {
+    let start = Start {
+        job: JobId([1; 16]),
+        key: JobKey::from_bytes([2; 32]),
+        size: ranks,
+        ranks: (0..ranks).map(Rank).collect(),
+        is_alone: true,
+        pmi: pmi::GroupOptions {
+            absent: pmi::AbsentMembers::Exclude,
+            ..pmi::GroupOptions::one_host(FIRST_GROUP, "kvs", ranks)
+        },
+    };
+    HostAgent::new(start, "tcp://127.0.0.1:1".parse().unwrap(), 1000)
+}
+
+fn started(ranks: u32) -> HostAgent {
+    let mut agent = agent(ranks);
+    while let Some(rank) = agent.poll_spawn() {
+        agent.handle_spawned(rank, 100 + rank.0);
+    }
+    drain(&mut agent);
+    agent
+}
+
+/// Does what has to be done as the driver would, and tells it, one line for each.
+fn drain(agent: &mut HostAgent) -> Vec<String> {
+    let mut lines = Vec::new();
+    while let Some(action) = agent.poll_action() {
+        lines.push(match action {
+            Action::ClosePmi(rank) => format!("close PMI of {rank}"),
+            Action::Expose(rank, held) => {
+                let line = format!("expose {} of {rank}", held.id.0);
+                let handle = RegionHandle {
+                    address: agent.address.clone(),
+                    region: held.id.0,
+                    token: 0,
+                    length: 0,
+                    writable: false,
+                };
+                agent.handle_exposed(rank, held, handle);
+                line
+            }
+            Action::Forget(rank, id) => format!("forget {} of {rank}", id.0),
+            Action::Report(Report::Departed {
+                departure,
+                unfinished,
+                ..
+            }) => {
+                let unfinished = if unfinished { ", unfinished" } else { "" };
+                format!("report {} {}{unfinished}", departure.rank, departure.cause)
+            }
+            Action::Report(Report::Notice { rank, .. }) => format!("notice about {rank}"),
+            Action::Report(Report::Trace { rank, .. }) => format!("trace of {rank}"),
+            Action::Report(report) => format!("{report:?}"),
+            Action::SendLink(to, FromAgent::Departed(departure)) => {
+                format!("tell {to} that {} departed", departure.rank)
+            }
+            Action::SendLink(to, FromAgent::Inherited { rank, held, .. }) => {
+                format!("tell {to} of {} of {rank}", held.id.0)
+            }
+            Action::SendLink(to, FromAgent::Welcome(_)) => format!("welcome {to}"),
+            Action::SendChild(node, _) => format!("PMI to {node:?}"),
+            Action::SendPmi(rank, _) => format!("answer {rank}"),
+            Action::Signal(rank, signal) => format!("signal {signal} to {rank}"),
+            Action::Sweep => "sweep".to_owned(),
+        });
+    }
+    lines
+}
+
+fn hold(agent: &mut HostAgent, rank: u32, id: u64, memory: Option<u64>) -> bool {
+    let (id, label) = (HoldId(id), vec![]);
+    agent.handle_link(Rank(rank), ToAgent::Hold(Held { id, label }), memory)
+}
+
+/// "When a rank is gone the agent exposes what it held for it and tells every attached rank, first one
+/// `Inherited` for each memfd, then `Departed`"; who attaches later is told all of it, in the same order.
+#[test]
+fn data_is_announced_before_the_departure() {
+    let mut agent = started(3);
+    agent.handle_link(Rank(0), ToAgent::Attach, None);
+    assert_eq!(drain(&mut agent), ["Attached"]);
+    assert!(hold(&mut agent, 1, 7, Some(400)) && hold(&mut agent, 1, 8, Some(400)));
+    assert!(hold(&mut agent, 0, 7, Some(100)));
+    agent.handle_link(Rank(1), ToAgent::Release(HoldId(7)), None);
+    assert!(hold(&mut agent, 1, 9, Some(400)));
+    assert_eq!(drain(&mut agent), ["forget 7 of 1"]);
+    agent.handle_exit(Rank(1), Cause::Signalled(9), 0);
+    assert_eq!(
+        drain(&mut agent),
+        [
+            "report 1 killed by signal 9",
+            "expose 8 of 1",
+            "expose 9 of 1",
+            "tell 0 of 8 of 1",
+            "tell 0 of 9 of 1",
+            "tell 0 that 1 departed",
+        ]
+    );
+    agent.handle_link(Rank(2), ToAgent::Attach, None);
+    assert_eq!(
+        drain(&mut agent),
+        ["tell 2 of 8 of 1", "tell 2 of 9 of 1", "tell 2 that 1 departed"]
+    );
+    // The memory of a rank without any is announced in no time.
+    agent.handle_exit(Rank(2), Cause::Exited(0), 0);
+    assert_eq!(
+        drain(&mut agent),
+        ["report 2 exited with code 0", "tell 0 that 2 departed"]
+    );
+}
+
+/// Memory that could still change, too much of it, or a name used twice is refused, and told.
+#[test]
+fn held_memory_is_bounded() {
+    let mut agent = started(2);
+    assert!(!hold(&mut agent, 0, 1, None));
+    assert!(!hold(&mut agent, 0, 1, Some(1001)));
+    assert!(hold(&mut agent, 0, 1, Some(600)));
+    assert!(!hold(&mut agent, 0, 1, Some(1)));
+    assert!(!hold(&mut agent, 1, 1, Some(401)));
+    let label = vec![0; AgentLink::LABEL_SIZE_MAX + 1];
+    let held = Held { id: HoldId(2), label };
+    assert!(!agent.handle_link(Rank(0), ToAgent::Hold(held), Some(1)));
+    assert_eq!(drain(&mut agent).len(), 5);
+    agent.handle_link(Rank(0), ToAgent::Release(HoldId(1)), None);
+    assert!(hold(&mut agent, 1, 1, Some(1000)));
+}
+
+/// A rank cannot fill the launcher's memory with what it does wrong, nor keep others from being heard.
+#[test]
+fn what_is_odd_is_not_told_for_ever() {
+    let mut agent = started(2);
+    for _ in 0..1000 {
+        hold(&mut agent, 0, 1, None);
+        agent.handle_pmi(Rank(0), b"cmd=abort exitcode=7\n");
+    }
+    let reports = drain(&mut agent);
+    assert_eq!(reports.len(), HostAgent::NOTICES_MAX as usize + 1, "{reports:?}");
+    hold(&mut agent, 1, 1, None);
+    assert_eq!(drain(&mut agent), ["notice about 1"]);
+}
+
+/// A rank that leaves PMI open is reported so, and its barrier goes on without it.
+#[test]
+fn an_open_pmi_connection_is_reported() {
+    let mut agent = started(2);
+    for rank in [0, 1] {
+        agent.handle_pmi(Rank(rank), b"cmd=init pmi_version=1 pmi_subversion=1\n");
+    }
+    agent.handle_pmi(Rank(0), b"cmd=barrier_in\n");
+    assert_eq!(drain(&mut agent), ["answer 0", "answer 1"]);
+    agent.handle_exit(Rank(1), Cause::Exited(0), 0);
+    assert_eq!(
+        drain(&mut agent),
+        ["answer 0", "report 1 exited with code 0, unfinished"]
+    );
+}
+
+/// If a rank cannot be started no other is tried, and all is over once those that run are gone.
+#[test]
+fn a_failed_start_stops_the_others() {
+    let mut agent = agent(3);
+    let first = agent.poll_spawn().unwrap();
+    agent.handle_spawned(first, 100);
+    let second = agent.poll_spawn().unwrap();
+    let error = StartError {
+        kind: StartErrorKind::NotFound,
+        reason: String::new(),
+    };
+    agent.handle_not_spawned(second, error);
+    assert!(!agent.is_spawning());
+    assert_eq!(drain(&mut agent).len(), 2);
+    agent.handle_signal(None, SIGKILL);
+    agent.handle_exit(first, Cause::Signalled(SIGKILL), 0);
+    assert_eq!(
+        drain(&mut agent),
+        ["signal 9 to 0", "report 0 killed by signal 9", "sweep"]
+    );
+    agent.handle_swept();
+    assert_eq!(drain(&mut agent), ["Finished"]);
+}
+
+/// Without a launcher every rank is killed, and none is started any more.
+#[test]
+fn a_lost_launcher_ends_all() {
+    let mut agent = agent(3);
+    for _ in 0..2 {
+        let rank = agent.poll_spawn().unwrap();
+        agent.handle_spawned(rank, 100);
+    }
+    drain(&mut agent);
+    agent.handle_signal(None, SIGKILL);
+    assert_eq!(drain(&mut agent), ["signal 9 to 0", "signal 9 to 1"]);
+    assert!(!agent.is_spawning());
+    // A signal to one rank goes to it alone, and to none that is gone.
+    agent.handle_signal(Some(Rank(1)), 10);
+    agent.handle_signal(Some(Rank(2)), 10);
+    assert_eq!(drain(&mut agent), ["signal 10 to 1"]);
+}
