@@ -26,6 +26,7 @@ mod loopback;
 pub mod memfd;
 mod operations;
 mod peer_table;
+mod poller;
 mod provider;
 mod region;
 mod region_table;

@@ -1,6 +1,6 @@
 //! What a transport has to do.
 
-use std::{os::fd::BorrowedFd, time::Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -8,6 +8,7 @@ use crate::{
     AccessError, Address, Body, Buffer, OperationId, PeerDeath, PeerId, RegionHandle, SubmitError,
     inbox::Around,
     peer_table::Activity,
+    poller::Ready,
     region_table::{Access, RegionMemory, Withdrawn},
 };
 
@@ -30,9 +31,6 @@ pub(crate) mod stream;
 pub(crate) trait Provider: Send {
     /// What it is called.
     fn name(&self) -> &'static str;
-
-    /// Readable when there is something to do, if it was [armed](Self::arm).
-    fn as_fd(&self) -> BorrowedFd<'_>;
 
     /// Sees to a connection with `peer`, so that its death will be told. What this transport cannot reach is
     /// [`SubmitError::Unreachable`].
@@ -68,12 +66,16 @@ pub(crate) trait Provider: Send {
     /// Forgets a `get` or `put`: nothing will be told of it.
     fn cancel(&mut self, operation: OperationId);
 
-    /// Sends and receives what is possible at once. Unless it is to `look` everywhere, it need not ask the
-    /// system about peers of which nothing was heard lately.
-    fn progress(&mut self, look: bool, around: &mut Around<'_>);
+    /// Sends what is possible at once, and receives what can be had without asking the system. It comes before each
+    /// [`progress`](Self::progress), and before anybody asks the system what is ready: nobody shall wait for that.
+    fn send_queued(&mut self, around: &mut Around<'_>);
 
-    /// Prepares for the owner to sleep: from now on the descriptor becomes readable when there is something to
-    /// do. Returns whether there is something already.
+    /// Sends and receives what is possible at once. `ready` is what was found ready of all descriptors of the endpoint;
+    /// without it, nobody looked, and it need not see to peers of which nothing was heard lately.
+    fn progress(&mut self, ready: Option<&Ready>, around: &mut Around<'_>);
+
+    /// Prepares for the owner to sleep: from now on a descriptor that its [`Poller`](crate::poller::Poller) watches
+    /// becomes readable when there is something to do. Returns whether there is something already.
     fn arm(&mut self) -> bool {
         false
     }

@@ -19,9 +19,11 @@ pub struct Waker(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     descriptor: OwnedFd,
-    /// Set before the descriptor is written and cleared after it was read, so that a driver that is awake
-    /// costs no system call.
+    /// Whether the driver is to look.
     woken: AtomicBool,
+    /// Whether the driver may be asleep. One that is awake, which may be the very thread that wakes, looks at `woken`
+    /// before it sleeps and is spared the descriptor.
+    asleep: AtomicBool,
 }
 
 impl Waker {
@@ -30,29 +32,37 @@ impl Waker {
         Ok(Self(Arc::new(Shared {
             descriptor,
             woken: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
         })))
     }
 
     /// Wakes the driver. What this thread wrote before, the driver sees after its next
     /// [`progress`](crate::Endpoint::progress) began.
     pub fn wake(&self) {
-        if !self.0.woken.swap(true, Ordering::SeqCst) {
-            // Only a full counter can refuse, and it is at most 1.
+        // Either this sees that the driver is asleep, or the driver, before it sleeps, that it was woken.
+        if !self.0.woken.swap(true, Ordering::SeqCst) && self.0.asleep.load(Ordering::SeqCst) {
+            // Only a full counter can refuse, and then it is readable.
             let _ = rustix::io::write(&self.0.descriptor, &1u64.to_ne_bytes());
         }
     }
 
-    /// Takes the wish to be woken, if there is one.
+    /// Prepares for the driver to sleep. Returns whether it was woken already.
+    pub(crate) fn arm(&self) -> bool {
+        self.0.asleep.store(true, Ordering::SeqCst);
+        self.0.woken.load(Ordering::SeqCst)
+    }
+
+    /// Takes the wish to be woken, if there is one: the driver is awake.
     pub(crate) fn take(&self) -> bool {
-        if !self.0.woken.load(Ordering::SeqCst) {
-            return false;
+        if self.0.asleep.load(Ordering::Relaxed) {
+            self.0.asleep.store(false, Ordering::SeqCst);
         }
-        // Not yet readable means that a `wake` is between its two steps: it is taken next time.
-        let taken = rustix::io::read(&self.0.descriptor, &mut [0; 8]).is_ok();
-        if taken {
-            self.0.woken.store(false, Ordering::SeqCst);
-        }
-        taken
+        self.0.woken.load(Ordering::Relaxed) && self.0.woken.swap(false, Ordering::SeqCst)
+    }
+
+    /// Makes the descriptor unreadable again, when it was found readable.
+    pub(crate) fn drain(&self) {
+        let _ = rustix::io::read(&self.0.descriptor, &mut [0; 8]);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc, time::Instant};
 
-use rustix::event::epoll;
+use rustix::event::epoll::EventFlags;
 
 use super::{Endpoint, Heartbeat};
 #[cfg(feature = "ofi")]
@@ -14,6 +14,7 @@ use crate::{
     inbox::Inbox,
     loopback::Loopback,
     peer_table::PeerTable,
+    poller::{Poller, Ready, Source},
     provider::{Provider, stream::StreamProvider},
     region_table::RegionTable,
 };
@@ -33,8 +34,10 @@ impl Endpoint {
             getrandom::fill(random).map_err(|error| failed(io::Error::other(error)))?;
         }
         let instance = u64::from_le_bytes(instance);
+        let poller = Poller::new(Source::Waker).map_err(|errno| failed(errno.into()))?;
         let mut binding = Binding {
             options: &options,
+            poller: &poller,
             instance,
             address: None,
             providers: Vec::new(),
@@ -58,12 +61,9 @@ impl Endpoint {
             return Err(BindError::NoTransport);
         };
         let waker = Waker::new().map_err(failed)?;
-        let poller = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?;
-        let descriptors = providers.iter().map(|provider| provider.as_fd());
-        for source in descriptors.chain([std::os::fd::AsFd::as_fd(&waker)]) {
-            let data = epoll::EventData::new_u64(0);
-            epoll::add(&poller, source, data, epoll::EventFlags::IN).map_err(|errno| failed(errno.into()))?;
-        }
+        poller
+            .add(0, &waker, EventFlags::IN)
+            .map_err(|errno| failed(errno.into()))?;
         let itself = Peer {
             address: own,
             identity: options.identity,
@@ -91,6 +91,8 @@ impl Endpoint {
             now: Instant::now(),
             waker,
             poller,
+            ready: Ready::default(),
+            found: None,
         })
     }
 
@@ -111,6 +113,7 @@ impl Endpoint {
 /// An endpoint in the making.
 struct Binding<'a> {
     options: &'a EndpointOptions,
+    poller: &'a Poller,
     instance: u64,
     /// Where peers reach it, once that is known.
     address: Option<Address>,
@@ -154,6 +157,9 @@ impl Binding<'_> {
             let introduction = self.introduction(address.clone());
             let provider = OfiProvider::new(listener, introduction, self.options)
                 .map_err(|error| failed(error.to_string()))?;
+            provider
+                .watch(&self.poller.of(Source::Ofi))
+                .map_err(|error| failed(error.to_string()))?;
             self.providers.push(Box::new(provider));
             self.address = Some(address);
             self.statuses.push(ProviderStatus {
@@ -174,7 +180,13 @@ impl Binding<'_> {
         if self.options.transports.tcp {
             let (listener, address) = StreamProvider::listen_tcp(self.options.bind)?;
             let introduction = self.introduction(address.clone());
-            let provider = StreamProvider::new("tcp", listener, introduction, self.options)?;
+            let provider = StreamProvider::new(
+                "tcp",
+                listener,
+                introduction,
+                self.options,
+                self.poller.of(Source::Tcp),
+            )?;
             self.providers.push(Box::new(provider));
             self.address = Some(address);
         } else {
@@ -200,7 +212,13 @@ impl Binding<'_> {
                 }) {
                 Ok((listener, address)) => {
                     let introduction = self.introduction(address.clone());
-                    let provider = StreamProvider::new("shm", listener, introduction, self.options)?;
+                    let provider = StreamProvider::new(
+                        "shm",
+                        listener,
+                        introduction,
+                        self.options,
+                        self.poller.of(Source::Shm),
+                    )?;
                     self.providers.insert(0, Box::new(provider));
                     self.address = Some(address);
                     None

@@ -11,6 +11,7 @@ use crate::{
     inbox::Around,
     loopback::Loopback,
     operations::{Awaited, Operation},
+    poller::Source,
     provider::{MessageKind, Provider},
 };
 
@@ -33,11 +34,17 @@ impl Endpoint {
             let (loopback, _, mut around) = self.around(now, usize::MAX);
             loopback.progress(itself, &mut around);
         }
-        let look = self.looks(now);
         for index in 0..self.providers.len() {
             let (_, providers, mut around) = self.around(now, index);
-            providers[index].progress(look, &mut around);
+            providers[index].send_queued(&mut around);
         }
+        let look = self.looks(now);
+        let ready = std::mem::take(&mut self.ready);
+        for index in 0..self.providers.len() {
+            let (_, providers, mut around) = self.around(now, index);
+            providers[index].progress(look.then_some(&ready), &mut around);
+        }
+        self.ready = ready;
         if !self.inbox.dead.is_empty() || !self.inbox.pings.is_empty() {
             self.handle_news(now);
         }
@@ -84,7 +91,8 @@ impl Endpoint {
     /// everything that comes after that.
     pub fn next_deadline(&mut self) -> Option<Instant> {
         self.looked = None;
-        let ready = self.providers.iter_mut().any(|provider| provider.arm());
+        let woken = self.waker.arm();
+        let ready = woken || self.providers.iter_mut().any(|provider| provider.arm());
         let sendable = || self.providers.iter().any(|provider| provider.has_sendable());
         if ready || !self.loopback.is_empty() || self.inbox.len() > 0 || sendable() {
             return Some(Instant::now());
@@ -113,15 +121,9 @@ impl Endpoint {
         }
     }
 
-    fn sleep(&self, sleep: Duration) {
-        // A duration that does not fit is more than 290 billion years.
-        let sleep = sleep.try_into().ok();
-        let mut ready = [rustix::event::PollFd::new(
-            &self.poller,
-            rustix::event::PollFlags::IN,
-        )];
-        // An interruption is for the caller's next look at the world.
-        let _ = rustix::event::poll(&mut ready, sleep.as_ref());
+    fn sleep(&mut self, sleep: Duration) {
+        self.looked = None;
+        self.found = self.ready.sleep(&self.poller, sleep).then(Instant::now);
     }
 
     /// Drives the endpoint until everything queued was handed to the operating system. Events that come
@@ -175,7 +177,7 @@ impl Endpoint {
         (&mut self.loopback, &mut self.providers, around)
     }
 
-    /// Whether it is time to ask the system about all peers.
+    /// Looks what is ready, if it is time to ask the system about all peers. Returns whether it is.
     fn looks(&mut self, now: Instant) -> bool {
         let looks = match self.looked {
             Some(looked) if now.saturating_duration_since(looked) < Self::LOOK_INTERVAL => {
@@ -185,6 +187,14 @@ impl Endpoint {
         };
         if looks {
             self.looked = Some(now);
+            let found = self.found.take();
+            // What a sleep has found needs no second look, unless the owner did something else first.
+            if found.is_none_or(|found| now.saturating_duration_since(found) > Self::LOOK_INTERVAL) {
+                self.ready.look(&self.poller);
+            }
+            if self.ready.of(Source::Waker).next().is_some() {
+                self.waker.drain();
+            }
         }
         looks
     }

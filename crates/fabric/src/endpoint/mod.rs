@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -17,6 +17,7 @@ use crate::{
     loopback::Loopback,
     operations::{Awaited, Operation},
     peer_table::PeerTable,
+    poller::{Poller, Ready},
     provider::{MessageKind, Provider},
     region_table::{Access, RegionTable},
 };
@@ -86,7 +87,10 @@ pub struct Endpoint {
     /// When progress last began.
     now: Instant,
     waker: Waker,
-    poller: OwnedFd,
+    poller: Poller,
+    ready: Ready,
+    /// When it was found what is ready, if a sleep did that and nobody has looked at it.
+    found: Option<Instant>,
 }
 
 /// A peer, by its name or by its address.
@@ -120,7 +124,7 @@ impl Endpoint {
     /// How many events one [`progress`](Self::progress) produces at most, about.
     const EVENTS_PER_PROGRESS: usize = 256;
     /// How long peers of which nothing was heard lately may wait while others keep the endpoint busy.
-    const LOOK_INTERVAL: Duration = Duration::from_micros(20);
+    const LOOK_INTERVAL: Duration = Duration::from_micros(50);
     /// For how long it sleeps at most while a peer that may die is waited for: where the death of a process is told only
     /// when its memory is gone, it is looked for.
     const PROCESS_INTERVAL: Duration = Duration::from_millis(5);

@@ -13,13 +13,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::{event::epoll::EventFlags, io::Errno};
 
 pub(crate) use self::listener::{OfiError, OfiListener};
 use self::{
@@ -37,6 +36,7 @@ use crate::{
     handshake::Introduction,
     inbox::Around,
     peer_table::Activity,
+    poller::{Poller, Ready},
     region_table::Access,
 };
 
@@ -87,8 +87,6 @@ pub(crate) struct OfiProvider {
     /// Empty; kept for its memory.
     polled: Vec<Ended>,
     next_age: u64,
-    /// What the endpoint watches if libfabric has no descriptor; never readable.
-    stand_in: OwnedFd,
     /// When it was driven last.
     driven: Instant,
     /// When it was last looked whether messages leave.
@@ -146,11 +144,17 @@ impl OfiProvider {
             happenings: Vec::new(),
             polled: Vec::new(),
             next_age: 0,
-            stand_in: eventfd(0, EventfdFlags::CLOEXEC)?,
             driven: Instant::now(),
             looked: Instant::now(),
             heard: None,
         })
+    }
+
+    /// Has the endpoint sleep until libfabric has something to tell, if it has a descriptor for that.
+    pub(crate) fn watch(&self, poller: &Poller) -> Result<(), Errno> {
+        self.rdm
+            .descriptor()
+            .map_or(Ok(()), |descriptor| poller.add(0, descriptor, EventFlags::IN))
     }
 
     /// The connection to send to `peer` over, if a frame with a body of this size may wait there.
@@ -422,10 +426,6 @@ impl Provider for OfiProvider {
         Self::NAME
     }
 
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.rdm.descriptor().unwrap_or(self.stand_in.as_fd())
-    }
-
     fn connect(&mut self, peer: PeerId, address: &Address) -> Result<(), SubmitError> {
         if !self.peers.contains_key(&peer) {
             self.dial(peer, address)?;
@@ -487,9 +487,13 @@ impl Provider for OfiProvider {
         }
     }
 
-    fn progress(&mut self, look: bool, around: &mut Around<'_>) {
+    fn send_queued(&mut self, around: &mut Around<'_>) {
         self.driven = around.now;
         self.flush(around);
+    }
+
+    fn progress(&mut self, ready: Option<&Ready>, around: &mut Around<'_>) {
+        let look = ready.is_some();
         // Without a descriptor it is memory that libfabric looks at, which costs little.
         if look || self.is_hot() || self.rdm.descriptor().is_none() {
             self.poll(around);

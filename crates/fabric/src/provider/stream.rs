@@ -4,16 +4,12 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     net::SocketAddr,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::OwnedFd,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use rustix::{
-    event::epoll::{self, EventData, EventFlags},
-    io::Errno,
-    time::Timespec,
-};
+use rustix::{event::epoll::EventFlags, io::Errno};
 
 use self::{
     connection::{Connection, Handled, Surroundings},
@@ -30,6 +26,7 @@ use crate::{
     handshake::Introduction,
     inbox::Around,
     peer_table::Activity,
+    poller::{Poller, Ready},
     region_table::{Access, RegionMemory},
 };
 
@@ -58,7 +55,7 @@ pub(crate) struct StreamProvider {
     listener: OwnedFd,
     /// Until when nobody is accepted, because the system is out of descriptors.
     accept_paused: Option<Instant>,
-    poller: OwnedFd,
+    poller: Poller,
     connections: BTreeMap<ConnectionId, Connection>,
     peers: BTreeMap<PeerId, Connections>,
     /// Accepted connections whose other end has not named the job yet.
@@ -84,7 +81,9 @@ pub(crate) struct StreamProvider {
     unannounced: bool,
     deaths_looked_for: Option<Instant>,
     next_connection: u64,
-    turn: usize,
+    /// How many times channels were looked into, and ready connections seen to.
+    exchange_turn: usize,
+    look_turn: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,9 +129,7 @@ impl Transfer {
 }
 
 impl StreamProvider {
-    const LISTENER: u64 = u64::MAX;
-    /// How many sockets are looked at in one `progress`.
-    const READY_MAX: usize = 128;
+    const LISTENER: u64 = Poller::KEY_MAX;
     /// With more connections in use than these it is cheaper to ask the system which are ready.
     const HOT_MAX: usize = 4;
     /// For how long after something came more is expected at any moment.
@@ -163,6 +160,7 @@ impl StreamProvider {
         listener: OwnedFd,
         introduction: Introduction,
         options: &EndpointOptions,
+        poller: Poller,
     ) -> Result<Self, BindError> {
         let address = options.bind;
         let failed = |errno: Errno| BindError::Io {
@@ -170,9 +168,9 @@ impl StreamProvider {
             source: errno.into(),
         };
         let family = if name == "tcp" { Family::Tcp } else { Family::Unix };
-        let poller = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
-        let data = EventData::new_u64(Self::LISTENER);
-        epoll::add(&poller, &listener, data, EventFlags::IN).map_err(failed)?;
+        poller
+            .add(Self::LISTENER, &listener, EventFlags::IN)
+            .map_err(failed)?;
         Ok(Self {
             name,
             family,
@@ -200,7 +198,8 @@ impl StreamProvider {
             unannounced: false,
             deaths_looked_for: None,
             next_connection: 0,
-            turn: 0,
+            exchange_turn: 0,
+            look_turn: 0,
         })
     }
 
@@ -226,7 +225,7 @@ impl StreamProvider {
     }
 
     fn watch(&self, id: ConnectionId, socket: &OwnedFd, flags: EventFlags) -> Result<(), Errno> {
-        epoll::add(&self.poller, socket, EventData::new_u64(id.0), flags)
+        self.poller.add(id.0, socket, flags)
     }
 
     /// Does what the poller said is possible on one connection.
@@ -239,14 +238,18 @@ impl StreamProvider {
             result = connection.handle_writable();
             around.inbox.moved |= connection.is_open();
             self.sendable.insert(id);
-            let data = EventData::new_u64(id.0);
             let mut wanted = EventFlags::IN;
             wanted.set(EventFlags::OUT, connection.is_connecting());
             // If it fails the socket stays watched for more than is needed, and costs a look each time.
-            let _ = epoll::modify(&self.poller, &connection.socket, data, wanted);
+            let _ = self.poller.modify(id.0, &connection.socket, wanted);
         }
         let readable = flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR);
         if readable && matches!(result, Ok(Handled::Frames)) {
+            // Somebody waits for the answer to what the doorbell was rung for. The poller tells of the doorbell again,
+            // and then it is read.
+            if flags == EventFlags::IN && self.is_roused(id, around) {
+                return;
+            }
             self.receive(id, around);
         } else {
             self.handle_handled(id, result, around);
@@ -308,9 +311,8 @@ impl StreamProvider {
             match connection.flush(around.regions) {
                 Err(cause) => self.lose(id, cause, around),
                 Ok(()) if connection.blocked => {
-                    let data = EventData::new_u64(id.0);
                     let flags = EventFlags::IN | EventFlags::OUT;
-                    if let Err(errno) = epoll::modify(&self.poller, &connection.socket, data, flags) {
+                    if let Err(errno) = self.poller.modify(id.0, &connection.socket, flags) {
                         self.lose(id, errno.into(), around);
                     }
                 }
@@ -341,6 +343,18 @@ impl StreamProvider {
             return;
         };
         for &other in &connections.ids {
+            // If both sides made a connection, this one may have brought more before the peer ended.
+            if matches!(cause, PeerDeath::Closed | PeerDeath::Killed)
+                && let Some(connection) = self.connections.get_mut(&other)
+                && connection.is_open()
+            {
+                let _ = connection.receive(&mut Surroundings {
+                    transfers: &mut self.transfers,
+                    own_memory: self.own_memory.as_ref(),
+                    around,
+                });
+                connection.receive_last(around);
+            }
             self.close(other);
         }
         let lost: Vec<_> = self
@@ -371,7 +385,7 @@ impl StreamProvider {
         self.active.retain(|&active| active != id);
         self.deadlines.remove(&(connection.deadline, id));
         // Closing is not enough if a child of this process has a copy of the descriptor.
-        let _ = epoll::delete(&self.poller, &connection.socket);
+        let _ = self.poller.delete(&connection.socket);
         let peer = connection.peer;
         self.keep_out(connection);
         peer
@@ -400,10 +414,6 @@ impl StreamProvider {
 impl Provider for StreamProvider {
     fn name(&self) -> &'static str {
         self.name
-    }
-
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.poller.as_fd()
     }
 
     fn connect(&mut self, peer: PeerId, address: &Address) -> Result<(), SubmitError> {
@@ -475,13 +485,19 @@ impl Provider for StreamProvider {
         self.sendable.insert(id);
     }
 
-    fn progress(&mut self, look: bool, around: &mut Around<'_>) {
+    fn send_queued(&mut self, around: &mut Around<'_>) {
         self.exchange_all(around);
         self.copy_directly(around);
         self.flush(around);
-        if look {
-            self.look(around);
+    }
+
+    fn progress(&mut self, ready: Option<&Ready>, around: &mut Around<'_>) {
+        if let Some(ready) = ready {
+            self.look(ready, around);
         } else {
+            // Each time another one is first here too.
+            let others = self.hot.len().min(1);
+            self.hot.rotate_left(others);
             for index in 0..self.hot.len() {
                 if let Some(&id) = self.hot.get(index) {
                     self.receive(id, around);
@@ -557,22 +573,15 @@ impl Provider for StreamProvider {
 }
 
 impl StreamProvider {
-    /// Asks the system which connections are ready, and sees to them.
-    fn look(&mut self, around: &mut Around<'_>) {
-        let mut ready = [epoll::Event {
-            flags: EventFlags::empty(),
-            data: EventData::new_u64(0),
-        }; Self::READY_MAX];
-        let at_once = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        let count = epoll::wait(&self.poller, &mut ready, Some(&at_once)).unwrap_or(0);
+    /// Sees to the connections that are ready, and to all whose time has come.
+    fn look(&mut self, ready: &Ready, around: &mut Around<'_>) {
         // Each time another one is first, so that none can use up the budget for ever.
-        self.turn = self.turn.wrapping_add(1);
-        for index in 0..count {
-            let epoll::Event { flags, data } = ready[(index + self.turn) % count];
-            match data.u64() {
+        let count = ready.of(self.family.source()).count();
+        self.look_turn = (self.look_turn + 1).checked_rem(count).unwrap_or(0);
+        let source = self.family.source();
+        let later = ready.of(source).skip(self.look_turn);
+        for (key, flags) in later.chain(ready.of(source).take(self.look_turn)) {
+            match key {
                 Self::LISTENER => self.accept(around),
                 id => self.handle_ready(ConnectionId(id), flags, around),
             }

@@ -341,7 +341,9 @@ impl Connection {
         }
         let mut read = 0;
         self.handle_decoded(around)?;
-        while read < Self::READ_PER_TURN && around.around.has_room() {
+        // Beside a channel there come only offers, doorbells and what we asked for: messages in other channels, which
+        // may take all the room there is again and again, must not keep that out.
+        while read < Self::READ_PER_TURN && (self.channel.is_some() || around.around.has_room()) {
             let count = match self.read(around) {
                 Ok(Err(error)) => return Err(PeerDeath::Protocol(error)),
                 Ok(Ok((0, _))) => return Err(PeerDeath::Closed),

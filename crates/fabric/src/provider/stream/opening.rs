@@ -7,10 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::{
-    event::epoll::{self, EventData, EventFlags},
-    io::Errno,
-};
+use rustix::{event::epoll::EventFlags, io::Errno};
 
 use super::{
     ConnectionId, Connections, StreamProvider,
@@ -108,7 +105,7 @@ impl StreamProvider {
         let Some(&pause) = Self::REDIAL_PAUSES.get(connection.redials) else {
             return false;
         };
-        let _ = epoll::delete(&self.poller, &connection.socket);
+        let _ = self.poller.delete(&connection.socket);
         self.deadlines.remove(&(connection.deadline, id));
         connection.pause(Instant::now() + pause);
         self.deadlines.insert((connection.deadline, id));
@@ -184,7 +181,7 @@ impl StreamProvider {
                 Err(Errno::AGAIN) => return,
                 // Not having accepted, the listener would stay readable and keep us busy for nothing.
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    if epoll::delete(&self.poller, &self.listener).is_ok() {
+                    if self.poller.delete(&self.listener).is_ok() {
                         self.accept_paused = Some(now + Self::ACCEPT_PAUSE);
                     }
                     return;
@@ -197,8 +194,7 @@ impl StreamProvider {
 
     pub(super) fn resume_accept(&mut self, now: Instant) {
         if self.accept_paused.is_some_and(|until| until <= now) {
-            let data = EventData::new_u64(Self::LISTENER);
-            self.accept_paused = match epoll::add(&self.poller, &self.listener, data, EventFlags::IN) {
+            self.accept_paused = match self.poller.add(Self::LISTENER, &self.listener, EventFlags::IN) {
                 Ok(()) => None,
                 Err(_) => Some(now + Self::ACCEPT_PAUSE),
             };

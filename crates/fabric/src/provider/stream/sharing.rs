@@ -2,6 +2,7 @@
 //! the socket is the doorbell.
 
 use std::{
+    collections::BTreeMap,
     io::{IoSlice, IoSliceMut},
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -46,14 +47,31 @@ impl StreamProvider {
         }
     }
 
+    /// Looks into a channel that was left alone until now. Returns whether there was something.
+    pub(super) fn is_roused(&mut self, id: ConnectionId, around: &mut Around<'_>) -> bool {
+        let pieces = |connections: &BTreeMap<_, Connection>| {
+            let connection = connections.get(&id)?;
+            let channel = connection.channel.as_ref().filter(|_| connection.is_open())?;
+            Some((channel.pieces_received(), connection.active))
+        };
+        let Some((before, false)) = pieces(&self.connections) else {
+            return false;
+        };
+        self.activate(id, around.now);
+        self.exchange(id, around);
+        let roused = pieces(&self.connections).is_none_or(|(after, _)| after != before);
+        around.inbox.moved |= roused;
+        roused
+    }
+
     /// Sends and receives what is possible over all channels that are looked into.
     pub(super) fn exchange_all(&mut self, around: &mut Around<'_>) {
         self.unannounced = false;
         // Each time another one is first, so that none can use up the budget for ever.
-        self.turn = self.turn.wrapping_add(1);
+        self.exchange_turn = self.exchange_turn.wrapping_add(1);
         for index in 0..self.active.len() {
             // A peer that is lost takes its connections out; whom that makes us pass over has his turn next time.
-            let Some(at) = (index + self.turn).checked_rem(self.active.len()) else {
+            let Some(at) = (index + self.exchange_turn).checked_rem(self.active.len()) else {
                 return;
             };
             self.exchange(self.active[at], around);

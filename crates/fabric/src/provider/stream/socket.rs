@@ -11,7 +11,7 @@ use rustix::{
     process::getuid,
 };
 
-use crate::{Address, provider::shm::Credentials};
+use crate::{Address, poller::Source, provider::shm::Credentials};
 
 /// What kind of sockets a provider uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,14 @@ pub(super) enum Location {
 }
 
 impl Family {
+    /// Which part of an endpoint has sockets of this family.
+    pub(super) fn source(self) -> Source {
+        match self {
+            Self::Tcp => Source::Tcp,
+            Self::Unix => Source::Shm,
+        }
+    }
+
     /// Where sockets of this family reach an address; `None` if they do not.
     pub(super) fn locate(self, address: &Address) -> Option<Location> {
         match (self, address.provider()) {

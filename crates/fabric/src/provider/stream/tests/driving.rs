@@ -27,3 +27,68 @@ fn parts_of_transfers_are_told() {
     origin.progress();
     assert!(!origin.has_moved() && !target.has_moved());
 }
+
+/// Of two peers that both send more than the receiver takes at once, neither has to wait until the other has nothing
+/// more, whatever they send over.
+#[test]
+fn peers_have_turns() {
+    for shm in [false, true] {
+        let bind = |events_max| {
+            let mut options = options();
+            options.transports.shm = shm;
+            options.limits.events_max = events_max;
+            Endpoint::bind(options).unwrap()
+        };
+        let mut receiver = bind(1);
+        let address = receiver.address().clone();
+        let mut senders = [bind(1 << 10), bind(1 << 10)];
+        let mut received = [0; 2];
+        let start = Instant::now();
+        // Until both are known, and then for a hundred messages.
+        while received.contains(&0) || received.iter().sum::<usize>() < 100 {
+            assert!(start.elapsed() < LONG, "{received:?}");
+            for (tag, sender) in senders.iter_mut().enumerate() {
+                while !sender.has_unsent() {
+                    let body = vec![0; 60 << 10];
+                    sender
+                        .send_unexpected(&address, tag as u64, Bytes::from(body))
+                        .unwrap();
+                    sender.progress();
+                }
+                sender.progress();
+            }
+            receiver.progress();
+            while let Some(Event::Unexpected { tag, .. }) = receiver.poll_event() {
+                let before = received;
+                received[tag as usize] += 1;
+                if before.contains(&0) && !received.contains(&0) {
+                    received = [1; 2];
+                }
+            }
+        }
+        assert!(received.iter().all(|&count| count > 30), "{received:?}");
+    }
+}
+
+/// Who wakes an endpoint that is awake, be it by its own thread, spares it the descriptor; one that is about to sleep is
+/// woken.
+#[test]
+fn wakers_write_to_sleepers_only() {
+    let mut endpoint = endpoint(Limits::default());
+    let waker = endpoint.waker();
+    let is_readable = |waker: &crate::Waker| {
+        let mut descriptor = [rustix::event::PollFd::new(waker, rustix::event::PollFlags::IN)];
+        let at_once = rustix::event::Timespec::default();
+        rustix::event::poll(&mut descriptor, Some(&at_once)).unwrap() > 0
+    };
+    endpoint.progress();
+    waker.wake();
+    assert!(!is_readable(&waker));
+    assert!(endpoint.next_deadline().unwrap() <= Instant::now());
+    assert_eq!((endpoint.progress(), endpoint.progress()), (1, 0));
+    assert!(endpoint.next_deadline().is_none());
+    waker.wake();
+    assert!(is_readable(&waker));
+    assert_eq!((endpoint.progress(), endpoint.progress()), (1, 0));
+    assert!(!is_readable(&waker));
+}
