@@ -13,6 +13,9 @@
 //! be reflected; and the initiator checks that who answers has the address it called, so that its own
 //! greeting cannot be relayed back to itself.
 //!
+//! Magic and version come first in each greeting, whatever the version. A responder that is called in another version
+//! answers with these alone and drops the connection.
+//!
 //! A proof shows that the other side is a member, not which one: all members share the key, and each is
 //! trusted to say its own identity and address.
 //!
@@ -33,10 +36,11 @@ pub(crate) const VERSION: u16 = 1;
 pub(crate) const HANDSHAKE_SIZE_MAX: usize = GREETING_SIZE_MAX + PROOF_SIZE;
 
 const MAGIC: [u8; 8] = *b"ropewalk";
+const VERSION_SIZE: usize = 2;
 const NONCE_SIZE: usize = 32;
 const PROOF_SIZE: usize = 32;
 /// Magic, version, job, role, rank, incarnation, instance, nonce, length of the address.
-const FIXED_SIZE: usize = 8 + 2 + 16 + 1 + 4 + 4 + 8 + NONCE_SIZE + 1;
+const FIXED_SIZE: usize = 8 + VERSION_SIZE + 16 + 1 + 4 + 4 + 8 + NONCE_SIZE + 1;
 const ADDRESS_SIZE_MAX: usize = 128;
 const GREETING_SIZE_MAX: usize = FIXED_SIZE + ADDRESS_SIZE_MAX;
 const _: () = assert!(HANDSHAKE_SIZE_MAX <= 256);
@@ -128,6 +132,14 @@ impl Handshake {
         Ok(step)
     }
 
+    /// What is said to one that is dropped because of `error`, if anything: who was called by a peer of another version
+    /// tells its own, so that the peer knows what is wrong.
+    pub(crate) fn farewell(&self, error: &HandshakeError) -> Option<&[u8]> {
+        let called = !matches!(self.part, Part::Initiator { .. });
+        let other_version = matches!(error, HandshakeError::Version { .. });
+        (called && other_version).then(|| &self.own_greeting[..MAGIC.len() + VERSION_SIZE])
+    }
+
     /// How many bytes it may take next without taking more than belongs to it; at least one.
     pub(crate) fn wanted(&self) -> usize {
         let needed = self.needed().unwrap_or(0);
@@ -144,11 +156,18 @@ impl Handshake {
         if self.received[..magic] != MAGIC[..magic] {
             return Err(HandshakeError::Foreign);
         }
+        // So is a peer of another version, whose greeting may go on otherwise.
+        if let Some(version) = self.received[magic..].first_chunk() {
+            let version = u16::from_le_bytes(*version);
+            if version != VERSION {
+                return Err(HandshakeError::Version { version });
+            }
+        }
         let Some(&address_size) = self.received.get(FIXED_SIZE - 1) else {
-            return Ok(if magic < MAGIC.len() {
-                magic + 1
-            } else {
-                FIXED_SIZE
+            return Ok(match self.received.len() {
+                length if length < MAGIC.len() => magic + 1,
+                length if length < MAGIC.len() + VERSION_SIZE => MAGIC.len() + VERSION_SIZE,
+                _ => FIXED_SIZE,
             });
         };
         if usize::from(address_size) > ADDRESS_SIZE_MAX {

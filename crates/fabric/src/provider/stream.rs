@@ -1,4 +1,4 @@
-//! Byte streams: non-blocking TCP or UNIX sockets behind one epoll descriptor.
+//! Byte streams: non-blocking TCP or UNIX sockets.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,6 +34,7 @@ mod connection;
 mod one_sided;
 mod opening;
 pub(super) mod outbox;
+mod ready;
 mod send_queue;
 mod sharing;
 mod socket;
@@ -53,8 +54,10 @@ pub(crate) struct StreamProvider {
     /// Whether data of our own operations goes with checksums.
     bulk_checksum: bool,
     listener: OwnedFd,
-    /// Until when nobody is accepted, because the system is out of descriptors.
+    /// Until when nobody is accepted, because the system is out of descriptors or there are too many strangers.
     accept_paused: Option<Instant>,
+    /// Whether it ends as soon as there is room for another stranger.
+    crowded: bool,
     poller: Poller,
     connections: BTreeMap<ConnectionId, Connection>,
     peers: BTreeMap<PeerId, Connections>,
@@ -81,7 +84,7 @@ pub(crate) struct StreamProvider {
     unannounced: bool,
     deaths_looked_for: Option<Instant>,
     next_connection: u64,
-    /// How many times channels were looked into, and ready connections seen to.
+    /// Which of the active channels is looked into first, and which of the ready connections is seen to first.
     exchange_turn: usize,
     look_turn: usize,
 }
@@ -179,6 +182,7 @@ impl StreamProvider {
             bulk_checksum: options.bulk_checksum,
             listener,
             accept_paused: None,
+            crowded: false,
             poller,
             connections: BTreeMap::new(),
             peers: BTreeMap::new(),
@@ -226,34 +230,6 @@ impl StreamProvider {
 
     fn watch(&self, id: ConnectionId, socket: &OwnedFd, flags: EventFlags) -> Result<(), Errno> {
         self.poller.add(id.0, socket, flags)
-    }
-
-    /// Does what the poller said is possible on one connection.
-    fn handle_ready(&mut self, id: ConnectionId, flags: EventFlags, around: &mut Around<'_>) {
-        let Some(connection) = self.connections.get_mut(&id) else {
-            return;
-        };
-        let mut result = Ok(Handled::Frames);
-        if flags.contains(EventFlags::OUT) {
-            result = connection.handle_writable();
-            around.inbox.moved |= connection.is_open();
-            self.sendable.insert(id);
-            let mut wanted = EventFlags::IN;
-            wanted.set(EventFlags::OUT, connection.is_connecting());
-            // If it fails the socket stays watched for more than is needed, and costs a look each time.
-            let _ = self.poller.modify(id.0, &connection.socket, wanted);
-        }
-        let readable = flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR);
-        if readable && matches!(result, Ok(Handled::Frames)) {
-            // Somebody waits for the answer to what the doorbell was rung for. The poller tells of the doorbell again,
-            // and then it is read.
-            if flags == EventFlags::IN && self.is_roused(id, around) {
-                return;
-            }
-            self.receive(id, around);
-        } else {
-            self.handle_handled(id, result, around);
-        }
     }
 
     /// Reads what has come over one connection.
@@ -569,28 +545,5 @@ impl Provider for StreamProvider {
             taken: sum.taken + more.taken,
             queued: sum.queued + more.queued,
         })
-    }
-}
-
-impl StreamProvider {
-    /// Sees to the connections that are ready, and to all whose time has come.
-    fn look(&mut self, ready: &Ready, around: &mut Around<'_>) {
-        // Each time another one is first, so that none can use up the budget for ever.
-        let count = ready.of(self.family.source()).count();
-        self.look_turn = (self.look_turn + 1).checked_rem(count).unwrap_or(0);
-        let source = self.family.source();
-        let later = ready.of(source).skip(self.look_turn);
-        for (key, flags) in later.chain(ready.of(source).take(self.look_turn)) {
-            match key {
-                Self::LISTENER => self.accept(around),
-                id => self.handle_ready(ConnectionId(id), flags, around),
-            }
-        }
-        if self.family == Family::Unix {
-            self.cool(around.now);
-            self.look_for_deaths(around);
-            self.sweep();
-        }
-        self.handle_deadlines(around);
     }
 }

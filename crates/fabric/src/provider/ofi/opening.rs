@@ -95,7 +95,7 @@ impl OfiProvider {
             self.lose(unproven, PeerDeath::Closed, around);
         }
         // A peer greets with its first message already: in a flood the oldest is the least likely to be one.
-        if self.strangers.len() >= self.limits.strangers_max
+        if self.strangers.len() >= self.strangers_max()
             && let Some(&(_, oldest)) = self.strangers.first()
         {
             self.lose(oldest, PeerDeath::Closed, around);
@@ -160,13 +160,19 @@ impl OfiProvider {
         self.deadlines.insert((connection.deadline, id));
         if self.strangers.remove(&(age, id)) {
             // The job's id is no secret: whoever knows only that must not keep members out either.
-            if self.greeted.len() >= self.limits.strangers_max
+            if self.greeted.len() >= self.strangers_max()
                 && let Some(&(_, oldest)) = self.greeted.first()
             {
                 self.lose(oldest, PeerDeath::Closed, around);
             }
             self.greeted.insert((age, id));
         }
+    }
+
+    /// There is no backlog where those wait for whom there is no room yet, as when all of a job start at once: there must
+    /// be room for more.
+    fn strangers_max(&self) -> usize {
+        4 * self.limits.strangers_max
     }
 
     pub(super) fn handle_proven(&mut self, id: ConnectionId, peer: Peer, around: &mut Around<'_>) {

@@ -408,9 +408,13 @@ impl Connection {
         if count == 0 {
             return Err(PeerDeath::Handshake(HandshakeError::Refused));
         }
-        let step = handshake
-            .handle_bytes(&bytes[..count])
-            .map_err(PeerDeath::Handshake)?;
+        let step = handshake.handle_bytes(&bytes[..count]).map_err(|error| {
+            if let Some(farewell) = handshake.farewell(&error) {
+                // It is dropped anyway.
+                let _ = send_handshake(&self.socket, farewell);
+            }
+            PeerDeath::Handshake(error)
+        })?;
         send_handshake(&self.socket, &step.reply)?;
         let rest = &bytes[step.consumed..count];
         if !rest.is_empty() {

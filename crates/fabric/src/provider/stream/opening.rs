@@ -1,6 +1,7 @@
 //! How connections come to be: dialed or accepted, then proven.
 
 use std::{
+    collections::BTreeSet,
     io,
     os::fd::OwnedFd,
     sync::Arc,
@@ -28,6 +29,9 @@ impl StreamProvider {
         Duration::from_millis(50),
         Duration::from_millis(250),
     ];
+    /// How long nobody who was accepted, or has greeted, has to make room for others: processes that all start at once
+    /// are no flood.
+    const SPARED_TIME: Duration = Duration::from_millis(200);
     /// How long nobody is accepted after the system ran out of descriptors.
     const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -176,14 +180,17 @@ impl StreamProvider {
     pub(super) fn accept(&mut self, around: &mut Around<'_>) {
         let now = around.now;
         for _ in 0..Self::ACCEPTED_MAX {
+            if let Err(until) = self.make_room(around) {
+                self.crowded = true;
+                self.pause_accept(until);
+                return;
+            }
             match socket::accept(self.family, &self.listener) {
                 Ok(socket) => self.handle_accepted(socket, around),
                 Err(Errno::AGAIN) => return,
                 // Not having accepted, the listener would stay readable and keep us busy for nothing.
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    if self.poller.delete(&self.listener).is_ok() {
-                        self.accept_paused = Some(now + Self::ACCEPT_PAUSE);
-                    }
+                    self.pause_accept(now + Self::ACCEPT_PAUSE);
                     return;
                 }
                 // This one is gone already; the next may not be.
@@ -192,8 +199,20 @@ impl StreamProvider {
         }
     }
 
+    fn pause_accept(&mut self, until: Instant) {
+        if self.poller.delete(&self.listener).is_ok() {
+            self.accept_paused = Some(until);
+        }
+    }
+
     pub(super) fn resume_accept(&mut self, now: Instant) {
-        if self.accept_paused.is_some_and(|until| until <= now) {
+        let strangers_max = self.limits.strangers_max;
+        let has_room = self.strangers.len() < strangers_max
+            && self.greeted.len() < strangers_max
+            && self.connections.len() < self.limits.connections_max;
+        let over = |until| until <= now || self.crowded && has_room;
+        if self.accept_paused.is_some_and(over) {
+            self.crowded = false;
             self.accept_paused = match self.poller.add(Self::LISTENER, &self.listener, EventFlags::IN) {
                 Ok(()) => None,
                 Err(_) => Some(now + Self::ACCEPT_PAUSE),
@@ -201,19 +220,45 @@ impl StreamProvider {
         }
     }
 
+    /// Sees to it that there is room for one more connection, if there has to be.
+    ///
+    /// # Errors
+    /// With the time until which nobody is to make room, for whom those who wait in the backlog wait too.
+    fn make_room(&mut self, around: &mut Around<'_>) -> Result<(), Instant> {
+        let strangers_max = self.limits.strangers_max;
+        // In a flood of strangers the oldest is the least likely to greet yet. The job's id is no secret: those who know
+        // only that must not keep members out either.
+        let oldest = [&self.strangers, &self.greeted]
+            .into_iter()
+            .find(|among| among.len() >= strangers_max)
+            .and_then(BTreeSet::first);
+        let in_the_way = match oldest {
+            None if self.connections.len() >= self.limits.connections_max => {
+                self.strangers.first().or(self.greeted.first())
+            }
+            oldest => oldest,
+        };
+        in_the_way
+            .copied()
+            .map_or(Ok(()), |id| self.take_room_of(id, around))
+    }
+
+    /// Drops a connection that is not proven, unless it has had too little time for that.
+    fn take_room_of(&mut self, id: ConnectionId, around: &mut Around<'_>) -> Result<(), Instant> {
+        let deadline = self.connections.get(&id).map(|connection| connection.deadline);
+        let since = deadline.and_then(|deadline| deadline.checked_sub(self.limits.handshake_timeout));
+        match since.map(|since| since + Self::SPARED_TIME) {
+            Some(until) if around.now < until => Err(until),
+            _ => {
+                self.lose(id, PeerDeath::Closed, around);
+                Ok(())
+            }
+        }
+    }
+
     fn handle_accepted(&mut self, socket: OwnedFd, around: &mut Around<'_>) {
         if self.connections.len() >= self.limits.connections_max {
-            let unproven = self.strangers.first().or(self.greeted.first()).copied();
-            let Some(unproven) = unproven else {
-                return;
-            };
-            self.lose(unproven, PeerDeath::Closed, around);
-        }
-        // A peer greets in a moment: in a flood of strangers the oldest is the least likely to be one.
-        if self.strangers.len() >= self.limits.strangers_max
-            && let Some(oldest) = self.strangers.pop_first()
-        {
-            self.lose(oldest, PeerDeath::Closed, around);
+            return;
         }
         let Ok(nonce) = random_nonce() else {
             return;
@@ -234,12 +279,6 @@ impl StreamProvider {
     pub(super) fn handle_greeted(&mut self, id: ConnectionId, around: &mut Around<'_>) {
         let accepted = self.strangers.remove(&id);
         if accepted {
-            // The job's id is no secret: whoever knows only that must not keep members out either.
-            if self.greeted.len() >= self.limits.strangers_max
-                && let Some(oldest) = self.greeted.pop_first()
-            {
-                self.lose(oldest, PeerDeath::Closed, around);
-            }
             self.greeted.insert(id);
         }
         let Some(connection) = self.connections.get_mut(&id) else {

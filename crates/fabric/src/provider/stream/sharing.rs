@@ -67,13 +67,19 @@ impl StreamProvider {
     /// Sends and receives what is possible over all channels that are looked into.
     pub(super) fn exchange_all(&mut self, around: &mut Around<'_>) {
         self.unannounced = false;
-        // Each time another one is first, so that none can use up the budget for ever.
-        self.exchange_turn = self.exchange_turn.wrapping_add(1);
+        let first = self.exchange_turn;
+        self.exchange_turn = first.wrapping_add(1);
+        let mut crowded = false;
         for index in 0..self.active.len() {
             // A peer that is lost takes its connections out; whom that makes us pass over has his turn next time.
-            let Some(at) = (index + self.exchange_turn).checked_rem(self.active.len()) else {
+            let Some(at) = first.wrapping_add(index).checked_rem(self.active.len()) else {
                 return;
             };
+            // Who finds no room is first the next time: so none can use it up for ever.
+            if index > 0 && !crowded && !around.has_room() {
+                crowded = true;
+                self.exchange_turn = at;
+            }
             self.exchange(self.active[at], around);
         }
     }

@@ -1,9 +1,9 @@
 //! Those who connect without being a member.
 
 use super::*;
+use crate::handshake::VERSION;
 
-/// A web browser, garbage and a greeting in another version are dropped at once, without an answer, and a
-/// member talks on meanwhile.
+/// A web browser and garbage are dropped at once, without an answer, and a member talks on meanwhile.
 #[test]
 fn strangers_that_speak_are_dropped_at_once() {
     let mut endpoint = endpoint(Limits {
@@ -12,14 +12,10 @@ fn strangers_that_speak_are_dropped_at_once() {
     });
     let address = endpoint.address().clone();
     let mut member = dial_in_background(&mut endpoint);
-    let itself = introduction(made_up());
-    let (_, mut other_version) = Handshake::initiate(itself, address.clone(), [3; 32]);
-    other_version[8] += 1;
     for words in [
         b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
         vec![0xff; 5000],
-        b"ropewalk".iter().copied().chain([0xff; 300]).collect(),
-        other_version,
+        [&b"ropewalk"[..], &VERSION.to_le_bytes(), &[0xff; 300]].concat(),
     ] {
         let dropped = beside(&mut endpoint, || {
             let mut stream = dial(&address);
@@ -129,4 +125,74 @@ fn floods_of_greeted_strangers_keep_nobody_out() {
         matches!(event, Some(Event::Unexpected { .. })).then_some(())
     });
     drop(strangers);
+}
+
+/// Who greets in another version is told this one's, and dropped; nothing else is looked at.
+#[test]
+fn peers_of_another_version_are_told() {
+    let mut endpoint = endpoint(Limits::default());
+    let address = endpoint.address().clone();
+    for length in [10, 300] {
+        let answer = beside(&mut endpoint, || {
+            let mut stream = dial(&address);
+            let mut greeting = [0xff; 300];
+            greeting[..8].copy_from_slice(b"ropewalk");
+            stream.write_all(&greeting[..length]).unwrap();
+            let mut answer = Vec::new();
+            // What comes after it may be a reset, since not all was read.
+            let _ = stream.read_to_end(&mut answer);
+            answer
+        });
+        assert_eq!(answer, [&b"ropewalk"[..], &VERSION.to_le_bytes()].concat());
+    }
+}
+
+/// A target of another version that drops us is told as such, not as one that refused.
+#[test]
+fn the_version_of_a_target_is_told() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut endpoint = endpoint(Limits::default());
+    endpoint.connect(&address_of(&listener)).unwrap();
+    let (cause, ()) = thread::scope(|scope| {
+        let target = scope.spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut version = [0; 10];
+            stream.read_exact(&mut version).unwrap();
+            version[8..].copy_from_slice(&12345_u16.to_le_bytes());
+            stream.write_all(&version).unwrap();
+        });
+        (death(&mut endpoint), target.join().unwrap())
+    });
+    let expected = HandshakeError::Version { version: 12345 };
+    assert!(
+        matches!(&cause, PeerDeath::Handshake(error) if *error == expected),
+        "{cause:?}"
+    );
+}
+
+/// Many who connect at once, as when a job starts, all prove themselves at their first attempt, although there is room
+/// for few of them at a time.
+#[test]
+fn crowds_are_let_in() {
+    let mut target = endpoint(Limits {
+        strangers_max: 4,
+        ..Limits::default()
+    });
+    let address = target.address().clone();
+    beside(&mut target, || {
+        let address = &address;
+        thread::scope(|scope| {
+            let members: Vec<_> = (1..=40)
+                .map(|port| {
+                    let itself: Address = format!("tcp://127.0.0.9:{port}").parse().unwrap();
+                    scope.spawn(move || dial_as(itself, address))
+                })
+                .collect();
+            // All stay until all are in.
+            members
+                .into_iter()
+                .map(|member| member.join().unwrap())
+                .collect::<Vec<_>>()
+        })
+    });
 }
