@@ -42,6 +42,11 @@ pub fn ring(bytes: &[u8]) {
     shm::fuzz_ring(bytes);
 }
 
+/// Reads and writes the memory of a peer that has put these bytes onto its board of regions.
+pub fn board(bytes: &[u8]) {
+    shm::fuzz_board(bytes);
+}
+
 /// Decodes what a peer says of the memory that it shares.
 pub fn offer(bytes: &[u8]) {
     if let Ok(offer) = shm::Offer::decode(bytes) {

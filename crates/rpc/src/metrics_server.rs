@@ -111,16 +111,24 @@ fn serve(mut connection: TcpStream, handle: &Handle) -> io::Result<()> {
     connection.write_all(answer.as_bytes())
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Metrics,
     Other,
 }
 
+/// What was read of a request so far.
+#[derive(Default)]
+struct RequestHead(Vec<u8>);
+
+/// What stands behind the head of a request.
+const END: &[u8] = b"\r\n\r\n";
+
 /// Reads the head of a request, which has to come soon and to be short.
 fn read_request(connection: &mut TcpStream) -> io::Result<Asked> {
     let deadline = Instant::now() + MetricsServer::TIMEOUT;
-    let mut head = Vec::new();
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+    let mut head = RequestHead::default();
+    loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
@@ -128,16 +136,64 @@ fn read_request(connection: &mut TcpStream) -> io::Result<Asked> {
         connection.set_read_timeout(Some(left))?;
         let mut chunk = [0; 1024];
         let read = connection.read(&mut chunk)?;
-        head.extend(&chunk[..read]);
-        if read == 0 || head.len() > MetricsServer::REQUEST_SIZE_MAX {
-            return Err(io::ErrorKind::InvalidData.into());
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if let Some(asked) = head.handle_bytes(&chunk[..read])? {
+            return Ok(asked);
         }
     }
-    let wanted = [&b"GET /metrics "[..], b"GET /metrics?"];
-    Ok(match wanted.iter().any(|wanted| head.starts_with(wanted)) {
-        true => Asked::Metrics,
-        false => Asked::Other,
-    })
+}
+
+impl RequestHead {
+    /// Takes what was read next. Returns what was asked for once that is known.
+    ///
+    /// # Errors
+    /// If it is too long.
+    fn handle_bytes(&mut self, bytes: &[u8]) -> io::Result<Option<Asked>> {
+        let known = self.0.len().saturating_sub(END.len() - 1);
+        self.0.extend_from_slice(bytes);
+        let ends = self.0[known..].windows(END.len()).any(|end| end == END);
+        if self.0.len() > MetricsServer::REQUEST_SIZE_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let wanted = [&b"GET /metrics "[..], b"GET /metrics?"];
+        Ok(
+            ends.then(|| match wanted.iter().any(|wanted| self.0.starts_with(wanted)) {
+                true => Asked::Metrics,
+                false => Asked::Other,
+            }),
+        )
+    }
+}
+
+/// Takes a request in pieces whose size the first byte says: what is asked for does not depend on the pieces.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn fuzz_request(bytes: &[u8]) {
+    let Some((&size, request)) = bytes.split_first() else {
+        return;
+    };
+    let asked = |size: usize| {
+        let mut head = RequestHead::default();
+        for piece in request.chunks(size) {
+            match head.handle_bytes(piece) {
+                Ok(Some(asked)) => return Some(asked),
+                Ok(None) => {}
+                Err(_) => return None,
+            }
+            assert!(
+                head.0.len() <= MetricsServer::REQUEST_SIZE_MAX,
+                "it is kept although it is too long"
+            );
+        }
+        None
+    };
+    let at_once = asked(request.len().max(1));
+    let in_pieces = asked(usize::from(size) + 1);
+    // At once it may be too long with what comes behind it.
+    if at_once.is_some() || request.len() <= MetricsServer::REQUEST_SIZE_MAX {
+        assert_eq!(at_once, in_pieces, "it depends on the pieces");
+    }
 }
 
 fn answer(status: &str, content_type: &str, body: &str) -> String {

@@ -13,8 +13,6 @@ mod ring_memory;
 #[cfg(test)]
 mod tests;
 
-#[cfg(feature = "fuzzing")]
-pub(crate) use self::ring::fuzz_ring;
 pub(crate) use self::{
     channel::Channel,
     credentials::Credentials,
@@ -22,3 +20,5 @@ pub(crate) use self::{
     liveness::own_page,
     offer::{DESCRIPTORS_MAX, Offer},
 };
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::{direct::fuzz_board, ring::fuzz_ring};

@@ -12,6 +12,9 @@ pub(crate) use self::{
     writing_word::WritingWord,
 };
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::peer_memory::fuzz_board;
+
 mod board_slot;
 mod copy;
 mod own_memory;

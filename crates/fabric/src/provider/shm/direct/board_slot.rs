@@ -91,6 +91,25 @@ impl<W: Word> Slot<W> {
         true
     }
 
+    /// Writes any words.
+    #[cfg(feature = "fuzzing")]
+    pub(super) fn fill(&self, words: [u64; 8]) {
+        let Self {
+            mark,
+            token: [low, high],
+            place,
+            length,
+            flags,
+            _unused: [first, second],
+        } = self;
+        for (word, value) in [mark, low, high, place, length, flags, first, second]
+            .into_iter()
+            .zip(words)
+        {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
     /// Makes peers forget a region, if they know of it here. Whoever reads what its memory is used for from now on
     /// finds out that it was too late. Who writes it may still be at it: see [`is_written`].
     pub(super) fn withdraw(&self, mark: Mark) -> bool {

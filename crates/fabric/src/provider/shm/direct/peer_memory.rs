@@ -4,6 +4,7 @@ use std::{
     fmt, io,
     num::NonZeroU32,
     os::fd::{AsFd, OwnedFd},
+    sync::atomic::AtomicU64,
 };
 
 use super::{
@@ -14,6 +15,12 @@ use super::{
     writing_word::WritingWord,
 };
 use crate::{memfd::SharedMapping, region_table::Access};
+
+#[cfg(feature = "fuzzing")]
+mod fuzzing;
+
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::fuzzing::fuzz_board;
 
 /// What an endpoint says of its memory to a peer on the same host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +129,10 @@ impl PeerMemory {
     /// # Panics
     /// If the piece is not inside its access.
     pub(crate) fn write(&mut self, piece: Piece<'_>, from: &[u8], writing: &WritingWord) -> Attempt {
+        self.write_as(piece, from, writing.word())
+    }
+
+    fn write_as(&mut self, piece: Piece<'_>, from: &[u8], writing: &AtomicU64) -> Attempt {
         piece.assert_inside(from.len());
         let Some(mark) = Mark::of(piece.access.region) else {
             return Attempt::NotDirect;
@@ -132,7 +143,7 @@ impl PeerMemory {
             process,
         } = self;
         let slot = board.slot(piece.access.region);
-        slot.write(mark, writing.word(), |entry| {
+        slot.write(mark, writing, |entry| {
             granted(entry, piece, true, |place| match place {
                 Place::Arena(offset) => (arena.as_mut().and_then(PeerArena::for_writing))
                     .is_some_and(|mapping| copy_to(mapping, offset, from, piece.is_streamed())),

@@ -40,6 +40,12 @@ impl OwnBoard {
         }
     }
 
+    /// Puts any words where the region would be.
+    #[cfg(feature = "fuzzing")]
+    pub(super) fn fill(&self, region: u64, words: [u64; 8]) {
+        slot(&self.mapping, region).fill(words);
+    }
+
     /// Ends what `publish` began; returns whether it had.
     pub(super) fn withdraw(&self, region: u64) -> bool {
         Mark::of(region).is_some_and(|mark| slot(&self.mapping, region).withdraw(mark))
