@@ -1,8 +1,12 @@
 //! What an endpoint is made with.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    str::FromStr,
+};
 
 use ropewalk_group::JobId;
+use thiserror::Error;
 
 use crate::{Identity, JobKey, Limits};
 
@@ -52,6 +56,53 @@ pub struct Transports {
     pub ofi: Option<String>,
 }
 
+/// Why a text names no transports.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TransportsError {
+    /// One of the words is none.
+    #[error("{word:?} is no transport; there are `tcp`, `shm`, `no-process-vm` and `ofi:PROVIDER`")]
+    Unknown {
+        /// Which.
+        word: String,
+    },
+    /// Nothing is left by which a peer could be reached.
+    #[error("no transport is named; give `tcp`, `shm`, both, or `ofi:PROVIDER`")]
+    None,
+}
+
+impl FromStr for Transports {
+    type Err = TransportsError;
+
+    /// From names with commas between them: `tcp`, `shm`, and with it `no-process-vm` to leave that out, or
+    /// `ofi:PROVIDER` with libfabric's name of the provider. What is not named is not used.
+    fn from_str(text: &str) -> Result<Self, TransportsError> {
+        let mut transports = Self {
+            tcp: false,
+            shm: false,
+            process_vm: true,
+            ofi: None,
+        };
+        for word in text.split(',').map(str::trim) {
+            match word {
+                "tcp" => transports.tcp = true,
+                "shm" => transports.shm = true,
+                "no-process-vm" => transports.process_vm = false,
+                _ => match word.strip_prefix("ofi:") {
+                    Some(provider) if !provider.is_empty() => transports.ofi = Some(provider.to_owned()),
+                    _ => {
+                        let word = word.to_owned();
+                        return Err(TransportsError::Unknown { word });
+                    }
+                },
+            }
+        }
+        if !transports.tcp && !transports.shm && transports.ofi.is_none() {
+            return Err(TransportsError::None);
+        }
+        Ok(transports)
+    }
+}
+
 impl Default for Transports {
     /// TCP, and shared memory with peers on this host.
     fn default() -> Self {
@@ -78,5 +129,35 @@ impl EndpointOptions {
             bulk_checksum: false,
             limits: Limits::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is named is used and nothing else; what is no name, or leaves nothing, is refused.
+    #[test]
+    fn transports_are_named() {
+        let all = Transports::default();
+        assert_eq!("tcp,shm".parse(), Ok(all.clone()));
+        let tcp = Transports {
+            shm: false,
+            ..all.clone()
+        };
+        assert_eq!(" tcp ".parse(), Ok(tcp));
+        let sent = Transports {
+            tcp: false,
+            process_vm: false,
+            ..all
+        };
+        assert_eq!("shm, no-process-vm".parse(), Ok(sent));
+        let libfabric = "ofi:tcp;ofi_rxm".parse::<Transports>().unwrap();
+        assert_eq!(libfabric.ofi.as_deref(), Some("tcp;ofi_rxm"));
+        for bad in ["", "udp", "tcp,", "ofi:", "TCP"] {
+            let word = bad.rsplit(',').next().unwrap().to_owned();
+            assert_eq!(bad.parse::<Transports>(), Err(TransportsError::Unknown { word }));
+        }
+        assert_eq!("no-process-vm".parse::<Transports>(), Err(TransportsError::None));
     }
 }

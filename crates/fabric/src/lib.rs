@@ -37,8 +37,8 @@ pub use agent_link::{
 };
 pub use body::Body;
 pub use buffer::Buffer;
-pub use endpoint::{Endpoint, ToPeer};
-pub use endpoint_options::{EndpointOptions, Transports};
+pub use endpoint::{Endpoint, HeartbeatCounts, ToPeer};
+pub use endpoint_options::{EndpointOptions, Transports, TransportsError};
 pub use event::{BindError, Completion, Event, OperationError, OperationId, Peer, PeerDeath, SubmitError};
 pub use frame::FrameError;
 pub use handshake::HandshakeError;

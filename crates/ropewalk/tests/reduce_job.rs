@@ -4,7 +4,7 @@ use std::{path::Path, process::Output, time::Duration};
 
 use assert_cmd::Command;
 
-fn run(ranks: u32, scenario: &str) -> Output {
+fn run(ranks: u32, scenario: &str, environment: &[(&str, &str)]) -> Output {
     let ropewalk = Path::new(env!("CARGO_BIN_EXE_ropewalk"));
     let program = ropewalk.with_file_name("examples").join("reduce_scenarios");
     // Cargo builds a package's examples with its tests unless one test is asked for by name.
@@ -25,6 +25,7 @@ fn run(ranks: u32, scenario: &str) -> Output {
         ])
         .arg(program)
         .arg(scenario)
+        .envs(environment.iter().copied())
         .timeout(Duration::from_secs(120))
         .output()
         .expect("the command runs")
@@ -32,7 +33,11 @@ fn run(ranks: u32, scenario: &str) -> Output {
 
 /// Runs a scenario of which `dead` ranks do not come back.
 fn check(ranks: u32, scenario: &str, dead: u32) {
-    let output = run(ranks, scenario);
+    check_with(ranks, scenario, dead, &[]);
+}
+
+fn check_with(ranks: u32, scenario: &str, dead: u32, environment: &[(&str, &str)]) {
+    let output = run(ranks, scenario, environment);
     let (stdout, stderr) = (
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
@@ -44,6 +49,22 @@ fn check(ranks: u32, scenario: &str, dead: u32) {
     assert_eq!(ok as u32, ranks - dead, "{stdout}{stderr}");
     let code = if dead == 0 { 0 } else { 128 + 6 };
     assert_eq!(output.status.code(), Some(code), "{stdout}{stderr}");
+}
+
+/// By whatever ways the ranks are told to reach each other, results are the same; what is no way is named.
+#[test]
+fn transports_are_chosen_by_the_environment() {
+    const VARIABLE: &str = "ROPEWALK_TRANSPORTS";
+    for transports in ["tcp", "shm", "shm,no-process-vm"] {
+        check_with(3, "sizes", 0, &[(VARIABLE, transports)]);
+    }
+    let output = run(2, "arithmetic", &[(VARIABLE, "carrier-pigeon")]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{stderr}");
+    assert!(
+        stderr.contains("ROPEWALK_TRANSPORTS") && stderr.contains("carrier-pigeon"),
+        "{stderr}"
+    );
 }
 
 macro_rules! scenarios {

@@ -70,6 +70,6 @@ pub use timers::Sleep;
 pub use timing::CallTiming;
 
 pub use ropewalk_fabric::{
-    AccessError, Address, BindError, Buffer, Endpoint, EndpointOptions, Identity, JobKey, Limits, Peer,
-    PeerDeath, PeerId, RegionHandle, Role, SubmitError, ToPeer, Transports, Waker, Withdrawn,
+    AccessError, Address, BindError, Buffer, Endpoint, EndpointOptions, HeartbeatCounts, Identity, JobKey,
+    Limits, Peer, PeerDeath, PeerId, RegionHandle, Role, SubmitError, ToPeer, Transports, Waker, Withdrawn,
 };

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use ropewalk_fabric::HeartbeatCounts;
+
 use crate::{CallError, LatencyHistogram};
 
 /// What an engine has done since it was made, and what it is doing; see
@@ -40,6 +42,8 @@ pub struct Metrics {
     pub pushes: TransferCounts,
     /// Peers that were lost.
     pub peers_lost: u64,
+    /// How often this engine and its peers asked each other for a sign of life.
+    pub heartbeats: HeartbeatCounts,
     /// Asynchronous handlers that have not ended.
     pub tasks: u64,
     /// Each procedure that was called or handled while that was counted; see

@@ -56,6 +56,21 @@ fn encode_counts(metrics: &Metrics, encoder: &mut DescriptorEncoder<'_>) -> fmt:
             metrics.requests,
         ),
         ("peers_lost", "Peers that were lost", metrics.peers_lost),
+        (
+            "heartbeats_asked",
+            "Questions to silent peers for a sign of life",
+            metrics.heartbeats.asked,
+        ),
+        (
+            "heartbeats_answered",
+            "Signs of life to peers that asked",
+            metrics.heartbeats.answered,
+        ),
+        (
+            "peers_silent",
+            "Peers that were taken for dead because they stayed silent",
+            metrics.heartbeats.silent,
+        ),
     ] {
         encode_counter(encoder, name, help, &[(&[], value)])?;
     }

@@ -22,6 +22,8 @@ use bytes::{Buf, BufMut};
 pub(crate) use ropewalk_fabric::Body;
 use serde::Serialize;
 
+use crate::CallOptions;
+
 /// What stands at the beginning of each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestHeader {
@@ -102,6 +104,14 @@ impl Flags {
     /// The reply is to say how long the call was handled.
     pub(crate) const TIMING: Self = Self(32);
     const ALL: u8 = 63;
+
+    /// What the options of a call ask the target for.
+    pub(crate) const fn of(options: &CallOptions) -> Self {
+        match options.timing {
+            true => Self::TIMING,
+            false => Self(0),
+        }
+    }
 
     pub(crate) const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)

@@ -4,7 +4,7 @@ use std::{io, sync::Arc, time::Instant};
 
 use rustix::event::epoll::EventFlags;
 
-use super::{Endpoint, Heartbeat};
+use super::{Endpoint, Heartbeat, HeartbeatCounts};
 #[cfg(feature = "ofi")]
 use crate::provider::ofi::{OfiListener, OfiProvider};
 use crate::{
@@ -87,6 +87,7 @@ impl Endpoint {
             inbox: Inbox::new(instance),
             loopback: Loopback::default(),
             heartbeat: options.limits.heartbeat.map(Heartbeat::new),
+            heartbeat_counts: HeartbeatCounts::default(),
             looked: None,
             now: Instant::now(),
             waker,

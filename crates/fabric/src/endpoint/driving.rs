@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    Endpoint,
+    Endpoint, HeartbeatCounts,
     heartbeat::{Heartbeat, Verdict},
 };
 use crate::{
@@ -70,6 +70,11 @@ impl Endpoint {
     /// When [`progress`](Self::progress) last began: a time that costs no look at the clock.
     pub fn now(&self) -> Instant {
         self.now
+    }
+
+    /// How often this endpoint and its peers asked each other for a sign of life.
+    pub fn heartbeat_counts(&self) -> HeartbeatCounts {
+        self.heartbeat_counts
     }
 
     /// When an operation ends at the latest; `None` if it has ended.
@@ -203,6 +208,7 @@ impl Endpoint {
         for peer in std::mem::take(&mut self.inbox.pings) {
             // Without room for it much else is on its way, which is a sign of life too.
             let _ = self.send(peer, MessageKind::Pong, 0, Body::new());
+            self.heartbeat_counts.answered += 1;
         }
         for peer in std::mem::take(&mut self.inbox.dead) {
             for index in 0..self.providers.len() {
@@ -244,6 +250,7 @@ impl Endpoint {
                 Verdict::Ask => {
                     // Without room for it there is enough on its way to be answered or not.
                     let _ = self.send(peer, MessageKind::Ping, 0, Body::new());
+                    self.heartbeat_counts.asked += 1;
                     if let Some(known) = self.peers.get_mut(peer)
                         && let Some(pulse) = &mut known.pulse
                     {
@@ -254,6 +261,7 @@ impl Endpoint {
                 Verdict::Dead => {
                     let (_, providers, mut around) = self.around(now, provider);
                     providers[provider].disconnect(peer, PeerDeath::Silent, &mut around);
+                    self.heartbeat_counts.silent += 1;
                 }
             }
         }

@@ -11,6 +11,18 @@ pub(super) struct Heartbeat {
     latest: Option<Instant>,
 }
 
+/// How often an endpoint and its peers asked each other for a sign of life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeartbeatCounts {
+    /// Questions to silent peers.
+    pub asked: u64,
+    /// Answers to peers that asked.
+    pub answered: u64,
+    /// Peers that were taken for dead because they stayed silent.
+    pub silent: u64,
+}
+
 /// What to do about a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {

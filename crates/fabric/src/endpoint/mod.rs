@@ -27,6 +27,7 @@ mod driving;
 mod heartbeat;
 
 use heartbeat::Heartbeat;
+pub use heartbeat::HeartbeatCounts;
 
 /// One process's end of the fabric: it sends and receives messages, exposes memory, and reads and writes the
 /// memory that others expose.
@@ -82,6 +83,7 @@ pub struct Endpoint {
     inbox: Inbox,
     loopback: Loopback,
     heartbeat: Option<Heartbeat>,
+    heartbeat_counts: HeartbeatCounts,
     /// When the system was last asked about all peers; never since the last sleep if `None`.
     looked: Option<Instant>,
     /// When progress last began.

@@ -1,10 +1,13 @@
 //! How the processes of a job find each other.
 
-use std::sync::Arc;
+use std::{
+    env::{self, VarError},
+    sync::Arc,
+};
 
 use ropewalk_fabric::{
     Address, AgentLink, AgentLinkError, BindError, Endpoint, EndpointOptions, FromAgent, Identity, JobKey,
-    Role,
+    Role, Transports, TransportsError,
 };
 use ropewalk_group::{Incarnation, JobId, Rank};
 use ropewalk_pmi::client::{Client, ClientError};
@@ -41,6 +44,10 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
         }
         None => agree_on_key(&mut pmi, rank)?,
     };
+    let options = EndpointOptions {
+        transports: transports_from_env()?,
+        ..options
+    };
     let endpoint = Endpoint::bind(options)?;
     let addresses = exchange_addresses(&mut pmi, endpoint.address(), rank, size)?;
     Ok(Bootstrapped {
@@ -51,6 +58,17 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
         endpoint,
         addresses,
     })
+}
+
+/// By which ways the ranks are to reach each other: those that the user names, or else all.
+fn transports_from_env() -> Result<Transports, BootstrapError> {
+    match env::var(TRANSPORTS_VARIABLE) {
+        Ok(named) => Ok(named.parse()?),
+        Err(VarError::NotPresent) => Ok(Transports::default()),
+        Err(VarError::NotUnicode(named)) => Err(BootstrapError::Transports(TransportsError::Unknown {
+            word: named.to_string_lossy().into_owned(),
+        })),
+    }
 }
 
 fn receive_welcome(link: &AgentLink, rank: Rank, size: u32) -> Result<EndpointOptions, BootstrapError> {
@@ -137,6 +155,7 @@ fn key_of_address(rank: Rank) -> String {
     format!("ropewalk-address-{rank}")
 }
 
+const TRANSPORTS_VARIABLE: &str = "ROPEWALK_TRANSPORTS";
 const KEY_OF_SECRET: &str = "ropewalk-secret";
 
 /// Why a process could not join its job.
@@ -172,6 +191,9 @@ pub enum BootstrapError {
     /// The operating system has no random numbers.
     #[error("no random numbers for the job's key")]
     Random(#[source] std::io::Error),
+    /// `ROPEWALK_TRANSPORTS` names none.
+    #[error("ROPEWALK_TRANSPORTS cannot be understood")]
+    Transports(#[from] TransportsError),
     /// The progress thread could not be started.
     #[error("cannot start the progress thread")]
     Thread(#[source] std::io::Error),

@@ -1,6 +1,6 @@
 //! Several calls in one message, and their replies.
 
-use std::{fmt, time::Duration};
+use std::{fmt, time::Instant};
 
 use ropewalk_fabric::{OperationId, PeerId, SubmitError, ToPeer};
 
@@ -65,6 +65,8 @@ impl Engine {
             let reply = ReplyTo {
                 tag: call.slot.tag,
                 index: Some(call.slot.index),
+                // Each is handled after the ones before it.
+                since: reply.since.map(|_| Instant::now()),
                 ..reply.clone()
             };
             self.run(from, reply.deadline, call.procedure, Some(reply), call.input);
@@ -153,10 +155,13 @@ impl Batch<'_> {
         self.calls.is_empty()
     }
 
-    /// Makes the calls, each with this time-out. What cannot be sent ends with
-    /// [`CallError::Submit`].
-    pub fn send(mut self, timeout: Duration) {
-        let options = CallOptions::new(timeout);
+    /// Makes the calls, each with this time-out, or with these options, of which retries have no effect on a batch.
+    /// What cannot be sent ends with [`CallError::Submit`].
+    pub fn send(mut self, options: impl Into<CallOptions>) {
+        let options = CallOptions {
+            retries: 0,
+            ..options.into()
+        };
         let size_max = self.engine.eager_size_max(self.peer);
         let mut message = Message::default();
         for call in std::mem::take(&mut self.calls) {
@@ -165,13 +170,13 @@ impl Batch<'_> {
             }
             let size = BatchedCall::HEADER_SIZE + call.input.len();
             if message.bytes.len() + size > size_max {
-                self.send_message(&mut message, timeout);
+                self.send_message(&mut message, &options);
             }
             if size > size_max {
                 self.send_alone(call, &options);
                 continue;
             }
-            match self.engine.endpoint.receive_reply(self.peer, timeout) {
+            match self.engine.endpoint.receive_reply(self.peer, options.timeout) {
                 Ok(operation) => {
                     let slot = Slot {
                         tag: operation.tag(),
@@ -181,21 +186,21 @@ impl Batch<'_> {
                     BatchedCall::encode_into(&mut message.bytes, call.id, slot, &call.input);
                     message.calls.push((operation, self.waiting(call, &options)));
                 }
-                Err(source) => call.fail(source),
+                Err(source) => self.fail(call, source),
             }
         }
-        self.send_message(&mut message, timeout);
+        self.send_message(&mut message, &options);
     }
 
-    fn send_message(&mut self, message: &mut Message, timeout: Duration) {
+    fn send_message(&mut self, message: &mut Message, options: &CallOptions) {
         let calls = std::mem::take(&mut message.calls);
         if calls.is_empty() {
             return;
         }
         let header = RequestHeader {
             procedure: calls.len() as u64,
-            timeout,
-            flags: Flags::BATCH,
+            timeout: options.timeout,
+            flags: Flags::BATCH.with(Flags::of(options)),
         };
         let body = [&header.encode()[..], &message.bytes].concat();
         message.bytes.clear();
@@ -204,9 +209,12 @@ impl Batch<'_> {
             .engine
             .endpoint
             .send_unexpected(self.peer, 0, Body::from(body));
-        for (operation, call) in calls {
+        for (operation, mut call) in calls {
             match &sent {
                 Ok(()) => {
+                    call.observed
+                        .iter_mut()
+                        .for_each(|observed| observed.handle_sent());
                     let wanted = call.promise.follow(operation);
                     self.engine.operations.insert(operation, Waiting::Call(call));
                     if !wanted {
@@ -228,7 +236,7 @@ impl Batch<'_> {
         let header = RequestHeader {
             procedure: call.id,
             timeout: options.timeout,
-            flags: Flags::default(),
+            flags: Flags::of(options),
         };
         let request = Body::from([&header.encode()[..], &call.input].concat());
         let sent = self
@@ -238,14 +246,24 @@ impl Batch<'_> {
             Ok((operation, region)) => {
                 let mut call = self.waiting(call, options);
                 call.region = region;
+                call.observed
+                    .iter_mut()
+                    .for_each(|observed| observed.handle_sent());
                 let wanted = call.promise.follow(operation);
                 self.engine.operations.insert(operation, Waiting::Call(call));
                 if !wanted {
                     self.engine.handle_abandoned(operation);
                 }
             }
-            Err(source) => call.fail(source),
+            Err(source) => self.fail(call, source),
         }
+    }
+
+    fn fail(&mut self, call: BatchCall, source: SubmitError) {
+        let procedure = call.procedure;
+        let error = CallError::Submit { procedure, source };
+        self.engine.metrics.call_failures.record(&error);
+        call.promise.fulfil(Err(error));
     }
 
     fn waiting(&mut self, call: BatchCall, options: &CallOptions) -> WaitingCall {
@@ -257,7 +275,7 @@ impl Batch<'_> {
             deadline: self.engine.now().checked_add(options.timeout),
             region: None,
             attempt: None,
-            observed: None,
+            observed: self.engine.observe_call(call.procedure, self.peer, options),
         }
     }
 }
@@ -286,13 +304,6 @@ impl fmt::Debug for Batch<'_> {
 struct Message {
     bytes: Vec<u8>,
     calls: Vec<(OperationId, WaitingCall)>,
-}
-
-impl BatchCall {
-    fn fail(self, source: SubmitError) {
-        let procedure = self.procedure;
-        self.promise.fulfil(Err(CallError::Submit { procedure, source }));
-    }
 }
 
 impl BatchReplies {

@@ -141,10 +141,7 @@ impl Engine {
         RequestHeader {
             procedure: const { procedure_id(P::NAME) },
             timeout: options.timeout,
-            flags: match options.timing {
-                true => Flags::TIMING,
-                false => Flags::default(),
-            },
+            flags: Flags::of(options),
         }
     }
 

@@ -16,6 +16,7 @@ impl Engine {
             calls_in_progress: self.metrics.calls - self.calls_ended,
             requests_in_progress: self.deferred.len() as u64,
             replies_waiting: self.unsent.len() as u64,
+            heartbeats: self.endpoint.heartbeat_counts(),
             tasks: self.guests.tasks() as u64,
             ..self.metrics.clone()
         }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use ropewalk_rpc::{Buffer, CallError, CallOptions, Engine, Fault, MetricsServer, thread::Driver};
+use ropewalk_rpc::{Buffer, CallError, CallOptions, Endpoint, Engine, Fault, MetricsServer, thread::Driver};
 
 use crate::{Count, Double, Echo, LONG, Null, call, drive, engines};
 
@@ -20,6 +20,8 @@ crate::on_every_transport! {
     procedures_are_counted_if_wanted,
     a_call_says_where_its_time_went,
     calls_are_traced,
+    batched_calls_are_timed_and_traced,
+    heartbeats_are_counted,
 }
 
 /// Each call is counted once, by how it ended, on both sides; what goes on is counted while it does.
@@ -299,4 +301,99 @@ fn calls_are_traced() {
             .any(|record| record.contains("does not serve test.Null")),
         "{spans:?}"
     );
+}
+
+/// Each call of a batch says where its time went, if it is asked to, is counted for its procedure, and has spans of
+/// its own, also if it is too large for the batch.
+fn batched_calls_are_timed_and_traced() {
+    let [mut origin, mut target] = engines();
+    let pause = Duration::from_millis(20);
+    target.serve_async::<Double, _>(move |context, number| async move {
+        context.handle().sleep(pause).await;
+        Ok(number * 2)
+    });
+    target.serve::<Echo>(|_, bytes| Ok(bytes));
+    let options = CallOptions {
+        timing: true,
+        ..LONG.into()
+    };
+    let spans = Spans::default();
+    let start = Instant::now();
+    for engine in [&mut origin, &mut target] {
+        engine.count_procedures(true);
+    }
+    tracing::subscriber::with_default(spans.clone(), || {
+        let mut batch = origin.batch(target.address()).unwrap();
+        let mut slow: Vec<_> = (0..3)
+            .map(|number| batch.push::<Double>(&number).unwrap())
+            .collect();
+        let sizes = [10, 1 << 20];
+        let mut quick = sizes.map(|size| batch.push::<Echo>(&vec![7; size]).unwrap());
+        let mut unknown = batch.push::<Null>(&()).unwrap();
+        batch.send(options);
+        let all = &mut [&mut origin, &mut target];
+        for call in &mut slow {
+            drive(all, || call.try_take()).unwrap();
+            let timing = call.timing().unwrap();
+            assert!(
+                timing.handling >= pause && timing.total() <= start.elapsed(),
+                "{timing:?}"
+            );
+        }
+        for call in &mut quick {
+            drive(all, || call.try_take()).unwrap();
+            assert!(call.timing().unwrap().total() <= start.elapsed());
+        }
+        assert!(drive(all, || unknown.try_take()).is_err());
+    });
+    let (made, handled) = (origin.metrics().procedures, target.metrics().procedures);
+    for (name, count) in [("test.Double", 3), ("test.Echo", 2)] {
+        assert_eq!(made[name].calls.count(), count);
+        assert_eq!(handled[name].requests.count(), count);
+    }
+    let spans = spans.0.lock().unwrap();
+    for (kind, name, expected) in [
+        ("call", "test.Double", 3),
+        ("call", "test.Echo", 2),
+        ("call", "test.Null", 1),
+        ("handle", "test.Double", 3),
+        ("handle", "test.Echo", 2),
+    ] {
+        let found = spans
+            .iter()
+            .filter(|span| span.starts_with(kind) && span.contains(name));
+        assert_eq!(found.count(), expected, "{kind} {name}: {spans:?}");
+    }
+    assert!(
+        spans
+            .iter()
+            .any(|record| record.contains("does not serve test.Null"))
+    );
+}
+
+/// A peer that is waited for and does nothing is asked for a sign of life, and taken for dead without one; both sides
+/// count what they asked and answered.
+fn heartbeats_are_counted() {
+    let [mut origin, mut target] = std::array::from_fn(|rank| {
+        let mut options = crate::options(rank as u32);
+        options.limits.heartbeat = Some(Duration::from_millis(400));
+        Engine::new(Endpoint::bind(options).unwrap())
+    });
+    target.serve_later::<Null>(|_, _, (), responder| std::mem::forget(responder));
+    let call = origin.call::<Null>(target.address(), &(), LONG).unwrap();
+    let asked = |engine: &Engine| engine.metrics().heartbeats.asked;
+    let start = Instant::now();
+    while target.metrics().heartbeats.answered < 2 {
+        for engine in [&mut origin, &mut target] {
+            engine.wait(Duration::from_millis(1));
+        }
+        assert!(start.elapsed() < LONG, "{:?}", origin.metrics().heartbeats);
+    }
+    assert!(asked(&origin) >= 2 && origin.metrics().heartbeats.silent == 0);
+    // From now on the target is not driven.
+    let ended = origin.block_on(call);
+    assert!(matches!(ended, Err(CallError::PeerDied { .. })), "{ended:?}");
+    let counts = origin.metrics().heartbeats;
+    assert_eq!((counts.answered, counts.silent), (0, 1));
+    assert_eq!(target.metrics().heartbeats.asked, 0);
 }
