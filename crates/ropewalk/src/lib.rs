@@ -5,6 +5,7 @@
 
 pub mod npy;
 
+pub use ropewalk_checkpoint as checkpoint;
 pub use ropewalk_fabric as fabric;
 pub use ropewalk_group as group;
 pub use ropewalk_launch as launch;

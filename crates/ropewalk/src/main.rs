@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{agent, bench, demo, demo_worker, info, reduce, reduce_worker, run};
+use commands::{agent, bench, demo, demo_worker, info, plan, reduce, reduce_worker, run};
 
 /// Runs parallel jobs, and keeps them going.
 #[derive(Debug, Parser)]
@@ -31,6 +31,7 @@ enum Command {
     #[command(hide = true)]
     DemoWorker(demo_worker::Arguments),
     Info(info::Arguments),
+    Plan(plan::Arguments),
     Reduce(reduce::Arguments),
     #[command(hide = true)]
     ReduceWorker(reduce_worker::Arguments),
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::DemoWorker(arguments) => demo_worker::run(arguments),
         Command::Info(arguments) => info::run(&arguments),
+        Command::Plan(arguments) => plan::run(&arguments),
         Command::Reduce(arguments) => reduce::run(&arguments),
         Command::ReduceWorker(arguments) => reduce_worker::run(&arguments),
         Command::Run(arguments) => run::run(arguments),

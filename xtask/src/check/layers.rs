@@ -7,6 +7,7 @@ use super::packages::Package;
 /// What each package may use of ours. Its tests may also use what stands below that. This is the one place where the
 /// directions of dependencies stand; `ARCHITECTURE.md` and `docs/decisions` say why.
 const LAYERS: &[(&str, &[&str])] = &[
+    ("ropewalk-checkpoint", &[]),
     ("ropewalk-group", &[]),
     ("ropewalk-ofi-sys", &[]),
     ("ropewalk-pmi", &[]),
@@ -39,6 +40,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "ropewalk",
         &[
             "psdm",
+            "ropewalk-checkpoint",
             "ropewalk-fabric",
             "ropewalk-group",
             "ropewalk-launch",

@@ -1,0 +1,221 @@
+//! At the end of which time step to save.
+
+use crate::costs::Costs;
+
+/// The end of a time step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Moment {
+    /// How long was computed since the end of the last save or restore, in seconds.
+    pub elapsed: f64,
+    /// How long the next step is expected to take, in seconds: as long as the last one, unless more is known.
+    pub next_step: f64,
+    /// How many steps there were since the last save or restore.
+    pub steps: u64,
+    /// How long is still to be computed until the end of the run, in seconds, if somebody knows. The work at the end
+    /// needs no save, and what is before it is best cut into equal parts: for a run of ten intervals that can make
+    /// one percent.
+    pub remaining: Option<f64>,
+}
+
+/// What to do at the end of a time step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Decision {
+    /// Whether to save now.
+    pub save: bool,
+    /// Why.
+    pub reason: Reason,
+    /// The best compute time between two saves if one could save at any moment, in seconds.
+    pub interval: f64,
+    /// By which part of its compute time the run is expected to become longer ([`Costs::overhead`]).
+    pub overhead: f64,
+}
+
+/// Why to save or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// To wait for the next step costs less.
+    NotYet,
+    /// As much was computed as between two saves there should be.
+    IntervalOver,
+    /// After the next step it would be too late.
+    NextIsTooLate,
+    /// Work that is saved now costs less than work that is saved one step later.
+    CheaperNow,
+    /// So many steps are done.
+    StepsDone,
+    /// The run is over before a save would be of use.
+    EndIsNear,
+}
+
+/// When to save. Decisions allocate nothing and read no clock.
+pub trait Policy {
+    /// Whether to save at the end of a time step.
+    fn decide(&self, costs: &Costs, moment: &Moment) -> Decision;
+}
+
+/// The default: saves when a second of work costs no more if it is saved now than if it is saved one step later.
+///
+/// It is best for steps of equal length, where the rule of the paper, which always saves before the interval is over,
+/// can waste 5 % of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rate;
+
+/// The paper's rule (figure 3): saves when the interval is over or would be after the next step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Paper;
+
+/// Saves at the end of the step that is nearest to the end of the interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Nearest;
+
+/// Saves after so many steps, whatever they cost; what programs offer that know nothing of failures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedSteps(pub u64);
+
+/// Saves after so many seconds of computing, at the end of the step in which they are over.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FixedSeconds(pub f64);
+
+impl Policy for Rate {
+    fn decide(&self, costs: &Costs, moment: &Moment) -> Decision {
+        let Moment {
+            elapsed,
+            next_step,
+            remaining,
+            ..
+        } = *moment;
+        let scale = match remaining {
+            None => 1.0,
+            Some(remaining) => match costs.cut(elapsed + remaining).interval {
+                Some(interval) => costs.interval() / interval,
+                None => return decision(costs, Reason::EndIsNear),
+            },
+        };
+        let [now, later] = [elapsed, elapsed + next_step].map(|time| time * scale);
+        // A next step of no length would make both rates equal.
+        let reason = if now == later {
+            reached(now, costs.interval())
+        } else if costs.is_cheaper(now, later) {
+            Reason::CheaperNow
+        } else {
+            Reason::NotYet
+        };
+        // If more is left than was foreseen, the moment of the last save may have passed unseen.
+        let missed = |remaining| {
+            costs.segment(elapsed) + costs.cut(remaining).time > costs.last_segment(elapsed + remaining)
+        };
+        if reason != Reason::NotYet && remaining.is_some_and(missed) {
+            return decision(costs, Reason::EndIsNear);
+        }
+        decision(costs, reason)
+    }
+}
+
+impl Policy for Paper {
+    fn decide(&self, costs: &Costs, moment: &Moment) -> Decision {
+        let reason = match reached(moment.elapsed, costs.interval()) {
+            Reason::NotYet if moment.elapsed + moment.next_step > costs.interval() => Reason::NextIsTooLate,
+            reason => reason,
+        };
+        decision(costs, reason)
+    }
+}
+
+impl Policy for Nearest {
+    fn decide(&self, costs: &Costs, moment: &Moment) -> Decision {
+        let reason = match reached(moment.elapsed, costs.interval()) {
+            Reason::NotYet if moment.elapsed + moment.next_step / 2.0 >= costs.interval() => {
+                Reason::NextIsTooLate
+            }
+            reason => reason,
+        };
+        decision(costs, reason)
+    }
+}
+
+impl Policy for FixedSteps {
+    fn decide(&self, costs: &Costs, moment: &Moment) -> Decision {
+        let reason = match moment.steps >= self.0 {
+            true => Reason::StepsDone,
+            false => Reason::NotYet,
+        };
+        decision(costs, reason)
+    }
+}
+
+impl Policy for FixedSeconds {
+    fn decide(&self, costs: &Costs, moment: &Moment) -> Decision {
+        decision(costs, reached(moment.elapsed, self.0))
+    }
+}
+
+fn reached(elapsed: f64, interval: f64) -> Reason {
+    if elapsed >= interval {
+        Reason::IntervalOver
+    } else {
+        Reason::NotYet
+    }
+}
+
+fn decision(costs: &Costs, reason: Reason) -> Decision {
+    Decision {
+        save: !matches!(reason, Reason::NotYet | Reason::EndIsNear),
+        reason,
+        interval: costs.interval(),
+        overhead: costs.overhead(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn saves(policy: &impl Policy, elapsed: f64, next_step: f64) -> bool {
+        let costs = Costs::new(0.6, 0.6, 25.0).unwrap();
+        let moment = Moment {
+            elapsed,
+            next_step,
+            steps: 3,
+            remaining: None,
+        };
+        policy.decide(&costs, &moment).save
+    }
+
+    /// Each rule around the interval of 5.085 s, with steps of a second.
+    #[test]
+    fn rules_differ_in_how_they_round() {
+        assert!(!saves(&Paper, 4.0, 1.0) && saves(&Paper, 4.2, 1.0));
+        assert!(!saves(&Nearest, 4.5, 1.0) && saves(&Nearest, 4.6, 1.0));
+        assert!(!saves(&Rate, 4.5, 1.0) && saves(&Rate, 4.65, 1.0));
+        assert!(!saves(&FixedSeconds(6.0), 5.9, 1.0) && saves(&FixedSeconds(6.0), 6.0, 1.0));
+        assert!(!saves(&FixedSteps(4), 100.0, 1.0) && saves(&FixedSteps(3), 0.1, 1.0));
+    }
+
+    /// Whoever knows the end saves in equal parts, and not just before it.
+    #[test]
+    fn the_end_of_the_run_needs_no_save() {
+        let costs = Costs::new(0.6, 0.6, 25.0).unwrap();
+        let at = |elapsed, remaining| {
+            let moment = Moment {
+                elapsed,
+                next_step: 0.1,
+                steps: 30,
+                remaining: Some(remaining),
+            };
+            Rate.decide(&costs, &moment).reason
+        };
+        assert_eq!(at(5.2, 1.0), Reason::EndIsNear);
+        assert_eq!(at(4.0, 1e9), Reason::NotYet);
+        assert_eq!(at(5.2, 1e9), Reason::CheaperNow);
+        // Nine seconds are best cut into two parts, of which the last is longer by what it need not save.
+        assert_eq!(at(4.0, 5.0), Reason::NotYet);
+        assert_eq!(at(4.2, 4.8), Reason::CheaperNow);
+    }
+
+    /// Nothing computed is nothing to save, and without a forecast the interval decides.
+    #[test]
+    fn the_rate_rule_has_no_odd_corners() {
+        assert!(!saves(&Rate, 0.0, 1.0) && !saves(&Rate, 0.0, 0.0) && !saves(&Rate, 5.0, 0.0));
+        assert!(saves(&Rate, 5.1, 0.0) && saves(&Rate, 1e9, 1e9));
+    }
+}

@@ -1,0 +1,264 @@
+//! `ropewalk plan`: when to save, and what that costs.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context, bail, ensure};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
+use ropewalk_checkpoint::{
+    Costs, FixedSeconds, FixedSteps, Nearest, Paper, Plan, Policy, Rate, daly_first_order, daly_higher_order,
+    young,
+};
+use serde::Serialize;
+
+/// Say how often a long computation should save, and how long it will take
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// How long a save takes, in seconds
+    #[arg(long, value_name = "SECONDS")]
+    save: f64,
+    /// How long a restore takes, in seconds; by default as long as a save
+    #[arg(long, value_name = "SECONDS")]
+    restore: Option<f64>,
+    /// The mean time between failures, in seconds
+    #[arg(long, value_name = "SECONDS")]
+    mtbf: f64,
+    /// How long each time step takes: a text file whose lines end with a number of seconds, after commas or blanks. A
+    /// first line of other text is passed over
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["step", "total"])]
+    steps: Option<PathBuf>,
+    /// How long every time step takes, in seconds; without it one can save at any moment
+    #[arg(long, value_name = "SECONDS")]
+    step: Option<f64>,
+    /// How long the computation takes without failures and saves, in seconds; by default a hundred times the MTBF
+    #[arg(long, value_name = "SECONDS")]
+    total: Option<f64>,
+    /// Write one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Everything there is to say.
+#[derive(Debug, Serialize)]
+struct Answer {
+    save_s: f64,
+    restore_s: f64,
+    mtbf_s: f64,
+    /// The compute time without failures and saves.
+    total_s: f64,
+    /// The best time between two saves if one could save at any moment.
+    interval_s: f64,
+    recommended: &'static str,
+    rows: Vec<Row>,
+}
+
+/// What one way of saving costs.
+#[derive(Debug, Serialize)]
+struct Row {
+    policy: &'static str,
+    /// Mean compute time between two saves.
+    interval_s: f64,
+    saves: u64,
+    expected_total_s: f64,
+    /// How much longer than the compute time alone; 0.1 is ten percent.
+    overhead: f64,
+    /// What else there is to know.
+    remark: String,
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    match answer(arguments).and_then(|answer| show(arguments, &answer)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ropewalk plan: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
+    let Arguments { save, mtbf, .. } = *arguments;
+    let costs = Costs::new(save, arguments.restore.unwrap_or(save), mtbf)?;
+    let total = positive("--total", arguments.total.unwrap_or(100.0 * mtbf))?;
+    let steps = match (&arguments.steps, arguments.step) {
+        (Some(path), _) => Some(read_steps(path)?),
+        (None, Some(step)) => Some(equal_steps(positive("--step", step)?, total)?),
+        (None, None) => None,
+    };
+    let (total, recommended, rows) = match steps {
+        Some(steps) => (steps.iter().sum(), "rate", rows_of_steps(&costs, &steps)),
+        None => (total, "equation 5", rows_at_any_moment(&costs, total)),
+    };
+    Ok(Answer {
+        save_s: save,
+        restore_s: costs.restore(),
+        mtbf_s: mtbf,
+        total_s: total,
+        interval_s: costs.interval(),
+        recommended,
+        rows,
+    })
+}
+
+fn positive(option: &str, seconds: f64) -> anyhow::Result<f64> {
+    ensure!(
+        seconds > 0.0 && seconds.is_finite(),
+        "{option} has to be a positive number of seconds, not {seconds}"
+    );
+    Ok(seconds)
+}
+
+fn equal_steps(step: f64, total: f64) -> anyhow::Result<Vec<f64>> {
+    let count = (total / step).round().max(1.0);
+    ensure!(
+        count <= STEPS_MAX as f64,
+        "{count} steps are more than the {STEPS_MAX} that can be planned; give a shorter --total"
+    );
+    Ok(vec![step; count as usize])
+}
+
+fn read_steps(path: &Path) -> anyhow::Result<Vec<f64>> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut steps = Vec::new();
+    for (line, number) in text.lines().zip(1..) {
+        let last = line.rsplit([',', ';', ' ', '\t']).find(|field| !field.is_empty());
+        let Some(last) = last else { continue };
+        match last.parse::<f64>() {
+            Ok(step) if step > 0.0 && step.is_finite() => steps.push(step),
+            Err(_) if number == 1 => {}
+            _ => bail!(
+                "{}, line {number}: expected a positive number of seconds, found {last:?}",
+                path.display()
+            ),
+        }
+    }
+    ensure!(!steps.is_empty(), "{} has no steps in it", path.display());
+    ensure!(
+        steps.len() <= STEPS_MAX,
+        "{} has {} steps, more than the {STEPS_MAX} that can be planned",
+        path.display(),
+        steps.len()
+    );
+    Ok(steps)
+}
+
+/// Ways to save at the ends of time steps.
+fn rows_of_steps(costs: &Costs, steps: &[f64]) -> Vec<Row> {
+    let row = |policy, plan: &Plan, remark: &str| {
+        let total: f64 = steps.iter().sum();
+        let expected = plan.expected_time(costs, steps);
+        Row {
+            policy,
+            interval_s: total / (plan.saves().len() + 1) as f64,
+            saves: plan.saves().len() as u64,
+            expected_total_s: expected,
+            overhead: expected / total - 1.0,
+            remark: remark.to_owned(),
+        }
+    };
+    let by = |policy: &dyn Policy| Plan::by(policy, costs, steps);
+    let (count, fixed) = best_fixed_steps(costs, steps);
+    vec![
+        row(
+            "best plan",
+            &Plan::best(costs, steps),
+            "if all steps were known beforehand",
+        ),
+        row("rate", &by(&Rate), "the default"),
+        row("nearest", &by(&Nearest), ""),
+        row("paper", &by(&Paper), "never longer than the interval"),
+        row("Young", &by(&FixedSeconds(young(costs.save(), costs.mtbf()))), ""),
+        row(
+            "fixed steps",
+            &fixed,
+            &format!("every {count}, the best number, known only afterwards"),
+        ),
+        row("never", &Plan::default(), ""),
+    ]
+}
+
+/// The best number of steps between two saves, among all that could be, and what comes of it.
+fn best_fixed_steps(costs: &Costs, steps: &[f64]) -> (u64, Plan) {
+    let mean = steps.iter().sum::<f64>() / steps.len() as f64;
+    let near = (costs.interval() / mean).max(1.0);
+    // Far from the interval none is best, and to try all of many would take long.
+    let counts =
+        (near / 4.0).floor().max(1.0) as u64..=(near * 4.0).ceil().min(steps.len() as f64).max(1.0) as u64;
+    let stride = ((counts.end() - counts.start()) / COUNTS_TRIED_MAX).max(1);
+    let plans = counts
+        .step_by(stride as usize)
+        .map(|count| (count, Plan::by(&FixedSteps(count), costs, steps)));
+    plans
+        .min_by(|(_, a), (_, b)| {
+            a.expected_time(costs, steps)
+                .total_cmp(&b.expected_time(costs, steps))
+        })
+        .unwrap_or_default()
+}
+
+/// Ways to save by the clock, for programs that can do so at any moment.
+fn rows_at_any_moment(costs: &Costs, total: f64) -> Vec<Row> {
+    let (save, mtbf) = (costs.save(), costs.mtbf());
+    let row = |policy, interval: f64, remark: &str| {
+        let expected = costs.run(total, interval);
+        Row {
+            policy,
+            interval_s: interval,
+            saves: (total / interval) as u64,
+            expected_total_s: expected,
+            overhead: expected / total - 1.0,
+            remark: remark.to_owned(),
+        }
+    };
+    let mut rows = vec![
+        row("equation 5", costs.interval(), "exact"),
+        row("Young", young(save, mtbf), ""),
+        row("Daly, higher order", daly_higher_order(save, mtbf), ""),
+    ];
+    let first_order = daly_first_order(save, mtbf);
+    if first_order > 0.0 {
+        rows.push(row("Daly, first order", first_order, ""));
+    }
+    rows
+}
+
+fn show(arguments: &Arguments, answer: &Answer) -> anyhow::Result<()> {
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(answer)?);
+        return Ok(());
+    }
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(["policy", "interval", "saves", "expected time", "overhead", ""]);
+    for row in &answer.rows {
+        table.add_row([
+            row.policy.to_owned(),
+            format!("{:.3} s", row.interval_s),
+            row.saves.to_string(),
+            format!("{:.2} s", row.expected_total_s),
+            format!("{:.2} %", row.overhead * 100.0),
+            row.remark.clone(),
+        ]);
+    }
+    for column in 1..=4 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    println!("{table}");
+    let recommended = answer.rows.iter().find(|row| row.policy == answer.recommended);
+    if let Some(row) = recommended {
+        println!(
+            "Save about every {:.1} s of computing (policy: {}). {:.0} s of it then take about {:.0} s.",
+            answer.interval_s, row.policy, answer.total_s, row.expected_total_s
+        );
+    }
+    Ok(())
+}
+
+const STEPS_MAX: usize = 1_000_000;
+const COUNTS_TRIED_MAX: u64 = 400;

@@ -1,0 +1,70 @@
+//! `ropewalk plan` as a user calls it.
+
+use assert_cmd::Command;
+
+fn plan(arguments: &[&str]) -> assert_cmd::assert::Assert {
+    let mut command = Command::cargo_bin("ropewalk").unwrap();
+    command.arg("plan").args(arguments).assert()
+}
+
+fn json(arguments: &[&str]) -> serde_json::Value {
+    let output = plan(&[arguments, &["--json"]].concat()).success();
+    serde_json::from_slice(&output.get_output().stdout).unwrap()
+}
+
+fn expected(answer: &serde_json::Value, policy: &str) -> f64 {
+    let rows = answer["rows"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["policy"] == policy).unwrap();
+    row["expected_total_s"].as_f64().unwrap()
+}
+
+/// The paper's interval comes out, and no other formula promises a shorter run.
+#[test]
+fn the_interval_is_the_papers() {
+    let answer = json(&["--save", "0.6", "--mtbf", "25", "--total", "214"]);
+    assert!((answer["interval_s"].as_f64().unwrap() - 5.084745).abs() < 1e-6);
+    let best = expected(&answer, "equation 5");
+    assert!(best > 214.0 && best <= expected(&answer, "Young"));
+}
+
+/// With steps of equal length the default is as good as the best plan, and better than the paper's rule.
+#[test]
+fn steps_of_equal_length_are_planned() {
+    let answer = json(&[
+        "--save", "0.6", "--mtbf", "25", "--step", "2.6", "--total", "2600",
+    ]);
+    let (best, rate) = (expected(&answer, "best plan"), expected(&answer, "rate"));
+    assert!(rate / best < 1.0001, "{rate}, not {best}");
+    assert!(expected(&answer, "paper") / best > 1.02);
+    assert!(expected(&answer, "never") > 1e6);
+}
+
+/// A trace is read from the last column of a file, and what is no number is named by its line.
+#[test]
+fn traces_are_read_from_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.csv");
+    std::fs::write(&path, "step,seconds\n1,2.5\n2, 1.5\n\n3\t4\n").unwrap();
+    let file = path.to_str().unwrap();
+    let answer = json(&["--save", "0.6", "--mtbf", "25", "--steps", file]);
+    assert_eq!(answer["total_s"].as_f64(), Some(8.0));
+    std::fs::write(&path, "1\nx\n").unwrap();
+    let refused = plan(&["--save", "0.6", "--mtbf", "25", "--steps", file]).code(2);
+    let text = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
+    assert!(
+        text.contains("line 2: expected a positive number of seconds, found \"x\""),
+        "{text}"
+    );
+}
+
+/// The table says what to do.
+#[test]
+fn the_table_ends_with_a_recommendation() {
+    let shown = plan(&["--save", "0.6", "--mtbf", "25", "--step", "1", "--total", "214"]).success();
+    let text = String::from_utf8_lossy(&shown.get_output().stdout).into_owned();
+    assert!(
+        text.contains("Save about every 5.1 s of computing (policy: rate)."),
+        "{text}"
+    );
+    plan(&["--save", "0", "--mtbf", "25"]).code(2);
+}
