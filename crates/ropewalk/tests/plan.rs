@@ -1,5 +1,7 @@
 //! `ropewalk plan` as a user calls it.
 
+#![allow(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+
 use assert_cmd::Command;
 
 fn plan(arguments: &[&str]) -> assert_cmd::assert::Assert {
