@@ -8,8 +8,9 @@
 //! * [`Request`] and [`Response`] are the table of commands: codec and documentation follow from it.
 //! * [`Server`] is the process manager's side: bytes in, [`Action`]s out, no input or output of its own. The servers
 //!   of many hosts form a tree, along which they say [`Up`] and [`Down`].
-//! * [`client::Client`] is the program's side, blocking, on the standard library only. It works under any
-//!   process manager that speaks PMI-1 (`ropewalk run`, Hydra's `mpiexec`, `srun --mpi=pmi2`).
+//! * [`ClientCore`] is the program's side of a connection, as pure; [`client::Client`] drives it, blocking, on the
+//!   standard library only. It works under any process manager that speaks PMI (`ropewalk run`, Hydra's `mpiexec`,
+//!   `srun --mpi=pmi2`).
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -19,6 +20,7 @@
     reason = "the effects around what is decided"
 )]
 pub mod client;
+mod client_core;
 mod command;
 mod key_value_space;
 mod process_mapping;
@@ -27,6 +29,7 @@ mod server;
 mod wire;
 
 pub use client::Client;
+pub use client_core::{ClientCore, ClientCoreError, Dialect, RequestId};
 pub use command::{
     Arguments, Command, DecodeError, Decoded, EncodeError, Pairs, Request, Response, Spawn, SpawnBlocks,
     SpawnCommand, SpawnCommands, SpawnError,

@@ -1,22 +1,28 @@
-//! The program's side of PMI-1: blocking, on the standard library only, because it is loaded into programs
-//! that have their own idea of threads and event loops.
+//! The program's side of PMI: blocking, on the standard library only and without threads of its own, because it is
+//! loaded into programs that have their own idea of threads and event loops.
 
+mod connection;
+mod environment;
+mod error;
 mod inherited;
+mod text;
 
-use std::{
-    env,
-    io::{self, Read, Write},
-    net::Shutdown,
-    os::unix::net::UnixStream,
-    time::{Duration, Instant},
+use std::{env, os::unix::net::UnixStream, time::Duration};
+
+use bstr::{BString, ByteSlice};
+
+use crate::{
+    Dialect, Form, KEY_SIZE_MAX, Pairs, Request, Response, Spawn, SpawnBlocks, SpawnCommands, Spawned,
+    VALUE_SIZE_MAX,
 };
+use connection::{Connection, Socket};
 
-use bstr::BString;
-use thiserror::Error;
-
-use crate::{DecodeError, EncodeError, Form, KEY_SIZE_MAX, MessageBuffer, MessageError, Request, Response};
+pub use error::ClientError;
 
 /// A process's connection to its process manager.
+///
+/// All of a process's threads may use it at once. In PMI-2 their requests are under way together if the process
+/// manager can tell them apart (ours and Hydra can); else one goes after the other.
 ///
 /// Every request waits for its answer, at most [`Client::TIMEOUT_DEFAULT`] or what
 /// [`set_timeout`](Client::set_timeout) says. If it waits in vain the connection is closed: PMI-1 does not number
@@ -25,7 +31,7 @@ use crate::{DecodeError, EncodeError, Form, KEY_SIZE_MAX, MessageBuffer, Message
 /// ```
 /// # fn main() -> Result<(), ropewalk_pmi::client::ClientError> {
 /// # let address = "tcp://127.0.0.1:4711";
-/// if let Some(mut client) = ropewalk_pmi::Client::from_env()? {
+/// if let Some(client) = ropewalk_pmi::Client::from_env()? {
 ///     client.put(&format!("address-{}", client.rank()), address)?;
 ///     client.fence()?;
 ///     let neighbour = (client.rank() + 1) % client.size();
@@ -37,79 +43,142 @@ use crate::{DecodeError, EncodeError, Form, KEY_SIZE_MAX, MessageBuffer, Message
 /// ```
 #[derive(Debug)]
 pub struct Client {
-    socket: UnixStream,
-    lines: MessageBuffer,
+    connection: Connection,
     rank: u32,
     size: u32,
+    appnum: i32,
     kvsname: BString,
-    timeout: Duration,
+    spawned: bool,
+    value_max: usize,
+    /// The process manager keeps values with spaces and `;`.
+    keeps_whole: bool,
 }
 
 impl Client {
     /// How long a request waits for its answer if nobody says otherwise. A fence waits for the slowest process.
     pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(120);
+    /// The longest value in PMI-1 as it travels: Hydra's limits leave this much of a line.
+    pub const VALUE_SIZE_MAX: usize = 674;
 
-    /// The connection that the process manager left in the environment (`PMI_FD`, `PMI_RANK`, `PMI_SIZE`),
-    /// initialized; `None` if there is no process manager, so that the process is alone.
+    /// The connection that the process manager left in the environment (`PMI_FD`, or `PMI_PORT` and `PMI_ID`),
+    /// initialized; `None` if there is no process manager, so that the process is alone. Speaks PMI-2 under Slurm
+    /// (`PMI_JOBID`), where that is the better served dialect, and PMI-1 elsewhere.
     ///
     /// Takes the descriptor over: call it once in a process, before anything else uses PMI. Processes that
     /// this one starts do not inherit it.
     ///
     /// # Errors
-    /// If the environment is malformed or the process manager does not answer as PMI-1 has it.
+    /// If the environment is malformed or the process manager does not answer as PMI has it.
     pub fn from_env() -> Result<Option<Self>, ClientError> {
-        if env::var_os("PMI_FD").is_none() {
-            return match env::var_os("PMI_PORT") {
-                // To go on alone would make N jobs of one out of a job of N.
-                Some(_) => Err(ClientError::PortMode),
-                None => Ok(None),
-            };
-        }
-        let descriptor = variable("PMI_FD", None)?;
-        let rank = variable("PMI_RANK", Some(0))?;
-        let size = variable("PMI_SIZE", Some(1))?;
-        if rank >= size {
-            return Err(ClientError::Environment {
-                variable: "PMI_RANK",
-                text: rank.to_string(),
-            });
-        }
-        let socket =
-            inherited::take(descriptor).map_err(|source| ClientError::Descriptor { descriptor, source })?;
-        Self::new(socket, rank, size).map(Some)
+        Self::from_env_speaking(match env::var_os("PMI_JOBID") {
+            Some(_) => Dialect::Pmi2,
+            None => Dialect::Pmi1,
+        })
     }
 
-    /// Initializes a connection: the process is `rank` of `size`.
+    /// As [`from_env`](Self::from_env), in this dialect.
+    ///
+    /// # Errors
+    /// As for [`from_env`](Self::from_env).
+    pub fn from_env_speaking(dialect: Dialect) -> Result<Option<Self>, ClientError> {
+        let Some(found) = environment::find(Self::TIMEOUT_DEFAULT)? else {
+            return Ok(None);
+        };
+        let mut client = Self::connected(found.socket, found.rank, found.size, dialect, found.job)?;
+        client.spawned |= found.spawned;
+        Ok(Some(client))
+    }
+
+    /// Initializes a connection in PMI-1: the process is `rank` of `size`.
     ///
     /// # Errors
     /// As for [`from_env`](Self::from_env).
     pub fn new(socket: UnixStream, rank: u32, size: u32) -> Result<Self, ClientError> {
+        Self::speaking(socket, rank, size, Dialect::Pmi1)
+    }
+
+    /// As [`new`](Self::new), in this dialect.
+    ///
+    /// # Errors
+    /// As for [`from_env`](Self::from_env).
+    pub fn speaking(socket: UnixStream, rank: u32, size: u32, dialect: Dialect) -> Result<Self, ClientError> {
+        Self::connected(Socket::Unix(socket), rank, size, dialect, None)
+    }
+
+    fn connected(
+        socket: Socket,
+        rank: u32,
+        size: u32,
+        dialect: Dialect,
+        job: Option<BString>,
+    ) -> Result<Self, ClientError> {
         let mut client = Self {
-            socket,
-            lines: MessageBuffer::default(),
+            connection: Connection::new(socket, dialect, Self::TIMEOUT_DEFAULT)?,
             rank,
             size,
+            appnum: 0,
             kvsname: BString::default(),
-            timeout: Self::TIMEOUT_DEFAULT,
+            spawned: false,
+            value_max: Self::VALUE_SIZE_MAX,
+            keeps_whole: false,
+        };
+        let (version, subversion) = match dialect {
+            Dialect::Pmi1 => (1, 1),
+            Dialect::Pmi2 => (2, 0),
         };
         let init = Request::Init {
-            version: 1,
-            subversion: 1,
+            version,
+            subversion,
+            values: Some("whole".into()),
         };
-        match client.ask(&init)? {
-            Response::Init { rc, .. } => check(&init, rc, None)?,
-            answer => return Err(unexpected(&init, &answer)),
+        match client.ask(init)? {
+            Response::Init { rc, values, .. } => {
+                client.check("init", rc, None)?;
+                client.keeps_whole = values.is_some_and(|values| values == "whole");
+            }
+            answer => return Err(client.unexpected("init", &answer)),
         }
-        match client.ask(&Request::GetMyKvsname {})? {
+        if dialect == Dialect::Pmi2 {
+            client.full_init(job)?;
+        }
+        match client.connection.probe(Request::GetMyKvsname {})? {
             Response::MyKvsname { kvsname, .. } => client.kvsname = kvsname,
-            answer => return Err(unexpected(&Request::GetMyKvsname {}, &answer)),
+            answer => return Err(client.unexpected("get_my_kvsname", &answer)),
         }
         Ok(client)
     }
 
+    fn full_init(&mut self, job: Option<BString>) -> Result<(), ClientError> {
+        let request = Request::FullInit {
+            job,
+            rank: self.rank,
+            threaded: Some(true),
+        };
+        match self.ask(request)? {
+            Response::FullInit {
+                rank,
+                size,
+                appnum,
+                spawner,
+                rc,
+                message,
+                ..
+            } => {
+                self.check("fullinit", rc, message)?;
+                self.rank = rank.unwrap_or(self.rank);
+                self.size = size.unwrap_or(self.size);
+                self.appnum = appnum.unwrap_or(0);
+                self.spawned = spawner.is_some();
+                self.value_max = VALUE_SIZE_MAX;
+                Ok(())
+            }
+            answer => Err(self.unexpected("fullinit", &answer)),
+        }
+    }
+
     /// How long a request waits for its answer from now on.
-    pub fn set_timeout(&mut self, timeout: Duration) {
-        self.timeout = timeout;
+    pub fn set_timeout(&self, timeout: Duration) {
+        self.connection.set_timeout(timeout);
     }
 
     /// The number of this process, from 0.
@@ -122,22 +191,70 @@ impl Client {
         self.size
     }
 
+    /// What the processes' key-value space is called.
+    pub fn kvsname(&self) -> &[u8] {
+        &self.kvsname
+    }
+
+    /// Whether another job spawned this one.
+    pub fn is_spawned(&self) -> bool {
+        self.spawned
+    }
+
+    /// Whether requests of several threads are under way together.
+    pub fn is_pipelining(&self) -> bool {
+        self.connection.tells_threads()
+    }
+
+    /// The longest value that can be put, in bytes. Under process managers other than ours, each byte that is not
+    /// plain visible ASCII takes the room of three.
+    pub fn value_size_max(&self) -> usize {
+        self.value_max
+    }
+
+    /// The index of the program of which this process is, among those of the job.
+    ///
+    /// # Errors
+    /// If the process manager does not answer.
+    pub fn appnum(&self) -> Result<i32, ClientError> {
+        if self.connection.dialect() == Dialect::Pmi2 {
+            return Ok(self.appnum);
+        }
+        match self.ask(Request::GetAppnum {})? {
+            Response::Appnum { appnum } => Ok(appnum),
+            answer => Err(self.unexpected("get_appnum", &answer)),
+        }
+    }
+
+    /// How many processes there could be, if the process manager knows.
+    ///
+    /// # Errors
+    /// If the process manager does not answer.
+    pub fn universe_size(&self) -> Result<Option<u32>, ClientError> {
+        if self.connection.dialect() == Dialect::Pmi2 {
+            let size = self.job_attribute("universeSize")?;
+            return Ok(size.and_then(|size| size.to_str().ok()?.parse().ok()));
+        }
+        match self.ask(Request::GetUniverseSize {})? {
+            Response::UniverseSize { size } => Ok(u32::try_from(size).ok()),
+            answer => Err(self.unexpected("get_universe_size", &answer)),
+        }
+    }
+
     /// Tells the others `value` under `key`; they see it for sure after the next [`fence`](Self::fence).
     ///
     /// # Errors
-    /// [`ClientError::Text`] if key or value hold what some process managers do not carry: anything but
-    /// visible ASCII without `;`, `=` and `\`.
-    pub fn put(&mut self, key: &str, value: &str) -> Result<(), ClientError> {
-        check_text(key, KEY_SIZE_MAX - 1)?;
-        check_text(value, Self::VALUE_SIZE_MAX)?;
+    /// [`ClientError::Text`] if the key is not plain visible ASCII, or one of them is too long.
+    pub fn put(&self, key: &str, value: impl AsRef<[u8]>) -> Result<(), ClientError> {
+        check_key(key.as_bytes())?;
         let request = Request::Put {
             kvsname: Some(self.kvsname.clone()),
             key: key.into(),
-            value: value.into(),
+            value: self.value_to_wire(value.as_ref())?,
         };
-        match self.ask(&request)? {
-            Response::Put { rc, message } => check(&request, rc, message),
-            answer => Err(unexpected(&request, &answer)),
+        match self.ask(request)? {
+            Response::Put { rc, message } => self.check("put", rc, message),
+            answer => Err(self.unexpected("put", &answer)),
         }
     }
 
@@ -145,24 +262,41 @@ impl Client {
     ///
     /// # Errors
     /// If the process manager does not answer, or the value is no UTF-8.
-    pub fn get(&mut self, key: &str) -> Result<Option<String>, ClientError> {
-        check_text(key, KEY_SIZE_MAX - 1)?;
+    pub fn get(&self, key: &str) -> Result<Option<String>, ClientError> {
+        match self.get_bytes(None, key)?.map(String::from_utf8) {
+            None => Ok(None),
+            Some(Ok(value)) => Ok(Some(value)),
+            Some(Err(_)) => Err(ClientError::Text { text: key.to_owned() }),
+        }
+    }
+
+    /// What was put under `key` in the key-value space `job`, or in that of this job.
+    ///
+    /// # Errors
+    /// If the process manager does not answer.
+    pub fn get_bytes(&self, job: Option<&[u8]>, key: &str) -> Result<Option<Vec<u8>>, ClientError> {
+        check_key(key.as_bytes())?;
         let request = Request::Get {
-            kvsname: Some(self.kvsname.clone()),
-            source: None,
+            kvsname: Some(job.map_or_else(|| self.kvsname.clone(), BString::from)),
+            source: Some(-1),
             key: key.into(),
         };
-        match self.ask(&request)? {
+        match self.ask(request)? {
             Response::Get {
+                found: None | Some(true),
                 rc: None | Some(0),
                 value: Some(value),
                 ..
-            } => match String::from_utf8(value.into()) {
-                Ok(value) => Ok(Some(value)),
-                Err(_) => Err(ClientError::Text { text: key.to_owned() }),
-            },
+            } => {
+                // In a line what follows may be another attribute.
+                let is_cut = !self.keeps_whole && self.connection.dialect() == Dialect::Pmi1;
+                let end = is_cut.then(|| value.find_byte(b' ')).flatten();
+                Ok(Some(
+                    text::from_wire(&value[..end.unwrap_or(value.len())]).into_owned(),
+                ))
+            }
             Response::Get { .. } => Ok(None),
-            answer => Err(unexpected(&request, &answer)),
+            answer => Err(self.unexpected("get", &answer)),
         }
     }
 
@@ -170,22 +304,201 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Refused`] if one of them is gone, so that the wait would have no end.
-    pub fn fence(&mut self) -> Result<(), ClientError> {
-        let request = Request::Fence { group: None };
-        match self.ask(&request)? {
-            Response::Fence { rc, message, .. } => check(&request, rc, message),
-            answer => Err(unexpected(&request, &answer)),
+    pub fn fence(&self) -> Result<(), ClientError> {
+        match self.ask(Request::Fence { group: None })? {
+            Response::Fence { rc, message, .. } => self.check("fence", rc, message)?,
+            answer => return Err(self.unexpected("fence", &answer)),
         }
+        if self.connection.dialect() == Dialect::Pmi2 {
+            // "After kvs-fence under Hydra do not assume the others have fenced .. For a true barrier on
+            // Hydra-PMI-2: fence, then get of a key that does not exist (waits until all fenced)".
+            self.get_bytes(None, "-ropewalk-fence-")?;
+        }
+        Ok(())
+    }
+
+    /// Makes `port` known under the name `service`.
+    ///
+    /// # Errors
+    /// If the name is taken.
+    pub fn publish(&self, service: &[u8], port: &[u8]) -> Result<(), ClientError> {
+        let request = Request::PublishName {
+            service: text::to_wire(service, false).into_owned().into(),
+            port: text::to_wire(port, false).into_owned().into(),
+            info: Pairs::default(),
+        };
+        match self.ask(request)? {
+            // Slurm's server says it in PMI-1 by `info` alone.
+            Response::PublishName { info, rc, message } => {
+                let rc = rc.or_else(|| info.is_some_and(|info| info != "ok").then_some(-1));
+                self.check("publish", rc, message)
+            }
+            answer => Err(self.unexpected("publish", &answer)),
+        }
+    }
+
+    /// The port under the name `service`, if there is one.
+    ///
+    /// # Errors
+    /// If the process manager does not answer.
+    pub fn lookup(&self, service: &[u8]) -> Result<Option<Vec<u8>>, ClientError> {
+        let request = Request::LookupName {
+            service: text::to_wire(service, false).into_owned().into(),
+            info: Pairs::default(),
+        };
+        match self.ask(request)? {
+            // "accept `port` or `value`".
+            Response::LookupName { port, value, rc, .. } if rc.unwrap_or(0) == 0 => {
+                let port = port.or(value);
+                Ok(port.map(|port| text::from_wire(&port).into_owned()))
+            }
+            Response::LookupName { .. } => Ok(None),
+            answer => Err(self.unexpected("lookup", &answer)),
+        }
+    }
+
+    /// Forgets the name `service`.
+    ///
+    /// # Errors
+    /// If there is no such name.
+    pub fn unpublish(&self, service: &[u8]) -> Result<(), ClientError> {
+        let request = Request::UnpublishName {
+            service: text::to_wire(service, false).into_owned().into(),
+            info: Pairs::default(),
+        };
+        match self.ask(request)? {
+            Response::UnpublishName { info, rc, message } => {
+                let rc = rc.or_else(|| info.is_some_and(|info| info != "ok").then_some(-1));
+                self.check("unpublish", rc, message)
+            }
+            answer => Err(self.unexpected("unpublish", &answer)),
+        }
+    }
+
+    /// What the process manager says about the job under `key`, such as `PMI_process_mapping`.
+    ///
+    /// # Errors
+    /// If the process manager does not answer.
+    pub fn job_attribute(&self, key: &str) -> Result<Option<Vec<u8>>, ClientError> {
+        check_key(key.as_bytes())?;
+        if self.connection.dialect() == Dialect::Pmi1 {
+            return self.get_bytes(None, key);
+        }
+        match self.ask(Request::GetJobAttribute { key: key.into() })? {
+            Response::JobAttribute {
+                found: Some(true),
+                value: Some(value),
+                ..
+            } => Ok(Some(value.into())),
+            Response::JobAttribute { .. } => Ok(None),
+            answer => Err(self.unexpected("info-getjobattr", &answer)),
+        }
+    }
+
+    /// Tells the other processes of the node `value` under `key`. PMI-2 only.
+    ///
+    /// # Errors
+    /// As for [`put`](Self::put).
+    pub fn put_node_attribute(&self, key: &str, value: &[u8]) -> Result<(), ClientError> {
+        check_key(key.as_bytes())?;
+        let value = self.value_to_wire(value)?;
+        match self.ask(Request::PutNodeAttribute {
+            key: key.into(),
+            value,
+        })? {
+            Response::PutNodeAttribute { rc, message } => self.check("info-putnodeattr", rc, message),
+            answer => Err(self.unexpected("info-putnodeattr", &answer)),
+        }
+    }
+
+    /// What a process of the node put under `key`; with `wait` not before somebody does. PMI-2 only.
+    ///
+    /// # Errors
+    /// If the process manager does not answer.
+    pub fn node_attribute(&self, key: &str, wait: bool) -> Result<Option<Vec<u8>>, ClientError> {
+        check_key(key.as_bytes())?;
+        match self.ask(Request::GetNodeAttribute {
+            key: key.into(),
+            wait,
+        })? {
+            Response::NodeAttribute {
+                found: Some(true),
+                value: Some(value),
+                ..
+            } => Ok(Some(text::from_wire(&value).into_owned())),
+            Response::NodeAttribute { .. } => Ok(None),
+            answer => Err(self.unexpected("info-getnodeattr", &answer)),
+        }
+    }
+
+    /// Allows [`get_bytes`](Self::get_bytes) from the key-value space of another job. PMI-2 only, and of the process
+    /// managers we know only under ours.
+    ///
+    /// # Errors
+    /// If there is no such job.
+    pub fn connect_job(&self, job: &[u8]) -> Result<(), ClientError> {
+        match self.ask(Request::JobConnect { job: job.into() })? {
+            Response::JobConnect { rc, message, .. } => self.check("job-connect", rc, message),
+            answer => Err(self.unexpected("job-connect", &answer)),
+        }
+    }
+
+    /// The end of [`connect_job`](Self::connect_job).
+    ///
+    /// # Errors
+    /// If there was no connection.
+    pub fn disconnect_job(&self, job: &[u8]) -> Result<(), ClientError> {
+        match self.ask(Request::JobDisconnect { job: job.into() })? {
+            Response::JobDisconnect { rc, message } => self.check("job-disconnect", rc, message),
+            answer => Err(self.unexpected("job-disconnect", &answer)),
+        }
+    }
+
+    /// Starts more processes, as a job of their own.
+    ///
+    /// # Errors
+    /// If they cannot be started.
+    pub fn spawn(&self, spawn: &Spawn) -> Result<Spawned, ClientError> {
+        let response = match self.connection.dialect() {
+            Dialect::Pmi1 => {
+                let blocks: Vec<Request> = SpawnBlocks::of(spawn).collect();
+                self.connection.ask(&blocks)?
+            }
+            Dialect::Pmi2 => self.ask(Request::Spawn {
+                count: u32::try_from(spawn.commands.len()).unwrap_or(u32::MAX),
+                preput: Pairs(spawn.preput.clone()),
+                commands: SpawnCommands(spawn.commands.clone()),
+            })?,
+        };
+        let Response::Spawn {
+            rc,
+            message,
+            errcodes,
+            job,
+            ..
+        } = response
+        else {
+            return Err(self.unexpected("spawn", &response));
+        };
+        self.check("spawn", rc, message)?;
+        let codes = errcodes.as_ref().and_then(|codes| codes.to_str().ok());
+        let codes = codes.map_or_else(Vec::new, |codes| {
+            codes.split(',').filter_map(|code| code.parse().ok()).collect()
+        });
+        Ok(Spawned {
+            kvsname: job.unwrap_or_default(),
+            errcodes: codes,
+        })
     }
 
     /// Ends the connection. A process that exits without it counts as failed.
     ///
     /// # Errors
     /// If the process manager does not answer.
-    pub fn finalize(mut self) -> Result<(), ClientError> {
-        match self.ask(&Request::Finalize {})? {
-            Response::Finalize { .. } => Ok(()),
-            answer => Err(unexpected(&Request::Finalize {}, &answer)),
+    pub fn finalize(&self) -> Result<(), ClientError> {
+        match self.ask(Request::Finalize {})? {
+            Response::Finalize { rc } => self.check("finalize", rc, None),
+            answer => Err(self.unexpected("finalize", &answer)),
         }
     }
 
@@ -193,299 +506,69 @@ impl Client {
     ///
     /// # Errors
     /// If the connection is gone.
-    pub fn abort(&mut self, exit_code: i32) -> Result<(), ClientError> {
-        self.send(&Request::Abort {
+    pub fn abort(&self, exit_code: i32, message: Option<&[u8]>) -> Result<(), ClientError> {
+        self.connection.tell(&Request::Abort {
             exit_code: Some(exit_code),
-            is_world: None,
-            message: None,
+            is_world: Some(true),
+            message: message.map(|message| text::to_wire(message, false).into_owned().into()),
         })
     }
 
-    /// The longest value: Hydra's limits leave this much of a line.
-    pub const VALUE_SIZE_MAX: usize = 674;
-
-    fn ask(&mut self, request: &Request) -> Result<Response, ClientError> {
-        self.send(request)?;
-        let deadline = Instant::now() + self.timeout;
-        loop {
-            if let Some(line) = self.lines.next_message()? {
-                return Ok(Response::decode(line)?.command);
-            }
-            let mut bytes = [0; 1024];
-            match self.read(&mut bytes, deadline, request)? {
-                0 => return Err(ClientError::Closed),
-                length => self.lines.push(&bytes[..length]),
-            }
-        }
+    fn ask(&self, request: Request) -> Result<Response, ClientError> {
+        self.connection.ask(std::slice::from_ref(&request))
     }
 
-    /// In one `write`: Slurm's server takes each read for one whole line.
-    fn send(&mut self, request: &Request) -> Result<(), ClientError> {
-        let line = request.encode(Form::Line, None)?;
-        self.socket
-            .set_write_timeout(Some(self.timeout.max(Duration::from_millis(1))))?;
-        self.socket.write_all(&line).map_err(|error| match error.kind() {
-            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => ClientError::Closed,
-            io::ErrorKind::WouldBlock => self.too_late(request),
-            _ => ClientError::Io(error),
+    fn value_to_wire(&self, value: &[u8]) -> Result<BString, ClientError> {
+        let wire = text::to_wire(value, self.keeps_whole);
+        if wire.len() <= self.value_max {
+            return Ok(wire.into_owned().into());
+        }
+        Err(ClientError::Text {
+            text: String::from_utf8_lossy(value).into_owned(),
         })
     }
 
-    fn read(&self, bytes: &mut [u8], deadline: Instant, request: &Request) -> Result<usize, ClientError> {
-        loop {
-            let remaining = deadline.saturating_duration_since(Instant::now());
-            if remaining.is_zero() {
-                return Err(self.too_late(request));
-            }
-            self.socket.set_read_timeout(Some(remaining))?;
-            match (&self.socket).read(bytes) {
-                Ok(length) => return Ok(length),
-                Err(error) => match error.kind() {
-                    io::ErrorKind::ConnectionReset => return Ok(0),
-                    io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => {}
-                    _ => return Err(error.into()),
-                },
-            }
+    fn check(
+        &self,
+        command: &'static str,
+        rc: Option<i32>,
+        message: Option<BString>,
+    ) -> Result<(), ClientError> {
+        match rc {
+            None | Some(0) => Ok(()),
+            Some(rc) => Err(ClientError::Refused {
+                command,
+                rc,
+                message: message.unwrap_or_default(),
+            }),
         }
     }
 
-    fn too_late(&self, request: &Request) -> ClientError {
-        // A connection that is closed already is what we want.
-        let _ = self.socket.shutdown(Shutdown::Both);
-        ClientError::Timeout {
-            command: request.name(Form::Line).unwrap_or_default(),
-            timeout: self.timeout,
+    fn unexpected(&self, command: &'static str, answer: &Response) -> ClientError {
+        let names = [Form::Line, Form::Frame].map(|form| answer.name(form));
+        ClientError::Unexpected {
+            command,
+            answer: names.into_iter().flatten().next().unwrap_or_default(),
         }
     }
 }
 
-/// What can go wrong between a process and its process manager.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum ClientError {
-    /// The process manager closed the connection.
-    #[error("the process manager closed the PMI connection")]
-    Closed,
-    /// The process manager's answer is no PMI-1.
-    #[error("the process manager's answer is not understood")]
-    Decode(#[from] DecodeError),
-    /// `PMI_FD` does not name an open socket.
-    #[error("PMI_FD={descriptor} names no open socket; was it closed by a wrapper around the program?")]
-    Descriptor {
-        /// The descriptor's number.
-        descriptor: u32,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The request does not fit PMI-1.
-    #[error("the request cannot be sent")]
-    Encode(#[from] EncodeError),
-    /// A variable does not hold what it must.
-    #[error("{variable}={text:?} is not what a process manager sets")]
-    Environment {
-        /// Its name.
-        variable: &'static str,
-        /// What it holds.
-        text: String,
-    },
-    /// The operating system refused.
-    #[error("the PMI connection failed")]
-    Io(#[from] io::Error),
-    /// The process manager's answer has no end.
-    #[error("the process manager's answer is not understood")]
-    Line(#[from] MessageError),
-    /// The process manager wants to be reached over TCP.
-    #[error(
-        "the process manager offers PMI_PORT but no PMI_FD; start the job without its option for port mode"
-    )]
-    PortMode,
-    /// The process manager says no.
-    #[error("the process manager refused {command}: {message} (rc={rc})")]
-    Refused {
-        /// What was asked.
-        command: &'static str,
-        /// The process manager's code.
-        rc: i32,
-        /// Its words.
-        message: BString,
-    },
-    /// A key or value that not every process manager carries.
-    #[error("{text:?} is too long for PMI-1 or not plain visible ASCII; encode it, for example in hex")]
-    Text {
-        /// The text.
-        text: String,
-    },
-    /// No answer in time.
-    #[error("the process manager did not answer {command} within {timeout:?}")]
-    Timeout {
-        /// What was asked.
-        command: &'static str,
-        /// How long the wait was.
-        timeout: Duration,
-    },
-    /// An answer to something else.
-    #[error("the process manager answered {answer} to {command}")]
-    Unexpected {
-        /// What was asked.
-        command: &'static str,
-        /// What was answered.
-        answer: &'static str,
-    },
+/// What a request is called, in the dialect or in the form that only it has.
+fn name(request: &Request, form: Form) -> &'static str {
+    let names = [form, Form::Line, Form::Block].map(|form| request.name(form));
+    names.into_iter().flatten().next().unwrap_or_default()
 }
 
-fn variable(variable: &'static str, default: Option<u32>) -> Result<u32, ClientError> {
-    match (env::var_os(variable), default) {
-        (None, Some(default)) => Ok(default),
-        (text, _) => {
-            let text = text.unwrap_or_default().to_string_lossy().into_owned();
-            text.parse()
-                .map_err(|_| ClientError::Environment { variable, text })
-        }
-    }
-}
-
-/// Managers lose `;`, cut at spaces and newlines, and MPICH from 4.1 on takes `\` for an escape.
-fn check_text(text: &str, size_max: usize) -> Result<(), ClientError> {
-    let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b';' | b'=' | b'\\');
-    if !text.is_empty() && text.len() <= size_max && text.bytes().all(plain) {
+/// A key stands on the wire as it is.
+fn check_key(key: &[u8]) -> Result<(), ClientError> {
+    let is_plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b';' | b'=' | b'\\');
+    if !key.is_empty() && key.len() < KEY_SIZE_MAX && key.iter().all(is_plain) {
         return Ok(());
     }
     Err(ClientError::Text {
-        text: text.to_owned(),
+        text: String::from_utf8_lossy(key).into_owned(),
     })
 }
 
-fn check(request: &Request, rc: Option<i32>, message: Option<BString>) -> Result<(), ClientError> {
-    match rc {
-        None | Some(0) => Ok(()),
-        Some(rc) => Err(ClientError::Refused {
-            command: request.name(Form::Line).unwrap_or_default(),
-            rc,
-            message: message.unwrap_or_default(),
-        }),
-    }
-}
-
-fn unexpected(request: &Request, answer: &Response) -> ClientError {
-    ClientError::Unexpected {
-        command: request.name(Form::Line).unwrap_or_default(),
-        answer: answer.name(Form::Line).unwrap_or_default(),
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use std::thread;
-
-    use super::*;
-    use crate::{Action, ConnectionId, GroupId, GroupOptions, Peer, Process, Server};
-
-    fn serve(mut server: Server, sockets: Vec<UnixStream>) {
-        let (sender, receiver) = std::sync::mpsc::channel();
-        for (rank, socket) in (0..).zip(&sockets) {
-            let (sender, mut socket) = (sender.clone(), socket.try_clone().unwrap());
-            thread::spawn(move || {
-                let mut bytes = [0; 7];
-                while let Ok(length @ 1..) = socket.read(&mut bytes) {
-                    let _ = sender.send((rank, bytes[..length].to_vec()));
-                }
-            });
-        }
-        drop(sender);
-        for (rank, bytes) in receiver {
-            server.handle_bytes(ConnectionId(rank), &bytes);
-            while let Some(action) = server.poll_action() {
-                match action {
-                    Action::Send { connection, bytes } => {
-                        (&sockets[connection.0 as usize]).write_all(&bytes).unwrap();
-                    }
-                    Action::Close { connection } => {
-                        sockets[connection.0 as usize].shutdown(Shutdown::Both).unwrap();
-                    }
-                    other => panic!("{other:?}"),
-                }
-            }
-        }
-    }
-
-    /// Four clients exchange what they put, and one of them asks for what nobody put.
-    #[test]
-    fn clients_meet_over_our_server() {
-        let (clients, servers): (Vec<_>, Vec<_>) = (0..4).map(|_| UnixStream::pair().unwrap()).unzip();
-        let mut server = Server::root();
-        let group = GroupId(0);
-        server.add_group(GroupOptions::one_host(group, "kvs", 4));
-        for rank in 0..4 {
-            let process = Process { group, rank };
-            server.open(ConnectionId(rank.into()), Peer::Process(process));
-        }
-        let server = thread::spawn(move || serve(server, servers));
-        let clients: Vec<_> = (0..)
-            .zip(clients)
-            .map(|(rank, socket)| {
-                thread::spawn(move || {
-                    let mut client = Client::new(socket, rank, 4).unwrap();
-                    client.put(&format!("key-{rank}"), &format!("v{rank}")).unwrap();
-                    client.fence().unwrap();
-                    let next = (rank + 1) % 4;
-                    assert_eq!(
-                        client.get(&format!("key-{next}")).unwrap(),
-                        Some(format!("v{next}"))
-                    );
-                    assert_eq!(client.get("nothing").unwrap(), None);
-                    client.finalize().unwrap();
-                })
-            })
-            .collect();
-        for client in clients {
-            client.join().unwrap();
-        }
-        server.join().unwrap();
-    }
-
-    /// A process manager that says nothing is an error by the deadline; one that goes away is one at once.
-    #[test]
-    fn silence_and_absence_are_errors() {
-        let (client, server) = UnixStream::pair().unwrap();
-        let answers = b"cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\ncmd=my_kvsname kvsname=k\n";
-        (&server).write_all(answers).unwrap();
-        let mut client = Client::new(client, 0, 2).unwrap();
-        client.set_timeout(Duration::from_millis(20));
-        assert!(matches!(
-            client.fence(),
-            Err(ClientError::Timeout {
-                command: "barrier_in",
-                ..
-            })
-        ));
-        drop(server);
-        assert!(matches!(client.get("key"), Err(ClientError::Closed)));
-    }
-
-    /// An answer that comes too late is not taken for the one to the next request.
-    #[test]
-    fn late_answers_are_nobodys() {
-        let (client, server) = UnixStream::pair().unwrap();
-        let answers = b"cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\ncmd=my_kvsname kvsname=k\n";
-        (&server).write_all(answers).unwrap();
-        let mut client = Client::new(client, 0, 1).unwrap();
-        client.set_timeout(Duration::from_millis(20));
-        assert!(matches!(client.get("first"), Err(ClientError::Timeout { .. })));
-        // Whether it still arrives does not matter.
-        let _ = (&server).write_all(b"cmd=get_result rc=0 value=of-the-first\n");
-        assert!(matches!(client.get("second"), Err(ClientError::Closed)));
-    }
-
-    /// "Never put `;`, space, `\n` or `=`-leading data in values": refused before it is sent.
-    #[test]
-    fn text_that_managers_lose_is_refused() {
-        for text in ["a;b", "a b", "a\nb", "=a", "", "ä", "a\\b"] {
-            assert!(
-                matches!(check_text(text, 674), Err(ClientError::Text { .. })),
-                "{text:?}"
-            );
-        }
-        assert!(check_text("tcp://127.0.0.1:4711", 674).is_ok());
-        assert!(check_text("abc", 2).is_err());
-    }
-}
+mod tests;

@@ -81,7 +81,9 @@ commands! {
             version: u32,
             /// The minor version.
             subversion: u32,
-        } => { Line "init" [version = "pmi_version", subversion = "pmi_subversion"] }
+            /// `whole` asks whether the server keeps values with spaces and `;` (ours alone; others ignore it).
+            values: Option<BString>,
+        } => { Line "init" [version = "pmi_version", subversion = "pmi_subversion", values = "values"] }
         /// The first message on a connection that the client made itself (`PMI_PORT`).
         InitAck {
             /// The client's rank.

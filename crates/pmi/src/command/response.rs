@@ -10,7 +10,7 @@ use crate::{
 
 commands! {
     /// What a server answers. `rc` is 0 when all went well; in lines it may be absent, which means 0.
-    enum Response, last value None, {
+    enum Response, last value Some("value"), {
         /// To [`Request::GetAppnum`](crate::Request::GetAppnum).
         Appnum {
             /// The index of the MPMD segment.
@@ -196,8 +196,13 @@ commands! {
             subversion: u32,
             /// Not 0 if the versions do not fit together.
             rc: Option<i32>,
+            /// `whole` if the client asked for it: values with spaces and `;` are kept.
+            values: Option<BString>,
         } => {
-            Line "response_to_init" [version = "pmi_version", subversion = "pmi_subversion", rc = "rc"]
+            Line "response_to_init" [
+                version = "pmi_version", subversion = "pmi_subversion", rc = "rc",
+                values = "values"
+            ]
         }
         /// Follows [`InitAck`](Self::InitAck): one of them in each line.
         Set {

@@ -173,8 +173,13 @@ impl Server {
         request: Request,
     ) -> Result<Response, ProtocolError> {
         let command = request.name(form).unwrap_or_default();
-        if let Request::Init { version, subversion } = request {
-            return Ok(version_response(version, subversion).0);
+        if let Request::Init {
+            version,
+            subversion,
+            values,
+        } = request
+        {
+            return Ok(version_response(version, subversion, values).0);
         }
         let (Request::InitAck { rank } | Request::FullInit { rank, .. }) = request else {
             return Err(ProtocolError::NotInitialized { command });
@@ -267,8 +272,12 @@ impl Server {
                     .and_then(|size| i32::try_from(size).ok())
                     .unwrap_or(-1),
             },
-            Request::Init { version, subversion } => {
-                let (response, is_spoken) = version_response(version, subversion);
+            Request::Init {
+                version,
+                subversion,
+                values,
+            } => {
+                let (response, is_spoken) = version_response(version, subversion, values);
                 if is_spoken {
                     self.set_phase(process, Phase::Initialized);
                 }
@@ -532,7 +541,7 @@ impl Server {
 
 /// "init: accept (1,0),(1,1),(1,2) and (2,0). For 1.x answer `pmi_version=1 pmi_subversion=1`; else `rc=-1` with our
 /// version." Whether it is accepted, too.
-fn version_response(version: u32, subversion: u32) -> (Response, bool) {
+fn version_response(version: u32, subversion: u32, values: Option<BString>) -> (Response, bool) {
     let (version, subversion, rc) = match (version, subversion) {
         (1, 0..=2) => (1, 1, 0),
         (2, 0) => (2, 0, 0),
@@ -542,6 +551,7 @@ fn version_response(version: u32, subversion: u32) -> (Response, bool) {
         version,
         subversion,
         rc: Some(rc),
+        values: values.filter(|values| values == "whole"),
     };
     (response, rc == 0)
 }

@@ -1,0 +1,263 @@
+//! The connection, which several threads use at once.
+//!
+//! There is no thread of its own: of those that wait, one reads for all, and when it has what it wants the next one
+//! goes on reading.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Read, Write},
+    net::{Shutdown, TcpStream},
+    os::unix::net::UnixStream,
+    sync::{Mutex, MutexGuard},
+    thread::{self, Thread},
+    time::{Duration, Instant},
+};
+
+use super::ClientError;
+use crate::{ClientCore, Dialect, Request, RequestId, Response};
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    socket: Socket,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+pub(super) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+#[derive(Debug)]
+struct State {
+    core: ClientCore,
+    arrived: BTreeMap<RequestId, Response>,
+    parked: BTreeMap<RequestId, Thread>,
+    is_reading: bool,
+    is_broken: bool,
+    timeout: Duration,
+}
+
+impl Connection {
+    pub(super) fn new(socket: Socket, dialect: Dialect, timeout: Duration) -> Result<Self, ClientError> {
+        socket.set_timeout(timeout)?;
+        Ok(Self {
+            socket,
+            state: Mutex::new(State {
+                core: ClientCore::new(dialect),
+                arrived: BTreeMap::new(),
+                parked: BTreeMap::new(),
+                is_reading: false,
+                is_broken: false,
+                timeout,
+            }),
+        })
+    }
+
+    pub(super) fn set_timeout(&self, timeout: Duration) {
+        let timeout = timeout.max(Duration::from_millis(1));
+        self.lock().timeout = timeout;
+        // A socket that takes no time-out is broken, which the next request tells.
+        let _ = self.socket.set_timeout(timeout);
+    }
+
+    pub(super) fn dialect(&self) -> Dialect {
+        self.lock().core.dialect()
+    }
+
+    pub(super) fn tells_threads(&self) -> bool {
+        self.lock().core.tells_threads()
+    }
+
+    /// Asks and waits for the answer.
+    pub(super) fn ask(&self, requests: &[Request]) -> Result<Response, ClientError> {
+        self.converse(requests, |core| core.submit(requests))
+    }
+
+    /// As [`ask`](Self::ask), and finds out whether the server tells threads apart.
+    pub(super) fn probe(&self, request: Request) -> Result<Response, ClientError> {
+        let requests = std::slice::from_ref(&request);
+        self.converse(requests, |core| core.probe(&request))
+    }
+
+    /// Says something that is not answered.
+    pub(super) fn tell(&self, request: &Request) -> Result<(), ClientError> {
+        let mut state = self.lock();
+        state.core.tell(request)?;
+        self.flush(&mut state, std::slice::from_ref(request))
+    }
+
+    fn converse(
+        &self,
+        requests: &[Request],
+        submit: impl FnOnce(&mut ClientCore) -> Result<RequestId, crate::EncodeError>,
+    ) -> Result<Response, ClientError> {
+        let mut state = self.lock();
+        if state.is_broken {
+            return Err(ClientError::Closed);
+        }
+        let id = submit(&mut state.core)?;
+        self.flush(&mut state, requests)?;
+        let deadline = Instant::now().checked_add(state.timeout);
+        loop {
+            if let Some(response) = state.arrived.remove(&id) {
+                state.pass_on_reading();
+                return Ok(response);
+            }
+            if state.is_broken {
+                return Err(ClientError::Closed);
+            }
+            let remaining = deadline.map_or(Duration::MAX, |deadline| {
+                deadline.saturating_duration_since(Instant::now())
+            });
+            if remaining.is_zero() {
+                return Err(self.too_late(&mut state, requests));
+            }
+            state = if state.is_reading {
+                self.park(state, id, remaining)
+            } else {
+                self.read(state, requests)?
+            };
+        }
+    }
+
+    /// Waits until somebody else has read the answer, or somebody has to go on reading.
+    fn park<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        id: RequestId,
+        remaining: Duration,
+    ) -> MutexGuard<'a, State> {
+        state.parked.insert(id, thread::current());
+        drop(state);
+        thread::park_timeout(remaining);
+        let mut state = self.lock();
+        state.parked.remove(&id);
+        state
+    }
+
+    /// Reads for all who wait.
+    fn read<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        requests: &[Request],
+    ) -> Result<MutexGuard<'a, State>, ClientError> {
+        state.is_reading = true;
+        drop(state);
+        let mut bytes = [0; 8192];
+        let result = self.socket.read(&mut bytes);
+        let mut state = self.lock();
+        state.is_reading = false;
+        match result {
+            Ok(0) => return Err(self.broken(&mut state, ClientError::Closed)),
+            Ok(length) => {
+                if let Err(error) = state.core.handle_bytes(&bytes[..length]) {
+                    return Err(self.broken(&mut state, error.into()));
+                }
+                while let Some((id, response)) = state.core.poll_response() {
+                    state.arrived.insert(id, response);
+                    if let Some(thread) = state.parked.remove(&id) {
+                        thread.unpark();
+                    }
+                }
+                self.flush(&mut state, requests)?;
+            }
+            Err(error) => match error.kind() {
+                io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {}
+                io::ErrorKind::ConnectionReset => {
+                    return Err(self.broken(&mut state, ClientError::Closed));
+                }
+                _ => return Err(self.broken(&mut state, error.into())),
+            },
+        }
+        Ok(state)
+    }
+
+    fn flush(&self, state: &mut State, requests: &[Request]) -> Result<(), ClientError> {
+        let bytes = state.core.take_outgoing();
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let Err(error) = self.socket.write_all(&bytes) else {
+            return Ok(());
+        };
+        let error = match error.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => ClientError::Closed,
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => return Err(self.too_late(state, requests)),
+            _ => error.into(),
+        };
+        Err(self.broken(state, error))
+    }
+
+    fn too_late(&self, state: &mut State, requests: &[Request]) -> ClientError {
+        let form = state.core.dialect().form();
+        let error = ClientError::Timeout {
+            command: requests.first().map_or("", |request| super::name(request, form)),
+            timeout: state.timeout,
+        };
+        self.broken(state, error)
+    }
+
+    fn broken(&self, state: &mut State, error: ClientError) -> ClientError {
+        state.is_broken = true;
+        // A connection that is closed already is what we want.
+        let _ = self.socket.shutdown();
+        for (_, thread) in std::mem::take(&mut state.parked) {
+            thread.unpark();
+        }
+        error
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Who leaves with an answer wakes another that waits, to read on.
+    fn pass_on_reading(&mut self) {
+        if !self.is_reading
+            && let Some(thread) = self.parked.values().next()
+        {
+            thread.unpark();
+        }
+    }
+}
+
+impl Socket {
+    fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
+        match self {
+            Self::Tcp(socket) => {
+                socket.set_read_timeout(Some(timeout))?;
+                socket.set_write_timeout(Some(timeout))
+            }
+            Self::Unix(socket) => {
+                socket.set_read_timeout(Some(timeout))?;
+                socket.set_write_timeout(Some(timeout))
+            }
+        }
+    }
+
+    pub(super) fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(socket) => (&*socket).read(bytes),
+            Self::Unix(socket) => (&*socket).read(bytes),
+        }
+    }
+
+    pub(super) fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Tcp(socket) => (&*socket).write_all(bytes),
+            Self::Unix(socket) => (&*socket).write_all(bytes),
+        }
+    }
+
+    fn shutdown(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(socket) => socket.shutdown(Shutdown::Both),
+            Self::Unix(socket) => socket.shutdown(Shutdown::Both),
+        }
+    }
+}
