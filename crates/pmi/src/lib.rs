@@ -35,7 +35,7 @@ pub use command::{
     SpawnCommand, SpawnCommands, SpawnError,
 };
 pub use key_value_space::{KeyValueSpace, PutError};
-pub use process_mapping::{MappingBlock, ProcessMapping};
+pub use process_mapping::{MappingBlock, MappingError, ProcessMapping};
 pub use rank_set::RankSet;
 pub use server::{
     AbsentMembers, Action, Answer, ChildId, ConnectionId, Down, FenceId, FenceScope, GroupId, GroupOptions,

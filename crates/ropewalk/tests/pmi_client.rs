@@ -39,11 +39,11 @@ fn clients_meet_under_both_process_managers() {
 }
 
 fn meet() {
-    let mut client = Client::from_env().unwrap().unwrap();
+    let client = Client::from_env().unwrap().unwrap();
     client.set_timeout(Duration::from_secs(30));
     let key = |rank: u32| format!("rank-{rank}");
     client
-        .put(&key(client.rank()), &format!("0x{:x}", client.rank()))
+        .put(&key(client.rank()), format!("0x{:x}", client.rank()))
         .unwrap();
     client.fence().unwrap();
     let mut met = "met".to_owned();

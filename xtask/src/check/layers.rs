@@ -11,6 +11,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ropewalk-group", &[]),
     ("ropewalk-ofi-sys", &[]),
     ("ropewalk-pmi", &[]),
+    ("ropewalk-pmi-abi", &["ropewalk-pmi"]),
+    ("ropewalk-pmi-c", &["ropewalk-pmi", "ropewalk-pmi-abi"]),
+    ("ropewalk-pmi2-c", &["ropewalk-pmi", "ropewalk-pmi-abi"]),
     ("ropewalk-fabric", &["ropewalk-group", "ropewalk-ofi-sys"]),
     ("ropewalk-rpc", &["ropewalk-fabric"]),
     (
@@ -45,6 +48,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ropewalk-group",
             "ropewalk-launch",
             "ropewalk-pmi",
+            "ropewalk-pmi-c",
+            "ropewalk-pmi2-c",
             "ropewalk-reduce",
             "ropewalk-rpc",
         ],

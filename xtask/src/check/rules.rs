@@ -152,6 +152,18 @@ const UNSAFE: &[(&str, &str)] = &[
         "calls a function of libfabric's",
     ),
     (
+        "crates/pmi-abi/src/pointers.rs",
+        "reads and writes through pointers that C hands over",
+    ),
+    (
+        "crates/pmi-c/src/exports.rs",
+        "exports the functions of PMI-1 to C",
+    ),
+    (
+        "crates/pmi2-c/src/exports.rs",
+        "exports the functions of PMI-2 to C",
+    ),
+    (
         "crates/pmi/src/client/inherited.rs",
         "takes over the descriptor that the process manager let it inherit",
     ),

@@ -559,10 +559,14 @@ fn name(request: &Request, form: Form) -> &'static str {
     names.into_iter().flatten().next().unwrap_or_default()
 }
 
-/// A key stands on the wire as it is.
-fn check_key(key: &[u8]) -> Result<(), ClientError> {
+/// Whether every process manager carries this key: keys stand on the wire as they are.
+pub fn is_key(key: &[u8]) -> bool {
     let is_plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b';' | b'=' | b'\\');
-    if !key.is_empty() && key.len() < KEY_SIZE_MAX && key.iter().all(is_plain) {
+    !key.is_empty() && key.len() < KEY_SIZE_MAX && key.iter().all(is_plain)
+}
+
+fn check_key(key: &[u8]) -> Result<(), ClientError> {
+    if is_key(key) {
         return Ok(());
     }
     Err(ClientError::Text {

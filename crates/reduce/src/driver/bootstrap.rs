@@ -32,7 +32,7 @@ pub(super) struct Bootstrapped {
 /// is a job of one.
 pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
     let link = AgentLink::from_env()?.map(Arc::new);
-    let mut pmi = Client::from_env()?;
+    let pmi = Client::from_env()?;
     let (rank, size) = pmi
         .as_ref()
         .map_or((Rank(0), 1), |pmi| (Rank(pmi.rank()), pmi.size()));
@@ -42,14 +42,14 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
             link.send(&ropewalk_fabric::ToAgent::Attach, None)?;
             options
         }
-        None => agree_on_key(&mut pmi, rank)?,
+        None => agree_on_key(&pmi, rank)?,
     };
     let options = EndpointOptions {
         transports: transports_from_env()?,
         ..options
     };
     let endpoint = Endpoint::bind(options)?;
-    let addresses = exchange_addresses(&mut pmi, endpoint.address(), rank, size)?;
+    let addresses = exchange_addresses(&pmi, endpoint.address(), rank, size)?;
     Ok(Bootstrapped {
         rank,
         size,
@@ -86,7 +86,7 @@ fn receive_welcome(link: &AgentLink, rank: Rank, size: u32) -> Result<EndpointOp
     Ok(EndpointOptions::new(welcome.job, welcome.key, welcome.identity))
 }
 
-fn agree_on_key(pmi: &mut Option<Client>, rank: Rank) -> Result<EndpointOptions, BootstrapError> {
+fn agree_on_key(pmi: &Option<Client>, rank: Rank) -> Result<EndpointOptions, BootstrapError> {
     let identity = Identity {
         role: Role::Rank,
         rank,
@@ -132,7 +132,7 @@ fn options_from(secret: &[u8; 48], identity: Identity) -> EndpointOptions {
 }
 
 fn exchange_addresses(
-    pmi: &mut Option<Client>,
+    pmi: &Option<Client>,
     mine: &Address,
     rank: Rank,
     size: u32,
@@ -140,7 +140,7 @@ fn exchange_addresses(
     let mut addresses = vec![None; size as usize];
     addresses[rank.index()] = Some(mine.clone());
     let Some(pmi) = pmi else { return Ok(addresses) };
-    pmi.put(&key_of_address(rank), &mine.to_string())?;
+    pmi.put(&key_of_address(rank), mine.to_string())?;
     pmi.fence()?;
     let needed = if rank == Rank(0) { 1..size } else { 0..1 };
     for other in needed.map(Rank) {

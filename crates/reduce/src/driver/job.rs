@@ -150,7 +150,7 @@ impl Job {
     /// # Errors
     /// If the process manager does not answer, or says that a rank is gone that was waited for.
     pub fn finalize(mut self) -> Result<(), ClientError> {
-        let Some(mut pmi) = self.pmi.take() else {
+        let Some(pmi) = self.pmi.take() else {
             return Ok(());
         };
         // The others may need this rank, and above all the scheduler, until they are done.

@@ -1,0 +1,166 @@
+//! Programs in C over `libpmi.so` and `libpmi2.so`, under our process manager, under Hydra, and under none.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    time::Duration,
+};
+
+use tempfile::TempDir;
+
+const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
+const HYDRA: &str = "mpiexec.hydra";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where cargo put the libraries that this test depends on.
+fn libraries() -> PathBuf {
+    let folder = env::current_exe().unwrap().parent().unwrap().to_owned();
+    assert!(folder.join("libpmi.so").exists() && folder.join("libpmi2.so").exists());
+    folder
+}
+
+/// Compiles a program against our headers and links it with our library as one links with Slurm's.
+fn compile(source: &str, library: &str, folder: &TempDir) -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = folder.path().join(source.trim_end_matches(".c"));
+    let soname = folder.path().join(format!("lib{library}.so.0"));
+    let built = libraries().join(format!("lib{library}.so"));
+    if !soname.exists() {
+        std::os::unix::fs::symlink(&built, &soname).unwrap();
+    }
+    let output = Command::new("cc")
+        .args(["-Wall", "-Werror", "-pthread", "-o"])
+        .arg(&program)
+        .arg(here.join("tests/pmi_c").join(source))
+        .arg(format!("-I{}", here.join("../pmi-c/include").display()))
+        .arg(format!("-I{}", here.join("../pmi2-c/include").display()))
+        .arg(&built)
+        .arg(format!("-Wl,-rpath,{}", folder.path().display()))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    program
+}
+
+fn run(manager: &str, ranks: u32, program: &Path) -> Output {
+    let mut command = assert_cmd::Command::new(manager);
+    if manager == ROPEWALK {
+        command.arg("run");
+    }
+    command
+        .args(["-n", &ranks.to_string()])
+        .arg(program)
+        .timeout(PATIENCE)
+        .output()
+        .expect("mpiexec.hydra is missing: install the Debian packages mpich and libmpich-dev")
+}
+
+fn all_are_content(manager: &str, ranks: u32, program: &Path) {
+    let output = run(manager, ranks, program);
+    assert!(output.status.success(), "{manager}, {ranks} ranks: {output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let content = text.matches(&format!("of {ranks} is content")).count();
+    assert_eq!(content, ranks as usize, "{manager}: {text}");
+}
+
+/// A PMI-1 program meets its like under either process manager, and values of all kinds come back as they went in.
+#[test]
+fn pmi1_programs_meet() {
+    let folder = TempDir::new().unwrap();
+    let program = compile("pmi1.c", "pmi", &folder);
+    for ranks in [1, 2, 5] {
+        all_are_content(ROPEWALK, ranks, &program);
+        all_are_content(HYDRA, ranks, &program);
+    }
+}
+
+/// A PMI-2 program does so too, with several threads that use PMI at once.
+#[test]
+fn pmi2_programs_meet() {
+    let folder = TempDir::new().unwrap();
+    let program = compile("pmi2.c", "pmi2", &folder);
+    for ranks in [1, 2, 5] {
+        all_are_content(ROPEWALK, ranks, &program);
+        all_are_content(HYDRA, ranks, &program);
+    }
+}
+
+/// Without a process manager a process is alone, and all functions do for one what they do for many.
+#[test]
+fn a_program_may_be_alone() {
+    let folder = TempDir::new().unwrap();
+    for (source, library) in [("pmi1.c", "pmi"), ("pmi2.c", "pmi2")] {
+        let output = Command::new(compile(source, library, &folder)).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(output.stdout, b"rank 0 of 1 is content\n");
+    }
+}
+
+/// `PMI_Abort` ends the job with its exit code, though the others wait.
+#[test]
+fn an_abort_ends_the_job() {
+    let folder = TempDir::new().unwrap();
+    let output = run(ROPEWALK, 3, &compile("abort.c", "pmi", &folder));
+    assert_eq!(output.status.code(), Some(42), "{output:?}");
+}
+
+/// In port mode (`mpiexec -pmi-port`) there is no descriptor, and the process says itself who it is.
+#[test]
+fn programs_meet_in_port_mode() {
+    let folder = TempDir::new().unwrap();
+    let program = compile("pmi1.c", "pmi", &folder);
+    let output = assert_cmd::Command::new(HYDRA)
+        .args(["-pmi-port", "-n", "3"])
+        .arg(program)
+        .timeout(PATIENCE)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(text.matches("of 3 is content").count(), 3, "{text}");
+}
+
+/// Each library has the name and all the functions of Slurm's, and no other, so that it can take its place.
+#[test]
+fn the_libraries_have_the_functions_of_slurms() {
+    let expected = [
+        (
+            "pmi",
+            "PMI_Abort PMI_Args_to_keyval PMI_Barrier PMI_Finalize PMI_Free_keyvals PMI_Get_appnum \
+             PMI_Get_clique_ranks PMI_Get_clique_size PMI_Get_id PMI_Get_id_length_max PMI_Get_kvs_domain_id \
+             PMI_Get_options PMI_Get_rank PMI_Get_size PMI_Get_universe_size PMI_Init PMI_Initialized \
+             PMI_KVS_Commit PMI_KVS_Create PMI_KVS_Destroy PMI_KVS_Get PMI_KVS_Get_key_length_max \
+             PMI_KVS_Get_my_name PMI_KVS_Get_name_length_max PMI_KVS_Get_value_length_max PMI_KVS_Iter_first \
+             PMI_KVS_Iter_next PMI_KVS_Put PMI_Lookup_name PMI_Parse_option PMI_Publish_name \
+             PMI_Spawn_multiple PMI_Unpublish_name",
+        ),
+        (
+            "pmi2",
+            "PMI2_Abort PMI2_Finalize PMI2_Info_GetJobAttr PMI2_Info_GetJobAttrIntArray PMI2_Info_GetNodeAttr \
+             PMI2_Info_GetNodeAttrIntArray PMI2_Info_GetSize PMI2_Info_PutNodeAttr PMI2_Init PMI2_Initialized \
+             PMI2_Job_Connect PMI2_Job_Disconnect PMI2_Job_GetId PMI2_Job_GetRank PMI2_Job_Spawn \
+             PMI2_KVS_Fence PMI2_KVS_Get PMI2_KVS_Put PMI2_Nameserv_lookup PMI2_Nameserv_publish \
+             PMI2_Nameserv_unpublish PMIX_Ring",
+        ),
+    ];
+    for (library, functions) in expected {
+        let file = libraries().join(format!("lib{library}.so"));
+        let output = Command::new("nm")
+            .args(["-D", "--defined-only"])
+            .arg(&file)
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let mut found: Vec<&str> = text.lines().filter_map(|line| line.split(' ').nth(2)).collect();
+        found.sort_unstable();
+        let mut functions: Vec<&str> = functions.split(' ').collect();
+        functions.sort_unstable();
+        assert_eq!(found, functions, "{library}");
+        let output = Command::new("readelf").arg("-d").arg(&file).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains(&format!("[lib{library}.so.0]")), "{text}");
+    }
+}
