@@ -26,8 +26,12 @@ pub struct JobSpec {
     pub arguments: Vec<OsString>,
     /// How many processes of it, at least one.
     pub ranks: u32,
-    /// Variables that the ranks get beside those of this process.
+    /// Variables that all ranks get beside those of this process.
     pub environment: Vec<(OsString, OsString)>,
+    /// Variables that only the ranks of this program get, and not those of [`more`](Self::more).
+    pub own_environment: Vec<(OsString, OsString)>,
+    /// The variables of this process that ranks get; all if `None`.
+    pub inherited: Option<Vec<OsString>>,
     /// Where the ranks start; the directory of this process if `None`.
     pub working_directory: Option<PathBuf>,
     /// Further programs of the same job, whose ranks follow those of the first.
@@ -72,6 +76,8 @@ impl JobSpec {
             arguments: Vec::new(),
             ranks: 1,
             environment: Vec::new(),
+            own_environment: Vec::new(),
+            inherited: None,
             working_directory: None,
             more: Vec::new(),
             hosts: Vec::new(),

@@ -34,7 +34,7 @@ pub(crate) fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, Placeme
         program: spec.program.clone(),
         arguments: spec.arguments.clone(),
         ranks: spec.ranks,
-        environment: Vec::new(),
+        environment: spec.own_environment.clone(),
         working_directory: spec.working_directory.clone(),
     };
     let mut segments: Vec<_> = std::iter::once(first).chain(spec.more.iter().cloned()).collect();
@@ -51,6 +51,9 @@ pub(crate) fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, Placeme
         }
     }
     let mut environment = inheritable_environment(around.environment);
+    if let Some(names) = &spec.inherited {
+        environment.retain(|(name, _)| names.contains(name));
+    }
     environment.extend(spec.environment.iter().cloned());
     // Any number that ports have and that two jobs at once probably do not share.
     let number = u16::from_le_bytes([around.job.0[0], around.job.0[1]]);

@@ -69,6 +69,7 @@ pub struct Launcher {
     delivered: VecDeque<Delivery>,
     requests: mpsc::UnboundedSender<Request>,
     trace_bytes: Arc<AtomicUsize>,
+    plan: Arc<Plan>,
     thread: Option<thread::JoinHandle<()>>,
     lines: VecDeque<JobEvent>,
     taken: usize,
@@ -150,7 +151,7 @@ impl Launcher {
         let position = Position {
             node: NodeId::ROOT,
             key,
-            plan,
+            plan: plan.clone(),
             encoded_plan,
             parent: None,
         };
@@ -163,6 +164,7 @@ impl Launcher {
             delivered: VecDeque::new(),
             requests,
             trace_bytes,
+            plan,
             thread: Some(thread),
             lines: VecDeque::new(),
             taken: 0,
@@ -234,6 +236,12 @@ impl Launcher {
                 ))
             }
         }
+    }
+
+    /// The name of the host of a rank, as the hosts were named; `None` if the job has no such rank.
+    pub fn host_of(&self, rank: Rank) -> Option<&str> {
+        let host = self.plan.node_of(rank)?.host()?;
+        Some(&self.plan.hosts.get(host.0 as usize)?.name)
     }
 
     /// Sends a signal to the process group of a rank. Nothing happens if the rank is gone.

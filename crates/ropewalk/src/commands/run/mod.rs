@@ -1,0 +1,174 @@
+//! `ropewalk run`: the mpiexec of ropewalk.
+
+mod command_line;
+mod console;
+
+use std::{env, ffi::OsString, fs, io, io::Write, process::ExitCode, time::Duration};
+
+use anyhow::{Context, bail};
+use ropewalk::launch::{JobEvent, Launcher, Verdict};
+use serde_json::json;
+
+use command_line::{Command, HELP, Request, Surroundings, parse};
+use console::Console;
+
+/// What `ropewalk run` is told.
+#[derive(Debug, clap::Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct Arguments {
+    /// Options, the program and its arguments, as for mpiexec.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "WORDS")]
+    words: Vec<OsString>,
+}
+
+/// Runs a job; the exit code is the verdict's.
+pub(crate) fn run(arguments: Arguments) -> ExitCode {
+    match arguments.request().and_then(|command| match command {
+        Command::Help => {
+            // Without a reader nobody wants it.
+            let _ = writeln!(io::stdout(), "{HELP}");
+            Ok(0)
+        }
+        Command::Run(request) => watch(*request),
+    }) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            say(&format!("{error:#}"));
+            ExitCode::from(125)
+        }
+    }
+}
+
+impl Arguments {
+    fn request(self) -> anyhow::Result<Command> {
+        let around = Surroundings {
+            agent: env::current_exe().context("cannot find my own executable")?,
+            variable: &|name| env::var_os(name),
+            read: &|path| fs::read(path),
+        };
+        parse(self.words, &around)
+    }
+}
+
+fn watch(request: Request) -> anyhow::Result<u8> {
+    let Request {
+        spec,
+        prefix,
+        files,
+        print_exit_codes,
+        log_json,
+        verbose,
+    } = request;
+    let mut launcher = Launcher::start(spec)?;
+    let mut console = Console::new(prefix, files);
+    let mut failure = None;
+    let mut ends = Vec::new();
+    loop {
+        let event = match launcher.next_event(Some(Duration::ZERO))? {
+            Some(event) => Some(event),
+            None => {
+                // Nothing more to be had for now: what was collected must not wait.
+                if let Err(error) = console.flush() {
+                    failure.get_or_insert(give_up(&launcher, error)?);
+                }
+                launcher.next_event(None)?
+            }
+        };
+        let Some(event) = event else {
+            bail!("the launcher stopped without a verdict");
+        };
+        if log_json {
+            log(&event);
+        }
+        match event {
+            JobEvent::Finished(verdict) => {
+                if print_exit_codes {
+                    ends.sort_unstable();
+                    let text: Vec<_> = ends.iter().map(|(rank, end)| format!("{rank}: {end}")).collect();
+                    say(&format!("how the ranks ended: {}", text.join("; ")));
+                }
+                return finish(&mut console, &verdict, failure);
+            }
+            JobEvent::Notice { rank, text } => say(&format!("rank {rank}: {text}")),
+            JobEvent::Output { rank, stream, line } if failure.is_none() => {
+                let host = launcher.host_of(rank).unwrap_or_default();
+                if let Err(error) = console.line(rank, host, stream, &line) {
+                    failure = Some(give_up(&launcher, error)?);
+                }
+            }
+            JobEvent::Stopped {
+                rank,
+                host,
+                pid,
+                signal,
+            } => say(&format!(
+                "rank {rank} on host {host} is stopped by signal {signal}, pid {pid}; others may wait for it"
+            )),
+            JobEvent::Continued { rank, host } => say(&format!("rank {rank} on host {host} goes on")),
+            JobEvent::Departed { departure, host, .. } => {
+                if print_exit_codes {
+                    ends.push((departure.rank.0, departure.cause.to_string()));
+                }
+                if verbose {
+                    say(&format!(
+                        "rank {} on host {host} {}",
+                        departure.rank, departure.cause
+                    ));
+                }
+            }
+            JobEvent::Started { rank, pid } if verbose => {
+                let host = launcher.host_of(rank).unwrap_or_default();
+                say(&format!("rank {rank} on host {host} runs, pid {pid}"));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// One object for each event but output, on standard error.
+fn log(event: &JobEvent) {
+    let object = match event {
+        JobEvent::Continued { rank, host } => json!({"event": "continued", "rank": rank.0, "host": host}),
+        JobEvent::Departed { departure, host, .. } => json!({
+            "event": "departed", "rank": departure.rank.0, "host": host, "cause": departure.cause.to_string(),
+        }),
+        JobEvent::Finished(verdict) => json!({
+            "event": "finished", "exit_code": verdict.exit_code(), "verdict": verdict.to_string(),
+        }),
+        JobEvent::Notice { rank, text } => json!({"event": "notice", "rank": rank.0, "text": text}),
+        JobEvent::Started { rank, pid } => json!({"event": "started", "rank": rank.0, "pid": pid}),
+        JobEvent::Stopped {
+            rank,
+            host,
+            pid,
+            signal,
+        } => json!({"event": "stopped", "rank": rank.0, "host": host, "pid": pid, "signal": signal}),
+        _ => return,
+    };
+    let _ = writeln!(io::stderr(), "{object}");
+}
+
+/// Output can go nowhere: ends the job as a shell would end it in a pipeline.
+fn give_up(launcher: &Launcher, error: io::Error) -> anyhow::Result<io::Error> {
+    launcher.interrupt(SIGPIPE)?;
+    Ok(error)
+}
+
+fn finish(console: &mut Console, verdict: &Verdict, failure: Option<io::Error>) -> anyhow::Result<u8> {
+    match failure.map_or_else(|| console.flush(), Err) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(128 + SIGPIPE as u8),
+        Err(error) => return Err(error).context("cannot write the output of the ranks"),
+    }
+    for line in verdict.to_string().lines() {
+        say(line);
+    }
+    Ok(u8::try_from(verdict.exit_code()).unwrap_or(u8::MAX))
+}
+
+const SIGPIPE: i32 = 13;
+
+/// Tells the user, if that is possible: the exit code must come out even if standard error cannot be written.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "ropewalk: {text}");
+}
