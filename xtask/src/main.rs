@@ -7,6 +7,7 @@ mod fuzz;
 mod look;
 mod project;
 mod shell;
+mod simulate_start;
 mod soak_kill;
 mod test;
 
@@ -35,6 +36,8 @@ enum Task {
         /// The page; by default the demo's report
         page: Option<PathBuf>,
     },
+    /// Starts a large job in virtual time, in trees of several arities
+    SimulateStart(simulate_start::Options),
     /// Reduces in real processes of which one is killed at a random moment, again and again
     SoakKill(soak_kill::Options),
     /// Runs every test; on Debian as root it first installs the packages they need
@@ -50,6 +53,10 @@ fn main() -> ExitCode {
         Task::Fix => check::fix(),
         Task::Fuzz(options) => fuzz::fuzz(&options),
         Task::Look { page } => look::look(&page.unwrap_or_else(test::report)).map(drop),
+        Task::SimulateStart(options) => {
+            simulate_start::simulate(&options);
+            Ok(())
+        }
         Task::SoakKill(options) => soak_kill::soak_kill(&options),
         Task::Test => test::test(),
     };

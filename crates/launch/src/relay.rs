@@ -244,10 +244,8 @@ impl Relay {
         if self.parent != Parent::Listening {
             return;
         }
+        // What waits goes nowhere from now on, and those below get their credit for it: they must come to their end.
         self.parent = Parent::Lost;
-        // Nobody is there to take what is unsent.
-        self.waiting.clear();
-        self.own_output = 0;
         self.end(Down::Signal { rank: None, signal });
     }
 
@@ -275,6 +273,12 @@ impl Relay {
             }
             report => self.actions.push_back(Action::SendParent(Up { host, report })),
         }
+    }
+
+    /// How many bytes of output wait here, also of others.
+    #[cfg(test)]
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.waiting.iter().map(|(_, up)| up.report.output_size()).sum()
     }
 
     /// How many bytes of the own host's output wait: above [`OUTPUT_WINDOW`] no more should be read.
@@ -355,3 +359,6 @@ impl Relay {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

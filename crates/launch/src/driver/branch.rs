@@ -8,15 +8,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk_fabric::{
-    Address, Endpoint, EndpointOptions, Event, Identity, JobKey, PeerDeath, PeerId, Role, SubmitError,
-};
+use ropewalk_fabric::{Address, Endpoint, EndpointOptions, Event, Identity, JobKey, PeerDeath, PeerId, Role};
 use ropewalk_group::{HostId, Incarnation, Rank};
 use ropewalk_pmi as pmi;
 use rustix::{event::epoll, process::Pid};
-use serde::{Serialize, de::DeserializeOwned};
 
-use super::starter::{Ended, Starter};
+use super::{
+    outgoing::{Outgoing, decode, send_batches},
+    starter::{Ended, Starter},
+};
 use crate::{
     protocol::{Bootstrap, Down, Plan, Report, TAG_DOWN, TAG_UP, Up},
     relay::{Action, Relay},
@@ -79,37 +79,6 @@ enum Wait {
     Explain(String),
     /// For the process to end; then it is killed.
     End,
-}
-
-struct Outgoing<T> {
-    batches: VecDeque<Vec<T>>,
-    size: usize,
-}
-
-impl<T> Default for Outgoing<T> {
-    fn default() -> Self {
-        let batches = VecDeque::new();
-        Self { batches, size: 0 }
-    }
-}
-
-impl<T> Outgoing<T> {
-    /// Bytes in one message, about; a single one that is larger goes alone.
-    const BATCH_SIZE_MAX: usize = 1 << 20;
-    /// Messages without bytes of output in one message.
-    const BATCH_LENGTH_MAX: usize = 4096;
-
-    fn push(&mut self, message: T, size: usize) {
-        let is_full = self.size + size > Self::BATCH_SIZE_MAX;
-        match self.batches.back_mut() {
-            Some(batch) if !is_full && batch.len() < Self::BATCH_LENGTH_MAX => batch.push(message),
-            _ => {
-                self.batches.push_back(vec![message]);
-                self.size = 0;
-            }
-        }
-        self.size += size;
-    }
 }
 
 const ENDPOINT: u64 = u64::MAX;
@@ -198,6 +167,12 @@ impl Branch {
     pub(super) fn send_pmi(&mut self, child: NodeId, down: pmi::Down) {
         self.relay.send_pmi(child, down);
         self.perform_actions();
+    }
+
+    /// Whether the node above has proven itself, and this one to it.
+    pub(super) fn is_connected(&self) -> bool {
+        self.parent
+            .is_some_and(|parent| self.endpoint.peer_info(parent).is_some())
     }
 
     /// See [`Relay::own_output`].
@@ -447,18 +422,26 @@ impl Branch {
         let ended = child.starter.as_mut().and_then(Starter::ended);
         let is_due = child.wait_until.as_ref().is_some_and(|(until, _)| *until <= now);
         match (&mut child.starter, ended) {
+            // A command may put the agent into the background and end well; but then the agent soon connects.
+            (Some(starter), Some(Ended::Exited(0))) if self.relay.is_awaited(node) => {
+                let until = now + self.position.plan.detect;
+                let (until, _) = child
+                    .wait_until
+                    .get_or_insert_with(|| (until, Wait::Explain(String::new())));
+                if *until <= now {
+                    let how = starter.how_it_failed(Ended::Exited(0));
+                    child.starter = None;
+                    self.relay.handle_child_lost(node, how);
+                }
+            }
             (Some(starter), Some(ended)) => {
-                let awaited = self.relay.is_awaited(node);
                 let lost = match &child.wait_until {
-                    Some((_, Wait::Explain(_))) => Some(starter.how_it_ended(ended)),
-                    // A command may put the agent into the background and end well.
-                    _ if awaited && ended != Ended::Exited(0) => Some(starter.how_it_failed(ended)),
+                    _ if self.relay.is_awaited(node) => Some(starter.how_it_failed(ended)),
+                    Some((_, Wait::Explain(_))) if child.peer.is_none() => Some(starter.how_it_ended(ended)),
                     _ => None,
                 };
-                if !awaited || lost.is_some() || ended != Ended::Exited(0) {
-                    child.wait_until = None;
-                    child.starter = None;
-                }
+                child.wait_until = None;
+                child.starter = None;
                 if let Some(how) = lost {
                     self.relay.handle_child_lost(node, how);
                 }
@@ -535,7 +518,7 @@ impl Branch {
     }
 
     fn is_slow(&self, report: &Report) -> bool {
-        matches!(report, Report::Trace { .. }) && self.outgoing_up.batches.len() > TRACE_BATCHES_MAX
+        matches!(report, Report::Trace { .. }) && self.outgoing_up.len() > TRACE_BATCHES_MAX
     }
 
     fn start_child(&mut self, node: NodeId) -> io::Result<Starter> {
@@ -579,34 +562,6 @@ impl AsFd for Branch {
 const SIGKILL: i32 = 9;
 /// With so many messages waiting, trace events are dropped.
 const TRACE_BATCHES_MAX: usize = 16;
-
-/// What came from a neighbour is one batch; what is none is nothing, and its sender no node of this version.
-fn decode<T: DeserializeOwned>(body: &[u8]) -> Vec<T> {
-    postcard::from_bytes(body).unwrap_or_default()
-}
-
-/// Returns whether something was sent. What finds no room waits for the next turn.
-fn send_batches<T: Serialize>(
-    endpoint: &mut Endpoint,
-    peer: PeerId,
-    tag: u64,
-    outgoing: &mut Outgoing<T>,
-) -> bool {
-    let mut sent = false;
-    while let Some(batch) = outgoing.batches.pop_front() {
-        let body = postcard::to_allocvec(&batch).expect("messages have no map and no unsized sequence");
-        match endpoint.send_unexpected(peer, tag, body) {
-            Ok(()) => sent = true,
-            Err(SubmitError::Busy { .. }) => {
-                outgoing.batches.push_front(batch);
-                break;
-            }
-            // It is gone, which its event tells.
-            Err(_) => outgoing.batches.clear(),
-        }
-    }
-    sent
-}
 
 /// An error with its causes, in one line.
 fn chain(error: &dyn std::error::Error) -> String {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    env, fs, io,
+    env, io,
     os::fd::{AsFd, OwnedFd},
     sync::{
         Arc,
@@ -20,25 +20,20 @@ use rustix::{
     process::Signal,
     system::uname,
 };
-use thiserror::Error;
-use tokio::{
-    io::Interest,
-    signal::unix::{self, SignalKind},
-    sync::mpsc,
-    time::sleep_until,
-};
+use tokio::{io::Interest, sync::mpsc, time::sleep_until};
 
 use super::{
     branch::{Branch, BranchEvent, Position},
     descendants,
     input::Input,
     interface,
+    interrupts::{Signals, next_signal},
+    launch_error::{LaunchError, system},
     watched::{Watched, watch},
 };
 use crate::{
     event::{JobEvent, OutputStream},
     job::{JobSpec, StdinSource},
-    placement::PlacementError,
     plan::{self, Surroundings},
     protocol::{BOOTSTRAP_SIZE_MAX, Down, Plan, Report, Up},
     supervisor::{Action, Supervisor},
@@ -74,38 +69,6 @@ pub struct Launcher {
     lines: VecDeque<JobEvent>,
     taken: usize,
     over: bool,
-}
-
-/// Why a job could not be run.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum LaunchError {
-    /// The ranks cannot be placed on the hosts.
-    #[error(transparent)]
-    Placement(#[from] PlacementError),
-    /// The number of ranks is none that a job may have.
-    #[error("a job has 1 to {} ranks, not {ranks}", JobSpec::RANKS_MAX)]
-    Ranks {
-        /// The number asked for.
-        ranks: u32,
-    },
-    /// The signal is none.
-    #[error("{signal} is no signal")]
-    Signal {
-        /// The number given.
-        signal: i32,
-    },
-    /// The system refused what a launcher needs.
-    #[error("the system refused {what}")]
-    System {
-        /// What.
-        what: &'static str,
-        /// Why.
-        source: io::Error,
-    },
-    /// The description of the job is too large.
-    #[error("programs, arguments, environment and hosts together are larger than {BOOTSTRAP_SIZE_MAX} bytes")]
-    TooLarge,
 }
 
 impl Launcher {
@@ -588,53 +551,6 @@ fn is_readable(descriptor: &OwnedFd) -> bool {
     poll(&mut [PollFd::new(descriptor, PollFlags::IN)], Some(&at_once)) != Ok(0)
 }
 
-/// The signals by which users and batch systems end a job.
-struct Signals {
-    /// Not if whoever started us wants it ignored, as nohup(1) does.
-    hangup: Option<unix::Signal>,
-    interrupt: unix::Signal,
-    terminate: unix::Signal,
-}
-
-impl Signals {
-    fn listen() -> io::Result<Self> {
-        let hangup = SignalKind::hangup();
-        Ok(Self {
-            hangup: match is_ignored(hangup) {
-                true => None,
-                false => Some(unix::signal(hangup)?),
-            },
-            interrupt: unix::signal(SignalKind::interrupt())?,
-            terminate: unix::signal(SignalKind::terminate())?,
-        })
-    }
-}
-
-/// Whether this process ignores a signal so far, as /proc has it (proc(5)).
-fn is_ignored(kind: SignalKind) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    ignored.is_some_and(|mask| mask >> (kind.as_raw_value() - 1) & 1 == 1)
-}
-
-async fn next_signal(signals: &mut Option<Signals>) -> i32 {
-    let Some(signals) = signals else {
-        return std::future::pending().await;
-    };
-    let hangup = async {
-        match &mut signals.hangup {
-            Some(hangup) => hangup.recv().await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        Some(()) = hangup => SignalKind::hangup().as_raw_value(),
-        Some(()) = signals.interrupt.recv() => SignalKind::interrupt().as_raw_value(),
-        Some(()) = signals.terminate.recv() => SignalKind::terminate().as_raw_value(),
-    }
-}
-
 /// Waits until the launcher is dropped.
 async fn closed(requests: &mut mpsc::UnboundedReceiver<Request>) {
     while requests.recv().await.is_some() {}
@@ -653,8 +569,4 @@ fn make_plan(spec: &JobSpec) -> Result<Plan, LaunchError> {
         working_directory: env::current_dir().ok().map(Into::into),
     };
     Ok(plan::plan(spec, around)?)
-}
-
-fn system(what: &'static str, source: io::Error) -> LaunchError {
-    LaunchError::System { what, source }
 }

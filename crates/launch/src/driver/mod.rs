@@ -6,8 +6,11 @@ mod branch;
 mod descendants;
 mod input;
 mod interface;
+mod interrupts;
 mod keeper;
+mod launch_error;
 mod launcher;
+mod outgoing;
 mod process;
 mod session;
 mod signals;
@@ -15,4 +18,5 @@ mod starter;
 mod watched;
 
 pub use agent_process::agent_main;
-pub use launcher::{LaunchError, Launcher};
+pub use launch_error::LaunchError;
+pub use launcher::Launcher;

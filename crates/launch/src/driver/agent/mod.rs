@@ -198,14 +198,18 @@ impl Agent {
     fn work(&mut self) -> io::Result<()> {
         loop {
             self.settle();
-            for _ in 0..STARTS_PER_TURN {
-                self.start_next();
+            // Not before somebody can be told of it, and can end it.
+            if self.branch.is_connected() {
+                for _ in 0..STARTS_PER_TURN {
+                    self.start_next();
+                }
             }
             self.settle();
             self.advance_sweep();
             self.settle();
             let now = Instant::now();
-            if !self.mind.is_spawning() || now >= self.flushed + FLUSH_INTERVAL {
+            if !self.mind.is_spawning() || !self.branch.is_connected() || now >= self.flushed + FLUSH_INTERVAL
+            {
                 self.branch.flush();
                 self.flushed = now;
                 self.settle();
@@ -263,7 +267,8 @@ impl Agent {
             Sweep::Draining { read } if self.are_outputs_read => Some(read + IDLE_MAX),
             _ => None,
         };
-        let flush = self.mind.is_spawning().then(Instant::now);
+        let starts = self.mind.is_spawning() && self.branch.is_connected();
+        let flush = starts.then(Instant::now);
         let deadline = self
             .branch
             .next_deadline()

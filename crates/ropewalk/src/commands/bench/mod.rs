@@ -3,6 +3,7 @@
 mod cases;
 mod crowd;
 pub(crate) mod floors;
+mod launch;
 mod origin;
 pub(crate) mod process;
 mod protocol;
@@ -25,13 +26,18 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
+    /// Starting processes, beside a bare loop and Hydra.
+    Launch(launch::Arguments),
     Rpc(rpc::Arguments),
 }
 
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    let What::Rpc(arguments) = &arguments.what;
-    match rpc::run(arguments) {
+    let result = match &arguments.what {
+        What::Launch(arguments) => launch::run(arguments),
+        What::Rpc(arguments) => rpc::run(arguments),
+    };
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("ropewalk bench: {error:#}");

@@ -1,0 +1,44 @@
+//! Why a job could not be run.
+
+use std::io;
+
+use thiserror::Error;
+
+use crate::{job::JobSpec, placement::PlacementError, protocol::BOOTSTRAP_SIZE_MAX};
+
+/// Why a job could not be run.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LaunchError {
+    /// The ranks cannot be placed on the hosts.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
+    /// The number of ranks is none that a job may have.
+    #[error("a job has 1 to {} ranks, not {ranks}", JobSpec::RANKS_MAX)]
+    Ranks {
+        /// The number asked for.
+        ranks: u32,
+    },
+    /// The signal is none.
+    #[error("{signal} is no signal")]
+    Signal {
+        /// The number given.
+        signal: i32,
+    },
+    /// The system refused what a launcher needs.
+    #[error("the system refused {what}")]
+    System {
+        /// What.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// The description of the job is too large.
+    #[error("programs, arguments, environment and hosts together are larger than {BOOTSTRAP_SIZE_MAX} bytes")]
+    TooLarge,
+}
+
+/// The system refused what a launcher needs.
+pub(super) fn system(what: &'static str, source: io::Error) -> LaunchError {
+    LaunchError::System { what, source }
+}
