@@ -33,6 +33,8 @@ impl StreamProvider {
     pub(super) const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
     /// How much is copied before messages have their turn, in bytes.
     const COPIED_PER_TURN: usize = 4 << 20;
+    /// How many operations are ended by copying before messages have their turn.
+    const ENDED_PER_TURN: usize = 256;
 
     /// Starts a `get` or `put`.
     pub(super) fn start(
@@ -96,8 +98,10 @@ impl StreamProvider {
 
     /// Copies what can be copied, for one turn.
     pub(super) fn copy_directly(&mut self, around: &mut Around<'_>) {
-        let mut copied = 0;
-        while copied < Self::COPIED_PER_TURN && around.has_room() {
+        // Messages may take all the room there is again and again: it is not needed for our own operations, of which
+        // there is a limited number.
+        let (mut copied, mut done) = (0, 0);
+        while copied < Self::COPIED_PER_TURN && done < Self::ENDED_PER_TURN {
             let Self {
                 direct,
                 peers,
@@ -116,6 +120,7 @@ impl StreamProvider {
                 return;
             };
             copied += count;
+            done += usize::from(ended.is_some());
             match ended {
                 None => {}
                 Some(Ended::Done(transfer)) => {

@@ -70,6 +70,42 @@ fn peers_have_turns() {
     }
 }
 
+/// Who receives more messages than he takes gets what he asks for nevertheless.
+#[test]
+fn messages_do_not_keep_transfers_out() {
+    let [mut receiver, mut sender] = [1, 1 << 10].map(|events_max| {
+        let mut options = options();
+        options.transports.shm = true;
+        options.limits.events_max = events_max;
+        Endpoint::bind(options).unwrap()
+    });
+    let address = receiver.address().clone();
+    let region = sender.expose(vec![7; 1 << 20].into());
+    let start = Instant::now();
+    let (mut messages, mut transfers, mut asked) = (0, 0, false);
+    while messages < 100 || transfers < 2 {
+        assert!(start.elapsed() < LONG, "{messages} and {transfers}");
+        while !sender.has_unsent() {
+            let body = Bytes::from(vec![0; 60 << 10]);
+            sender.send_unexpected(&address, 0, body).unwrap();
+            sender.progress();
+        }
+        sender.progress();
+        if messages >= 50 && !std::mem::replace(&mut asked, true) {
+            for _ in 0..2 {
+                receiver.get(&region, 0, Buffer::zeroed(1 << 20), LONG).unwrap();
+            }
+        }
+        receiver.progress();
+        // One at a time, so that there is always one that takes the room.
+        match receiver.poll_event() {
+            Some(Event::Completed { result, .. }) => transfers += usize::from(result.is_ok()),
+            Some(_) => messages += 1,
+            None => {}
+        }
+    }
+}
+
 /// Who wakes an endpoint that is awake, be it by its own thread, spares it the descriptor; one that is about to sleep is
 /// woken.
 #[test]
