@@ -18,8 +18,8 @@ pub(crate) struct Options {
 /// Prints a table for trees of several arities, the last of which is a star.
 pub(crate) fn simulate(options: &Options) {
     let costs = StartCosts {
-        // Measured on the machine of docs/benchmarks.md: fork and exec of ssh, its login over loopback, a rank's
-        // start, a message between endpoints.
+        // Assumed, not measured: what fork and exec of ssh cost, how long a login takes, what a rank's start costs, and
+        // a message between endpoints. The order of magnitude is what matters for the shape of the tree.
         start_agent: Duration::from_millis(1),
         login: Duration::from_millis(150),
         start_rank: Duration::from_micros(400),

@@ -3,9 +3,11 @@
 use std::{io, os::fd::OwnedFd, sync::mpsc, thread};
 
 use rustix::{
-    event::{PollFd, PollFlags, poll},
+    event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
     pipe::{PipeFlags, pipe_with},
+    process::getpgrp,
+    termios::tcgetpgrp,
 };
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -43,6 +45,18 @@ impl Input {
     }
 }
 
+/// How often is looked whether this process is in the foreground.
+const BACKGROUND_INTERVAL: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 200_000_000,
+};
+
+/// Whether standard input is a terminal that belongs to other processes at the moment.
+fn is_in_background() -> bool {
+    let foreground = tcgetpgrp(rustix::stdio::stdin());
+    foreground.is_ok_and(|foreground| foreground != getpgrp())
+}
+
 fn forward(cancelled: &OwnedFd, credits: &mpsc::Receiver<usize>, orders: &UnboundedSender<Down>) {
     let stdin = rustix::stdio::stdin();
     let mut credit = STDIN_WINDOW;
@@ -66,6 +80,14 @@ fn forward(cancelled: &OwnedFd, credits: &mpsc::Receiver<usize>, orders: &Unboun
         }
         if !polled[1].revents().is_empty() {
             return;
+        }
+        if is_in_background() {
+            // To read would stop this process (SIGTTIN); it may be brought to the foreground any time.
+            let cancelled = &mut [PollFd::new(cancelled, PollFlags::IN)];
+            match poll(cancelled, Some(&BACKGROUND_INTERVAL)) {
+                Ok(0) | Err(Errno::INTR) => continue,
+                Ok(_) | Err(_) => return,
+            }
         }
         let size = credit.min(bytes.len());
         match rustix::io::read(stdin, &mut bytes[..size]) {

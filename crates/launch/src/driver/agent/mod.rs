@@ -9,7 +9,7 @@ mod topology;
 use std::{
     collections::BTreeMap,
     ffi::CString,
-    io,
+    io::{self, Write},
     os::fd::{AsFd, OwnedFd},
     process::ExitCode,
     sync::Arc,
@@ -67,6 +67,8 @@ pub(super) struct Agent {
     /// The limit that this process had before it raised its own.
     descriptors: Rlimit,
     sweep: Sweep,
+    /// The node above was lost.
+    is_orphaned: bool,
     flushed: Instant,
     buffer: Vec<u8>,
 }
@@ -107,7 +109,7 @@ mod kind {
 }
 
 /// How many ranks are started between two looks at what else happens.
-const STARTS_PER_TURN: usize = 4;
+const STARTS_PER_TURN: usize = 16;
 /// How long reports may wait for company while ranks are being started.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(5);
 /// How long a pipe may stay silent once all ranks are gone and yet be held open by somebody.
@@ -126,7 +128,10 @@ impl Agent {
         });
         agent.work()?;
         agent.branch.finish();
-        Ok(ExitCode::SUCCESS)
+        Ok(match agent.is_orphaned {
+            true => ExitCode::from(125),
+            false => ExitCode::SUCCESS,
+        })
     }
 
     fn new(position: Position, slots: Slots) -> io::Result<Self> {
@@ -190,6 +195,7 @@ impl Agent {
             processors,
             descriptors,
             sweep: Sweep::NotYet,
+            is_orphaned: false,
             flushed: Instant::now(),
             buffer: vec![0; 64 << 10],
         })
@@ -257,7 +263,11 @@ impl Agent {
             }
             // These are the relay's own.
             BranchEvent::Down(Down::Bye | Down::Credit(_) | Down::To(..)) | BranchEvent::Up(_) => {}
-            BranchEvent::ParentLost(why) => eprintln!("ropewalk agent: lost the node above: {why}"),
+            BranchEvent::ParentLost(why) => {
+                self.is_orphaned = true;
+                // Whoever reads it is not there any more, or never was reached.
+                let _ = writeln!(io::stderr(), "cannot reach the node above: {why}");
+            }
         }
     }
 
