@@ -87,29 +87,61 @@ impl Connection {
         self.flush(&mut state, std::slice::from_ref(request))
     }
 
+    /// Asks several things at once and waits for all answers, which come in the order of the requests. At most
+    /// [`WINDOW`](Self::WINDOW) requests are under way, and those go out together.
+    pub(super) fn ask_all(&self, requests: &[Request]) -> Result<Vec<Response>, ClientError> {
+        let mut responses = Vec::with_capacity(requests.len());
+        for window in requests.chunks(Self::WINDOW) {
+            let mut state = self.lock_whole()?;
+            let mut ids = Vec::with_capacity(window.len());
+            for request in window {
+                ids.push(state.core.submit(std::slice::from_ref(request))?);
+            }
+            self.flush(&mut state, window)?;
+            for id in ids {
+                let (response, next) = self.wait(state, id, window)?;
+                responses.push(response);
+                state = next;
+            }
+        }
+        Ok(responses)
+    }
+
+    /// How many requests of one thread are under way: their answers must fit into the socket's buffer.
+    pub(super) const WINDOW: usize = 64;
+
     fn converse(
         &self,
         requests: &[Request],
         submit: impl FnOnce(&mut ClientCore) -> Result<RequestId, crate::EncodeError>,
     ) -> Result<Response, ClientError> {
-        let mut state = self.lock();
-        if state.is_broken {
-            return Err(ClientError::Closed);
-        }
+        let mut state = self.lock_whole()?;
         let id = submit(&mut state.core)?;
         self.flush(&mut state, requests)?;
-        let deadline = Instant::now().checked_add(state.timeout);
+        let (response, state) = self.wait(state, id, requests)?;
+        drop(state);
+        Ok(response)
+    }
+
+    fn wait<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        id: RequestId,
+        requests: &[Request],
+    ) -> Result<(Response, MutexGuard<'a, State>), ClientError> {
+        let mut deadline = None;
         loop {
             if let Some(response) = state.arrived.remove(&id) {
                 state.pass_on_reading();
-                return Ok(response);
+                return Ok((response, state));
             }
             if state.is_broken {
                 return Err(ClientError::Closed);
             }
-            let remaining = deadline.map_or(Duration::MAX, |deadline| {
-                deadline.saturating_duration_since(Instant::now())
-            });
+            let now = Instant::now();
+            let deadline = *deadline.get_or_insert_with(|| now.checked_add(state.timeout));
+            let remaining =
+                deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(now));
             if remaining.is_zero() {
                 return Err(self.too_late(&mut state, requests));
             }
@@ -118,6 +150,14 @@ impl Connection {
             } else {
                 self.read(state, requests)?
             };
+        }
+    }
+
+    fn lock_whole(&self) -> Result<MutexGuard<'_, State>, ClientError> {
+        let state = self.lock();
+        match state.is_broken {
+            true => Err(ClientError::Closed),
+            false => Ok(state),
         }
     }
 

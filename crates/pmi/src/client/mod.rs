@@ -5,16 +5,14 @@ mod connection;
 mod environment;
 mod error;
 mod inherited;
+mod jobs;
 mod text;
 
 use std::{env, os::unix::net::UnixStream, time::Duration};
 
 use bstr::{BString, ByteSlice};
 
-use crate::{
-    Dialect, Form, KEY_SIZE_MAX, Pairs, Request, Response, Spawn, SpawnBlocks, SpawnCommands, Spawned,
-    VALUE_SIZE_MAX,
-};
+use crate::{Dialect, Form, KEY_SIZE_MAX, Pairs, Request, Response, VALUE_SIZE_MAX};
 use connection::{Connection, Socket};
 
 pub use error::ClientError;
@@ -275,29 +273,49 @@ impl Client {
     /// # Errors
     /// If the process manager does not answer.
     pub fn get_bytes(&self, job: Option<&[u8]>, key: &str) -> Result<Option<Vec<u8>>, ClientError> {
-        check_key(key.as_bytes())?;
-        let request = Request::Get {
-            kvsname: Some(job.map_or_else(|| self.kvsname.clone(), BString::from)),
-            source: Some(-1),
-            key: key.into(),
+        let request = self.get_request(job, key)?;
+        self.got(self.ask(request)?)
+    }
+
+    /// As [`put`](Self::put) for many pairs, which are under way together where the process manager can tell requests
+    /// apart.
+    ///
+    /// # Errors
+    /// As for [`put`](Self::put); some of the pairs may have been put.
+    pub fn put_all<K: AsRef<str>, V: AsRef<[u8]>>(&self, pairs: &[(K, V)]) -> Result<(), ClientError> {
+        let request = |(key, value): &(K, V)| {
+            check_key(key.as_ref().as_bytes())?;
+            Ok(Request::Put {
+                kvsname: Some(self.kvsname.clone()),
+                key: key.as_ref().into(),
+                value: self.value_to_wire(value.as_ref())?,
+            })
         };
-        match self.ask(request)? {
-            Response::Get {
-                found: None | Some(true),
-                rc: None | Some(0),
-                value: Some(value),
-                ..
-            } => {
-                // In a line what follows may be another attribute.
-                let is_cut = !self.keeps_whole && self.connection.dialect() == Dialect::Pmi1;
-                let end = is_cut.then(|| value.find_byte(b' ')).flatten();
-                Ok(Some(
-                    text::from_wire(&value[..end.unwrap_or(value.len())]).into_owned(),
-                ))
+        let requests = pairs
+            .iter()
+            .map(request)
+            .collect::<Result<Vec<_>, ClientError>>()?;
+        for response in self.connection.ask_all(&requests)? {
+            match response {
+                Response::Put { rc, message } => self.check("put", rc, message)?,
+                answer => return Err(self.unexpected("put", &answer)),
             }
-            Response::Get { .. } => Ok(None),
-            answer => Err(self.unexpected("get", &answer)),
         }
+        Ok(())
+    }
+
+    /// What was put under each of `keys`, asked for as in [`put_all`](Self::put_all).
+    ///
+    /// # Errors
+    /// As for [`get_bytes`](Self::get_bytes).
+    pub fn get_all<K: AsRef<str>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
+        let request = |key: &K| self.get_request(None, key.as_ref());
+        let requests = keys
+            .iter()
+            .map(request)
+            .collect::<Result<Vec<_>, ClientError>>()?;
+        let responses = self.connection.ask_all(&requests)?;
+        responses.into_iter().map(|response| self.got(response)).collect()
     }
 
     /// Waits until all processes of the job are here; what they put before can then be got.
@@ -431,66 +449,6 @@ impl Client {
         }
     }
 
-    /// Allows [`get_bytes`](Self::get_bytes) from the key-value space of another job. PMI-2 only, and of the process
-    /// managers we know only under ours.
-    ///
-    /// # Errors
-    /// If there is no such job.
-    pub fn connect_job(&self, job: &[u8]) -> Result<(), ClientError> {
-        match self.ask(Request::JobConnect { job: job.into() })? {
-            Response::JobConnect { rc, message, .. } => self.check("job-connect", rc, message),
-            answer => Err(self.unexpected("job-connect", &answer)),
-        }
-    }
-
-    /// The end of [`connect_job`](Self::connect_job).
-    ///
-    /// # Errors
-    /// If there was no connection.
-    pub fn disconnect_job(&self, job: &[u8]) -> Result<(), ClientError> {
-        match self.ask(Request::JobDisconnect { job: job.into() })? {
-            Response::JobDisconnect { rc, message } => self.check("job-disconnect", rc, message),
-            answer => Err(self.unexpected("job-disconnect", &answer)),
-        }
-    }
-
-    /// Starts more processes, as a job of their own.
-    ///
-    /// # Errors
-    /// If they cannot be started.
-    pub fn spawn(&self, spawn: &Spawn) -> Result<Spawned, ClientError> {
-        let response = match self.connection.dialect() {
-            Dialect::Pmi1 => {
-                let blocks: Vec<Request> = SpawnBlocks::of(spawn).collect();
-                self.connection.ask(&blocks)?
-            }
-            Dialect::Pmi2 => self.ask(Request::Spawn {
-                count: u32::try_from(spawn.commands.len()).unwrap_or(u32::MAX),
-                preput: Pairs(spawn.preput.clone()),
-                commands: SpawnCommands(spawn.commands.clone()),
-            })?,
-        };
-        let Response::Spawn {
-            rc,
-            message,
-            errcodes,
-            job,
-            ..
-        } = response
-        else {
-            return Err(self.unexpected("spawn", &response));
-        };
-        self.check("spawn", rc, message)?;
-        let codes = errcodes.as_ref().and_then(|codes| codes.to_str().ok());
-        let codes = codes.map_or_else(Vec::new, |codes| {
-            codes.split(',').filter_map(|code| code.parse().ok()).collect()
-        });
-        Ok(Spawned {
-            kvsname: job.unwrap_or_default(),
-            errcodes: codes,
-        })
-    }
-
     /// Ends the connection. A process that exits without it counts as failed.
     ///
     /// # Errors
@@ -516,6 +474,34 @@ impl Client {
 
     fn ask(&self, request: Request) -> Result<Response, ClientError> {
         self.connection.ask(std::slice::from_ref(&request))
+    }
+
+    fn get_request(&self, job: Option<&[u8]>, key: &str) -> Result<Request, ClientError> {
+        check_key(key.as_bytes())?;
+        Ok(Request::Get {
+            kvsname: Some(job.map_or_else(|| self.kvsname.clone(), BString::from)),
+            source: Some(-1),
+            key: key.into(),
+        })
+    }
+
+    fn got(&self, response: Response) -> Result<Option<Vec<u8>>, ClientError> {
+        match response {
+            Response::Get {
+                found: None | Some(true),
+                rc: None | Some(0),
+                value: Some(value),
+                ..
+            } => {
+                // In a line what follows may be another attribute.
+                let is_cut = !self.keeps_whole && self.connection.dialect() == Dialect::Pmi1;
+                let end = is_cut.then(|| value.find_byte(b' ')).flatten();
+                let value = &value[..end.unwrap_or(value.len())];
+                Ok(Some(text::from_wire(value).into_owned()))
+            }
+            Response::Get { .. } => Ok(None),
+            answer => Err(self.unexpected("get", &answer)),
+        }
     }
 
     fn value_to_wire(&self, value: &[u8]) -> Result<BString, ClientError> {

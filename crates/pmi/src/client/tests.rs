@@ -99,6 +99,31 @@ fn clients_meet_over_our_server() {
     server.join().unwrap();
 }
 
+/// Many pairs are put and got at once, in either dialect, more of them than are under way together.
+#[test]
+fn many_pairs_go_together() {
+    for dialect in [Dialect::Pmi1, Dialect::Pmi2] {
+        let (server, mut sockets) = job(1);
+        let client = Client::speaking(sockets.remove(0), 0, 1, dialect).unwrap();
+        let pairs: Vec<_> = (0..300)
+            .map(|key| (format!("k{key}"), format!("v {key};")))
+            .collect();
+        client.put_all(&pairs).unwrap();
+        let keys: Vec<_> = pairs
+            .iter()
+            .map(|(key, _)| key.as_str())
+            .chain(["none"])
+            .collect();
+        let values = client.get_all(&keys).unwrap();
+        for ((_, value), found) in pairs.iter().zip(&values) {
+            assert_eq!(found.as_deref(), Some(value.as_bytes()));
+        }
+        assert_eq!(values[300], None);
+        client.finalize().unwrap();
+        server.join().unwrap();
+    }
+}
+
 /// Many threads ask at once over one connection, in either dialect, and each gets its own answer; one that waits
 /// does not keep the others.
 #[test]
