@@ -66,9 +66,9 @@ fn clients_meet_over_our_server() {
                 );
                 client.put(&format!("key-{rank}"), values[rank as usize]).unwrap();
                 client.fence().unwrap();
-                for next in 0..4 {
-                    let value = client.get(&format!("key-{next}")).unwrap();
-                    assert_eq!(value.as_deref(), Some(values[next]), "{rank}");
+                for (next, value) in values.into_iter().enumerate() {
+                    let found = client.get(&format!("key-{next}")).unwrap();
+                    assert_eq!(found.as_deref(), Some(value), "{rank}");
                 }
                 assert_eq!(client.get("nothing").unwrap(), None);
                 // Values that need no more room than they have may be as long as the limit.

@@ -5,6 +5,7 @@ mod crowd;
 pub(crate) mod floors;
 mod launch;
 mod origin;
+mod pmi;
 pub(crate) mod process;
 mod protocol;
 mod provider;
@@ -28,6 +29,8 @@ pub(crate) struct Arguments {
 enum What {
     /// Starting processes, beside a bare loop and Hydra.
     Launch(launch::Arguments),
+    /// Requests to the process manager, ours and Hydra's, beside an echo over a socketpair.
+    Pmi(pmi::Arguments),
     Rpc(rpc::Arguments),
 }
 
@@ -35,6 +38,7 @@ enum What {
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let result = match &arguments.what {
         What::Launch(arguments) => launch::run(arguments),
+        What::Pmi(arguments) => pmi::run(arguments),
         What::Rpc(arguments) => rpc::run(arguments),
     };
     match result {
