@@ -8,7 +8,10 @@ mod descriptors_exhausted;
 mod fork_after_start;
 mod forking;
 #[path = "../behaviours/settings.rs"]
-#[cfg_attr(feature = "ofi", allow(dead_code, reason = "nothing here runs over libfabric"))]
+#[cfg_attr(
+    feature = "ofi",
+    allow(dead_code, reason = "nothing here runs over libfabric")
+)]
 mod settings;
 mod slow_consumer;
 mod version_mismatch;
