@@ -41,7 +41,14 @@ pub(crate) fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, Placeme
     let size = segments
         .iter()
         .fold(0, |size: u32, segment| size.saturating_add(segment.ranks));
-    let hosts = place(size, &spec.hosts, &spec.placement, &around.host_name)?;
+    let mut hosts = place(size, &spec.hosts, &spec.placement, &around.host_name)?;
+    // First, so that the launcher itself starts its agent: to an agent elsewhere, `localhost` is another host.
+    hosts.sort_by_key(|host| !host.is_local);
+    if hosts.len() > 1 {
+        for host in hosts.iter_mut().filter(|host| host.is_local) {
+            host.name.clone_from(&around.host_name);
+        }
+    }
     if hosts.iter().any(|host| !host.is_local) {
         // On another host a program would otherwise start at home.
         for segment in &mut segments {
@@ -279,6 +286,22 @@ mod tests {
             (value("RANK"), value("LOCAL_RANK"), value("WORLD_SIZE")),
             (Some("4"), Some("0"), Some("5"))
         );
+    }
+
+    /// The launcher's own host stands first in the tree, under a name that others know it by.
+    #[test]
+    fn the_own_host_is_started_by_the_launcher() {
+        let spec = JobSpec {
+            ranks: 3,
+            hosts: parse_hosts("a,b,localhost").unwrap(),
+            ..JobSpec::new("agent", "program")
+        };
+        let plan = plan(&spec, around()).unwrap();
+        let names: Vec<_> = plan.hosts.iter().map(|host| host.name.as_str()).collect();
+        assert_eq!(names, ["own", "a", "b"]);
+        assert_eq!(plan.node_of(Rank(2)), Some(NodeId(1)));
+        let mapping = plan.pmi_group(NodeId::ROOT).mapping;
+        assert_eq!(mapping.to_string(), "(vector,(1,2,1),(0,1,1))");
     }
 
     /// A launcher that is itself a rank does not pass its own identity on.

@@ -63,7 +63,9 @@ fn held_memory_outlives_its_rank() {
             _ => {}
         }
     };
-    assert_eq!(verdict.exit_code(), 137, "{verdict}\n{output}");
+    // The other rank heard of it and went well: the program did without.
+    assert!(verdict.recovered, "{verdict}\n{output}");
+    assert_eq!(verdict.exit_code(), 0, "{verdict}\n{output}");
     assert_eq!(verdict.failures.len(), 1, "{verdict}\n{output}");
     assert_eq!(departures[0], (Rank(1), Cause::Signalled(9)));
     // What the dead rank said just before its death counts.

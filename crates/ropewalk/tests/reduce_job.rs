@@ -47,8 +47,8 @@ fn check_with(ranks: u32, scenario: &str, dead: u32, environment: &[(&str, &str)
         .filter(|line| *line == format!("{scenario}: ok"))
         .count();
     assert_eq!(ok as u32, ranks - dead, "{stdout}{stderr}");
-    let code = if dead == 0 { 0 } else { 128 + 6 };
-    assert_eq!(output.status.code(), Some(code), "{stdout}{stderr}");
+    // Whoever dies, the others hear of it and go well: the program did without.
+    assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
 }
 
 /// By whatever ways the ranks are told to reach each other, results are the same; where they name none, it is said.

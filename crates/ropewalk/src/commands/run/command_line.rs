@@ -13,6 +13,8 @@ use ropewalk::launch::{
     hosts::{HostSlots, parse_host_file, parse_hosts, slurm_hosts},
 };
 
+use super::pattern::Pattern;
+
 /// What is asked for.
 #[derive(Debug)]
 pub(super) enum Command {
@@ -31,29 +33,6 @@ pub(super) struct Request {
     pub(super) print_exit_codes: bool,
     pub(super) log_json: bool,
     pub(super) verbose: bool,
-}
-
-/// Text in which `%r` stands for the rank, `%h` for its host and `%%` for `%`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pattern(String);
-
-impl Pattern {
-    pub(super) fn fill(&self, rank: u32, host: &str) -> String {
-        let mut filled = String::new();
-        let mut rest = self.0.chars();
-        while let Some(char) = rest.next() {
-            match (char, char == '%') {
-                (_, true) => match rest.next() {
-                    Some('r') => filled += &rank.to_string(),
-                    Some('h') => filled += host,
-                    Some('%') | None => filled.push('%'),
-                    Some(other) => filled.extend(['%', other]),
-                },
-                (char, false) => filled.push(char),
-            }
-        }
-        filled
-    }
 }
 
 /// What the words are read beside.
@@ -289,10 +268,10 @@ impl Parser {
             "arity" => self.arity = words.number(name)?.max(1),
             // What MPI_UNIVERSE_SIZE says is for programs that start others.
             "usize" => drop(words.text(name)?),
-            "l" | "label" | "prepend-rank" => self.prefix = Some(Pattern("[%r] ".to_owned())),
-            "prepend-pattern" => self.prefix = Some(Pattern(words.text(name)?)),
-            "outfile-pattern" | "outfile" => self.files[0] = Some(Pattern(words.text(name)?)),
-            "errfile-pattern" | "errfile" => self.files[1] = Some(Pattern(words.text(name)?)),
+            "l" | "label" | "prepend-rank" => self.prefix = Some(Pattern::new("[%r] ")),
+            "prepend-pattern" => self.prefix = Some(Pattern::new(words.text(name)?)),
+            "outfile-pattern" | "outfile" => self.files[0] = Some(Pattern::new(words.text(name)?)),
+            "errfile-pattern" | "errfile" => self.files[1] = Some(Pattern::new(words.text(name)?)),
             "s" | "stdin" => {
                 self.stdin = match words.text(name)?.as_str() {
                     "0" => StdinSource::Inherit,
@@ -607,11 +586,5 @@ mod tests {
         ] {
             assert!(parsed(words, &[], "").is_err(), "{words}");
         }
-    }
-
-    /// Patterns say which rank and host.
-    #[test]
-    fn patterns_are_filled() {
-        assert_eq!(Pattern("%h/%r-100%%%x%".into()).fill(7, "vm"), "vm/7-100%%x%");
     }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use ropewalk::{group::Rank, launch::OutputStream};
 
-use super::command_line::Pattern;
+use super::pattern::Pattern;
 
 /// Writes the lines of all ranks, each in one piece.
 pub(super) struct Console {

@@ -2,6 +2,7 @@
 
 mod command_line;
 mod console;
+mod pattern;
 
 use std::{env, ffi::OsString, fs, io, io::Write, process::ExitCode, time::Duration};
 
