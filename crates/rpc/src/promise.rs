@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     task::{self, Context, Poll},
@@ -11,17 +11,16 @@ use std::{
 
 use ropewalk_fabric::{Address, OperationId, PeerId, Waker};
 
+use self::handover::{Given, Giver, Taker, Used, handover};
 use crate::{bulk::BulkId, lock::lock};
 
+mod handover;
+
 /// The receiving end of one result.
-pub(crate) struct Pending<T> {
-    place: Arc<Mutex<Place<T>>>,
-    /// Whether nobody will take what is in the place any more.
-    over: bool,
-}
+pub(crate) struct Pending<T>(Taker<T, Details>);
 
 /// The giving end of one result.
-pub(crate) struct Promise<T>(Arc<Mutex<Place<T>>>);
+pub(crate) struct Promise<T>(Giver<T, Details>);
 
 /// What of an engine's work brings a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +41,10 @@ struct AbandonedQueue {
 }
 
 /// The places of results that were taken, to be used again: one costs more than the rest of a call.
-pub(crate) struct Places<T>(VecDeque<Arc<Mutex<Place<T>>>>);
+pub(crate) struct Places<T>(VecDeque<Used<T, Details>>);
 
-pub(crate) struct Place<T> {
-    state: State<T>,
+/// What is known of a result besides itself.
+struct Details {
     abandoned: Abandoned,
     /// Who is to bring the result, if that is known.
     peer: Option<(PeerId, Address)>,
@@ -54,16 +53,23 @@ pub(crate) struct Place<T> {
     waker: Option<task::Waker>,
 }
 
-enum State<T> {
-    Abandoned,
-    Given(T),
-    Taken,
-    Waiting,
-}
-
 /// Both ends of a result that `work` will bring, if that has begun.
 pub(crate) fn promise<T>(work: Option<Work>, abandoned: &Abandoned) -> (Promise<T>, Pending<T>) {
-    Place::new(work, abandoned).ends()
+    new_ends(work, abandoned, None)
+}
+
+fn new_ends<T>(
+    work: Option<Work>,
+    abandoned: &Abandoned,
+    peer: Option<(PeerId, Address)>,
+) -> (Promise<T>, Pending<T>) {
+    let (giver, taker) = handover(Details {
+        abandoned: abandoned.clone(),
+        peer,
+        work,
+        waker: None,
+    });
+    (Promise(giver), Pending(taker))
 }
 
 impl<T> Places<T> {
@@ -75,6 +81,7 @@ impl<T> Places<T> {
     }
 
     /// As [`promise`], for a result that a peer is to bring.
+    #[inline]
     pub(crate) fn promise<'a>(
         &mut self,
         work: Option<Work>,
@@ -82,97 +89,66 @@ impl<T> Places<T> {
         peer: PeerId,
         address: impl Fn() -> Option<&'a Address>,
     ) -> (Promise<T>, Pending<T>) {
+        let named = || address().map(|address| (peer, address.clone()));
         // The oldest is the likeliest to be taken.
-        if let Some(oldest) = self.0.front_mut()
-            && let Some(place) = Arc::get_mut(oldest)
-        {
-            let place = place.get_mut().unwrap_or_else(PoisonError::into_inner);
-            place.state = State::Waiting;
-            place.work = work;
-            place.waker = None;
-            if place.peer.as_ref().is_none_or(|&(known, _)| known != peer) {
-                place.peer = address().map(|address| (peer, address.clone()));
+        let Some(oldest) = self.0.pop_front() else {
+            return new_ends(work, abandoned, named());
+        };
+        let ends = oldest.reuse(|details| {
+            details.work = work;
+            details.waker = None;
+            if details.peer.as_ref().is_none_or(|&(known, _)| known != peer) {
+                details.peer = named();
             }
-            if let Some(place) = self.0.pop_front() {
-                return ends(place);
+        });
+        match ends {
+            Ok((giver, taker)) => (Promise(giver), Pending(taker)),
+            Err(oldest) => {
+                self.0.push_front(oldest);
+                new_ends(work, abandoned, named())
             }
         }
-        let mut place = Place::new(work, abandoned);
-        place.peer = address().map(|address| (peer, address.clone()));
-        place.ends()
     }
 
     /// Gives the result, and keeps the place.
+    #[inline]
     pub(crate) fn fulfil(&mut self, promise: Promise<T>, result: T) {
-        promise.give(result);
+        let used = promise.give(result);
         if self.0.len() < Self::KEPT_MAX {
-            self.0.push_back(promise.0);
+            self.0.push_back(used);
         }
     }
-}
-
-impl<T> Place<T> {
-    fn new(work: Option<Work>, abandoned: &Abandoned) -> Self {
-        Self {
-            state: State::Waiting,
-            abandoned: abandoned.clone(),
-            peer: None,
-            work,
-            waker: None,
-        }
-    }
-
-    fn ends(self) -> (Promise<T>, Pending<T>) {
-        ends(Arc::new(Mutex::new(self)))
-    }
-}
-
-fn ends<T>(place: Arc<Mutex<Place<T>>>) -> (Promise<T>, Pending<T>) {
-    let pending = Pending {
-        place: Arc::clone(&place),
-        over: false,
-    };
-    (Promise(place), pending)
 }
 
 impl<T> Pending<T> {
     /// Who was to bring the result.
     pub(crate) fn peer(&self) -> Option<Address> {
-        let place = lock(&self.place);
-        place.peer.as_ref().map(|(_, address)| address.clone())
+        let details = lock(self.0.details());
+        details.peer.as_ref().map(|(_, address)| address.clone())
     }
 
+    #[inline]
     pub(crate) fn take(&mut self) -> Option<T> {
-        let taken = lock(&self.place).take();
-        self.over |= taken.is_some();
-        taken
+        self.0.take()
     }
 
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<T> {
-        let mut place = lock(&self.place);
-        match place.take() {
-            Some(result) => {
-                self.over = true;
-                Poll::Ready(result)
-            }
-            None => {
-                place.waker = Some(context.waker().clone());
-                Poll::Pending
-            }
+        if let Some(result) = self.0.take() {
+            return Poll::Ready(result);
         }
+        lock(self.0.details()).waker = Some(context.waker().clone());
+        self.0.watch();
+        // If it was given meanwhile, perhaps another was woken, whom it had before.
+        self.0.take().map_or(Poll::Pending, Poll::Ready)
     }
 }
 
 impl<T> Drop for Pending<T> {
     fn drop(&mut self) {
-        if self.over {
-            return;
-        }
-        let mut place = lock(&self.place);
-        if matches!(place.state, State::Waiting) {
-            place.state = State::Abandoned;
-            if let Some(work) = place.work {
-                place.abandoned.push(work);
+        if self.0.close() {
+            let details = lock(self.0.details());
+            if let Some(work) = details.work {
+                details.abandoned.push(work);
             }
         }
     }
@@ -183,30 +159,28 @@ impl<T> Promise<T> {
         self.give(result);
     }
 
-    fn give(&self, result: T) {
-        let waker = {
-            let mut place = lock(&self.0);
-            if matches!(place.state, State::Abandoned) {
-                return;
+    #[inline]
+    fn give(self, result: T) -> Used<T, Details> {
+        let (given, used) = self.0.give(result);
+        if given == Given::Watched {
+            let waker = lock(used.details()).waker.take();
+            if let Some(waker) = waker {
+                waker.wake();
             }
-            place.state = State::Given(result);
-            place.waker.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
         }
+        used
     }
 
     /// Whether nobody wants the result any longer.
     pub(crate) fn is_abandoned(&self) -> bool {
-        matches!(lock(&self.0).state, State::Abandoned)
+        self.0.is_closed()
     }
 
     /// Another operation brings the result now. Returns whether somebody wants it still.
     pub(crate) fn follow(&self, operation: OperationId) -> bool {
-        let mut place = lock(&self.0);
-        place.work = Some(Work::Operation(operation));
-        !matches!(place.state, State::Abandoned)
+        lock(self.0.details()).work = Some(Work::Operation(operation));
+        // Who closes it from here on finds that.
+        !self.0.is_closed()
     }
 }
 
@@ -235,17 +209,5 @@ impl Abandoned {
         self.0.any.store(true, Ordering::Release);
         drop(work);
         self.0.waker.wake();
-    }
-}
-
-impl<T> Place<T> {
-    fn take(&mut self) -> Option<T> {
-        match std::mem::replace(&mut self.state, State::Taken) {
-            State::Given(result) => Some(result),
-            other => {
-                self.state = other;
-                None
-            }
-        }
     }
 }

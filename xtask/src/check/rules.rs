@@ -177,6 +177,10 @@ const UNSAFE: &[(&str, &str)] = &[
         "is the allocator of a test that counts",
     ),
     (
+        "crates/rpc/src/promise/handover.rs",
+        "hands a value from one thread to another without a lock",
+    ),
+    (
         "crates/rpc/src/tokio/watched.rs",
         "has the runtime watch a descriptor that it owns",
     ),

@@ -1,0 +1,224 @@
+//! A place in which one thread leaves a value and another finds it, without a lock.
+
+#![allow(
+    unsafe_code,
+    reason = "who may touch the value is said by the state beside it"
+)]
+
+use std::{
+    cell::UnsafeCell,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU8, Ordering},
+    },
+};
+
+/// A place with what else is known of it, behind a lock.
+struct Place<T, D> {
+    state: AtomicU8,
+    /// Until the state is [`FULL`] only the giver touches it, from then on only the taker; if the taker has closed the
+    /// place before, only the giver.
+    value: UnsafeCell<Option<T>>,
+    details: Mutex<D>,
+}
+
+// SAFETY: the value goes from one thread to another, which the state orders; nobody sees it at the same time as another.
+unsafe impl<T: Send, D: Send> Sync for Place<T, D> {}
+
+/// The end that leaves the value. There is one.
+pub(super) struct Giver<T, D>(Arc<Place<T, D>>);
+
+/// The end that finds it. There is one.
+pub(super) struct Taker<T, D>(Arc<Place<T, D>>);
+
+/// A place whose value was left, for another one.
+pub(super) struct Used<T, D>(Arc<Place<T, D>>);
+
+/// What the giver finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Given {
+    /// The taker had closed the place, and the value is gone.
+    Closed,
+    /// The taker will find it.
+    Unwatched,
+    /// The taker asked to be told.
+    Watched,
+}
+
+const EMPTY: u8 = 0;
+/// The taker wants to be told.
+const WATCHED: u8 = 1;
+const FULL: u8 = 2;
+const TAKEN: u8 = 3;
+/// The taker wants nothing.
+const CLOSED: u8 = 4;
+
+/// Both ends of a new place.
+pub(super) fn handover<T, D>(details: D) -> (Giver<T, D>, Taker<T, D>) {
+    ends(Arc::new(Place {
+        state: AtomicU8::new(EMPTY),
+        value: UnsafeCell::new(None),
+        details: Mutex::new(details),
+    }))
+}
+
+fn ends<T, D>(place: Arc<Place<T, D>>) -> (Giver<T, D>, Taker<T, D>) {
+    (Giver(place.clone()), Taker(place))
+}
+
+impl<T, D> Giver<T, D> {
+    pub(super) fn details(&self) -> &Mutex<D> {
+        &self.0.details
+    }
+
+    /// Whether the taker wants nothing any longer.
+    pub(super) fn is_closed(&self) -> bool {
+        self.0.state.load(Ordering::Acquire) == CLOSED
+    }
+
+    /// Leaves the value.
+    #[inline]
+    pub(super) fn give(self, value: T) -> (Given, Used<T, D>) {
+        let Self(place) = self;
+        // SAFETY: there is one giver, which ends here, and the taker leaves the value alone before the state is `FULL`.
+        unsafe { *place.value.get() = Some(value) };
+        let given = match place.state.swap(FULL, Ordering::AcqRel) {
+            CLOSED => {
+                // SAFETY: who closes a place that is not full does not touch it any more.
+                let unwanted = unsafe { (*place.value.get()).take() };
+                place.state.store(CLOSED, Ordering::Relaxed);
+                drop(unwanted);
+                Given::Closed
+            }
+            WATCHED => Given::Watched,
+            _ => Given::Unwatched,
+        };
+        (given, Used(place))
+    }
+}
+
+impl<T, D> Taker<T, D> {
+    pub(super) fn details(&self) -> &Mutex<D> {
+        &self.0.details
+    }
+
+    /// The value, once, if it is there.
+    #[inline]
+    pub(super) fn take(&mut self) -> Option<T> {
+        if self.0.state.load(Ordering::Acquire) != FULL {
+            return None;
+        }
+        // SAFETY: the giver has left it and is gone, and there is one taker.
+        let value = unsafe { (*self.0.value.get()).take() };
+        self.0.state.store(TAKEN, Ordering::Relaxed);
+        value
+    }
+
+    /// Asks to be told of the value, if it is not there yet. How to be told stands in the details before.
+    pub(super) fn watch(&mut self) {
+        // If it is there, or was taken, there is nothing to be told of.
+        let _ = self
+            .0
+            .state
+            .compare_exchange(EMPTY, WATCHED, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Wants nothing any longer. Returns whether there was nothing yet.
+    pub(super) fn close(&mut self) -> bool {
+        if self.0.state.load(Ordering::Relaxed) == TAKEN {
+            return false;
+        }
+        match self.0.state.swap(CLOSED, Ordering::AcqRel) {
+            EMPTY | WATCHED => true,
+            FULL => {
+                // SAFETY: as in `take`; the giver, which alone looks at `CLOSED`, is gone.
+                drop(unsafe { (*self.0.value.get()).take() });
+                false
+            }
+            _ => false,
+        }
+    }
+}
+
+impl<T, D> Used<T, D> {
+    pub(super) fn details(&self) -> &Mutex<D> {
+        &self.0.details
+    }
+
+    /// Both ends of the place, if its taker is gone, for the next value; the details are those of before.
+    #[inline]
+    pub(super) fn reuse(mut self, change: impl FnOnce(&mut D)) -> Result<(Giver<T, D>, Taker<T, D>), Self> {
+        let Some(place) = Arc::get_mut(&mut self.0) else {
+            return Err(self);
+        };
+        *place.state.get_mut() = EMPTY;
+        *place.value.get_mut() = None;
+        change(
+            place
+                .details
+                .get_mut()
+                .unwrap_or_else(std::sync::PoisonError::into_inner),
+        );
+        Ok(ends(self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, thread};
+
+    use super::*;
+
+    /// A value is found once, and gone with who closed the place before or after it came.
+    #[test]
+    fn values_are_found_once() {
+        let value = Arc::new(());
+        let (giver, mut taker) = handover::<_, u8>(1);
+        assert!(taker.take().is_none() && !giver.is_closed());
+        let (given, used) = giver.give(value.clone());
+        assert_eq!(given, Given::Unwatched);
+        let Err(used) = used.reuse(|_| ()) else {
+            panic!("it has a taker");
+        };
+        assert!(taker.take().is_some() && taker.take().is_none() && !taker.close());
+        drop(taker);
+        let Ok((giver, mut taker)) = used.reuse(|details| *details += 1) else {
+            panic!("it has no taker");
+        };
+        assert_eq!(*taker.details().lock().unwrap(), 2);
+        taker.watch();
+        assert_eq!(giver.give(value.clone()).0, Given::Watched);
+        assert!(!taker.close() && taker.take().is_none());
+        let (giver, mut taker) = handover::<_, u8>(0);
+        assert!(taker.close() && giver.is_closed());
+        assert_eq!(giver.give(value.clone()).0, Given::Closed);
+        assert!(taker.take().is_none() && !taker.close());
+        assert_eq!(Arc::strong_count(&value), 1);
+    }
+
+    /// Whatever the order in which two threads give, take, watch and close, no value is lost or kept.
+    #[test]
+    fn threads_agree() {
+        let value = Arc::new(7);
+        for round in 0..if cfg!(miri) { 50 } else { 2000 } {
+            let (giver, mut taker) = handover::<_, ()>(());
+            let given = value.clone();
+            let (given, taken) = thread::scope(|scope| {
+                let giving = scope.spawn(move || giver.give(given).0);
+                let mut taken = taker.take();
+                if taken.is_none() && round % 3 != 0 {
+                    taker.watch();
+                    taken = taker.take();
+                }
+                let waited = taken.is_none() && round % 2 == 0 && taker.close();
+                (giving.join().unwrap(), (taken.map(|value| *value), waited, taker))
+            });
+            let (taken, waited, mut taker) = taken;
+            assert_eq!(given == Given::Closed, waited);
+            let later = taker.take().map(|value| *value);
+            assert!(!(taken.is_some() && later.is_some()));
+            drop(taker);
+            assert_eq!(Arc::strong_count(&value), 1);
+        }
+    }
+}
