@@ -29,6 +29,26 @@ impl Body {
         })
     }
 
+    /// Makes it a body of `length` bytes, at most [`INLINE_MAX`](Self::INLINE_MAX), which are to be written where this
+    /// says; what stands behind them does not matter.
+    ///
+    /// # Panics
+    /// If there are more.
+    #[inline]
+    pub fn inline(&mut self, length: usize) -> &mut [u8; Self::INLINE_MAX] {
+        assert!(length <= Self::INLINE_MAX, "{length} bytes are not few");
+        if let Repr::Shared(_) = self.0 {
+            *self = Self::new();
+        }
+        match &mut self.0 {
+            Repr::Inline { length: known, bytes } => {
+                *known = length as u8;
+                bytes
+            }
+            Repr::Shared(_) => unreachable!("it has just been made small"),
+        }
+    }
+
     /// The bytes, copied if the body is small.
     pub fn into_bytes(self) -> Bytes {
         match self.0 {

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, time::Instant};
 
 use crate::{
-    Address, Body, Completion, Event, OperationError, OperationId, PeerDeath, PeerId,
+    Address, Body, Completion, Event, Messages, OperationError, OperationId, PeerDeath, PeerId, Received,
     operations::{Awaited, Operation, Operations},
     peer_table::PeerTable,
     provider::{MessageKind, TransferFailure, Transferred},
@@ -15,6 +15,8 @@ use crate::{
 pub(crate) struct Inbox {
     pub(crate) operations: Operations,
     events: VecDeque<Event>,
+    /// What has ended with a message that is on its way to the owner.
+    replied: Vec<OperationId>,
     /// How many bytes of messages the events hold.
     bytes: usize,
     /// Whether something came, or could be sent at last, even if no event tells of it yet.
@@ -32,6 +34,8 @@ pub(crate) struct Around<'a> {
     pub(crate) events_max: usize,
     /// Nothing more is read once they hold so many bytes.
     pub(crate) bytes_max: usize,
+    /// Whether messages are read that the owner can take from the provider itself.
+    pub(crate) takes_messages: bool,
     /// The provider's number in the peer table.
     pub(crate) provider: usize,
     pub(crate) regions: &'a mut RegionTable,
@@ -44,6 +48,7 @@ impl Inbox {
         Self {
             operations: Operations::new(instance),
             events: VecDeque::new(),
+            replied: Vec::new(),
             bytes: 0,
             moved: false,
             pings: Vec::new(),
@@ -67,6 +72,28 @@ impl Inbox {
     fn push(&mut self, event: Event) {
         self.bytes += event.message_bytes();
         self.events.push_back(event);
+    }
+
+    /// Ends an operation with a reply, which is told without an event. Returns whether it waits for that.
+    #[inline]
+    fn end_with_reply(&mut self, operation: OperationId, from: PeerId, peers: &mut PeerTable) -> bool {
+        let waiting = self.operations.get(operation);
+        if !waiting.is_some_and(|waiting| waiting.peer == from && waiting.awaited == Awaited::Reply) {
+            return false;
+        }
+        self.operations.end(operation);
+        self.replied.push(operation);
+        if let Some(known) = peers.get_mut(from) {
+            known.operations -= 1;
+        }
+        true
+    }
+
+    /// The owner knows of all operations that ended with a reply.
+    pub(crate) fn vacate(&mut self) {
+        for operation in self.replied.drain(..) {
+            self.operations.vacate(operation);
+        }
     }
 
     /// Takes an operation out without telling.
@@ -125,6 +152,31 @@ impl Around<'_> {
         if let Some(operation) = receiver {
             self.inbox
                 .complete(operation, self.peers, |_| Ok(Completion::Received(body.into())));
+        }
+    }
+
+    /// As [`handle_message`](Self::handle_message) for a message whose body is in the room of `messages`: if it is for
+    /// the owner, it is added to these.
+    #[inline]
+    pub(crate) fn take_message(
+        &mut self,
+        kind: MessageKind,
+        from: PeerId,
+        tag: u64,
+        messages: &mut Messages,
+    ) {
+        match kind {
+            MessageKind::Unexpected => messages.push(Received::Unexpected { from, tag }),
+            MessageKind::Reply => {
+                let operation = OperationId::from_tag(tag);
+                if self.inbox.end_with_reply(operation, from, self.peers) {
+                    messages.push(Received::Reply { operation });
+                }
+            }
+            MessageKind::Expected | MessageKind::Ping | MessageKind::Pong => {
+                let body = messages.room().map(std::mem::take).unwrap_or_default();
+                self.handle_message(kind, from, tag, body);
+            }
         }
     }
 

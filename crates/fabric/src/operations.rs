@@ -1,6 +1,9 @@
 //! The operations in progress at one endpoint, and their deadlines.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use crate::{OperationId, PeerId};
 
@@ -18,6 +21,7 @@ pub(crate) enum Awaited {
 /// An operation in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation {
+    /// Too early by the time from the last look at the clock until the next, which begins it.
     pub(crate) deadline: Instant,
     pub(crate) peer: PeerId,
     pub(crate) awaited: Awaited,
@@ -32,6 +36,8 @@ pub(crate) struct Operations {
     live: usize,
     /// None of the deadlines is before this.
     earliest: Option<Instant>,
+    /// What was inserted since the clock was looked at.
+    untimed: Vec<OperationId>,
     receives: BTreeMap<(PeerId, u64), OperationId>,
     first_generation: u32,
 }
@@ -40,6 +46,8 @@ pub(crate) struct Operations {
 struct Slot {
     generation: u32,
     operation: Option<Operation>,
+    /// The deadline of the one that ended last.
+    ended: Option<Instant>,
 }
 
 impl Operations {
@@ -51,6 +59,7 @@ impl Operations {
             vacant: Vec::new(),
             live: 0,
             earliest: None,
+            untimed: Vec::new(),
             receives: BTreeMap::new(),
             first_generation: instance as u32,
         }
@@ -72,6 +81,7 @@ impl Operations {
             self.slots.push(Slot {
                 generation: self.first_generation,
                 operation: None,
+                ended: None,
             });
             self.vacant.push(index);
         }
@@ -85,6 +95,7 @@ impl Operations {
         self.vacant.pop();
         self.live += 1;
         self.slots[id.index()].operation = Some(operation);
+        self.untimed.push(id);
         self.earliest = Some(match self.earliest {
             Some(earliest) => earliest.min(operation.deadline),
             None => operation.deadline,
@@ -94,6 +105,37 @@ impl Operations {
             Awaited::Reply | Awaited::Transfer => None,
         };
         (id, replaced)
+    }
+
+    /// How many wait for [`begin`](Self::begin).
+    pub(crate) fn untimed(&self) -> usize {
+        self.untimed.len()
+    }
+
+    /// Moves the deadlines of what was inserted since this was last called. Returns whether there was anything.
+    pub(crate) fn begin(&mut self, late: Duration) -> bool {
+        let any = !self.untimed.is_empty();
+        for id in self.untimed.drain(..) {
+            if let Some(slot) = self.slots.get_mut(id.index())
+                && slot.generation == id.generation()
+                && let Some(operation) = &mut slot.operation
+                && let Some(deadline) = operation.deadline.checked_add(late)
+            {
+                operation.deadline = deadline;
+            }
+        }
+        any
+    }
+
+    /// The deadline of an operation, also of one that has ended, until another has its index.
+    pub(crate) fn deadline(&self, id: OperationId) -> Option<Instant> {
+        let slot = self.slots.get(id.index())?;
+        match &slot.operation {
+            Some(operation) => (slot.generation == id.generation()).then_some(operation.deadline),
+            None => slot
+                .ended
+                .filter(|_| slot.generation == id.generation().wrapping_add(1)),
+        }
     }
 
     pub(crate) fn get(&self, id: OperationId) -> Option<&Operation> {
@@ -119,6 +161,7 @@ impl Operations {
         let removed = *self.get(id)?;
         let slot = &mut self.slots[id.index()];
         slot.operation = None;
+        slot.ended = Some(removed.deadline);
         slot.generation = slot.generation.wrapping_add(1);
         self.live -= 1;
         if self.live == 0 {
@@ -164,8 +207,6 @@ impl Operations {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use proptest::{collection::vec, prelude::*};
 
     use super::*;
@@ -227,6 +268,32 @@ mod tests {
                 prop_assert!(operations.get(id).is_none());
             }
         }
+    }
+
+    /// The time of an operation begins with the next look at the clock, once; its deadline is known until its index is
+    /// used again.
+    #[test]
+    fn deadlines_follow_the_clock() {
+        let start = Instant::now();
+        let millis = Duration::from_millis;
+        let mut operations = Operations::new(3);
+        let operation = Operation {
+            deadline: start + millis(10),
+            peer: peer(),
+            awaited: Awaited::Reply,
+        };
+        let (first, _) = operations.insert(operation);
+        let (second, _) = operations.insert(operation);
+        assert!(operations.remove(second).is_some());
+        assert_eq!(operations.untimed(), 2);
+        assert!(operations.begin(millis(5)) && !operations.begin(millis(7)));
+        assert_eq!(operations.deadline(first), Some(start + millis(15)));
+        assert_eq!(operations.deadline(second), Some(start + millis(10)));
+        assert!(operations.overdue(start + millis(14)).is_empty());
+        assert_eq!(operations.overdue(start + millis(15)), [first]);
+        let (third, _) = operations.insert(operation);
+        assert_eq!(third.index(), second.index());
+        assert_eq!(operations.deadline(second), None);
     }
 
     /// A second receive for the same message takes the place of the first.

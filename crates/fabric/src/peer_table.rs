@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
-use crate::{Address, Peer};
+use crate::{Address, Peer, dense_map::DenseKey};
 
 /// The name of a peer at one endpoint, from when it was first named or connected until
 /// [`Event::PeerDied`](crate::Event::PeerDied) tells of its death. Cheap to copy and to look up.
@@ -15,6 +15,12 @@ pub struct PeerId {
 impl PeerId {
     /// A small number that no other peer has at the same time: for tables of the owner.
     pub fn index(self) -> usize {
+        self.index as usize
+    }
+}
+
+impl DenseKey for PeerId {
+    fn index(self) -> usize {
         self.index as usize
     }
 }

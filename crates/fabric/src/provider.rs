@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::{
-    AccessError, Address, Body, Buffer, OperationId, PeerDeath, PeerId, RegionHandle, SubmitError,
+    AccessError, Address, Body, Buffer, Messages, OperationId, PeerDeath, PeerId, RegionHandle, SubmitError,
     inbox::Around,
     peer_table::Activity,
     poller::Ready,
@@ -43,7 +43,7 @@ pub(crate) trait Provider: Send {
     fn disconnect(&mut self, peer: PeerId, cause: PeerDeath, around: &mut Around<'_>);
 
     /// Queues a message. Messages to one peer arrive in the order of these calls.
-    fn send(&mut self, peer: PeerId, kind: MessageKind, tag: u64, body: Body) -> Result<(), SubmitError>;
+    fn send(&mut self, peer: PeerId, kind: MessageKind, tag: u64, body: &Body) -> Result<(), SubmitError>;
 
     /// Starts to fill `into` from the peer's region.
     fn get(
@@ -73,6 +73,10 @@ pub(crate) trait Provider: Send {
     /// Sends and receives what is possible at once. `ready` is what was found ready of all descriptors of the endpoint;
     /// without it, nobody looked, and it need not see to peers of which nothing was heard lately.
     fn progress(&mut self, ready: Option<&Ready>, around: &mut Around<'_>);
+
+    /// Receives, as far as there is room, what `progress` left where it was because it was not to
+    /// [take messages](Around::takes_messages).
+    fn receive(&mut self, _around: &mut Around<'_>, _messages: &mut Messages) {}
 
     /// Prepares for the owner to sleep: from now on a descriptor that its [`Poller`](crate::poller::Poller) watches
     /// becomes readable when there is something to do. Returns whether there is something already.
@@ -105,11 +109,6 @@ pub(crate) trait Provider: Send {
 
     /// What was seen of `peer`, in any unit: bytes or messages.
     fn activity(&self, peer: PeerId) -> Activity;
-
-    /// Above this size in bytes a message costs more than a region and a `get` of it.
-    fn eager_size_max(&self) -> usize {
-        64 << 10
-    }
 
     /// Learns of a region that peers may now access. It stays where it is until it is withdrawn.
     fn handle_exposed(&mut self, _region: &RegionHandle, _memory: RegionMemory<'_>) {}

@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use crate::{
     BusyReason, FailureCounts, Fault,
-    wire::{Body, Remote, Slot, encode_behind},
+    wire::{Body, Remote, Slot, encode_behind, encode_into},
 };
 
 /// What a target answers.
@@ -60,16 +60,24 @@ const BATCH: u8 = 8;
 const INPUT_TOO_LARGE: u8 = 9;
 const TIMED: u8 = 0x80;
 
-/// The reply to a call that was handled.
-pub(crate) fn encode_result<O: Serialize>(result: &Result<O, Fault>, handling: Handling) -> Body {
-    let encoded = match result {
-        Ok(output) => encode_with(OUTPUT, handling, output),
-        Err(fault) => encode_with(FAULT, handling, fault),
+/// Makes `body` the reply to a call that was handled.
+#[inline]
+pub(crate) fn encode_result<O: Serialize>(result: &Result<O, Fault>, handling: Handling, body: &mut Body) {
+    let encoded = match (result, handling) {
+        (Ok(output), None) => encode_into(body, &[OUTPUT], output),
+        (Ok(output), Some(_)) => {
+            let (head, size) = head(OUTPUT, handling);
+            encode_into(body, &head[..size], output)
+        }
+        (Err(fault), _) => {
+            *body = Reply::Fault(fault.clone()).encode(handling);
+            return;
+        }
     };
-    encoded.unwrap_or_else(|error| {
+    if let Err(error) = encoded {
         let fault = Fault::new(format_args!("the output cannot be encoded: {error}"));
-        Reply::Fault(fault).encode(handling)
-    })
+        *body = Reply::Fault(fault).encode(handling);
+    }
 }
 
 /// Counts an encoded reply that is no output.
@@ -86,6 +94,14 @@ pub(crate) fn count(body: &[u8], failures: &mut FailureCounts) {
 }
 
 impl<'a> Reply<'a> {
+    /// Where the output begins in a plain reply with one.
+    pub(crate) const PLAIN_OUTPUT_AT: usize = 1;
+
+    /// Whether it is an output, without anything else.
+    pub(crate) fn is_plain_output(message: &[u8]) -> bool {
+        message.first() == Some(&OUTPUT)
+    }
+
     pub(crate) fn encode(&self, handling: Handling) -> Body {
         let encoded = match self {
             Self::Output(output) => Ok(encode_bytes(OUTPUT, handling, output)),
@@ -251,7 +267,8 @@ mod tests {
                 Err(serde::ser::Error::custom("not this"))
             }
         }
-        let reply = encode_result(&Ok(Unencodable), None);
+        let mut reply = Body::new();
+        encode_result(&Ok(Unencodable), None, &mut reply);
         assert!(matches!(Reply::decode(&reply), Some((Reply::Fault(_), None))));
     }
 }

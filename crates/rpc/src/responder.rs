@@ -107,7 +107,8 @@ impl<O: Serialize> Responder<O> {
     /// Answers the call. It is sent when the engine is driven next, which is woken for it.
     pub fn answer(mut self, result: Result<O, Fault>) {
         if let Some(reply) = self.reply.take() {
-            let body = encode_result(&result, reply.handling());
+            let mut body = Body::new();
+            encode_result(&result, reply.handling(), &mut body);
             self.replies.push(reply, body);
         }
     }

@@ -224,6 +224,16 @@ impl<'a> Request<'a> {
         Body::from(message)
     }
 
+    /// Procedure, time-out and input of a request without flags, as most are.
+    #[inline]
+    pub(crate) fn decode_plain(message: &'a [u8]) -> Option<(u64, Duration, &'a [u8])> {
+        let (header, input) = message.split_first_chunk::<{ RequestHeader::SIZE }>()?;
+        let (mut procedure, mut word) = header.split_at(8);
+        let (procedure, word) = (procedure.get_u64_le(), word.get_u64_le());
+        let plain = word <= RequestHeader::TIMEOUT_US_MAX;
+        plain.then(|| (procedure, Duration::from_micros(word), input))
+    }
+
     /// `None` if it is no request.
     pub(crate) fn decode(mut message: &'a [u8]) -> Option<Self> {
         let procedure = message.try_get_u64_le().ok()?;
@@ -298,15 +308,27 @@ impl<'a> BatchedCall<'a> {
     }
 }
 
-/// `head` and what `value` is in postcard: on the stack while it is small.
+/// `head` and what `value` is in postcard.
 pub(crate) fn encode_behind<T: Serialize>(head: &[u8], value: &T) -> Result<Body, postcard::Error> {
-    let mut small = [0; SMALL_SIZE];
+    let mut body = Body::new();
+    encode_into(&mut body, head, value)?;
+    Ok(body)
+}
+
+/// Makes `body` of `head` and what `value` is in postcard: without an allocation while it is small.
+#[inline]
+pub(crate) fn encode_into<T: Serialize>(
+    body: &mut Body,
+    head: &[u8],
+    value: &T,
+) -> Result<(), postcard::Error> {
+    let small = body.inline(Body::INLINE_MAX);
     if let Some((start, room)) = small.split_at_mut_checked(head.len()) {
         start.copy_from_slice(head);
-        match postcard::to_slice(value, room) {
-            Ok(encoded) => {
-                let size = head.len() + encoded.len();
-                return Ok(Body::from(&small[..size]));
+        match postcard::to_slice(value, room).map(|encoded| encoded.len()) {
+            Ok(size) => {
+                body.inline(head.len() + size);
+                return Ok(());
             }
             Err(postcard::Error::SerializeBufferFull) => {}
             Err(error) => return Err(error),
@@ -314,11 +336,10 @@ pub(crate) fn encode_behind<T: Serialize>(head: &[u8], value: &T) -> Result<Body
     }
     let mut bytes = Vec::with_capacity(LARGE_SIZE);
     bytes.extend_from_slice(head);
-    postcard::to_extend(value, bytes).map(Body::from)
+    *body = postcard::to_extend(value, bytes)?.into();
+    Ok(())
 }
 
-/// What a message holds without memory of its own.
-const SMALL_SIZE: usize = Body::INLINE_MAX;
 /// How much memory a message that is not small begins with.
 const LARGE_SIZE: usize = 256;
 
@@ -337,7 +358,14 @@ mod tests {
     /// Requests of each kind come back as they went, and what is none is refused.
     #[test]
     fn requests_survive_the_wire() {
+        let plain = header(Flags::default());
+        let message = plain.encode_with(&7u8).unwrap();
+        let decoded = Request::decode_plain(&message);
+        assert_eq!(decoded, Some((plain.procedure, plain.timeout, &[7][..])));
+        assert_eq!(Request::decode_plain(&message[..RequestHeader::SIZE - 1]), None);
+
         let plain = header(Flags::TIMING.with(Flags::ONE_WAY));
+        assert_eq!(Request::decode_plain(&plain.encode()), None);
         let message = plain.encode_with(&(1u8, "x")).unwrap();
         let request = Request::decode(&message).unwrap();
         assert_eq!((request.header, request.once), (plain, None));
@@ -419,7 +447,8 @@ mod tests {
     /// What is behind a head is the same whether it fits on the stack or not.
     #[test]
     fn small_and_large_are_encoded_the_same() {
-        for size in [0, 1, SMALL_SIZE - 3, SMALL_SIZE - 2, SMALL_SIZE, 1000] {
+        const SMALL: usize = Body::INLINE_MAX;
+        for size in [0, 1, SMALL - 3, SMALL - 2, SMALL, 1000] {
             let value = vec![3u8; size];
             let expected = [&[9][..], &postcard::to_allocvec(&value).unwrap()].concat();
             assert_eq!(encode_behind(&[9], &value).unwrap(), expected);

@@ -7,7 +7,7 @@ use super::{
     heartbeat::{Heartbeat, Verdict},
 };
 use crate::{
-    Body, Event, OperationError, OperationId, PeerDeath, Waker,
+    Body, Event, Messages, OperationError, OperationId, PeerDeath, Waker,
     inbox::Around,
     loopback::Loopback,
     operations::{Awaited, Operation},
@@ -21,8 +21,17 @@ impl Endpoint {
     ///
     /// In a process that was forked off the endpoint's own, nothing happens.
     pub fn progress(&mut self) -> usize {
-        let now = Instant::now();
-        self.now = now;
+        self.drive(true)
+    }
+
+    /// As [`progress`](Self::progress), but leaves messages where they are if [`receive`](Self::receive) gets them
+    /// from there.
+    pub fn prepare(&mut self) -> usize {
+        self.drive(false)
+    }
+
+    fn drive(&mut self, takes_messages: bool) -> usize {
+        let now = self.look_at_clock();
         if self.fork_guard.is_forked() {
             return 0;
         }
@@ -31,17 +40,17 @@ impl Endpoint {
         let before = self.inbox.len();
         if !self.loopback.is_empty() {
             let itself = self.itself_id;
-            let (loopback, _, mut around) = self.around(now, usize::MAX);
+            let (loopback, _, mut around) = self.around(now, usize::MAX, takes_messages);
             loopback.progress(itself, &mut around);
         }
         for index in 0..self.providers.len() {
-            let (_, providers, mut around) = self.around(now, index);
+            let (_, providers, mut around) = self.around(now, index, takes_messages);
             providers[index].send_queued(&mut around);
         }
         let look = self.looks(now);
         let ready = std::mem::take(&mut self.ready);
         for index in 0..self.providers.len() {
-            let (_, providers, mut around) = self.around(now, index);
+            let (_, providers, mut around) = self.around(now, index, takes_messages);
             providers[index].progress(look.then_some(&ready), &mut around);
         }
         self.ready = ready;
@@ -67,7 +76,7 @@ impl Endpoint {
         self.providers.iter().any(|provider| provider.is_transferring())
     }
 
-    /// When [`progress`](Self::progress) last began: a time that costs no look at the clock.
+    /// When [`progress`](Self::progress) last began, about: a time that costs no look at the clock.
     pub fn now(&self) -> Instant {
         self.now
     }
@@ -77,9 +86,23 @@ impl Endpoint {
         self.heartbeat_counts
     }
 
-    /// When an operation ends at the latest; `None` if it has ended.
+    /// When an operation ends at the latest, or would have if it has just ended: until another is started. If it was
+    /// started after [`now`](Self::now), that is found out by the next progress.
     pub fn deadline(&self, operation: OperationId) -> Option<Instant> {
-        self.inbox.operations.get(operation).map(|known| known.deadline)
+        self.inbox.operations.deadline(operation)
+    }
+
+    /// The time-outs of the operations that were started since the last look begin now.
+    pub(super) fn look_at_clock(&mut self) -> Instant {
+        let now = Instant::now();
+        let late = now.saturating_duration_since(self.now);
+        self.now = now;
+        if self.inbox.operations.begin(late)
+            && let Some(heartbeat) = &mut self.heartbeat
+        {
+            heartbeat.begin(now);
+        }
+        now
     }
 
     /// The next thing that happened.
@@ -91,6 +114,23 @@ impl Endpoint {
         event
     }
 
+    /// Receives messages that [`prepare`](Self::prepare) left where they were, unless there are events: those have to
+    /// be taken before, and these before the events that come after. Returns whether there are either now.
+    ///
+    /// # Panics
+    /// If there are messages still.
+    pub fn receive(&mut self, messages: &mut Messages) -> bool {
+        messages.clear();
+        self.inbox.vacate();
+        if self.inbox.len() == 0 && !self.fork_guard.is_forked() {
+            for index in 0..self.providers.len() {
+                let (_, providers, mut around) = self.around(self.now, index, true);
+                providers[index].receive(&mut around, messages);
+            }
+        }
+        !messages.is_empty() || self.inbox.len() > 0
+    }
+
     /// When [`progress`](Self::progress) has to be called although the descriptor is not readable; in the
     /// past if there is something to do now. Ask before each sleep on the descriptor: it becomes readable for
     /// everything that comes after that.
@@ -99,7 +139,8 @@ impl Endpoint {
         let woken = self.waker.arm();
         let ready = woken || self.providers.iter_mut().any(|provider| provider.arm());
         let sendable = || self.providers.iter().any(|provider| provider.has_sendable());
-        if ready || !self.loopback.is_empty() || self.inbox.len() > 0 || sendable() {
+        let untimed = self.inbox.operations.untimed() > 0;
+        if ready || untimed || !self.loopback.is_empty() || self.inbox.len() > 0 || sendable() {
             return Some(Instant::now());
         }
         let providers = self
@@ -168,12 +209,14 @@ impl Endpoint {
         &mut self,
         now: Instant,
         provider: usize,
+        takes_messages: bool,
     ) -> (&mut Loopback, &mut [Box<dyn Provider>], Around<'_>) {
         let events_max = (self.inbox.len() + Self::EVENTS_PER_PROGRESS).min(self.limits.events_max);
         let around = Around {
             now,
             events_max,
             bytes_max: self.limits.events_bytes_max,
+            takes_messages,
             provider,
             regions: &mut self.regions,
             peers: &mut self.peers,
@@ -207,12 +250,12 @@ impl Endpoint {
     fn handle_news(&mut self, now: Instant) {
         for peer in std::mem::take(&mut self.inbox.pings) {
             // Without room for it much else is on its way, which is a sign of life too.
-            let _ = self.send(peer, MessageKind::Pong, 0, Body::new());
+            let _ = self.send(peer, MessageKind::Pong, 0, &Body::new());
             self.heartbeat_counts.answered += 1;
         }
         for peer in std::mem::take(&mut self.inbox.dead) {
             for index in 0..self.providers.len() {
-                let (_, providers, mut around) = self.around(now, index);
+                let (_, providers, mut around) = self.around(now, index, true);
                 if providers[index].is_connected(peer) {
                     providers[index].disconnect(peer, PeerDeath::Closed, &mut around);
                 }
@@ -249,7 +292,7 @@ impl Endpoint {
                 Verdict::Alive => {}
                 Verdict::Ask => {
                     // Without room for it there is enough on its way to be answered or not.
-                    let _ = self.send(peer, MessageKind::Ping, 0, Body::new());
+                    let _ = self.send(peer, MessageKind::Ping, 0, &Body::new());
                     self.heartbeat_counts.asked += 1;
                     if let Some(known) = self.peers.get_mut(peer)
                         && let Some(pulse) = &mut known.pulse
@@ -259,7 +302,7 @@ impl Endpoint {
                     }
                 }
                 Verdict::Dead => {
-                    let (_, providers, mut around) = self.around(now, provider);
+                    let (_, providers, mut around) = self.around(now, provider, true);
                     providers[provider].disconnect(peer, PeerDeath::Silent, &mut around);
                     self.heartbeat_counts.silent += 1;
                 }

@@ -39,7 +39,7 @@ pub use heartbeat::HeartbeatCounts;
 /// [`next_deadline`](Self::next_deadline).
 ///
 /// Peers are connected to on first use and stay connected. Every operation ends: with its result, by its
-/// deadline, or by the death of the peer.
+/// deadline, or by the death of the peer. Its time-out begins with the first progress after it was started.
 ///
 /// # Example
 /// ```
@@ -86,7 +86,7 @@ pub struct Endpoint {
     heartbeat_counts: HeartbeatCounts,
     /// When the system was last asked about all peers; never since the last sleep if `None`.
     looked: Option<Instant>,
-    /// When progress last began.
+    /// When the clock was last looked at.
     now: Instant,
     waker: Waker,
     poller: Poller,
@@ -130,6 +130,9 @@ impl Endpoint {
     /// For how long it sleeps at most while a peer that may die is waited for: where the death of a process is told only
     /// when its memory is gone, it is looked for.
     const PROCESS_INTERVAL: Duration = Duration::from_millis(5);
+    const EAGER_SIZE_MAX: usize = 64 << 10;
+    /// How many operations may wait for a look at the clock.
+    const UNTIMED_MAX: usize = 1024;
     const TIMEOUT_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
     /// Where peers reach this endpoint.
@@ -203,17 +206,9 @@ impl Endpoint {
         Some(self.providers[provider].name())
     }
 
-    /// Above this size in bytes a message to a peer costs more than a region and a `get` of it.
-    pub fn eager_size_max(&self, peer: PeerId) -> usize {
-        let provider = self.peers.get(peer).and_then(|known| known.provider);
-        let providers = match provider {
-            Some(provider) => &self.providers[provider..=provider],
-            None => &self.providers[..],
-        };
-        let smallest = providers.iter().map(|provider| provider.eager_size_max()).min();
-        smallest.map_or(self.limits.message_size_max, |size| {
-            size.min(self.limits.message_size_max)
-        })
+    /// Above this size in bytes a message costs more than a region and a `get` of it.
+    pub fn eager_size_max(&self) -> usize {
+        Self::EAGER_SIZE_MAX.min(self.limits.message_size_max)
     }
 
     /// From now on a peer that gives no sign of life for longer than [`Limits::heartbeat`] is taken for dead even
@@ -245,7 +240,7 @@ impl Endpoint {
         body: impl Into<Body>,
     ) -> Result<(), SubmitError> {
         let peer = peer.to_peer(self)?;
-        self.send(peer, MessageKind::Unexpected, tag, body.into())
+        self.send(peer, MessageKind::Unexpected, tag, &body.into())
     }
 
     /// Sends a message that `peer` posted a [`receive_expected`](Self::receive_expected) for; without one it
@@ -260,7 +255,7 @@ impl Endpoint {
         body: impl Into<Body>,
     ) -> Result<(), SubmitError> {
         let peer = peer.to_peer(self)?;
-        self.send(peer, MessageKind::Expected, tag, body.into())
+        self.send(peer, MessageKind::Expected, tag, &body.into())
     }
 
     /// Sends the message for which `peer` posted the [`receive_reply`](Self::receive_reply) with this tag. A peer
@@ -269,11 +264,11 @@ impl Endpoint {
     /// # Errors
     /// [`SubmitError::NotConnected`] in that case, and otherwise as for
     /// [`send_unexpected`](Self::send_unexpected).
-    pub fn send_reply(&mut self, peer: PeerId, tag: u64, body: impl Into<Body>) -> Result<(), SubmitError> {
+    pub fn send_reply(&mut self, peer: PeerId, tag: u64, body: &Body) -> Result<(), SubmitError> {
         if !self.is_connected(peer) {
             return Err(SubmitError::NotConnected);
         }
-        self.send(peer, MessageKind::Reply, tag, body.into())
+        self.send(peer, MessageKind::Reply, tag, body)
     }
 
     /// Waits for one message from `peer` with this tag; the operation brings
@@ -422,7 +417,16 @@ impl Endpoint {
     }
 
     /// Which provider reaches a peer; `None` for this endpoint itself.
+    #[inline]
     fn route(&mut self, peer: PeerId) -> Result<Option<usize>, SubmitError> {
+        match self.peers.get(peer).and_then(|known| known.provider) {
+            Some(provider) if !self.fork_guard.is_forked() => Ok(Some(provider)),
+            _ => self.find_route(peer),
+        }
+    }
+
+    #[cold]
+    fn find_route(&mut self, peer: PeerId) -> Result<Option<usize>, SubmitError> {
         if self.fork_guard.is_forked() {
             return Err(SubmitError::Forked);
         }
@@ -432,9 +436,6 @@ impl Endpoint {
         let Some(known) = self.peers.get_mut(peer) else {
             return Err(SubmitError::NotConnected);
         };
-        if let Some(provider) = known.provider {
-            return Ok(Some(provider));
-        }
         for (index, provider) in self.providers.iter_mut().enumerate() {
             match provider.connect(peer, &known.address) {
                 Ok(()) => {
@@ -451,7 +452,7 @@ impl Endpoint {
         })
     }
 
-    fn send(&mut self, peer: PeerId, kind: MessageKind, tag: u64, body: Body) -> Result<(), SubmitError> {
+    fn send(&mut self, peer: PeerId, kind: MessageKind, tag: u64, body: &Body) -> Result<(), SubmitError> {
         let (size, size_max) = (body.len(), self.limits.message_size_max);
         if size > size_max {
             return Err(SubmitError::TooLarge { size, size_max });
@@ -464,7 +465,7 @@ impl Endpoint {
         {
             return Err(self.busy(peer, "queued_bytes_max"));
         }
-        self.loopback.send(kind, tag, body);
+        self.loopback.send(kind, tag, body.clone());
         Ok(())
     }
 
@@ -510,14 +511,18 @@ impl Endpoint {
     }
 
     fn start(&mut self, peer: PeerId, awaited: Awaited, timeout: Duration) -> OperationId {
-        let now = Instant::now();
+        // A look at the clock for each operation would cost as much as sending a message: its time begins with the
+        // next progress, without which nothing happens anyway.
+        if self.inbox.operations.untimed() >= Self::UNTIMED_MAX {
+            self.look_at_clock();
+        }
         // A time-out that no clock can show is one that nobody can wait for.
-        let deadline = now.checked_add(timeout).unwrap_or(now + Self::TIMEOUT_MAX);
+        let deadline = self
+            .now
+            .checked_add(timeout)
+            .unwrap_or_else(|| self.now + Self::TIMEOUT_MAX);
         if let Some(known) = self.peers.get_mut(peer) {
             known.operations += 1;
-        }
-        if let Some(heartbeat) = &mut self.heartbeat {
-            heartbeat.begin(now);
         }
         let (operation, replaced) = self.inbox.operations.insert(Operation {
             deadline,

@@ -227,7 +227,7 @@ impl Association {
 
     /// Queues a frame that is none of one-sided operations.
     pub(crate) fn send(&mut self, header: Header, body: Body) {
-        self.outbox.push_message(header, body);
+        self.outbox.push_message(header, &body);
     }
 
     /// Starts to fill `into`, which is as long as the access.
@@ -252,7 +252,7 @@ impl Association {
 
     fn request(&mut self, kind: Kind, id: u64, access: &Access) {
         let body = Body::from(&access.encode()[..]);
-        self.outbox.push_message(Header::new(kind, id), body);
+        self.outbox.push_message(Header::new(kind, id), &body);
     }
 
     /// Forgets an operation of ours; nothing happens if it is none, or none any more.

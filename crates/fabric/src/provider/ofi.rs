@@ -441,11 +441,11 @@ impl Provider for OfiProvider {
         self.lose_peer(peer, cause, around);
     }
 
-    fn send(&mut self, peer: PeerId, kind: MessageKind, tag: u64, body: Body) -> Result<(), SubmitError> {
+    fn send(&mut self, peer: PeerId, kind: MessageKind, tag: u64, body: &Body) -> Result<(), SubmitError> {
         let (id, connection) = self.connection_with_room(peer, body.len())?;
         connection
             .association
-            .send(Header::new(Kind::from_message(kind), tag), body);
+            .send(Header::new(Kind::from_message(kind), tag), body.clone());
         self.queue(id);
         Ok(())
     }

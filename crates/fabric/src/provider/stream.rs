@@ -16,12 +16,13 @@ use self::{
     socket::Family,
 };
 use super::{
-    MessageKind, Provider, TransferFailure,
+    MessageKind, Provider,
     shm::{Memory, OwnMemory, Transfers, own_page},
 };
 use crate::{
-    Address, BindError, Body, Buffer, EndpointOptions, Limits, OperationId, PeerDeath, PeerId, RegionHandle,
-    SubmitError, Withdrawn,
+    Address, BindError, Body, Buffer, EndpointOptions, Limits, Messages, OperationId, PeerDeath, PeerId,
+    RegionHandle, SubmitError, Withdrawn,
+    dense_map::{DenseKey, DenseMap},
     frame::{HEADER_SIZE, Header, Kind},
     handshake::Introduction,
     inbox::Around,
@@ -31,6 +32,7 @@ use crate::{
 };
 
 mod connection;
+mod losing;
 mod one_sided;
 mod opening;
 pub(super) mod outbox;
@@ -59,8 +61,8 @@ pub(crate) struct StreamProvider {
     /// Whether it ends as soon as there is room for another stranger.
     crowded: bool,
     poller: Poller,
-    connections: BTreeMap<ConnectionId, Connection>,
-    peers: BTreeMap<PeerId, Connections>,
+    connections: DenseMap<ConnectionId, Connection>,
+    peers: DenseMap<PeerId, Connections>,
     /// Accepted connections whose other end has not named the job yet.
     strangers: BTreeSet<ConnectionId>,
     /// Accepted connections whose other end has named the job, but has not proven itself.
@@ -80,17 +82,27 @@ pub(crate) struct StreamProvider {
     heard: Option<Instant>,
     /// Connections whose channels are looked into each time.
     active: Vec<ConnectionId>,
+    /// Which of these messages are received from.
+    receiving: usize,
     /// Whether something was sent over a channel since they were looked into.
     unannounced: bool,
     deaths_looked_for: Option<Instant>,
-    next_connection: u64,
+    /// How many connections there have been.
+    connections_made: u64,
     /// Which of the active channels is looked into first, and which of the ready connections is seen to first.
     exchange_turn: usize,
     look_turn: usize,
 }
 
+/// How many there were before it, and then its index: the older one is the lesser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ConnectionId(u64);
+
+impl DenseKey for ConnectionId {
+    fn index(self) -> usize {
+        self.0 as u32 as usize
+    }
+}
 
 /// The connections with one peer, the one to send over first.
 #[derive(Debug)]
@@ -184,8 +196,8 @@ impl StreamProvider {
             accept_paused: None,
             crowded: false,
             poller,
-            connections: BTreeMap::new(),
-            peers: BTreeMap::new(),
+            connections: DenseMap::new(),
+            peers: DenseMap::new(),
             strangers: BTreeSet::new(),
             greeted: BTreeSet::new(),
             deadlines: BTreeSet::new(),
@@ -199,9 +211,10 @@ impl StreamProvider {
             hot: Vec::new(),
             heard: None,
             active: Vec::new(),
+            receiving: 0,
             unannounced: false,
             deaths_looked_for: None,
-            next_connection: 0,
+            connections_made: 0,
             exchange_turn: 0,
             look_turn: 0,
         })
@@ -220,12 +233,14 @@ impl StreamProvider {
         let queued_bytes_max = self.limits.queued_bytes_max;
         let connection = self.connection_to(peer)?;
         if connection.queued_bytes() + HEADER_SIZE + size > queued_bytes_max {
-            return Err(SubmitError::Busy {
-                peer: connection.called().clone(),
-                limit: "queued_bytes_max",
-            });
+            return Err(connection.is_full());
         }
         Ok(connection)
+    }
+
+    /// The name of the next connection.
+    fn next_id(&self) -> ConnectionId {
+        ConnectionId(self.connections_made << 32 | self.connections.vacant_index() as u64)
     }
 
     fn watch(&self, id: ConnectionId, socket: &OwnedFd, flags: EventFlags) -> Result<(), Errno> {
@@ -300,73 +315,6 @@ impl StreamProvider {
         }
     }
 
-    /// Closes a connection, and with it all others of its peer, ends what was in progress with the peer, and
-    /// tells.
-    fn lose(&mut self, id: ConnectionId, cause: PeerDeath, around: &mut Around<'_>) {
-        if let Some(connection) = self.connections.get_mut(&id) {
-            connection.receive_last(around);
-        }
-        if self.hand_over(id, &cause, around.now) || self.redial_later(id, &cause) {
-            return;
-        }
-        if let Some(peer) = self.close(id) {
-            self.lose_peer(peer, cause, around);
-        }
-    }
-
-    fn lose_peer(&mut self, peer: PeerId, cause: PeerDeath, around: &mut Around<'_>) {
-        let Some(connections) = self.peers.remove(&peer) else {
-            return;
-        };
-        for &other in &connections.ids {
-            // If both sides made a connection, this one may have brought more before the peer ended.
-            if matches!(cause, PeerDeath::Closed | PeerDeath::Killed)
-                && let Some(connection) = self.connections.get_mut(&other)
-                && connection.is_open()
-            {
-                let _ = connection.receive(&mut Surroundings {
-                    transfers: &mut self.transfers,
-                    own_memory: self.own_memory.as_ref(),
-                    around,
-                });
-                connection.receive_last(around);
-            }
-            self.close(other);
-        }
-        let lost: Vec<_> = self
-            .transfers
-            .iter()
-            .filter(|(_, transfer)| connections.ids.contains(&transfer.connection()))
-            .map(|(&operation, _)| operation)
-            .collect();
-        let direct = self
-            .direct
-            .take(peer)
-            .into_iter()
-            .map(|transfer| transfer.operation);
-        for operation in lost.into_iter().chain(direct) {
-            self.transfers.remove(&operation);
-            around.handle_transferred(operation, Err(TransferFailure::PeerDied(cause.clone())));
-        }
-        around.handle_death(peer, cause);
-    }
-
-    /// Closes one connection. Returns whose it was, if that was known.
-    fn close(&mut self, id: ConnectionId) -> Option<PeerId> {
-        let connection = self.connections.remove(&id)?;
-        self.strangers.remove(&id);
-        self.greeted.remove(&id);
-        self.sendable.remove(&id);
-        self.hot.retain(|&hot| hot != id);
-        self.active.retain(|&active| active != id);
-        self.deadlines.remove(&(connection.deadline, id));
-        // Closing is not enough if a child of this process has a copy of the descriptor.
-        let _ = self.poller.delete(&connection.socket);
-        let peer = connection.peer;
-        self.keep_out(connection);
-        peer
-    }
-
     fn handle_deadlines(&mut self, around: &mut Around<'_>) {
         let now = around.now;
         self.resume_accept(now);
@@ -407,8 +355,17 @@ impl Provider for StreamProvider {
         self.lose_peer(peer, cause, around);
     }
 
-    fn send(&mut self, peer: PeerId, kind: MessageKind, tag: u64, body: Body) -> Result<(), SubmitError> {
-        let connection = self.connection_with_room(peer, body.len())?;
+    fn send(&mut self, peer: PeerId, kind: MessageKind, tag: u64, body: &Body) -> Result<(), SubmitError> {
+        let connection = match self.peers.get(&peer) {
+            Some(Connections { ids, .. }) => ids.first().and_then(|id| self.connections.get_mut(id)),
+            None => None,
+        };
+        let Some(connection) = connection else {
+            return Err(SubmitError::NotConnected);
+        };
+        if connection.queued_bytes() + HEADER_SIZE + body.len() > self.limits.queued_bytes_max {
+            return Err(connection.is_full());
+        }
         let id = connection.id;
         if let Some(channel) = &mut connection.channel {
             channel.send(kind, tag, body);
@@ -488,6 +445,10 @@ impl Provider for StreamProvider {
         if self.heard.is_none_or(cold) {
             self.hot.clear();
         }
+    }
+
+    fn receive(&mut self, around: &mut Around<'_>, messages: &mut Messages) {
+        self.receive_from_channels(around, messages);
     }
 
     fn arm(&mut self) -> bool {

@@ -162,7 +162,7 @@ impl Batch<'_> {
             retries: 0,
             ..options.into()
         };
-        let size_max = self.engine.eager_size_max(self.peer);
+        let size_max = self.engine.eager_size_max();
         let mut message = Message::default();
         for call in std::mem::take(&mut self.calls) {
             if call.promise.is_abandoned() {
@@ -272,7 +272,7 @@ impl Batch<'_> {
             promise: call.promise,
             procedure: call.procedure,
             peer: self.peer,
-            deadline: self.engine.now().checked_add(options.timeout),
+            deadline: None,
             region: None,
             attempt: None,
             observed: self.engine.observe_call(call.procedure, self.peer, options),

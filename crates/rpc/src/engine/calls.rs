@@ -23,7 +23,7 @@ pub(super) struct WaitingCall {
     pub(super) promise: Promise<Result<Answer, CallError>>,
     pub(super) procedure: &'static str,
     pub(super) peer: PeerId,
-    /// `None` is never.
+    /// Of a call that may be made again: `None` is never. Another has that of its operation.
     pub(super) deadline: Option<Instant>,
     /// The input, if the target pulls it.
     pub(super) region: Option<Box<RegionHandle>>,
@@ -67,13 +67,12 @@ impl Engine {
             let (operation, region) = sent.map_err(failed)?;
             observed.iter_mut().for_each(|observed| observed.handle_sent());
             let work = Some(Work::Operation(operation));
-            let deadline = self.endpoint.deadline(operation);
             let (promise, pending) = self.promise_from(peer, work);
             let call = WaitingCall {
                 promise,
                 procedure,
                 peer,
-                deadline,
+                deadline: None,
                 region,
                 attempt: None,
                 observed,
@@ -125,7 +124,7 @@ impl Engine {
         let request = header.encode_with(input);
         let request = request.map_err(|source| CallError::InputUnencodable { procedure, source })?;
         self.metrics.notifications += 1;
-        if request.len() <= RequestHeader::SIZE + self.eager_size_max(peer) {
+        if request.len() <= RequestHeader::SIZE + self.eager_size_max() {
             self.metrics.message_bytes_sent += request.len() as u64;
             return self.endpoint.send_unexpected(peer, 0, request).map_err(failed);
         }
@@ -146,10 +145,8 @@ impl Engine {
     }
 
     /// The largest input or output that travels in a message.
-    pub(super) fn eager_size_max(&self, peer: PeerId) -> usize {
-        self.options
-            .eager_size_max
-            .min(self.endpoint.eager_size_max(peer))
+    pub(super) fn eager_size_max(&self) -> usize {
+        self.options.eager_size_max.min(self.endpoint.eager_size_max())
     }
 
     /// Sends a request whose input begins at `head`, or lets the target pull that from the region that is
@@ -164,7 +161,7 @@ impl Engine {
         // The answer cannot be early: it is waited for before the request is sent.
         let operation = self.endpoint.receive_reply(peer, options.timeout)?;
         let mut region = None;
-        if request.len() > head + self.eager_size_max(peer) {
+        if request.len() > head + self.eager_size_max() {
             let (remote, exposed) = self.expose_input(request, head);
             (request, region) = (remote, Some(Box::new(exposed)));
         }
@@ -196,6 +193,16 @@ impl Engine {
     /// Takes a reply to the call that `operation` was for.
     pub(super) fn handle_reply(&mut self, operation: OperationId, call: WaitingCall, message: Body) {
         self.metrics.message_bytes_received += message.len() as u64;
+        if Reply::is_plain_output(&message) && call.is_plain() {
+            self.calls_ended += 1;
+            let answer = Answer {
+                message,
+                start: Reply::PLAIN_OUTPUT_AT,
+                handling: None,
+                times: None,
+            };
+            return self.places.fulfil(call.promise, Ok(answer));
+        }
         let Some((reply, handling)) = Reply::decode(&message) else {
             return self.fail_call(call, |procedure, peer| CallError::OutputMalformed {
                 procedure,
@@ -319,6 +326,11 @@ impl Engine {
 }
 
 impl WaitingCall {
+    /// Whether it holds nothing that is to be freed, and nobody looks at it.
+    fn is_plain(&self) -> bool {
+        self.region.is_none() && self.attempt.is_none() && self.observed.is_none()
+    }
+
     /// The engine is gone.
     pub(super) fn stop(self) {
         let procedure = self.procedure;

@@ -1,5 +1,6 @@
 //! The engine: procedures and calls over one endpoint.
 
+mod arrived;
 mod batch;
 mod bulk;
 mod bulk_transfers;
@@ -23,8 +24,8 @@ use std::{
 };
 
 use ropewalk_fabric::{
-    Address, Buffer, Completion, Endpoint, Event, Identity, OperationError, OperationId, PeerDeath, PeerId,
-    RegionHandle, SubmitError, Waker,
+    Address, Buffer, Endpoint, Identity, Messages, OperationId, PeerDeath, PeerId, RegionHandle, SubmitError,
+    Waker,
 };
 
 pub use self::batch::Batch;
@@ -94,6 +95,9 @@ pub struct Engine {
     spin: Spin,
     driving: bool,
     lost_peers: VecDeque<LostPeer>,
+    /// Taken from the endpoint and not handled yet: more than none only while it makes progress, or if a handler
+    /// panicked.
+    messages: Messages,
     operations: Operations<Waiting>,
     abandoned: Abandoned,
     places: Places<Result<Answer, CallError>>,
@@ -172,6 +176,8 @@ impl Engine {
     /// The longest that [`wait`](Self::wait) looks for work before it sleeps: about what it costs to be
     /// woken.
     pub const SPIN_MAX: Duration = Spin::MAX;
+    /// How much that has come is handled in one round of progress, about.
+    const ARRIVALS_PER_PROGRESS: usize = 256;
     /// How many lost peers are remembered until they are asked for; the oldest go first.
     pub const LOST_PEERS_MAX: usize = 1024;
 
@@ -187,6 +193,7 @@ impl Engine {
             spin: Spin::new(),
             driving: false,
             lost_peers: VecDeque::new(),
+            messages: Messages::new(),
             operations: Operations::new(),
             abandoned: Abandoned::new(endpoint.waker()),
             places: Places::new(),
@@ -248,16 +255,14 @@ impl Engine {
         assert!(!self.driving, "a handler must not drive the engine that runs it");
         self.driving = true;
         // First this, which takes the wish to be woken: what other threads leave from here on wakes again.
-        let mut happened = self.endpoint.progress();
+        let mut happened = self.endpoint.prepare();
         for work in self.abandoned.take() {
             match work {
                 Work::Bulk(bulk) => self.cancel_bulk(bulk),
                 Work::Operation(operation) => self.handle_abandoned(operation),
             }
         }
-        while let Some(event) = self.endpoint.poll_event() {
-            self.handle_event(event);
-        }
+        happened += self.receive();
         happened += self.progress_pipelines();
         self.progress_bulk();
         // What handlers began above goes on here, and its answers leave below.
@@ -277,7 +282,7 @@ impl Engine {
             let now = self.now();
             let endpoint = &mut self.endpoint;
             happened += self.unsent.send(now, |caller, tag, body| {
-                let sent = endpoint.send_reply(caller, tag, body.clone());
+                let sent = endpoint.send_reply(caller, tag, body);
                 !matches!(sent, Err(SubmitError::Busy { .. }))
             });
         }
@@ -289,7 +294,7 @@ impl Engine {
             }
         }
         if std::mem::take(&mut self.told) {
-            happened += self.endpoint.progress();
+            happened += self.endpoint.prepare();
         }
         self.driving = false;
         happened
@@ -415,6 +420,10 @@ impl Engine {
 
     /// When there is something to do that the endpoint knows nothing of.
     fn own_deadline(&self) -> Option<Instant> {
+        // A handler panicked before these.
+        if !self.messages.is_empty() {
+            return Some(Instant::now());
+        }
         let deadlines = [
             self.guests.next_deadline(),
             self.bulk_transfers.next_deadline(),
@@ -443,103 +452,6 @@ impl Engine {
         }
         while let Some(call) = self.retries.pop_due(now) {
             self.retry(now, call);
-        }
-    }
-
-    fn handle_event(&mut self, event: Event) {
-        match event {
-            Event::Completed { operation, result } => self.handle_completed(operation, result),
-            Event::PeerDied { peer, address, cause } => {
-                self.handle_peer_death(peer, LostPeer { address, cause })
-            }
-            Event::Unexpected { from, tag, body } => self.handle_request(from, tag, body),
-        }
-    }
-
-    fn handle_peer_death(&mut self, peer: PeerId, lost: LostPeer) {
-        self.unsent.forget(peer);
-        for transfer in self.arrivals.forget(peer) {
-            self.operations.remove(transfer);
-            self.endpoint.cancel(transfer);
-        }
-        for region in self.outputs.handle_peer_death(peer) {
-            self.withdraw_overflow(&region);
-        }
-        for cancellation in self.deferred.handle_peer_death(peer) {
-            cancellation.cancel();
-        }
-        self.caller.take_if(|caller| caller.peer == peer);
-        if self.lost_peers.len() == Self::LOST_PEERS_MAX {
-            self.lost_peers.pop_front();
-        }
-        self.metrics.peers_lost += 1;
-        self.lost_peers.push_back(lost);
-    }
-
-    fn handle_completed(&mut self, operation: OperationId, result: Result<Completion, OperationError>) {
-        match (self.operations.remove(operation), result) {
-            (Some(Waiting::Call(call)), Ok(Completion::Received(reply))) => {
-                self.handle_reply(operation, call, reply);
-            }
-            (Some(Waiting::Call(call)), Err(error)) => self.handle_call_failed(operation, call, error),
-            (Some(Waiting::Output(output)), Ok(Completion::Got(buffer))) => {
-                self.handle_output_pulled(operation, *output, Ok(buffer));
-            }
-            (Some(Waiting::Output(output)), Err(error)) => {
-                self.handle_output_pulled(operation, *output, Err(error));
-            }
-            (Some(Waiting::Input(peer)), Ok(Completion::Got(buffer))) => {
-                self.handle_input_pulled(peer, operation, Some(buffer));
-            }
-            (Some(Waiting::Input(peer)), Err(_)) => self.handle_input_pulled(peer, operation, None),
-            (Some(Waiting::Notified(region)), result) => {
-                self.notified -= 1;
-                self.withdraw_overflow(&region);
-                self.handle_notification_ended(&result);
-            }
-            (Some(Waiting::Pull(promise)), Ok(Completion::Got(buffer))) => {
-                self.metrics.pulls.bytes += buffer.len() as u64;
-                promise.fulfil(Ok(buffer));
-            }
-            (Some(Waiting::Pull(promise)), Err(error)) => {
-                self.metrics.pulls.failed += 1;
-                promise.fulfil(Err(error.into()));
-            }
-            (Some(Waiting::Push(promise, length)), Ok(Completion::Put)) => {
-                self.metrics.pushes.bytes += length;
-                promise.fulfil(Ok(()));
-            }
-            (Some(Waiting::Push(promise, _)), Err(error)) => {
-                self.metrics.pushes.failed += 1;
-                promise.fulfil(Err(error.into()));
-            }
-            (Some(Waiting::Piece(bulk, piece)), result) => self.handle_piece(operation, bulk, piece, result),
-            // It was abandoned meanwhile.
-            (None, _) => {}
-            (Some(_), Ok(completion)) => unreachable!("an operation ended as another kind: {completion:?}"),
-        }
-    }
-
-    /// Ends what nobody waits for any longer.
-    fn handle_abandoned(&mut self, operation: OperationId) {
-        let Some(waiting) = self.operations.remove(operation) else {
-            // The call may have followed another operation, or wait for its next attempt, and ends there.
-            return;
-        };
-        self.endpoint.cancel(operation);
-        match waiting {
-            Waiting::Call(call) => {
-                let once = call.attempt.as_ref().and_then(|attempt| attempt.once());
-                self.tell_cancelled_once(call.peer, operation.tag(), once);
-                self.end_call(call, None);
-            }
-            Waiting::Output(output) => {
-                self.tell_cancelled(output.call.peer, output.tag);
-                self.end_call(output.call, None);
-            }
-            Waiting::Pull(_) => self.metrics.pulls.failed += 1,
-            Waiting::Push(..) => self.metrics.pushes.failed += 1,
-            Waiting::Input(_) | Waiting::Notified(_) | Waiting::Piece(..) => {}
         }
     }
 }

@@ -144,6 +144,9 @@ impl Engine {
             writable: false,
         };
         let now = self.now();
+        if call.attempt.is_none() {
+            call.deadline = self.endpoint.deadline(operation);
+        }
         let left = call
             .deadline
             .map(|deadline| deadline.saturating_duration_since(now));

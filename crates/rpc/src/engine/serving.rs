@@ -1,13 +1,14 @@
 //! What an engine does as the target of calls.
 
 use std::{
+    any::Any,
     collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use ropewalk_fabric::{PeerId, SubmitError};
+use ropewalk_fabric::{Endpoint, PeerId, SubmitError};
 
 use crate::{
     Caller, Cancellation, Engine, Fault, Procedure, Responder,
@@ -36,8 +37,18 @@ enum Handler {
     Later(Option<HandleLater>),
 }
 
-type HandleNow = Box<dyn FnMut(&Caller, Option<&ReplyTo>, &[u8]) -> Option<Body> + Send>;
+/// The reply is put into the body, if one is wanted.
+type HandleNow = Box<dyn FnMut(&Caller, Wanted, &[u8], &mut Body) + Send>;
 type HandleLater = Box<dyn FnMut(&mut Engine, Caller, Option<ReplyTo>, &[u8]) + Send>;
+
+/// Whether the caller wants a reply.
+#[derive(Clone, Copy)]
+enum Wanted {
+    Nothing,
+    Reply,
+    /// One that says for how long the call was handled, which began then.
+    TimedReply(Instant),
+}
 
 /// Takes a hash for what it is.
 #[derive(Default)]
@@ -68,12 +79,20 @@ impl Engine {
         &mut self,
         mut handler: impl FnMut(&Caller, P::Input) -> Result<P::Output, Fault> + Send + 'static,
     ) {
-        let handle = move |caller: &Caller, reply: Option<&ReplyTo>, input: &[u8]| {
-            let Ok(input) = postcard::from_bytes(input) else {
-                return reply.map(|reply| Reply::InputMalformed.encode(reply.handling()));
+        let handle = move |caller: &Caller, wanted: Wanted, input: &[u8], body: &mut Body| {
+            let result = match postcard::from_bytes(input) {
+                Ok(input) => Some(handler(caller, input)),
+                Err(_) => None,
             };
-            let result = handler(caller, input);
-            reply.map(|reply| encode_result(&result, reply.handling()))
+            let handling = match wanted {
+                Wanted::Nothing => return,
+                Wanted::Reply => None,
+                Wanted::TimedReply(since) => Some(since.elapsed()),
+            };
+            match result {
+                Some(result) => encode_result(&result, handling, body),
+                None => *body = Reply::InputMalformed.encode(handling),
+            }
         };
         self.insert(P::NAME, Handler::Now(Box::new(handle)));
     }
@@ -119,10 +138,15 @@ impl Engine {
         }
     }
 
-    pub(super) fn handle_request(&mut self, from: PeerId, tag: u64, message: Body) {
+    pub(super) fn handle_request(&mut self, from: PeerId, tag: u64, message: &Body) {
         self.metrics.message_bytes_received += message.len() as u64;
+        if let Some((procedure, timeout, input)) = Request::decode_plain(message)
+            && !self.arrivals.holds(from)
+        {
+            return self.serve_plain(from, tag, procedure, timeout, input);
+        }
         // A member of the job that sends something else speaks another protocol; there is nobody to tell.
-        let Some(request) = Request::decode(&message) else {
+        let Some(request) = Request::decode(message) else {
             return;
         };
         let at = self.now();
@@ -167,6 +191,43 @@ impl Engine {
             }
             Payload::Batch(_) | Payload::Input(_) => self.serve_request(from, tag, at, &request, None),
         }
+    }
+
+    /// Runs a call with which there is nothing special, as most: only for such is it worth to spare each step.
+    fn serve_plain(&mut self, from: PeerId, tag: u64, procedure: u64, timeout: Duration, input: &[u8]) {
+        let deadline = self.now().checked_add(timeout);
+        let to = || ReplyTo {
+            deadline,
+            ..ReplyTo::plain(from, tag)
+        };
+        let observing = self.is_observing();
+        let (
+            Some(Served {
+                handler: Handler::Now(handle),
+                ..
+            }),
+            Some(caller),
+            false,
+        ) = (
+            self.procedures.get_mut(&procedure),
+            caller(&mut self.caller, &self.endpoint, from, deadline),
+            observing,
+        )
+        else {
+            return self.run(from, deadline, procedure, Some(to()), input);
+        };
+        self.metrics.requests += 1;
+        let mut body = Body::new();
+        let run = || handle(caller, Wanted::Reply, input, &mut body);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
+            self.reply(to(), panicked());
+            self.go_on_panicking(panic);
+        }
+        if body.len() > self.eager_size_max() {
+            return self.send_reply(to(), body);
+        }
+        reply::count(&body, &mut self.metrics.request_failures);
+        self.send_or_keep(from, tag, deadline, body);
     }
 
     /// Runs what was asked for, with the input if that did not come in the request.
@@ -232,38 +293,31 @@ impl Engine {
             return self.reply_unknown(reply);
         };
         self.metrics.requests += 1;
-        let caller = match &mut self.caller {
-            Some(caller) if caller.peer == from => caller,
-            other => {
-                let Some(info) = self.endpoint.peer_info(from) else {
-                    return;
-                };
-                other.insert(Caller {
-                    peer: from,
-                    info: info.clone(),
-                    deadline,
-                })
-            }
+        let Some(caller) = caller(&mut self.caller, &self.endpoint, from, deadline) else {
+            return;
         };
-        caller.deadline = deadline;
         let observed =
             observing.then(|| ObservedRequest::begin(served.name, caller.address(), reply.as_mut()));
         let entered = observed.as_ref().map(tracing::Span::enter);
         let result = match &mut served.handler {
             Handler::Now(handle) => {
-                let result = catch_unwind(AssertUnwindSafe(|| handle(caller, reply.as_ref(), input)));
-                match (result, reply) {
-                    (Ok(Some(body)), Some(reply)) => {
-                        self.reply(reply, body);
-                        Ok(())
+                let wanted = match &reply {
+                    None => Wanted::Nothing,
+                    Some(ReplyTo { since: None, .. }) => Wanted::Reply,
+                    Some(ReplyTo {
+                        since: Some(since), ..
+                    }) => Wanted::TimedReply(*since),
+                };
+                let mut body = Body::new();
+                let run = || handle(caller, wanted, input, &mut body);
+                let result = catch_unwind(AssertUnwindSafe(run));
+                if let Some(reply) = reply {
+                    if result.is_err() {
+                        body = panicked();
                     }
-                    (Err(panic), Some(reply)) => {
-                        let fault = Fault::new("the handler panicked");
-                        self.reply(reply, Reply::Fault(fault).encode(None));
-                        Err(panic)
-                    }
-                    (result, _) => result.map(drop),
+                    self.reply(reply, body);
                 }
+                result
             }
             Handler::Later(handler) => {
                 let Some(mut handle) = handler.take() else {
@@ -281,12 +335,16 @@ impl Engine {
             }
         };
         drop(entered);
-        // The engine is whole; whether its owner goes on is for the owner to decide.
         if let Err(panic) = result {
-            self.driving = false;
-            self.batch_replies = None;
-            resume_unwind(panic);
+            self.go_on_panicking(panic);
         }
+    }
+
+    /// The engine is whole; whether its owner goes on is for the owner to decide.
+    fn go_on_panicking(&mut self, panic: Box<dyn Any + Send>) -> ! {
+        self.driving = false;
+        self.batch_replies = None;
+        resume_unwind(panic);
     }
 
     fn reply_unknown(&mut self, reply: Option<ReplyTo>) {
@@ -376,7 +434,7 @@ impl Engine {
     /// Sends a reply, or keeps it until there is room for it. A caller that cannot be reached is gone.
     pub(super) fn send_reply(&mut self, to: ReplyTo, mut body: Body) {
         reply::count(&body, &mut self.metrics.request_failures);
-        if body.len() > self.eager_size_max(to.peer) {
+        if body.len() > self.eager_size_max() {
             body = self.expose_output(&to, body);
         }
         if let Some(index) = to.index
@@ -395,7 +453,7 @@ impl Engine {
     pub(super) fn send_or_keep(&mut self, peer: PeerId, tag: u64, deadline: Option<Instant>, body: Body) {
         self.metrics.message_bytes_sent += body.len() as u64;
         if self.unsent.is_empty() || !self.unsent.holds(peer) {
-            match self.endpoint.send_reply(peer, tag, body.clone()) {
+            match self.endpoint.send_reply(peer, tag, &body) {
                 Ok(()) => return,
                 Err(SubmitError::Busy { .. }) => {}
                 Err(_) => {
@@ -408,4 +466,24 @@ impl Engine {
         }
         self.unsent.push(peer, tag, deadline, body);
     }
+}
+
+/// Who called, kept from the last time if it is the same; `None` if it is gone.
+fn caller<'a>(
+    last: &'a mut Option<Caller>,
+    endpoint: &Endpoint,
+    peer: PeerId,
+    deadline: Option<Instant>,
+) -> Option<&'a mut Caller> {
+    if last.as_ref().is_none_or(|caller| caller.peer != peer) {
+        let info = endpoint.peer_info(peer)?.clone();
+        *last = Some(Caller { peer, info, deadline });
+    }
+    let caller = last.as_mut()?;
+    caller.deadline = deadline;
+    Some(caller)
+}
+
+fn panicked() -> Body {
+    Reply::Fault(Fault::new("the handler panicked")).encode(None)
 }

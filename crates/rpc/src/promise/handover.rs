@@ -31,6 +31,9 @@ pub(super) struct Giver<T, D>(Arc<Place<T, D>>);
 /// The end that finds it. There is one.
 pub(super) struct Taker<T, D>(Arc<Place<T, D>>);
 
+/// Both ends of a place.
+pub(super) type Ends<T, D> = (Giver<T, D>, Taker<T, D>);
+
 /// A place whose value was left, for another one.
 pub(super) struct Used<T, D>(Arc<Place<T, D>>);
 
@@ -54,7 +57,7 @@ const TAKEN: u8 = 3;
 const CLOSED: u8 = 4;
 
 /// Both ends of a new place.
-pub(super) fn handover<T, D>(details: D) -> (Giver<T, D>, Taker<T, D>) {
+pub(super) fn handover<T, D>(details: D) -> Ends<T, D> {
     ends(Arc::new(Place {
         state: AtomicU8::new(EMPTY),
         value: UnsafeCell::new(None),
@@ -62,7 +65,7 @@ pub(super) fn handover<T, D>(details: D) -> (Giver<T, D>, Taker<T, D>) {
     }))
 }
 
-fn ends<T, D>(place: Arc<Place<T, D>>) -> (Giver<T, D>, Taker<T, D>) {
+fn ends<T, D>(place: Arc<Place<T, D>>) -> Ends<T, D> {
     (Giver(place.clone()), Taker(place))
 }
 
@@ -147,7 +150,7 @@ impl<T, D> Used<T, D> {
 
     /// Both ends of the place, if its taker is gone, for the next value; the details are those of before.
     #[inline]
-    pub(super) fn reuse(mut self, change: impl FnOnce(&mut D)) -> Result<(Giver<T, D>, Taker<T, D>), Self> {
+    pub(super) fn reuse(mut self, change: impl FnOnce(&mut D)) -> Result<Ends<T, D>, Self> {
         let Some(place) = Arc::get_mut(&mut self.0) else {
             return Err(self);
         };

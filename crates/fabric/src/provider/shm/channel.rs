@@ -16,7 +16,7 @@ use super::{
     layout::Layout,
     liveness::{PeerLiveness, own_page},
     offer::Offer,
-    ring::{Consumer, Content, Producer},
+    ring::{Consumer, Producer},
     ring_memory::Window,
 };
 use crate::{
@@ -150,14 +150,14 @@ impl Channel {
 
     /// Sends a message, or keeps it if there is no space.
     #[inline]
-    pub(crate) fn send(&mut self, kind: MessageKind, tag: u64, body: Body) {
+    pub(crate) fn send(&mut self, kind: MessageKind, tag: u64, body: &Body) {
         let mut sent = 0;
         if self.unsent.is_empty()
             && let Some(rings) = &mut self.rings
         {
             match rings
                 .outgoing
-                .push(Kind::from_message(kind) as u8, tag, &body, &mut sent)
+                .push(Kind::from_message(kind) as u8, tag, body, &mut sent)
             {
                 Ok(true) => return,
                 Ok(false) => {}
@@ -168,7 +168,7 @@ impl Channel {
         self.unsent.push_back(Unsent {
             kind,
             tag,
-            body,
+            body: body.clone(),
             sent,
         });
     }
@@ -214,26 +214,25 @@ impl Channel {
         Ok(rings.outgoing.announce() | rings.incoming.take_space_awaited())
     }
 
-    /// Hands the next message to `handle`, if it is there. Returns whether it was.
+    /// Takes the next message, if it is there: returns its kind and tag, and puts what it says into `body`.
     ///
     /// # Errors
     /// If the other end broke the ring.
     #[inline]
-    pub(crate) fn receive(
-        &mut self,
-        handle: impl FnOnce(MessageKind, u64, Content<'_>),
-    ) -> Result<bool, FrameError> {
+    pub(crate) fn receive(&mut self, body: &mut Body) -> Result<Option<(MessageKind, u64)>, FrameError> {
         let Some(rings) = &mut self.rings else {
-            return Ok(false);
+            return Ok(None);
         };
-        let received = rings.incoming.receive(|kind, tag, content| {
-            let known = Kind::from_byte(kind)?
-                .message()
-                .ok_or(FrameError::Kind { kind })?;
-            handle(known, tag, content);
-            Ok(())
-        })?;
-        received.transpose().map(|received| received.is_some())
+        let Some((kind, tag)) = rings.incoming.receive(body)? else {
+            return Ok(None);
+        };
+        let known = Kind::from_byte(kind)?.message();
+        Ok(Some((known.ok_or(FrameError::Kind { kind })?, tag)))
+    }
+
+    /// Whether there is something to receive.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.rings.as_ref().is_some_and(|rings| rings.incoming.is_ready())
     }
 
     /// How many pieces of messages came.
@@ -340,7 +339,7 @@ mod tests {
     fn what_was_sent_is_announced_before_the_sender_sleeps() {
         let [mut here, mut there] = joined();
         assert_eq!(there.sleep(), Ok(true));
-        here.send(MessageKind::Unexpected, 1, Body::from(&b"for a sleeper"[..]));
+        here.send(MessageKind::Unexpected, 1, &Body::from(&b"for a sleeper"[..]));
         assert_eq!(here.sleep(), Ok(false));
         assert_eq!(here.flush(), Ok(true), "the doorbell is rung");
         assert_eq!(here.sleep(), Ok(true));

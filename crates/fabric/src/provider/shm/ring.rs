@@ -60,13 +60,6 @@ pub(super) struct Consumer<M> {
     space_awaited: bool,
 }
 
-/// The body of a message that came out of a ring, copied: the other end has no hold on it any more.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Content<'a> {
-    Small(&'a [u8]),
-    Large(Vec<u8>),
-}
-
 /// The largest number of a kind.
 pub(super) const KIND_MAX: u8 = 15;
 
@@ -259,16 +252,14 @@ impl<M: RingMemory> Consumer<M> {
         }
     }
 
-    /// Hands the next message to `handle`, if it is there: its kind, up to [`KIND_MAX`], its tag and its body. Returns
-    /// what `handle` returned. (A message that was moved on step by step would cost more than its way through the ring.)
+    /// Takes the next message, if it is there: returns its kind, up to [`KIND_MAX`], and its tag. Its body is copied, so
+    /// that the other end has no hold on it any more: straight to where its owner wants it, since moving it on step by
+    /// step would cost more than its way through the ring.
     ///
     /// # Errors
     /// If what is in the ring is no message.
     #[inline]
-    pub(super) fn receive<T>(
-        &mut self,
-        handle: impl FnOnce(u8, u64, Content<'_>) -> T,
-    ) -> Result<Option<T>, FrameError> {
+    pub(super) fn receive(&mut self, body: &mut Body) -> Result<Option<(u8, u64)>, FrameError> {
         let slot = self.layout.slot(self.consumed.slots);
         let Some(header) = self.header(slot) else {
             return Ok(None);
@@ -278,14 +269,17 @@ impl<M: RingMemory> Consumer<M> {
         }
         let piece = self.piece(slot, header)?;
         if piece.length > INLINE_MAX || piece.more || self.partial.is_some() {
-            let whole = self.receive_large(piece)?;
-            return Ok(whole.map(|(piece, bytes)| handle(piece.kind, piece.tag, Content::Large(bytes))));
+            let Some((piece, bytes)) = self.receive_large(piece)? else {
+                return Ok(None);
+            };
+            *body = bytes.into();
+            return Ok(Some((piece.kind, piece.tag)));
         }
-        let mut bytes = [0; INLINE_MAX];
-        self.memory.read(slot + PAYLOAD, &mut bytes);
+        // All there may be: to copy a fixed number of bytes costs less than to copy few.
+        let room = &mut body.inline(piece.length)[..INLINE_MAX];
+        self.memory.read(slot + PAYLOAD, room);
         self.consume(0);
-        let small = Content::Small(&bytes[..piece.length]);
-        Ok(Some(handle(piece.kind, piece.tag, small)))
+        Ok(Some((piece.kind, piece.tag)))
     }
 
     /// Whether there is something to receive.
@@ -444,15 +438,5 @@ fn lines_of(length: usize) -> u32 {
         0
     } else {
         length.div_ceil(LINE_SIZE) as u32
-    }
-}
-
-impl From<Content<'_>> for Body {
-    #[inline]
-    fn from(content: Content<'_>) -> Self {
-        match content {
-            Content::Small(bytes) => bytes.into(),
-            Content::Large(bytes) => bytes.into(),
-        }
     }
 }

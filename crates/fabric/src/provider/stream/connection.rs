@@ -14,7 +14,7 @@ use super::{
     socket::{self, Family},
 };
 use crate::{
-    Address, Body, FrameError, HandshakeError, Limits, OperationId, Peer, PeerDeath, PeerId,
+    Address, Body, FrameError, HandshakeError, Limits, OperationId, Peer, PeerDeath, PeerId, SubmitError,
     frame::{Decoded, Decoder, Header, Kind},
     handshake::{HANDSHAKE_SIZE_MAX, Handshake},
     inbox::Around,
@@ -245,6 +245,15 @@ impl Connection {
         self.outbox.queued_bytes() + unsent
     }
 
+    /// Why nothing more may wait to be sent.
+    #[cold]
+    pub(super) fn is_full(&self) -> SubmitError {
+        SubmitError::Busy {
+            peer: self.called().clone(),
+            limit: "queued_bytes_max",
+        }
+    }
+
     pub(super) fn has_unsent(&self) -> bool {
         !self.outbox.is_empty()
             || self
@@ -263,7 +272,7 @@ impl Connection {
     /// Asks for a transfer of ours.
     pub(super) fn request(&mut self, header: Header, access: &Access) {
         let body = Body::from(&access.encode()[..]);
-        self.outbox.push_message(header, body);
+        self.outbox.push_message(header, &body);
     }
 
     /// Waits for the next attempt; what waits to be sent stays.

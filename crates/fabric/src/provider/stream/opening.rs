@@ -63,10 +63,10 @@ impl StreamProvider {
             }
             Err(errno) => return Err(failed(errno)),
         };
-        let id = ConnectionId(self.next_connection);
+        let id = self.next_id();
         self.watch(id, &socket, EventFlags::IN | EventFlags::OUT)
             .map_err(failed)?;
-        self.next_connection += 1;
+        self.connections_made += 1;
         let handshake = Handshake::initiate(self.introduction.clone(), address.clone(), nonce);
         let mut connection = Connection::dialed(
             id,
@@ -263,11 +263,11 @@ impl StreamProvider {
         let Ok(nonce) = random_nonce() else {
             return;
         };
-        let id = ConnectionId(self.next_connection);
+        let id = self.next_id();
         if self.watch(id, &socket, EventFlags::IN).is_err() {
             return;
         }
-        self.next_connection += 1;
+        self.connections_made += 1;
         let handshake = Handshake::respond(self.introduction.clone(), nonce);
         let connection = Connection::accepted(id, self.family, socket, handshake, around.now, &self.limits);
         self.deadlines.insert((connection.deadline, id));
@@ -316,13 +316,20 @@ impl StreamProvider {
         }
         // Only now: if an earlier one was lost, its name went with it.
         let named = around.peers.prove(peer, around.provider);
-        let connections = self.peers.entry(named).or_insert(Connections {
-            ids: Vec::new(),
-            instance: None,
-        });
-        connections.instance = Some(instance);
-        if !connections.ids.contains(&id) {
-            connections.ids.push(id);
+        match self.peers.get_mut(&named) {
+            Some(connections) => {
+                connections.instance = Some(instance);
+                if !connections.ids.contains(&id) {
+                    connections.ids.push(id);
+                }
+            }
+            None => self.peers.insert(
+                named,
+                Connections {
+                    ids: vec![id],
+                    instance: Some(instance),
+                },
+            ),
         }
         let Some(connection) = self.connections.get_mut(&id) else {
             return;

@@ -97,14 +97,14 @@ impl Outbox {
     }
 
     /// A message, or another frame with a small body.
-    pub(in crate::provider) fn push_message(&mut self, header: Header, body: Body) {
+    pub(in crate::provider) fn push_message(&mut self, header: Header, body: &Body) {
         if body.len() > Self::COPY_SIZE_MAX {
-            return self.push_frame(header, body.into_bytes());
+            return self.push_frame(header, body.clone().into_bytes());
         }
-        let header = header.encode(&body);
+        let header = header.encode(body);
         self.queued_bytes += header.len() + body.len();
         self.tail.extend_from_slice(&header);
-        self.tail.extend_from_slice(&body);
+        self.tail.extend_from_slice(body);
     }
 
     pub(in crate::provider) fn push_done(&mut self, id: u64, status: Status) {

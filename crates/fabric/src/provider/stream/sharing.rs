@@ -2,7 +2,6 @@
 //! the socket is the doorbell.
 
 use std::{
-    collections::BTreeMap,
     io::{IoSlice, IoSliceMut},
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -21,7 +20,8 @@ use rustix::{
 
 use super::{ConnectionId, StreamProvider, connection::Connection};
 use crate::{
-    FrameError, PeerDeath, PeerId,
+    Body, FrameError, Messages, PeerDeath, PeerId,
+    dense_map::DenseMap,
     frame::{Header, Kind},
     inbox::Around,
     provider::shm::{Channel, Credentials, DESCRIPTORS_MAX, Offer, OwnMemory, PeerMemory},
@@ -49,17 +49,18 @@ impl StreamProvider {
 
     /// Looks into a channel that was left alone until now. Returns whether there was something.
     pub(super) fn is_roused(&mut self, id: ConnectionId, around: &mut Around<'_>) -> bool {
-        let pieces = |connections: &BTreeMap<_, Connection>| {
+        let seen = |connections: &DenseMap<_, Connection>| {
             let connection = connections.get(&id)?;
             let channel = connection.channel.as_ref().filter(|_| connection.is_open())?;
-            Some((channel.pieces_received(), connection.active))
+            Some((channel.pieces_received(), channel.is_ready(), connection.active))
         };
-        let Some((before, false)) = pieces(&self.connections) else {
+        let Some((before, _, false)) = seen(&self.connections) else {
             return false;
         };
         self.activate(id, around.now);
         self.exchange(id, around);
-        let roused = pieces(&self.connections).is_none_or(|(after, _)| after != before);
+        // What is not taken here is there still.
+        let roused = seen(&self.connections).is_none_or(|(after, ready, _)| ready || after != before);
         around.inbox.moved |= roused;
         roused
     }
@@ -98,6 +99,34 @@ impl StreamProvider {
         }
     }
 
+    /// Receives from the channels that are looked into as far as there is room; see [`Provider::receive`].
+    ///
+    /// [`Provider::receive`]: super::Provider::receive
+    pub(super) fn receive_from_channels(&mut self, around: &mut Around<'_>, messages: &mut Messages) {
+        // One after the other, so that none can use up all room for ever.
+        for _ in 0..self.active.len() {
+            if self.receiving >= self.active.len() {
+                self.receiving = 0;
+            }
+            let Some(&id) = self.active.get(self.receiving) else {
+                return;
+            };
+            let Some(connection) = self.connections.get_mut(&id) else {
+                continue;
+            };
+            let result = connection.receive_messages(around, messages);
+            // The space that they leave may be waited for.
+            self.unannounced |= !messages.is_empty();
+            if let Err(cause) = result {
+                return self.lose(id, cause, around);
+            }
+            self.receiving += 1;
+            if messages.room().is_none() {
+                return;
+            }
+        }
+    }
+
     /// Leaves channels alone that were not of use for long.
     pub(super) fn cool(&mut self, now: Instant) {
         self.active.retain(|id| {
@@ -131,7 +160,7 @@ impl StreamProvider {
         }
         self.deaths_looked_for = Some(around.now);
         let mut dead = Vec::new();
-        for (&id, connection) in &mut self.connections {
+        for (id, connection) in self.connections.iter_mut() {
             let known = connection.peer.and_then(|peer| around.peers.get(peer));
             if known.is_some_and(|known| known.operations > 0 || known.watched)
                 && let Some(channel) = &mut connection.channel
@@ -194,7 +223,9 @@ impl Connection {
         };
         let mut doorbell = channel.flush().map_err(PeerDeath::Protocol)?;
         let before = channel.pieces_received();
-        receive_messages(channel, peer, around, usize::MAX)?;
+        if around.takes_messages {
+            receive_messages(channel, peer, around, usize::MAX)?;
+        }
         // Even of a message of which only a part has come, the other end may wait for the space.
         if channel.pieces_received() != before {
             self.used = around.now;
@@ -207,6 +238,25 @@ impl Connection {
         }
         if channel.is_peer_dead(around.now) {
             return Err(PeerDeath::Killed);
+        }
+        Ok(())
+    }
+
+    /// Receives from the channel as far as there is room.
+    fn receive_messages(
+        &mut self,
+        around: &mut Around<'_>,
+        messages: &mut Messages,
+    ) -> Result<(), PeerDeath> {
+        let Some((peer, channel)) = self.peer.zip(self.channel.as_mut()) else {
+            return Ok(());
+        };
+        while let Some(body) = messages.room() {
+            let Some((kind, tag)) = channel.receive(body).map_err(PeerDeath::Protocol)? else {
+                return Ok(());
+            };
+            self.used = around.now;
+            around.take_message(kind, peer, tag, messages);
         }
         Ok(())
     }
@@ -240,10 +290,11 @@ fn receive_messages(
 ) -> Result<(), PeerDeath> {
     let mut count = 0;
     while count < messages_max && (messages_max < usize::MAX || around.has_room()) {
-        let received = channel.receive(|kind, tag, body| around.handle_message(kind, peer, tag, body));
-        if !received.map_err(PeerDeath::Protocol)? {
+        let mut body = Body::new();
+        let Some((kind, tag)) = channel.receive(&mut body).map_err(PeerDeath::Protocol)? else {
             break;
-        }
+        };
+        around.handle_message(kind, peer, tag, body);
         count += 1;
     }
     Ok(())

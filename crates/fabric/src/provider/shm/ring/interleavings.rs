@@ -134,9 +134,9 @@ fn pass(bodies: &'static [&'static [u8]], preemptions: usize) {
         });
         for (number, body) in (0..).zip(bodies) {
             let (tag, received) = loop {
-                let next = consumer.receive(|_, tag, content| (tag, Body::from(content)));
-                if let Some(message) = next.unwrap() {
-                    break message;
+                let mut body = Body::new();
+                if let Some((_, tag)) = consumer.receive(&mut body).unwrap() {
+                    break (tag, body);
                 }
                 if consumer.take_space_awaited() {
                     to_producer.send(()).unwrap();

@@ -37,11 +37,13 @@ struct Message {
 }
 
 fn receive_message(consumer: &mut Consumer<Window>) -> Result<Option<Message>, FrameError> {
-    consumer.receive(|kind, tag, content| Message {
+    let mut body = Body::new();
+    let received = consumer.receive(&mut body)?;
+    Ok(received.map(|(kind, tag)| Message {
         kind,
         tag,
-        body: Body::from(content).to_vec(),
-    })
+        body: body.to_vec(),
+    }))
 }
 
 fn receive(consumer: &mut Consumer<Window>) -> Option<Vec<u8>> {
