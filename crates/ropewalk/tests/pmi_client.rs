@@ -6,7 +6,7 @@
 
 use std::{env, time::Duration};
 
-use ropewalk::pmi::Client;
+use ropewalk::pmi::{Client, Dialect};
 
 const ROLE: &str = "ROPEWALK_TEST_ROLE";
 const TEST: &str = "clients_meet_under_both_process_managers";
@@ -36,6 +36,46 @@ fn clients_meet_under_both_process_managers() {
         let text = String::from_utf8_lossy(&output.stdout);
         assert_eq!(text.matches("met 0 1 2 3").count(), 4, "{manager}: {text}");
     }
+}
+
+/// Many threads ask for more at once than fits into the socket's buffer, and all of it comes.
+#[test]
+fn answers_wait_for_a_slow_reader() {
+    if env::var_os(ROLE).is_some() {
+        return ask_for_much();
+    }
+    let output = assert_cmd::Command::new(env!("CARGO_BIN_EXE_ropewalk"))
+        .args(["run", "-n", "1"])
+        .arg(env::current_exe().unwrap())
+        .args(["answers_wait_for_a_slow_reader", "--exact", "--nocapture"])
+        .env(ROLE, "process")
+        .timeout(Duration::from_secs(60))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("got 131072 values"), "{text}");
+}
+
+fn ask_for_much() {
+    let client = Client::from_env_speaking(Dialect::Pmi2).unwrap().unwrap();
+    client.set_timeout(Duration::from_secs(30));
+    let value = vec![b'x'; 1000];
+    client.put("k", &value).unwrap();
+    let got = std::thread::scope(|scope| {
+        let ask = || {
+            let values = client.get_all(&["k"; 64 * 64]).unwrap();
+            assert!(values.iter().all(|found| found.as_ref() == Some(&value)));
+            values.len()
+        };
+        let threads: Vec<_> = (0..32).map(|_| scope.spawn(ask)).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum::<usize>()
+    });
+    client.finalize().unwrap();
+    println!("got {got} values");
 }
 
 fn meet() {

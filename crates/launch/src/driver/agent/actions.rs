@@ -10,12 +10,17 @@ use rustix::{
 use super::{Agent, SWEEP_MAX, Sweep, kind, rank_io::Sockets};
 use crate::{host_agent::Action, protocol::Report};
 
+/// How many bytes of answers a rank may leave unread before it is not listened to: more than its requests can have
+/// under way.
+const ANSWERS_SIZE_MAX: usize = 4 << 20;
+
 impl Agent {
     pub(super) fn perform(&mut self, action: Action) {
         match action {
             Action::ClosePmi(rank) => {
-                if let Some((_, sockets)) = self.sockets_of(rank) {
-                    sockets.close_pmi();
+                if let Some((index, sockets)) = self.sockets_of(rank) {
+                    sockets.ends_after_answers = true;
+                    self.send_answers(index);
                 }
             }
             Action::Expose(rank, held) => {
@@ -43,8 +48,9 @@ impl Agent {
                 }
             }
             Action::SendPmi(rank, bytes) => {
-                if let Some((_, sockets)) = self.sockets_of(rank) {
-                    sockets.send_pmi(&bytes);
+                if let Some((index, sockets)) = self.sockets_of(rank) {
+                    sockets.answers.extend_from_slice(&bytes);
+                    self.send_answers(index);
                 }
             }
             Action::Signal(rank, signal) => {
@@ -80,6 +86,22 @@ impl Agent {
                 epoll::EventFlags::empty()
             };
             self.set_interest(index, kind::LINK, epoll::EventFlags::IN | out);
+        }
+    }
+
+    /// Answers a rank's requests, however slowly it reads. From one that leaves too much unread, no more requests are
+    /// taken until it has read.
+    pub(super) fn send_answers(&mut self, index: usize) {
+        let Some((_, sockets)) = self.sockets(index) else {
+            return;
+        };
+        let flags = match sockets.send_answers() {
+            0 => epoll::EventFlags::IN,
+            1..=ANSWERS_SIZE_MAX => epoll::EventFlags::IN | epoll::EventFlags::OUT,
+            _ => epoll::EventFlags::OUT,
+        };
+        if flags != std::mem::replace(&mut sockets.pmi_interest, flags) {
+            self.set_interest(index, kind::PMI, flags);
         }
     }
 
@@ -127,7 +149,10 @@ impl Agent {
         {
             let data = epoll::EventData::new_u64((index as u64) << kind::BITS | which);
             // One that is not watched any more has closed its end.
-            let _ = epoll::modify(&self.poller, &sockets.link, data, flags);
+            let _ = match which {
+                kind::PMI => epoll::modify(&self.poller, &sockets.pmi, data, flags),
+                _ => epoll::modify(&self.poller, &sockets.link, data, flags),
+            };
         }
     }
 

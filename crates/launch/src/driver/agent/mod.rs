@@ -356,7 +356,14 @@ impl Agent {
 
     fn handle_rank_ready(&mut self, index: usize, which: u64, flags: epoll::EventFlags) {
         match which {
-            kind::PMI => drop(self.read_pmi(index)),
+            kind::PMI => {
+                if flags.contains(epoll::EventFlags::OUT) {
+                    self.send_answers(index);
+                }
+                if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+                    self.read_pmi(index);
+                }
+            }
             kind::LINK => {
                 if flags.contains(epoll::EventFlags::OUT) {
                     self.send_link(index);

@@ -9,6 +9,7 @@ use std::{
 use ropewalk_fabric::{AgentLink, AgentLinkError, FromAgent, ToAgent, memfd::HeldMemfd};
 use ropewalk_group::Rank;
 use rustix::{
+    event::epoll,
     io::{Errno, read},
     net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown},
     process::Pid,
@@ -29,6 +30,12 @@ pub(super) struct RankIo {
 /// How the agent and a rank that lives speak.
 pub(super) struct Sockets {
     pub(super) pmi: UnixStream,
+    /// Answers to its requests that it did not read yet.
+    pub(super) answers: Vec<u8>,
+    /// What is waited for on the PMI socket.
+    pub(super) pmi_interest: epoll::EventFlags,
+    /// The connection ends after them.
+    pub(super) ends_after_answers: bool,
     pub(super) link: AgentLink,
     /// What the rank will hear once it reads.
     pub(super) unsent: VecDeque<FromAgent>,
@@ -74,18 +81,26 @@ impl Sockets {
         }
     }
 
-    /// A client has so few requests at a time that its answers always fit into the socket's buffer, unless it breaks
-    /// the protocol and never reads them.
-    pub(super) fn send_pmi(&self, bytes: &[u8]) {
+    /// Sends as much of the answers to the rank's requests as it takes now. Returns how many bytes are
+    /// left.
+    pub(super) fn send_answers(&mut self) -> usize {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        if send(&self.pmi, bytes, flags) != Ok(bytes.len()) {
-            self.close_pmi();
+        let mut sent = 0;
+        while sent < self.answers.len() {
+            match send(&self.pmi, &self.answers[sent..], flags) {
+                Ok(length) => sent += length,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                // The rank has closed its end.
+                Err(_) => sent = self.answers.len(),
+            }
         }
-    }
-
-    pub(super) fn close_pmi(&self) {
-        // A connection that is closed already is what we want.
-        let _ = shutdown(&self.pmi, Shutdown::Both);
+        self.answers.drain(..sent);
+        if self.ends_after_answers && self.answers.is_empty() {
+            // A connection that is closed already is what we want.
+            let _ = shutdown(&self.pmi, Shutdown::Both);
+        }
+        self.answers.len()
     }
 
     /// Sends what the rank takes now. Returns whether something is left.

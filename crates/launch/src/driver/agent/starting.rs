@@ -149,6 +149,9 @@ impl Agent {
             pid,
             sockets: Some(Sockets {
                 pmi,
+                answers: Vec::new(),
+                pmi_interest: epoll::EventFlags::IN,
+                ends_after_answers: false,
                 link,
                 unsent: Default::default(),
                 is_left: false,
