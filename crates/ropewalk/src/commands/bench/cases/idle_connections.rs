@@ -18,7 +18,11 @@ use crate::commands::bench::{
 pub(super) fn watched(key: &JobKey, provider: &Provider, pace: &Pace) -> anyhow::Result<Vec<Row>> {
     let mut origin = Origin::start(key, provider)?;
     let target = origin.target().clone();
-    let _crowd = Process::crowd(key, provider, CONNECTIONS, &target)?;
+    let connections = match provider {
+        Provider::Ofi(_) => CONNECTIONS_OFI,
+        Provider::Auto | Provider::Shm | Provider::Tcp => CONNECTIONS,
+    };
+    let _crowd = Process::crowd(key, provider, connections, &target)?;
     // Until what connecting has left to do is done.
     idle(&mut origin, pace.idle / 4);
     let before = origin.ask::<Usage>(&())?;
@@ -30,7 +34,7 @@ pub(super) fn watched(key: &JobKey, provider: &Provider, pace: &Pace) -> anyhow:
         provider: origin.provider().to_owned(),
         mode: "target".to_owned(),
         size: None,
-        in_flight: Some(u64::from(CONNECTIONS)),
+        in_flight: Some(u64::from(connections)),
         value: used.as_secs_f64() / start.elapsed().as_secs_f64() * 100.0,
         unit: Unit::Percent,
         floor: Some(0.0),
@@ -50,3 +54,5 @@ fn idle(origin: &mut Origin, time: Duration) {
 }
 
 const CONNECTIONS: u32 = 1000;
+/// Each endpoint takes tens of megabytes at libfabric.
+const CONNECTIONS_OFI: u32 = 30;
