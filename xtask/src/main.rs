@@ -6,6 +6,7 @@ mod debian;
 mod fuzz;
 mod look;
 mod project;
+mod sanitize;
 mod shell;
 mod simulate_start;
 mod soak_kill;
@@ -38,6 +39,8 @@ enum Task {
     },
     /// Starts a large job in virtual time, in trees of several arities
     SimulateStart(simulate_start::Options),
+    /// Tests the code that handles memory itself with the compiler's address sanitizer
+    Sanitize,
     /// Reduces in real processes of which one is killed at a random moment, again and again
     SoakKill(soak_kill::Options),
     /// Runs every test; on Debian as root it first installs the packages they need
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
             simulate_start::simulate(&options);
             Ok(())
         }
+        Task::Sanitize => sanitize::sanitize(),
         Task::SoakKill(options) => soak_kill::soak_kill(&options),
         Task::Test => test::test(),
     };

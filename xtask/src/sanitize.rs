@@ -1,0 +1,28 @@
+//! Tests of unsafe code with the address sanitizer.
+
+use crate::{
+    project,
+    shell::{cargo, output, program, run},
+};
+
+/// Runs the tests of `fabric`'s own modules, where memory is shared, lent and mapped, with the compiler's address
+/// sanitizer: it ends a test that touches memory that it does not own. Those of loom, which switches between stacks of
+/// its own, are left out.
+///
+/// # Errors
+/// If a test fails, or cannot be built.
+pub(crate) fn sanitize() -> anyhow::Result<()> {
+    let host = output(program("rustc", &["--print", "host-tuple"]))?;
+    // A target is named so that build scripts and macros, which the compiler runs itself, are left as they are.
+    let mut test = cargo(&["test", "-p", "ropewalk-fabric", "--lib", "--locked", "--target"]);
+    test.arg(host.trim());
+    test.args(["--", "--skip", "interleavings"]);
+    // The sanitizers are behind a flag of the compiler that stable releases accept only so.
+    test.env("RUSTC_BOOTSTRAP", "1");
+    test.env("RUSTFLAGS", "-Zsanitizer=address");
+    // Memory that a peer may still write is leaked on purpose when its endpoint goes.
+    test.env("ASAN_OPTIONS", "detect_leaks=0");
+    // Beside the others, which would be built again each time.
+    test.env("CARGO_TARGET_DIR", project::root().join("target/sanitize"));
+    run(test)
+}
