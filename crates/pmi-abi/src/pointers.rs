@@ -66,7 +66,7 @@ pub unsafe fn array<'a, T>(pointer: *const T, count: c_int) -> Result<&'a [T], S
 /// Room for `count` items behind a pointer, or none.
 ///
 /// # Errors
-/// As for [`array`].
+/// As for [`array()`].
 ///
 /// # Safety
 /// The pointer is null or points to `count` items that nobody else uses for `'a`.

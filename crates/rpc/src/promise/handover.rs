@@ -85,16 +85,19 @@ impl<T, D> Giver<T, D> {
         let Self(place) = self;
         // SAFETY: there is one giver, which ends here, and the taker leaves the value alone before the state is `FULL`.
         unsafe { *place.value.get() = Some(value) };
-        let given = match place.state.swap(FULL, Ordering::AcqRel) {
-            CLOSED => {
-                // SAFETY: who closes a place that is not full does not touch it any more.
-                let unwanted = unsafe { (*place.value.get()).take() };
-                place.state.store(CLOSED, Ordering::Relaxed);
-                drop(unwanted);
+        // A closed place never becomes full, not for a moment: its taker could see that.
+        let full = |state| (state != CLOSED).then_some(FULL);
+        let given = match place
+            .state
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, full)
+        {
+            Err(_) => {
+                // SAFETY: the taker leaves the value alone, since the place is not full and will not be.
+                drop(unsafe { (*place.value.get()).take() });
                 Given::Closed
             }
-            WATCHED => Given::Watched,
-            _ => Given::Unwatched,
+            Ok(WATCHED) => Given::Watched,
+            Ok(_) => Given::Unwatched,
         };
         (given, Used(place))
     }
