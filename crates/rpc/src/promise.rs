@@ -15,6 +15,11 @@ use self::handover::{Given, Giver, Taker, Used, handover};
 use crate::{bulk::BulkId, lock::lock};
 
 mod handover;
+#[cfg(test)]
+mod interleavings;
+mod memory;
+#[cfg(test)]
+mod tests;
 
 /// The receiving end of one result.
 pub(crate) struct Pending<T>(Taker<T, Details>);

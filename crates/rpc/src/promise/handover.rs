@@ -5,13 +5,10 @@
     reason = "who may touch the value is said by the state beside it"
 )]
 
-use std::{
-    cell::UnsafeCell,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU8, Ordering},
-    },
-};
+use std::sync::{Mutex, PoisonError, atomic::Ordering};
+
+// What the tests replace, to try every order.
+use super::memory::{Arc, AtomicU8, UnsafeCell};
 
 /// A place with what else is known of it, behind a lock.
 struct Place<T, D> {
@@ -84,7 +81,7 @@ impl<T, D> Giver<T, D> {
     pub(super) fn give(self, value: T) -> (Given, Used<T, D>) {
         let Self(place) = self;
         // SAFETY: there is one giver, which ends here, and the taker leaves the value alone before the state is `FULL`.
-        unsafe { *place.value.get() = Some(value) };
+        place.value.with_mut(|place| unsafe { *place = Some(value) });
         // A closed place never becomes full, not for a moment: its taker could see that.
         let full = |state| (state != CLOSED).then_some(FULL);
         let given = match place
@@ -93,7 +90,7 @@ impl<T, D> Giver<T, D> {
         {
             Err(_) => {
                 // SAFETY: the taker leaves the value alone, since the place is not full and will not be.
-                drop(unsafe { (*place.value.get()).take() });
+                drop(place.value.with_mut(|value| unsafe { (*value).take() }));
                 Given::Closed
             }
             Ok(WATCHED) => Given::Watched,
@@ -115,7 +112,7 @@ impl<T, D> Taker<T, D> {
             return None;
         }
         // SAFETY: the giver has left it and is gone, and there is one taker.
-        let value = unsafe { (*self.0.value.get()).take() };
+        let value = self.0.value.with_mut(|value| unsafe { (*value).take() });
         self.0.state.store(TAKEN, Ordering::Relaxed);
         value
     }
@@ -138,7 +135,7 @@ impl<T, D> Taker<T, D> {
             EMPTY | WATCHED => true,
             FULL => {
                 // SAFETY: as in `take`; the giver, which alone looks at `CLOSED`, is gone.
-                drop(unsafe { (*self.0.value.get()).take() });
+                drop(self.0.value.with_mut(|value| unsafe { (*value).take() }));
                 false
             }
             _ => false,
@@ -157,74 +154,10 @@ impl<T, D> Used<T, D> {
         let Some(place) = Arc::get_mut(&mut self.0) else {
             return Err(self);
         };
-        *place.state.get_mut() = EMPTY;
-        *place.value.get_mut() = None;
-        change(
-            place
-                .details
-                .get_mut()
-                .unwrap_or_else(std::sync::PoisonError::into_inner),
-        );
+        place.state.store(EMPTY, Ordering::Relaxed);
+        // SAFETY: nobody else has the place.
+        place.value.with_mut(|value| unsafe { *value = None });
+        change(place.details.get_mut().unwrap_or_else(PoisonError::into_inner));
         Ok(ends(self.0))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{sync::Arc, thread};
-
-    use super::*;
-
-    /// A value is found once, and gone with who closed the place before or after it came.
-    #[test]
-    fn values_are_found_once() {
-        let value = Arc::new(());
-        let (giver, mut taker) = handover::<_, u8>(1);
-        assert!(taker.take().is_none() && !giver.is_closed());
-        let (given, used) = giver.give(value.clone());
-        assert_eq!(given, Given::Unwatched);
-        let Err(used) = used.reuse(|_| ()) else {
-            panic!("it has a taker");
-        };
-        assert!(taker.take().is_some() && taker.take().is_none() && !taker.close());
-        drop(taker);
-        let Ok((giver, mut taker)) = used.reuse(|details| *details += 1) else {
-            panic!("it has no taker");
-        };
-        assert_eq!(*taker.details().lock().unwrap(), 2);
-        taker.watch();
-        assert_eq!(giver.give(value.clone()).0, Given::Watched);
-        assert!(!taker.close() && taker.take().is_none());
-        let (giver, mut taker) = handover::<_, u8>(0);
-        assert!(taker.close() && giver.is_closed());
-        assert_eq!(giver.give(value.clone()).0, Given::Closed);
-        assert!(taker.take().is_none() && !taker.close());
-        assert_eq!(Arc::strong_count(&value), 1);
-    }
-
-    /// Whatever the order in which two threads give, take, watch and close, no value is lost or kept.
-    #[test]
-    fn threads_agree() {
-        let value = Arc::new(7);
-        for round in 0..if cfg!(miri) { 50 } else { 2000 } {
-            let (giver, mut taker) = handover::<_, ()>(());
-            let given = value.clone();
-            let (given, taken) = thread::scope(|scope| {
-                let giving = scope.spawn(move || giver.give(given).0);
-                let mut taken = taker.take();
-                if taken.is_none() && round % 3 != 0 {
-                    taker.watch();
-                    taken = taker.take();
-                }
-                let waited = taken.is_none() && round % 2 == 0 && taker.close();
-                (giving.join().unwrap(), (taken.map(|value| *value), waited, taker))
-            });
-            let (taken, waited, mut taker) = taken;
-            assert_eq!(given == Given::Closed, waited);
-            let later = taker.take().map(|value| *value);
-            assert!(!(taken.is_some() && later.is_some()));
-            drop(taker);
-            assert_eq!(Arc::strong_count(&value), 1);
-        }
     }
 }

@@ -1,0 +1,17 @@
+//! What threads share, in the shape that a model of all their interleavings has it in.
+
+pub(super) use std::sync::{Arc, atomic::AtomicU8};
+
+/// A value that may be reached from a shared place.
+pub(super) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+impl<T> UnsafeCell<T> {
+    pub(super) const fn new(value: T) -> Self {
+        Self(std::cell::UnsafeCell::new(value))
+    }
+
+    #[inline]
+    pub(super) fn with_mut<R>(&self, access: impl FnOnce(*mut T) -> R) -> R {
+        access(self.0.get())
+    }
+}
