@@ -1,8 +1,9 @@
 //! Hand-overs under every order in which two threads can meet, and every value that their processor may show them.
 
 #[allow(
+    clippy::duplicate_mod,
     dead_code,
-    reason = "what has no part in who touches the value is not called here"
+    reason = "the same code over other memory; not all of it has a part in who touches the value"
 )]
 #[path = "handover.rs"]
 mod handover;
