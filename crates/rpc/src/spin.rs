@@ -25,9 +25,9 @@ impl Spin {
     /// What comes so soon although both sides slept would have come within [`MAX`](Self::MAX) if nobody had: a call
     /// and its answer each wake one side, which takes up to 60 us.
     const SLEPT_MAX: Duration = Duration::from_micros(140);
-    /// How many waits are tried at once: the first only wakes the other side.
     /// How much longer it is looked for data, which the other side's system has to copy before it comes.
     const TRANSFER_FACTOR: u32 = 3;
+    /// How many waits are tried at once: the first only wakes the other side.
     const TRIALS: u32 = 4;
     const PAUSE_MAX: u32 = 4096;
 
