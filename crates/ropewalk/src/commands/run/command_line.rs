@@ -1,5 +1,8 @@
 //! The words of an mpiexec command, as MPICH's Hydra has them, with one dash or two, and our own.
 
+mod help;
+mod words;
+
 use std::{
     ffi::{OsStr, OsString},
     os::unix::ffi::{OsStrExt, OsStringExt},
@@ -13,6 +16,8 @@ use ropewalk::launch::{
     hosts::{HostSlots, parse_host_file, parse_hosts, slurm_hosts},
 };
 
+pub(super) use self::help::HELP;
+use self::words::{Words, option_name, seconds};
 use super::pattern::Pattern;
 
 /// What is asked for.
@@ -41,45 +46,6 @@ pub(super) struct Surroundings<'a> {
     pub(super) variable: &'a dyn Fn(&str) -> Option<OsString>,
     pub(super) read: &'a dyn Fn(&Path) -> std::io::Result<Vec<u8>>,
 }
-
-/// The text for `--help`.
-pub(super) const HELP: &str = "\
-Run N processes (ranks) of a program: MPI programs (MPICH), and any other.
-
-Usage: ropewalk run [OPTIONS] PROGRAM [ARGUMENTS] [: [OPTIONS] PROGRAM [ARGUMENTS]]..
-Options have one dash or two, as with mpiexec of MPICH (Hydra).
-
-What runs:
-  -n, -np, --ranks N          how many processes of this program [default: 1]
-  --env NAME=VALUE            set a variable for this program; also -env NAME VALUE
-  -genv NAME VALUE            set a variable for all programs; also NAME=VALUE
-  -genvall, -genvnone, -genvlist A,B  which variables of this command all programs get [default: all]
-  --wdir DIR                  start this program there
-  -configfile FILE            read programs and their options from a file, one line each
-Where:
-  -hosts H1[:N],H2..          on these hosts, N ranks each in turn
-  -f, -hostfile FILE          hosts of a file: HOST, HOST:N or HOST slots=N max_slots=M
-  -ppn N                      N ranks on each host in turn
-  -map-by slot|node           fill hosts one by one, or deal ranks in turn
-  -bind-to none|core|socket|numa
-  -launcher ssh|rsh|slurm|fork, -launcher-exec CMD  how agents are started on other hosts
-  -iface ADDRESS              this machine's address for the other hosts
-  --arity N                   how many agents each agent starts [default: 16]
-Output and input:
-  -l, --label                 put the rank before each line
-  -prepend-pattern P, -outfile-pattern P, -errfile-pattern P   %r rank, %h host
-  --stdin 0|all|none          who reads standard input [default: 0]; also -s
-  -print-all-exitcodes        say at the end how each rank ended
-  --log json                  tell on standard error what happens, one object a line
-  -verbose                    say who started and ended
-When something fails:
-  --on-failure abort|continue what happens to the others [default: abort]
-  --detect SECONDS            how long a host may be silent before it counts as lost [default: 3]
-  --timeout SECONDS           end the job after this time, with exit code 124
-
-Variables: HYDRA_HOST_FILE, HYDRA_LAUNCHER, HYDRA_LAUNCHER_EXEC, HYDRA_IFACE, MPIEXEC_TIMEOUT, and Slurm's.
-Exit code: the first failing rank's, 128 + n for signal n, 124 time-out, 125 trouble of the launcher's own,
-126 and 127 for a program that cannot be executed or found.";
 
 /// Reads the words of a command.
 pub(super) fn parse(words: Vec<OsString>, around: &Surroundings<'_>) -> anyhow::Result<Command> {
@@ -119,50 +85,6 @@ struct Parser {
     log_json: bool,
     verbose: bool,
     files_read: u32,
-}
-
-/// The words that are left.
-struct Words(std::collections::VecDeque<OsString>);
-
-impl Words {
-    fn next(&mut self, option: &str) -> anyhow::Result<OsString> {
-        self.0
-            .pop_front()
-            .with_context(|| format!("option -{option} wants a value"))
-    }
-
-    fn text(&mut self, option: &str) -> anyhow::Result<String> {
-        let value = self.next(option)?;
-        match value.into_string() {
-            Ok(text) => Ok(text),
-            Err(value) => bail!("option -{option} wants text, not {value:?}"),
-        }
-    }
-
-    fn number(&mut self, option: &str) -> anyhow::Result<u32> {
-        let text = self.text(option)?;
-        text.parse()
-            .map_err(|_| anyhow::anyhow!("option -{option} wants a number, not {text:?}"))
-    }
-
-    fn seconds(&mut self, option: &str) -> anyhow::Result<Duration> {
-        let text = self.text(option)?;
-        seconds(&text).with_context(|| format!("option -{option} wants seconds"))
-    }
-
-    /// `NAME=VALUE` in one word, or two words.
-    fn variable(&mut self, option: &str) -> anyhow::Result<(OsString, OsString)> {
-        let word = self.next(option)?;
-        match split(&word) {
-            Some((name, _)) if name.is_empty() => bail!("--{option} wants NAME=VALUE, not {word:?}"),
-            Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
-            None if word.is_empty() => bail!("--{option} wants NAME=VALUE, not {word:?}"),
-            None => match self.0.pop_front() {
-                Some(value) => Ok((word, value)),
-                None => bail!("--{option} wants NAME=VALUE, not {word:?}"),
-            },
-        }
-    }
 }
 
 impl Parser {
@@ -435,28 +357,6 @@ fn segment() -> Segment {
     }
 }
 
-/// The name of an option without its dashes; `None` for a word that is none.
-fn option_name(word: &OsStr) -> Option<String> {
-    let text = word.to_str()?;
-    let name = text.strip_prefix("--").or_else(|| text.strip_prefix('-'))?;
-    (!name.is_empty() || text == "--").then(|| name.to_owned())
-}
-
-fn split(word: &OsStr) -> Option<(&OsStr, &OsStr)> {
-    let bytes = word.as_bytes();
-    let at = bytes.iter().position(|&byte| byte == b'=')?;
-    Some((
-        OsStr::from_bytes(&bytes[..at]),
-        OsStr::from_bytes(&bytes[at + 1..]),
-    ))
-}
-
-fn seconds(text: &str) -> anyhow::Result<Duration> {
-    let number = text.strip_suffix('s').unwrap_or(text);
-    let seconds: f64 = number.parse().with_context(|| format!("{text:?} is no number"))?;
-    Ok(Duration::try_from_secs_f64(seconds)?)
-}
-
 fn read_hosts(path: &Path, around: &Surroundings<'_>) -> anyhow::Result<Vec<HostSlots>> {
     let bytes =
         (around.read)(path).with_context(|| format!("cannot read the host file {}", path.display()))?;
@@ -488,103 +388,4 @@ fn method(launcher: Option<&str>, command: Option<&str>, in_slurm: bool) -> anyh
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parsed(words: &str, variables: &[(&str, &str)], file: &str) -> anyhow::Result<Request> {
-        let variable = |name: &str| {
-            let found = variables.iter().find(|(known, _)| *known == name);
-            found.map(|(_, value)| OsString::from(value))
-        };
-        let read = |_: &Path| Ok(file.as_bytes().to_vec());
-        let around = Surroundings {
-            agent: "agent".into(),
-            variable: &variable,
-            read: &read,
-        };
-        match parse(words.split(' ').map(OsString::from).collect(), &around)? {
-            Command::Run(request) => Ok(*request),
-            Command::Help => bail!("help"),
-        }
-    }
-
-    fn hosts(request: &Request) -> Vec<(&str, u32)> {
-        let hosts = request.spec.hosts.iter();
-        hosts.map(|host| (host.name(), host.slots)).collect()
-    }
-
-    /// One dash or two, values behind a space or `=`, and the program's own options left to it.
-    #[test]
-    fn options_are_read_as_hydra_has_them() {
-        let request = parsed(
-            "-n 4 --env A=b -genv C d -wdir=/tmp -l -ppn 2 prog -n 7 --env x",
-            &[],
-            "",
-        )
-        .unwrap();
-        let spec = &request.spec;
-        assert_eq!((spec.ranks, spec.program.to_str()), (4, Some("prog")));
-        assert_eq!(spec.arguments, ["-n", "7", "--env", "x"]);
-        assert_eq!(spec.own_environment, [("A".into(), "b".into())]);
-        assert_eq!(spec.environment, [("C".into(), "d".into())]);
-        assert_eq!(spec.placement.ranks_per_host, Some(2));
-        assert_eq!(request.prefix.unwrap().fill(3, "h"), "[3] ");
-    }
-
-    /// Programs behind colons, and the same from a file.
-    #[test]
-    fn several_programs_are_one_job() {
-        for words in ["-n 2 a x : -np 3 -env V 1 b", "-configfile file"] {
-            let request = parsed(words, &[], "-n 2 a x\n# no program\n\n-np 3 -env V 1 b\n").unwrap();
-            let spec = request.spec;
-            assert_eq!(
-                (spec.ranks, spec.program.to_str(), spec.more.len()),
-                (2, Some("a"), 1)
-            );
-            assert_eq!(
-                (spec.more[0].ranks, spec.more[0].program.to_str()),
-                (3, Some("b"))
-            );
-            assert_eq!(spec.more[0].environment, [("V".into(), "1".into())]);
-        }
-        assert!(parsed("-n 2 a : -n 3", &[], "").is_ok());
-        assert!(parsed("-n 2 : b", &[], "").is_err());
-        assert!(parsed("-configfile file", &[], "-configfile file").is_err());
-    }
-
-    /// Hosts come from options, then from Hydra's variables, then from Slurm's.
-    #[test]
-    fn hosts_are_found() {
-        let slurm = [
-            ("SLURM_JOB_NODELIST", "n[1-2]"),
-            ("SLURM_TASKS_PER_NODE", "4(x2)"),
-        ];
-        let request = parsed("prog", &slurm, "").unwrap();
-        assert_eq!(hosts(&request), [("n1", 4), ("n2", 4)]);
-        assert_eq!(request.spec.method, StartMethod::Srun);
-        let hydra = [slurm[0], ("HYDRA_HOST_FILE", "file"), ("HYDRA_LAUNCHER", "ssh")];
-        let request = parsed("prog", &hydra, "h1:2\nh2 slots=3\n").unwrap();
-        assert_eq!(hosts(&request), [("h1", 2), ("h2", 3)]);
-        assert_eq!(request.spec.method, StartMethod::Ssh);
-        let request = parsed("-hosts a,b:2 -launcher-exec my|rsh prog", &hydra, "").unwrap();
-        assert_eq!(hosts(&request), [("a", 1), ("b", 2)]);
-        assert_eq!(request.spec.method, StartMethod::Command(vec!["my|rsh".into()]));
-        assert!(parsed("-hosts -oProxyCommand=id prog", &[], "").is_err());
-    }
-
-    /// What is not understood is refused, never taken for a program.
-    #[test]
-    fn unknown_options_are_refused() {
-        for words in [
-            "-no-such prog",
-            "-n x prog",
-            "-n",
-            "-n 2",
-            "--detect 0 prog",
-            "--log xml prog",
-            "-env A",
-        ] {
-            assert!(parsed(words, &[], "").is_err(), "{words}");
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,40 @@
+//! What `ropewalk run --help` says.
+
+/// The text for `--help`.
+pub(in super::super) const HELP: &str = "\
+Run N processes (ranks) of a program: MPI programs (MPICH), and any other.
+
+Usage: ropewalk run [OPTIONS] PROGRAM [ARGUMENTS] [: [OPTIONS] PROGRAM [ARGUMENTS]]..
+Options have one dash or two, as with mpiexec of MPICH (Hydra).
+
+What runs:
+  -n, -np, --ranks N          how many processes of this program [default: 1]
+  --env NAME=VALUE            set a variable for this program; also -env NAME VALUE
+  -genv NAME VALUE            set a variable for all programs; also NAME=VALUE
+  -genvall, -genvnone, -genvlist A,B  which variables of this command all programs get [default: all]
+  --wdir DIR                  start this program there
+  -configfile FILE            read programs and their options from a file, one line each
+Where:
+  -hosts H1[:N],H2..          on these hosts, N ranks each in turn
+  -f, -hostfile FILE          hosts of a file: HOST, HOST:N or HOST slots=N max_slots=M
+  -ppn N                      N ranks on each host in turn
+  -map-by slot|node           fill hosts one by one, or deal ranks in turn
+  -bind-to none|core|socket|numa
+  -launcher ssh|rsh|slurm|fork, -launcher-exec CMD  how agents are started on other hosts
+  -iface ADDRESS              this machine's address for the other hosts
+  --arity N                   how many agents each agent starts [default: 16]
+Output and input:
+  -l, --label                 put the rank before each line
+  -prepend-pattern P, -outfile-pattern P, -errfile-pattern P   %r rank, %h host
+  --stdin 0|all|none          who reads standard input [default: 0]; also -s
+  -print-all-exitcodes        say at the end how each rank ended
+  --log json                  tell on standard error what happens, one object a line
+  -verbose                    say who started and ended
+When something fails:
+  --on-failure abort|continue what happens to the others [default: abort]
+  --detect SECONDS            how long a host may be silent before it counts as lost [default: 3]
+  --timeout SECONDS           end the job after this time, with exit code 124
+
+Variables: HYDRA_HOST_FILE, HYDRA_LAUNCHER, HYDRA_LAUNCHER_EXEC, HYDRA_IFACE, MPIEXEC_TIMEOUT, and Slurm's.
+Exit code: the first failing rank's, 128 + n for signal n, 124 time-out, 125 trouble of the launcher's own,
+126 and 127 for a program that cannot be executed or found.";

@@ -1,0 +1,98 @@
+use super::*;
+
+fn parsed(words: &str, variables: &[(&str, &str)], file: &str) -> anyhow::Result<Request> {
+    let variable = |name: &str| {
+        let found = variables.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| OsString::from(value))
+    };
+    let read = |_: &Path| Ok(file.as_bytes().to_vec());
+    let around = Surroundings {
+        agent: "agent".into(),
+        variable: &variable,
+        read: &read,
+    };
+    match parse(words.split(' ').map(OsString::from).collect(), &around)? {
+        Command::Run(request) => Ok(*request),
+        Command::Help => bail!("help"),
+    }
+}
+
+fn hosts(request: &Request) -> Vec<(&str, u32)> {
+    let hosts = request.spec.hosts.iter();
+    hosts.map(|host| (host.name(), host.slots)).collect()
+}
+
+/// One dash or two, values behind a space or `=`, and the program's own options left to it.
+#[test]
+fn options_are_read_as_hydra_has_them() {
+    let request = parsed(
+        "-n 4 --env A=b -genv C d -wdir=/tmp -l -ppn 2 prog -n 7 --env x",
+        &[],
+        "",
+    )
+    .unwrap();
+    let spec = &request.spec;
+    assert_eq!((spec.ranks, spec.program.to_str()), (4, Some("prog")));
+    assert_eq!(spec.arguments, ["-n", "7", "--env", "x"]);
+    assert_eq!(spec.own_environment, [("A".into(), "b".into())]);
+    assert_eq!(spec.environment, [("C".into(), "d".into())]);
+    assert_eq!(spec.placement.ranks_per_host, Some(2));
+    assert_eq!(request.prefix.unwrap().fill(3, "h"), "[3] ");
+}
+
+/// Programs behind colons, and the same from a file.
+#[test]
+fn several_programs_are_one_job() {
+    for words in ["-n 2 a x : -np 3 -env V 1 b", "-configfile file"] {
+        let request = parsed(words, &[], "-n 2 a x\n# no program\n\n-np 3 -env V 1 b\n").unwrap();
+        let spec = request.spec;
+        assert_eq!(
+            (spec.ranks, spec.program.to_str(), spec.more.len()),
+            (2, Some("a"), 1)
+        );
+        assert_eq!(
+            (spec.more[0].ranks, spec.more[0].program.to_str()),
+            (3, Some("b"))
+        );
+        assert_eq!(spec.more[0].environment, [("V".into(), "1".into())]);
+    }
+    assert!(parsed("-n 2 a : -n 3", &[], "").is_ok());
+    assert!(parsed("-n 2 : b", &[], "").is_err());
+    assert!(parsed("-configfile file", &[], "-configfile file").is_err());
+}
+
+/// Hosts come from options, then from Hydra's variables, then from Slurm's.
+#[test]
+fn hosts_are_found() {
+    let slurm = [
+        ("SLURM_JOB_NODELIST", "n[1-2]"),
+        ("SLURM_TASKS_PER_NODE", "4(x2)"),
+    ];
+    let request = parsed("prog", &slurm, "").unwrap();
+    assert_eq!(hosts(&request), [("n1", 4), ("n2", 4)]);
+    assert_eq!(request.spec.method, StartMethod::Srun);
+    let hydra = [slurm[0], ("HYDRA_HOST_FILE", "file"), ("HYDRA_LAUNCHER", "ssh")];
+    let request = parsed("prog", &hydra, "h1:2\nh2 slots=3\n").unwrap();
+    assert_eq!(hosts(&request), [("h1", 2), ("h2", 3)]);
+    assert_eq!(request.spec.method, StartMethod::Ssh);
+    let request = parsed("-hosts a,b:2 -launcher-exec my|rsh prog", &hydra, "").unwrap();
+    assert_eq!(hosts(&request), [("a", 1), ("b", 2)]);
+    assert_eq!(request.spec.method, StartMethod::Command(vec!["my|rsh".into()]));
+    assert!(parsed("-hosts -oProxyCommand=id prog", &[], "").is_err());
+}
+
+/// What is not understood is refused, never taken for a program.
+#[test]
+fn unknown_options_are_refused() {
+    for words in [
+        "-no-such prog",
+        "-n x prog",
+        "-n",
+        "-n 2",
+        "--detect 0 prog",
+        "--log xml prog",
+        "-env A",
+    ] {
+        assert!(parsed(words, &[], "").is_err(), "{words}");
+    }
+}

@@ -1,0 +1,76 @@
+//! The words of a command, taken one by one.
+
+use std::{
+    collections::VecDeque,
+    ffi::{OsStr, OsString},
+    os::unix::ffi::OsStrExt,
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+
+/// The words that are left.
+pub(super) struct Words(pub(super) VecDeque<OsString>);
+
+impl Words {
+    pub(super) fn next(&mut self, option: &str) -> anyhow::Result<OsString> {
+        self.0
+            .pop_front()
+            .with_context(|| format!("option -{option} wants a value"))
+    }
+
+    pub(super) fn text(&mut self, option: &str) -> anyhow::Result<String> {
+        let value = self.next(option)?;
+        match value.into_string() {
+            Ok(text) => Ok(text),
+            Err(value) => bail!("option -{option} wants text, not {value:?}"),
+        }
+    }
+
+    pub(super) fn number(&mut self, option: &str) -> anyhow::Result<u32> {
+        let text = self.text(option)?;
+        text.parse()
+            .map_err(|_| anyhow::anyhow!("option -{option} wants a number, not {text:?}"))
+    }
+
+    pub(super) fn seconds(&mut self, option: &str) -> anyhow::Result<Duration> {
+        let text = self.text(option)?;
+        seconds(&text).with_context(|| format!("option -{option} wants seconds"))
+    }
+
+    /// `NAME=VALUE` in one word, or two words.
+    pub(super) fn variable(&mut self, option: &str) -> anyhow::Result<(OsString, OsString)> {
+        let word = self.next(option)?;
+        match split(&word) {
+            Some((name, _)) if name.is_empty() => bail!("--{option} wants NAME=VALUE, not {word:?}"),
+            Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+            None if word.is_empty() => bail!("--{option} wants NAME=VALUE, not {word:?}"),
+            None => match self.0.pop_front() {
+                Some(value) => Ok((word, value)),
+                None => bail!("--{option} wants NAME=VALUE, not {word:?}"),
+            },
+        }
+    }
+}
+
+/// The name of an option without its dashes; `None` for a word that is none.
+pub(super) fn option_name(word: &OsStr) -> Option<String> {
+    let text = word.to_str()?;
+    let name = text.strip_prefix("--").or_else(|| text.strip_prefix('-'))?;
+    (!name.is_empty() || text == "--").then(|| name.to_owned())
+}
+
+fn split(word: &OsStr) -> Option<(&OsStr, &OsStr)> {
+    let bytes = word.as_bytes();
+    let at = bytes.iter().position(|&byte| byte == b'=')?;
+    Some((
+        OsStr::from_bytes(&bytes[..at]),
+        OsStr::from_bytes(&bytes[at + 1..]),
+    ))
+}
+
+pub(super) fn seconds(text: &str) -> anyhow::Result<Duration> {
+    let number = text.strip_suffix('s').unwrap_or(text);
+    let seconds: f64 = number.parse().with_context(|| format!("{text:?} is no number"))?;
+    Ok(Duration::try_from_secs_f64(seconds)?)
+}
