@@ -26,6 +26,24 @@ pub enum JobEvent {
         /// When, in nanoseconds of the host's `CLOCK_MONOTONIC`; 0 if its agent was lost.
         at_ns: u64,
     },
+    /// The first rank waits in a fence (PMI) of more than one host's ranks, or of all.
+    FenceBegan {
+        /// The process group: 0 is the job's own, others were spawned.
+        group: u32,
+        /// Which fence: `WORLD`, or the ranks that take part; with a colon and a word if the program gave one.
+        fence: String,
+    },
+    /// All who waited in a fence go on.
+    FenceEnded {
+        /// The process group.
+        group: u32,
+        /// Which fence.
+        fence: String,
+        /// How many ranks were in it.
+        members: u32,
+        /// A rank that is gone, so that the fence failed.
+        failed: Option<Rank>,
+    },
     /// The job is over. The last event.
     Finished(Verdict),
     /// Something odd that does not end the job.

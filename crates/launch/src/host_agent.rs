@@ -383,6 +383,24 @@ impl HostAgent {
                 pmi::Action::Close { connection } => {
                     self.actions.push_back(Action::ClosePmi(rank_of(connection)));
                 }
+                pmi::Action::FenceBegan { group, fence } => {
+                    let fence = fence.to_string();
+                    self.report(Report::FenceBegan {
+                        group: group.0,
+                        fence,
+                    });
+                }
+                pmi::Action::FenceEnded {
+                    group,
+                    fence,
+                    members,
+                    failed,
+                } => self.report(Report::FenceEnded {
+                    group: group.0,
+                    fence: fence.to_string(),
+                    members,
+                    failed: failed.map(Rank),
+                }),
                 pmi::Action::Misbehaved {
                     connection, error, ..
                 } => self.notice(

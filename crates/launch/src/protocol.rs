@@ -196,6 +196,15 @@ pub(crate) enum Report {
         attached: bool,
         at_ns: u64,
     },
+    /// Ranks of a host that is alone wait in a fence.
+    FenceBegan { group: u32, fence: String },
+    /// That fence is over.
+    FenceEnded {
+        group: u32,
+        fence: String,
+        members: u32,
+        failed: Option<Rank>,
+    },
     /// All ranks of the host and all hosts below it in the tree are gone, and all they wrote was sent. The last report.
     Finished,
     /// Memory of a rank that is gone is served by its agent.

@@ -193,6 +193,18 @@ impl Supervisor {
                 }
                 self.depart(host, rank, departure.cause, at_ns);
             }
+            Report::FenceBegan { group, fence } => self.tell(JobEvent::FenceBegan { group, fence }),
+            Report::FenceEnded {
+                group,
+                fence,
+                members,
+                failed,
+            } => self.tell(JobEvent::FenceEnded {
+                group,
+                fence,
+                members,
+                failed,
+            }),
             Report::Finished => {
                 self.hosts[host.0 as usize].is_over = true;
                 self.finish_if_all_are_over();
@@ -280,6 +292,21 @@ impl Supervisor {
                     let host = self.running.get(&rank).map_or(HostId(0), |running| running.host);
                     self.fail(now, host, rank, kind, OnFailure::Abort, SIGTERM);
                 }
+                pmi::Action::FenceBegan { group, fence } => {
+                    let (group, fence) = (group.0, fence.to_string());
+                    self.tell(JobEvent::FenceBegan { group, fence });
+                }
+                pmi::Action::FenceEnded {
+                    group,
+                    fence,
+                    members,
+                    failed,
+                } => self.tell(JobEvent::FenceEnded {
+                    group: group.0,
+                    fence: fence.to_string(),
+                    members,
+                    failed: failed.map(Rank),
+                }),
                 pmi::Action::ToChild { child, message } => {
                     self.actions.push_back(Action::SendPmi(NodeId(child.0), message));
                 }

@@ -59,6 +59,13 @@ fn drain(agent: &mut HostAgent) -> Vec<String> {
                 let unfinished = if unfinished { ", unfinished" } else { "" };
                 format!("report {} {}{unfinished}", departure.rank, departure.cause)
             }
+            Action::Report(Report::FenceBegan { fence, .. }) => format!("{fence} began"),
+            Action::Report(Report::FenceEnded { fence, failed, .. }) => {
+                format!(
+                    "{fence} ended{}",
+                    failed.map_or(String::new(), |rank| format!(" without {rank}"))
+                )
+            }
             Action::Report(Report::Notice { rank, .. }) => format!("notice about {rank}"),
             Action::Report(Report::Trace { rank, .. }) => format!("trace of {rank}"),
             Action::Report(report) => format!("{report:?}"),
@@ -159,11 +166,15 @@ fn an_open_pmi_connection_is_reported() {
         agent.handle_pmi(Rank(rank), b"cmd=init pmi_version=1 pmi_subversion=1\n");
     }
     agent.handle_pmi(Rank(0), b"cmd=barrier_in\n");
-    assert_eq!(drain(&mut agent), ["answer 0", "answer 1"]);
+    assert_eq!(drain(&mut agent), ["answer 0", "answer 1", "WORLD began"]);
     agent.handle_exit(Rank(1), Cause::Exited(0), 0);
     assert_eq!(
         drain(&mut agent),
-        ["answer 0", "report 1 exited with code 0, unfinished"]
+        [
+            "WORLD ended",
+            "answer 0",
+            "report 1 exited with code 0, unfinished"
+        ]
     );
 }
 

@@ -41,7 +41,7 @@ fn serve(sockets: Vec<UnixStream>) {
                 Action::Close { connection } => {
                     sockets[connection.0 as usize].shutdown(Shutdown::Both).unwrap();
                 }
-                Action::Overwritten { .. } => {}
+                Action::FenceBegan { .. } | Action::FenceEnded { .. } | Action::Overwritten { .. } => {}
                 other => panic!("{other:?}"),
             }
         }

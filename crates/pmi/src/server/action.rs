@@ -4,7 +4,7 @@ use bstr::BString;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{Down, Up};
+use super::{Down, FenceId, Up};
 use crate::{DecodeError, MessageError, Spawn, SpawnError};
 
 /// A process group of a job: 0 is the one that the job began with, others were spawned.
@@ -59,6 +59,24 @@ pub enum Action {
     Close {
         /// Which.
         connection: ConnectionId,
+    },
+    /// The first ranks wait in a fence of more than one node. Only the root says so, once for each time.
+    FenceBegan {
+        /// Their group.
+        group: GroupId,
+        /// Which fence.
+        fence: FenceId,
+    },
+    /// A fence of more than one node is over. Only the root says so.
+    FenceEnded {
+        /// The group.
+        group: GroupId,
+        /// Which fence.
+        fence: FenceId,
+        /// How many ranks were in it.
+        members: u32,
+        /// Who is gone, so that it could not complete.
+        failed: Option<u32>,
     },
     /// Somebody does not keep to the protocol; the connection is closed.
     Misbehaved {

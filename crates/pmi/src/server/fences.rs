@@ -20,6 +20,8 @@ struct OpenFence<W> {
     waiting: BTreeMap<u32, W>,
     /// Other threads of processes that wait already: they take part in the fence after this one.
     next: VecDeque<(u32, W)>,
+    /// Somebody was told that it began.
+    is_known: bool,
 }
 
 /// What a fence must know of its group.
@@ -78,6 +80,7 @@ impl<W> Default for OpenFence<W> {
             reported: RankSet::default(),
             waiting: BTreeMap::new(),
             next: VecDeque::new(),
+            is_known: false,
         }
     }
 }
@@ -116,6 +119,12 @@ impl<W> Fences<W> {
             fence.next.retain(|(rank, _)| !ranks.contains(*rank));
             !fence.entered.is_empty()
         });
+    }
+
+    /// Whether this is the first look at a fence in which somebody waits.
+    pub(super) fn is_news(&mut self, id: &FenceId) -> bool {
+        let open = self.open.get_mut(id).filter(|fence| !fence.entered.is_empty());
+        open.is_some_and(|fence| !std::mem::replace(&mut fence.is_known, true))
     }
 
     /// The fences in which somebody waits.
@@ -169,6 +178,7 @@ impl<W> Fences<W> {
             .into_iter()
             .partition(|(rank, _)| members.contains(*rank));
         fence.waiting = waiting;
+        fence.is_known = false;
         let released: BTreeMap<u32, W> = released;
         let mut began = false;
         let mut later = VecDeque::new();

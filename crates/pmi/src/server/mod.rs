@@ -393,8 +393,14 @@ impl Server {
         let Some(group) = self.groups.get_mut(&id) else {
             return;
         };
+        let is_decided_here = above == Above::Nobody && fence.scope != FenceScope::Node;
         match group.settle(fence, above) {
-            Settled::Waits => {}
+            Settled::Waits => {
+                if is_decided_here && group.fences.is_news(fence) {
+                    let fence = fence.clone();
+                    self.actions.push_back(Action::FenceBegan { group: id, fence });
+                }
+            }
             Settled::Report { members } => {
                 let pairs = group.take_unsent();
                 let (pairs, ahead) = cut(pairs);
@@ -409,7 +415,7 @@ impl Server {
                 });
             }
             Settled::Over { members, failure } => {
-                if above == Above::Nobody && fence.scope != FenceScope::Node {
+                if is_decided_here {
                     let pairs = group.take_unsent();
                     group.spread(&pairs);
                     let (pairs, ahead) = cut(pairs);
@@ -426,6 +432,12 @@ impl Server {
                         members: members.clone(),
                         failed,
                         pairs,
+                    });
+                    self.actions.push_back(Action::FenceEnded {
+                        group: id,
+                        fence: fence.clone(),
+                        members: members.len(),
+                        failed,
                     });
                 }
                 self.end_fence(id, fence, &members, failure);

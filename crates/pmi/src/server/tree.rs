@@ -1,5 +1,7 @@
 //! What the servers of a job's agents tell each other along the tree.
 
+use std::fmt;
+
 use bstr::BString;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -143,6 +145,24 @@ impl FenceId {
         };
         let tag = tag.into();
         Some(Self { scope, tag })
+    }
+}
+
+impl fmt::Display for FenceId {
+    /// As [`parse`](Self::parse) reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.scope {
+            FenceScope::Node => f.write_str("NODE")?,
+            FenceScope::World => f.write_str("WORLD")?,
+            FenceScope::Ranks(ranks) => {
+                let ranks: Vec<_> = ranks.iter().map(|rank| rank.to_string()).collect();
+                f.write_str(&ranks.join(","))?;
+            }
+        }
+        match self.tag.is_empty() {
+            true => Ok(()),
+            false => write!(f, ":{}", self.tag),
+        }
     }
 }
 

@@ -174,6 +174,37 @@ fn the_dead_are_listed() {
     );
 }
 
+/// Whoever watches hears when the first rank waits, and when all go on; a fence inside a node is nobody's business.
+#[test]
+fn fences_are_told_to_who_watches() {
+    let mut server = server(2, AbsentMembers::Fail);
+    let mut enter = |rank: u32, line: &[u8]| {
+        server.handle_bytes(connection(rank), line);
+        let mut told = Vec::new();
+        while let Some(action) = server.poll_action() {
+            match action {
+                Action::FenceBegan { fence, .. } => told.push(format!("{fence} began")),
+                Action::FenceEnded { fence, members, .. } => {
+                    told.push(format!("{fence} ended for {members}"))
+                }
+                _ => {}
+            }
+        }
+        told
+    };
+    for rank in 0..2 {
+        enter(rank, b"cmd=init pmi_version=1 pmi_subversion=2\n");
+    }
+    for _ in 0..2 {
+        assert_eq!(enter(0, b"cmd=barrier_in\n"), ["WORLD began"]);
+        assert_eq!(enter(1, b"cmd=barrier_in\n"), ["WORLD ended for 2"]);
+    }
+    assert_eq!(enter(1, b"cmd=barrier_in group=1:own\n"), ["1:own ended for 1"]);
+    for rank in 0..2 {
+        assert_eq!(enter(rank, b"cmd=barrier_in group=NODE\n"), Vec::<String>::new());
+    }
+}
+
 /// "A member that died or finalized: .. Ours: answer with `rc=` != 0": those who wait, and those who come later.
 #[test]
 fn a_barrier_that_cannot_complete_fails() {
@@ -383,6 +414,8 @@ fn one_request_at_a_time() {
         process: Some(process(0)),
         error,
     };
+    let began = server.poll_action();
+    assert!(matches!(began, Some(Action::FenceBegan { .. })), "{began:?}");
     assert_eq!(server.poll_action(), Some(misbehaved));
 }
 

@@ -49,7 +49,7 @@ fn drain(server: &mut Server) -> Vec<String> {
             }
             Action::Close { connection } => lines.push(format!("{} closed", connection.0)),
             Action::Misbehaved { connection, .. } => lines.push(format!("{} misbehaved", connection.0)),
-            Action::Overwritten { .. } => {}
+            Action::FenceBegan { .. } | Action::FenceEnded { .. } | Action::Overwritten { .. } => {}
             Action::Send { connection, bytes } => {
                 let sent = messages(&bytes);
                 lines.extend(sent.into_iter().map(|text| format!("{} {text}", connection.0)));

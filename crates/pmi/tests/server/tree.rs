@@ -236,6 +236,9 @@ impl Job {
                         .or_default()
                         .push_back(message.to_bytes());
                 }
+                Action::FenceBegan { .. } | Action::FenceEnded { .. } => {
+                    assert_eq!(self.parents[agent], None, "only the root decides");
+                }
                 Action::Close { .. } | Action::Overwritten { .. } => {}
                 other => panic!("{other:?}"),
             }
