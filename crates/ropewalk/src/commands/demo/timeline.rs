@@ -1,13 +1,16 @@
 //! The time line of a run as SVG.
 
-use std::fmt::Write;
+use std::{fmt::Write, time::Duration};
 
 use ropewalk::{
     fabric::{SpanKind, TraceEvent},
     group::Rank,
 };
 
-use super::watched_run::WatchedRun;
+use super::{
+    super::page::{TimeAxis, WIDTH, escaped},
+    watched_run::WatchedRun,
+};
 
 /// A part of a run: from when to when, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -37,9 +40,15 @@ impl Window {
     }
 
     fn x(self, at_ns: u64) -> f64 {
-        let length = self.end_ns.saturating_sub(self.start_ns).max(1) as f64;
         let position = at_ns.clamp(self.start_ns, self.end_ns) - self.start_ns;
-        LABELS + position as f64 / length * (WIDTH - LABELS)
+        self.axis().x(Duration::from_nanos(position))
+    }
+
+    fn axis(self) -> TimeAxis {
+        TimeAxis {
+            length: Duration::from_nanos(self.end_ns.saturating_sub(self.start_ns)),
+            left: LABELS,
+        }
     }
 }
 
@@ -94,30 +103,9 @@ pub(super) fn draw(run: &WatchedRun, workers: u32, window: Window) -> String {
             escaped(&death.cause.to_string())
         );
     }
-    draw_axis(&mut svg, window, lane(Rank(workers)));
+    window.axis().draw(&mut svg, lane(Rank(workers)));
     svg.push_str("</svg>\n");
     svg
-}
-
-fn draw_axis(svg: &mut String, window: Window, y: f64) {
-    let length_ms = window.end_ns.saturating_sub(window.start_ns) as f64 / 1e6;
-    let step_ms = 10f64.powf((length_ms / 5.0).max(1e-3).log10().floor());
-    let step_ms = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * step_ms);
-    let step_ms = step_ms
-        .into_iter()
-        .find(|step| length_ms / step <= 10.0)
-        .unwrap_or(length_ms);
-    let mut at_ms = 0.0;
-    while at_ms <= length_ms {
-        let x = window.x(window.start_ns + (at_ms * 1e6) as u64);
-        let (tick, text) = (y + 5.0, y + 17.0);
-        let _ = writeln!(
-            svg,
-            "<line class=\"tick\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{y}\" y2=\"{tick}\"/>\
-             <text class=\"tick\" x=\"{x:.1}\" y=\"{text}\">{at_ms} ms</text>"
-        );
-        at_ms += step_ms;
-    }
 }
 
 fn span_of(event: &TraceEvent) -> Option<(u64, u64, SpanKind, &str)> {
@@ -145,15 +133,6 @@ fn lane(rank: Rank) -> f64 {
     f64::from(rank.0) * LANE
 }
 
-/// Text as it may stand in HTML.
-pub(super) fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
-}
-
-const WIDTH: f64 = 1100.0;
 const LABELS: f64 = 60.0;
 const LANE: f64 = 30.0;
 const AXIS: f64 = 24.0;
