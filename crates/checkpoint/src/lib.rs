@@ -7,7 +7,9 @@
 //! ([`Policy`]). The model is that of "Checkpoint period optimization for application development frameworks of
 //! computational fluid dynamics" (the paper); where this crate does better than its rule, the item says so.
 //!
-//! All times are in seconds. Everything here is pure: who calls brings the time.
+//! What was saved is kept by a [`Store`], which never restores a save that is torn, changed, or not there on all ranks.
+//!
+//! All times are in seconds. What decides is pure: who calls brings the time. The files are a thin layer around it.
 //!
 //! # Examples
 //! ```
@@ -31,11 +33,25 @@
 #![forbid(unsafe_code)]
 
 mod costs;
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the effects around what is decided"
+)]
+mod driver;
+mod generation;
 mod interval;
+mod manifest;
 mod plan;
 mod policy;
 
 pub use costs::{Costs, CostsError};
+pub use driver::{
+    Alone, Coordination, CoordinationError, Entry, EntryKind, Files, RealFiles, Restored, Save,
+    SharedDirectory, Store, StoreError, StoreOptions, restore_all,
+};
+pub use generation::{Choice, Held, Holdings, KEEP_MIN, Restarts, choose, retirable};
 pub use interval::{daly_first_order, daly_higher_order, optimal_interval, young};
+pub use manifest::{MANIFEST_BYTES_MAX, Manifest, ManifestError, Place, SavedFile};
 pub use plan::Plan;
 pub use policy::{Decision, FixedSeconds, FixedSteps, Moment, Nearest, Paper, Policy, Rate, Reason};

@@ -1,0 +1,166 @@
+//! Choosing what to start from, and copies elsewhere.
+
+use std::{
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use crate::generation::{Choice, Held, Holdings, choose};
+
+use super::{
+    coordination::Coordination,
+    files::Files,
+    store::{Store, held},
+    store_error::{StoreError, cannot},
+};
+
+/// What a rank starts from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// The generation and its step; nothing if there is none, and the program has to start from its beginning.
+    pub from: Option<Held>,
+    /// Where this rank's files of it are.
+    pub folder: Option<PathBuf>,
+    /// What was put aside.
+    pub quarantined: Vec<PathBuf>,
+    /// What could not be put aside, and why: it is not restored all the same.
+    pub stuck: Vec<String>,
+}
+
+impl<F: Files> Store<F> {
+    /// Agrees with the other ranks on the newest generation that all have whole, puts everything newer and everything
+    /// torn aside, and counts the start. Reads and hashes every generation there is.
+    ///
+    /// # Errors
+    /// If the directory cannot be read, or the other ranks cannot be asked.
+    pub fn restore(&mut self, others: &mut dyn Coordination) -> Result<Restored, StoreError> {
+        let own = self.holdings()?;
+        let all = others.share_holdings(&own)?;
+        Ok(self.apply(&choose(&all, self.options.restarts_max)))
+    }
+
+    /// Does to this rank's files what was chosen.
+    fn apply(&mut self, choice: &Choice) -> Restored {
+        let mut restored = Restored {
+            from: choice.restore,
+            folder: choice.restore.map(|held| self.base(held.generation)),
+            quarantined: Vec::new(),
+            stuck: Vec::new(),
+        };
+        let newest = choice.restore.map_or(0, |held| held.generation);
+        let generations = self.generations().unwrap_or_default();
+        for generation in generations {
+            let is_whole = self.whole.iter().any(|held| held.generation == generation);
+            if generation <= newest && is_whole {
+                continue;
+            }
+            let why = if choice.given_up.contains(&generation) {
+                "the program did not get from it to the next save"
+            } else if is_whole {
+                "not all ranks have it whole"
+            } else {
+                "it is torn, or was changed"
+            };
+            match self.quarantine(generation, why) {
+                Ok(moved) => restored.quarantined.extend(moved),
+                Err(error) => restored.stuck.push(error.to_string()),
+            }
+        }
+        self.next = self.next.max(choice.next);
+        if let Some(held) = choice.restore
+            && let Err(error) = self.note_restart(held.generation)
+        {
+            restored.stuck.push(error.to_string());
+        }
+        restored
+    }
+
+    /// Copies this rank's part of a generation to a store elsewhere, as a directory of another host, where it exists only
+    /// when all of it is there and matches.
+    ///
+    /// # Errors
+    /// If it is not whole here, or cannot be written there.
+    pub fn copy_to<G: Files>(&self, generation: u64, other: &mut Store<G>) -> Result<(), StoreError> {
+        let manifest = self
+            .whole_manifest(generation)
+            .ok_or(StoreError::Missing(generation))?;
+        if other.whole_manifest(generation).as_ref() == Some(&manifest) {
+            return Ok(());
+        }
+        other.quarantine(generation, "it was torn when a copy came")?;
+        let mut save = other.stage(generation, manifest.step)?;
+        other.next = other.next.max(generation.saturating_add(1));
+        let (from, to) = (self.base(generation), save.folder().to_owned());
+        let copied = manifest.files.iter().try_for_each(|file| {
+            let path = Path::new(OsStr::from_bytes(&file.path));
+            let target = to.join(path);
+            if let Some(folder) = target.parent() {
+                cannot("make the directory", folder, other.files.make_directory(folder))?;
+            }
+            cannot("copy", &target, self.files.copy(&from.join(path), &target))?;
+            match other.files.digest(&target) {
+                Ok(found) if found == (file.size, file.hash) => {}
+                Ok(_) => return Err(StoreError::Changed(target)),
+                Err(error) => return cannot("read", &target, Err(error)),
+            }
+            match other.options.in_place {
+                Some(_) => save.add(&target),
+                None => Ok(()),
+            }
+        });
+        let made = copied.and_then(|()| {
+            manifest.empty_directories.iter().try_for_each(|path| {
+                let folder = to.join(OsStr::from_bytes(path));
+                cannot("make the directory", &folder, other.files.make_directory(&folder))
+            })
+        });
+        match made {
+            Ok(()) => other.commit(save).map(drop),
+            Err(error) => {
+                other.abandon(save);
+                Err(error)
+            }
+        }
+    }
+
+    /// Fetches from a store elsewhere what this rank has not, or not whole, and says which generations. To be called
+    /// before [`restore`](Self::restore).
+    ///
+    /// # Errors
+    /// If a directory cannot be read. What cannot be copied is as if it were not there.
+    pub fn fetch_from<G: Files>(&mut self, other: &mut Store<G>) -> Result<Vec<u64>, StoreError> {
+        let own = self.holdings()?;
+        let mut fetched = Vec::new();
+        for theirs in other.holdings()?.held {
+            if !own.held.contains(&theirs) && other.copy_to(theirs.generation, self).is_ok() {
+                fetched.push(theirs.generation);
+            }
+        }
+        Ok(fetched)
+    }
+
+    /// The newest generation of this rank by its manifest, without a look at its files.
+    pub fn newest(&self) -> Option<Held> {
+        let generations = self.generations().ok()?;
+        let found = generations
+            .into_iter()
+            .rev()
+            .find_map(|generation| self.manifest(generation))?;
+        Some(held(&found))
+    }
+}
+
+/// [`Store::restore`] for all ranks of a job by one process that can see all their directories: the supervisor, before it
+/// starts them.
+///
+/// # Errors
+/// If a directory cannot be read.
+pub fn restore_all<F: Files>(stores: &mut [Store<F>]) -> Result<Vec<Restored>, StoreError> {
+    let holdings: Vec<Holdings> = stores.iter_mut().map(Store::holdings).collect::<Result<_, _>>()?;
+    let restarts_max = stores
+        .first()
+        .map_or(u32::MAX, |store| store.options.restarts_max);
+    let choice = choose(&holdings, restarts_max);
+    Ok(stores.iter_mut().map(|store| store.apply(&choice)).collect())
+}

@@ -1,0 +1,482 @@
+//! The checkpoints of one rank, in generations.
+
+use std::{
+    collections::BTreeSet,
+    io,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    generation::{Held, Holdings, KEEP_MIN, Restarts, retirable},
+    manifest::{MANIFEST_BYTES_MAX, Manifest, Place},
+};
+
+use super::{
+    files::{EntryKind, Files, RealFiles},
+    save::Save,
+    store_error::{StoreError, cannot},
+};
+
+/// The checkpoints of one rank below a directory, which ranks may share or have each for itself.
+///
+/// A save is written below its own name, hashed and brought to the disk; only then does a manifest with all hashes
+/// appear, by one rename. What has no manifest, or does not match it, does not exist for
+/// [`restore`](Self::restore), which takes the newest generation that all ranks have whole, and moves anything newer
+/// to the folder `quarantine`.
+///
+/// ```text
+/// DIRECTORY/generation-0000000017/rank-00000/...      what the program wrote
+///                                 rank-00000.manifest
+///           quarantine/generation-0000000018.rank-00000/...
+/// ```
+#[derive(Debug)]
+pub struct Store<F = RealFiles> {
+    pub(super) files: F,
+    pub(super) options: StoreOptions,
+    /// The number of the next generation.
+    pub(super) next: u64,
+    /// Own generations that were hashed by this process, when they were saved or later.
+    pub(super) whole: Vec<Held>,
+}
+
+/// Where checkpoints are and how many are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// The directory; it is made if it does not exist.
+    pub directory: PathBuf,
+    /// Who saves.
+    pub rank: u32,
+    /// How many save together.
+    pub ranks: u32,
+    /// If the program's files stay where it writes them: the folder below which that is. It has to be in the file system of
+    /// the directory, or nothing can be moved to quarantine.
+    pub in_place: Option<PathBuf>,
+    /// How many complete generations are kept; never fewer than two.
+    pub keep: usize,
+    /// After how many starts that led to no newer generation an older one is taken.
+    pub restarts_max: u32,
+}
+
+impl StoreOptions {
+    /// The checkpoints of a program of one process, of which two generations are kept.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: directory.into(),
+            rank: 0,
+            ranks: 1,
+            in_place: None,
+            keep: KEEP_MIN,
+            restarts_max: RESTARTS_MAX,
+        }
+    }
+}
+
+impl Store {
+    /// Opens the checkpoints in the operating system's files.
+    ///
+    /// # Errors
+    /// If the directory cannot be made or read.
+    pub fn open(options: StoreOptions) -> Result<Self, StoreError> {
+        Self::open_in(RealFiles, options)
+    }
+}
+
+impl<F: Files> Store<F> {
+    /// Opens the checkpoints in some files. Removals that were interrupted are brought to their end.
+    ///
+    /// # Errors
+    /// If the directory cannot be made or read.
+    pub fn open_in(files: F, options: StoreOptions) -> Result<Self, StoreError> {
+        let directory = options.directory.clone();
+        // A directory that can only be read is good enough to restore from.
+        if files.kind(&directory).is_err() {
+            cannot("make the directory", &directory, files.make_directory(&directory))?;
+            // Its own name, and those above it, have to be on the disk too. Not all of them may be ours.
+            for above in directory.ancestors().skip(1) {
+                let _ = files.sync(above);
+            }
+        }
+        let mut store = Self {
+            files,
+            options,
+            next: 0,
+            whole: Vec::new(),
+        };
+        store.next = store.highest()?.saturating_add(1);
+        for generation in store.generations()? {
+            if store.exists(&store.retired_path(generation)) {
+                // Whoever cannot remove it now tries again the next time.
+                let _ = store.finish_retirement(generation);
+            }
+        }
+        Ok(store)
+    }
+
+    /// Where checkpoints are and how many are kept.
+    pub fn options(&self) -> &StoreOptions {
+        &self.options
+    }
+
+    /// The number of the next generation.
+    pub fn next_generation(&self) -> u64 {
+        self.next
+    }
+
+    /// Begins a save of the next generation. All ranks have to have opened their stores, or restored, before the first
+    /// of them begins, and to begin equally often, so that their numbers agree.
+    ///
+    /// # Errors
+    /// If its folder cannot be made.
+    pub fn begin(&mut self, step: u64) -> Result<Save, StoreError> {
+        self.begin_generation(self.next, step)
+    }
+
+    /// Begins a save of a generation with a number above all that this rank has used.
+    ///
+    /// # Errors
+    /// If the number was used, or its folder cannot be made.
+    pub fn begin_generation(&mut self, generation: u64, step: u64) -> Result<Save, StoreError> {
+        if generation < self.next {
+            return Err(StoreError::Used(generation));
+        }
+        // Whatever becomes of it: the other ranks count it too.
+        self.next = generation.saturating_add(1);
+        self.stage(generation, step)
+    }
+
+    pub(super) fn stage(&self, generation: u64, step: u64) -> Result<Save, StoreError> {
+        let folder = match self.place() {
+            Place::Inside => self.data_path(generation),
+            Place::InPlace => self.generation_path(generation),
+        };
+        cannot("make the directory", &folder, self.files.make_directory(&folder))?;
+        Ok(Save::new(generation, step, self.base(generation)))
+    }
+
+    /// Makes a save exist: hashes its files, brings them to the disk, and then renames their manifest into place.
+    ///
+    /// # Errors
+    /// If that cannot be done. What was written of it is removed, so that it takes no room from the next one.
+    pub fn commit(&mut self, save: Save) -> Result<u64, StoreError> {
+        match self.try_commit(&save) {
+            Ok(held) => {
+                self.whole.retain(|other| other.generation != held.generation);
+                self.whole.push(held);
+                Ok(held.generation)
+            }
+            Err(error) => {
+                self.abandon(save);
+                Err(error)
+            }
+        }
+    }
+
+    fn try_commit(&self, save: &Save) -> Result<Held, StoreError> {
+        let generation = save.generation();
+        let manifest = save.manifest(self)?;
+        let folder = self.generation_path(generation);
+        let sync = |path: &Path| cannot("bring to the disk", path, self.files.sync(path));
+        sync(&folder)?;
+        sync(&self.options.directory)?;
+        let [path, temporary] = [self.manifest_path(generation), self.temporary_path(generation)];
+        let text = manifest.encode();
+        cannot("write", &temporary, self.files.write(&temporary, text.as_bytes()))?;
+        sync(&temporary)?;
+        cannot("rename", &temporary, self.files.rename(&temporary, &path))?;
+        sync(&folder)?;
+        Ok(held(&manifest))
+    }
+
+    /// Gives a save up and removes what was written of it (in place, files stay where they are).
+    pub fn abandon(&mut self, save: Save) {
+        let generation = save.generation();
+        for path in [self.manifest_path(generation), self.temporary_path(generation)] {
+            let _ = self.files.remove_file(&path);
+        }
+        // What cannot be removed now is moved to quarantine at the next restart.
+        let _ = self.remove_tree(&self.data_path(generation));
+        let _ = self.files.remove_directory(&self.generation_path(generation));
+    }
+
+    /// What this rank has: every generation is read and hashed.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn holdings(&mut self) -> Result<Holdings, StoreError> {
+        self.whole.clear();
+        for generation in self.generations()? {
+            if let Some(manifest) = self.whole_manifest(generation) {
+                self.whole.push(held(&manifest));
+            }
+        }
+        Ok(Holdings {
+            held: self.whole.clone(),
+            highest: self.highest()?,
+            restarts: self.restarts(),
+        })
+    }
+
+    /// The manifest of a generation, if all that it lists is as it was saved.
+    pub fn whole_manifest(&self, generation: u64) -> Option<Manifest> {
+        let manifest = self.manifest(generation)?;
+        let base = self.base(generation);
+        let is_whole = |path: &[u8], size, hash: &[u8; 32]| {
+            let found = self.files.digest(&base.join(std::ffi::OsStr::from_bytes(path)));
+            found.is_ok_and(|found| found == (size, *hash))
+        };
+        let whole = manifest
+            .files
+            .iter()
+            .all(|file| is_whole(&file.path, file.size, &file.hash));
+        whole.then_some(manifest)
+    }
+
+    /// Removes this rank's oldest generations: those older than as many as are to be kept that are complete on all ranks
+    /// of this directory, of which this process has hashed its own part. Returns their numbers.
+    ///
+    /// # Errors
+    /// If the directory cannot be read or something not be removed.
+    pub fn retire(&mut self) -> Result<Vec<u64>, StoreError> {
+        let mut complete = BTreeSet::new();
+        for generation in self.generations()?.into_iter().rev() {
+            if complete.len() >= self.options.keep.max(KEEP_MIN) {
+                break;
+            }
+            if self.is_complete_here(generation)? && self.is_known_whole(generation) {
+                complete.insert(generation);
+            }
+        }
+        self.retire_beyond(&complete)
+    }
+
+    /// The same if only the ranks together know which generations are complete, each having a directory of its own.
+    ///
+    /// # Errors
+    /// If the directory cannot be read or something not be removed.
+    pub fn retire_beyond(&mut self, complete: &BTreeSet<u64>) -> Result<Vec<u64>, StoreError> {
+        let committed = |generation: &u64| self.exists(&self.manifest_path(*generation));
+        let own: BTreeSet<u64> = self.generations()?.into_iter().filter(committed).collect();
+        let retired = retirable(&own, complete, self.options.keep);
+        for &generation in &retired {
+            self.whole.retain(|held| held.generation != generation);
+            let [from, to] = [self.manifest_path(generation), self.retired_path(generation)];
+            cannot("rename", &from, self.files.rename(&from, &to))?;
+            self.finish_retirement(generation)?;
+        }
+        Ok(retired)
+    }
+
+    fn is_known_whole(&mut self, generation: u64) -> bool {
+        if self.whole.iter().any(|held| held.generation == generation) {
+            return true;
+        }
+        let found = self.whole_manifest(generation);
+        self.whole.extend(found.as_ref().map(held));
+        found.is_some()
+    }
+
+    /// Whether every rank has a manifest in this generation's folder.
+    fn is_complete_here(&self, generation: u64) -> Result<bool, StoreError> {
+        let folder = self.generation_path(generation);
+        let names = cannot("read the directory", &folder, self.files.list(&folder))?;
+        Ok((0..self.options.ranks).all(|rank| {
+            let name = format!("{}.manifest", rank_name(rank));
+            names.iter().any(|entry| entry.name == *name)
+        }))
+    }
+
+    /// Removes what is left of a generation whose manifest says so by its name.
+    fn finish_retirement(&self, generation: u64) -> Result<(), StoreError> {
+        let retired = self.retired_path(generation);
+        if self.place() == Place::InPlace
+            && let Some(manifest) = self.manifest_at(&retired)
+        {
+            self.remove_listed(&manifest)?;
+        }
+        self.remove_tree(&self.data_path(generation))?;
+        cannot("remove", &retired, self.files.remove_file(&retired))?;
+        // Other ranks may still have theirs in it.
+        let _ = self.files.remove_directory(&self.generation_path(generation));
+        Ok(())
+    }
+
+    /// Removes the files that a manifest lists, unless a newer one lists them too, and folders that become empty.
+    fn remove_listed(&self, manifest: &Manifest) -> Result<(), StoreError> {
+        let generations = self.generations()?;
+        let others = generations
+            .iter()
+            .filter_map(|&generation| self.manifest(generation));
+        let kept: BTreeSet<Vec<u8>> = others
+            .flat_map(|other| other.files.into_iter().map(|file| file.path))
+            .collect();
+        let base = self.base(manifest.generation);
+        for file in manifest.files.iter().filter(|file| !kept.contains(&file.path)) {
+            let path = base.join(std::ffi::OsStr::from_bytes(&file.path));
+            match self.files.remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return cannot("remove", path, Err(error));
+                }
+                _ => {}
+            }
+            let above = path.ancestors().skip(1);
+            for folder in above.take_while(|folder| *folder != base && folder.starts_with(&base)) {
+                // It stays as long as there is something in it.
+                if self.files.remove_directory(folder).is_err() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn remove_tree(&self, path: &Path) -> Result<(), StoreError> {
+        let entries = match self.files.list(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => cannot("read the directory", path, entries)?,
+        };
+        for entry in entries {
+            let inner = path.join(entry.name);
+            match entry.kind {
+                EntryKind::Directory => self.remove_tree(&inner)?,
+                _ => cannot("remove", &inner, self.files.remove_file(&inner))?,
+            }
+        }
+        cannot("remove", path, self.files.remove_directory(path))
+    }
+
+    /// The generations that have a folder, in rising order.
+    pub(super) fn generations(&self) -> Result<Vec<u64>, StoreError> {
+        let directory = &self.options.directory;
+        let entries = cannot("read the directory", directory, self.files.list(directory))?;
+        let mut found: Vec<u64> = entries
+            .iter()
+            .filter_map(|entry| entry.name.to_str()?.strip_prefix(GENERATION)?.parse().ok())
+            .collect();
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    /// The highest number of all that have a folder here or in quarantine.
+    fn highest(&self) -> Result<u64, StoreError> {
+        let quarantined = self.files.list(&self.quarantine_path()).unwrap_or_default();
+        let quarantined = quarantined.iter().filter_map(|entry| {
+            let rest = entry.name.to_str()?.strip_prefix(GENERATION)?;
+            rest.split('.').next()?.parse().ok()
+        });
+        Ok(self
+            .generations()?
+            .into_iter()
+            .chain(quarantined)
+            .max()
+            .unwrap_or(0))
+    }
+
+    /// This rank's manifest of a generation, if there is one and it belongs there.
+    pub(super) fn manifest(&self, generation: u64) -> Option<Manifest> {
+        let manifest = self.manifest_at(&self.manifest_path(generation))?;
+        (manifest.generation == generation).then_some(manifest)
+    }
+
+    fn manifest_at(&self, path: &Path) -> Option<Manifest> {
+        let text = self.files.read(path, MANIFEST_BYTES_MAX).ok()?;
+        let manifest = Manifest::parse(&text).ok()?;
+        (manifest.rank == self.options.rank && manifest.place == self.place()).then_some(manifest)
+    }
+
+    fn restarts(&self) -> Option<Restarts> {
+        let text = self.files.read(&self.restarts_path(), RESTARTS_BYTES_MAX).ok()?;
+        let (generation, count) = std::str::from_utf8(&text).ok()?.trim_end().split_once(' ')?;
+        Some(Restarts {
+            generation: generation.parse().ok()?,
+            count: count.parse().ok()?,
+        })
+    }
+
+    /// Notes one more start from a generation.
+    pub(super) fn note_restart(&self, generation: u64) -> Result<(), StoreError> {
+        let before = self
+            .restarts()
+            .filter(|restarts| restarts.generation == generation);
+        let count = before.map_or(0, |restarts| restarts.count).saturating_add(1);
+        let path = self.restarts_path();
+        let temporary = path.with_extension("tmp");
+        let text = format!("{generation} {count}\n");
+        cannot("write", &temporary, self.files.write(&temporary, text.as_bytes()))?;
+        cannot("rename", &temporary, self.files.rename(&temporary, &path))
+    }
+
+    pub(super) fn exists(&self, path: &Path) -> bool {
+        self.files.kind(path).is_ok()
+    }
+
+    pub(super) fn place(&self) -> Place {
+        match self.options.in_place {
+            Some(_) => Place::InPlace,
+            None => Place::Inside,
+        }
+    }
+
+    /// Where the paths of a manifest begin.
+    pub(super) fn base(&self, generation: u64) -> PathBuf {
+        match &self.options.in_place {
+            Some(root) => root.clone(),
+            None => self.data_path(generation),
+        }
+    }
+
+    /// The folder of a generation, where each rank's files are in a folder of its name.
+    pub fn generation_path(&self, generation: u64) -> PathBuf {
+        self.options
+            .directory
+            .join(format!("{GENERATION}{generation:010}"))
+    }
+
+    /// The folder of this rank's files of a generation.
+    pub fn data_path(&self, generation: u64) -> PathBuf {
+        self.generation_path(generation)
+            .join(rank_name(self.options.rank))
+    }
+
+    pub(super) fn manifest_path(&self, generation: u64) -> PathBuf {
+        self.data_path(generation).with_extension("manifest")
+    }
+
+    pub(super) fn temporary_path(&self, generation: u64) -> PathBuf {
+        self.data_path(generation).with_extension("manifest.tmp")
+    }
+
+    pub(super) fn retired_path(&self, generation: u64) -> PathBuf {
+        self.data_path(generation).with_extension("retired")
+    }
+
+    pub(super) fn quarantine_path(&self) -> PathBuf {
+        self.options.directory.join("quarantine")
+    }
+
+    fn restarts_path(&self) -> PathBuf {
+        let name = format!("restarts-{:05}", self.options.rank);
+        self.options.directory.join(name)
+    }
+}
+
+pub(super) fn held(manifest: &Manifest) -> Held {
+    Held {
+        generation: manifest.generation,
+        step: manifest.step,
+        ranks: manifest.ranks,
+    }
+}
+
+pub(super) fn rank_name(rank: u32) -> String {
+    format!("rank-{rank:05}")
+}
+
+/// What the names of generations begin with.
+pub(super) const GENERATION: &str = "generation-";
+
+/// As many starts in a row end before the next save with a chance of a thousandth if a save comes four times in each
+/// mean time between failures.
+const RESTARTS_MAX: u32 = 5;
+
+const RESTARTS_BYTES_MAX: usize = 64;

@@ -1,0 +1,75 @@
+//! Why something about checkpoints could not be done.
+
+use std::{io, path::PathBuf};
+
+use thiserror::Error;
+
+use super::coordination::CoordinationError;
+
+/// Why a checkpoint could not be saved, found or restored. Those made before are as they were.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The file system refuses.
+    #[error("cannot {action} {}; the checkpoints made before are as they were", .path.display())]
+    Files {
+        /// What was tried.
+        action: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A checkpoint holds files and directories only.
+    #[error("{} is neither a file nor a directory, which is all that a checkpoint can hold: leave it out", .0.display())]
+    NotAFile(PathBuf),
+    /// A file to be saved in place lies elsewhere.
+    #[error("{} is not below {}, where the files of a checkpoint in place have to be", .path.display(), .root.display())]
+    Outside {
+        /// The file.
+        path: PathBuf,
+        /// Where it has to be.
+        root: PathBuf,
+    },
+    /// More than a manifest can list.
+    #[error("a checkpoint can have {FILES_MAX} files; this one has more: write fewer, larger ones")]
+    TooManyFiles,
+    /// A number that was used already.
+    #[error("there is a generation {0} already; numbers have to rise")]
+    Used(u64),
+    /// A copy that differs from what was copied.
+    #[error("{} is not what its manifest says: the copy is not used", .0.display())]
+    Changed(PathBuf),
+    /// Nothing that is whole has this number.
+    #[error("there is no whole generation {0} here")]
+    Missing(u64),
+    /// The other ranks could not be asked.
+    #[error("cannot agree with the other ranks on a checkpoint")]
+    Coordination(#[from] CoordinationError),
+}
+
+impl StoreError {
+    /// Whether it is for lack of room, so that one may hope for the next time.
+    pub fn is_for_lack_of_room(&self) -> bool {
+        matches!(self, Self::Files { source, .. } if matches!(
+            source.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+        ))
+    }
+}
+
+/// What makes an error of the file system one of the store.
+pub(super) fn cannot<T>(
+    action: &'static str,
+    path: impl Into<PathBuf>,
+    result: io::Result<T>,
+) -> Result<T, StoreError> {
+    result.map_err(|source| StoreError::Files {
+        action,
+        path: path.into(),
+        source,
+    })
+}
+
+/// So many lines of some length fit in a manifest.
+pub(super) const FILES_MAX: usize = 400_000;
