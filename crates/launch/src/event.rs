@@ -1,10 +1,12 @@
 //! What happens in a job.
 
+use core::time::Duration;
+
 use ropewalk_fabric::TraceEvent;
 use ropewalk_group::{Departure, Rank};
 use serde::{Deserialize, Serialize};
 
-use crate::Verdict;
+use crate::{Verdict, restart::Attempt};
 
 /// Something that happened in a job, as [`Launcher::next_event`](crate::Launcher::next_event) tells it.
 #[derive(Clone, Debug)]
@@ -61,6 +63,14 @@ pub enum JobEvent {
         stream: OutputStream,
         /// The line with its end; without one if the rank ended its output so, or if the line is very long.
         line: Vec<u8>,
+    },
+    /// An attempt failed, and there will be another; all that follows is about that. See
+    /// [`restart`](crate::restart).
+    Restarting {
+        /// What became of it.
+        failed: Attempt,
+        /// How long it is waited before the next.
+        pause: Duration,
     },
     /// A rank runs.
     Started {

@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{hosts::HostSlots, placement::Placement};
+use crate::{hosts::HostSlots, placement::Placement, restart::RestartPolicy};
 
 /// What a [`Launcher`](crate::Launcher) runs.
 ///
@@ -52,7 +52,7 @@ pub struct JobSpec {
     pub on_failure: OnFailure,
     /// Who reads the standard input of this process. The others read nothing.
     pub stdin: StdinSource,
-    /// End the job after this time.
+    /// End the job after this time, all its attempts together.
     pub timeout: Option<Duration>,
     /// Hand SIGINT, SIGTERM and SIGHUP on to the ranks, and end them if they stay; a second such signal ends
     /// the job and this process at once. SIGHUP stays ignored if it is, as under nohup(1).
@@ -102,6 +102,18 @@ pub enum OnFailure {
     Abort,
     /// They go on. The job's exit code is still that of the first failure.
     Continue,
+    /// They are ended, and the whole job is started again: see [`restart`](crate::restart).
+    Restart(RestartPolicy),
+}
+
+impl OnFailure {
+    /// Whether a failure ends the job, or this attempt of it.
+    pub(crate) fn ends_job(self) -> bool {
+        match self {
+            Self::Abort | Self::Restart(_) => true,
+            Self::Continue => false,
+        }
+    }
 }
 
 /// Who reads the standard input of the launcher.

@@ -22,6 +22,7 @@ mod placement;
 mod plan;
 mod protocol;
 mod relay;
+pub mod restart;
 mod simulation;
 mod supervisor;
 mod tree;

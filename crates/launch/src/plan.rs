@@ -7,7 +7,7 @@ use ropewalk_group::{HostId, JobId, Rank};
 use ropewalk_pmi as pmi;
 
 use crate::{
-    job::{JobSpec, OnFailure, Segment},
+    job::{JobSpec, Segment},
     placement::{PlacementError, place},
     protocol::{HostPlan, Plan, Start},
     tree::NodeId,
@@ -75,7 +75,7 @@ pub(crate) fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, Placeme
         method: spec.method.clone(),
         agent: spec.agent.clone().into_os_string(),
         interface: spec.interface,
-        continues: spec.on_failure == OnFailure::Continue,
+        continues: !spec.on_failure.ends_job(),
         stdin: spec.stdin,
         binding: spec.placement.binding,
         master_port: MASTER_PORT_MIN + number % MASTER_PORTS,

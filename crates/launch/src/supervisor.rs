@@ -394,7 +394,7 @@ impl Supervisor {
                 self.depart(host, rank, Cause::AgentLost, 0);
             }
         }
-        if self.on_failure == OnFailure::Abort {
+        if self.on_failure.ends_job() {
             let continued = false;
             let ending = Ending::AgentLost {
                 host: name,
@@ -489,7 +489,7 @@ impl Supervisor {
             kind,
             after: now,
         });
-        if reaction == OnFailure::Abort {
+        if reaction.ends_job() {
             self.end(now, Ending::Failed, signal);
         }
     }
@@ -526,10 +526,10 @@ impl Supervisor {
             },
         };
         let verdict = Verdict {
-            ranks: self.members.size(),
             ending,
             failures: std::mem::take(&mut self.failures),
             recovered: self.recovery == Recovery::Made,
+            ..Verdict::new(self.members.size())
         };
         self.tell(JobEvent::Finished(verdict));
     }

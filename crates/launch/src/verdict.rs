@@ -4,6 +4,8 @@ use std::{fmt, time::Duration};
 
 use ropewalk_group::Rank;
 
+use crate::restart::Attempt;
+
 /// How a job ended.
 ///
 /// Displayed, it is nothing for a job that went well, and otherwise one line for each failure, without a line
@@ -19,6 +21,10 @@ pub struct Verdict {
     /// The ranks that did not fail heard of those that did, and all went well: the program did without them. It
     /// takes a program that is attached to its agents to hear it.
     pub recovered: bool,
+    /// The attempts before the one that this is about, if the job was started again: the last hundred of them.
+    pub attempts: Vec<Attempt>,
+    /// Why there was no further attempt, if one could have helped.
+    pub gave_up: Option<String>,
 }
 
 /// Why a job was over.
@@ -86,6 +92,25 @@ pub enum FailureKind {
 }
 
 impl Verdict {
+    /// The verdict about a job of so many ranks that went well.
+    pub(crate) fn new(ranks: u32) -> Self {
+        Self {
+            ranks,
+            ending: Ending::Completed,
+            failures: Vec::new(),
+            recovered: false,
+            attempts: Vec::new(),
+            gave_up: None,
+        }
+    }
+
+    pub(crate) fn given_up(self, why: String) -> Self {
+        Self {
+            gave_up: Some(why),
+            ..self
+        }
+    }
+
     /// The exit code of the job: 0 if nothing failed, or if the program did without what failed; otherwise the first failing rank's, 128 + n for signal n, 124 when it took too long,
     /// 125 for trouble of the launcher's own, 126 and 127 for a program that cannot be executed or found.
     pub fn exit_code(&self) -> i32 {
@@ -101,7 +126,7 @@ impl Verdict {
         }
     }
 
-    /// Whether every rank did its work.
+    /// Whether every rank did its work, if only in the last attempt.
     pub fn is_success(&self) -> bool {
         self.ending == Ending::Completed && self.failures.is_empty()
     }
@@ -110,6 +135,12 @@ impl Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
+        for attempt in &self.attempts {
+            for line in attempt.verdict.to_string().lines() {
+                write!(f, "{separator}attempt {}: {line}", attempt.number)?;
+                separator = "\n";
+            }
+        }
         for (index, failure) in self.failures.iter().take(FAILURES_SHOWN_MAX).enumerate() {
             write!(f, "{separator}{failure}")?;
             separator = "\n";
@@ -136,18 +167,23 @@ impl fmt::Display for Verdict {
                 } else {
                     "the job was ended"
                 };
-                write!(f, "{separator}the agent on host {host} {how}; {outcome}")
+                write!(f, "{separator}the agent on host {host} {how}; {outcome}")?;
+                separator = "\n";
             }
             Ending::Interrupted(signal) => {
                 let name = signal_name(*signal);
-                write!(f, "{separator}the job was ended by signal {signal}{name}")
+                write!(f, "{separator}the job was ended by signal {signal}{name}")?;
             }
             Ending::TimedOut(limit) => write!(
                 f,
                 "{separator}the job took longer than {} s and was ended",
                 limit.as_secs_f64()
-            ),
-            Ending::Completed | Ending::Failed => Ok(()),
+            )?,
+            Ending::Completed | Ending::Failed => {}
+        }
+        match &self.gave_up {
+            Some(why) => write!(f, "{separator}the job was not started again: {why}"),
+            None => Ok(()),
         }
     }
 }
@@ -243,10 +279,9 @@ mod tests {
     #[test]
     fn a_verdict_names_the_culprit() {
         let mut verdict = Verdict {
-            ranks: 8,
             ending: Ending::Failed,
             failures: vec![killed(3)],
-            recovered: false,
+            ..Verdict::new(8)
         };
         let culprit = "rank 3 on host vm was killed by signal 9 (SIGKILL) 1.204 s after start, pid 4242";
         assert_eq!(verdict.to_string(), format!("{culprit}; the job was ended"));
@@ -265,6 +300,37 @@ mod tests {
         assert!(verdict.to_string().ends_with("\n4 more ranks failed"));
     }
 
+    /// Attempts before the last are told, each with its culprit; only the last decides about the exit code.
+    #[test]
+    fn a_verdict_names_its_attempts() {
+        let failed = Verdict {
+            ending: Ending::Failed,
+            failures: vec![killed(3)],
+            ..Verdict::new(1)
+        };
+        let attempt = Attempt {
+            number: 1,
+            began: Duration::ZERO,
+            lasted: Duration::from_secs(2),
+            verdict: failed.clone(),
+        };
+        let mut verdict = Verdict {
+            attempts: vec![attempt],
+            ..Verdict::new(1)
+        };
+        let culprit = "rank 3 on host vm was killed by signal 9 (SIGKILL) 1.204 s after start, pid 4242";
+        assert_eq!(verdict.to_string(), format!("attempt 1: {culprit}"));
+        assert!(verdict.is_success() && verdict.exit_code() == 0);
+        verdict = Verdict {
+            gave_up: Some("that is enough".to_owned()),
+            attempts: verdict.attempts,
+            ..failed
+        };
+        let expected =
+            format!("attempt 1: {culprit}\n{culprit}\nthe job was not started again: that is enough");
+        assert_eq!((verdict.to_string(), verdict.exit_code()), (expected, 137));
+    }
+
     /// An abort is never taken for success: the system keeps only the low byte of an exit code.
     #[test]
     fn an_abort_has_an_exit_code() {
@@ -278,12 +344,7 @@ mod tests {
     /// A job that went well has nothing to say.
     #[test]
     fn success_is_silent() {
-        let verdict = Verdict {
-            ranks: 2,
-            ending: Ending::Completed,
-            failures: vec![],
-            recovered: false,
-        };
+        let verdict = Verdict::new(2);
         assert_eq!((verdict.to_string().as_str(), verdict.exit_code()), ("", 0));
         assert!(verdict.is_success());
     }

@@ -19,6 +19,12 @@ pub enum LaunchError {
         /// The number asked for.
         ranks: u32,
     },
+    /// Whoever was to prepare the job refused it.
+    #[error("the job was not started: {reason}")]
+    Refused {
+        /// Why.
+        reason: String,
+    },
     /// The signal is none.
     #[error("{signal} is no signal")]
     Signal {

@@ -2,6 +2,8 @@
 
 mod agent;
 mod agent_process;
+mod attempt;
+mod attempts;
 mod branch;
 mod descendants;
 mod input;

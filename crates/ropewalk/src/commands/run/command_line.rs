@@ -14,6 +14,7 @@ use anyhow::{Context, bail};
 use ropewalk::launch::{
     Binding, DealOrder, JobSpec, OnFailure, Placement, Segment, StartMethod, StdinSource,
     hosts::{HostSlots, parse_host_file, parse_hosts, slurm_hosts},
+    restart::RestartPolicy,
 };
 
 pub(super) use self::help::HELP;
@@ -75,7 +76,7 @@ struct Parser {
     launcher_exec: Option<String>,
     interface: Option<String>,
     on_failure: OnFailure,
-    stdin: StdinSource,
+    stdin: Option<StdinSource>,
     timeout: Option<Duration>,
     detect: Duration,
     arity: u32,
@@ -103,7 +104,7 @@ impl Parser {
             launcher_exec: None,
             interface: None,
             on_failure: OnFailure::Abort,
-            stdin: StdinSource::Inherit,
+            stdin: None,
             timeout: None,
             detect: JobSpec::DETECT,
             arity: JobSpec::ARITY,
@@ -195,12 +196,12 @@ impl Parser {
             "outfile-pattern" | "outfile" => self.files[0] = Some(Pattern::new(words.text(name)?)),
             "errfile-pattern" | "errfile" => self.files[1] = Some(Pattern::new(words.text(name)?)),
             "s" | "stdin" => {
-                self.stdin = match words.text(name)?.as_str() {
+                self.stdin = Some(match words.text(name)?.as_str() {
                     "0" => StdinSource::Inherit,
                     "all" => StdinSource::InheritAll,
                     "none" => StdinSource::Null,
                     other => bail!("option -stdin wants 0, all or none, not {other:?}"),
-                }
+                })
             }
             "print-all-exitcodes" => self.print_exit_codes = true,
             "log" => match words.text(name)?.as_str() {
@@ -212,7 +213,11 @@ impl Parser {
                 self.on_failure = match words.text(name)?.as_str() {
                     "abort" => OnFailure::Abort,
                     "continue" => OnFailure::Continue,
-                    other => bail!("option --on-failure wants abort or continue, not {other:?}"),
+                    "restart" => OnFailure::Restart(RestartPolicy::default()),
+                    other => match other.strip_prefix("restart=").map(str::parse) {
+                        Some(Ok(restarts)) => OnFailure::Restart(RestartPolicy::at_most(restarts)),
+                        _ => bail!("option --on-failure wants abort, continue or restart[=N], not {other:?}"),
+                    },
                 }
             }
             "disable-auto-cleanup" => self.on_failure = OnFailure::Continue,
@@ -309,7 +314,11 @@ impl Parser {
             arity: self.arity,
             detect: self.detect,
             on_failure: self.on_failure,
-            stdin: self.stdin,
+            // What one attempt has read the next cannot read again.
+            stdin: self.stdin.unwrap_or(match self.on_failure {
+                OnFailure::Restart(_) => StdinSource::Null,
+                _ => StdinSource::Inherit,
+            }),
             timeout: self.timeout,
             forward_signals: true,
             ..JobSpec::new(around.agent.clone(), first.program)

@@ -97,6 +97,14 @@ fn watch(request: Request) -> anyhow::Result<u8> {
                     failure = Some(give_up(&launcher, error)?);
                 }
             }
+            JobEvent::Restarting { failed, pause } => {
+                for line in failed.verdict.to_string().lines() {
+                    say(&format!("attempt {}: {line}", failed.number));
+                }
+                let pause = pause.as_secs_f64();
+                say(&format!("the job is started again in {pause} s"));
+                ends.clear();
+            }
             JobEvent::Stopped {
                 rank,
                 host,
@@ -137,6 +145,11 @@ fn log(event: &JobEvent) {
             "event": "finished", "exit_code": verdict.exit_code(), "verdict": verdict.to_string(),
         }),
         JobEvent::Notice { rank, text } => json!({"event": "notice", "rank": rank.0, "text": text}),
+        JobEvent::Restarting { failed, pause } => json!({
+            "event": "restarting", "attempt": failed.number, "exit_code": failed.verdict.exit_code(),
+            "verdict": failed.verdict.to_string(), "after_s": failed.lasted.as_secs_f64(),
+            "pause_s": pause.as_secs_f64(),
+        }),
         JobEvent::Started { rank, pid } => json!({"event": "started", "rank": rank.0, "pid": pid}),
         JobEvent::Stopped {
             rank,

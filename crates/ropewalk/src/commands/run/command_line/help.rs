@@ -26,12 +26,13 @@ Where:
 Output and input:
   -l, --label                 put the rank before each line
   -prepend-pattern P, -outfile-pattern P, -errfile-pattern P   %r rank, %h host
-  --stdin 0|all|none          who reads standard input [default: 0]; also -s
+  --stdin 0|all|none          who reads standard input [default: 0; none with restart]; also -s
   -print-all-exitcodes        say at the end how each rank ended
   --log json                  tell on standard error what happens, one object a line
   -verbose                    say who started and ended
 When something fails:
   --on-failure abort|continue what happens to the others [default: abort]
+  --on-failure restart[=N]    start the whole job again, at most N times; its ranks find ROPEWALK_ATTEMPT=1, 2..
   --detect SECONDS            how long a host may be silent before it counts as lost [default: 3]
   --timeout SECONDS           end the job after this time, with exit code 124
 

@@ -1,0 +1,317 @@
+//! One attempt to run a job, driven by its [`Supervisor`].
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc as blocking,
+    },
+    time::{Duration, Instant},
+};
+
+use ropewalk_group::{HostId, Rank};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::{io::Interest, sync::mpsc, time::sleep_until};
+
+use super::{
+    branch::{Branch, BranchEvent, Position},
+    descendants,
+    input::Input,
+    interface,
+    interrupts::{Signals, next_signal},
+    launcher::{Delivery, Launcher, Request, trace_size},
+    watched::{Watched, watch},
+};
+use crate::{
+    event::JobEvent,
+    job::StdinSource,
+    protocol::{Down, Plan, Report, Up},
+    supervisor::{Action, Supervisor},
+    verdict::Verdict,
+};
+
+/// What the launcher's thread has of one attempt.
+pub(super) struct AttemptRun {
+    pub(super) number: u32,
+    pub(super) plan: Arc<Plan>,
+    pub(super) supervisor: Supervisor,
+    pub(super) started: Instant,
+    pub(super) deliveries: blocking::Sender<Vec<Delivery>>,
+    pub(super) trace_bytes: Arc<AtomicUsize>,
+    /// What is delivered at the end of this turn.
+    waiting: Vec<Delivery>,
+    /// How much input the ranks of each host took, and how much of that was told to whoever reads it.
+    stdin_taken: Vec<u64>,
+    stdin_told: u64,
+    /// Kept back until the agents are gone too.
+    verdict: Option<Verdict>,
+    /// Agents were lost or given up: what they left behind is looked for.
+    was_abandoned: bool,
+}
+
+/// What drives a job besides its agents.
+pub(super) struct Surface {
+    pub(super) requests: mpsc::UnboundedReceiver<Request>,
+    pub(super) signals: Option<Signals>,
+}
+
+/// Standard input, while ranks read it.
+struct Reader {
+    input: Option<Input>,
+    queue: mpsc::UnboundedReceiver<Down>,
+}
+
+impl AttemptRun {
+    pub(super) fn new(
+        number: u32,
+        plan: Arc<Plan>,
+        supervisor: Supervisor,
+        deliveries: blocking::Sender<Vec<Delivery>>,
+        trace_bytes: Arc<AtomicUsize>,
+    ) -> Self {
+        Self {
+            number,
+            supervisor,
+            started: Instant::now(),
+            deliveries,
+            trace_bytes,
+            waiting: Vec::new(),
+            stdin_taken: vec![0; plan.hosts.len()],
+            stdin_told: 0,
+            plan,
+            verdict: None,
+            was_abandoned: false,
+        }
+    }
+
+    /// Runs the job to its end. Returns what came of it; `None` if nobody wants it any more.
+    pub(super) async fn run(
+        &mut self,
+        position: Position,
+        surface: &mut Surface,
+    ) -> io::Result<Option<Verdict>> {
+        let (inputs, input_queue) = mpsc::unbounded_channel();
+        let mut reader = Reader {
+            input: match self.plan.stdin {
+                StdinSource::Null => None,
+                StdinSource::Inherit | StdinSource::InheritAll => Some(Input::start(inputs)?),
+            },
+            queue: input_queue,
+        };
+        let mut branch = Branch::start(position, interface::of_launcher(&self.plan)?)?;
+        let descriptor = watch(branch.as_fd().try_clone_to_owned()?, Interest::READABLE)?;
+        let mut interrupted = false;
+        let mut give_up_at = None;
+        loop {
+            self.settle(&mut branch, &reader);
+            let is_over = self.supervisor.is_over() && !branch.relay().has_waiting();
+            if is_over && branch.are_starters_gone() {
+                break;
+            }
+            if is_over && give_up_at.is_none() {
+                // Agents end themselves once they know that all is over; those that do not are ended.
+                reader.input = None;
+                give_up_at = Some(Instant::now() + self.plan.detect);
+            }
+            if give_up_at.is_some_and(|at| at <= Instant::now()) {
+                break;
+            }
+            let deadline = self.supervisor.deadline();
+            // A time limit beyond what the clock can show is none.
+            let deadline = deadline.and_then(|after| self.started.checked_add(after));
+            let deadline = branch
+                .next_deadline()
+                .into_iter()
+                .chain(deadline)
+                .chain(give_up_at)
+                .min();
+            match self
+                .next_happening(&descriptor, deadline, surface, &mut reader)
+                .await?
+            {
+                Happening::Branch => {
+                    branch.progress();
+                    self.supervisor.handle_timeout(self.now());
+                }
+                Happening::Request(Request::Interrupt(signal)) => {
+                    self.supervisor.handle_interrupt(self.now(), signal);
+                }
+                Happening::Request(Request::OutputTaken { attempt, size }) => {
+                    if attempt == self.number {
+                        branch.send(Down::Credit(size as u32));
+                    }
+                }
+                Happening::Request(Request::Signal(rank, signal)) => {
+                    if let Some(node) = self.plan.node_of(rank) {
+                        let rank = Some(rank);
+                        branch.send(Down::To(node, Box::new(Down::Signal { rank, signal })));
+                    }
+                }
+                Happening::Dropped => {
+                    self.was_abandoned = true;
+                    self.verdict = None;
+                    branch.end_now();
+                    descendants::kill_job(self.plan.job);
+                    return Ok(None);
+                }
+                Happening::Input(down) => self.send_input(&mut branch, down),
+                Happening::Signal(signal) => {
+                    if interrupted {
+                        branch.end_now();
+                        descendants::kill_job(self.plan.job);
+                        std::process::exit(128 + signal);
+                    }
+                    interrupted = true;
+                    self.supervisor.handle_interrupt(self.now(), signal);
+                }
+            }
+        }
+        branch.end_now();
+        if self.was_abandoned {
+            descendants::kill_job(self.plan.job);
+        }
+        Ok(self.verdict.take())
+    }
+
+    /// Hands on what came, until nothing is left.
+    fn settle(&mut self, branch: &mut Branch, reader: &Reader) {
+        loop {
+            let mut is_quiet = true;
+            while let Some(event) = branch.poll_event() {
+                is_quiet = false;
+                match event {
+                    BranchEvent::Up(up) => self.handle_up(up, reader.input.as_ref()),
+                    BranchEvent::Pmi(child, up) => self.supervisor.handle_pmi(self.now(), child, up),
+                    BranchEvent::ChildLost(child) => self.supervisor.handle_child_lost(self.now(), child),
+                    // The launcher has no host of its own and nobody above.
+                    BranchEvent::Down(_) | BranchEvent::ParentLost(_) => {}
+                }
+            }
+            while let Some(action) = self.supervisor.poll_action() {
+                is_quiet = false;
+                match action {
+                    Action::AbandonAgents => {
+                        self.was_abandoned = true;
+                        branch.abandon_all();
+                    }
+                    Action::Event(JobEvent::Finished(verdict)) => self.verdict = Some(verdict),
+                    Action::Event(event) => self.deliver(event),
+                    Action::Send(down) => branch.send(down),
+                    Action::SendPmi(child, down) => branch.send_pmi(child, down),
+                }
+            }
+            if is_quiet {
+                break;
+            }
+        }
+        branch.flush();
+        if !self.waiting.is_empty() {
+            let _ = self.deliveries.send(std::mem::take(&mut self.waiting));
+        }
+    }
+
+    async fn next_happening(
+        &self,
+        descriptor: &Watched<OwnedFd>,
+        deadline: Option<Instant>,
+        surface: &mut Surface,
+        reader: &mut Reader,
+    ) -> io::Result<Happening> {
+        let timer = async {
+            match deadline {
+                Some(deadline) => sleep_until(deadline.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            ready = descriptor.readable() => {
+                let mut ready = ready?;
+                // The runtime learns of a change only, and one turn need not use up what is ready.
+                if !is_readable(descriptor.get_ref()) {
+                    ready.clear_ready();
+                }
+                Ok(Happening::Branch)
+            }
+            request = surface.requests.recv() => Ok(request.map_or(Happening::Dropped, Happening::Request)),
+            Some(down) = reader.queue.recv() => Ok(Happening::Input(down)),
+            signal = next_signal(&mut surface.signals) => Ok(Happening::Signal(signal)),
+            () = timer => Ok(Happening::Branch),
+        }
+    }
+
+    fn handle_up(&mut self, up: Up, input: Option<&Input>) {
+        match up.report {
+            Report::Output { rank, stream, lines } => {
+                self.waiting.push(Delivery::Output { rank, stream, lines });
+            }
+            Report::StdinTaken(size) => self.add_taken(up.host, size, input),
+            Report::Lost { .. } => {
+                self.was_abandoned = true;
+                self.supervisor.handle_up(self.now(), up);
+            }
+            _ => self.supervisor.handle_up(self.now(), up),
+        }
+    }
+
+    /// The slowest host sets the pace; a host that is over has no pace.
+    fn add_taken(&mut self, host: HostId, size: u32, input: Option<&Input>) {
+        let Some(taken) = self.stdin_taken.get_mut(host.0 as usize) else {
+            return;
+        };
+        *taken += u64::from(size);
+        let taken = match self.plan.stdin {
+            StdinSource::InheritAll => self.stdin_taken.iter().min(),
+            _ => self.stdin_taken.iter().max(),
+        };
+        let taken = taken.copied().unwrap_or_default();
+        if let Some(input) = input
+            && taken > self.stdin_told
+        {
+            input.add_credit((taken - self.stdin_told) as usize);
+            self.stdin_told = taken;
+        }
+    }
+
+    fn send_input(&self, branch: &mut Branch, down: Down) {
+        match (self.plan.stdin, self.plan.node_of(Rank(0))) {
+            (StdinSource::Inherit, Some(node)) => branch.send(Down::To(node, Box::new(down))),
+            _ => branch.send(down),
+        }
+    }
+
+    fn deliver(&mut self, event: JobEvent) {
+        if let JobEvent::Trace { event, .. } = &event {
+            let size = trace_size(event);
+            if self.trace_bytes.load(Ordering::Relaxed) + size > Launcher::TRACE_BYTES_MAX {
+                return;
+            }
+            self.trace_bytes.fetch_add(size, Ordering::Relaxed);
+        }
+        self.waiting.push(Delivery::Event(event));
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
+enum Happening {
+    /// A neighbour in the tree, or the clock.
+    Branch,
+    /// Nobody wants the job any more.
+    Dropped,
+    Input(Down),
+    Request(Request),
+    Signal(i32),
+}
+
+/// Whether reading would find something now. If that cannot be told, trying does no harm.
+fn is_readable(descriptor: &OwnedFd) -> bool {
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut [PollFd::new(descriptor, PollFlags::IN)], Some(&at_once)) != Ok(0)
+}

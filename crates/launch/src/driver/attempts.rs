@@ -1,0 +1,300 @@
+//! The launcher's thread: attempts to run a job, one after the other, until one goes well or no other can help.
+
+use std::{
+    env, io,
+    sync::{Arc, atomic::AtomicUsize, mpsc as blocking},
+    time::{Duration, Instant},
+};
+
+use ropewalk_fabric::JobKey;
+use ropewalk_group::JobId;
+use rustix::system::uname;
+use tokio::{sync::mpsc, time::sleep_until};
+
+use super::{
+    attempt::{AttemptRun, Surface},
+    branch::Position,
+    descendants,
+    interrupts::{Signals, next_signal},
+    launch_error::{LaunchError, system},
+    launcher::{Delivery, Request},
+};
+use crate::{
+    event::JobEvent,
+    job::{JobSpec, OnFailure},
+    plan::{self, Surroundings},
+    protocol::{BOOTSTRAP_SIZE_MAX, Plan},
+    restart::{ATTEMPT_VARIABLE, Attempt, BetweenAttempts, Next, RestartPolicy, Restarts},
+    supervisor::Supervisor,
+    tree::NodeId,
+    verdict::{Ending, Verdict},
+};
+
+/// All attempts of a job.
+pub(super) struct Attempts {
+    spec: JobSpec,
+    between: Box<dyn BetweenAttempts>,
+    restarts: Option<(RestartPolicy, Restarts)>,
+    /// The first attempt.
+    began: Instant,
+    deliveries: blocking::Sender<Vec<Delivery>>,
+    trace_bytes: Arc<AtomicUsize>,
+}
+
+/// An attempt that can begin.
+pub(super) struct Prepared {
+    pub(super) plan: Arc<Plan>,
+    pub(super) position: Position,
+    /// How long it may last.
+    pub(super) limit: Option<Duration>,
+}
+
+/// How a pause between attempts ended.
+enum Pause {
+    Over,
+    Interrupted(i32),
+    /// Nobody wants the job any more.
+    Dropped,
+}
+
+impl Attempts {
+    pub(super) fn new(
+        spec: JobSpec,
+        between: Box<dyn BetweenAttempts>,
+        deliveries: blocking::Sender<Vec<Delivery>>,
+        trace_bytes: Arc<AtomicUsize>,
+    ) -> Self {
+        let restarts = match spec.on_failure {
+            OnFailure::Restart(policy) => Some((policy, Restarts::new(policy))),
+            _ => None,
+        };
+        Self {
+            spec,
+            between,
+            restarts,
+            began: Instant::now(),
+            deliveries,
+            trace_bytes,
+        }
+    }
+
+    /// Prepares an attempt.
+    pub(super) fn prepare(&mut self, number: u32) -> Result<Prepared, LaunchError> {
+        let mut spec = self.spec.clone();
+        if self.restarts.is_some() {
+            let variable = (ATTEMPT_VARIABLE.into(), number.to_string().into());
+            spec.environment.push(variable);
+        }
+        let last = self.restarts.as_ref().and_then(|(_, restarts)| restarts.last());
+        let refused = |reason| LaunchError::Refused { reason };
+        self.between.prepare(number, last, &mut spec).map_err(refused)?;
+        let ranks = spec
+            .more
+            .iter()
+            .fold(spec.ranks, |sum, more| sum.saturating_add(more.ranks));
+        let has_empty = spec.ranks == 0 || spec.more.iter().any(|segment| segment.ranks == 0);
+        if has_empty || !(1..=JobSpec::RANKS_MAX).contains(&ranks) {
+            return Err(LaunchError::Ranks { ranks });
+        }
+        let plan = make_plan(&spec)?;
+        let key = JobKey::generate().map_err(|source| system("random numbers", source))?;
+        let encoded_plan = postcard::to_allocvec(&plan).map_err(|_| LaunchError::TooLarge)?;
+        if encoded_plan.len() > BOOTSTRAP_SIZE_MAX - BOOTSTRAP_OVERHEAD {
+            return Err(LaunchError::TooLarge);
+        }
+        let plan = Arc::new(plan);
+        Ok(Prepared {
+            position: Position {
+                node: NodeId::ROOT,
+                key,
+                plan: plan.clone(),
+                encoded_plan,
+                parent: None,
+            },
+            plan,
+            limit: spec
+                .timeout
+                .map(|timeout| timeout.saturating_sub(self.began.elapsed())),
+        })
+    }
+
+    /// What the launcher's thread does.
+    pub(super) fn run(mut self, first: Prepared, requests: mpsc::UnboundedReceiver<Request>) {
+        let result = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|source| system("what a launcher needs", source))
+            .and_then(|runtime| runtime.block_on(self.run_all(first, requests)));
+        if let Err(error) = result {
+            let _ = self.deliveries.send(vec![Delivery::Failed(error)]);
+        }
+    }
+
+    async fn run_all(
+        &mut self,
+        first: Prepared,
+        requests: mpsc::UnboundedReceiver<Request>,
+    ) -> Result<(), LaunchError> {
+        let refused = |source| system("what a launcher needs", source);
+        let signals = match self.spec.forward_signals {
+            true => Some(Signals::listen().map_err(refused)?),
+            false => None,
+        };
+        let mut surface = Surface { requests, signals };
+        let mut prepared = first;
+        let mut number = 1;
+        let verdict = loop {
+            let ranks = prepared.plan.size;
+            let began = self.began.elapsed();
+            let Some(mut verdict) = self.run_one(number, prepared, &mut surface).await? else {
+                return Ok(());
+            };
+            if let (Ending::TimedOut(limit), Some(whole)) = (&mut verdict.ending, self.spec.timeout) {
+                // The attempt had what those before it had left.
+                *limit = whole;
+            }
+            let attempt = Attempt {
+                number,
+                began,
+                lasted: self.began.elapsed() - began,
+                verdict,
+            };
+            let pause = match self.next(&attempt) {
+                Next::Again { pause } => pause,
+                Next::Over => break attempt.verdict,
+                Next::GiveUp(why) => break attempt.verdict.given_up(why),
+            };
+            if let Some((_, restarts)) = &mut self.restarts {
+                restarts.remember(attempt.clone());
+            }
+            let failed = attempt.clone();
+            self.deliver(Delivery::Event(JobEvent::Restarting { failed, pause }));
+            match self.pause(pause, &mut surface).await {
+                Pause::Over => {}
+                Pause::Dropped => return Ok(()),
+                Pause::Interrupted(signal) => {
+                    break Verdict {
+                        ending: Ending::Interrupted(signal),
+                        ..Verdict::new(ranks)
+                    };
+                }
+            }
+            if let Some(limit) = self.spec.timeout.filter(|&limit| limit <= self.began.elapsed()) {
+                break Verdict {
+                    ending: Ending::TimedOut(limit),
+                    ..Verdict::new(ranks)
+                };
+            }
+            number += 1;
+            prepared = match self.prepare(number) {
+                Ok(prepared) => prepared,
+                Err(LaunchError::Refused { reason }) => {
+                    // It was remembered as one that another follows.
+                    break self.forget_last().unwrap_or(attempt.verdict).given_up(reason);
+                }
+                Err(error) => return Err(error),
+            };
+            let plan = prepared.plan.clone();
+            self.deliver(Delivery::Began {
+                attempt: number,
+                plan,
+            });
+        };
+        let attempts = self.restarts.take();
+        let attempts = attempts.map_or_else(Vec::new, |(_, restarts)| restarts.into_past());
+        self.deliver(Delivery::Event(JobEvent::Finished(Verdict {
+            attempts,
+            ..verdict
+        })));
+        if surface.signals.is_some() {
+            // Whoever takes the events may be stuck in writing what came before the last.
+            tokio::select! {
+                signal = next_signal(&mut surface.signals) => std::process::exit(128 + signal),
+                () = closed(&mut surface.requests) => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn run_one(
+        &mut self,
+        number: u32,
+        prepared: Prepared,
+        surface: &mut Surface,
+    ) -> Result<Option<Verdict>, LaunchError> {
+        let Prepared {
+            plan,
+            position,
+            limit,
+        } = prepared;
+        let supervisor = Supervisor::new(&plan, self.spec.on_failure, limit);
+        let (job, deliveries) = (plan.job, self.deliveries.clone());
+        let mut attempt = AttemptRun::new(number, plan, supervisor, deliveries, self.trace_bytes.clone());
+        let result = attempt.run(position, surface).await;
+        result.map_err(|source| {
+            descendants::kill_job(job);
+            system("what a launcher needs", source)
+        })
+    }
+
+    fn next(&mut self, attempt: &Attempt) -> Next {
+        let Some((policy, restarts)) = &mut self.restarts else {
+            return Next::Over;
+        };
+        if attempt.verdict.ending == Ending::Completed {
+            return Next::Over;
+        }
+        let came_to_something = self.between.came_to_something(attempt, policy);
+        restarts.handle_ended(attempt, came_to_something)
+    }
+
+    fn forget_last(&mut self) -> Option<Verdict> {
+        let (_, restarts) = self.restarts.as_mut()?;
+        Some(restarts.forget_last()?.verdict)
+    }
+
+    async fn pause(&self, pause: Duration, surface: &mut Surface) -> Pause {
+        let left = self
+            .spec
+            .timeout
+            .map(|limit| limit.saturating_sub(self.began.elapsed()));
+        let until = Instant::now() + left.map_or(pause, |left| left.min(pause));
+        loop {
+            tokio::select! {
+                () = sleep_until(until.into()) => return Pause::Over,
+                signal = next_signal(&mut surface.signals) => return Pause::Interrupted(signal),
+                request = surface.requests.recv() => match request {
+                    None => return Pause::Dropped,
+                    Some(Request::Interrupt(signal)) => return Pause::Interrupted(signal),
+                    // No rank is there to be signalled or to write.
+                    Some(Request::OutputTaken { .. } | Request::Signal(..)) => {}
+                },
+            }
+        }
+    }
+
+    fn deliver(&self, delivery: Delivery) {
+        // Nobody may be there to take it.
+        let _ = self.deliveries.send(vec![delivery]);
+    }
+}
+
+/// Waits until the launcher is dropped.
+async fn closed(requests: &mut mpsc::UnboundedReceiver<Request>) {
+    while requests.recv().await.is_some() {}
+}
+
+/// What stands in a bootstrap besides the plan, at most.
+const BOOTSTRAP_OVERHEAD: usize = 1 << 10;
+
+fn make_plan(spec: &JobSpec) -> Result<Plan, LaunchError> {
+    let mut job = [0; 16];
+    getrandom::fill(&mut job).map_err(|error| system("random numbers", io::Error::other(error)))?;
+    let around = Surroundings {
+        job: JobId(job),
+        host_name: uname().nodename().to_string_lossy().into_owned(),
+        environment: env::vars_os().collect(),
+        working_directory: env::current_dir().ok().map(Into::into),
+    };
+    Ok(plan::plan(spec, around)?)
+}

@@ -1,0 +1,342 @@
+//! Starting a job again that failed.
+//!
+//! With [`OnFailure::Restart`](crate::OnFailure::Restart) a [`Launcher`](crate::Launcher) runs a job in *attempts*. Each
+//! is a whole job, with its own number, key, agents and processes: nothing of an attempt is left when the next begins,
+//! and ranks find the number of theirs, from 1, in [`ATTEMPT_VARIABLE`]. Between two attempts lies a pause that doubles
+//! with each attempt that came to nothing. The launcher gives up after [`RestartPolicy::restarts_max`] restarts, after
+//! [`RestartPolicy::short_max`] attempts in a row that came to nothing (a crash loop), and at once where another attempt
+//! cannot help: the job was interrupted, its time was over, or its program is not there.
+//!
+//! Whoever restores what a failed attempt saved implements [`BetweenAttempts`] and starts the job with
+//! [`Launcher::start_with`](crate::Launcher::start_with). It is asked before each attempt, the first too: it is told
+//! what became of the attempt before ([`Attempt`]: who failed, when, after how long), may change the
+//! [`JobSpec`](crate::JobSpec) of the coming one (its environment, its command, its hosts), and may refuse it with a
+//! reason that the verdict then tells. It also says whether an attempt came to something, a newer checkpoint for
+//! example, which ends a crash loop; unless it knows better, one did that lasted for
+//! [`RestartPolicy::short`]. It runs in the launcher's thread, while nothing of the job runs; output of earlier attempts
+//! and signals wait for it.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use crate::{
+    job::JobSpec,
+    verdict::{Ending, FailureKind, Verdict},
+};
+
+/// The variable in which ranks find the number of their attempt, from 1.
+pub const ATTEMPT_VARIABLE: &str = "ROPEWALK_ATTEMPT";
+
+/// When a failed job is started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestartPolicy {
+    /// How many times at most; as long as it is no crash loop if `None`.
+    pub restarts_max: Option<u32>,
+    /// The pause before the first restart, and after each attempt that came to something.
+    pub pause: Duration,
+    /// The longest pause.
+    pub pause_max: Duration,
+    /// An attempt that did not last so long came to nothing, unless [`BetweenAttempts`] knows better.
+    pub short: Duration,
+    /// How many attempts in a row may come to nothing.
+    pub short_max: u32,
+}
+
+impl Default for RestartPolicy {
+    fn default() -> Self {
+        Self {
+            restarts_max: None,
+            pause: Duration::from_secs(1),
+            pause_max: Duration::from_secs(60),
+            short: Duration::from_secs(10),
+            short_max: 5,
+        }
+    }
+}
+
+impl RestartPolicy {
+    /// At most so many restarts, however quickly attempts fail.
+    pub fn at_most(restarts: u32) -> Self {
+        Self {
+            restarts_max: Some(restarts),
+            short_max: u32::MAX,
+            ..Self::default()
+        }
+    }
+}
+
+/// What became of one attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// Its number, from 1.
+    pub number: u32,
+    /// When it began, since the begin of the first.
+    pub began: Duration,
+    /// How long it lasted.
+    pub lasted: Duration,
+    /// How it ended. It has no attempts of its own.
+    pub verdict: Verdict,
+}
+
+/// What happens between the attempts of a job; see the [module](self).
+pub trait BetweenAttempts: Send {
+    /// Prepares attempt `number`, from 1. `last` is the one before; `spec` is what was asked for, with the variable
+    /// [`ATTEMPT_VARIABLE`], and not what the attempt before was changed to.
+    ///
+    /// # Errors
+    /// Why there is to be no such attempt: a sentence for the user, as the end of "the job was not started again: ".
+    fn prepare(&mut self, number: u32, last: Option<&Attempt>, spec: &mut JobSpec) -> Result<(), String>;
+
+    /// Whether an attempt came to something, so that failing again is no crash loop. Asked once for each that failed.
+    fn came_to_something(&mut self, attempt: &Attempt, policy: &RestartPolicy) -> bool {
+        attempt.lasted >= policy.short
+    }
+}
+
+/// Attempts are started as the first was.
+impl BetweenAttempts for () {
+    fn prepare(&mut self, _number: u32, _last: Option<&Attempt>, _spec: &mut JobSpec) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// Decides after each attempt whether there is another.
+#[derive(Clone, Debug)]
+pub(crate) struct Restarts {
+    policy: RestartPolicy,
+    restarts: u32,
+    /// How many attempts in a row came to nothing.
+    in_vain: u32,
+    past: VecDeque<Attempt>,
+}
+
+/// What follows an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Another, after a pause.
+    Again { pause: Duration },
+    /// None, for the reason that it ended for.
+    Over,
+    /// None, although it could have been: why.
+    GiveUp(String),
+}
+
+impl Restarts {
+    /// How many attempts are remembered for the verdict: the last ones.
+    pub(crate) const PAST_MAX: usize = 100;
+
+    pub(crate) fn new(policy: RestartPolicy) -> Self {
+        Self {
+            policy,
+            restarts: 0,
+            in_vain: 0,
+            past: VecDeque::new(),
+        }
+    }
+
+    /// An attempt ended; it came to something or not.
+    pub(crate) fn handle_ended(&mut self, attempt: &Attempt, came_to_something: bool) -> Next {
+        if !is_worth_another(&attempt.verdict) {
+            return Next::Over;
+        }
+        self.in_vain = match came_to_something {
+            true => 0,
+            false => self.in_vain.saturating_add(1),
+        };
+        let RestartPolicy {
+            restarts_max,
+            pause,
+            pause_max,
+            short_max,
+            ..
+        } = self.policy;
+        if restarts_max.is_some_and(|most| self.restarts >= most) {
+            let times = if self.restarts == 1 { "time" } else { "times" };
+            return Next::GiveUp(format!("it was started again {} {times} already", self.restarts));
+        }
+        if self.in_vain >= short_max {
+            return Next::GiveUp(format!("{} attempts in a row came to nothing", self.in_vain));
+        }
+        self.restarts += 1;
+        // The first failure is not yet one too many.
+        let doublings = self.in_vain.saturating_sub(1).min(31);
+        let pause = pause.saturating_mul(1 << doublings).min(pause_max);
+        Next::Again { pause }
+    }
+
+    /// Keeps an attempt that was followed by another for the verdict.
+    pub(crate) fn remember(&mut self, attempt: Attempt) {
+        if self.past.len() == Self::PAST_MAX {
+            self.past.pop_front();
+        }
+        self.past.push_back(attempt);
+    }
+
+    /// The last attempt is followed by none after all.
+    pub(crate) fn forget_last(&mut self) -> Option<Attempt> {
+        self.past.pop_back()
+    }
+
+    /// The last attempt that was followed by another.
+    pub(crate) fn last(&self) -> Option<&Attempt> {
+        self.past.back()
+    }
+
+    /// The attempts before the one that the verdict is about.
+    pub(crate) fn into_past(self) -> Vec<Attempt> {
+        self.past.into()
+    }
+}
+
+/// Whether a job that ended like this could end otherwise.
+fn is_worth_another(verdict: &Verdict) -> bool {
+    // A program that is not there now will not be there the next time.
+    let is_hopeless = |kind: &FailureKind| {
+        matches!(
+            kind,
+            FailureKind::NotStarted {
+                exit_code: 126 | 127,
+                ..
+            }
+        )
+    };
+    match verdict.ending {
+        Ending::Completed | Ending::Interrupted(_) | Ending::TimedOut(_) => false,
+        _ => !verdict.failures.iter().any(|failure| is_hopeless(&failure.kind)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use ropewalk_group::Rank;
+
+    use super::*;
+    use crate::verdict::Failure;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn attempt(number: u32, ending: Ending, kind: FailureKind) -> Attempt {
+        let failure = Failure {
+            rank: Rank(0),
+            host: "vm".to_owned(),
+            pid: None,
+            kind,
+            after: SECOND,
+        };
+        Attempt {
+            number,
+            began: SECOND * number,
+            lasted: SECOND,
+            verdict: Verdict {
+                ending,
+                failures: vec![failure],
+                ..Verdict::new(1)
+            },
+        }
+    }
+
+    fn killed(number: u32) -> Attempt {
+        attempt(number, Ending::Failed, FailureKind::Signalled(9))
+    }
+
+    /// Pauses double while attempts come to nothing, and begin again after one that came to something.
+    #[test]
+    fn pauses_double_until_something_comes_of_it() {
+        let mut restarts = Restarts::new(RestartPolicy {
+            pause_max: 3 * SECOND,
+            ..RestartPolicy::default()
+        });
+        let expected = [
+            (false, 1),
+            (false, 2),
+            (false, 3),
+            (true, 1),
+            (false, 1),
+            (false, 2),
+        ];
+        for (number, (came_to_something, seconds)) in (1..).zip(expected) {
+            let next = restarts.handle_ended(&killed(number), came_to_something);
+            let pause = seconds * SECOND;
+            assert_eq!(next, Next::Again { pause }, "attempt {number}");
+        }
+    }
+
+    /// A crash loop ends, and so does a job that used up its restarts; both say so.
+    #[test]
+    fn it_does_not_go_on_for_ever() {
+        let mut restarts = Restarts::new(RestartPolicy::default());
+        let ends: Vec<_> = (1..=5)
+            .map(|number| restarts.handle_ended(&killed(number), false))
+            .collect();
+        assert!(ends[..4].iter().all(|next| matches!(next, Next::Again { .. })));
+        assert_eq!(
+            ends[4],
+            Next::GiveUp("5 attempts in a row came to nothing".to_owned())
+        );
+        let mut restarts = Restarts::new(RestartPolicy::at_most(1));
+        assert!(matches!(
+            restarts.handle_ended(&killed(1), true),
+            Next::Again { .. }
+        ));
+        assert_eq!(
+            restarts.handle_ended(&killed(2), true),
+            Next::GiveUp("it was started again 1 time already".to_owned())
+        );
+    }
+
+    /// What another attempt cannot change is not tried again.
+    #[test]
+    fn what_is_hopeless_is_not_repeated() {
+        let reason = "no".to_owned();
+        let missing = |exit_code| FailureKind::NotStarted {
+            exit_code,
+            reason: reason.clone(),
+        };
+        let killed = FailureKind::Signalled(9);
+        for (ending, kind, is_repeated) in [
+            (Ending::Failed, killed.clone(), true),
+            (Ending::Failed, missing(125), true),
+            (Ending::Failed, missing(127), false),
+            (Ending::Failed, missing(126), false),
+            (Ending::Interrupted(2), killed.clone(), false),
+            (Ending::TimedOut(SECOND), killed.clone(), false),
+            (Ending::Completed, killed, false),
+        ] {
+            let mut restarts = Restarts::new(RestartPolicy::default());
+            let next = restarts.handle_ended(&attempt(1, ending.clone(), kind.clone()), false);
+            assert_eq!(next != Next::Over, is_repeated, "{ending:?} {kind:?}");
+        }
+    }
+
+    proptest! {
+        /// Never more restarts than allowed, never more attempts in vain in a row, and no pause beyond the longest.
+        #[test]
+        fn limits_are_kept(
+            most in proptest::option::of(0u32..6),
+            short_max in 1u32..6,
+            outcomes in proptest::collection::vec(any::<bool>(), 0..40),
+        ) {
+            let policy = RestartPolicy { restarts_max: most, short_max, ..RestartPolicy::default() };
+            let mut restarts = Restarts::new(policy);
+            let (mut count, mut in_vain) = (0, 0);
+            for (number, outcome) in (1..).zip(outcomes) {
+                in_vain = if outcome { 0 } else { in_vain + 1 };
+                match restarts.handle_ended(&killed(number), outcome) {
+                    Next::Again { pause } => {
+                        count += 1;
+                        prop_assert!(pause <= policy.pause_max && pause >= policy.pause);
+                        prop_assert!(most.is_none_or(|most| count <= most) && in_vain < short_max);
+                    }
+                    Next::GiveUp(_) => {
+                        prop_assert!(most == Some(count) || in_vain == short_max);
+                        break;
+                    }
+                    Next::Over => prop_assert!(false, "a killed rank is worth another attempt"),
+                }
+                restarts.remember(killed(number));
+            }
+            prop_assert_eq!(restarts.into_past().len(), count as usize);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! `ropewalk run --on-failure restart` and the library's hook between attempts, with real processes.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use ropewalk::launch::{
+    JobEvent, JobSpec, Launcher, OnFailure, OutputStream, Verdict,
+    restart::{Attempt, BetweenAttempts, RestartPolicy},
+};
+
+const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn run(arguments: &[&str]) -> (i32, String, String) {
+    let output = Command::new(ROPEWALK)
+        .arg("run")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    (
+        output.status.code().unwrap(),
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    )
+}
+
+/// A job that fails once is started again, whole, and the exit code is that of the last attempt; the verdict names the
+/// culprit of the first.
+#[test]
+fn a_failed_job_is_started_again() {
+    let script = "echo $ROPEWALK_ATTEMPT; if [ $RANK$ROPEWALK_ATTEMPT = 11 ]; then kill -9 $$; fi; \
+                  if [ $ROPEWALK_ATTEMPT = 1 ]; then sleep 60; fi";
+    let (code, stdout, stderr) = run(&["-n", "3", "--on-failure", "restart", "sh", "-c", script]);
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!(stdout.lines().filter(|&line| line == "2").count(), 3, "{stdout}");
+    assert!(stderr.contains("the job is started again in 1 s"), "{stderr}");
+    let last = stderr.lines().last().unwrap();
+    assert!(
+        last.starts_with("ropewalk: attempt 1: rank 1 on host"),
+        "{stderr}"
+    );
+}
+
+/// After as many restarts as allowed the last attempt's exit code is the job's; a program that is not there is looked
+/// for once.
+#[test]
+fn it_gives_up() {
+    let script = "exit $ROPEWALK_ATTEMPT";
+    let (code, _, stderr) = run(&["--on-failure", "restart=1", "sh", "-c", script]);
+    assert_eq!(code, 2, "{stderr}");
+    let end = "the job was not started again: it was started again 1 time already\n";
+    assert!(stderr.ends_with(end), "{stderr}");
+    let (code, _, stderr) = run(&["--on-failure=restart", "no-such-program"]);
+    assert_eq!((code, stderr.lines().count()), (127, 1), "{stderr}");
+}
+
+/// A signal ends a job also while nothing of it runs.
+#[test]
+fn a_pause_can_be_interrupted() {
+    let mut job = Command::new(ROPEWALK)
+        .args(["run", "--on-failure", "restart", "false"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(job.stderr.take().unwrap()).lines();
+    // The second pause lasts two seconds.
+    let is_second = |line: &String| line.contains("started again in 2 s");
+    assert!(lines.by_ref().map(Result::unwrap).any(|line| is_second(&line)));
+    let killed = Command::new("kill")
+        .args(["-INT", &job.id().to_string()])
+        .status();
+    assert!(killed.unwrap().success());
+    let rest: Vec<_> = lines.map(Result::unwrap).collect();
+    assert_eq!(job.wait().unwrap().code(), Some(130), "{rest:?}");
+    assert!(rest.last().unwrap().contains("ended by signal 2"), "{rest:?}");
+}
+
+/// What happens before each attempt, and what the hook was told.
+#[derive(Clone, Default)]
+struct Hook(Arc<Mutex<Vec<String>>>);
+
+impl BetweenAttempts for Hook {
+    fn prepare(&mut self, number: u32, last: Option<&Attempt>, spec: &mut JobSpec) -> Result<(), String> {
+        let told = last.map(|last| (last.number, last.verdict.exit_code()));
+        self.0.lock().unwrap().push(format!("{number} {told:?}"));
+        spec.environment
+            .push(("RESTORE".into(), number.to_string().into()));
+        spec.ranks = number;
+        match number {
+            3 => Err("nothing to restore".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    fn came_to_something(&mut self, attempt: &Attempt, _policy: &RestartPolicy) -> bool {
+        self.0.lock().unwrap().push(format!("ended {}", attempt.number));
+        true
+    }
+}
+
+fn lines_and_verdict(spec: JobSpec, hook: Hook) -> (Vec<String>, Vec<Attempt>, Verdict) {
+    let mut launcher = Launcher::start_with(spec, hook).unwrap();
+    let (mut lines, mut failed) = (Vec::new(), Vec::new());
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        assert!(Instant::now() < deadline, "the job does not end");
+        match launcher.next_event(Some(PATIENCE)).unwrap() {
+            Some(JobEvent::Output {
+                stream: OutputStream::Stdout,
+                line,
+                ..
+            }) => {
+                lines.push(String::from_utf8(line).unwrap());
+            }
+            Some(JobEvent::Restarting { failed: attempt, .. }) => failed.push(attempt),
+            Some(JobEvent::Finished(verdict)) => return (lines, failed, verdict),
+            _ => {}
+        }
+    }
+}
+
+/// Whoever restores is asked before each attempt, may change it, and may refuse it; attempts before the last are events
+/// and stand in the verdict.
+#[test]
+fn a_hook_prepares_each_attempt() {
+    let hook = Hook::default();
+    let spec = JobSpec {
+        arguments: ["-c", "echo $RESTORE$RANK; exit 4"].map(Into::into).to_vec(),
+        on_failure: OnFailure::Restart(RestartPolicy {
+            pause: Duration::from_millis(10),
+            ..RestartPolicy::default()
+        }),
+        ..JobSpec::new(ROPEWALK, "sh")
+    };
+    let (mut lines, failed, verdict) = lines_and_verdict(spec, hook.clone());
+    lines.sort_unstable();
+    assert_eq!(lines[0], "10\n");
+    assert!(lines[1..].iter().all(|line| line.starts_with('2')), "{lines:?}");
+    let told = hook.0.lock().unwrap().clone();
+    let expected = ["1 None", "ended 1", "2 Some((1, 4))", "ended 2", "3 Some((2, 4))"];
+    assert_eq!(told, expected);
+    assert_eq!(failed.len(), 2);
+    assert_eq!(verdict.attempts.len(), 1);
+    assert_eq!((verdict.ranks, verdict.exit_code()), (2, 4));
+    assert_eq!(verdict.gave_up.as_deref(), Some("nothing to restore"));
+}
