@@ -32,6 +32,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![forbid(unsafe_code)]
 
+mod advisor;
 mod costs;
 #[allow(
     clippy::disallowed_methods,
@@ -41,17 +42,20 @@ mod costs;
 mod driver;
 mod generation;
 mod interval;
+mod journal;
 mod manifest;
 mod plan;
 mod policy;
 
+pub use advisor::{Advice, Advisor, AdvisorOptions, FastLevel, Level, MTBF_AT_FIRST, Mtbf};
 pub use costs::{Costs, CostsError};
 pub use driver::{
-    Alone, Coordination, CoordinationError, Entry, EntryKind, Files, RealFiles, Restored, Save,
-    SharedDirectory, Store, StoreError, StoreOptions, restore_all,
+    Alone, Coordination, CoordinationError, Entry, EntryKind, Files, JournalFile, RealFiles, Restored,
+    RunAdvisor, START_VARIABLE, Save, SharedDirectory, Store, StoreError, StoreOptions, restore_all,
 };
 pub use generation::{Choice, Held, Holdings, KEEP_MIN, Restarts, choose, retirable};
 pub use interval::{daly_first_order, daly_higher_order, optimal_interval, young};
+pub use journal::{History, Record};
 pub use manifest::{MANIFEST_BYTES_MAX, Manifest, ManifestError, Place, SavedFile};
 pub use plan::Plan;
 pub use policy::{Decision, FixedSeconds, FixedSteps, Moment, Nearest, Paper, Policy, Rate, Reason};

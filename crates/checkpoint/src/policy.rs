@@ -30,6 +30,27 @@ pub struct Decision {
     pub overhead: f64,
 }
 
+impl Decision {
+    /// What follows from a reason.
+    pub(crate) fn new(costs: &Costs, reason: Reason) -> Self {
+        let save = match reason {
+            Reason::NotYet | Reason::EndIsNear | Reason::NoTimeLeft | Reason::LastSaveFailed => false,
+            Reason::IntervalOver
+            | Reason::NextIsTooLate
+            | Reason::CheaperNow
+            | Reason::StepsDone
+            | Reason::EndIsAnnounced
+            | Reason::LimitIsNear => true,
+        };
+        Self {
+            save,
+            reason,
+            interval: costs.interval(),
+            overhead: costs.overhead(),
+        }
+    }
+}
+
 /// Why to save or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
@@ -45,6 +66,14 @@ pub enum Reason {
     StepsDone,
     /// The run is over before a save would be of use.
     EndIsNear,
+    /// The job will be ended, and there is time for a save.
+    EndIsAnnounced,
+    /// The job's time is nearly over: this is the last moment to begin a save.
+    LimitIsNear,
+    /// A save would not be done before the job is ended.
+    NoTimeLeft,
+    /// The last save could not be made, and it is too early to try again.
+    LastSaveFailed,
 }
 
 /// When to save. Decisions allocate nothing and read no clock.
@@ -88,7 +117,7 @@ impl Policy for Rate {
             None => 1.0,
             Some(remaining) => match costs.cut(elapsed + remaining).interval {
                 Some(interval) => costs.interval() / interval,
-                None => return decision(costs, Reason::EndIsNear),
+                None => return Decision::new(costs, Reason::EndIsNear),
             },
         };
         let [now, later] = [elapsed, elapsed + next_step].map(|time| time * scale);
@@ -105,9 +134,9 @@ impl Policy for Rate {
             costs.segment(elapsed) + costs.cut(remaining).time > costs.last_segment(elapsed + remaining)
         };
         if reason != Reason::NotYet && remaining.is_some_and(missed) {
-            return decision(costs, Reason::EndIsNear);
+            return Decision::new(costs, Reason::EndIsNear);
         }
-        decision(costs, reason)
+        Decision::new(costs, reason)
     }
 }
 
@@ -117,7 +146,7 @@ impl Policy for Paper {
             Reason::NotYet if moment.elapsed + moment.next_step > costs.interval() => Reason::NextIsTooLate,
             reason => reason,
         };
-        decision(costs, reason)
+        Decision::new(costs, reason)
     }
 }
 
@@ -129,7 +158,7 @@ impl Policy for Nearest {
             }
             reason => reason,
         };
-        decision(costs, reason)
+        Decision::new(costs, reason)
     }
 }
 
@@ -139,13 +168,13 @@ impl Policy for FixedSteps {
             true => Reason::StepsDone,
             false => Reason::NotYet,
         };
-        decision(costs, reason)
+        Decision::new(costs, reason)
     }
 }
 
 impl Policy for FixedSeconds {
     fn decide(&self, costs: &Costs, moment: &Moment) -> Decision {
-        decision(costs, reached(moment.elapsed, self.0))
+        Decision::new(costs, reached(moment.elapsed, self.0))
     }
 }
 
@@ -154,15 +183,6 @@ fn reached(elapsed: f64, interval: f64) -> Reason {
         Reason::IntervalOver
     } else {
         Reason::NotYet
-    }
-}
-
-fn decision(costs: &Costs, reason: Reason) -> Decision {
-    Decision {
-        save: !matches!(reason, Reason::NotYet | Reason::EndIsNear),
-        reason,
-        interval: costs.interval(),
-        overhead: costs.overhead(),
     }
 }
 

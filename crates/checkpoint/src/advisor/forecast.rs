@@ -1,0 +1,225 @@
+//! How long the next step will take.
+
+use std::collections::VecDeque;
+
+use crate::journal::STEPS_MAX;
+
+/// What is known of the steps to come: those that are done again, a cycle of long ones, else the last one.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Forecast {
+    /// The steps since the last save, those that were done before a failure included.
+    steps: VecDeque<f64>,
+    /// How many of them are done since the last save or restore.
+    done: usize,
+    last: f64,
+    cycle: Cycle,
+}
+
+impl Forecast {
+    /// Steps that will be done again, from the journal.
+    pub(super) fn new(known: &[f64]) -> Self {
+        // Room for all, so that no step allocates.
+        let mut steps = VecDeque::with_capacity(STEPS_MAX);
+        steps.extend(known.iter().take(STEPS_MAX));
+        Self {
+            steps,
+            done: 0,
+            last: 0.0,
+            cycle: Cycle::default(),
+        }
+    }
+
+    /// A step is over.
+    pub(super) fn step(&mut self, seconds: f64) {
+        if let Some(known) = self.steps.get_mut(self.done) {
+            *known = seconds;
+        } else if self.steps.len() < STEPS_MAX {
+            self.steps.push_back(seconds);
+        }
+        self.done += 1;
+        self.last = seconds;
+        self.cycle.step(seconds);
+    }
+
+    /// All until now is saved.
+    pub(super) fn saved(&mut self) {
+        self.steps.drain(..self.done.min(self.steps.len()));
+        self.done = 0;
+    }
+
+    /// What was done since the last save will be done again. Says how many steps that are.
+    pub(super) fn lost(&mut self) -> usize {
+        let done = std::mem::take(&mut self.done);
+        self.cycle.back(done as u64);
+        done
+    }
+
+    /// It is not known any more what comes: an older state was restored.
+    pub(super) fn forget(&mut self) {
+        self.steps.clear();
+        self.done = 0;
+        self.cycle = Cycle::default();
+    }
+
+    /// How long the next step will take, in seconds.
+    pub(super) fn next(&self) -> f64 {
+        match self.steps.get(self.done) {
+            Some(&known) => known,
+            None => self.cycle.next(self.last),
+        }
+    }
+
+    /// How long a step takes on average, in seconds.
+    pub(super) fn mean(&self) -> f64 {
+        self.cycle.mean(self.last)
+    }
+}
+
+/// Every so manieth step is longer than the others: it writes results, say.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Cycle {
+    /// How long the others take, smoothed.
+    normal: f64,
+    /// How long the long ones take, smoothed.
+    long: f64,
+    /// How many steps there were since the last long one.
+    since: u64,
+    /// The last two distances between long steps.
+    distances: [u64; 2],
+    /// The learned distance, or 0.
+    period: u64,
+}
+
+impl Cycle {
+    fn step(&mut self, seconds: f64) {
+        if self.normal == 0.0 {
+            self.normal = seconds;
+        }
+        self.since += 1;
+        if seconds <= LONG * self.normal {
+            self.normal += SMOOTHING * (seconds - self.normal);
+            if self.period != 0 && self.since >= self.period {
+                // The long step did not come.
+                self.period = 0;
+                self.distances = [0; 2];
+            }
+            return;
+        }
+        let distance = self.since;
+        let [before_last, last] = self.distances;
+        if distance == 1 && last == 1 {
+            // What was long has become usual.
+            *self = Self {
+                normal: seconds,
+                ..Self::default()
+            };
+            return;
+        }
+        self.since = 0;
+        self.long = match self.long {
+            0.0 => seconds,
+            long => long + SMOOTHING * (seconds - long),
+        };
+        self.distances = [last, distance];
+        self.period =
+            if distance == last && distance > 1 || distance == before_last && distance == self.period {
+                distance
+            } else {
+                0
+            };
+    }
+
+    fn back(&mut self, steps: u64) {
+        if self.period != 0 {
+            self.since = (self.since + self.period - steps % self.period) % self.period;
+        }
+    }
+
+    fn next(&self, last: f64) -> f64 {
+        if self.period != 0 && self.since + 1 == self.period {
+            self.long
+        } else if self.normal > 0.0 && last > LONG * self.normal {
+            self.normal
+        } else {
+            last
+        }
+    }
+
+    fn mean(&self, last: f64) -> f64 {
+        match self.period {
+            0 if self.normal == 0.0 => last,
+            0 => self.normal,
+            period => self.normal + (self.long - self.normal) / period as f64,
+        }
+    }
+}
+
+/// Longer than the usual by this factor is long.
+const LONG: f64 = 1.5;
+
+/// The weight of a new step.
+const SMOOTHING: f64 = 0.2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A cycle is learned after three long steps, and forgotten when it stops.
+    #[test]
+    fn cycles_are_learned() {
+        let mut forecast = Forecast::new(&[]);
+        let length = |at: usize| if at % 10 == 9 { 5.0 } else { 1.0 };
+        for at in 0..200 {
+            if at >= 40 {
+                assert_eq!(forecast.next(), length(at), "step {at}");
+            }
+            forecast.step(length(at));
+        }
+        assert!((forecast.mean() - 1.4).abs() < 1e-9);
+        for _ in 0..10 {
+            forecast.step(1.0);
+        }
+        assert_eq!(forecast.next(), 1.0);
+        assert_eq!(forecast.mean(), 1.0);
+    }
+
+    /// A change for good is no cycle.
+    #[test]
+    fn what_stays_long_becomes_usual() {
+        let mut forecast = Forecast::new(&[]);
+        for at in 0..40 {
+            forecast.step(if at < 20 { 1.0 } else { 3.0 });
+        }
+        assert_eq!(forecast.next(), 3.0);
+        assert_eq!(forecast.mean(), 3.0);
+    }
+
+    /// After a failure the steps since the last save are known, the cycle goes back with them, and after a save those
+    /// beyond it are still known.
+    #[test]
+    fn steps_done_again_are_known() {
+        let mut forecast = Forecast::new(&[]);
+        let length = |at: usize| 1.0 + at as f64 * 0.01;
+        (0..5).for_each(|at| forecast.step(length(at)));
+        forecast.saved();
+        (5..12).for_each(|at| forecast.step(length(at)));
+        assert_eq!(forecast.lost(), 7);
+        for at in 5..8 {
+            assert_eq!(forecast.next(), length(at));
+            forecast.step(length(at));
+        }
+        forecast.saved();
+        for at in 8..12 {
+            assert_eq!(forecast.next(), length(at));
+            forecast.step(length(at));
+        }
+        assert_eq!(
+            forecast.next(),
+            length(11),
+            "beyond what is known the last one counts"
+        );
+        forecast.forget();
+        assert_eq!(forecast.next(), length(11));
+        assert_eq!(Forecast::new(&[2.0, 3.0]).next(), 2.0);
+    }
+}

@@ -1,0 +1,435 @@
+//! When to save, as told by what a run has shown so far.
+
+mod failures;
+mod forecast;
+mod save_times;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use crate::{
+    costs::Costs,
+    journal::History,
+    policy::{Decision, Moment, Policy, Rate, Reason},
+};
+
+use failures::Failures;
+use forecast::Forecast;
+use save_times::SaveTimes;
+
+/// Says at the end of each step whether to save, and learns from what happens.
+///
+/// Who drives it tells what happened and when, in seconds of any clock that does not jump: [`step_end`](Self::step_end)
+/// at the end of each step; [`save_begin`](Self::save_begin) and [`save_end`](Self::save_end), or
+/// [`save_failed`](Self::save_failed), around each save; after a failure that the process survives
+/// [`failed`](Self::failed), and after each restore [`restored`](Self::restored). Times that run backwards count as no
+/// time. No call allocates.
+#[derive(Clone, Debug)]
+pub struct Advisor {
+    start: f64,
+    /// When the step, save or restore that is under way began.
+    mark: f64,
+    failures: Failures,
+    fast: Option<LevelState>,
+    full: LevelState,
+    covered: f64,
+    restore: f64,
+    forecast: Forecast,
+    remaining_steps: Option<u64>,
+    /// How many steps are done since the last save.
+    steps: u64,
+    /// When the time of the job is over.
+    limit: Option<f64>,
+    notice: Option<Notice>,
+    /// After a save that failed none is asked for until then.
+    hold_until: f64,
+}
+
+/// What an advisor is told at first. All times are in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdvisorOptions {
+    /// The mean time between failures.
+    pub mtbf: Mtbf,
+    /// How long a save takes, until one was measured.
+    pub save: f64,
+    /// How long a restore takes, until one was measured.
+    pub restore: f64,
+    /// How long the job may run from now on: the last save starts early enough.
+    pub limit: Option<f64>,
+    /// How many steps there will be, if somebody knows.
+    pub steps: Option<u64>,
+    /// A second, fast way to save that some failures leave nothing of.
+    pub fast: Option<FastLevel>,
+}
+
+/// The mean time between failures.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Mtbf {
+    /// Known, in seconds.
+    Known(f64),
+    /// To be learned, from this number of seconds at first.
+    Learned(f64),
+}
+
+/// A fast way to save, as to the memory or disk of the own host.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FastLevel {
+    /// How long such a save takes, in seconds, until one was measured.
+    pub save: f64,
+    /// Which part of the failures it survives, between 0 and 1.
+    pub covers: f64,
+}
+
+/// A way to save.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// The fast one that some failures leave nothing of.
+    Fast,
+    /// The one that survives all failures.
+    Full,
+}
+
+/// What to do at the end of a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Advice {
+    /// Whether to save and why.
+    pub decision: Decision,
+    /// In which way.
+    pub level: Level,
+}
+
+impl Default for AdvisorOptions {
+    fn default() -> Self {
+        Self {
+            mtbf: Mtbf::Learned(MTBF_AT_FIRST),
+            save: SAVE_AT_FIRST,
+            restore: SAVE_AT_FIRST,
+            limit: None,
+            steps: None,
+            fast: None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LevelState {
+    costs: Costs,
+    times: SaveTimes,
+    /// How long was computed since the last save that is as good.
+    elapsed: f64,
+    steps: u64,
+    /// When the save that is under way began.
+    began: Option<f64>,
+}
+
+/// The job will be ended.
+#[derive(Clone, Copy, Debug)]
+struct Notice {
+    end: f64,
+    is_saved: bool,
+}
+
+impl Level {
+    /// The level of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "fast" => Some(Self::Fast),
+            "full" => Some(Self::Full),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Fast => "fast",
+            Self::Full => "full",
+        })
+    }
+}
+
+impl Advisor {
+    /// The advisor of a run that begins now, with what is known from before.
+    pub fn new(options: &AdvisorOptions, history: &History, now: f64) -> Self {
+        let failures = match options.mtbf {
+            Mtbf::Known(mtbf) => Failures::known(positive(mtbf)),
+            Mtbf::Learned(before) => Failures::learned(positive(before), history.exposure_and_failures()),
+        };
+        let restore = history.restore().unwrap_or(options.restore).clamp(0.0, LONGEST);
+        let level = |seconds: f64, level| {
+            let mut times = SaveTimes::expected(positive(seconds));
+            history.saves(level).iter().for_each(|&save| times.add(save));
+            LevelState {
+                costs: costs(times.mean(), restore, failures.mtbf(0.0)),
+                times,
+                elapsed: 0.0,
+                steps: 0,
+                began: None,
+            }
+        };
+        let mut advisor = Self {
+            start: now,
+            mark: now,
+            failures,
+            fast: options.fast.map(|fast| level(fast.save, Level::Fast)),
+            full: level(options.save, Level::Full),
+            covered: options.fast.map_or(0.0, |fast| fast.covers.clamp(0.0, 1.0)),
+            restore,
+            forecast: Forecast::new(history.steps()),
+            remaining_steps: options.steps,
+            steps: 0,
+            limit: options.limit.map(|limit| now + limit),
+            notice: None,
+            hold_until: f64::NEG_INFINITY,
+        };
+        advisor.reconsider(now);
+        advisor
+    }
+
+    /// A step is over: whether to save now.
+    pub fn step_end(&mut self, now: f64) -> Advice {
+        let step = self.mark_to(now);
+        self.forecast.step(step);
+        self.steps += 1;
+        self.remaining_steps = self.remaining_steps.map(|steps| steps.saturating_sub(1));
+        for level in [Some(&mut self.full), self.fast.as_mut()].into_iter().flatten() {
+            level.elapsed += step;
+            level.steps += 1;
+        }
+        self.advice(now)
+    }
+
+    /// What to do now, without another step: for programs that hear of something in the middle of one.
+    pub fn advice(&self, now: f64) -> Advice {
+        let next_step = self.forecast.next();
+        let full = |reason| self.full.advice(Level::Full, reason);
+        if let Some(notice) = self.notice {
+            return self.advice_at_notice(now, notice);
+        }
+        if let Some(limit) = self.limit {
+            let last_start = limit - self.full.times.p99();
+            let remaining = self.remaining().filter(|_| self.remaining_steps.is_some());
+            let is_finished_in_time = remaining.is_some_and(|remaining| now + remaining * CAUTION < limit);
+            if !is_finished_in_time {
+                if now > last_start {
+                    return full(Reason::NoTimeLeft);
+                }
+                if now + next_step * CAUTION > last_start && self.full.elapsed > 0.0 {
+                    return full(Reason::LimitIsNear);
+                }
+            }
+        }
+        if now < self.hold_until {
+            return full(Reason::LastSaveFailed);
+        }
+        let remaining = self.remaining();
+        let decide = |level: &LevelState| {
+            let moment = Moment {
+                elapsed: level.elapsed,
+                next_step,
+                steps: level.steps,
+                remaining,
+            };
+            Rate.decide(&level.costs, &moment)
+        };
+        let decision = decide(&self.full);
+        match &self.fast {
+            Some(fast) if !decision.save => Advice {
+                decision: decide(fast),
+                level: Level::Fast,
+            },
+            _ => Advice {
+                decision,
+                level: Level::Full,
+            },
+        }
+    }
+
+    fn advice_at_notice(&self, now: f64, notice: Notice) -> Advice {
+        let left = notice.end - now;
+        if !notice.is_saved {
+            if left > self.full.times.p95() {
+                return self.full.advice(Level::Full, Reason::EndIsAnnounced);
+            }
+            if let Some(fast) = self.fast.filter(|fast| left > fast.times.p95()) {
+                return fast.advice(Level::Fast, Reason::EndIsAnnounced);
+            }
+        }
+        self.full.advice(Level::Full, Reason::NoTimeLeft)
+    }
+
+    /// A save begins.
+    pub fn save_begin(&mut self, level: Level, now: f64) {
+        // What was computed since the last step is saved too.
+        let since = self.mark_to(now);
+        for state in [Some(&mut self.full), self.fast.as_mut()].into_iter().flatten() {
+            state.elapsed += since;
+        }
+        self.level_mut(level).began = Some(self.mark);
+    }
+
+    /// A save is done. Says how long it took, in seconds.
+    pub fn save_end(&mut self, level: Level, now: f64) -> f64 {
+        self.mark_to(now);
+        let mark = self.mark;
+        let state = self.level_mut(level);
+        let Some(began) = state.began.take() else {
+            return 0.0;
+        };
+        state.times.add(mark - began);
+        state.elapsed = 0.0;
+        state.steps = 0;
+        if level == Level::Full
+            && let Some(fast) = &mut self.fast
+        {
+            fast.elapsed = 0.0;
+            fast.steps = 0;
+        }
+        self.steps = 0;
+        self.forecast.saved();
+        if let Some(notice) = &mut self.notice {
+            notice.is_saved = true;
+        }
+        self.reconsider(now);
+        mark - began
+    }
+
+    /// A save could not be made, as on a full disk. The next one is advised when as much was computed as between two.
+    pub fn save_failed(&mut self, level: Level, now: f64) {
+        self.mark_to(now);
+        let state = self.level_mut(level);
+        state.began = None;
+        self.hold_until = now + state.costs.interval();
+    }
+
+    /// Something failed that this process survives; it will restore its last save.
+    pub fn failed(&mut self, now: f64) {
+        self.mark_to(now);
+        self.failures.add();
+        let lost = self.forecast.lost() as u64;
+        let lost = lost.max(std::mem::take(&mut self.steps));
+        self.remaining_steps = self.remaining_steps.map(|steps| steps.saturating_add(lost));
+        for state in [Some(&mut self.full), self.fast.as_mut()].into_iter().flatten() {
+            state.elapsed = 0.0;
+            state.steps = 0;
+            state.began = None;
+        }
+    }
+
+    /// The state of the last save is restored, since the last call or the beginning of the run. Says how long that took,
+    /// in seconds.
+    pub fn restored(&mut self, now: f64) -> f64 {
+        let took = self.mark_to(now);
+        self.restore = took;
+        self.reconsider(now);
+        took
+    }
+
+    /// What was restored is not the last save but an older one, or the program does something else from now on: what is
+    /// known of its steps does not hold any more.
+    pub fn forget_steps(&mut self) {
+        self.forecast.forget();
+    }
+
+    /// How many steps are still to be done; nothing if nobody knows.
+    pub fn set_remaining_steps(&mut self, steps: Option<u64>) {
+        self.remaining_steps = steps;
+    }
+
+    /// The job will be ended in so many seconds: a save is advised at once, if there is time for it, and none after it.
+    pub fn preempt(&mut self, notice: f64, now: f64) {
+        self.notice = Some(Notice {
+            end: now + notice,
+            is_saved: false,
+        });
+    }
+
+    /// The mean time between failures that is believed in now, in seconds.
+    pub fn mtbf(&self) -> f64 {
+        self.failures.mtbf(self.mark - self.start)
+    }
+
+    /// How many failures there were, those before this run included.
+    pub fn failures(&self) -> u64 {
+        self.failures.count()
+    }
+
+    /// The costs by which saves of a level are decided.
+    pub fn costs(&self, level: Level) -> Option<&Costs> {
+        match level {
+            Level::Full => Some(&self.full.costs),
+            Level::Fast => self.fast.as_ref().map(|fast| &fast.costs),
+        }
+    }
+
+    /// The time that 99 of 100 saves of all kinds stay below, in seconds.
+    pub fn save_p99(&self) -> f64 {
+        self.full.times.p99()
+    }
+
+    fn remaining(&self) -> Option<f64> {
+        let steps = self.remaining_steps?;
+        Some(steps as f64 * self.forecast.mean())
+    }
+
+    fn level_mut(&mut self, level: Level) -> &mut LevelState {
+        match (level, &mut self.fast) {
+            (Level::Fast, Some(fast)) => fast,
+            _ => &mut self.full,
+        }
+    }
+
+    /// How long it was since the last call.
+    fn mark_to(&mut self, now: f64) -> f64 {
+        let since = (now - self.mark).max(0.0);
+        self.mark = self.mark.max(now);
+        since
+    }
+
+    /// Works out the intervals from what is known now.
+    fn reconsider(&mut self, now: f64) {
+        let mtbf = self.failures.mtbf((now - self.start).max(0.0));
+        // Each level is there for the failures that the other does not survive, or need not.
+        let part = |part: f64| mtbf / part.max(f64::EPSILON);
+        self.full.costs = costs(self.full.times.mean(), self.restore, part(1.0 - self.covered));
+        if let Some(fast) = &mut self.fast {
+            fast.costs = costs(fast.times.mean(), self.restore, part(self.covered));
+        }
+    }
+}
+
+impl LevelState {
+    fn advice(&self, level: Level, reason: Reason) -> Advice {
+        Advice {
+            decision: Decision::new(&self.costs, reason),
+            level,
+        }
+    }
+}
+
+fn costs(save: f64, restore: f64, mtbf: f64) -> Costs {
+    Costs::new(positive(save), restore, positive(mtbf)).expect("both are positive and finite")
+}
+
+/// A number of seconds by which one can divide.
+fn positive(seconds: f64) -> f64 {
+    if seconds.is_nan() {
+        SHORTEST
+    } else {
+        seconds.clamp(SHORTEST, LONGEST)
+    }
+}
+
+const SHORTEST: f64 = 1e-9;
+const LONGEST: f64 = 1e12;
+
+/// Short, since to save too often costs less than to lose too much: an hour.
+pub const MTBF_AT_FIRST: f64 = 3600.0;
+
+/// Until the first save is measured.
+const SAVE_AT_FIRST: f64 = 1.0;
+
+/// By how much the next step may be longer than foreseen when there is no second chance.
+const CAUTION: f64 = 1.25;

@@ -1,0 +1,189 @@
+//! The advisor in runs of some steps.
+
+use super::*;
+use crate::interval::optimal_interval;
+
+fn options(mtbf: f64, save: f64) -> AdvisorOptions {
+    AdvisorOptions {
+        mtbf: Mtbf::Known(mtbf),
+        save,
+        restore: save,
+        ..AdvisorOptions::default()
+    }
+}
+
+/// Steps until one is to be followed by a save: how many there were, and why.
+fn until_save(advisor: &mut Advisor, now: &mut f64, step: f64) -> (u32, Reason) {
+    for count in 1..10_000 {
+        *now += step;
+        let advice = advisor.step_end(*now);
+        if advice.decision.save {
+            return (count, advice.decision.reason);
+        }
+    }
+    panic!("no save in 10,000 steps");
+}
+
+/// The clock of the interval starts at the end of a save, and saves are measured.
+#[test]
+fn intervals_start_when_a_save_is_done() {
+    let mut advisor = Advisor::new(&options(25.0, 5.0), &History::default(), 100.0);
+    let mut now = 100.0;
+    until_save(&mut advisor, &mut now, 1.0);
+    for _ in 0..100 {
+        advisor.save_begin(Level::Full, now);
+        now += 0.6;
+        assert!((advisor.save_end(Level::Full, now) - 0.6).abs() < 1e-9);
+        let (steps, reason) = until_save(&mut advisor, &mut now, 1.0);
+        assert_eq!((steps, reason), (5, Reason::CheaperNow));
+    }
+    assert!((advisor.costs(Level::Full).unwrap().interval() - 5.0847).abs() < 1e-3);
+}
+
+/// The last save before the limit starts early enough to be done, and no other is tried after it.
+#[test]
+fn the_last_save_is_done_before_the_limit() {
+    let options = AdvisorOptions {
+        limit: Some(1000.0),
+        ..options(1e9, 10.0)
+    };
+    let mut advisor = Advisor::new(&options, &History::default(), 0.0);
+    let mut now = 0.0;
+    let (steps, reason) = until_save(&mut advisor, &mut now, 7.0);
+    assert_eq!(reason, Reason::LimitIsNear);
+    // Fifteen seconds for the save, which was never measured, and a step that may be longer than the last.
+    assert_eq!(steps, 140);
+    advisor.save_begin(Level::Full, now);
+    now += 10.0;
+    advisor.save_end(Level::Full, now);
+    for _ in 0..20 {
+        now += 7.0;
+        let advice = advisor.step_end(now);
+        assert!(!advice.decision.save && advice.decision.reason == Reason::NoTimeLeft);
+    }
+}
+
+/// Whoever hears that the end is near saves at once, if there is time, and once.
+#[test]
+fn an_announced_end_is_answered_by_a_save() {
+    let mut advisor = Advisor::new(&options(1e9, 10.0), &History::default(), 0.0);
+    assert!(!advisor.step_end(1.0).decision.save);
+    advisor.preempt(30.0, 1.5);
+    let advice = advisor.step_end(2.0);
+    assert!(advice.decision.save && advice.decision.reason == Reason::EndIsAnnounced);
+    advisor.save_begin(Level::Full, 2.0);
+    advisor.save_end(Level::Full, 12.0);
+    assert!(!advisor.step_end(13.0).decision.save);
+    advisor.preempt(10.0, 13.0);
+    assert_eq!(advisor.step_end(14.0).decision.reason, Reason::NoTimeLeft);
+}
+
+/// A save that fails is not tried again at every step, but is tried again.
+#[test]
+fn a_failed_save_is_tried_again_later() {
+    let mut advisor = Advisor::new(&options(25.0, 0.6), &History::default(), 0.0);
+    let mut now = 0.0;
+    until_save(&mut advisor, &mut now, 1.0);
+    advisor.save_begin(Level::Full, now);
+    advisor.save_failed(Level::Full, now);
+    assert_eq!(
+        advisor.step_end(now + 1.0).decision.reason,
+        Reason::LastSaveFailed
+    );
+    now += 1.0;
+    let (steps, _) = until_save(&mut advisor, &mut now, 1.0);
+    assert!((4..7).contains(&steps), "{steps}");
+}
+
+/// Failures and time without them move the belief, and what the journal knows counts.
+#[test]
+fn the_mtbf_is_learned() {
+    let options = AdvisorOptions {
+        mtbf: Mtbf::Learned(100.0),
+        ..AdvisorOptions::default()
+    };
+    let mut advisor = Advisor::new(&options, &History::default(), 0.0);
+    assert_eq!(advisor.mtbf(), 100.0);
+    advisor.step_end(100.0);
+    assert_eq!(advisor.mtbf(), 200.0);
+    advisor.failed(100.0);
+    advisor.failed(100.0);
+    advisor.failed(100.0);
+    advisor.restored(100.0);
+    assert_eq!((advisor.mtbf(), advisor.failures()), (50.0, 3));
+    let mut history = History::default();
+    history.add(crate::journal::Record::Before {
+        exposure: 9900.0,
+        failures: 99,
+    });
+    assert_eq!(Advisor::new(&options, &history, 7.0).mtbf(), 100.0);
+}
+
+/// Two levels have periods of their own, and a full save counts for both.
+#[test]
+fn two_levels_have_their_own_periods() {
+    let options = AdvisorOptions {
+        fast: Some(FastLevel {
+            save: 0.06,
+            covers: 0.9,
+        }),
+        ..options(25.0, 0.6)
+    };
+    let mut advisor = Advisor::new(&options, &History::default(), 0.0);
+    let (mut now, mut fast, mut full) = (0.0, 0, 0);
+    while now < 1000.0 {
+        now += 0.1;
+        let advice = advisor.step_end(now);
+        if !advice.decision.save {
+            continue;
+        }
+        advisor.save_begin(advice.level, now);
+        now += match advice.level {
+            Level::Fast => {
+                fast += 1;
+                0.06
+            }
+            Level::Full => {
+                full += 1;
+                0.6
+            }
+        };
+        advisor.save_end(advice.level, now);
+    }
+    for (level, expected) in [
+        (Level::Fast, optimal_interval(0.06, 25.0 / 0.9)),
+        (Level::Full, optimal_interval(0.6, 250.0)),
+    ] {
+        let interval = advisor.costs(level).unwrap().interval();
+        assert!(
+            (interval / expected - 1.0).abs() < 1e-6,
+            "{interval}, not {expected}"
+        );
+    }
+    assert!((52..62).contains(&full), "{full}");
+    assert!((440..510).contains(&fast), "{fast}");
+}
+
+/// Senseless times do no harm.
+#[test]
+fn senseless_times_do_no_harm() {
+    for odd in [f64::NAN, f64::INFINITY, -1.0, 0.0] {
+        let options = AdvisorOptions {
+            mtbf: Mtbf::Learned(odd),
+            save: odd,
+            restore: if odd.is_nan() { 0.0 } else { odd },
+            limit: None,
+            steps: Some(3),
+            fast: Some(FastLevel {
+                save: odd,
+                covers: if odd.is_nan() { 0.5 } else { odd },
+            }),
+        };
+        let mut advisor = Advisor::new(&options, &History::default(), 0.0);
+        advisor.step_end(-5.0);
+        advisor.save_end(Level::Fast, 1.0);
+        advisor.save_begin(Level::Full, 1.0);
+        advisor.save_end(Level::Full, 0.0);
+        assert!(advisor.step_end(1e300).decision.interval.is_finite());
+    }
+}

@@ -1,0 +1,146 @@
+//! A journal on a disk.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Seek, SeekFrom, Write},
+    path::{Path, PathBuf},
+};
+
+use crate::journal::{History, Record};
+
+/// A journal that is only ever appended to, and rewritten in short when it becomes long.
+///
+/// A line that was written is there after the process is killed. After a crash of the machine the last lines may be
+/// missing, which [`History::read`] does not mind.
+#[derive(Debug)]
+pub struct JournalFile {
+    path: PathBuf,
+    file: File,
+    length: u64,
+}
+
+impl JournalFile {
+    /// Opens a journal, or begins one, and says what is in it.
+    ///
+    /// # Errors
+    /// If it cannot be read and written.
+    pub fn open(path: impl Into<PathBuf>) -> io::Result<(Self, History)> {
+        let path = path.into();
+        let mut file = options().open(&path)?;
+        let mut text = Vec::new();
+        // A longer one was not written by us. Its end says most.
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(READ_BYTES_MAX)))?;
+        Read::by_ref(&mut file)
+            .take(READ_BYTES_MAX)
+            .read_to_end(&mut text)?;
+        let history = History::read(&text);
+        let mut journal = Self { path, file, length };
+        if text.last().is_some_and(|&byte| byte != b'\n') {
+            // The next line must not become part of one that was cut off.
+            journal.write("\n")?;
+        }
+        if journal.length > LONG_BYTES {
+            journal.rewrite(&history)?;
+        }
+        Ok((journal, history))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes one record.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn add(&mut self, record: Record) -> io::Result<()> {
+        self.write(&record.encode())?;
+        if self.length > LONG_BYTES {
+            let (_, history) = Self::open(&self.path)?;
+            self.file = options().open(&self.path)?;
+            self.length = self.file.metadata()?.len();
+            if self.length > LONG_BYTES {
+                self.rewrite(&history)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, text: &str) -> io::Result<()> {
+        self.file.write_all(text.as_bytes())?;
+        self.length += text.len() as u64;
+        Ok(())
+    }
+
+    /// Puts a short journal in the place of the long one, at once.
+    fn rewrite(&mut self, history: &History) -> io::Result<()> {
+        let temporary = self.path.with_extension("tmp");
+        let text = history.encode();
+        let mut file = File::create(&temporary)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&temporary, &self.path)?;
+        self.file = options().open(&self.path)?;
+        self.length = text.len() as u64;
+        Ok(())
+    }
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).create(true);
+    options
+}
+
+/// A journal that is longer is rewritten. Its short form has 4096 steps at most, of about 40 bytes.
+const LONG_BYTES: u64 = 512 << 10;
+
+const READ_BYTES_MAX: u64 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::advisor::Level;
+
+    /// A journal grows to its limit and is then made short, without losing what counts.
+    #[test]
+    fn journals_stay_short() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let (mut journal, _) = JournalFile::open(&path).unwrap();
+        journal.add(Record::Start { start: 1 }).unwrap();
+        for number in 0..30_000 {
+            journal.add(Record::Step { seconds: 0.5 }).unwrap();
+            if number % 100 == 99 {
+                let saved = Record::Saved {
+                    level: Level::Full,
+                    seconds: 2.0,
+                };
+                journal.add(saved).unwrap();
+            }
+            assert!(fs::metadata(&path).unwrap().len() <= LONG_BYTES + 100);
+        }
+        journal.add(Record::Failed { ran: 0.0 }).unwrap();
+        let (_, history) = JournalFile::open(&path).unwrap();
+        let (exposure, failures) = history.exposure_and_failures();
+        assert!((exposure - 15_600.0).abs() < 1e-6, "{exposure}");
+        assert_eq!(failures, 1);
+        assert_eq!(history.unreadable(), 0);
+    }
+
+    /// A line that a crash cut off costs that line, not the next.
+    #[test]
+    fn a_torn_tail_costs_one_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let line = Record::Ran { seconds: 1.0 }.encode();
+        fs::write(&path, format!("{line}{}", &line[..7])).unwrap();
+        let (mut journal, _) = JournalFile::open(&path).unwrap();
+        journal.add(Record::Ran { seconds: 2.0 }).unwrap();
+        let (_, history) = JournalFile::open(&path).unwrap();
+        assert_eq!(history.exposure_and_failures(), (3.0, 0));
+        assert_eq!(history.unreadable(), 1);
+    }
+}

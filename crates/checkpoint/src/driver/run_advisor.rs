@@ -1,0 +1,219 @@
+//! The advisor of a running program: with a clock, and a journal that survives it.
+
+use std::{
+    env, io,
+    path::PathBuf,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use crate::{
+    advisor::{Advice, Advisor, AdvisorOptions, Level},
+    journal::{History, Record},
+};
+
+use super::journal_file::JournalFile;
+
+/// An [`Advisor`] that reads the clock, and remembers in a journal what it has learned, so that the next start of the
+/// program knows it.
+///
+/// One process of a job has one: the one that decides for all. Without a call of [`finish`](Self::finish) the next
+/// start takes it that the program failed.
+///
+/// # Examples
+/// ```
+/// use ropewalk_checkpoint::{AdvisorOptions, RunAdvisor};
+///
+/// let folder = tempfile::tempdir()?;
+/// let mut advisor = RunAdvisor::start(&AdvisorOptions::default(), Some(folder.path().join("journal")))?;
+/// for step in 0..1000 {
+///     // Compute one step, then:
+///     let advice = advisor.step_end();
+///     if advice.decision.save {
+///         advisor.save_begin(advice.level);
+///         // Save the state.
+///         advisor.save_end(advice.level);
+///     }
+/// }
+/// advisor.finish();
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct RunAdvisor {
+    advisor: Advisor,
+    origin: Instant,
+    journal: Option<JournalFile>,
+    /// Time that is not in the journal yet.
+    unwritten: f64,
+    last: f64,
+    failure: Option<io::Error>,
+}
+
+impl RunAdvisor {
+    /// The advisor of a run that begins now. Without a journal nothing is remembered.
+    ///
+    /// # Errors
+    /// If the journal cannot be read and written.
+    pub fn start(options: &AdvisorOptions, journal: Option<PathBuf>) -> io::Result<Self> {
+        let (mut journal, mut history) = match journal {
+            Some(path) => {
+                let (journal, history) = JournalFile::open(path)?;
+                (Some(journal), history)
+            }
+            None => (None, History::default()),
+        };
+        let start = Record::Start {
+            start: start_number(),
+        };
+        history.add(start);
+        if let Some(journal) = &mut journal {
+            journal.add(start)?;
+        }
+        Ok(Self {
+            advisor: Advisor::new(options, &history, 0.0),
+            origin: Instant::now(),
+            journal,
+            unwritten: 0.0,
+            last: 0.0,
+            failure: None,
+        })
+    }
+
+    /// What is decided by, and has been learned.
+    pub fn advisor(&self) -> &Advisor {
+        &self.advisor
+    }
+
+    /// Why nothing is written to the journal any more, if that is so; the run goes on without it. Said once.
+    pub fn take_failure(&mut self) -> Option<io::Error> {
+        self.failure.take()
+    }
+
+    /// A step is over: whether to save now.
+    pub fn step_end(&mut self) -> Advice {
+        let now = self.now();
+        let step = now - self.last;
+        let advice = self.advisor.step_end(now);
+        self.unwritten += step;
+        if step >= WRITTEN_STEP {
+            self.write_rest(step);
+            self.write(Record::Step { seconds: step });
+        } else if self.unwritten >= WRITTEN_STEP {
+            self.write_rest(0.0);
+        }
+        self.last = now;
+        advice
+    }
+
+    /// What to do now, without another step.
+    pub fn advice(&self) -> Advice {
+        self.advisor.advice(self.now())
+    }
+
+    /// A save begins.
+    pub fn save_begin(&mut self, level: Level) {
+        let now = self.now();
+        self.unwritten += now - self.last;
+        self.write_rest(0.0);
+        self.last = now;
+        self.advisor.save_begin(level, now);
+    }
+
+    /// A save is done.
+    pub fn save_end(&mut self, level: Level) {
+        let now = self.now();
+        let seconds = self.advisor.save_end(level, now);
+        self.last = now;
+        self.write(Record::Saved { level, seconds });
+    }
+
+    /// A save could not be made.
+    pub fn save_failed(&mut self, level: Level) {
+        let now = self.now();
+        self.unwritten += now - self.last;
+        self.last = now;
+        self.advisor.save_failed(level, now);
+    }
+
+    /// Something failed that this process survives; it will restore its last save.
+    pub fn failed(&mut self) {
+        let now = self.now();
+        self.unwritten += now - self.last;
+        self.write_rest(0.0);
+        self.last = now;
+        self.advisor.failed(now);
+        // Time is counted as it is written; this says only that there was one more.
+        self.write(Record::Before {
+            exposure: 0.0,
+            failures: 1,
+        });
+    }
+
+    /// The state is restored: since the last call, or since the start.
+    pub fn restored(&mut self) {
+        let now = self.now();
+        let seconds = self.advisor.restored(now);
+        self.last = now;
+        self.write(Record::Restored { seconds });
+    }
+
+    /// What was restored is not the last save: see [`Advisor::forget_steps`].
+    pub fn forget_steps(&mut self) {
+        self.advisor.forget_steps();
+    }
+
+    /// How many steps are still to be done; nothing if nobody knows.
+    pub fn set_remaining_steps(&mut self, steps: Option<u64>) {
+        self.advisor.set_remaining_steps(steps);
+    }
+
+    /// The job will be ended after this time: see [`Advisor::preempt`].
+    pub fn preempt(&mut self, notice: Duration) {
+        let now = self.now();
+        self.advisor.preempt(notice.as_secs_f64(), now);
+    }
+
+    /// The program is done, or ends because somebody wants it to: no failure.
+    pub fn finish(mut self) {
+        self.unwritten += self.now() - self.last;
+        self.write_rest(0.0);
+        self.write(Record::Ended);
+    }
+
+    fn now(&self) -> f64 {
+        self.origin.elapsed().as_secs_f64()
+    }
+
+    /// Writes the time that is not in the journal yet, but for what another record will say.
+    fn write_rest(&mut self, but: f64) {
+        let seconds = self.unwritten - but;
+        self.unwritten = 0.0;
+        if seconds > 0.0 {
+            self.write(Record::Ran { seconds });
+        }
+    }
+
+    fn write(&mut self, record: Record) {
+        let Some(journal) = &mut self.journal else { return };
+        if let Err(error) = journal.add(record) {
+            self.failure = Some(error);
+            self.journal = None;
+        }
+    }
+}
+
+/// By what a supervisor and the program that it started know that they mean the same start.
+fn start_number() -> u64 {
+    let given = env::var(START_VARIABLE).ok().and_then(|text| text.parse().ok());
+    given.unwrap_or_else(|| {
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // Two starts differ in one or the other.
+        (time.as_nanos() as u64) ^ (u64::from(std::process::id()) << 40)
+    })
+}
+
+/// The variable in which a supervisor gives the number of the start.
+pub const START_VARIABLE: &str = "ROPEWALK_CHECKPOINT_START";
+
+/// Shorter steps are written together, so that the journal costs nothing that one could measure: a line takes a few
+/// microseconds.
+const WRITTEN_STEP: f64 = 0.05;

@@ -1,0 +1,447 @@
+//! What is remembered of a run over its restarts: how long it ran, how often it failed, how long saves took.
+
+use std::fmt::Write;
+
+use crate::advisor::Level;
+
+/// One line of a journal.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Record {
+    /// A start of the program; who starts it knows it by this number. A start while another is open says that the other
+    /// failed, unless it has the same number.
+    Start {
+        /// The number of the start.
+        start: u64,
+    },
+    /// The program ran for so many seconds more.
+    Ran {
+        /// Seconds.
+        seconds: f64,
+    },
+    /// One time step took so many seconds.
+    Step {
+        /// Seconds.
+        seconds: f64,
+    },
+    /// A save took so many seconds.
+    Saved {
+        /// Of which kind.
+        level: Level,
+        /// Seconds.
+        seconds: f64,
+    },
+    /// A restore took so many seconds.
+    Restored {
+        /// Seconds.
+        seconds: f64,
+    },
+    /// The time of an earlier save, which was counted before.
+    SaveTime {
+        /// Of which kind.
+        level: Level,
+        /// Seconds.
+        seconds: f64,
+    },
+    /// The time of an earlier step since the last save, which was counted before.
+    StepTime {
+        /// Seconds.
+        seconds: f64,
+    },
+    /// The time of an earlier restore, which was counted before.
+    RestoreTime {
+        /// Seconds.
+        seconds: f64,
+    },
+    /// The program failed after so many seconds, as who has started it knows.
+    Failed {
+        /// Seconds since the start.
+        ran: f64,
+    },
+    /// The program came to its end, or was stopped on purpose.
+    Ended,
+    /// All that was before, in short.
+    Before {
+        /// How many seconds the program ran.
+        exposure: f64,
+        /// How often it failed.
+        failures: u64,
+    },
+}
+
+impl Record {
+    /// Its line, which ends with a line feed.
+    pub fn encode(&self) -> String {
+        let text = match *self {
+            Self::Start { start } => format!("start {start}"),
+            Self::Ran { seconds } => format!("ran {seconds}"),
+            Self::Step { seconds } => format!("step {seconds}"),
+            Self::Saved { level, seconds } => format!("saved {level} {seconds}"),
+            Self::Restored { seconds } => format!("restored {seconds}"),
+            Self::SaveTime { level, seconds } => format!("save-time {level} {seconds}"),
+            Self::StepTime { seconds } => format!("step-time {seconds}"),
+            Self::RestoreTime { seconds } => format!("restore-time {seconds}"),
+            Self::Failed { ran } => format!("failed {ran}"),
+            Self::Ended => "ended".to_owned(),
+            Self::Before { exposure, failures } => format!("before {exposure} {failures}"),
+        };
+        format!("{:08x} {text}\n", crc32c::crc32c(text.as_bytes()))
+    }
+
+    /// What a line says, without its line feed; nothing if it was cut off or changed.
+    pub fn parse(line: &[u8]) -> Option<Self> {
+        if line.len() > LINE_BYTES_MAX {
+            return None;
+        }
+        let (sum, text) = std::str::from_utf8(line).ok()?.split_once(' ')?;
+        if sum != format!("{:08x}", crc32c::crc32c(text.as_bytes())) {
+            return None;
+        }
+        let mut words = text.split(' ');
+        let word = words.next()?;
+        let mut next = || words.next();
+        let record = match word {
+            "start" => Self::Start {
+                start: next()?.parse().ok()?,
+            },
+            "ran" => Self::Ran {
+                seconds: seconds(next()?)?,
+            },
+            "step" => Self::Step {
+                seconds: seconds(next()?)?,
+            },
+            "saved" => Self::Saved {
+                level: Level::parse(next()?)?,
+                seconds: seconds(next()?)?,
+            },
+            "restored" => Self::Restored {
+                seconds: seconds(next()?)?,
+            },
+            "save-time" => Self::SaveTime {
+                level: Level::parse(next()?)?,
+                seconds: seconds(next()?)?,
+            },
+            "step-time" => Self::StepTime {
+                seconds: seconds(next()?)?,
+            },
+            "restore-time" => Self::RestoreTime {
+                seconds: seconds(next()?)?,
+            },
+            "failed" => Self::Failed {
+                ran: seconds(next()?)?,
+            },
+            "ended" => Self::Ended,
+            "before" => Self::Before {
+                exposure: seconds(next()?)?,
+                failures: next()?.parse().ok()?,
+            },
+            _ => return None,
+        };
+        words.next().is_none().then_some(record)
+    }
+}
+
+/// What a journal says. Its memory is bounded, however long the journal.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct History {
+    /// How many seconds the program ran in starts that are over.
+    exposure: f64,
+    failures: u64,
+    open: Option<OpenStart>,
+    /// The last saves of each level, the last one last.
+    saves: [Vec<f64>; 2],
+    restore: Option<f64>,
+    /// The steps since the last save: if the program failed they will be done again.
+    steps: Vec<f64>,
+    /// Whether they are those of a start before.
+    steps_are_old: bool,
+    unreadable: u64,
+}
+
+/// A start whose end is not known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct OpenStart {
+    start: u64,
+    ran: f64,
+    /// The last time between two records: when it failed, half of that had passed on average.
+    last: f64,
+}
+
+impl History {
+    /// Reads a journal. Lines that were cut off or changed are passed over.
+    pub fn read(journal: &[u8]) -> Self {
+        let mut history = Self::default();
+        let lines = journal
+            .split(|&byte| byte == b'\n')
+            .filter(|line| !line.is_empty());
+        for line in lines {
+            match Record::parse(line) {
+                Some(record) => history.add(record),
+                None => history.unreadable += 1,
+            }
+        }
+        history
+    }
+
+    /// Takes one more record into account.
+    pub fn add(&mut self, record: Record) {
+        match record {
+            Record::Start { start } => {
+                if self.open.is_some_and(|open| open.start == start) {
+                    return;
+                }
+                if let Some(open) = self.open.take() {
+                    self.exposure += open.ran + open.last / 2.0;
+                    self.failures = self.failures.saturating_add(1);
+                }
+                self.steps_are_old = true;
+                self.open = Some(OpenStart {
+                    start,
+                    ran: 0.0,
+                    last: 0.0,
+                });
+            }
+            Record::Ran { seconds } => self.ran(seconds),
+            Record::Step { seconds } => {
+                self.ran(seconds);
+                self.step_took(seconds);
+            }
+            Record::StepTime { seconds } => self.step_took(seconds),
+            Record::Saved { level, seconds } => {
+                self.ran(seconds);
+                self.steps.clear();
+                self.save_took(level, seconds);
+            }
+            Record::SaveTime { level, seconds } => self.save_took(level, seconds),
+            Record::RestoreTime { seconds } => self.restore = Some(seconds),
+            Record::Restored { seconds } => {
+                self.ran(seconds);
+                self.restore = Some(seconds);
+                self.steps.clear();
+            }
+            Record::Failed { ran } => {
+                let known = self.open.take().map_or(0.0, |open| open.ran);
+                self.exposure += known.max(ran);
+                self.failures = self.failures.saturating_add(1);
+            }
+            Record::Ended => {
+                self.exposure += self.open.take().map_or(0.0, |open| open.ran);
+                self.steps.clear();
+            }
+            Record::Before { exposure, failures } => {
+                self.exposure += exposure;
+                self.failures = self.failures.saturating_add(failures);
+            }
+        }
+    }
+
+    fn step_took(&mut self, seconds: f64) {
+        if std::mem::take(&mut self.steps_are_old) {
+            self.steps.clear();
+        }
+        if self.steps.len() < STEPS_MAX {
+            self.steps.push(seconds);
+        }
+    }
+
+    fn save_took(&mut self, level: Level, seconds: f64) {
+        let saves = &mut self.saves[level as usize];
+        if saves.len() == SAVES_MAX {
+            saves.remove(0);
+        }
+        saves.push(seconds);
+    }
+
+    fn ran(&mut self, seconds: f64) {
+        match &mut self.open {
+            Some(open) => {
+                open.ran += seconds;
+                open.last = seconds;
+            }
+            None => self.exposure += seconds,
+        }
+    }
+
+    /// A journal that says the same in a few lines.
+    pub fn encode(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let mut line = |record: Record| {
+            let _ = text.write_str(&record.encode());
+        };
+        for level in [Level::Fast, Level::Full] {
+            for &seconds in &self.saves[level as usize] {
+                line(Record::SaveTime { level, seconds });
+            }
+        }
+        if let Some(seconds) = self.restore {
+            line(Record::RestoreTime { seconds });
+        }
+        line(Record::Before {
+            exposure: self.exposure,
+            failures: self.failures,
+        });
+        let steps = || self.steps.iter().map(|&seconds| Record::StepTime { seconds });
+        if self.steps_are_old {
+            steps().for_each(&mut line);
+        }
+        if let Some(open) = self.open {
+            line(Record::Start { start: open.start });
+            line(Record::Ran { seconds: open.ran });
+        }
+        if !self.steps_are_old {
+            steps().for_each(line);
+        }
+        text
+    }
+
+    /// How many seconds the program ran, and how often it failed, in starts that are over.
+    pub fn exposure_and_failures(&self) -> (f64, u64) {
+        (self.exposure, self.failures)
+    }
+
+    /// The time of each of the last saves of a level, in seconds.
+    pub fn saves(&self, level: Level) -> &[f64] {
+        &self.saves[level as usize]
+    }
+
+    /// The time of the last restore, in seconds.
+    pub fn restore(&self) -> Option<f64> {
+        self.restore
+    }
+
+    /// The steps since the last save or restore, in seconds each.
+    pub fn steps(&self) -> &[f64] {
+        &self.steps
+    }
+
+    /// How many lines could not be read.
+    pub fn unreadable(&self) -> u64 {
+        self.unreadable
+    }
+}
+
+fn seconds(text: &str) -> Option<f64> {
+    let seconds: f64 = text.parse().ok()?;
+    (0.0..=SECONDS_MAX).contains(&seconds).then_some(seconds)
+}
+
+/// The longest line that is written is shorter.
+const LINE_BYTES_MAX: usize = 128;
+
+/// As many saves are looked back at.
+pub(crate) const SAVES_MAX: usize = 64;
+
+/// As many steps are remembered to be done again.
+pub(crate) const STEPS_MAX: usize = 4096;
+
+/// Ten thousand years.
+const SECONDS_MAX: f64 = 3.2e11;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn record() -> impl Strategy<Value = Record> {
+        let seconds = || 0.0..1e6f64;
+        prop_oneof![
+            (0u64..3).prop_map(|start| Record::Start { start }),
+            seconds().prop_map(|seconds| Record::Ran { seconds }),
+            seconds().prop_map(|seconds| Record::Step { seconds }),
+            seconds().prop_map(|seconds| Record::Saved {
+                level: Level::Full,
+                seconds
+            }),
+            seconds().prop_map(|seconds| Record::Saved {
+                level: Level::Fast,
+                seconds
+            }),
+            seconds().prop_map(|seconds| Record::Restored { seconds }),
+            seconds().prop_map(|seconds| Record::SaveTime {
+                level: Level::Full,
+                seconds
+            }),
+            seconds().prop_map(|seconds| Record::StepTime { seconds }),
+            seconds().prop_map(|seconds| Record::RestoreTime { seconds }),
+            seconds().prop_map(|ran| Record::Failed { ran }),
+            Just(Record::Ended),
+            (seconds(), any::<u64>()).prop_map(|(exposure, failures)| Record::Before { exposure, failures }),
+        ]
+    }
+
+    proptest! {
+        /// Every record comes back, and a flipped bit or a cut makes it unreadable, not another one.
+        #[test]
+        fn records_come_back(record in record(), at: prop::sample::Index, bit in 0u8..8) {
+            let line = record.encode().trim_end().as_bytes().to_vec();
+            prop_assert_eq!(Record::parse(&line), Some(record));
+            let at = at.index(line.len());
+            let mut changed = line.clone();
+            changed[at] ^= 1 << bit;
+            prop_assert_eq!(Record::parse(&changed), None);
+            prop_assert_eq!(Record::parse(&line[..at]), None);
+        }
+
+        /// A journal made short says what the long one did.
+        #[test]
+        fn short_journals_say_the_same(records in proptest::collection::vec(record(), 0..60)) {
+            let mut history = History::default();
+            records.into_iter().for_each(|record| history.add(record));
+            let short = History::read(history.encode().as_bytes());
+            let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * (a.abs() + b.abs() + 1.0);
+            prop_assert!(near(short.exposure, history.exposure));
+            let ran = |history: &History| history.open.map_or(0.0, |open| open.ran);
+            prop_assert!(near(ran(&short), ran(&history)));
+            prop_assert_eq!(short.failures, history.failures);
+            prop_assert_eq!(short.saves, history.saves);
+            prop_assert_eq!(short.steps, history.steps);
+            prop_assert_eq!(short.open.map(|open| open.start), history.open.map(|open| open.start));
+        }
+    }
+
+    /// A start after a start says that the first one failed; the same start again says nothing, and an end is no failure.
+    #[test]
+    fn starts_without_an_end_are_failures() {
+        let read = |records: &[Record]| {
+            let text: String = records.iter().map(Record::encode).collect();
+            History::read(text.as_bytes()).exposure_and_failures()
+        };
+        let [one, two] = [1, 2].map(|start| Record::Start { start });
+        let ran = Record::Ran { seconds: 10.0 };
+        assert_eq!(read(&[one, ran, one, ran]), (0.0, 0));
+        assert_eq!(read(&[one, ran, two, ran]), (15.0, 1));
+        assert_eq!(read(&[one, ran, Record::Ended, two]), (10.0, 0));
+        assert_eq!(read(&[one, ran, Record::Failed { ran: 12.0 }, two]), (12.0, 1));
+    }
+
+    /// The steps that a start left are known to the next one until it has steps of its own.
+    #[test]
+    fn steps_of_the_start_before_are_known() {
+        let step = |seconds| Record::Step { seconds };
+        let mut history = History::default();
+        history.add(Record::Start { start: 1 });
+        [1.0, 2.0]
+            .into_iter()
+            .for_each(|seconds| history.add(step(seconds)));
+        history.add(Record::Start { start: 2 });
+        assert_eq!(history.steps(), [1.0, 2.0]);
+        assert_eq!(History::read(history.encode().as_bytes()).steps(), [1.0, 2.0]);
+        history.add(step(3.0));
+        assert_eq!(history.steps(), [3.0]);
+        assert_eq!(History::read(history.encode().as_bytes()).steps(), [3.0]);
+    }
+
+    /// The line that a crash cut off, and one that a disk changed, are passed over and counted.
+    #[test]
+    fn torn_lines_are_passed_over() {
+        let text = format!(
+            "{}garbage\n{}",
+            Record::Ran { seconds: 3.0 }.encode(),
+            &Record::Ran { seconds: 4.0 }.encode()[..9]
+        );
+        let history = History::read(text.as_bytes());
+        assert_eq!(history.exposure_and_failures(), (3.0, 0));
+        assert_eq!(history.unreadable(), 2);
+    }
+}
