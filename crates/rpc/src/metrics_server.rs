@@ -15,7 +15,7 @@ use std::{
 use crate::{Handle, prometheus::CONTENT_TYPE};
 
 /// A thread that answers HTTP requests for `/metrics` with the metrics of one engine, which somebody else
-/// drives. One request at a time, and none for long: it is meant for one Prometheus nearby.
+/// drives, or of anything else. One request at a time, and none for long: it is meant for one Prometheus nearby.
 ///
 /// It tells everybody who can connect; unless told otherwise these are the processes of this host.
 pub struct MetricsServer {
@@ -32,11 +32,27 @@ impl MetricsServer {
     /// How long one may take to ask, and again to read the answer.
     const TIMEOUT: Duration = Duration::from_secs(2);
 
-    /// Listens at `address` and serves from a thread of its own until it is dropped.
+    /// Listens at `address` and serves the metrics of an engine from a thread of its own until it is dropped.
     ///
     /// # Errors
     /// If the address cannot be listened on, or the operating system gives no thread.
     pub fn start(handle: Handle, address: SocketAddr) -> io::Result<Self> {
+        Self::serve(address, move || {
+            let metrics = handle.with_blocking(|engine| engine.metrics(), Self::TIMEOUT);
+            metrics
+                .map(|metrics| metrics.to_openmetrics())
+                .map_err(|error| error.to_string())
+        })
+    }
+
+    /// Like [`start`](Self::start), for whatever `read` says: OpenMetrics text, or why there is none now.
+    ///
+    /// # Errors
+    /// If the address cannot be listened on, or the operating system gives no thread.
+    pub fn serve<F>(address: SocketAddr, read: F) -> io::Result<Self>
+    where
+        F: Fn() -> Result<String, String> + Send + 'static,
+    {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -50,7 +66,7 @@ impl MetricsServer {
                     }
                     match connection {
                         // One that went away, or asked for nothing, is not our failure.
-                        Ok(connection) => drop(serve(connection, &handle)),
+                        Ok(connection) => drop(answer_request(connection, &read)),
                         // Out of descriptors, for one: asking again at once would not help.
                         Err(_) => thread::sleep(Duration::from_millis(100)),
                     }
@@ -96,16 +112,13 @@ impl fmt::Debug for MetricsServer {
     }
 }
 
-fn serve(mut connection: TcpStream, handle: &Handle) -> io::Result<()> {
+fn answer_request(mut connection: TcpStream, read: &impl Fn() -> Result<String, String>) -> io::Result<()> {
     connection.set_write_timeout(Some(MetricsServer::TIMEOUT))?;
     let answer = match read_request(&mut connection)? {
-        Asked::Metrics => {
-            let metrics = handle.with_blocking(|engine| engine.metrics(), MetricsServer::TIMEOUT);
-            match metrics {
-                Ok(metrics) => answer("200 OK", CONTENT_TYPE, &metrics.to_openmetrics()),
-                Err(error) => answer("503 Service Unavailable", "text/plain", &format!("{error}\n")),
-            }
-        }
+        Asked::Metrics => match read() {
+            Ok(metrics) => answer("200 OK", CONTENT_TYPE, &metrics),
+            Err(error) => answer("503 Service Unavailable", "text/plain", &format!("{error}\n")),
+        },
         Asked::Other => answer("404 Not Found", "text/plain", "the metrics are at /metrics\n"),
     };
     connection.write_all(answer.as_bytes())

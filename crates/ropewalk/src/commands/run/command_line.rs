@@ -5,6 +5,7 @@ mod words;
 
 use std::{
     ffi::{OsStr, OsString},
+    net::{Ipv4Addr, SocketAddr},
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
     time::Duration,
@@ -39,6 +40,10 @@ pub(super) struct Request {
     pub(super) print_exit_codes: bool,
     pub(super) log_json: bool,
     pub(super) verbose: bool,
+    /// Where Prometheus can read how the job is.
+    pub(super) metrics: Option<SocketAddr>,
+    /// Where a page about the job is written to.
+    pub(super) report: Option<PathBuf>,
 }
 
 /// What the words are read beside.
@@ -85,6 +90,8 @@ struct Parser {
     print_exit_codes: bool,
     log_json: bool,
     verbose: bool,
+    metrics: Option<SocketAddr>,
+    report: Option<PathBuf>,
     files_read: u32,
 }
 
@@ -113,6 +120,8 @@ impl Parser {
             print_exit_codes: false,
             log_json: false,
             verbose: false,
+            metrics: None,
+            report: None,
             files_read: 0,
         }
     }
@@ -208,6 +217,8 @@ impl Parser {
                 "json" => self.log_json = true,
                 other => bail!("option --log wants json, not {other:?}"),
             },
+            "metrics" => self.metrics = Some(metrics_address(&words.text(name)?)?),
+            "report" => self.report = Some(words.next(name)?.into()),
             "verbose" | "v" => self.verbose = true,
             "on-failure" => {
                 self.on_failure = match words.text(name)?.as_str() {
@@ -284,7 +295,7 @@ impl Parser {
                 let expected = || format!("option -iface wants an address of this machine, not {text:?}");
                 Some(text.parse().with_context(expected)?)
             }
-            (None, Some("fork")) => Some(std::net::Ipv4Addr::LOCALHOST.into()),
+            (None, Some("fork")) => Some(Ipv4Addr::LOCALHOST.into()),
             (None, _) => None,
         };
         if self.timeout.is_none()
@@ -333,6 +344,8 @@ impl Parser {
             print_exit_codes: self.print_exit_codes,
             log_json: self.log_json,
             verbose: self.verbose,
+            metrics: self.metrics,
+            report: self.report,
         })
     }
 
@@ -364,6 +377,16 @@ fn segment() -> Segment {
         environment: Vec::new(),
         working_directory: None,
     }
+}
+
+/// An address with a port, or a port alone for the programs of this host.
+fn metrics_address(text: &str) -> anyhow::Result<SocketAddr> {
+    let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>();
+    let address = port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    address.or_else(|_| {
+        text.parse()
+            .with_context(|| format!("option --metrics wants ADDRESS:PORT or a port, not {text:?}"))
+    })
 }
 
 fn read_hosts(path: &Path, around: &Surroundings<'_>) -> anyhow::Result<Vec<HostSlots>> {

@@ -2,7 +2,11 @@
 
 mod command_line;
 mod console;
+mod metrics;
+mod observer;
 mod pattern;
+mod record;
+mod report;
 
 use std::{env, ffi::OsString, fs, io, io::Write, process::ExitCode, time::Duration};
 
@@ -12,6 +16,7 @@ use serde_json::json;
 
 use command_line::{Command, HELP, Request, Surroundings, parse};
 use console::Console;
+use observer::Observer;
 
 /// What `ropewalk run` is told.
 #[derive(Debug, clap::Args)]
@@ -59,7 +64,10 @@ fn watch(request: Request) -> anyhow::Result<u8> {
         print_exit_codes,
         log_json,
         verbose,
+        metrics,
+        report,
     } = request;
+    let mut observer = Observer::start(metrics, report, &spec)?;
     let mut launcher = Launcher::start(spec)?;
     let mut console = Console::new(prefix, files);
     let mut failure = None;
@@ -81,6 +89,7 @@ fn watch(request: Request) -> anyhow::Result<u8> {
         if log_json {
             log(&event);
         }
+        observer.handle(&event, &launcher);
         match event {
             JobEvent::Finished(verdict) => {
                 if print_exit_codes {
@@ -88,7 +97,12 @@ fn watch(request: Request) -> anyhow::Result<u8> {
                     let text: Vec<_> = ends.iter().map(|(rank, end)| format!("{rank}: {end}")).collect();
                     say(&format!("how the ranks ended: {}", text.join("; ")));
                 }
-                return finish(&mut console, &verdict, failure);
+                let code = finish(&mut console, &verdict, failure);
+                // The exit code tells of the job, and comes out all the same.
+                if let Err(error) = observer.finish() {
+                    say(&format!("{error:#}"));
+                }
+                return code;
             }
             JobEvent::Notice { rank, text } => say(&format!("rank {rank}: {text}")),
             JobEvent::Output { rank, stream, line } if failure.is_none() => {
@@ -140,6 +154,18 @@ fn log(event: &JobEvent) {
         JobEvent::Continued { rank, host } => json!({"event": "continued", "rank": rank.0, "host": host}),
         JobEvent::Departed { departure, host, .. } => json!({
             "event": "departed", "rank": departure.rank.0, "host": host, "cause": departure.cause.to_string(),
+        }),
+        JobEvent::FenceBegan { group, fence } => {
+            json!({"event": "fence_began", "group": group, "fence": fence})
+        }
+        JobEvent::FenceEnded {
+            group,
+            fence,
+            members,
+            failed,
+        } => json!({
+            "event": "fence_ended", "group": group, "fence": fence, "members": members,
+            "failed": failed.map(|rank| rank.0),
         }),
         JobEvent::Finished(verdict) => json!({
             "event": "finished", "exit_code": verdict.exit_code(), "verdict": verdict.to_string(),

@@ -29,6 +29,8 @@ Output and input:
   --stdin 0|all|none          who reads standard input [default: 0; none with restart]; also -s
   -print-all-exitcodes        say at the end how each rank ended
   --log json                  tell on standard error what happens, one object a line
+  --metrics [ADDRESS:]PORT    let Prometheus read how the job is, from this host unless told otherwise
+  --report FILE.html          write a page about the job: processes, fences, failures, output
   -verbose                    say who started and ended
 When something fails:
   --on-failure abort|continue what happens to the others [default: abort]

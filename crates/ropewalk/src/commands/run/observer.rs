@@ -1,0 +1,89 @@
+//! Remembers a job for whoever asked for metrics or a report.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
+
+use anyhow::Context;
+use ropewalk::{
+    launch::{JobEvent, JobSpec, Launcher},
+    rpc::MetricsServer,
+};
+
+use super::{metrics::to_openmetrics, record::Record, report::report, say};
+
+/// What is watched, if anything is.
+pub(super) struct Observer {
+    /// `None` if nobody asked.
+    record: Option<Arc<Mutex<Record>>>,
+    started: Instant,
+    /// Where the page goes, and what it calls the job.
+    report: Option<(PathBuf, String)>,
+    /// Serves until it is dropped.
+    _metrics: Option<MetricsServer>,
+}
+
+impl Observer {
+    /// Begins to serve metrics at an address, and makes sure that the report can be written.
+    pub(super) fn start(
+        metrics: Option<SocketAddr>,
+        report: Option<PathBuf>,
+        spec: &JobSpec,
+    ) -> anyhow::Result<Self> {
+        let started = Instant::now();
+        let is_wanted = metrics.is_some() || report.is_some();
+        let record = is_wanted.then(Arc::<Mutex<Record>>::default);
+        let server = match (metrics, &record) {
+            (Some(address), Some(record)) => {
+                let record = record.clone();
+                let server = MetricsServer::serve(address, move || {
+                    // Copied, so that the job does not wait for whoever reads.
+                    let record = record.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    Ok(to_openmetrics(&record, started.elapsed()))
+                })
+                .with_context(|| format!("cannot serve metrics at {address}"))?;
+                if address.port() == 0 {
+                    say(&format!("metrics at http://{}/metrics", server.address()));
+                }
+                Some(server)
+            }
+            _ => None,
+        };
+        if let Some(path) = &report {
+            // Hours later it would be too late to say that it cannot be.
+            fs::write(path, "").with_context(|| format!("cannot write the report {}", path.display()))?;
+        }
+        let words = std::iter::once(&spec.program).chain(&spec.arguments);
+        let command: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+        Ok(Self {
+            record,
+            started,
+            report: report.map(|path| (path, command.join(" "))),
+            _metrics: server,
+        })
+    }
+
+    pub(super) fn handle(&mut self, event: &JobEvent, launcher: &Launcher) {
+        if let Some(record) = &self.record {
+            let host = match event {
+                JobEvent::Started { rank, .. } => launcher.host_of(*rank).unwrap_or_default(),
+                _ => "",
+            };
+            let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
+            record.handle(self.started.elapsed(), event, host);
+        }
+    }
+
+    /// Writes the report of a job that is over.
+    pub(super) fn finish(self) -> anyhow::Result<()> {
+        if let (Some(record), Some((path, command))) = (&self.record, &self.report) {
+            let page = report(&record.lock().unwrap_or_else(PoisonError::into_inner), command);
+            fs::write(path, page).with_context(|| format!("cannot write the report {}", path.display()))?;
+        }
+        Ok(())
+    }
+}
