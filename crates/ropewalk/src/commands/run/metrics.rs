@@ -50,6 +50,11 @@ impl Collector for Snapshot {
                 "Processes that were started",
                 record.lives.len() as f64,
             ),
+            (
+                "restarts",
+                "How often the whole job was started again",
+                record.restarts.len() as f64,
+            ),
             ("fences", "Fences that are over", fences.count as f64),
             (
                 "fences_failed",

@@ -19,6 +19,8 @@ pub(super) struct Record {
     /// The first of what was odd.
     pub(super) notices: Vec<(Duration, Rank, String)>,
     pub(super) notice_count: u64,
+    /// When the whole job was started again, and why.
+    pub(super) restarts: Vec<(Duration, String)>,
     pub(super) verdict: Option<(Duration, Verdict)>,
 }
 
@@ -111,6 +113,12 @@ impl Record {
                     life.output_bytes += line.len() as u64;
                 }
             }
+            JobEvent::Restarting { failed, pause } => {
+                // What did not tell of its end is gone with its agents.
+                self.running.clear();
+                let why = format!("attempt {}: {}", failed.number, failed.verdict);
+                self.restarts.push((now + *pause, why));
+            }
             JobEvent::Started { rank, pid } => {
                 self.running.insert(*rank, self.lives.len());
                 self.lives.push(Life {
@@ -145,9 +153,7 @@ impl Record {
 
     /// How many processes ended in each way.
     pub(super) fn endings(&self) -> BTreeMap<&'static str, u64> {
-        let mut counts: BTreeMap<_, _> = ["ok", "exit_code", "signal", "lost"]
-            .map(|kind| (kind, 0))
-            .into();
+        let mut counts: BTreeMap<_, _> = ["ok", "exit_code", "signal", "lost"].map(|kind| (kind, 0)).into();
         for (_, cause) in self.lives.iter().filter_map(|life| life.ended) {
             let kind = match cause {
                 Cause::Exited(0) => "ok",

@@ -13,8 +13,7 @@ use super::{
 pub(super) fn report(record: &Record, command: &str) -> String {
     let ranks: BTreeSet<Rank> = record.lives.iter().map(|life| life.rank).collect();
     let hosts: BTreeSet<&str> = record.lives.iter().map(|life| &*life.host).collect();
-    let (end, exit_code, verdict) = match &recordtr > :first-child { width: 9rem; }
-.verdict {
+    let (end, exit_code, verdict) = match &record.verdict {
         Some((end, verdict)) => (*end, verdict.exit_code().to_string(), verdict.to_string()),
         None => (Duration::ZERO, "?".to_owned(), String::new()),
     };
@@ -65,19 +64,19 @@ pub(super) fn report(record: &Record, command: &str) -> String {
         length: end,
         left: LABELS,
     };
-    let _ = write!(
+    let _ = writeln!(
         body,
         "<figure><figcaption>{caption}</figcaption>{}\
          <p class=\"legend\"><span class=\"runs\"></span> runs <span class=\"stopped\"></span> stopped by a signal \
-         <span class=\"fence\"></span> somebody waits in a fence; ✝ did not end well</p></figure>\n",
+         <span class=\"fence\"></span> somebody waits in a fence; ✝ did not end well</p></figure>",
         draw_lives(record, &shown, axis)
     );
     if stdout.bytes + stderr.bytes > 0 {
-        let _ = write!(
+        let _ = writeln!(
             body,
             "<figure><figcaption>Output, bytes in each {}</figcaption>{}\
              <p class=\"legend\"><span class=\"stdout\"></span> standard output \
-             <span class=\"stderr\"></span> standard error</p></figure>\n",
+             <span class=\"stderr\"></span> standard error</p></figure>",
             seconds(stdout.stretch.max(stderr.stretch)),
             draw_output(record, axis)
         );
@@ -149,6 +148,15 @@ fn draw_lives(record: &Record, shown: &[Rank], axis: TimeAxis) -> String {
         if let (Some((end, cause)), Ok(index)) = (life.ended, shown.binary_search(&life.rank)) {
             draw_failure(&mut svg, axis.x(end), index as f64 * lane, lane, cause);
         }
+    }
+    for (at, why) in &record.restarts {
+        let x = axis.x(*at);
+        let _ = writeln!(
+            svg,
+            "<line class=\"restart\" x1=\"{x:.2}\" x2=\"{x:.2}\" y1=\"0\" y2=\"{bottom:.1}\">\
+             <title>started again: {}</title></line>",
+            escaped(why)
+        );
     }
     if lane >= 10.0 {
         for (index, rank) in shown.iter().enumerate() {
@@ -232,6 +240,13 @@ fn tables(body: &mut String, record: &Record) {
         finish_table(body, failed.len());
     }
     let fences = &record.fences;
+    if !record.restarts.is_empty() {
+        table(body, "Attempts that failed", &["started again", "why"]);
+        for (at, why) in &record.restarts {
+            row(body, &[seconds(*at), why.clone()]);
+        }
+        *body += "</table>\n";
+    }
     if !fences.longest.is_empty() {
         table(
             body,
@@ -297,10 +312,12 @@ const FENCES_MAX: usize = 20;
 
 const STYLE: &str = "
 tr > :first-child { width: 9rem; }
+tr > :first-child { width: 9rem; }
 .verdict { font-weight: 600; overflow-wrap: anywhere; }
 .runs { fill: #6a9fd8; background: #6a9fd8; }
 .stopped { fill: #e2a93b; background: #e2a93b; }
 .fence { fill: #3f9d6b66; background: #3f9d6b66; }
+svg line.restart { stroke: var(--ink); stroke-dasharray: 4 3; }
 .stdout { fill: #6a9fd8; background: #6a9fd8; }
 .stderr { fill: #c8323299; background: #c8323299; }
 ";
