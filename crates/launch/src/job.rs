@@ -44,6 +44,8 @@ pub struct JobSpec {
     pub method: StartMethod,
     /// The address by which agents reach the launcher, and listen on; found by itself if `None`.
     pub interface: Option<IpAddr>,
+    /// What programs that want to start others are told about the room for them.
+    pub universe: UniverseSize,
     /// How many agents each node of the tree starts at most.
     pub arity: u32,
     /// How long an agent may be silent before it is taken for dead. All other time-outs derive from it.
@@ -84,6 +86,7 @@ impl JobSpec {
             placement: Placement::default(),
             method: StartMethod::Ssh,
             interface: None,
+            universe: UniverseSize::Unknown,
             arity: Self::ARITY,
             detect: Self::DETECT,
             on_failure: OnFailure::Abort,
@@ -114,6 +117,17 @@ impl OnFailure {
             Self::Continue => false,
         }
     }
+}
+
+/// How many processes the hosts have room for, `MPI_UNIVERSE_SIZE` (MPI standard, 11.10.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UniverseSize {
+    /// As many as are wanted: nothing is said.
+    Unknown,
+    /// The slots of all hosts; without hosts the processors of this one.
+    Slots,
+    /// This many.
+    Ranks(u32),
 }
 
 /// Who reads the standard input of the launcher.

@@ -30,7 +30,7 @@ mod verdict;
 
 pub use driver::{LaunchError, Launcher, agent_main};
 pub use event::{JobEvent, OutputStream};
-pub use job::{JobSpec, OnFailure, Segment, StartMethod, StdinSource};
+pub use job::{JobSpec, OnFailure, Segment, StartMethod, StdinSource, UniverseSize};
 pub use placement::{Binding, DealOrder, Placement, PlacementError};
 pub use simulation::{StartCosts, StartTimes, simulate_start};
 pub use verdict::{Ending, Failure, FailureKind, Verdict};

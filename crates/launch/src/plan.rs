@@ -7,7 +7,7 @@ use ropewalk_group::{HostId, JobId, Rank};
 use ropewalk_pmi as pmi;
 
 use crate::{
-    job::{JobSpec, Segment},
+    job::{JobSpec, Segment, UniverseSize},
     placement::{PlacementError, place},
     protocol::{HostPlan, Plan, Start},
     tree::NodeId,
@@ -23,6 +23,8 @@ pub(crate) const FIRST_GROUP: pmi::GroupId = pmi::GroupId(0);
 pub(crate) struct Surroundings {
     pub(crate) job: JobId,
     pub(crate) host_name: String,
+    /// How many of its processors this process may use.
+    pub(crate) processors: u32,
     pub(crate) environment: Vec<(OsString, OsString)>,
     /// What programs on other hosts must find too.
     pub(crate) working_directory: Option<OsString>,
@@ -76,6 +78,12 @@ pub(crate) fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, Placeme
         agent: spec.agent.clone().into_os_string(),
         interface: spec.interface,
         continues: !spec.on_failure.ends_job(),
+        universe_size: match spec.universe {
+            UniverseSize::Unknown => None,
+            UniverseSize::Slots if spec.hosts.is_empty() => Some(around.processors),
+            UniverseSize::Slots => Some(spec.hosts.iter().map(|host| host.slots).sum()),
+            UniverseSize::Ranks(size) => Some(size),
+        },
         stdin: spec.stdin,
         binding: spec.placement.binding,
         master_port: MASTER_PORT_MIN + number % MASTER_PORTS,
@@ -129,6 +137,7 @@ impl Plan {
             } else {
                 Vec::new()
             },
+            universe_size: self.universe_size,
             absent,
             ..pmi::GroupOptions::one_host(FIRST_GROUP, format!("kvs_{}", self.job), self.size)
         }
@@ -231,6 +240,7 @@ mod tests {
         Surroundings {
             job: JobId([1; 16]),
             host_name: "own".to_owned(),
+            processors: 2,
             environment: vec![],
             working_directory: Some("/here".into()),
         }
@@ -250,6 +260,7 @@ mod tests {
             ranks: 2,
             more: vec![second],
             hosts: parse_hosts("a:4,b").unwrap(),
+            universe: UniverseSize::Slots,
             ..JobSpec::new("agent", "first")
         };
         let plan = plan(&spec, around()).unwrap();
@@ -275,6 +286,7 @@ mod tests {
         );
         assert_eq!(plan.pmi_group(NodeId(1)).local, pmi::RankSet::range(0, 4));
         assert_eq!(plan.pmi_group(NodeId::ROOT).segments, [2, 3]);
+        assert_eq!(plan.pmi_group(NodeId(1)).universe_size, Some(5));
         let value = |wanted| {
             variables
                 .iter()

@@ -61,6 +61,8 @@ pub(crate) struct Plan {
     pub(crate) interface: Option<IpAddr>,
     /// Whether the job goes on without those that fail.
     pub(crate) continues: bool,
+    /// What is said about the room for further processes.
+    pub(crate) universe_size: Option<u32>,
     pub(crate) stdin: StdinSource,
     pub(crate) binding: Binding,
     /// The variable `MASTER_PORT` of the ranks.

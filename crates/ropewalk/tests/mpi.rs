@@ -22,12 +22,7 @@ fn a_reduction_gives_what_it_gives_under_hydra() {
     for ranks in [1, 2, 4, 8] {
         let ranks = ranks.to_string();
         let ours = ropewalk(&["-n", &ranks], &program);
-        let theirs = Command::new("mpiexec.hydra")
-            .args(["-n", &ranks])
-            .arg(&program)
-            .output()
-            .expect("mpiexec.hydra is missing: install the Debian packages mpich and libmpich-dev");
-        assert!(theirs.status.success(), "{theirs:?}");
+        let theirs = hydra(&["-n", &ranks], &program);
         assert_eq!(ours.status.code(), Some(0), "{ours:?}");
         assert_eq!(sorted_lines(&ours), sorted_lines(&theirs), "with {ranks} ranks");
         assert!(ours.stderr.is_empty(), "{ours:?}");
@@ -53,6 +48,23 @@ fn a_rank_that_exits_early_keeps_nobody_waiting() {
     assert_eq!(output.status.code(), Some(5), "{output:?}");
 }
 
+/// MPI says how much room for processes there is, as it does under `mpiexec.hydra`.
+#[test]
+fn the_universe_size_is_told() {
+    let folder = TempDir::new().unwrap();
+    let program = compile("universe.c", &folder);
+    for options in [
+        &["-usize", "7"][..],
+        &["-hosts", "localhost:3", "-usize", "SYSTEM"],
+        &[],
+    ] {
+        let ours = ropewalk(options, &program);
+        let theirs = hydra(options, &program);
+        assert_eq!(ours.status.code(), Some(0), "{ours:?}");
+        assert_eq!(sorted_lines(&ours), sorted_lines(&theirs), "{options:?}");
+    }
+}
+
 fn compile(source: &str, folder: &TempDir) -> PathBuf {
     let program = folder.path().join(source.trim_end_matches(".c"));
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mpi");
@@ -70,6 +82,16 @@ fn ropewalk(options: &[&str], program: &Path) -> Output {
     let mut command = assert_cmd::Command::new(ROPEWALK);
     command.arg("run").args(options).arg(program).timeout(PATIENCE);
     command.output().unwrap()
+}
+
+fn hydra(options: &[&str], program: &Path) -> Output {
+    let output = Command::new("mpiexec.hydra")
+        .args(options)
+        .arg(program)
+        .output()
+        .expect("mpiexec.hydra is missing: install the Debian packages mpich and libmpich-dev");
+    assert!(output.status.success(), "{output:?}");
+    output
 }
 
 fn sorted_lines(output: &Output) -> Vec<String> {

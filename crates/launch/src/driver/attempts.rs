@@ -293,6 +293,7 @@ fn make_plan(spec: &JobSpec) -> Result<Plan, LaunchError> {
     let around = Surroundings {
         job: JobId(job),
         host_name: uname().nodename().to_string_lossy().into_owned(),
+        processors: std::thread::available_parallelism().map_or(1, |count| count.get() as u32),
         environment: env::vars_os().collect(),
         working_directory: env::current_dir().ok().map(Into::into),
     };

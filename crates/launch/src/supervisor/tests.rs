@@ -22,6 +22,7 @@ fn supervisor_of(hosts: &str, on_failure: OnFailure) -> Supervisor {
     let around = Surroundings {
         job: JobId([0; 16]),
         host_name: "localhost".to_owned(),
+        processors: 2,
         environment: vec![],
         working_directory: None,
     };

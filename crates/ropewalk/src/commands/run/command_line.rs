@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use ropewalk::launch::{
-    Binding, DealOrder, JobSpec, OnFailure, Placement, Segment, StartMethod, StdinSource,
+    Binding, DealOrder, JobSpec, OnFailure, Placement, Segment, StartMethod, StdinSource, UniverseSize,
     hosts::{HostSlots, parse_host_file, parse_hosts, slurm_hosts},
     restart::RestartPolicy,
 };
@@ -74,7 +74,8 @@ struct Parser {
     segments: Vec<Segment>,
     current: Segment,
     environment: Vec<(OsString, OsString)>,
-    inherited: Option<Vec<OsString>>,
+    /// The variables of this command that the programs get; `None` if nobody has said it yet.
+    inherited: Option<Inherited>,
     hosts: Vec<HostSlots>,
     placement: Placement,
     launcher: Option<String>,
@@ -85,6 +86,7 @@ struct Parser {
     timeout: Option<Duration>,
     detect: Duration,
     arity: u32,
+    universe: UniverseSize,
     prefix: Option<Pattern>,
     files: [Option<Pattern>; 2],
     print_exit_codes: bool,
@@ -115,6 +117,7 @@ impl Parser {
             timeout: None,
             detect: JobSpec::DETECT,
             arity: JobSpec::ARITY,
+            universe: UniverseSize::Unknown,
             prefix: None,
             files: [None, None],
             print_exit_codes: false,
@@ -161,13 +164,9 @@ impl Parser {
             "n" | "np" | "ranks" => self.current.ranks = words.number(name)?,
             "env" => self.current.environment.push(words.variable(name)?),
             "genv" => self.environment.push(words.variable(name)?),
-            "genvall" | "envall" => self.inherited = None,
-            "genvnone" | "envnone" => self.inherited = Some(Vec::new()),
-            "genvlist" | "envlist" => {
-                let list = words.next(name)?;
-                let names = list.as_bytes().split(|&byte| byte == b',');
-                self.inherited = Some(names.map(|name| OsStr::from_bytes(name).to_owned()).collect());
-            }
+            "genvall" | "envall" => self.inherited = Some(Inherited::All),
+            "genvnone" | "envnone" => self.inherited = Some(Inherited::none()),
+            "genvlist" | "envlist" => self.inherited = Some(Inherited::list(&words.next(name)?)),
             "wdir" | "wd" => self.current.working_directory = Some(words.next(name)?.into()),
             "configfile" => self.read_config(&PathBuf::from(words.next(name)?), around)?,
             "hosts" | "host" | "H" => self.hosts.extend(parse_hosts(&words.text(name)?)?),
@@ -198,8 +197,17 @@ impl Parser {
             "launcher-exec" | "bootstrap-exec" => self.launcher_exec = Some(words.text(name)?),
             "iface" => self.interface = Some(words.text(name)?),
             "arity" => self.arity = words.number(name)?.max(1),
-            // What MPI_UNIVERSE_SIZE says is for programs that start others.
-            "usize" => drop(words.text(name)?),
+            "usize" => {
+                let text = words.text(name)?;
+                self.universe = match text.to_ascii_lowercase().as_str() {
+                    "infinite" => UniverseSize::Unknown,
+                    "system" => UniverseSize::Slots,
+                    number => match number.parse() {
+                        Ok(size) => UniverseSize::Ranks(size),
+                        Err(_) => bail!("option -usize wants system, infinite or a number, not {text:?}"),
+                    },
+                }
+            }
             "l" | "label" | "prepend-rank" => self.prefix = Some(Pattern::new("[%r] ")),
             "prepend-pattern" => self.prefix = Some(Pattern::new(words.text(name)?)),
             "outfile-pattern" | "outfile" => self.files[0] = Some(Pattern::new(words.text(name)?)),
@@ -306,6 +314,11 @@ impl Parser {
         if self.detect.is_zero() {
             bail!("option --detect wants more than 0 seconds");
         }
+        let inherited = match (self.inherited, (around.variable)("HYDRA_ENV")) {
+            (Some(inherited), _) => inherited,
+            (None, Some(text)) => Inherited::of_variable(&text)?,
+            (None, None) => Inherited::All,
+        };
         let mut segments = self.segments.into_iter();
         let first = segments.next().context("no program given")?;
         // The first program's own variables are its own only if there are others.
@@ -315,7 +328,10 @@ impl Parser {
             ranks: first.ranks,
             environment: self.environment,
             own_environment: first.environment,
-            inherited: self.inherited,
+            inherited: match inherited {
+                Inherited::All => None,
+                Inherited::Only(names) => Some(names),
+            },
             working_directory: first.working_directory,
             more,
             hosts: self.hosts,
@@ -323,6 +339,7 @@ impl Parser {
             method,
             interface,
             arity: self.arity,
+            universe: self.universe,
             detect: self.detect,
             on_failure: self.on_failure,
             // What one attempt has read the next cannot read again.
@@ -366,6 +383,36 @@ impl Parser {
         self.hosts =
             slurm_hosts(&nodes, tasks.as_deref()).context("cannot read what Slurm says about its nodes")?;
         Ok(true)
+    }
+}
+
+/// Which variables of this command the programs get.
+enum Inherited {
+    All,
+    Only(Vec<OsString>),
+}
+
+impl Inherited {
+    fn none() -> Self {
+        Self::Only(Vec::new())
+    }
+
+    /// Names with commas between them.
+    fn list(names: &OsStr) -> Self {
+        let names = names.as_bytes().split(|&byte| byte == b',');
+        Self::Only(names.map(|name| OsStr::from_bytes(name).to_owned()).collect())
+    }
+
+    /// The variable `HYDRA_ENV`.
+    fn of_variable(text: &OsStr) -> anyhow::Result<Self> {
+        match text.as_bytes() {
+            b"all" => Ok(Self::All),
+            b"none" => Ok(Self::none()),
+            bytes => match bytes.strip_prefix(b"list:") {
+                Some(names) => Ok(Self::list(OsStr::from_bytes(names))),
+                None => bail!("HYDRA_ENV wants all, none or list:NAME,NAME.., not {text:?}"),
+            },
+        }
     }
 }
 

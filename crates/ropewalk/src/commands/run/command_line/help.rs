@@ -22,6 +22,7 @@ Where:
   -bind-to none|core|socket|numa
   -launcher ssh|rsh|slurm|fork, -launcher-exec CMD  how agents are started on other hosts
   -iface ADDRESS              this machine's address for the other hosts
+  -usize N|system|infinite    room for processes, as MPI_UNIVERSE_SIZE [default: infinite, which is not told]
   --arity N                   how many agents each agent starts [default: 16]
 Output and input:
   -l, --label                 put the rank before each line
@@ -38,6 +39,6 @@ When something fails:
   --detect SECONDS            how long a host may be silent before it counts as lost [default: 3]
   --timeout SECONDS           end the job after this time, with exit code 124
 
-Variables: HYDRA_HOST_FILE, HYDRA_LAUNCHER, HYDRA_LAUNCHER_EXEC, HYDRA_IFACE, MPIEXEC_TIMEOUT, and Slurm's.
+Variables: HYDRA_HOST_FILE, HYDRA_ENV, HYDRA_LAUNCHER, HYDRA_LAUNCHER_EXEC, HYDRA_IFACE, MPIEXEC_TIMEOUT, and Slurm's.
 Exit code: the first failing rank's, 128 + n for signal n, 124 time-out, 125 trouble of the launcher's own,
 126 and 127 for a program that cannot be executed or found.";

@@ -81,6 +81,30 @@ fn hosts_are_found() {
     assert!(parsed("-hosts -oProxyCommand=id prog", &[], "").is_err());
 }
 
+/// What an option says counts, then what Hydra's variable says, then all is passed on.
+#[test]
+fn variables_are_passed_on_as_told() {
+    let inherited = |words, value| {
+        let variables = [("HYDRA_ENV", value)];
+        let names = parsed(words, &variables, "").unwrap().spec.inherited;
+        names.map(|names| {
+            names
+                .into_iter()
+                .map(|name| name.into_string().unwrap())
+                .collect::<Vec<_>>()
+        })
+    };
+    assert_eq!(inherited("prog", "all"), None);
+    assert_eq!(inherited("prog", "none"), Some(vec![]));
+    assert_eq!(
+        inherited("prog", "list:A,B"),
+        Some(vec!["A".to_owned(), "B".to_owned()])
+    );
+    assert_eq!(inherited("-genvall prog", "none"), None);
+    assert_eq!(inherited("-genvlist C prog", "all"), Some(vec!["C".to_owned()]));
+    assert!(parsed("prog", &[("HYDRA_ENV", "some")], "").is_err());
+}
+
 /// What is not understood is refused, never taken for a program.
 #[test]
 fn unknown_options_are_refused() {
