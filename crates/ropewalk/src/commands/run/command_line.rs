@@ -73,6 +73,8 @@ enum Taken {
 struct Parser {
     segments: Vec<Segment>,
     current: Segment,
+    /// Somebody said how many processes there are to be of a program.
+    has_ranks: bool,
     environment: Vec<(OsString, OsString)>,
     /// The variables of this command that the programs get; `None` if nobody has said it yet.
     inherited: Option<Inherited>,
@@ -105,6 +107,7 @@ impl Parser {
         Self {
             segments: Vec::new(),
             current: segment(),
+            has_ranks: false,
             environment: Vec::new(),
             inherited: None,
             hosts: Vec::new(),
@@ -161,7 +164,10 @@ impl Parser {
 
     fn option(&mut self, name: &str, words: &mut Words, around: &Surroundings<'_>) -> anyhow::Result<()> {
         match name {
-            "n" | "np" | "ranks" => self.current.ranks = words.number(name)?,
+            "n" | "np" | "ranks" => {
+                self.current.ranks = words.number(name)?;
+                self.has_ranks = true;
+            }
             "env" => self.current.environment.push(words.variable(name)?),
             "genv" => self.environment.push(words.variable(name)?),
             "genvall" | "envall" => self.inherited = Some(Inherited::All),
@@ -291,6 +297,9 @@ impl Parser {
         }
         let variable = |name: &str| (around.variable)(name).and_then(|value| value.into_string().ok());
         let in_slurm = self.find_hosts(around)?;
+        if let ([only], false, false) = (&mut self.segments[..], self.has_ranks, self.hosts.is_empty()) {
+            only.ranks = self.hosts.iter().map(|host| host.slots).sum();
+        }
         let launcher = self.launcher.take().or_else(|| variable("HYDRA_LAUNCHER"));
         let command = self
             .launcher_exec

@@ -8,7 +8,7 @@ Usage: ropewalk run [OPTIONS] PROGRAM [ARGUMENTS] [: [OPTIONS] PROGRAM [ARGUMENT
 Options have one dash or two, as with mpiexec of MPICH (Hydra).
 
 What runs:
-  -n, -np, --ranks N          how many processes of this program [default: 1]
+  -n, -np, --ranks N          how many processes of this program [default: a slot each of given hosts, else 1]
   --env NAME=VALUE            set a variable for this program; also -env NAME VALUE
   -genv NAME VALUE            set a variable for all programs; also NAME=VALUE
   -genvall, -genvnone, -genvlist A,B  which variables of this command all programs get [default: all]

@@ -69,6 +69,8 @@ fn hosts_are_found() {
         ("SLURM_TASKS_PER_NODE", "4(x2)"),
     ];
     let request = parsed("prog", &slurm, "").unwrap();
+    assert_eq!(request.spec.ranks, 8, "one in each slot");
+    assert_eq!(parsed("-n 3 prog", &slurm, "").unwrap().spec.ranks, 3);
     assert_eq!(hosts(&request), [("n1", 4), ("n2", 4)]);
     assert_eq!(request.spec.method, StartMethod::Srun);
     let hydra = [slurm[0], ("HYDRA_HOST_FILE", "file"), ("HYDRA_LAUNCHER", "ssh")];
