@@ -8,6 +8,7 @@ use super::packages::Package;
 /// directions of dependencies stand; `ARCHITECTURE.md` and `docs/decisions` say why.
 const LAYERS: &[(&str, &[&str])] = &[
     ("ropewalk-checkpoint", &[]),
+    ("ropewalk-checkpoint-c", &["ropewalk-checkpoint"]),
     ("ropewalk-group", &[]),
     ("ropewalk-ofi-sys", &[]),
     ("ropewalk-pmi", &[]),

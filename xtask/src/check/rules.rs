@@ -52,6 +52,10 @@ const IMPURE: &[(&str, &str)] = &[
 /// The files that may say `unsafe`, and what for.
 const UNSAFE: &[(&str, &str)] = &[
     (
+        "crates/checkpoint-c/src/exports.rs",
+        "exports the functions of checkpoints to C",
+    ),
+    (
         "crates/fabric/src/agent_link.rs",
         "takes over the descriptor that the agent let it inherit",
     ),

@@ -1,0 +1,184 @@
+/*
+ * When to save a long computation so that failures cost least, and a store of checkpoints that is never torn.
+ *
+ * Link with -lrw_checkpoint. All times are in seconds. Every function that returns int returns RW_CHECKPOINT_OK (0) or
+ * an RW_CHECKPOINT_... code; rw_checkpoint_error() then says in one line what was wrong. Objects may be used by one
+ * thread at a time. Texts are UTF-8 or, for paths, whatever the file system has.
+ *
+ * A program of one process:
+ *
+ *     rw_checkpoint_store_options where = RW_CHECKPOINT_STORE_OPTIONS;
+ *     where.directory = "checkpoints";
+ *     rw_checkpoint_store_open(&where, &store);
+ *     rw_checkpoint_advisor_open(NULL, "checkpoints/journal", &advisor);
+ *     rw_checkpoint_store_restore(store, &restored);
+ *     if (restored.found) { ...read the files below restored.folder...; rw_checkpoint_restored_end(advisor); }
+ *     for (each step) {
+ *         ...compute...
+ *         rw_checkpoint_step_end(advisor, &decision);
+ *         if (!decision.save) continue;
+ *         rw_checkpoint_save_begin(advisor, decision.level);
+ *         rw_checkpoint_store_begin(store, step, &save);
+ *         ...write files below rw_checkpoint_save_folder(save)...
+ *         if (rw_checkpoint_store_commit(store, save) == RW_CHECKPOINT_OK)
+ *             rw_checkpoint_save_end(advisor, decision.level);
+ *         else
+ *             rw_checkpoint_save_failed(advisor, decision.level);    // the run goes on; older checkpoints are intact
+ *         rw_checkpoint_store_retire(store);
+ *     }
+ *     rw_checkpoint_advisor_close(advisor, 1);
+ *     rw_checkpoint_store_close(store);
+ *
+ * A parallel program has a store in every rank (with `rank` and `ranks`) and one advisor, in rank 0, whose decision it
+ * gives to the others. Who saves in place (`in_place`) writes its files where it always does, and names them with
+ * rw_checkpoint_save_add.
+ */
+#ifndef RW_CHECKPOINT_H
+#define RW_CHECKPOINT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define RW_CHECKPOINT_OK 0
+#define RW_CHECKPOINT_FAILED (-1)      /* rw_checkpoint_error() says why */
+#define RW_CHECKPOINT_BAD_ARGUMENT 1   /* a pointer or number that makes no sense */
+#define RW_CHECKPOINT_NO_ROOM 2        /* the disk is full */
+
+/* The last error of this thread, in one line; valid until its next call. Empty if there was none. */
+const char *rw_checkpoint_error(void);
+
+/* ---- When to save ---- */
+
+typedef struct rw_checkpoint_advisor rw_checkpoint_advisor;
+
+/* Begin with RW_CHECKPOINT_ADVISOR_OPTIONS; what is 0 has its default. */
+typedef struct {
+    size_t size;          /* sizeof this structure */
+    double mtbf;          /* mean time between failures; by default an hour */
+    int mtbf_is_known;    /* not 0: it is not learned from what happens */
+    double save;          /* how long a save takes, until one was measured; by default 1 */
+    double restore;       /* how long a restore takes, until one was measured; by default 1 */
+    double limit;         /* how long the job may run from now on; by default for ever */
+    uint64_t steps;       /* how many steps there will be; by default nobody knows */
+    double fast_save;     /* how long a save of level RW_CHECKPOINT_FAST takes; by default there is no such level */
+    double fast_covers;   /* which part of the failures it survives, between 0 and 1 */
+} rw_checkpoint_advisor_options;
+
+#define RW_CHECKPOINT_ADVISOR_OPTIONS { sizeof(rw_checkpoint_advisor_options), 0, 0, 0, 0, 0, 0, 0, 0 }
+
+#define RW_CHECKPOINT_FAST 0   /* saves that some failures leave nothing of */
+#define RW_CHECKPOINT_FULL 1   /* saves that survive all failures */
+
+typedef struct {
+    int save;             /* not 0: save now */
+    int level;            /* RW_CHECKPOINT_FAST or RW_CHECKPOINT_FULL */
+    const char *reason;   /* in words; never freed */
+    double interval;      /* the best compute time between two saves */
+    double overhead;      /* by which part of its compute time the run is expected to become longer: 0.1 is ten percent */
+    double mtbf;          /* the mean time between failures that is believed in */
+} rw_checkpoint_decision;
+
+/*
+ * The advisor of a run that begins now. `options` may be null. In the file `journal` it remembers what it has learned
+ * for the next start; null for nowhere. A journal whose last start was not closed with `finished` counts a failure.
+ */
+int rw_checkpoint_advisor_open(const rw_checkpoint_advisor_options *options, const char *journal,
+                               rw_checkpoint_advisor **advisor);
+/* The end of the run: `finished` is not 0 if it is done or was stopped on purpose, 0 after a failure. */
+int rw_checkpoint_advisor_close(rw_checkpoint_advisor *advisor, int finished);
+
+/* A time step is over: whether to save now. */
+int rw_checkpoint_step_end(rw_checkpoint_advisor *advisor, rw_checkpoint_decision *decision);
+/* A save of a level begins, is done, could not be made. */
+int rw_checkpoint_save_begin(rw_checkpoint_advisor *advisor, int level);
+int rw_checkpoint_save_end(rw_checkpoint_advisor *advisor, int level);
+int rw_checkpoint_save_failed(rw_checkpoint_advisor *advisor, int level);
+/* Something failed that this process survives; it will restore its last save. */
+int rw_checkpoint_failed(rw_checkpoint_advisor *advisor);
+/* The state is restored: measured from rw_checkpoint_failed, or from the start of the run. */
+int rw_checkpoint_restored_end(rw_checkpoint_advisor *advisor);
+/* How many steps are still to be done. */
+int rw_checkpoint_remaining_steps(rw_checkpoint_advisor *advisor, uint64_t steps);
+/* The job will be ended after so many seconds: save at the next step, if there is time. */
+int rw_checkpoint_preempt(rw_checkpoint_advisor *advisor, double notice);
+
+/* The best compute time between two saves if one could save at any moment; not a number if that cannot be said. */
+double rw_checkpoint_interval(double save, double mtbf);
+
+/* ---- Where to save ---- */
+
+typedef struct rw_checkpoint_store rw_checkpoint_store;
+typedef struct rw_checkpoint_save rw_checkpoint_save;
+
+/* Begin with RW_CHECKPOINT_STORE_OPTIONS and set the directory. */
+typedef struct {
+    size_t size;             /* sizeof this structure */
+    const char *directory;   /* where checkpoints are; made if it does not exist */
+    uint32_t rank;           /* who saves */
+    uint32_t ranks;          /* how many save together */
+    const char *in_place;    /* null, or the folder below which the program writes files that stay there; it has to be in
+                                the file system of the directory */
+    uint32_t keep;           /* how many complete generations are kept; never fewer than two */
+    uint32_t restarts_max;   /* after how many starts from one generation that led to no newer one an older one is
+                                taken; 0 for the default, five */
+} rw_checkpoint_store_options;
+
+#define RW_CHECKPOINT_STORE_OPTIONS { sizeof(rw_checkpoint_store_options), NULL, 0, 1, NULL, 2, 0 }
+
+typedef struct {
+    int found;              /* 0: there is nothing to restore, begin at the beginning */
+    uint64_t generation;
+    uint64_t step;          /* as given to rw_checkpoint_store_begin */
+    const char *folder;     /* where this rank's files are: valid until the next call with this store, or, from
+                               rw_checkpoint_restore_all, this thread's next call of that; null if not found */
+    uint32_t quarantined;   /* how many torn or newer saves were put aside */
+    uint32_t stuck;         /* how many could not be, as on a disk that can only be read; they are not restored */
+} rw_checkpoint_restored;
+
+int rw_checkpoint_store_open(const rw_checkpoint_store_options *options, rw_checkpoint_store **store);
+int rw_checkpoint_store_close(rw_checkpoint_store *store);
+
+/*
+ * Finds the newest generation that is whole, moves newer and torn ones to the folder `quarantine`, and counts the start.
+ * To be called once, before the first save. The first is for programs of one process.
+ */
+int rw_checkpoint_store_restore(rw_checkpoint_store *store, rw_checkpoint_restored *restored);
+/*
+ * The same for all ranks together, of which each calls it with its store. They meet in files of the directory, which all
+ * have to see. `start` has to be another text at each start of the job, and the same for all ranks.
+ */
+int rw_checkpoint_store_restore_shared(rw_checkpoint_store *store, const char *start, double patience,
+                                       rw_checkpoint_restored *restored);
+/*
+ * The same by one process that sees the directories of all ranks, before or in the place of them: rank 0, while the others
+ * wait and have not opened their stores, or a script that starts the job. `options->rank` does not matter.
+ */
+int rw_checkpoint_restore_all(const rw_checkpoint_store_options *options, rw_checkpoint_restored *restored);
+
+/* Begins the next generation. All ranks open (and restore) before the first of them begins, and begin equally often. */
+int rw_checkpoint_store_begin(rw_checkpoint_store *store, uint64_t step, rw_checkpoint_save **save);
+/* The folder to write into (in place: the one that the options name). Valid as long as the save. */
+const char *rw_checkpoint_save_folder(const rw_checkpoint_save *save);
+/* In place: a file, or a folder with all that is in it, belongs to the save. */
+int rw_checkpoint_save_add(rw_checkpoint_save *save, const char *path);
+/*
+ * Hashes the files, brings them to the disk, and makes the save exist by a rename. Takes the save, also on failure. The
+ * generation is complete when all ranks have done that, and can be restored then.
+ */
+int rw_checkpoint_store_commit(rw_checkpoint_store *store, rw_checkpoint_save *save);
+/* Gives the save up and removes what was written of it (in place, files stay). */
+int rw_checkpoint_store_abandon(rw_checkpoint_store *store, rw_checkpoint_save *save);
+/* Removes this rank's oldest generations, but those that are to be kept. Counts across restarts. */
+int rw_checkpoint_store_retire(rw_checkpoint_store *store);
+/* Moves a file or folder that belongs to no save to the folder `quarantine`, with a note why. */
+int rw_checkpoint_store_quarantine(rw_checkpoint_store *store, const char *path, const char *why);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

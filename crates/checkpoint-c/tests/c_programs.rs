@@ -1,0 +1,99 @@
+//! Checkpoints for programs in C: the example is built as a user would, killed again and again, and ends as if nothing
+//! had been.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    env, fs,
+    os::unix::process::ExitStatusExt,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use tempfile::TempDir;
+
+/// About a second of computing.
+const STEPS: &str = "60000";
+
+/// Where cargo put the library.
+fn library() -> PathBuf {
+    let folder = env::current_exe().unwrap().parent().unwrap().to_owned();
+    folder.join("librw_checkpoint.so")
+}
+
+fn compiled(source: &Path, folder: &TempDir) -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let soname = folder.path().join("librw_checkpoint.so.0");
+    std::os::unix::fs::symlink(library(), soname).unwrap();
+    let program = folder.path().join("program");
+    let output = Command::new("cc")
+        .args(["-Wall", "-Wextra", "-Werror", "-O2", "-D_GNU_SOURCE", "-o"])
+        .arg(&program)
+        .arg(here.join(source))
+        .arg(format!("-I{}", here.join("include").display()))
+        .arg(library())
+        .arg(format!("-Wl,-rpath,{}", folder.path().display()))
+        .arg("-lm")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    program
+}
+
+fn heat(program: &Path, words: &[&str]) -> Output {
+    Command::new(program).args(words).output().unwrap()
+}
+
+/// The example that is killed at random moments gives, to the last bit, what the undisturbed one gives, and keeps two
+/// generations.
+#[test]
+fn a_killed_program_ends_as_if_nothing_had_been() {
+    let folder = TempDir::new().unwrap();
+    let program = compiled(Path::new("examples/heat.c"), &folder);
+    let [calm, killed] = ["calm", "killed"].map(|name| folder.path().join(name).display().to_string());
+    let expected = heat(&program, &[&calm, STEPS]);
+    assert!(expected.status.success(), "{expected:?}");
+    let mut kills = 0;
+    let found = loop {
+        let output = heat(&program, &[&killed, STEPS, "0.1"]);
+        if output.status.signal() != Some(9) {
+            break output;
+        }
+        kills += 1;
+        assert!(kills < 1000, "it gets nowhere");
+    };
+    assert!(found.status.success(), "{found:?}");
+    assert_eq!(found.stdout, expected.stdout);
+    let generations = fs::read_dir(&killed).unwrap().filter(|entry| {
+        let name = entry.as_ref().unwrap().file_name();
+        name.to_string_lossy().starts_with("generation-")
+    });
+    // Several are expected.
+    assert!(kills > 0);
+    assert!(generations.count() <= 2);
+}
+
+/// The header and the library name the same functions, so that none is missing from either.
+#[test]
+fn the_library_has_the_functions_of_its_header() {
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/rw_checkpoint.h");
+    let header = fs::read_to_string(header).unwrap();
+    let mut declared: Vec<&str> = header
+        .lines()
+        .filter(|line| {
+            line.starts_with("int ") || line.starts_with("const char *") || line.starts_with("double ")
+        })
+        .filter_map(|line| line.split('(').next()?.split([' ', '*']).next_back())
+        .collect();
+    declared.sort_unstable();
+    let output = Command::new("nm")
+        .args(["-D", "--defined-only"])
+        .arg(library())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut exported: Vec<&str> = text.lines().filter_map(|line| line.split(' ').nth(2)).collect();
+    exported.sort_unstable();
+    assert_eq!(exported, declared);
+    assert_eq!(exported.len(), 24);
+}
