@@ -42,7 +42,10 @@ impl<F: Files> Store<F> {
             self.move_to(&path, &folder.join(name))?;
         }
         let base = self.base(generation);
-        for file in listed.iter().flat_map(|manifest| &manifest.files) {
+        // Its manifest is gone by now: these are files that another generation needs too.
+        let shared = self.listed_paths()?;
+        let files = listed.iter().flat_map(|manifest| &manifest.files);
+        for file in files.filter(|file| !shared.contains(&file.path)) {
             let inside = Path::new(OsStr::from_bytes(&file.path));
             let path = base.join(inside);
             if self.exists(&path) {

@@ -303,13 +303,7 @@ impl<F: Files> Store<F> {
 
     /// Removes the files that a manifest lists, unless a newer one lists them too, and folders that become empty.
     fn remove_listed(&self, manifest: &Manifest) -> Result<(), StoreError> {
-        let generations = self.generations()?;
-        let others = generations
-            .iter()
-            .filter_map(|&generation| self.manifest(generation));
-        let kept: BTreeSet<Vec<u8>> = others
-            .flat_map(|other| other.files.into_iter().map(|file| file.path))
-            .collect();
+        let kept = self.listed_paths()?;
         let base = self.base(manifest.generation);
         for file in manifest.files.iter().filter(|file| !kept.contains(&file.path)) {
             let path = base.join(std::ffi::OsStr::from_bytes(&file.path));
@@ -328,6 +322,15 @@ impl<F: Files> Store<F> {
             }
         }
         Ok(())
+    }
+
+    /// The paths of all files that this rank's manifests list.
+    pub(super) fn listed_paths(&self) -> Result<BTreeSet<Vec<u8>>, StoreError> {
+        let manifests = self.generations()?.into_iter();
+        let manifests = manifests.filter_map(|generation| self.manifest(generation));
+        Ok(manifests
+            .flat_map(|manifest| manifest.files.into_iter().map(|file| file.path))
+            .collect())
     }
 
     pub(super) fn remove_tree(&self, path: &Path) -> Result<(), StoreError> {
