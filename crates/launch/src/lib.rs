@@ -18,6 +18,7 @@ mod host_agent;
 pub mod hosts;
 mod job;
 mod lines;
+pub mod mpi;
 mod placement;
 mod plan;
 mod protocol;

@@ -223,6 +223,14 @@ pub(crate) fn inheritable_environment(
         name.starts_with(b"PMI_")
             || name.starts_with(b"MPI_LOCAL")
             || name == b"HYDI_CONTROL_FD"
+            // What Open MPI's launcher and PMIx servers tell their ranks; the settings of users stay.
+            || name.starts_with(b"OMPI_COMM_WORLD_")
+            || name.starts_with(b"OMPI_MCA_orte_")
+            || name.starts_with(b"OMPI_MCA_ess")
+            || name == b"OMPI_MCA_pmix"
+            || (name.starts_with(b"PMIX_") && !name.starts_with(b"PMIX_MCA_"))
+            || name.starts_with(b"FLUX_JOB_")
+            || name.starts_with(b"FLUX_PMI_")
             || name == ropewalk_fabric::AgentLink::VARIABLE.as_bytes()
     };
     environment
@@ -325,13 +333,16 @@ mod tests {
             "PMI_RANK",
             "MPI_LOCALRANKID",
             "ROPEWALK_AGENT_FD",
-            "PMIX",
+            "PMIX_NAMESPACE",
+            "FLUX_JOB_ID",
+            "OMPI_COMM_WORLD_RANK",
+            "PMIX_MCA_gds",
         ]
         .map(|name| (OsString::from(name), OsString::new()));
         let names: Vec<_> = inheritable_environment(environment)
             .into_iter()
             .map(|(name, _)| name)
             .collect();
-        assert_eq!(names, ["PATH", "PMIX"]);
+        assert_eq!(names, ["PATH", "PMIX_MCA_gds"]);
     }
 }

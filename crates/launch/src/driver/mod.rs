@@ -12,6 +12,7 @@ mod interrupts;
 mod keeper;
 mod launch_error;
 mod launcher;
+mod mpi_programs;
 mod outgoing;
 mod process;
 mod session;

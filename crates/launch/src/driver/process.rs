@@ -13,7 +13,7 @@ use std::{
         fd::{AsRawFd, OwnedFd, RawFd},
         unix::ffi::OsStrExt,
     },
-    path::Path,
+    path::{Path, PathBuf},
     ptr,
 };
 
@@ -115,6 +115,20 @@ pub(super) enum ProcessError {
 }
 
 impl Program {
+    /// The file that is executed, if it is there.
+    pub(super) fn file(&self) -> Option<PathBuf> {
+        let directory = self
+            .directory
+            .as_ref()
+            .map(|path| OsStr::from_bytes(path.to_bytes()));
+        let directory = Path::new(directory.unwrap_or(OsStr::new("")));
+        let mut files = self
+            .candidates
+            .iter()
+            .map(|path| directory.join(OsStr::from_bytes(path.to_bytes())));
+        files.find(|path| path.is_file())
+    }
+
     /// Looks for the program as execvp(3) does, in `path` if its name has no slash.
     pub(super) fn new(segment: &Segment, path: &OsStr) -> io::Result<Self> {
         let name = segment.program.as_bytes();

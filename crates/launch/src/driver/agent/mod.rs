@@ -27,7 +27,7 @@ use rustix::{
 
 use super::{
     branch::{Branch, BranchEvent, Position},
-    descendants, interface,
+    descendants, interface, mpi_programs,
     process::{Program, Slots},
     signals::{ChildNews, ChildSignals, next_child},
     starter::Ended,
@@ -37,7 +37,8 @@ use crate::{
     job::StdinSource,
     lines::WholeLines,
     placement::{self, Processor},
-    protocol::{Down, OUTPUT_WINDOW, Plan, Report},
+    mpi::open_mpi_job,
+    protocol::{Down, OUTPUT_WINDOW, Plan, Report, StartError},
 };
 use inputs::Inputs;
 use rank_io::{RankIo, Reading};
@@ -61,7 +62,7 @@ pub(super) struct Agent {
     /// Memory of ranks that live; that of the dead is with the endpoint.
     held: BTreeMap<(Rank, HoldId), HeldMemfd>,
     inputs: Inputs,
-    programs: Vec<io::Result<Started>>,
+    programs: Vec<Result<Started, StartError>>,
     /// If ranks are bound to them.
     processors: Vec<Processor>,
     /// The limit that this process had before it raised its own.
@@ -525,11 +526,18 @@ impl Agent {
                 }
                 if self.ranks.iter().all(Option::is_none) {
                     self.sweep = Sweep::Done;
+                    self.remove_leftovers();
                     self.mind.handle_swept();
                 }
             }
             _ => {}
         }
+    }
+
+    fn remove_leftovers(&self) {
+        let programs = self.programs.iter().flatten();
+        let environments: Vec<_> = programs.map(|started| started.environment.as_slice()).collect();
+        mpi_programs::remove_leftovers(open_mpi_job(self.plan.job), &environments);
     }
 
     /// Pipes that somebody holds open who is not one of us; what came last from them counts.

@@ -19,17 +19,25 @@ use super::{
     rank_io::{Output, RankIo, Sockets, pipe_for_reading, pipe_for_writing},
 };
 use crate::{
-    driver::process::{self, Inherited, LINK_FD, PMI_FD, ProcessError, ProcessOptions, Program},
+    driver::{
+        mpi_programs::MpiHost,
+        process::{self, Inherited, LINK_FD, PMI_FD, ProcessError, ProcessOptions, Program},
+    },
     event::OutputStream,
     lines::WholeLines,
-    placement,
+    mpi, placement,
     protocol::{Plan, StartError, StartErrorKind},
 };
 
 /// The programs of a job, looked for on this host.
-pub(super) fn programs(plan: &Plan, host: HostId) -> Vec<io::Result<Started>> {
+pub(super) fn programs(plan: &Plan, host: HostId) -> Vec<Result<Started, StartError>> {
     let own = plan.rank_variables(host, Rank(0), 0, 0);
     let own: Vec<&OsStr> = own.iter().map(|(name, _)| OsStr::new(name)).collect();
+    let named = plan
+        .environment
+        .iter()
+        .rfind(|(name, _)| name == mpi::LIBRARY_VARIABLE);
+    let mpi_host = MpiHost::new(named.map(|(_, folder)| folder.as_os_str()));
     let prepare = |segment: &crate::job::Segment| {
         // What stands last counts.
         let environment = plan.environment.iter().chain(&segment.environment);
@@ -37,13 +45,29 @@ pub(super) fn programs(plan: &Plan, host: HostId) -> Vec<io::Result<Started>> {
         let path = environment
             .get(&OsString::from("PATH"))
             .map(|path| path.as_os_str());
-        let program = Program::new(segment, path.unwrap_or(OsStr::new("/bin:/usr/bin")))?;
+        let program = Program::new(segment, path.unwrap_or(OsStr::new("/bin:/usr/bin")))
+            .map_err(|error| start_error(&error))?;
+        // One rank alone is what such a program is without us, too.
+        if plan.size > 1
+            && let Some(file) = program.file()
+            && let Some(reason) = mpi_host.refusal(&file, &environment)
+        {
+            let kind = StartErrorKind::NotExecutable;
+            return Err(StartError { kind, reason });
+        }
         let inherited = environment
             .iter()
             .filter(|(name, _)| !own.contains(&name.as_os_str()));
-        let environment = inherited
-            .map(|(name, value)| variable(name, value))
-            .collect::<Result<_, _>>()?;
+        let inherited = inherited.map(|(name, value)| variable(name, value));
+        let open_mpi = mpi_host.library.iter().flat_map(|library| {
+            let job = mpi::open_mpi_job(plan.job).to_string();
+            [
+                variable(OsStr::new("FLUX_JOB_ID"), OsStr::new(&job)),
+                variable(OsStr::new("FLUX_PMI_LIBRARY_PATH"), library.as_os_str()),
+            ]
+        });
+        let environment = inherited.chain(open_mpi).collect::<Result<_, _>>();
+        let environment = environment.map_err(|error| start_error(&error))?;
         Ok(Started { program, environment })
     };
     plan.segments.iter().map(prepare).collect()
@@ -83,7 +107,7 @@ impl Agent {
         };
         let started = match &self.programs[number] {
             Ok(started) => started,
-            Err(error) => return Err(start_error(error)),
+            Err(error) => return Err(error.clone()),
         };
         let (pmi, rank_pmi) = UnixStream::pair().map_err(failed)?;
         let (link, rank_link) = AgentLink::pair().map_err(failed)?;

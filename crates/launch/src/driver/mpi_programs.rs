@@ -1,0 +1,235 @@
+//! Which MPI the programs of a job are linked with, what serves it on this host, and what it leaves behind.
+
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    env,
+    ffi::{CString, OsStr, OsString},
+    fs::{self, File},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{FileExt, MetadataExt},
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::{process::getuid, system::uname};
+
+use crate::mpi::{
+    ANY_COMPONENT, COMPONENT_FOLDERS, FLUX_COMPONENT, Flavour, LIBRARY_FOLDERS, LIBRARY_NAMES,
+    LIBRARY_VARIABLE, Means,
+    elf::{Dynamic, read_dynamic},
+    is_of_the_system,
+    loader_cache::{CACHE_SIZE_MAX, path_of},
+};
+
+/// What is on this host for MPI programs.
+pub(super) struct MpiHost {
+    /// Our `libpmi.so.0`.
+    pub(super) library: Option<PathBuf>,
+    loader_cache: OnceCell<Vec<u8>>,
+}
+
+/// A program may need this many files, over all that it needs.
+const FILES_MAX: usize = 512;
+
+impl MpiHost {
+    /// Looks for our library; `named` is the folder that the job's environment names.
+    pub(super) fn new(named: Option<&OsStr>) -> Self {
+        let own = env::var_os(LIBRARY_VARIABLE);
+        let named = named.map(OsStr::to_owned).or(own).map(PathBuf::from);
+        let executable = env::current_exe().ok();
+        let folder = executable.as_deref().and_then(Path::parent);
+        let beside = LIBRARY_FOLDERS
+            .iter()
+            .filter_map(|below| Some(folder?.join(below)));
+        let folders = named.into_iter().chain(beside);
+        let mut candidates = folders.flat_map(|folder| LIBRARY_NAMES.map(|name| folder.join(name)));
+        Self {
+            library: candidates.find_map(|path| is_ours(&path).then(|| path.canonicalize().ok()).flatten()),
+            loader_cache: OnceCell::new(),
+        }
+    }
+
+    /// Why several ranks of a program would not find each other.
+    pub(super) fn refusal(
+        &self,
+        program: &Path,
+        environment: &BTreeMap<&OsString, &OsString>,
+    ) -> Option<String> {
+        let library_path = environment.get(&OsString::from("LD_LIBRARY_PATH"));
+        let flavour = self.flavour(program, library_path.map(|path| path.as_os_str()));
+        let lacks_component = match &flavour {
+            Flavour::OpenMpi { library, .. } => lacks_component(Path::new(library)),
+            _ => false,
+        };
+        flavour.refusal(Means {
+            has_library: self.library.is_some(),
+            lacks_component,
+        })
+    }
+
+    /// Looks through what a program needs, and what that needs, until MPI is among it.
+    fn flavour(&self, program: &Path, library_path: Option<&OsStr>) -> Flavour {
+        let mut seen = BTreeSet::new();
+        let mut files = VecDeque::from([program.to_owned()]);
+        // What the program itself says about folders counts for all that it needs, unless it says it in the newer way.
+        let mut inherited = Vec::new();
+        while let Some(path) = files.pop_front() {
+            let Some(dynamic) = dynamic_of(&path) else {
+                continue;
+            };
+            if inherited.is_empty() && dynamic.runpath.is_none() {
+                inherited = folders(dynamic.rpath.as_deref(), &path);
+            }
+            for library in &dynamic.needed {
+                if is_of_the_system(library) || !seen.insert(library.clone()) || seen.len() > FILES_MAX {
+                    continue;
+                }
+                let Some(found) = self.find(library, &path, &dynamic, &inherited, library_path) else {
+                    continue;
+                };
+                if Flavour::is_mpi(library) {
+                    let needed = dynamic_of(&found).unwrap_or_default().needed;
+                    return Flavour::of_library(&found.to_string_lossy(), &needed);
+                }
+                files.push_back(found);
+            }
+        }
+        Flavour::None
+    }
+
+    /// Where the dynamic loader finds a library (ld.so(8)).
+    fn find(
+        &self,
+        library: &str,
+        user: &Path,
+        dynamic: &Dynamic,
+        inherited: &[PathBuf],
+        library_path: Option<&OsStr>,
+    ) -> Option<PathBuf> {
+        if library.contains('/') {
+            return Some(library.into());
+        }
+        let first = match dynamic.runpath {
+            Some(_) => Vec::new(),
+            None => folders(dynamic.rpath.as_deref(), user),
+        };
+        let named = library_path.map(OsStr::as_bytes).unwrap_or_default();
+        let named = named
+            .split(|byte| matches!(byte, b':' | b';'))
+            .filter(|folder| !folder.is_empty())
+            .map(|folder| PathBuf::from(OsStr::from_bytes(folder)));
+        let last = folders(dynamic.runpath.as_deref(), user);
+        let mut tried = first
+            .into_iter()
+            .chain(inherited.iter().cloned())
+            .chain(named)
+            .chain(last)
+            .map(|folder| folder.join(library));
+        let in_cache = || path_of(self.loader_cache(), library).map(PathBuf::from);
+        let in_system = || {
+            let folders = ["/lib64", "/usr/lib64", "/lib", "/usr/lib"];
+            folders
+                .map(|folder| Path::new(folder).join(library))
+                .into_iter()
+                .find(|path| path.exists())
+        };
+        tried
+            .find(|path| path.exists())
+            .or_else(in_cache)
+            .or_else(in_system)
+    }
+
+    fn loader_cache(&self) -> &[u8] {
+        self.loader_cache.get_or_init(|| {
+            let path = "/etc/ld.so.cache";
+            let is_small = fs::metadata(path).is_ok_and(|about| about.len() <= CACHE_SIZE_MAX as u64);
+            is_small
+                .then(|| fs::read(path).ok())
+                .flatten()
+                .unwrap_or_default()
+        })
+    }
+}
+
+/// Folders between colons, from the file that names them on.
+fn folders(list: Option<&str>, user: &Path) -> Vec<PathBuf> {
+    let origin = user.canonicalize().ok();
+    let origin = origin.as_deref().and_then(Path::parent).unwrap_or(Path::new("."));
+    let origin = origin.to_string_lossy();
+    let list = list
+        .unwrap_or_default()
+        .split(':')
+        .filter(|folder| !folder.is_empty());
+    list.map(|folder| {
+        folder
+            .replace("${ORIGIN}", &origin)
+            .replace("$ORIGIN", &origin)
+            .into()
+    })
+    .collect()
+}
+
+fn dynamic_of(path: &Path) -> Option<Dynamic> {
+    // Opening a pipe would wait for somebody at its other end.
+    let is_file = fs::metadata(path).is_ok_and(|about| about.is_file());
+    let file = is_file.then(|| File::open(path).ok()).flatten()?;
+    read_dynamic(&|offset, buffer| file.read_at(buffer, offset).unwrap_or(0))
+}
+
+/// Slurm has a library of the same name, which cannot speak with us.
+fn is_ours(library: &Path) -> bool {
+    dynamic_of(library).is_some_and(|dynamic| !dynamic.needed.iter().any(|name| name.starts_with("libslurm")))
+}
+
+fn lacks_component(library: &Path) -> bool {
+    let library = library.canonicalize().unwrap_or_else(|_| library.to_owned());
+    let folder = library.parent().unwrap_or(Path::new("/"));
+    let mut folders = COMPONENT_FOLDERS.iter().map(|below| folder.join(below));
+    let folder = folders.find(|folder| folder.join(ANY_COMPONENT).exists());
+    folder.is_some_and(|folder| !folder.join(FLUX_COMPONENT).exists())
+}
+
+/// Removes what ranks of Open MPI leave behind that could not finalize, which its own launcher would remove: the folder
+/// of the job below that for temporary files, and shared memory.
+pub(super) fn remove_leftovers(job: u32, environments: &[&[CString]]) {
+    let (user, host) = (
+        getuid().as_raw(),
+        uname().nodename().to_string_lossy().into_owned(),
+    );
+    let short = host.split('.').next().unwrap_or(&host);
+    let mut folders = BTreeSet::from([PathBuf::from("/tmp")]);
+    for name in ["TMPDIR=", "TEMP=", "TMP="] {
+        let values = environments
+            .iter()
+            .copied()
+            .flatten()
+            .filter_map(|variable| variable.to_bytes().strip_prefix(name.as_bytes()));
+        folders.extend(values.map(|value| PathBuf::from(OsStr::from_bytes(value))));
+    }
+    let mut was_there = false;
+    for folder in folders
+        .iter()
+        .flat_map(|folder| [&host, short].map(|host| folder.join(format!("ompi.{host}.{user}"))))
+    {
+        let is_own = fs::symlink_metadata(&folder).is_ok_and(|about| about.is_dir() && about.uid() == user);
+        let family = folder.join(format!("jf.{}", job >> 16));
+        if is_own && family.exists() {
+            was_there = true;
+            let _ = fs::remove_dir_all(family.join((job & 0xffff).to_string()));
+            // Other jobs may still be in them.
+            let _ = fs::remove_dir(&family);
+            let _ = fs::remove_dir(&folder);
+        }
+    }
+    let belongs =
+        |name: &str| name.starts_with("vader_segment.") && name.contains(&format!(".{user}.{job:x}."));
+    if was_there {
+        for entry in fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+            if entry.file_name().to_str().is_some_and(belongs) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+}
