@@ -30,6 +30,16 @@ const PACKAGES: &[Package] = &[
         probe: &["test", "-e", "/usr/include/rdma/fabric.h"],
     },
     Package {
+        name: "iproute2",
+        purpose: "makes the network namespaces that are hosts to the tests",
+        probe: &["ip", "-V"],
+    },
+    Package {
+        name: "libopenmpi-dev",
+        purpose: "compiles the MPI programs that we must be able to start",
+        probe: &["mpicc.openmpi", "-show"],
+    },
+    Package {
         name: "libmpich-dev",
         purpose: "compiles the MPI programs that we must be able to start",
         probe: &["mpicc.mpich", "-show"],
@@ -40,10 +50,40 @@ const PACKAGES: &[Package] = &[
         probe: &["mpiexec.hydra", "--version"],
     },
     Package {
+        name: "munge",
+        purpose: "lets the parts of Slurm trust each other",
+        probe: &["munged", "--version"],
+    },
+    Package {
+        name: "openfoam",
+        purpose: "is a large program over Open MPI that we must be able to start",
+        probe: &["test", "-x", "/usr/bin/icoFoam"],
+    },
+    Package {
+        name: "openmpi-bin",
+        purpose: "has the components that programs of Open MPI load",
+        probe: &["mpirun.openmpi", "--version"],
+    },
+    Package {
+        name: "openssh-client",
+        purpose: "starts agents on other hosts",
+        probe: &["ssh", "-V"],
+    },
+    Package {
+        name: "openssh-server",
+        purpose: "is what ssh finds on other hosts",
+        probe: &["test", "-x", "/usr/sbin/sshd"],
+    },
+    Package {
         name: "python3-numpy",
         purpose: "is the reference for `ropewalk reduce`",
         // By its path: another python3 may stand before Debian's.
         probe: &["/usr/bin/python3", "-c", "import numpy"],
+    },
+    Package {
+        name: "slurm-wlm",
+        purpose: "is the resource manager inside whose allocations jobs must run",
+        probe: &["slurmctld", "-V"],
     },
 ];
 

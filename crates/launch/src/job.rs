@@ -84,7 +84,7 @@ impl JobSpec {
             more: Vec::new(),
             hosts: Vec::new(),
             placement: Placement::default(),
-            method: StartMethod::Ssh,
+            method: StartMethod::Ssh(Vec::new()),
             interface: None,
             universe: UniverseSize::Unknown,
             arity: Self::ARITY,
@@ -161,8 +161,8 @@ pub struct Segment {
 pub enum StartMethod {
     /// These words, then the host's name, then the command: any program that is used like rsh(1).
     Command(Vec<OsString>),
-    /// Slurm's srun(1), one job step for each host, inside an allocation.
-    Srun,
-    /// ssh(1), which must not ask for a password.
-    Ssh,
+    /// Slurm's srun(1) with further options, one job step for each host, inside an allocation.
+    Srun(Vec<OsString>),
+    /// ssh(1) with further options; it must not ask for a password.
+    Ssh(Vec<OsString>),
 }

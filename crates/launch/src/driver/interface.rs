@@ -35,7 +35,12 @@ pub(super) fn of_launcher(plan: &Plan) -> io::Result<IpAddr> {
 /// Where an agent listens: on the interface towards the node above it.
 pub(super) fn of_agent(parent: &Address) -> io::Result<IpAddr> {
     match parent.location().parse() {
-        Ok(address) => towards(address),
+        Ok(address) => towards(address).map_err(|error| {
+            io::Error::other(format!(
+                "the node above cannot be reached at {address}: {error}; -iface tells the launcher's address for the \
+                 other hosts"
+            ))
+        }),
         Err(_) => Err(io::Error::other(format!(
             "{parent} is no address of the node above"
         ))),

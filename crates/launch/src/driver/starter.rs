@@ -217,7 +217,11 @@ impl Starter {
     /// The last line that is not empty, behind a colon.
     pub(super) fn last_words(&self) -> String {
         let text = String::from_utf8_lossy(&self.said);
-        let last = text.lines().map(str::trim).rfind(|line| !line.is_empty());
+        let said = || text.lines().map(str::trim).filter(|line| !line.is_empty());
+        // Slurm's srun adds that its task failed, which is known.
+        let last = said()
+            .rfind(|line| !line.starts_with("srun: error:"))
+            .or_else(|| said().next_back());
         last.map_or_else(String::new, |line| format!(": {}", line.escape_debug()))
     }
 }
@@ -238,7 +242,7 @@ fn command(plan: &Plan, host: &HostPlan) -> Vec<OsString> {
     let name = OsString::from(&host.name);
     let mut words: Vec<OsString> = match &plan.method {
         StartMethod::Command(words) => words.iter().cloned().chain([name]).collect(),
-        StartMethod::Srun => {
+        StartMethod::Srun(further) => {
             let node = format!("--nodelist={}", host.name);
             // The step gets no part of the allocation to itself: the job's ranks share it as they like.
             let options = [
@@ -250,16 +254,15 @@ fn command(plan: &Plan, host: &HostPlan) -> Vec<OsString> {
                 &node,
             ];
             let words = ["srun"].into_iter().chain(options).map(OsString::from);
-            return words.chain(agent).collect();
+            return words.chain(further.iter().cloned()).chain(agent).collect();
         }
-        StartMethod::Ssh => {
+        StartMethod::Ssh(further) => {
             let timeout = format!("ConnectTimeout={}", seconds_up(plan.detect));
-            let options = ["-x", "-T", "-o", "BatchMode=yes", "-o", &timeout, "--"];
-            ["ssh"]
-                .into_iter()
-                .chain(options)
-                .map(OsString::from)
-                .chain([name])
+            let options = ["ssh", "-x", "-T", "-o", "BatchMode=yes", "-o", &timeout];
+            let options = options.map(OsString::from).into_iter();
+            options
+                .chain(further.iter().cloned())
+                .chain(["--".into(), name])
                 .collect()
         }
     };

@@ -80,7 +80,8 @@ int main(void)
 
     snprintf(key, sizeof key, "my service %d", rank);
     CHECK(PMI_Publish_name(key, "tag#0$port#1 2$"));
-    REQUIRE(PMI_Publish_name(key, "another") != PMI_SUCCESS);
+    /* Slurm's server, which gives its steps a job id, lets a second one in its place. */
+    REQUIRE(getenv("PMI_JOBID") || PMI_Publish_name(key, "another") != PMI_SUCCESS);
     CHECK(PMI_Lookup_name(key, value));
     REQUIRE(strcmp(value, "tag#0$port#1 2$") == 0);
     CHECK(PMI_Unpublish_name(key));

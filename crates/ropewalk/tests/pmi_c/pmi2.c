@@ -85,7 +85,8 @@ int main(void)
     CHECK(PMI2_Info_GetJobAttr("PMI_process_mapping", value, sizeof value, &found));
     REQUIRE(found && strncmp(value, "(vector", 7) == 0);
     CHECK(PMI2_Info_GetJobAttr("no-such-attribute", value, sizeof value, &found));
-    REQUIRE(!found);
+    /* Slurm's server, which gives its steps a job id, finds everything. */
+    REQUIRE(!found || getenv("PMI_JOBID"));
     CHECK(PMI2_Info_GetSize(&node));
     REQUIRE(node == size);
 

@@ -36,8 +36,8 @@ use crate::{
     host_agent::HostAgent,
     job::StdinSource,
     lines::WholeLines,
-    placement::{self, Processor},
     mpi::open_mpi_job,
+    placement::{self, Processor},
     protocol::{Down, OUTPUT_WINDOW, Plan, Report, StartError},
 };
 use inputs::Inputs;

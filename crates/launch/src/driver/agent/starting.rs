@@ -37,6 +37,10 @@ pub(super) fn programs(plan: &Plan, host: HostId) -> Vec<Result<Started, StartEr
         .environment
         .iter()
         .rfind(|(name, _)| name == mpi::LIBRARY_VARIABLE);
+    let ranks = plan
+        .hosts
+        .get(host.0 as usize)
+        .map_or(0, |host| host.ranks().count());
     let mpi_host = MpiHost::new(named.map(|(_, folder)| folder.as_os_str()));
     let prepare = |segment: &crate::job::Segment| {
         // What stands last counts.
@@ -59,6 +63,12 @@ pub(super) fn programs(plan: &Plan, host: HostId) -> Vec<Result<Started, StartEr
             .iter()
             .filter(|(name, _)| !own.contains(&name.as_os_str()));
         let inherited = inherited.map(|(name, value)| variable(name, value));
+        // Open MPI's ranks spin while they wait; where there are more of them than processors, each would keep the one
+        // that it waits for from running: a solver took 60 s instead of 3. Its own launcher sets this too.
+        let yields = OsString::from("OMPI_MCA_mpi_yield_when_idle");
+        let is_crowded = ranks > std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let yields =
+            (is_crowded && !environment.contains_key(&yields)).then(|| variable(&yields, OsStr::new("1")));
         let open_mpi = mpi_host.library.iter().flat_map(|library| {
             let job = mpi::open_mpi_job(plan.job).to_string();
             [
@@ -66,7 +76,7 @@ pub(super) fn programs(plan: &Plan, host: HostId) -> Vec<Result<Started, StartEr
                 variable(OsStr::new("FLUX_PMI_LIBRARY_PATH"), library.as_os_str()),
             ]
         });
-        let environment = inherited.chain(open_mpi).collect::<Result<_, _>>();
+        let environment = inherited.chain(yields).chain(open_mpi).collect::<Result<_, _>>();
         let environment = environment.map_err(|error| start_error(&error))?;
         Ok(Started { program, environment })
     };

@@ -305,7 +305,8 @@ impl Parser {
             .launcher_exec
             .take()
             .or_else(|| variable("HYDRA_LAUNCHER_EXEC"));
-        let method = method(launcher.as_deref(), command.as_deref(), in_slurm)?;
+        let further = variable("HYDRA_LAUNCHER_EXTRA_ARGS").unwrap_or_default();
+        let method = method(launcher.as_deref(), command.as_deref(), &further, in_slurm)?;
         let interface = self.interface.take().or_else(|| variable("HYDRA_IFACE"));
         let interface = match (interface, launcher.as_deref()) {
             (Some(text), _) => {
@@ -452,19 +453,27 @@ fn read_hosts(path: &Path, around: &Surroundings<'_>) -> anyhow::Result<Vec<Host
     parse_host_file(&text).with_context(|| format!("cannot use the host file {}", path.display()))
 }
 
-fn method(launcher: Option<&str>, command: Option<&str>, in_slurm: bool) -> anyhow::Result<StartMethod> {
+/// `further` are options for the command that starts agents.
+fn method(
+    launcher: Option<&str>,
+    command: Option<&str>,
+    further: &str,
+    in_slurm: bool,
+) -> anyhow::Result<StartMethod> {
+    let split = |text: &str| -> Vec<OsString> { text.split_ascii_whitespace().map(OsString::from).collect() };
+    let further = split(further);
     if let Some(command) = command {
-        let words: Vec<_> = command.split_ascii_whitespace().map(OsString::from).collect();
+        let words = split(command);
         if words.is_empty() {
             bail!("option -launcher-exec wants a command");
         }
-        return Ok(StartMethod::Command(words));
+        return Ok(StartMethod::Command([words, further].concat()));
     }
     Ok(match launcher {
-        None if in_slurm => StartMethod::Srun,
-        None | Some("ssh") => StartMethod::Ssh,
-        Some("slurm" | "srun") => StartMethod::Srun,
-        Some("rsh") => StartMethod::Command(vec!["rsh".into()]),
+        None if in_slurm => StartMethod::Srun(further),
+        None | Some("ssh") => StartMethod::Ssh(further),
+        Some("slurm" | "srun") => StartMethod::Srun(further),
+        Some("rsh") => StartMethod::Command([vec!["rsh".into()], further].concat()),
         // All on this machine, whatever the hosts are called.
         Some("fork") => StartMethod::Command(
             ["sh", "-c", "shift; exec \"$@\"", "sh"]

@@ -2,7 +2,7 @@
 
 /// The text for `--help`.
 pub(in super::super) const HELP: &str = "\
-Run N processes (ranks) of a program: MPI programs (MPICH), and any other.
+Run N processes (ranks) of a program: MPI programs (MPICH and what descends from it, Open MPI 4), and any other.
 
 Usage: ropewalk run [OPTIONS] PROGRAM [ARGUMENTS] [: [OPTIONS] PROGRAM [ARGUMENTS]]..
 Options have one dash or two, as with mpiexec of MPICH (Hydra).
@@ -39,6 +39,7 @@ When something fails:
   --detect SECONDS            how long a host may be silent before it counts as lost [default: 3]
   --timeout SECONDS           end the job after this time, with exit code 124
 
-Variables: HYDRA_HOST_FILE, HYDRA_ENV, HYDRA_LAUNCHER, HYDRA_LAUNCHER_EXEC, HYDRA_IFACE, MPIEXEC_TIMEOUT, and Slurm's.
+Variables: HYDRA_HOST_FILE, HYDRA_ENV, HYDRA_LAUNCHER, HYDRA_LAUNCHER_EXEC, HYDRA_LAUNCHER_EXTRA_ARGS (options for ssh
+or srun), HYDRA_IFACE, MPIEXEC_TIMEOUT, and Slurm's; ROPEWALK_LIBRARY_DIR (where libpmi.so.0 is, for Open MPI).
 Exit code: the first failing rank's, 128 + n for signal n, 124 time-out, 125 trouble of the launcher's own,
 126 and 127 for a program that cannot be executed or found.";

@@ -72,14 +72,25 @@ fn hosts_are_found() {
     assert_eq!(request.spec.ranks, 8, "one in each slot");
     assert_eq!(parsed("-n 3 prog", &slurm, "").unwrap().spec.ranks, 3);
     assert_eq!(hosts(&request), [("n1", 4), ("n2", 4)]);
-    assert_eq!(request.spec.method, StartMethod::Srun);
-    let hydra = [slurm[0], ("HYDRA_HOST_FILE", "file"), ("HYDRA_LAUNCHER", "ssh")];
+    assert_eq!(request.spec.method, StartMethod::Srun(Vec::new()));
+    let hydra = [
+        slurm[0],
+        ("HYDRA_HOST_FILE", "file"),
+        ("HYDRA_LAUNCHER", "ssh"),
+        ("HYDRA_LAUNCHER_EXTRA_ARGS", "-p 2222"),
+    ];
     let request = parsed("prog", &hydra, "h1:2\nh2 slots=3\n").unwrap();
     assert_eq!(hosts(&request), [("h1", 2), ("h2", 3)]);
-    assert_eq!(request.spec.method, StartMethod::Ssh);
+    assert_eq!(
+        request.spec.method,
+        StartMethod::Ssh(vec!["-p".into(), "2222".into()])
+    );
     let request = parsed("-hosts a,b:2 -launcher-exec my|rsh prog", &hydra, "").unwrap();
     assert_eq!(hosts(&request), [("a", 1), ("b", 2)]);
-    assert_eq!(request.spec.method, StartMethod::Command(vec!["my|rsh".into()]));
+    assert_eq!(
+        request.spec.method,
+        StartMethod::Command(["my|rsh", "-p", "2222"].map(Into::into).into())
+    );
     assert!(parsed("-hosts -oProxyCommand=id prog", &[], "").is_err());
 }
 

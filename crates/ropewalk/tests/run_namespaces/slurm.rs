@@ -1,0 +1,253 @@
+//! A private Slurm with two nodes.
+
+use std::{
+    env, fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use super::{
+    ROPEWALK,
+    mpi::{compile, libraries, ring_is_whole},
+    network::Network,
+    text,
+};
+
+const NODES: [u8; 2] = [1, 2];
+/// Where its controller runs and jobs come from: another host, so that its ports are nobody else's.
+const FRONT_END: u8 = 3;
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Its daemons, which end with it, and all that they started.
+struct Slurm {
+    daemons: Vec<Child>,
+    folder: tempfile::TempDir,
+    /// The launcher's address for the nodes.
+    address: String,
+}
+
+impl Slurm {
+    fn start(network: &Network) -> Self {
+        // Munge wants folders that only its user and root can write to, all the way up.
+        let folder = tempfile::Builder::new()
+            .prefix("ropewalk-slurm")
+            .tempdir_in("/var/lib")
+            .unwrap();
+        let mut slurm = Self {
+            daemons: Vec::new(),
+            folder,
+            address: network.address(10 + FRONT_END),
+        };
+        let path = |name: &str| slurm.folder.path().join(name).to_str().unwrap().to_owned();
+        fs::set_permissions(slurm.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        for folder in ["munge", "state", "spool-host1", "spool-host2"] {
+            fs::create_dir(path(folder)).unwrap();
+        }
+        fs::write(path("munge/key"), [42; 64]).unwrap();
+        fs::set_permissions(path("munge/key"), fs::Permissions::from_mode(0o600)).unwrap();
+        let owned = Command::new("chown")
+            .args(["-R", "munge", &path("munge")])
+            .status();
+        assert!(owned.unwrap().success(), "install the Debian package munge");
+        fs::write(path("slurm.conf"), configuration(network, slurm.folder.path())).unwrap();
+        let mut munge = Command::new("runuser");
+        munge
+            .args(["-u", "munge", "--", "munged", "--force", "--foreground"])
+            .args([
+                format!("--key-file={}", path("munge/key")),
+                format!("--socket={}", path("munge/socket")),
+                format!("--pid-file={}", path("munge/pid")),
+                format!("--log-file={}", path("munge/log")),
+                format!("--seed-file={}", path("munge/seed")),
+            ]);
+        let conf = path("slurm.conf");
+        let controller = network.on(FRONT_END, &["slurmctld", "-D", "-c", "-f", &conf]);
+        let nodes = NODES.map(|host| {
+            let name = format!("host{host}");
+            network.on(host, &["slurmd", "-D", "-c", "-N", &name, "-f", &conf])
+        });
+        for daemon in [munge, controller].into_iter().chain(nodes) {
+            let mut daemon = daemon;
+            daemon
+                .env("SLURM_CONF", &conf)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+            slurm.daemons.push(
+                daemon
+                    .spawn()
+                    .expect("install the Debian packages munge and slurm-wlm"),
+            );
+        }
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let words = ["sinfo", "-h", "-t", "idle", "-o", "%D"];
+            let idle = slurm
+                .command(network, &words)
+                .stderr(Stdio::null())
+                .output()
+                .unwrap();
+            if text(&idle.stdout).trim() == NODES.len().to_string() {
+                return slurm;
+            }
+            let log = fs::read_to_string(slurm.folder.path().join("slurmctld.log"));
+            assert!(Instant::now() < deadline, "Slurm's nodes do not come up: {log:?}");
+            sleep(Duration::from_millis(200));
+        }
+    }
+
+    fn command(&self, network: &Network, words: &[&str]) -> Command {
+        let mut command = network.on(FRONT_END, words);
+        command.env("SLURM_CONF", self.folder.path().join("slurm.conf"));
+        command
+    }
+
+    fn output(&self, network: &Network, words: &[&str]) -> std::process::Output {
+        let mut command = assert_cmd::Command::from_std(self.command(network, words));
+        command
+            .env("ROPEWALK_LIBRARY_DIR", libraries())
+            .timeout(PATIENCE)
+            .output()
+            .unwrap()
+    }
+}
+
+impl Drop for Slurm {
+    fn drop(&mut self) {
+        let conf = self.folder.path().to_str().unwrap().to_owned();
+        for child in &mut self.daemons {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        // Step daemons left their session.
+        for process in fs::read_dir("/proc").unwrap().flatten() {
+            let arguments = fs::read(process.path().join("environ")).unwrap_or_default();
+            let number = process
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse::<i32>().ok());
+            let number = number.and_then(rustix::process::Pid::from_raw);
+            if let Some(process) = number
+                && process != rustix::process::getpid()
+                && String::from_utf8_lossy(&arguments).contains(&conf)
+            {
+                let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+            }
+        }
+    }
+}
+
+fn configuration(network: &Network, folder: &Path) -> String {
+    let folder = folder.display();
+    let nodes = NODES.map(|host| {
+        let address = network.address(10 + host);
+        format!("NodeName=host{host} NodeAddr={address} CPUs=16 State=UNKNOWN\n")
+    });
+    let nodes = nodes.concat();
+    let address = network.address(10 + FRONT_END);
+    format!(
+        "ClusterName=ropewalk\nSlurmctldHost=host{FRONT_END}({address})\nSlurmUser=root\nSlurmdUser=root\n\
+         AuthType=auth/munge\nAuthInfo=socket={folder}/munge/socket\nProctrackType=proctrack/linuxproc\n\
+         TaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none\nSelectType=select/cons_tres\n\
+         SelectTypeParameters=CR_CPU\nMpiDefault=pmi2\nReturnToService=2\nSlurmdParameters=config_overrides\n\
+         SlurmctldPort=26817\nSlurmdPort=26818\nStateSaveLocation={folder}/state\n\
+         SlurmdSpoolDir={folder}/spool-%n\nSlurmctldPidFile={folder}/slurmctld.pid\n\
+         SlurmdPidFile={folder}/slurmd-%n.pid\nSlurmctldLogFile={folder}/slurmctld.log\n\
+         SlurmdLogFile={folder}/slurmd-%n.log\n{nodes}\
+         PartitionName=all Nodes=host1,host2 Default=YES OverSubscribe=FORCE State=UP\n"
+    )
+}
+
+/// A program in C over one of our libraries.
+fn compile_pmi(source: &str, library: &str, folder: &Path) -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = folder.join(source.trim_end_matches(".c"));
+    let built = libraries().join(format!("lib{library}.so"));
+    std::os::unix::fs::symlink(&built, folder.join(format!("lib{library}.so.0"))).unwrap();
+    let compiled = Command::new("cc")
+        .args(["-pthread", "-o"])
+        .arg(&program)
+        .arg(here.join("tests/pmi_c").join(source))
+        .arg(format!("-I{}", here.join("../pmi-c/include").display()))
+        .arg(format!("-I{}", here.join("../pmi2-c/include").display()))
+        .arg(&built)
+        .arg(format!("-Wl,-rpath,{}", folder.display()))
+        .output()
+        .unwrap();
+    assert!(compiled.status.success(), "{compiled:?}");
+    program
+}
+
+/// Inside an allocation, `ropewalk run` takes hosts and slots from Slurm and has srun start its agents; MPI programs run.
+/// Programs over our libraries, in either version of PMI, and MPICH's run under Slurm's own `srun --mpi=pmi2`.
+#[test]
+fn slurm_starts_agents_and_our_libraries_speak_with_it() {
+    let Some(network) = Network::new(76) else {
+        return;
+    };
+    let slurm = Slurm::start(&network);
+    let inside = |words: &[&str]| {
+        let run = [ROPEWALK, "run", "-iface", &slurm.address];
+        slurm.output(
+            &network,
+            &[&["salloc", "--quiet", "-N2", "-n4"], &run[..], words].concat(),
+        )
+    };
+    let output = inside(&["-n", "4", "-l", "hostname"]);
+    assert!(output.status.success(), "{output:?}");
+    let stdout = text(&output.stdout);
+    assert!(
+        stdout.contains("[0] host1") && stdout.contains("[3] host2"),
+        "{stdout}"
+    );
+    for compiler in ["mpicc.mpich", "mpicc.openmpi"] {
+        let program = compile(compiler, "ring.c", network.folder());
+        ring_is_whole(&inside(&["-n", "4", program.to_str().unwrap()]), 4);
+    }
+    let failed = inside(&["-n", "4", "sh", "-c", "[ $RANK != 3 ] || exit 7; sleep 100"]);
+    assert_eq!(failed.status.code(), Some(7), "{failed:?}");
+    assert!(
+        text(&failed.stderr).contains("rank 3 on host host2 exited with code 7"),
+        "{failed:?}"
+    );
+    let without_way = [
+        ROPEWALK,
+        "run",
+        "-iface",
+        "127.0.0.1",
+        "--detect",
+        "1",
+        "-n",
+        "4",
+        "true",
+    ];
+    let lost = slurm.output(
+        &network,
+        &[&["salloc", "--quiet", "-N2", "-n4"], &without_way[..]].concat(),
+    );
+    assert_eq!(lost.status.code(), Some(125), "{lost:?}");
+    assert!(text(&lost.stderr).contains("the agent on host host"), "{lost:?}");
+    let mpich = compile("mpicc.mpich", "ring.c", network.folder());
+    ring_is_whole(
+        &slurm.output(
+            &network,
+            &["srun", "--mpi=pmi2", "-N2", "-n4", mpich.to_str().unwrap()],
+        ),
+        4,
+    );
+    for (source, library) in [("pmi1.c", "pmi"), ("pmi2.c", "pmi2")] {
+        let program = compile_pmi(source, library, network.folder());
+        for tasks in ["1", "2", "5"] {
+            let output = slurm.output(
+                &network,
+                &["srun", "--mpi=pmi2", "-n", tasks, program.to_str().unwrap()],
+            );
+            assert!(output.status.success(), "{output:?}");
+            let content = text(&output.stdout).matches("is content").count();
+            assert_eq!(content.to_string(), tasks, "{output:?}");
+        }
+    }
+}

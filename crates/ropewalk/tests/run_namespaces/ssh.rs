@@ -1,0 +1,192 @@
+//! Real sshd on two hosts.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use super::{ROPEWALK, network::Network, text};
+
+const PORT: &str = "2222";
+const SERVERS: [u8; 2] = [1, 2];
+
+/// The servers, which end with it.
+struct Servers {
+    processes: Vec<Child>,
+    folder: PathBuf,
+}
+
+impl Servers {
+    fn start(network: &Network) -> Self {
+        let folder = network.folder().join("ssh");
+        fs::create_dir(&folder).unwrap();
+        for key in ["host_key", "user_key"] {
+            let made = Command::new("ssh-keygen")
+                .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+                .arg(folder.join(key))
+                .status()
+                .expect("ssh-keygen is missing: install the Debian package openssh-client");
+            assert!(made.success());
+        }
+        let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+        fs::copy(path("user_key.pub"), path("authorized_keys")).unwrap();
+        let host_key = fs::read_to_string(path("host_key.pub")).unwrap();
+        let known: Vec<_> = SERVERS
+            .iter()
+            .map(|host| format!("[{}]:{PORT} {host_key}", network.address(10 + host)))
+            .collect();
+        fs::write(path("known_hosts"), known.concat()).unwrap();
+        let configuration = format!(
+            "Port {PORT}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\nUsePAM no\n\
+             PermitRootLogin yes\nPasswordAuthentication no\nLogLevel DEBUG3\n",
+            path("host_key"),
+            path("authorized_keys")
+        );
+        fs::write(path("sshd_config"), configuration).unwrap();
+        // sshd wants it, and a system that is not started by systemd may not have it.
+        fs::create_dir_all("/run/sshd").unwrap();
+        let start = |host: &u8| {
+            let log = path(&format!("log{host}"));
+            let words = ["/usr/sbin/sshd", "-D", "-f", &path("sshd_config"), "-E", &log];
+            let child = network.on(*host, &words).stdin(Stdio::null()).spawn().unwrap();
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while !fs::read_to_string(&log)
+                .unwrap_or_default()
+                .contains("Server listening")
+            {
+                let said = fs::read_to_string(&log);
+                assert!(
+                    Instant::now() < deadline,
+                    "sshd (Debian package openssh-server): {said:?}"
+                );
+                sleep(Duration::from_millis(20));
+            }
+            child
+        };
+        Self {
+            processes: SERVERS.iter().map(start).collect(),
+            folder,
+        }
+    }
+
+    /// What ssh is told by Hydra's variable.
+    fn options(&self) -> String {
+        let path = |name: &str| self.folder.join(name).to_str().unwrap().to_owned();
+        format!(
+            "-F /dev/null -p {PORT} -i {} -o StrictHostKeyChecking=yes -o UserKnownHostsFile={} -v",
+            path("user_key"),
+            path("known_hosts")
+        )
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        for child in &mut self.processes {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Over ssh, from the launcher to the first host and from there to the second, ranks run; nobody but the agents and
+/// their ranks learns the job's key: it stands in no argument, environment or log.
+#[test]
+fn ssh_starts_agents_in_a_tree() {
+    let Some(network) = Network::new(75) else {
+        return;
+    };
+    let servers = Servers::start(&network);
+    let hosts = SERVERS.map(|host| network.address(10 + host)).join(",");
+    // The first message on a rank's link has the job's number and key; the rank then stays until all was looked at.
+    let (ready, go) = (network.folder().join("ready"), network.folder().join("go"));
+    let script = format!(
+        "hostname; echo job $ROPEWALK_JOB_ID
+         echo message $(dd bs=4096 count=1 <&$ROPEWALK_AGENT_FD 2>/dev/null | od -v -An -tx1 | tr -d ' \\n')
+         echo $RANK >>{}; while [ ! -e {} ]; do sleep 0.05; done",
+        ready.display(),
+        go.display()
+    );
+    let job = Command::new(ROPEWALK)
+        .args([
+            "run", "-hosts", &hosts, "-n", "2", "--arity", "1", "-l", "sh", "-c", &script,
+        ])
+        .env("HYDRA_LAUNCHER_EXTRA_ARGS", servers.options())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while fs::read_to_string(&ready).unwrap_or_default().lines().count() < 2 {
+        if Instant::now() >= deadline {
+            fs::write(&go, "").unwrap();
+            panic!("the ranks did not start: {:?}", job.wait_with_output());
+        }
+        sleep(Duration::from_millis(20));
+    }
+    let mut public = Vec::new();
+    for process in fs::read_dir("/proc").unwrap() {
+        for file in ["cmdline", "environ"] {
+            public.extend(fs::read(process.as_ref().unwrap().path().join(file)).unwrap_or_default());
+        }
+    }
+    fs::write(&go, "").unwrap();
+    let output = job.wait_with_output().unwrap();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{stderr}");
+    for (rank, host, above) in [(0, 1, network.address(1)), (1, 2, network.address(11))] {
+        let line = format!("[{rank}] host{host}");
+        assert!(
+            stdout.lines().any(|found| found == line),
+            "no {line:?} in {stdout}"
+        );
+        let log = fs::read_to_string(log(&servers.folder, host)).unwrap();
+        assert!(log.contains(&format!("Connection from {above}")), "{log}");
+    }
+    let key = key_in(&stdout);
+    for host in SERVERS {
+        public.extend(fs::read(log(&servers.folder, host)).unwrap());
+    }
+    public.extend(output.stderr);
+    let hex: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    for secret in [
+        &key[..8],
+        &key[24..],
+        &hex.as_bytes()[..16],
+        &hex.to_uppercase().as_bytes()[..16],
+    ] {
+        assert!(
+            !public.windows(secret.len()).any(|found| found == secret),
+            "the key is public"
+        );
+    }
+    drop(servers);
+}
+
+fn log(folder: &Path, host: u8) -> PathBuf {
+    folder.join(format!("log{host}"))
+}
+
+/// The key follows the job's number in the message that a rank got.
+fn key_in(stdout: &str) -> Vec<u8> {
+    let word = |name: &str| {
+        let prefix = format!("[0] {name} ");
+        stdout
+            .lines()
+            .find_map(|line| line.strip_prefix(&prefix))
+            .unwrap()
+            .to_owned()
+    };
+    let (job, message) = (word("job"), word("message"));
+    let at = message
+        .find(&job)
+        .unwrap_or_else(|| panic!("no {job} in {message}"));
+    let hex = &message[at + job.len()..][..64];
+    (0..32)
+        .map(|index| u8::from_str_radix(&hex[2 * index..][..2], 16).unwrap())
+        .collect()
+}
