@@ -33,8 +33,8 @@ pub use heartbeat::HeartbeatCounts;
 /// memory that others expose.
 ///
 /// An endpoint has no thread: its owner drives it. Verbs ([`send_unexpected`](Self::send_unexpected),
-/// [`get`](Self::get), ..) only queue; [`progress`](Self::progress) sends, receives and serves the peers'
-/// one-sided operations; [`poll_event`](Self::poll_event) then tells what happened. With nothing to do, sleep
+/// [`get`](Self::get), ..) queue, although of many messages the first may be sent at once;
+/// [`progress`](Self::progress) sends, receives and serves the peers' one-sided operations; [`poll_event`](Self::poll_event) then tells what happened. With nothing to do, sleep
 /// in [`wait`](Self::wait), or in a poll of [`as_fd`](AsFd::as_fd) until
 /// [`next_deadline`](Self::next_deadline).
 ///

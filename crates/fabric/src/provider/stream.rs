@@ -377,7 +377,9 @@ impl Provider for StreamProvider {
         }
         let header = Header::new(Kind::from_message(kind), tag);
         connection.outbox.push_message(header, body);
-        self.sendable.insert(id);
+        if !connection.outbox.is_worth_sending() || !connection.send_early() {
+            self.sendable.insert(id);
+        }
         Ok(())
     }
 

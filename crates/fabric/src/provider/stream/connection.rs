@@ -58,6 +58,8 @@ pub(super) struct Connection {
     pub(super) blocked: bool,
     /// The peer has reset the connection. What it had sent before is still to be read; then comes the end.
     reset: bool,
+    /// What went wrong with sending when there was nobody to be told of it.
+    failed: Option<Errno>,
     state: State,
     received_bytes: u64,
     decoder: Decoder,
@@ -184,6 +186,7 @@ impl Connection {
             offer_awaited: family == Family::Unix,
             blocked: false,
             reset: false,
+            failed: None,
             received_bytes: 0,
             state,
             decoder: Decoder::new(limits.message_size_max),
@@ -317,6 +320,9 @@ impl Connection {
 
     /// Sends as much as the socket takes, up to this connection's turn.
     pub(super) fn flush(&mut self, regions: &RegionTable) -> Result<(), PeerDeath> {
+        if let Some(errno) = self.failed {
+            return Err(errno.into());
+        }
         let mut sent = 0;
         while self.can_send() && !self.blocked && sent < Self::SENT_PER_TURN {
             self.outbox.fill(regions);
@@ -341,6 +347,33 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// Sends what waits before it is all there is to send, so that the peer works on it meanwhile. Returns whether nothing
+    /// is left: what is, and what went wrong, is for the next [`flush`](Self::flush).
+    pub(super) fn send_early(&mut self) -> bool {
+        let Some(piece) = self.outbox.piece() else {
+            return false;
+        };
+        if !self.can_send() || self.blocked {
+            return false;
+        }
+        match send(&self.socket, piece, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(count) => {
+                self.outbox.handle_sent(count);
+                self.outbox.is_empty()
+            }
+            Err(Errno::CONNRESET | Errno::PIPE) => {
+                self.reset = true;
+                false
+            }
+            Err(Errno::AGAIN | Errno::INTR) => false,
+            Err(errno) => {
+                // The system tells of it once.
+                self.failed = Some(errno);
+                false
+            }
+        }
     }
 
     /// Reads what has come, straight into place where it belongs to a transfer.

@@ -19,6 +19,8 @@ pub(in crate::provider) struct Outbox {
     /// Headers and small bodies after them, so that many make one segment.
     tail: BytesMut,
     queued_bytes: usize,
+    /// How many messages were added since something was sent.
+    messages: usize,
     /// How many bytes were sent in all.
     sent_bytes: u64,
     /// Where each answer that is not sent ends, counted from the first byte that was sent.
@@ -56,11 +58,20 @@ impl Outbox {
     const COPY_SIZE_MAX: usize = 4 << 10;
     /// Bulk data becomes frames only while less than this is queued, in bytes.
     const FILL_SIZE: usize = 2 * BULK_SIZE_MAX;
+    /// So many messages are worth a system call of their own: the peer begins with them while the next are being made. One
+    /// call for all there is would leave one of the two sides idle at any time.
+    pub(super) const MESSAGES_PER_SEND: usize = 48;
     /// How many segments go into one system call.
     const SEGMENTS_PER_SEND: usize = 64;
 
     pub(in crate::provider) fn is_empty(&self) -> bool {
         self.queued_bytes == 0 && self.streams.is_empty()
+    }
+
+    /// Whether more messages wait than gain by waiting for others.
+    #[inline]
+    pub(in crate::provider) fn is_worth_sending(&self) -> bool {
+        self.messages >= Self::MESSAGES_PER_SEND
     }
 
     pub(in crate::provider) fn sent_bytes(&self) -> u64 {
@@ -98,6 +109,7 @@ impl Outbox {
 
     /// A message, or another frame with a small body.
     pub(in crate::provider) fn push_message(&mut self, header: Header, body: &Body) {
+        self.messages += 1;
         if body.len() > Self::COPY_SIZE_MAX {
             return self.push_frame(header, body.clone().into_bytes());
         }
@@ -203,6 +215,7 @@ impl Outbox {
 
     /// Tells that the first `count` of the queued bytes were sent.
     pub(in crate::provider) fn handle_sent(&mut self, mut count: usize) {
+        self.messages = 0;
         self.queued_bytes -= count;
         self.sent_bytes += count as u64;
         while self.answers.front().is_some_and(|&end| end <= self.sent_bytes) {

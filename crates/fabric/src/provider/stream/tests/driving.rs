@@ -1,6 +1,7 @@
 //! What an endpoint tells whoever drives it.
 
 use super::*;
+use crate::provider::stream::outbox::Outbox;
 
 /// Each part of a transfer that comes tells its driver that more is to be expected, although only the last part ends the
 /// transfer; after that, nothing does.
@@ -127,4 +128,38 @@ fn wakers_write_to_sleepers_only() {
     assert!(is_readable(&waker));
     assert_eq!((endpoint.progress(), endpoint.progress()), (1, 0));
     assert!(!is_readable(&waker));
+}
+
+/// Of many messages the first go out while the owner still makes more, and few wait for its progress; what goes wrong
+/// meanwhile is told by the next progress.
+#[test]
+fn many_messages_are_sent_before_the_last_is_made() {
+    let mut endpoint = endpoint(Limits::default());
+    let mut member = dial_in_background(&mut endpoint);
+    greet(&mut member, &mut endpoint);
+    let send = |endpoint: &mut Endpoint, count: usize| {
+        for _ in 0..count {
+            endpoint.send_unexpected(&made_up(), 7, Bytes::new()).unwrap();
+        }
+    };
+    send(&mut endpoint, Outbox::MESSAGES_PER_SEND - 1);
+    member.set_nonblocking(true).unwrap();
+    assert!(member.read(&mut [0]).is_err(), "few messages wait");
+    send(&mut endpoint, 1);
+    member.set_nonblocking(false).unwrap();
+    let mut bytes = vec![0; Outbox::MESSAGES_PER_SEND * HEADER_SIZE];
+    member.read_exact(&mut bytes).unwrap();
+    assert_eq!(
+        bytes,
+        frame(Kind::Unexpected, 7, b"").repeat(Outbox::MESSAGES_PER_SEND)
+    );
+    assert!(!endpoint.has_unsent());
+    send(&mut endpoint, 1);
+    assert!(endpoint.has_unsent(), "one message waits again");
+    endpoint.progress();
+    assert!(!endpoint.has_unsent());
+    // What it has not read makes it a reset.
+    drop(member);
+    send(&mut endpoint, 4 * Outbox::MESSAGES_PER_SEND);
+    death(&mut endpoint);
 }
