@@ -46,6 +46,7 @@ mod journal;
 mod manifest;
 mod plan;
 mod policy;
+mod rehearsal;
 
 pub use advisor::{Advice, Advisor, AdvisorOptions, FastLevel, Level, MTBF_AT_FIRST, Mtbf};
 pub use costs::{Costs, CostsError};
@@ -59,3 +60,4 @@ pub use journal::{History, Record};
 pub use manifest::{MANIFEST_BYTES_MAX, Manifest, ManifestError, Place, SavedFile};
 pub use plan::Plan;
 pub use policy::{Decision, FixedSeconds, FixedSteps, Moment, Nearest, Paper, Policy, Rate, Reason};
+pub use rehearsal::{Rehearsal, Rehearsed};

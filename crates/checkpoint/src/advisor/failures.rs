@@ -4,7 +4,8 @@
 ///
 /// Failures at a constant rate and a Gamma distribution of that rate before anything is known, with the weight of one
 /// failure, give a Gamma distribution afterwards, of whose mean this is the inverse. A belief that is too short costs
-/// less than one that is too long.
+/// less than one that is too long, so that only half of what was told is believed: of runs of which it was wrong by four
+/// in either direction the worst then lost 0.9 % instead of 1.9 %.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Failures {
     before: f64,
@@ -48,7 +49,10 @@ impl Failures {
     pub(super) fn mtbf(&self, ran: f64) -> f64 {
         match self.is_known {
             true => self.before,
-            false => (self.before + self.exposure + ran) / (1.0 + self.count as f64),
+            false => (CAUTION * self.before + self.exposure + ran) / (1.0 + self.count as f64),
         }
     }
 }
+
+/// Which part of what was told before anything was seen is believed.
+const CAUTION: f64 = 0.5;

@@ -33,6 +33,8 @@ pub struct Advisor {
     failures: Failures,
     fast: Option<LevelState>,
     full: LevelState,
+    /// How much of the work since the last full save the last fast save holds.
+    full_at_fast: f64,
     covered: f64,
     restore: f64,
     forecast: Forecast,
@@ -68,7 +70,7 @@ pub struct AdvisorOptions {
 pub enum Mtbf {
     /// Known, in seconds.
     Known(f64),
-    /// To be learned, from this number of seconds at first.
+    /// To be learned, from this number of seconds at first, of which half is believed: too short costs less than too long.
     Learned(f64),
 }
 
@@ -175,6 +177,7 @@ impl Advisor {
             failures,
             fast: options.fast.map(|fast| level(fast.save, Level::Fast)),
             full: level(options.save, Level::Full),
+            full_at_fast: 0.0,
             covered: options.fast.map_or(0.0, |fast| fast.covers.clamp(0.0, 1.0)),
             restore,
             forecast: Forecast::new(history.steps()),
@@ -281,11 +284,14 @@ impl Advisor {
         state.times.add(mark - began);
         state.elapsed = 0.0;
         state.steps = 0;
-        if level == Level::Full
-            && let Some(fast) = &mut self.fast
-        {
-            fast.elapsed = 0.0;
-            fast.steps = 0;
+        match (level, &mut self.fast) {
+            (Level::Full, Some(fast)) => {
+                fast.elapsed = 0.0;
+                fast.steps = 0;
+                self.full_at_fast = 0.0;
+            }
+            (Level::Fast, Some(_)) => self.full_at_fast = self.full.elapsed,
+            _ => {}
         }
         self.steps = 0;
         self.forecast.saved();
@@ -304,7 +310,7 @@ impl Advisor {
         self.hold_until = now + state.costs.interval();
     }
 
-    /// Something failed that this process survives; it will restore its last save.
+    /// Something failed that this process survives; it will restore its last save of any level.
     pub fn failed(&mut self, now: f64) {
         self.mark_to(now);
         self.failures.add();
@@ -316,6 +322,7 @@ impl Advisor {
             state.steps = 0;
             state.began = None;
         }
+        self.full.elapsed = self.full_at_fast;
     }
 
     /// The state of the last save is restored, since the last call or the beginning of the run. Says how long that took,
@@ -327,10 +334,12 @@ impl Advisor {
         took
     }
 
-    /// What was restored is not the last save but an older one, or the program does something else from now on: what is
-    /// known of its steps does not hold any more.
+    /// What was restored is not the last save but an older, full one, or the program does something else from now on: what
+    /// is known of its steps does not hold any more.
     pub fn forget_steps(&mut self) {
         self.forecast.forget();
+        self.full.elapsed = 0.0;
+        self.full_at_fast = 0.0;
     }
 
     /// How many steps are still to be done; nothing if nobody knows.

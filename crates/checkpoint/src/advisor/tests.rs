@@ -99,7 +99,7 @@ fn a_failed_save_is_tried_again_later() {
 #[test]
 fn the_mtbf_is_learned() {
     let options = AdvisorOptions {
-        mtbf: Mtbf::Learned(100.0),
+        mtbf: Mtbf::Learned(200.0),
         ..AdvisorOptions::default()
     };
     let mut advisor = Advisor::new(&options, &History::default(), 0.0);

@@ -1,0 +1,152 @@
+//! Runs in virtual time, with failures at random.
+
+use crate::{
+    advisor::{Advisor, AdvisorOptions, Level},
+    costs::Costs,
+    journal::History,
+    plan::Plan,
+};
+
+/// What a run meets: how long its steps, saves and restores take, and how often it fails.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rehearsal<'a> {
+    /// How long each step takes, in seconds.
+    pub steps: &'a [f64],
+    /// What full saves, restores and failures are in truth.
+    pub costs: Costs,
+    /// A fast way to save: how long it takes in seconds, and which part of the failures it survives.
+    pub fast: Option<(f64, f64)>,
+}
+
+/// How a run in virtual time went.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rehearsed {
+    /// How long it took, in seconds.
+    pub total: f64,
+    /// How many saves were made, the fast ones included.
+    pub saves: u64,
+    /// How often it failed.
+    pub failures: u64,
+    /// How many seconds of work and saves were lost to failures.
+    pub lost: f64,
+    /// How many seconds saves and restores took that were not lost.
+    pub upkeep: f64,
+}
+
+impl Rehearsal<'_> {
+    /// A run that saves where a plan says. `uniform` gives numbers from 0 up to 1.
+    pub fn planned(&self, plan: &Plan, uniform: impl FnMut() -> f64) -> Rehearsed {
+        let mut fate = Fate::new(self.costs.mtbf(), uniform);
+        let mut start = 0;
+        let ends = plan.saves().iter().copied().chain([self.steps.len()]);
+        for end in ends {
+            let is_last = end == self.steps.len();
+            let work: f64 = self.steps[start..end].iter().sum();
+            let save = if is_last { 0.0 } else { self.costs.save() };
+            while !fate.spend(work + save) {
+                fate.restore(self.costs.restore());
+            }
+            fate.result.saves += u64::from(!is_last);
+            fate.result.upkeep += save;
+            start = end;
+        }
+        fate.result
+    }
+
+    /// A run that saves when an advisor says so, who learns what it meets.
+    pub fn advised(&self, options: &AdvisorOptions, uniform: impl FnMut() -> f64) -> Rehearsed {
+        let mut fate = Fate::new(self.costs.mtbf(), uniform);
+        let mut advisor = Advisor::new(options, &History::default(), 0.0);
+        // How many steps are done, and in the last save of each level.
+        let (mut done, mut fast, mut full) = (0, 0, 0);
+        while done < self.steps.len() {
+            let mut is_alive = fate.spend(self.steps[done]);
+            if is_alive {
+                done += 1;
+                let advice = advisor.step_end(fate.result.total);
+                if advice.decision.save && done < self.steps.len() {
+                    let save = match (advice.level, self.fast) {
+                        (Level::Fast, Some((save, _))) => save,
+                        _ => self.costs.save(),
+                    };
+                    advisor.save_begin(advice.level, fate.result.total);
+                    is_alive = fate.spend(save);
+                    if is_alive {
+                        advisor.save_end(advice.level, fate.result.total);
+                        fate.result.saves += 1;
+                        fate.result.upkeep += save;
+                        fast = done;
+                        if advice.level == Level::Full {
+                            full = done;
+                        }
+                    }
+                }
+            }
+            if is_alive {
+                continue;
+            }
+            loop {
+                advisor.failed(fate.result.total);
+                let is_covered = self.fast.is_some_and(|(_, covers)| (fate.uniform)() < covers);
+                if !is_covered && fast != full {
+                    fate.result.lost += self.steps[full..fast].iter().sum::<f64>();
+                    fast = full;
+                    advisor.forget_steps();
+                }
+                done = fast.max(full);
+                advisor.set_remaining_steps(options.steps.map(|steps| steps.saturating_sub(done as u64)));
+                if fate.spend(self.costs.restore()) {
+                    break;
+                }
+            }
+            fate.result.upkeep += self.costs.restore();
+            advisor.restored(fate.result.total);
+        }
+        fate.result
+    }
+}
+
+/// Time that passes, and failures in it.
+struct Fate<U> {
+    mtbf: f64,
+    uniform: U,
+    /// How long until the next failure.
+    left: f64,
+    result: Rehearsed,
+}
+
+impl<U: FnMut() -> f64> Fate<U> {
+    fn new(mtbf: f64, uniform: U) -> Self {
+        let mut fate = Self {
+            mtbf,
+            uniform,
+            left: 0.0,
+            result: Rehearsed::default(),
+        };
+        fate.draw();
+        fate
+    }
+
+    fn draw(&mut self) {
+        self.left = -self.mtbf * (-(self.uniform)()).ln_1p();
+    }
+
+    /// Lets some time pass; says whether it passed without a failure.
+    fn spend(&mut self, seconds: f64) -> bool {
+        if seconds < self.left {
+            self.left -= seconds;
+            self.result.total += seconds;
+            return true;
+        }
+        self.result.total += self.left;
+        self.result.lost += self.left;
+        self.result.failures += 1;
+        self.draw();
+        false
+    }
+
+    fn restore(&mut self, seconds: f64) {
+        while !self.spend(seconds) {}
+        self.result.upkeep += seconds;
+    }
+}
