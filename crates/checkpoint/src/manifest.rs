@@ -33,6 +33,8 @@ pub enum Place {
     Inside,
     /// Where the program has written them, below a folder that the store is told.
     InPlace,
+    /// The same, and they stay there when the generation is removed: they are also the program's results.
+    Kept,
 }
 
 /// A file as it was saved.
@@ -85,6 +87,7 @@ impl Manifest {
         let place = match self.place {
             Place::Inside => "inside",
             Place::InPlace => "in-place",
+            Place::Kept => "kept",
         };
         // Writing to a string cannot fail.
         let _ = writeln!(text, "generation {}", self.generation);
@@ -135,7 +138,8 @@ impl Manifest {
         let place = match lines.after("place ")? {
             "inside" => Place::Inside,
             "in-place" => Place::InPlace,
-            _ => return Err(lines.expected("inside or in-place")),
+            "kept" => Place::Kept,
+            _ => return Err(lines.expected("inside, in-place or kept")),
         };
         let mut manifest = Self {
             generation,

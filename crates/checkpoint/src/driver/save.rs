@@ -21,6 +21,7 @@ pub struct Save {
     step: u64,
     base: PathBuf,
     added: Vec<PathBuf>,
+    is_kept: bool,
 }
 
 impl Save {
@@ -30,6 +31,7 @@ impl Save {
             step,
             base,
             added: Vec::new(),
+            is_kept: false,
         }
     }
 
@@ -61,6 +63,12 @@ impl Save {
         Ok(())
     }
 
+    /// The files are also results of the program's: when this generation is old they stay where they are, if that is where
+    /// the program writes them.
+    pub fn keep(&mut self) {
+        self.is_kept = true;
+    }
+
     /// Brings all files to the disk and says what they are.
     pub(super) fn manifest<F: Files>(&self, store: &Store<F>) -> Result<Manifest, StoreError> {
         let mut walk = Walk {
@@ -71,7 +79,10 @@ impl Save {
                 rank: store.options.rank,
                 ranks: store.options.ranks,
                 step: self.step,
-                place: store.place(),
+                place: match store.place() {
+                    Place::InPlace if self.is_kept => Place::Kept,
+                    place => place,
+                },
                 files: Vec::new(),
                 empty_directories: Vec::new(),
             },

@@ -148,7 +148,7 @@ impl<F: Files> Store<F> {
     pub(super) fn stage(&self, generation: u64, step: u64) -> Result<Save, StoreError> {
         let folder = match self.place() {
             Place::Inside => self.data_path(generation),
-            Place::InPlace => self.generation_path(generation),
+            Place::InPlace | Place::Kept => self.generation_path(generation),
         };
         cannot("make the directory", &folder, self.files.make_directory(&folder))?;
         Ok(Save::new(generation, step, self.base(generation)))
@@ -289,8 +289,8 @@ impl<F: Files> Store<F> {
     /// Removes what is left of a generation whose manifest says so by its name.
     fn finish_retirement(&self, generation: u64) -> Result<(), StoreError> {
         let retired = self.retired_path(generation);
-        if self.place() == Place::InPlace
-            && let Some(manifest) = self.manifest_at(&retired)
+        if let Some(manifest) = self.manifest_at(&retired)
+            && manifest.place == Place::InPlace
         {
             self.remove_listed(&manifest)?;
         }
@@ -384,7 +384,9 @@ impl<F: Files> Store<F> {
     fn manifest_at(&self, path: &Path) -> Option<Manifest> {
         let text = self.files.read(path, MANIFEST_BYTES_MAX).ok()?;
         let manifest = Manifest::parse(&text).ok()?;
-        (manifest.rank == self.options.rank && manifest.place == self.place()).then_some(manifest)
+        let is_inside = |place| place == Place::Inside;
+        let belongs = is_inside(manifest.place) == is_inside(self.place());
+        (belongs && manifest.rank == self.options.rank).then_some(manifest)
     }
 
     fn restarts(&self) -> Option<Restarts> {
