@@ -165,6 +165,8 @@ int rw_checkpoint_store_begin(rw_checkpoint_store *store, uint64_t step, rw_chec
 const char *rw_checkpoint_save_folder(const rw_checkpoint_save *save);
 /* In place: a file, or a folder with all that is in it, belongs to the save. */
 int rw_checkpoint_save_add(rw_checkpoint_save *save, const char *path);
+/* In place: the files are also results of the program's, and stay when the generation is removed. */
+int rw_checkpoint_save_keep(rw_checkpoint_save *save);
 /*
  * Hashes the files, brings them to the disk, and makes the save exist by a rename. Takes the save, also on failure. The
  * generation is complete when all ranks have done that, and can be restored then.

@@ -265,6 +265,11 @@ exports! {
         unsafe { object(save) }?.save.add(name)?;
     }
 
+    fn rw_checkpoint_save_keep(save: *mut OpenSave) {
+        // SAFETY: the caller promises that it was begun and is not over.
+        unsafe { object(save) }?.save.keep();
+    }
+
     fn rw_checkpoint_store_commit(store: *mut OpenStore, save: *mut OpenSave) {
         // SAFETY: the caller promises that it was opened and not closed.
         let open = unsafe { object(store) }?;
