@@ -11,6 +11,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ropewalk-checkpoint-c", &["ropewalk-checkpoint"]),
     ("ropewalk-group", &[]),
     ("ropewalk-ofi-sys", &[]),
+    ("ropewalk-openfoam", &["ropewalk-checkpoint"]),
     ("ropewalk-pmi", &[]),
     ("ropewalk-pmi-abi", &["ropewalk-pmi"]),
     ("ropewalk-pmi-c", &["ropewalk-pmi", "ropewalk-pmi-abi"]),

@@ -1,0 +1,33 @@
+//! Prepares cases of OpenFOAM, so that a run begins with the newest save that is whole.
+//!
+//! OpenFOAM writes a time step straight into the folder from which it would begin again, and takes what it finds there:
+//! when it is killed in the middle, the next start fails, or goes on with other numbers. With the function object
+//! `ropewalkCheckpoint` (`bindings/openfoam`) a solver commits what it has written to a
+//! [`Store`](ropewalk_checkpoint::Store). Before each start [`Case::prepare`] finds the newest commit that is whole on
+//! all ranks, puts everything newer and everything torn aside, and tells the solver, by a block at the end of
+//! `system/controlDict`, to begin there; [`Case::finish`] takes the block out again.
+
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![forbid(unsafe_code)]
+
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the effects around what is decided"
+)]
+mod case;
+mod case_error;
+mod control_dict;
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "looks at the environment and the disk"
+)]
+mod installation;
+mod times;
+
+pub use case::{Case, CaseOptions, Prepared};
+pub use case_error::CaseError;
+pub use control_dict::{Begin, Block, Entries, with_block, without_block};
+pub use installation::{LIBRARY, LIBRARY_VARIABLE, START_VARIABLE, find_library, project_directory};
+pub use times::{Time, newer};
