@@ -141,6 +141,16 @@ impl Costs {
         }
     }
 
+    /// An interval that is no longer than that of the best [`cut`](Self::cut), and quickly found; nothing may be left of it
+    /// near the end.
+    pub(crate) fn shortest_cut(&self, work: f64) -> f64 {
+        let fewer = ((work - self.save) / self.interval).floor();
+        if fewer < 2.0 {
+            return 0.0;
+        }
+        (work - self.save) / (fewer + 1.0)
+    }
+
     /// The expected time until `length` seconds without a failure are over.
     fn uninterrupted(&self, length: f64) -> f64 {
         self.mtbf * (self.restore / self.mtbf).exp() * (length / self.mtbf).exp_m1()

@@ -18,6 +18,8 @@ pub enum Record {
         /// Seconds.
         seconds: f64,
     },
+    /// All before this is saved or restored.
+    Safe,
     /// One time step took so many seconds.
     Step {
         /// Seconds.
@@ -60,12 +62,51 @@ pub enum Record {
     /// The program came to its end, or was stopped on purpose.
     Ended,
     /// All that was before, in short.
-    Before {
-        /// How many seconds the program ran.
-        exposure: f64,
-        /// How often it failed.
-        failures: u64,
-    },
+    Before(Totals),
+}
+
+/// What happened in starts that are over, and how many saves and restores there were in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Totals {
+    /// How many seconds the program ran.
+    pub exposure: f64,
+    /// How often it failed.
+    pub failures: u64,
+    /// How many saves were made.
+    pub saves: u64,
+    /// How many seconds they took.
+    pub save_seconds: f64,
+    /// How often a save was restored.
+    pub restores: u64,
+    /// How many seconds that took.
+    pub restore_seconds: f64,
+    /// How many seconds lay between the last save, restore or start and each failure.
+    pub lost: f64,
+}
+
+impl Totals {
+    /// What happened since another time, of which these are the totals.
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            exposure: self.exposure - before.exposure,
+            failures: self.failures.saturating_sub(before.failures),
+            saves: self.saves.saturating_sub(before.saves),
+            save_seconds: self.save_seconds - before.save_seconds,
+            restores: self.restores.saturating_sub(before.restores),
+            restore_seconds: self.restore_seconds - before.restore_seconds,
+            lost: self.lost - before.lost,
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.exposure += other.exposure;
+        self.failures = self.failures.saturating_add(other.failures);
+        self.saves = self.saves.saturating_add(other.saves);
+        self.save_seconds += other.save_seconds;
+        self.restores = self.restores.saturating_add(other.restores);
+        self.restore_seconds += other.restore_seconds;
+        self.lost += other.lost;
+    }
 }
 
 impl Record {
@@ -81,8 +122,18 @@ impl Record {
             Self::StepTime { seconds } => format!("step-time {seconds}"),
             Self::RestoreTime { seconds } => format!("restore-time {seconds}"),
             Self::Failed { ran } => format!("failed {ran}"),
+            Self::Safe => "safe".to_owned(),
             Self::Ended => "ended".to_owned(),
-            Self::Before { exposure, failures } => format!("before {exposure} {failures}"),
+            Self::Before(totals) => format!(
+                "before {} {} {} {} {} {} {}",
+                totals.exposure,
+                totals.failures,
+                totals.saves,
+                totals.save_seconds,
+                totals.restores,
+                totals.restore_seconds,
+                totals.lost
+            ),
         };
         format!("{:08x} {text}\n", crc32c::crc32c(text.as_bytes()))
     }
@@ -129,11 +180,17 @@ impl Record {
             "failed" => Self::Failed {
                 ran: seconds(next()?)?,
             },
+            "safe" => Self::Safe,
             "ended" => Self::Ended,
-            "before" => Self::Before {
+            "before" => Self::Before(Totals {
                 exposure: seconds(next()?)?,
                 failures: next()?.parse().ok()?,
-            },
+                saves: next()?.parse().ok()?,
+                save_seconds: seconds(next()?)?,
+                restores: next()?.parse().ok()?,
+                restore_seconds: seconds(next()?)?,
+                lost: seconds(next()?)?,
+            }),
             _ => return None,
         };
         words.next().is_none().then_some(record)
@@ -143,9 +200,7 @@ impl Record {
 /// What a journal says. Its memory is bounded, however long the journal.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
-    /// How many seconds the program ran in starts that are over.
-    exposure: f64,
-    failures: u64,
+    totals: Totals,
     open: Option<OpenStart>,
     /// The last saves of each level, the last one last.
     saves: [Vec<f64>; 2],
@@ -164,6 +219,8 @@ struct OpenStart {
     ran: f64,
     /// The last time between two records: when it failed, half of that had passed on average.
     last: f64,
+    /// How long it ran since the last save or restore.
+    unsaved: f64,
 }
 
 impl History {
@@ -190,14 +247,14 @@ impl History {
                     return;
                 }
                 if let Some(open) = self.open.take() {
-                    self.exposure += open.ran + open.last / 2.0;
-                    self.failures = self.failures.saturating_add(1);
+                    self.failed(open, open.ran + open.last / 2.0);
                 }
                 self.steps_are_old = true;
                 self.open = Some(OpenStart {
                     start,
                     ran: 0.0,
                     last: 0.0,
+                    unsaved: 0.0,
                 });
             }
             Record::Ran { seconds } => self.ran(seconds),
@@ -205,10 +262,14 @@ impl History {
                 self.ran(seconds);
                 self.step_took(seconds);
             }
+            Record::Safe => self.is_safe_now(),
             Record::StepTime { seconds } => self.step_took(seconds),
             Record::Saved { level, seconds } => {
                 self.ran(seconds);
                 self.steps.clear();
+                self.is_safe_now();
+                self.totals.saves = self.totals.saves.saturating_add(1);
+                self.totals.save_seconds += seconds;
                 self.save_took(level, seconds);
             }
             Record::SaveTime { level, seconds } => self.save_took(level, seconds),
@@ -217,20 +278,36 @@ impl History {
                 self.ran(seconds);
                 self.restore = Some(seconds);
                 self.steps.clear();
+                self.is_safe_now();
+                self.totals.restores = self.totals.restores.saturating_add(1);
+                self.totals.restore_seconds += seconds;
             }
-            Record::Failed { ran } => {
-                let known = self.open.take().map_or(0.0, |open| open.ran);
-                self.exposure += known.max(ran);
-                self.failures = self.failures.saturating_add(1);
-            }
+            Record::Failed { ran } => match self.open.take() {
+                Some(open) => self.failed(open, ran.max(open.ran)),
+                None => {
+                    self.totals.exposure += ran;
+                    self.totals.failures = self.totals.failures.saturating_add(1);
+                    self.totals.lost += ran;
+                }
+            },
             Record::Ended => {
-                self.exposure += self.open.take().map_or(0.0, |open| open.ran);
+                self.totals.exposure += self.open.take().map_or(0.0, |open| open.ran);
                 self.steps.clear();
             }
-            Record::Before { exposure, failures } => {
-                self.exposure += exposure;
-                self.failures = self.failures.saturating_add(failures);
-            }
+            Record::Before(totals) => self.totals.add(&totals),
+        }
+    }
+
+    /// A start is over that ran for so many seconds.
+    fn failed(&mut self, open: OpenStart, ran: f64) {
+        self.totals.exposure += ran;
+        self.totals.failures = self.totals.failures.saturating_add(1);
+        self.totals.lost += open.unsaved + (ran - open.ran);
+    }
+
+    fn is_safe_now(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.unsaved = 0.0;
         }
     }
 
@@ -255,9 +332,10 @@ impl History {
         match &mut self.open {
             Some(open) => {
                 open.ran += seconds;
+                open.unsaved += seconds;
                 open.last = seconds;
             }
-            None => self.exposure += seconds,
+            None => self.totals.exposure += seconds,
         }
     }
 
@@ -276,17 +354,20 @@ impl History {
         if let Some(seconds) = self.restore {
             line(Record::RestoreTime { seconds });
         }
-        line(Record::Before {
-            exposure: self.exposure,
-            failures: self.failures,
-        });
+        line(Record::Before(self.totals));
         let steps = || self.steps.iter().map(|&seconds| Record::StepTime { seconds });
         if self.steps_are_old {
             steps().for_each(&mut line);
         }
         if let Some(open) = self.open {
             line(Record::Start { start: open.start });
-            line(Record::Ran { seconds: open.ran });
+            line(Record::Ran {
+                seconds: open.ran - open.unsaved,
+            });
+            line(Record::Safe);
+            line(Record::Ran {
+                seconds: open.unsaved,
+            });
         }
         if !self.steps_are_old {
             steps().for_each(line);
@@ -294,9 +375,14 @@ impl History {
         text
     }
 
-    /// How many seconds the program ran, and how often it failed, in starts that are over.
-    pub fn exposure_and_failures(&self) -> (f64, u64) {
-        (self.exposure, self.failures)
+    /// What happened until now.
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// How long the start ran that is not over yet, in seconds; nothing if there is none.
+    pub fn open_ran(&self) -> Option<f64> {
+        self.open.map(|open| open.ran)
     }
 
     /// The time of each of the last saves of a level, in seconds.
@@ -343,6 +429,10 @@ mod tests {
 
     use super::*;
 
+    fn exposure_and_failures(history: &History) -> (f64, u64) {
+        (history.totals.exposure, history.totals.failures)
+    }
+
     fn record() -> impl Strategy<Value = Record> {
         let seconds = || 0.0..1e6f64;
         prop_oneof![
@@ -366,7 +456,15 @@ mod tests {
             seconds().prop_map(|seconds| Record::RestoreTime { seconds }),
             seconds().prop_map(|ran| Record::Failed { ran }),
             Just(Record::Ended),
-            (seconds(), any::<u64>()).prop_map(|(exposure, failures)| Record::Before { exposure, failures }),
+            Just(Record::Safe),
+            (seconds(), any::<u64>(), seconds()).prop_map(|(exposure, failures, lost)| {
+                Record::Before(Totals {
+                    exposure,
+                    failures,
+                    lost,
+                    ..Totals::default()
+                })
+            }),
         ]
     }
 
@@ -390,10 +488,15 @@ mod tests {
             records.into_iter().for_each(|record| history.add(record));
             let short = History::read(history.encode().as_bytes());
             let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * (a.abs() + b.abs() + 1.0);
-            prop_assert!(near(short.exposure, history.exposure));
+            prop_assert!(near(short.totals.exposure, history.totals.exposure));
+            prop_assert!(near(short.totals.lost, history.totals.lost));
+            prop_assert!(near(short.totals.save_seconds, history.totals.save_seconds));
+            let unsaved = |history: &History| history.open.map_or(0.0, |open| open.unsaved);
+            prop_assert!(near(unsaved(&short), unsaved(&history)));
             let ran = |history: &History| history.open.map_or(0.0, |open| open.ran);
             prop_assert!(near(ran(&short), ran(&history)));
-            prop_assert_eq!(short.failures, history.failures);
+            prop_assert_eq!(short.totals.failures, history.totals.failures);
+            prop_assert_eq!(short.totals.saves, history.totals.saves);
             prop_assert_eq!(short.saves, history.saves);
             prop_assert_eq!(short.steps, history.steps);
             prop_assert_eq!(short.open.map(|open| open.start), history.open.map(|open| open.start));
@@ -405,7 +508,7 @@ mod tests {
     fn starts_without_an_end_are_failures() {
         let read = |records: &[Record]| {
             let text: String = records.iter().map(Record::encode).collect();
-            History::read(text.as_bytes()).exposure_and_failures()
+            exposure_and_failures(&History::read(text.as_bytes()))
         };
         let [one, two] = [1, 2].map(|start| Record::Start { start });
         let ran = Record::Ran { seconds: 10.0 };
@@ -441,7 +544,7 @@ mod tests {
             &Record::Ran { seconds: 4.0 }.encode()[..9]
         );
         let history = History::read(text.as_bytes());
-        assert_eq!(history.exposure_and_failures(), (3.0, 0));
+        assert_eq!(exposure_and_failures(&history), (3.0, 0));
         assert_eq!(history.unreadable(), 2);
     }
 }

@@ -56,7 +56,7 @@ pub use driver::{
 };
 pub use generation::{Choice, Held, Holdings, KEEP_MIN, Restarts, choose, retirable};
 pub use interval::{daly_first_order, daly_higher_order, optimal_interval, young};
-pub use journal::{History, Record};
+pub use journal::{History, Record, Totals};
 pub use manifest::{MANIFEST_BYTES_MAX, Manifest, ManifestError, Place, SavedFile};
 pub use plan::Plan;
 pub use policy::{Decision, FixedSeconds, FixedSteps, Moment, Nearest, Paper, Policy, Rate, Reason};

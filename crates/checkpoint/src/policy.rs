@@ -113,6 +113,14 @@ impl Policy for Rate {
             remaining,
             ..
         } = *moment;
+        let least = match remaining {
+            None => costs.interval(),
+            Some(remaining) => costs.shortest_cut(elapsed + remaining),
+        };
+        // It becomes cheaper up to the interval: that spares the exponentials at most moments.
+        if elapsed + next_step < least {
+            return Decision::new(costs, Reason::NotYet);
+        }
         let scale = match remaining {
             None => 1.0,
             Some(remaining) => match costs.cut(elapsed + remaining).interval {

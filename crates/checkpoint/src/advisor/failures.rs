@@ -1,5 +1,7 @@
 //! How often a program fails, learned while it runs.
 
+use crate::journal::Totals;
+
 /// The mean time between failures: what one believed before, and what was seen.
 ///
 /// Failures at a constant rate and a Gamma distribution of that rate before anything is known, with the weight of one
@@ -26,12 +28,12 @@ impl Failures {
     }
 
     /// It is to be learned from so many seconds at first, and from what is in the journal.
-    pub(super) fn learned(before: f64, (exposure, count): (f64, u64)) -> Self {
+    pub(super) fn learned(before: f64, seen: &Totals) -> Self {
         Self {
             before,
             is_known: false,
-            exposure,
-            count,
+            exposure: seen.exposure,
+            count: seen.failures,
         }
     }
 

@@ -157,7 +157,7 @@ impl Advisor {
     pub fn new(options: &AdvisorOptions, history: &History, now: f64) -> Self {
         let failures = match options.mtbf {
             Mtbf::Known(mtbf) => Failures::known(positive(mtbf)),
-            Mtbf::Learned(before) => Failures::learned(positive(before), history.exposure_and_failures()),
+            Mtbf::Learned(before) => Failures::learned(positive(before), history.totals()),
         };
         let restore = history.restore().unwrap_or(options.restore).clamp(0.0, LONGEST);
         let level = |seconds: f64, level| {

@@ -112,10 +112,11 @@ fn the_mtbf_is_learned() {
     advisor.restored(100.0);
     assert_eq!((advisor.mtbf(), advisor.failures()), (50.0, 3));
     let mut history = History::default();
-    history.add(crate::journal::Record::Before {
+    history.add(crate::journal::Record::Before(crate::journal::Totals {
         exposure: 9900.0,
         failures: 99,
-    });
+        ..Default::default()
+    }));
     assert_eq!(Advisor::new(&options, &history, 7.0).mtbf(), 100.0);
 }
 

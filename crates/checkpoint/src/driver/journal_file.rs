@@ -124,9 +124,9 @@ mod tests {
         }
         journal.add(Record::Failed { ran: 0.0 }).unwrap();
         let (_, history) = JournalFile::open(&path).unwrap();
-        let (exposure, failures) = history.exposure_and_failures();
-        assert!((exposure - 15_600.0).abs() < 1e-6, "{exposure}");
-        assert_eq!(failures, 1);
+        let totals = history.totals();
+        assert!((totals.exposure - 15_600.0).abs() < 1e-6, "{totals:?}");
+        assert_eq!((totals.failures, totals.saves, totals.lost), (1, 300, 0.0));
         assert_eq!(history.unreadable(), 0);
     }
 
@@ -140,7 +140,7 @@ mod tests {
         let (mut journal, _) = JournalFile::open(&path).unwrap();
         journal.add(Record::Ran { seconds: 2.0 }).unwrap();
         let (_, history) = JournalFile::open(&path).unwrap();
-        assert_eq!(history.exposure_and_failures(), (3.0, 0));
+        assert_eq!(history.totals().exposure, 3.0);
         assert_eq!(history.unreadable(), 1);
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     advisor::{Advice, Advisor, AdvisorOptions, Level},
-    journal::{History, Record},
+    journal::{History, Record, Totals},
 };
 
 use super::journal_file::JournalFile;
@@ -142,10 +142,10 @@ impl RunAdvisor {
         self.last = now;
         self.advisor.failed(now);
         // Time is counted as it is written; this says only that there was one more.
-        self.write(Record::Before {
-            exposure: 0.0,
+        self.write(Record::Before(Totals {
             failures: 1,
-        });
+            ..Totals::default()
+        }));
     }
 
     /// The state is restored: since the last call, or since the start.

@@ -31,7 +31,7 @@ pub(crate) fn cavity(total: f64, steps: usize) -> Vec<f64> {
 
 /// By how much runs with an advisor take longer than the best plan for what is true, and the standard error of that.
 pub(crate) fn behind_the_best(steps: &[f64], save: f64, mtbf: f64, prior: f64, runs: u32) -> (f64, f64) {
-    let costs = Costs::new(save, save, mtbf).unwrap();
+    let costs = Costs::new(save, save, mtbf).expect("both are positive");
     let best = Plan::best(&costs, steps).expected_time(&costs, steps);
     let rehearsal = Rehearsal {
         steps,
