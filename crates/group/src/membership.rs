@@ -52,7 +52,13 @@ impl Membership {
         Some(departure)
     }
 
-    /// How many ranks the job was started with.
+    /// Further ranks join, alive, behind those that are there.
+    pub fn grow(&mut self, ranks: u32) {
+        self.size += ranks;
+        self.incarnations.resize(self.size as usize, Incarnation(0));
+    }
+
+    /// How many ranks the job has had.
     pub fn size(&self) -> u32 {
         self.size
     }
@@ -143,6 +149,8 @@ mod tests {
             None
         );
         assert_eq!(members.epoch(), Epoch(1));
-        assert!(members.is_alive(Rank(0)) && !members.is_alive(Rank(1)) && !members.is_alive(Rank(3)));
+        members.grow(1);
+        assert!(members.is_alive(Rank(3)) && !members.is_alive(Rank(4)) && members.size() == 4);
+        assert!(members.is_alive(Rank(0)) && !members.is_alive(Rank(1)));
     }
 }

@@ -72,6 +72,18 @@ pub enum JobEvent {
         /// How long it is waited before the next.
         pause: Duration,
     },
+    /// A rank had further processes started: a process group of their own, with the ranks of the job that follow all
+    /// others so far.
+    Spawned {
+        /// The number of the group, from 1.
+        group: u32,
+        /// The rank in the job of its rank 0.
+        first: Rank,
+        /// How many processes it has.
+        size: u32,
+        /// Who spawned it.
+        by: Rank,
+    },
     /// A rank runs.
     Started {
         /// Who.

@@ -1,5 +1,7 @@
 //! Decides for one host: what its ranks are told, what is kept for them, what the launcher hears.
 
+mod groups;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ropewalk_fabric::{
@@ -10,10 +12,10 @@ use ropewalk_group::{Cause, Departure, Membership, Rank};
 use ropewalk_pmi as pmi;
 
 use crate::{
-    plan::FIRST_GROUP,
     protocol::{News, Report, Start, StartError},
     tree::NodeId,
 };
+use groups::KnownGroup;
 
 /// The agent's mind.
 ///
@@ -26,6 +28,8 @@ pub(crate) struct HostAgent {
     address: Address,
     members: Membership,
     pmi: pmi::Server,
+    /// By the rank in the job of their first process.
+    groups: BTreeMap<Rank, KnownGroup>,
     to_spawn: VecDeque<Rank>,
     running: BTreeSet<Rank>,
     attached: BTreeSet<Rank>,
@@ -94,12 +98,10 @@ impl HostAgent {
             false => pmi::Server::below_parent(),
         };
         pmi.add_group(start.pmi.clone());
-        for &rank in &start.ranks {
-            pmi.open(pmi_connection(rank), pmi::Peer::Process(pmi_process(rank)));
-        }
-        Self {
+        let mut agent = Self {
             members: Membership::new(start.size),
             pmi,
+            groups: BTreeMap::from([(Rank(0), KnownGroup::first(start.size))]),
             to_spawn: start.ranks.iter().copied().collect(),
             start,
             address,
@@ -115,7 +117,11 @@ impl HostAgent {
             notices: BTreeMap::new(),
             swept: false,
             actions: VecDeque::new(),
+        };
+        for rank in agent.start.ranks.clone() {
+            agent.open_pmi(rank);
         }
+        agent
     }
 
     /// Whether ranks are still to be started.
@@ -142,7 +148,7 @@ impl HostAgent {
                 rank,
                 incarnation: self.members.incarnation(rank).unwrap_or_default(),
             },
-            size: self.start.size,
+            size: self.start.size.max(rank.0 + 1),
             agent: self.address.clone(),
         })
     }
@@ -152,10 +158,13 @@ impl HostAgent {
         self.report(Report::Started { rank, pid });
     }
 
-    /// A rank could not be started, and so no other will be.
+    /// A rank could not be started, and so no other of its group will be.
     pub(crate) fn handle_not_spawned(&mut self, rank: Rank, error: StartError) {
-        self.to_spawn.clear();
         self.report(Report::NotStarted { rank, error });
+        match self.first_beside(rank) {
+            Rank(0) => self.to_spawn.clear(),
+            first => self.give_up_group(first, rank),
+        }
         self.sweep_if_all_are_gone();
     }
 
@@ -248,9 +257,10 @@ impl HostAgent {
 
     /// A rank's process is gone, and all that it had sent was handled.
     pub(crate) fn handle_exit(&mut self, rank: Rank, cause: Cause, at_ns: u64) {
-        let unfinished = self.pmi.is_unfinished(pmi_process(rank));
+        let process = self.pmi_process(rank);
+        let unfinished = self.pmi.is_unfinished(process);
         self.pmi
-            .handle_departure(pmi_process(rank), unfinished || !cause.is_success());
+            .handle_departure(process, unfinished || !cause.is_success());
         self.forward_pmi();
         self.running.remove(&rank);
         let attached = self.attached.remove(&rank);
@@ -273,6 +283,7 @@ impl HostAgent {
         }
         self.departing.insert(rank, Departing { departure, exposures });
         self.announce_departure_after_exposures(rank);
+        self.tell_if_group_is_over(self.first_beside(rank));
         self.sweep_if_all_are_gone();
     }
 
@@ -365,6 +376,11 @@ impl HostAgent {
         Ok(())
     }
 
+    fn open_pmi(&mut self, rank: Rank) {
+        let process = self.pmi_process(rank);
+        self.pmi.open(pmi_connection(rank), pmi::Peer::Process(process));
+    }
+
     fn forward_pmi(&mut self) {
         while let Some(action) = self.pmi.poll_action() {
             if matches!(action, pmi::Action::Abort { .. }) && std::mem::replace(&mut self.aborted, true) {
@@ -376,7 +392,7 @@ impl HostAgent {
                     exit_code,
                     message,
                 } => self.report(Report::Aborted {
-                    rank: Rank(process.rank),
+                    rank: self.job_rank(process),
                     exit_code,
                     message: message.unwrap_or_default().to_string(),
                 }),
@@ -412,9 +428,9 @@ impl HostAgent {
                     self.actions
                         .push_back(Action::SendPmi(rank_of(connection), bytes));
                 }
-                pmi::Action::Spawn { id, .. } => {
-                    let reason = "this launcher does not start process groups yet".into();
-                    self.pmi.handle_spawned(id, Err(pmi::SpawnRefused { reason }));
+                pmi::Action::Spawn { id, from, spawn } => {
+                    let id = id.0;
+                    self.report(Report::Spawn { id, from, spawn });
                 }
                 pmi::Action::ToChild { child, message } => {
                     self.actions
@@ -430,6 +446,8 @@ impl HostAgent {
         let is_complete = |departing: &Departing| departing.exposures == 0;
         if self.departing.get(&rank).is_some_and(is_complete)
             && let Some(Departing { departure, .. }) = self.departing.remove(&rank)
+            // Those that the job began with work together; what one of them spawned is its own affair.
+            && rank.0 < self.start.size
         {
             self.announce(FromAgent::Departed(departure));
         }
@@ -460,13 +478,6 @@ impl HostAgent {
 
     fn report(&mut self, report: Report) {
         self.actions.push_back(Action::Report(report));
-    }
-}
-
-fn pmi_process(rank: Rank) -> pmi::Process {
-    pmi::Process {
-        group: FIRST_GROUP,
-        rank: rank.0,
     }
 }
 

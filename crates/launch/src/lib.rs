@@ -14,9 +14,12 @@
 )]
 mod driver;
 mod event;
+mod group_plan;
 mod host_agent;
 pub mod hosts;
 mod job;
+#[cfg(test)]
+mod job_simulation;
 mod lines;
 pub mod mpi;
 mod placement;
@@ -34,4 +37,4 @@ pub use event::{JobEvent, OutputStream};
 pub use job::{JobSpec, OnFailure, Segment, StartMethod, StdinSource, UniverseSize};
 pub use placement::{Binding, DealOrder, Placement, PlacementError};
 pub use simulation::{StartCosts, StartTimes, simulate_start};
-pub use verdict::{Ending, Failure, FailureKind, Verdict};
+pub use verdict::{Ending, Failure, FailureKind, SpawnedAs, Verdict};

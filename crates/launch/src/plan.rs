@@ -7,6 +7,7 @@ use ropewalk_group::{HostId, JobId, Rank};
 use ropewalk_pmi as pmi;
 
 use crate::{
+    group_plan::{GroupPlan, GroupProgram},
     job::{JobSpec, Segment, UniverseSize},
     placement::{PlacementError, place},
     protocol::{HostPlan, Plan, Start},
@@ -104,80 +105,67 @@ impl Plan {
             size: self.size,
             ranks: ranks.into_iter().flatten().collect(),
             is_alone: self.hosts.len() == 1,
-            pmi: self.pmi_group(NodeId::of(host)),
+            pmi: self.pmi_group(&self.first_group(), NodeId::of(host)),
         }
     }
 
-    /// The job as process group of PMI, as the server of one node knows it.
-    pub(crate) fn pmi_group(&self, node: NodeId) -> pmi::GroupOptions {
-        let tree = self.tree();
-        let ranks = |hosts: Vec<HostId>| {
-            let plans = hosts
-                .into_iter()
-                .filter_map(|host| self.hosts.get(host.0 as usize));
-            let runs = plans.flat_map(|plan| &plan.runs);
-            runs.fold(pmi::RankSet::default(), |ranks, run| {
-                ranks.union(&pmi::RankSet::range(run.first.0, run.first.0 + run.count))
-            })
+    /// The process group that the job begins with.
+    pub(crate) fn first_group(&self) -> GroupPlan {
+        let program = |segment: &Segment| GroupProgram {
+            segment: segment.clone(),
+            path: None,
         };
+        GroupPlan {
+            id: FIRST_GROUP.0,
+            first: Rank(0),
+            size: self.size,
+            runs: self.hosts.iter().map(|host| host.runs.clone()).collect(),
+            programs: self.segments.iter().map(program).collect(),
+            spawner: None,
+            preput: Vec::new(),
+        }
+    }
+
+    /// A process group as the PMI server of one node knows it.
+    pub(crate) fn pmi_group(&self, group: &GroupPlan, node: NodeId) -> pmi::GroupOptions {
+        let tree = self.tree();
         let children = tree.children(node).map(NodeId);
-        let segments = self.segments.iter().map(|segment| segment.ranks);
+        let segments = group.programs.iter().map(|program| program.segment.ranks);
         let absent = match self.continues {
             true => pmi::AbsentMembers::Exclude,
             false => pmi::AbsentMembers::Fail,
         };
         pmi::GroupOptions {
-            local: ranks(node.host().into_iter().collect()),
+            local: group.ranks_on(node.host()),
             children: children
-                .map(|child| (pmi::ChildId(child.0), ranks(tree.hosts_below(child))))
+                .map(|child| (pmi::ChildId(child.0), group.ranks_on(tree.hosts_below(child))))
                 .collect(),
-            mapping: self.process_mapping(),
-            segments: if self.segments.len() > 1 {
+            mapping: group.process_mapping(),
+            segments: if group.programs.len() > 1 {
                 segments.collect()
             } else {
                 Vec::new()
             },
             universe_size: self.universe_size,
+            spawner: group.spawner.map(|group| self.kvsname(group)),
+            preput: group.preput.clone(),
             absent,
-            ..pmi::GroupOptions::one_host(FIRST_GROUP, format!("kvs_{}", self.job), self.size)
+            ..pmi::GroupOptions::one_host(pmi::GroupId(group.id), self.kvsname(group.id), group.size)
         }
     }
 
-    /// Blocks of ranks in their order, those alike on hosts side by side as one.
-    fn process_mapping(&self) -> pmi::ProcessMapping {
-        let hosts = self.hosts.iter().zip(0..);
-        let mut runs: Vec<_> = hosts
-            .flat_map(|(plan, node)| plan.runs.iter().map(move |run| (run, node)))
-            .collect();
-        runs.sort_unstable_by_key(|(run, _)| run.first);
-        let mut blocks: Vec<pmi::MappingBlock> = Vec::new();
-        for (run, node) in runs {
-            match blocks.last_mut() {
-                Some(last) if last.ranks_per_node == run.count && last.node + last.nodes == node => {
-                    last.nodes += 1
-                }
-                _ => blocks.push(pmi::MappingBlock {
-                    node,
-                    nodes: 1,
-                    ranks_per_node: run.count,
-                }),
-            }
+    /// The name of a process group's key-value space.
+    pub(crate) fn kvsname(&self, group: u32) -> String {
+        match group {
+            0 => format!("kvs_{}", self.job),
+            group => format!("kvs_{}_{group}", self.job),
         }
-        pmi::ProcessMapping::new(blocks)
     }
 
-    /// The number of the program that a rank runs, and the program.
-    pub(crate) fn segment_of(&self, rank: Rank) -> Option<(usize, &Segment)> {
-        let mut first = 0;
-        self.segments.iter().enumerate().find(|(_, segment)| {
-            first += segment.ranks;
-            rank.0 < first
-        })
-    }
-
-    /// The name by which other hosts reach the host of rank 0.
-    fn master_address(&self) -> &str {
-        match self.hosts.iter().find(|host| host.has(Rank(0))) {
+    /// The name by which other hosts reach the host of a group's rank 0.
+    fn master_address(&self, group: &GroupPlan) -> &str {
+        let host = group.node_of(group.first).and_then(NodeId::host);
+        match host.and_then(|host| self.hosts.get(host.0 as usize)) {
             Some(host) if self.hosts.len() > 1 => host.name.rsplit('@').next().unwrap_or(&host.name),
             _ => "127.0.0.1",
         }
@@ -187,25 +175,31 @@ impl Plan {
     /// MPICH's Hydra; the others are what frameworks for machine learning read.
     pub(crate) fn rank_variables(
         &self,
+        group: &GroupPlan,
         host: HostId,
         rank: Rank,
         local_rank: usize,
         local_size: usize,
     ) -> Vec<(&'static str, String)> {
+        let (rank, size) = (rank.0.saturating_sub(group.first.0), group.size);
+        let master_port = self.master_port.wrapping_add(group.id as u16 % MASTER_PORTS);
         let mut variables = vec![
             (JOB_VARIABLE, self.job.to_string()),
             ("PMI_RANK", rank.to_string()),
-            ("PMI_SIZE", self.size.to_string()),
+            ("PMI_SIZE", size.to_string()),
             ("MPI_LOCALNRANKS", local_size.to_string()),
             ("MPI_LOCALRANKID", local_rank.to_string()),
             ("RANK", rank.to_string()),
-            ("WORLD_SIZE", self.size.to_string()),
+            ("WORLD_SIZE", size.to_string()),
             ("LOCAL_RANK", local_rank.to_string()),
             ("LOCAL_WORLD_SIZE", local_size.to_string()),
-            ("MASTER_ADDR", self.master_address().to_owned()),
-            ("MASTER_PORT", self.master_port.to_string()),
+            ("MASTER_ADDR", self.master_address(group).to_owned()),
+            ("MASTER_PORT", master_port.to_string()),
             ("GFORTRAN_UNBUFFERED_PRECONNECTED", "y".to_owned()),
         ];
+        if group.spawner.is_some() {
+            variables.push(("PMI_SPAWNED", "1".to_owned()));
+        }
         if let (Some(host), 2..) = (self.hosts.get(host.0 as usize), self.hosts.len()) {
             let name = host.name.rsplit('@').next().unwrap_or(&host.name);
             variables.push(("MPIR_CVAR_CH3_INTERFACE_HOSTNAME", name.to_owned()));
@@ -272,10 +266,12 @@ mod tests {
             ..JobSpec::new("agent", "first")
         };
         let plan = plan(&spec, around()).unwrap();
+        let group = plan.first_group();
         let programs: Vec<_> = (0..6)
             .map(|rank| {
-                plan.segment_of(Rank(rank))
-                    .map(|(index, segment)| (index, segment.working_directory.clone()))
+                group
+                    .program_of(Rank(rank))
+                    .map(|(index, program)| (index, program.segment.working_directory.clone()))
             })
             .collect();
         let (here, there) = (Some((0, Some("/here".into()))), Some((1, Some("/there".into()))));
@@ -287,14 +283,16 @@ mod tests {
             plan.start(HostId(1), JobKey::from_bytes([0; 32])).ranks,
             [Rank(4)]
         );
-        let variables = plan.rank_variables(HostId(1), Rank(4), 0, 1);
+        let variables = plan.rank_variables(&group, HostId(1), Rank(4), 0, 1);
         assert_eq!(
-            plan.pmi_group(NodeId::ROOT).mapping.to_string(),
+            plan.pmi_group(&plan.first_group(), NodeId::ROOT)
+                .mapping
+                .to_string(),
             "(vector,(0,1,4),(1,1,1))"
         );
-        assert_eq!(plan.pmi_group(NodeId(1)).local, pmi::RankSet::range(0, 4));
-        assert_eq!(plan.pmi_group(NodeId::ROOT).segments, [2, 3]);
-        assert_eq!(plan.pmi_group(NodeId(1)).universe_size, Some(5));
+        assert_eq!(plan.pmi_group(&group, NodeId(1)).local, pmi::RankSet::range(0, 4));
+        assert_eq!(plan.pmi_group(&plan.first_group(), NodeId::ROOT).segments, [2, 3]);
+        assert_eq!(plan.pmi_group(&group, NodeId(1)).universe_size, Some(5));
         let value = |wanted| {
             variables
                 .iter()
@@ -320,7 +318,7 @@ mod tests {
         let names: Vec<_> = plan.hosts.iter().map(|host| host.name.as_str()).collect();
         assert_eq!(names, ["own", "a", "b"]);
         assert_eq!(plan.node_of(Rank(2)), Some(NodeId(1)));
-        let mapping = plan.pmi_group(NodeId::ROOT).mapping;
+        let mapping = plan.pmi_group(&plan.first_group(), NodeId::ROOT).mapping;
         assert_eq!(mapping.to_string(), "(vector,(1,2,1),(0,1,1))");
     }
 

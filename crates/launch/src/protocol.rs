@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     event::OutputStream,
+    group_plan::GroupPlan,
     job::{Segment, StartMethod, StdinSource},
     placement::Binding,
     tree::{NodeId, Tree},
@@ -143,6 +144,12 @@ pub(crate) enum Down {
     Bye,
     /// This many bytes of output were taken from the receiver.
     Credit(u32),
+    /// A process group that was to be started is not wanted any more: end what runs of it.
+    Cancel(u32),
+    /// Nothing is left of a spawned process group, anywhere.
+    Forget(u32),
+    /// There is another process group, of which each agent starts its part.
+    Group(Box<GroupPlan>),
     /// Something about the ranks of another host.
     News(News),
     /// From the PMI server of the node above to that of the receiver.
@@ -153,6 +160,11 @@ pub(crate) enum Down {
         rank: Option<Rank>,
         /// The signal's number.
         signal: i32,
+    },
+    /// What came of [`Report::Spawn`].
+    Spawned {
+        id: u64,
+        result: Result<pmi::Spawned, pmi::SpawnRefused>,
     },
     /// The ranks that have input read this next.
     Stdin(Vec<u8>),
@@ -209,6 +221,8 @@ pub(crate) enum Report {
     },
     /// All ranks of the host and all hosts below it in the tree are gone, and all they wrote was sent. The last report.
     Finished,
+    /// Nothing is left of a spawned process group on this host.
+    GroupOver(u32),
     /// Memory of a rank that is gone is served by its agent.
     Inherited {
         rank: Rank,
@@ -232,6 +246,12 @@ pub(crate) enum Report {
     Ready { host_name: String },
     /// From the PMI server of the agent to that of the node above.
     Pmi(pmi::Up),
+    /// A rank of a host that is alone wants more processes.
+    Spawn {
+        id: u64,
+        from: pmi::Process,
+        spawn: pmi::Spawn,
+    },
     /// A rank runs.
     Started { rank: Rank, pid: u32 },
     /// The ranks of the host that have input took this many bytes of it, the slowest of them.

@@ -219,6 +219,7 @@ mod tests {
     fn attempt(number: u32, ending: Ending, kind: FailureKind) -> Attempt {
         let failure = Failure {
             rank: Rank(0),
+            spawned: None,
             host: "vm".to_owned(),
             pid: None,
             kind,

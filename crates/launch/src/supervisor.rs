@@ -1,5 +1,7 @@
 //! Decides over a job: when it is being ended, how, and what the verdict is.
 
+mod groups;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     ops::Not,
@@ -16,6 +18,7 @@ use crate::{
     tree::{NodeId, Tree},
     verdict::{Ending, Failure, FailureKind, Verdict},
 };
+use groups::{Asker, SpawnedGroup};
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
@@ -45,6 +48,10 @@ pub(crate) struct Supervisor {
     has_attached: bool,
     /// The root of the PMI servers, if there are several hosts: one alone has it itself.
     pmi: Option<pmi::Server>,
+    plan: Plan,
+    /// What programs spawned and what is left, by PMI's number.
+    groups: BTreeMap<u32, SpawnedGroup>,
+    next_group: u32,
     phase: Phase,
     actions: VecDeque<Action>,
 }
@@ -65,7 +72,12 @@ pub(crate) enum Action {
 #[derive(Debug)]
 struct Host {
     name: String,
+    /// Those that it ever had.
     ranks: Vec<RankRun>,
+    /// How many the job began with there.
+    slots: u32,
+    /// How many it has.
+    load: u32,
     is_ready: bool,
     is_over: bool,
 }
@@ -119,12 +131,18 @@ impl Supervisor {
             behind += segment.ranks;
             (Rank(behind), segment.program.to_string_lossy().into_owned())
         });
-        let hosts = plan.hosts.iter().map(|host| Host {
-            name: host.name.clone(),
-            ranks: host.runs.clone(),
-            is_ready: false,
-            is_over: false,
-        });
+        let hosts = plan
+            .hosts
+            .iter()
+            .zip(groups::slots(plan))
+            .map(|(host, slots)| Host {
+                name: host.name.clone(),
+                ranks: host.runs.clone(),
+                slots,
+                load: slots,
+                is_ready: false,
+                is_over: false,
+            });
         Self {
             tree: plan.tree(),
             on_failure,
@@ -141,9 +159,12 @@ impl Supervisor {
             has_attached: false,
             pmi: (plan.hosts.len() > 1).then(|| {
                 let mut pmi = pmi::Server::root();
-                pmi.add_group(plan.pmi_group(NodeId::ROOT));
+                pmi.add_group(plan.pmi_group(&plan.first_group(), NodeId::ROOT));
                 pmi
             }),
+            plan: plan.clone(),
+            groups: BTreeMap::new(),
+            next_group: 1,
             phase: Phase::Running,
             actions: VecDeque::new(),
         }
@@ -186,7 +207,10 @@ impl Supervisor {
                     _ => None,
                 };
                 match kind {
+                    _ if self.is_cancelled(rank) => {}
                     Some(kind) => self.fail(now, host, rank, kind, self.on_failure, SIGTERM),
+                    // Whether the others did without a rank is told by those that the job began with.
+                    None if rank.0 >= self.plan.size => {}
                     None if attached && self.recovery == Recovery::Unknown => self.recovery = Recovery::Made,
                     None if attached => {}
                     None => self.recovery = Recovery::NotMade,
@@ -207,7 +231,13 @@ impl Supervisor {
             }),
             Report::Finished => {
                 self.hosts[host.0 as usize].is_over = true;
+                self.handle_host_over(host);
+                self.forward_pmi(now);
                 self.finish_if_all_are_over();
+            }
+            Report::GroupOver(id) => {
+                self.handle_group_over(host, id);
+                self.forward_pmi(now);
             }
             Report::Inherited {
                 rank,
@@ -222,6 +252,9 @@ impl Supervisor {
             }),
             Report::Lost { how } => self.handle_lost(now, host, how),
             Report::Notice { rank, text } => self.tell(JobEvent::Notice { rank, text }),
+            Report::NotStarted { rank, ref error } if self.handle_group_not_started(rank, error) => {
+                self.forward_pmi(now);
+            }
             Report::NotStarted { rank, error } => {
                 let exit_code = match error.kind {
                     StartErrorKind::NotFound => 127,
@@ -245,10 +278,13 @@ impl Supervisor {
                     known.name = host_name;
                 }
             }
+            Report::Spawn { id, from, spawn } => self.handle_spawn(Asker::Agent(host, id), from, spawn),
             Report::Started { rank, pid } => {
                 let stopped = None;
                 self.running.insert(rank, Running { host, pid, stopped });
                 self.tell(JobEvent::Started { rank, pid });
+                self.handle_group_started(rank);
+                self.forward_pmi(now);
             }
             Report::Stopped { rank, signal } => {
                 if let Some(running) = self.running.get_mut(&rank) {
@@ -274,52 +310,6 @@ impl Supervisor {
             pmi.handle_child_lost(pmi::ChildId(child.0));
         }
         self.forward_pmi(now);
-    }
-
-    fn forward_pmi(&mut self, now: Duration) {
-        while let Some(action) = self.pmi.as_mut().and_then(pmi::Server::poll_action) {
-            match action {
-                pmi::Action::Abort {
-                    process,
-                    exit_code,
-                    message,
-                } => {
-                    let kind = FailureKind::Aborted {
-                        exit_code,
-                        message: message.unwrap_or_default().to_string(),
-                    };
-                    let rank = Rank(process.rank);
-                    let host = self.running.get(&rank).map_or(HostId(0), |running| running.host);
-                    self.fail(now, host, rank, kind, OnFailure::Abort, SIGTERM);
-                }
-                pmi::Action::FenceBegan { group, fence } => {
-                    let (group, fence) = (group.0, fence.to_string());
-                    self.tell(JobEvent::FenceBegan { group, fence });
-                }
-                pmi::Action::FenceEnded {
-                    group,
-                    fence,
-                    members,
-                    failed,
-                } => self.tell(JobEvent::FenceEnded {
-                    group: group.0,
-                    fence: fence.to_string(),
-                    members,
-                    failed: failed.map(Rank),
-                }),
-                pmi::Action::ToChild { child, message } => {
-                    self.actions.push_back(Action::SendPmi(NodeId(child.0), message));
-                }
-                pmi::Action::Spawn { id, .. } => {
-                    let reason = "this launcher does not start process groups yet".into();
-                    if let Some(pmi) = &mut self.pmi {
-                        pmi.handle_spawned(id, Err(pmi::SpawnRefused { reason }));
-                    }
-                }
-                // The root has no processes of its own, and nobody above.
-                _ => {}
-            }
-        }
     }
 
     /// Somebody wants the job to end, and says so with this signal.
@@ -393,7 +383,9 @@ impl Supervisor {
             {
                 self.depart(host, rank, Cause::AgentLost, 0);
             }
+            self.handle_host_over(host);
         }
+        self.forward_pmi(now);
         if self.on_failure.ends_job() {
             let continued = false;
             let ending = Ending::AgentLost {
@@ -445,7 +437,11 @@ impl Supervisor {
         let Some(departure) = self.members.handle_departure(rank, incarnation, cause) else {
             return;
         };
-        self.spread(News::Departed { rank, cause });
+        let known = &mut self.hosts[host.0 as usize];
+        known.load = known.load.saturating_sub(1);
+        if rank.0 < self.plan.size {
+            self.spread(News::Departed { rank, cause });
+        }
         self.tell(JobEvent::Departed {
             departure,
             host: self.hosts[host.0 as usize].name.clone(),
@@ -484,6 +480,7 @@ impl Supervisor {
         }
         self.failures.push(Failure {
             rank,
+            spawned: self.spawned_as(rank),
             host: self.hosts[host.0 as usize].name.clone(),
             pid: self.running.get(&rank).map(|running| running.pid),
             kind,

@@ -53,8 +53,10 @@ pub enum Ending {
 /// A rank that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Who.
+    /// Who, by its rank in the job.
     pub rank: Rank,
+    /// Who it is to the programs, if one of them spawned it.
+    pub spawned: Option<SpawnedAs>,
     /// The name of its host.
     pub host: String,
     /// Its process, if it was ever started.
@@ -63,6 +65,15 @@ pub struct Failure {
     pub kind: FailureKind,
     /// When, since the start of the job.
     pub after: Duration,
+}
+
+/// A process that was spawned, as programs know it. In the job, spawned processes have the ranks behind all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpawnedAs {
+    /// Its process group, from 1.
+    pub group: u32,
+    /// Its rank there.
+    pub rank: u32,
 }
 
 /// What happened to a rank.
@@ -208,7 +219,11 @@ impl FailureKind {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rank, host, .. } = self;
-        write!(f, "rank {rank} on host {host} ")?;
+        write!(f, "rank {rank} ")?;
+        if let Some(SpawnedAs { group, rank }) = self.spawned {
+            write!(f, "(rank {rank} of spawned group {group}) ")?;
+        }
+        write!(f, "on host {host} ")?;
         match &self.kind {
             FailureKind::Aborted { exit_code, message } => {
                 write!(f, "aborted the job with exit code {exit_code}")?;
@@ -268,6 +283,7 @@ mod tests {
     fn killed(rank: u32) -> Failure {
         Failure {
             rank: Rank(rank),
+            spawned: None,
             host: "vm".to_owned(),
             pid: Some(4242),
             kind: FailureKind::Signalled(9),

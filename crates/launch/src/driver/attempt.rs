@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     event::JobEvent,
+    group_plan::GroupPlan,
     job::StdinSource,
     protocol::{Down, Plan, Report, Up},
     supervisor::{Action, Supervisor},
@@ -47,6 +48,8 @@ pub(super) struct AttemptRun {
     stdin_told: u64,
     /// Kept back until the agents are gone too.
     verdict: Option<Verdict>,
+    /// What programs spawned.
+    groups: Vec<Arc<GroupPlan>>,
     /// Agents were lost or given up: what they left behind is looked for.
     was_abandoned: bool,
 }
@@ -82,6 +85,7 @@ impl AttemptRun {
             stdin_told: 0,
             plan,
             verdict: None,
+            groups: Vec::new(),
             was_abandoned: false,
         }
     }
@@ -144,7 +148,9 @@ impl AttemptRun {
                     }
                 }
                 Happening::Request(Request::Signal(rank, signal)) => {
-                    if let Some(node) = self.plan.node_of(rank) {
+                    let mut groups = self.groups.iter();
+                    let spawned = || groups.find_map(|group| group.node_of(rank));
+                    if let Some(node) = self.plan.node_of(rank).or_else(spawned) {
                         let rank = Some(rank);
                         branch.send(Down::To(node, Box::new(Down::Signal { rank, signal })));
                     }
@@ -198,7 +204,10 @@ impl AttemptRun {
                     }
                     Action::Event(JobEvent::Finished(verdict)) => self.verdict = Some(verdict),
                     Action::Event(event) => self.deliver(event),
-                    Action::Send(down) => branch.send(down),
+                    Action::Send(down) => {
+                        self.note_group(&down);
+                        branch.send(down);
+                    }
                     Action::SendPmi(child, down) => branch.send_pmi(child, down),
                 }
             }
@@ -278,6 +287,19 @@ impl AttemptRun {
         match (self.plan.stdin, self.plan.node_of(Rank(0))) {
             (StdinSource::Inherit, Some(node)) => branch.send(Down::To(node, Box::new(down))),
             _ => branch.send(down),
+        }
+    }
+
+    /// Whoever takes events wants to know where ranks are.
+    fn note_group(&mut self, down: &Down) {
+        match down {
+            Down::Group(group) => {
+                let group = Arc::new(GroupPlan::clone(group));
+                self.groups.push(group.clone());
+                self.waiting.push(Delivery::Group(group));
+            }
+            Down::Forget(id) => self.groups.retain(|group| group.id != *id),
+            _ => {}
         }
     }
 

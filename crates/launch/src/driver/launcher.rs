@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     event::{JobEvent, OutputStream},
+    group_plan::GroupPlan,
     job::JobSpec,
     protocol::Plan,
     restart::BetweenAttempts,
@@ -55,6 +56,8 @@ pub struct Launcher {
     /// Of the attempt whose events are being taken.
     plan: Arc<Plan>,
     attempt: u32,
+    /// What programs spawned, the latest last.
+    groups: VecDeque<Arc<GroupPlan>>,
     thread: Option<thread::JoinHandle<()>>,
     lines: VecDeque<JobEvent>,
     taken: usize,
@@ -104,6 +107,7 @@ impl Launcher {
             trace_bytes,
             plan,
             attempt: 1,
+            groups: VecDeque::new(),
             thread: Some(thread),
             lines: VecDeque::new(),
             taken: 0,
@@ -139,10 +143,10 @@ impl Launcher {
                 Err(blocking::RecvTimeoutError::Timeout) => return Ok(None),
                 Err(blocking::RecvTimeoutError::Disconnected) => break,
             }
-            self.begin_attempts();
+            self.take_notice();
         }
         let delivery = self.delivered.pop_front();
-        self.begin_attempts();
+        self.take_notice();
         match delivery {
             Some(Delivery::Event(event)) => {
                 match &event {
@@ -170,8 +174,8 @@ impl Launcher {
                     }));
                 Ok(self.lines.pop_front())
             }
-            // One that began was taken notice of above.
-            Some(Delivery::Began { .. }) | None => {
+            // Notices were taken above.
+            Some(Delivery::Began { .. } | Delivery::Group(_)) | None => {
                 self.over = true;
                 Err(system(
                     "a thread",
@@ -183,7 +187,8 @@ impl Launcher {
 
     /// The name of the host of a rank, as the hosts were named; `None` if the job has no such rank.
     pub fn host_of(&self, rank: Rank) -> Option<&str> {
-        let host = self.plan.node_of(rank)?.host()?;
+        let spawned = || self.groups.iter().find_map(|group| group.node_of(rank));
+        let host = self.plan.node_of(rank).or_else(spawned)?.host()?;
         Some(&self.plan.hosts.get(host.0 as usize)?.name)
     }
 
@@ -208,16 +213,27 @@ impl Launcher {
         Ok(())
     }
 
-    /// Takes notice of attempts whose events come next.
-    fn begin_attempts(&mut self) {
-        while let Some(Delivery::Began { attempt, plan }) = self
-            .delivered
-            .pop_front_if(|delivery| matches!(delivery, Delivery::Began { .. }))
-        {
-            // What was taken of the output of an attempt that is over concerns nobody any more.
-            self.taken = 0;
-            self.attempt = attempt;
-            self.plan = plan;
+    /// Takes notice of attempts and process groups whose events come next.
+    fn take_notice(&mut self) {
+        let is_notice =
+            |delivery: &mut Delivery| matches!(delivery, Delivery::Began { .. } | Delivery::Group(_));
+        while let Some(notice) = self.delivered.pop_front_if(is_notice) {
+            match notice {
+                Delivery::Began { attempt, plan } => {
+                    // What was taken of the output of an attempt that is over concerns nobody any more.
+                    self.taken = 0;
+                    self.attempt = attempt;
+                    self.plan = plan;
+                    self.groups.clear();
+                }
+                Delivery::Group(group) => {
+                    if self.groups.len() == GROUPS_REMEMBERED {
+                        self.groups.pop_front();
+                    }
+                    self.groups.push_back(group);
+                }
+                _ => {}
+            }
         }
     }
 
@@ -243,6 +259,8 @@ impl Drop for Launcher {
     }
 }
 
+/// A group whose processes are all gone may still have output to be taken; of so many groups the hosts are known.
+const GROUPS_REMEMBERED: usize = 8192;
 /// Returning credit byte by byte would cost a frame each.
 const CREDIT_RETURNED_MIN: usize = 256 << 10;
 
@@ -256,6 +274,8 @@ pub(super) enum Delivery {
     },
     Event(JobEvent),
     Failed(LaunchError),
+    /// There are ranks of a further process group from now on.
+    Group(Arc<GroupPlan>),
     Output {
         rank: Rank,
         stream: OutputStream,

@@ -4,6 +4,7 @@ use ropewalk_fabric::JobKey;
 use ropewalk_group::JobId;
 
 use super::*;
+use crate::plan::FIRST_GROUP;
 use crate::protocol::StartErrorKind;
 
 const SIGKILL: i32 = 9;

@@ -149,6 +149,17 @@ impl Group {
         self.options.local.contains(rank)
     }
 
+    /// The ranks here that are not gone.
+    pub(super) fn present_locals(&self) -> impl Iterator<Item = u32> {
+        let local = self.options.local.iter();
+        local.filter(|rank| !self.absent.contains(*rank))
+    }
+
+    /// Whether a rank here is gone.
+    pub(super) fn has_lost_locals(&self) -> bool {
+        !self.absent.intersection(&self.options.local).is_empty()
+    }
+
     pub(super) fn is_absent(&self, rank: u32) -> bool {
         self.absent.contains(rank)
     }

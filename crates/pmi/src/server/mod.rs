@@ -45,6 +45,7 @@ pub struct Server {
     connections: BTreeMap<ConnectionId, Connection>,
     by_process: BTreeMap<Process, ConnectionId>,
     children: BTreeSet<ChildId>,
+    lost_children: BTreeSet<ChildId>,
     /// What was published; only the root has it.
     services: KeyValueSpace,
     questions: BTreeMap<u64, Asker>,
@@ -77,6 +78,7 @@ impl Server {
             connections: BTreeMap::new(),
             by_process: BTreeMap::new(),
             children: BTreeSet::new(),
+            lost_children: BTreeSet::new(),
             services: KeyValueSpace::new(LINE_SIZE_MAX),
             questions: BTreeMap::new(),
             next_question: 0,
@@ -92,10 +94,18 @@ impl Server {
     /// a name, or a group of the same number is there.
     pub fn add_group(&mut self, options: GroupOptions) {
         let id = options.id;
-        self.children
-            .extend(options.children.iter().map(|(child, _)| *child));
+        let (lost, children): (Vec<_>, Vec<_>) = options
+            .children
+            .iter()
+            .cloned()
+            .partition(|(child, _)| self.lost_children.contains(child));
+        self.children.extend(children.iter().map(|(child, _)| *child));
         let before = self.groups.insert(id, Group::new(options));
         assert!(before.is_none(), "the process group {} is there already", id.0);
+        // Who made the group may not have known of a loss.
+        for (_, ranks) in lost {
+            self.depart(id, &ranks, true);
+        }
     }
 
     /// Forgets a process group whose processes are all gone, everywhere.
@@ -241,6 +251,7 @@ impl Server {
     /// A server directly below is gone, and with it all processes there and below it.
     pub fn handle_child_lost(&mut self, child: ChildId) {
         self.children.remove(&child);
+        self.lost_children.insert(child);
         self.questions
             .retain(|_, asker| !matches!(asker, Asker::Child { child: asking, .. } if *asking == child));
         for id in self.groups.keys().copied().collect::<Vec<_>>() {
@@ -345,6 +356,7 @@ impl Server {
             Above::Parent => self.tell_parent_of_departure(id, ranks, failed),
             Above::Nobody | Above::Lost => {}
         }
+        self.fail_stuck_node_waiters(id);
         self.settle_all(id);
     }
 

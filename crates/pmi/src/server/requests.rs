@@ -1,5 +1,7 @@
 //! What a process asks, and what it is told.
 
+use std::collections::BTreeMap;
+
 use bstr::BString;
 
 use super::{
@@ -460,9 +462,44 @@ impl Server {
                     .or_default()
                     .push_back(waiter.clone());
             }
+            self.fail_stuck_node_waiters(process.group);
             return Parked;
         }
         Answered(node_response(value))
+    }
+
+    /// Whoever waits for a node attribute that nobody is left to put gets an error: all other processes of the group
+    /// here are gone, or wait themselves.
+    pub(super) fn fail_stuck_node_waiters(&mut self, id: super::GroupId) {
+        let Some(group) = self.groups.get(&id) else {
+            return;
+        };
+        if group.node_waiters.is_empty() || !group.has_lost_locals() {
+            return;
+        }
+        // A process may go on in another thread while one waits.
+        let waiters = group.node_waiters.values().flatten();
+        let blocked: Vec<_> = waiters
+            .filter(|waiter| waiter.thread.is_none())
+            .filter_map(|waiter| self.connections.get(&waiter.connection)?.process)
+            .map(|process| process.rank)
+            .collect();
+        if !group.present_locals().all(|rank| blocked.contains(&rank)) {
+            return;
+        }
+        let waiters = self
+            .groups
+            .get_mut(&id)
+            .map(|group| std::mem::take(&mut group.node_waiters));
+        for waiter in waiters.into_iter().flat_map(BTreeMap::into_values).flatten() {
+            let refused = Response::NodeAttribute {
+                found: Some(false),
+                value: None,
+                rc: Some(-1),
+                message: Some("nobody_is_left_to_put_it".into()),
+            };
+            self.respond(waiter, &refused);
+        }
     }
 
     fn put_node_attribute(&mut self, process: Process, key: BString, value: BString) -> Response {

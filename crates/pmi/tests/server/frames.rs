@@ -401,6 +401,29 @@ fn fullinit_in_all_wordings() {
     );
 }
 
+/// "wait=TRUE and missing: no answer until some process of the same node puts it": once all others are gone or wait
+/// too nobody will, and whoever waits is told so.
+#[test]
+fn a_node_attribute_that_nobody_can_put_is_an_error() {
+    let mut server = server(4, AbsentMembers::Exclude);
+    initialize(&mut server, [0, 1, 2, 3]);
+    let silence = [""; 0];
+    let wait = "cmd=info-getnodeattr;key=na;wait=TRUE;";
+    assert_eq!(say_frame(&mut server, 0, wait), silence);
+    assert_eq!(
+        say_frame(&mut server, 1, "cmd=info-getnodeattr;thrid=7;key=nb;wait=TRUE;"),
+        silence
+    );
+    server.handle_departure(process(2), true);
+    assert_eq!(drain(&mut server), silence);
+    server.handle_departure(process(3), false);
+    // Another thread of rank 1 may still put it.
+    assert_eq!(drain(&mut server), silence);
+    let refusal = "rc=-1;errmsg=nobody_is_left_to_put_it;";
+    let answers = say_frame(&mut server, 1, wait).concat();
+    assert_eq!(answers.matches(refusal).count(), 3, "{answers}");
+}
+
 /// What is not understood is answered, so that nobody waits for ever; what is no frame ends the connection.
 #[test]
 fn unknown_commands_are_answered() {

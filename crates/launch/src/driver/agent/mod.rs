@@ -1,6 +1,7 @@
 //! The agent of a host: one thread, one epoll, no runtime, for it is a guest beside other people's programs.
 
 mod actions;
+mod groups;
 mod inputs;
 mod rank_io;
 mod starting;
@@ -8,7 +9,6 @@ mod topology;
 
 use std::{
     collections::BTreeMap,
-    ffi::CString,
     io::{self, Write},
     os::fd::{AsFd, OwnedFd},
     process::ExitCode,
@@ -28,7 +28,7 @@ use rustix::{
 use super::{
     branch::{Branch, BranchEvent, Position},
     descendants, interface, mpi_programs,
-    process::{Program, Slots},
+    process::Slots,
     signals::{ChildNews, ChildSignals, next_child},
     starter::Ended,
 };
@@ -38,8 +38,9 @@ use crate::{
     lines::WholeLines,
     mpi::open_mpi_job,
     placement::{self, Processor},
-    protocol::{Down, OUTPUT_WINDOW, Plan, Report, StartError},
+    protocol::{Down, OUTPUT_WINDOW, Plan, Report},
 };
+use groups::OwnGroup;
 use inputs::Inputs;
 use rank_io::{RankIo, Reading};
 
@@ -62,7 +63,7 @@ pub(super) struct Agent {
     /// Memory of ranks that live; that of the dead is with the endpoint.
     held: BTreeMap<(Rank, HoldId), HeldMemfd>,
     inputs: Inputs,
-    programs: Vec<Result<Started, StartError>>,
+    groups: Vec<OwnGroup>,
     /// If ranks are bound to them.
     processors: Vec<Processor>,
     /// The limit that this process had before it raised its own.
@@ -72,12 +73,6 @@ pub(super) struct Agent {
     is_orphaned: bool,
     flushed: Instant,
     buffer: Vec<u8>,
-}
-
-/// A program of the job, and the environment of its ranks but for the variables of each.
-struct Started {
-    program: Program,
-    environment: Vec<CString>,
 }
 
 /// How far what the ranks left behind is gone.
@@ -175,7 +170,7 @@ impl Agent {
         };
         Ok(Self {
             mind: HostAgent::new(start, branch.endpoint().address().clone(), held_bytes_max()),
-            programs: starting::programs(&plan, host),
+            groups: vec![OwnGroup::new(&plan, plan.first_group(), host, 0..ranks.len())],
             plan,
             host,
             branch,
@@ -251,6 +246,10 @@ impl Agent {
         match event {
             BranchEvent::ChildLost(node) => self.mind.handle_child_lost(node),
             BranchEvent::Pmi(node, up) => self.mind.handle_pmi_up(node, up),
+            BranchEvent::Down(Down::Cancel(id)) => self.mind.handle_cancel(id),
+            BranchEvent::Down(Down::Forget(id)) => self.forget_group(id),
+            BranchEvent::Down(Down::Group(group)) => self.begin_group(*group),
+            BranchEvent::Down(Down::Spawned { id, result }) => self.mind.handle_spawn_answer(id, result),
             BranchEvent::Down(Down::Pmi(down)) => self.mind.handle_pmi_down(down),
             BranchEvent::Down(Down::News(news)) => self.mind.handle_news(news),
             BranchEvent::Down(Down::Signal { rank, signal }) => self.mind.handle_signal(rank, signal),
@@ -535,7 +534,7 @@ impl Agent {
     }
 
     fn remove_leftovers(&self) {
-        let programs = self.programs.iter().flatten();
+        let programs = self.groups.iter().flat_map(|group| &group.programs).flatten();
         let environments: Vec<_> = programs.map(|started| started.environment.as_slice()).collect();
         mpi_programs::remove_leftovers(open_mpi_job(self.plan.job), &environments);
     }

@@ -15,7 +15,9 @@ use ropewalk_group::{HostId, Rank};
 use rustix::{event::epoll, io::Errno};
 
 use super::{
-    Agent, Started, kind,
+    Agent,
+    groups::Started,
+    kind,
     rank_io::{Output, RankIo, Sockets, pipe_for_reading, pipe_for_writing},
 };
 use crate::{
@@ -24,14 +26,15 @@ use crate::{
         process::{self, Inherited, LINK_FD, PMI_FD, ProcessError, ProcessOptions, Program},
     },
     event::OutputStream,
+    group_plan::{GroupPlan, GroupProgram},
     lines::WholeLines,
     mpi, placement,
     protocol::{Plan, StartError, StartErrorKind},
 };
 
-/// The programs of a job, looked for on this host.
-pub(super) fn programs(plan: &Plan, host: HostId) -> Vec<Result<Started, StartError>> {
-    let own = plan.rank_variables(host, Rank(0), 0, 0);
+/// The programs of a process group, looked for on this host.
+pub(super) fn programs(plan: &Plan, group: &GroupPlan, host: HostId) -> Vec<Result<Started, StartError>> {
+    let own = plan.rank_variables(group, host, group.first, 0, 0);
     let own: Vec<&OsStr> = own.iter().map(|(name, _)| OsStr::new(name)).collect();
     let named = plan
         .environment
@@ -42,17 +45,21 @@ pub(super) fn programs(plan: &Plan, host: HostId) -> Vec<Result<Started, StartEr
         .get(host.0 as usize)
         .map_or(0, |host| host.ranks().count());
     let mpi_host = MpiHost::new(named.map(|(_, folder)| folder.as_os_str()));
-    let prepare = |segment: &crate::job::Segment| {
+    let prepare = |GroupProgram { segment, path: first }: &GroupProgram| {
         // What stands last counts.
         let environment = plan.environment.iter().chain(&segment.environment);
         let environment: BTreeMap<_, _> = environment.map(|(name, value)| (name, value)).collect();
         let path = environment
             .get(&OsString::from("PATH"))
             .map(|path| path.as_os_str());
-        let program = Program::new(segment, path.unwrap_or(OsStr::new("/bin:/usr/bin")))
-            .map_err(|error| start_error(&error))?;
+        let path = path.unwrap_or(OsStr::new("/bin:/usr/bin"));
+        let path = match first {
+            Some(first) => [first, path].join(OsStr::new(":")),
+            None => path.to_owned(),
+        };
+        let program = Program::new(segment, &path).map_err(|error| start_error(&error))?;
         // One rank alone is what such a program is without us, too.
-        if plan.size > 1
+        if group.size > 1
             && let Some(file) = program.file()
             && let Some(reason) = mpi_host.refusal(&file, &environment)
         {
@@ -80,7 +87,7 @@ pub(super) fn programs(plan: &Plan, host: HostId) -> Vec<Result<Started, StartEr
         let environment = environment.map_err(|error| start_error(&error))?;
         Ok(Started { program, environment })
     };
-    plan.segments.iter().map(prepare).collect()
+    group.programs.iter().map(prepare).collect()
 }
 
 /// Which stream a pipe is.
@@ -109,13 +116,12 @@ impl Agent {
             .indices
             .get(&rank)
             .expect("the mind starts ranks of this host only");
-        let Some((number, segment)) = self.plan.segment_of(rank) else {
-            return Err(system_error(
-                "the job has no program for it",
-                &Errno::INVAL.into(),
-            ));
-        };
-        let started = match &self.programs[number] {
+        let no_program = || system_error("the job has no program for it", &Errno::INVAL.into());
+        let group = self.groups.iter().find(|group| group.plan.has(rank));
+        let group = group.ok_or_else(no_program)?;
+        let (number, program) = group.plan.program_of(rank).ok_or_else(no_program)?;
+        let segment = &program.segment;
+        let started = match &group.programs[number] {
             Ok(started) => started,
             Err(error) => return Err(error.clone()),
         };
@@ -131,7 +137,10 @@ impl Agent {
         } else {
             (self.slots.null().map_err(failed)?, None)
         };
-        let own = self.plan.rank_variables(self.host, rank, index, self.ranks.len());
+        let (plan, local) = (&group.plan, index - group.indices.start);
+        let own = self
+            .plan
+            .rank_variables(plan, self.host, rank, local, group.indices.len());
         let own = own
             .iter()
             .map(|(name, value)| variable(OsStr::new(name), OsStr::new(value)));

@@ -139,6 +139,14 @@ fn watch(request: Request) -> anyhow::Result<u8> {
                     ));
                 }
             }
+            JobEvent::Spawned {
+                group,
+                first,
+                size,
+                by,
+            } if verbose => say(&format!(
+                "rank {by} spawned group {group}: {size} processes, from rank {first} of the job on"
+            )),
             JobEvent::Started { rank, pid } if verbose => {
                 let host = launcher.host_of(rank).unwrap_or_default();
                 say(&format!("rank {rank} on host {host} runs, pid {pid}"));
@@ -176,6 +184,12 @@ fn log(event: &JobEvent) {
             "verdict": failed.verdict.to_string(), "after_s": failed.lasted.as_secs_f64(),
             "pause_s": pause.as_secs_f64(),
         }),
+        JobEvent::Spawned {
+            group,
+            first,
+            size,
+            by,
+        } => json!({"event": "spawned", "group": group, "first_rank": first.0, "size": size, "by": by.0}),
         JobEvent::Started { rank, pid } => json!({"event": "started", "rank": rank.0, "pid": pid}),
         JobEvent::Stopped {
             rank,

@@ -1,0 +1,57 @@
+//! The process groups of the job, as an agent starts them.
+
+use std::{ffi::CString, ops::Range};
+
+use ropewalk_group::HostId;
+
+use super::{Agent, starting};
+use crate::{driver::process::Program, group_plan::GroupPlan, protocol::{Plan, StartError}, tree::NodeId};
+
+/// A process group, and what its processes here run.
+pub(super) struct OwnGroup {
+    pub(super) plan: GroupPlan,
+    pub(super) programs: Vec<Result<Started, StartError>>,
+    /// The numbers on this host of its processes here.
+    pub(super) indices: Range<usize>,
+}
+
+/// A program of the job, and the environment of its ranks but for the variables of each.
+pub(super) struct Started {
+    pub(super) program: Program,
+    pub(super) environment: Vec<CString>,
+}
+
+impl OwnGroup {
+    pub(super) fn new(plan: &Plan, group: GroupPlan, host: HostId, indices: Range<usize>) -> Self {
+        Self {
+            programs: starting::programs(plan, &group, host),
+            plan: group,
+            indices,
+        }
+    }
+}
+
+impl Agent {
+    /// Starts this host's part of a spawned group.
+    pub(super) fn begin_group(&mut self, group: GroupPlan) {
+        let options = self.plan.pmi_group(&group, NodeId::of(self.host));
+        let ranks: Vec<_> = group.job_ranks(self.host).collect();
+        if !self.mind.handle_group(group.first, options, &ranks) {
+            return;
+        }
+        let first = self.ranks.len();
+        for (index, &rank) in (first..).zip(&ranks) {
+            self.indices.insert(rank, index);
+            self.ranks.push(None);
+        }
+        let indices = first..self.ranks.len();
+        let group = OwnGroup::new(&self.plan, group, self.host, indices);
+        self.groups.push(group);
+    }
+
+    /// Nothing is left of a spawned group anywhere.
+    pub(super) fn forget_group(&mut self, id: u32) {
+        self.mind.handle_forget(id);
+        self.groups.retain(|group| group.plan.id != id);
+    }
+}

@@ -1,0 +1,125 @@
+//! Programs that spawn others, in C over `libpmi.so` and `libpmi2.so`: MPI_Comm_spawn as the process manager sees it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    time::Duration,
+};
+
+use tempfile::TempDir;
+
+const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Compiles a program over one of our libraries.
+fn compile(source: &str, library: &str, folder: &TempDir) -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = folder.path().join(source.trim_end_matches(".c"));
+    let built = env::current_exe()
+        .unwrap()
+        .with_file_name(format!("lib{library}.so"));
+    let soname = folder.path().join(format!("lib{library}.so.0"));
+    std::os::unix::fs::symlink(&built, soname).unwrap();
+    let output = Command::new("cc")
+        .args(["-Wall", "-Werror", "-o"])
+        .arg(&program)
+        .arg(here.join("tests/spawn_c").join(source))
+        .arg(format!("-I{}", here.join("../pmi-c/include").display()))
+        .arg(format!("-I{}", here.join("../pmi2-c/include").display()))
+        .arg(&built)
+        .arg(format!("-Wl,-rpath,{}", folder.path().display()))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    program
+}
+
+fn run(options: &[&str], program: &Path, arguments: &[&str]) -> Output {
+    let mut command = assert_cmd::Command::new(ROPEWALK);
+    let command = command.arg("run").args(options).arg(program).args(arguments);
+    command.timeout(PATIENCE).output().unwrap()
+}
+
+fn count(output: &Output, text: &str) -> usize {
+    String::from_utf8_lossy(&output.stdout).matches(text).count()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// On one host and across a tree of agents; by themselves and beside others.
+const PLACES: [&[&str]; 2] = [
+    &["-n", "2"],
+    &[
+        "-n",
+        "4",
+        "-arity",
+        "1",
+        "-launcher",
+        "fork",
+        "-hosts",
+        "alpha,beta,gamma,delta",
+    ],
+];
+
+/// Two programs spawned by PMI-1 have one key-value space with what their parent put there, barriers of their own,
+/// their own numbers, arguments and directory, and meet their parent by name.
+#[test]
+fn a_pmi1_program_spawns() {
+    let folder = TempDir::new().unwrap();
+    let program = compile("spawn1.c", "pmi", &folder);
+    for place in PLACES {
+        let output = run(place, &program, &[]);
+        assert!(output.status.success(), "{place:?}: {output:?}");
+        assert_eq!(count(&output, "of 3 is content"), 3, "{output:?}");
+        let parents = place[1].parse().unwrap();
+        assert_eq!(count(&output, "parent "), parents, "{output:?}");
+    }
+}
+
+/// A program spawned by PMI-2 gets what its parent put, and the parent gets by connecting what the program put.
+#[test]
+fn a_pmi2_program_spawns() {
+    let folder = TempDir::new().unwrap();
+    let program = compile("spawn2.c", "pmi2", &folder);
+    for place in PLACES {
+        let output = run(place, &program, &[]);
+        assert!(output.status.success(), "{place:?}: {output:?}");
+        assert_eq!(count(&output, "of 2 is content"), 2, "{output:?}");
+        assert_eq!(count(&output, "parent is content"), 1, "{output:?}");
+    }
+}
+
+/// A program that is not there is an error to whoever spawns it, and the job goes on: nobody waits for ever.
+#[test]
+fn a_missing_program_is_an_error_to_the_spawner() {
+    let folder = TempDir::new().unwrap();
+    let program = compile("spawn1.c", "pmi", &folder);
+    for place in PLACES {
+        let output = run(place, &program, &["/no/such/program"]);
+        assert!(output.status.success(), "{place:?}: {output:?}");
+        assert_eq!(count(&output, "spawn was refused"), 1, "{output:?}");
+        let text = stderr(&output);
+        assert!(text.contains("/no/such/program: No such file"), "{text}");
+    }
+}
+
+/// A spawned process that dies ends the job like any other, and is named by what it is.
+#[test]
+fn a_death_in_a_spawned_group_is_named() {
+    let folder = TempDir::new().unwrap();
+    let program = compile("spawn2.c", "pmi2", &folder);
+    for place in PLACES {
+        let output = run(place, &program, &["death"]);
+        assert_eq!(output.status.code(), Some(137), "{output:?}");
+        let rank = place[1].parse::<u32>().unwrap() + 1;
+        let expected = format!("ropewalk: rank {rank} (rank 1 of spawned group 1) on host ");
+        let text = stderr(&output);
+        assert!(text.contains(&expected), "{text}");
+        assert!(text.contains("was killed by signal 9 (SIGKILL)"), "{text}");
+    }
+}
