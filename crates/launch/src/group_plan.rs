@@ -303,12 +303,12 @@ mod tests {
         let plan = planned(vec![command(3, &[]), command(2, &[])], &seats).unwrap();
         assert_eq!(
             (ranks(&plan, 0), ranks(&plan, 1)),
-            (vec![14], vec![10, 11, 12, 13])
+            (vec![13], vec![10, 11, 12, 14])
         );
-        assert_eq!(plan.ranks_on([HostId(0)]), pmi::RankSet::range(4, 5));
-        assert_eq!(plan.process_mapping().to_string(), "(vector,(1,1,4),(0,1,1))");
+        assert_eq!(plan.ranks_on([HostId(0)]), pmi::RankSet::range(3, 4));
+        assert_eq!(plan.process_mapping().to_string(), "(vector,(1,1,3),(0,2,1))");
         assert_eq!(plan.program_of(Rank(13)).map(|(number, _)| number), Some(1));
-        assert_eq!(plan.node_of(Rank(14)), Some(NodeId(1)));
+        assert_eq!(plan.node_of(Rank(14)), Some(NodeId(2)));
     }
 
     /// "Info keys acted on by Hydra: `path` (prefix dir), `wdir`, `host`/`hosts` (comma list), `hostfile`; others

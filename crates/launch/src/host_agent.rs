@@ -463,6 +463,7 @@ impl HostAgent {
     fn sweep_if_all_are_gone(&mut self) {
         if self.running.is_empty() && self.to_spawn.is_empty() && !self.swept {
             self.swept = true;
+            self.report(Report::Closed);
             self.actions.push_back(Action::Sweep);
         }
     }

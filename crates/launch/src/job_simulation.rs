@@ -307,6 +307,12 @@ impl World {
 
     /// An agent is gone, and with it all that is below it.
     fn lose(&mut self, node: NodeId) {
+        self.remove(node);
+        let parent = self.plan.tree().parent(node).unwrap();
+        self.relay(parent).handle_child_lost(node, "died".to_owned());
+    }
+
+    fn remove(&mut self, node: NodeId) {
         let below = self.plan.tree().hosts_below(node);
         for below in below.into_iter().map(NodeId::of) {
             self.nodes.remove(&below);
@@ -314,8 +320,6 @@ impl World {
             self.links.retain(|&(from, to), _| from != below && to != below);
             self.processes.retain(|_, process| process.node != below);
         }
-        let parent = self.plan.tree().parent(node).unwrap();
-        self.relay(parent).handle_child_lost(node, "died".to_owned());
     }
 
     /// Does what the machines say until they say nothing.
@@ -386,10 +390,13 @@ impl World {
     fn carry(&mut self, id: NodeId, action: relay::Action) {
         let now = self.now;
         match action {
-            relay::Action::Abandon(child) => match self.nodes.get_mut(&id) {
-                Some(node) => node.mind.handle_child_lost(child),
-                None => self.supervisor.handle_child_lost(now, child),
-            },
+            relay::Action::Abandon(child) => {
+                self.remove(child);
+                match self.nodes.get_mut(&id) {
+                    Some(node) => node.mind.handle_child_lost(child),
+                    None => self.supervisor.handle_child_lost(now, child),
+                }
+            }
             relay::Action::Local(down) => {
                 let group = match &down {
                     Down::Group(group) => Some((self.plan.pmi_group(group, id), group.clone())),

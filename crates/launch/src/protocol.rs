@@ -199,6 +199,8 @@ pub(crate) enum Report {
     },
     /// The first of the host's ranks that wants to hear of departures.
     Attached,
+    /// All ranks of the host are gone, and it takes no others, though hosts below it may.
+    Closed,
     /// A stopped rank goes on.
     Continued { rank: Rank },
     /// A rank is gone.

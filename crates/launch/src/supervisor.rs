@@ -79,6 +79,8 @@ struct Host {
     /// How many it has.
     load: u32,
     is_ready: bool,
+    /// It takes no more ranks.
+    is_closed: bool,
     is_over: bool,
 }
 
@@ -141,6 +143,7 @@ impl Supervisor {
                 slots,
                 load: slots,
                 is_ready: false,
+                is_closed: false,
                 is_over: false,
             });
         Self {
@@ -190,6 +193,7 @@ impl Supervisor {
                         .extend(news.into_iter().map(|news| Action::Send(Down::News(news))));
                 }
             }
+            Report::Closed => self.hosts[host.0 as usize].is_closed = true,
             Report::Continued { rank } => self.handle_continued(host, rank),
             Report::Departed {
                 departure,

@@ -4,7 +4,10 @@ use ropewalk_group::{Cause, Rank};
 use ropewalk_pmi as pmi;
 
 use super::{Action, HostAgent};
-use crate::{plan::FIRST_GROUP, protocol::Report};
+use crate::{
+    plan::FIRST_GROUP,
+    protocol::{Report, StartError, StartErrorKind},
+};
 
 const SIGKILL: i32 = 9;
 
@@ -19,11 +22,8 @@ pub(super) struct KnownGroup {
 
 impl HostAgent {
     /// There is another process group, whose rank 0 has the rank `first` in the job. `ranks` are those in the job of
-    /// its processes here. Returns whether they are to be started; if not, this host has told that it is over.
+    /// its processes here. Returns whether they are to be started: not where all ranks are gone already.
     pub(crate) fn handle_group(&mut self, first: Rank, options: pmi::GroupOptions, ranks: &[Rank]) -> bool {
-        if self.swept {
-            return false;
-        }
         let known = KnownGroup {
             id: options.id,
             size: options.size,
@@ -34,6 +34,22 @@ impl HostAgent {
         self.members.grow(missing);
         self.pmi.add_group(options);
         self.groups.insert(first, known);
+        if self.swept {
+            // The hosts below may have some of it, so that the group is known here all the same.
+            if let Some(&rank) = ranks.first() {
+                let error = StartError {
+                    kind: StartErrorKind::System,
+                    reason: "its host was left already".to_owned(),
+                };
+                self.report(Report::NotStarted { rank, error });
+            }
+            for &rank in ranks {
+                self.pmi.handle_departure(self.pmi_process(rank), false);
+            }
+            self.tell_if_group_is_over(first);
+            self.forward_pmi();
+            return false;
+        }
         for &rank in ranks {
             self.open_pmi(rank);
         }

@@ -60,6 +60,7 @@ fn drain(agent: &mut HostAgent) -> Vec<String> {
                 let unfinished = if unfinished { ", unfinished" } else { "" };
                 format!("report {} {}{unfinished}", departure.rank, departure.cause)
             }
+            Action::Report(Report::Closed) => continue,
             Action::Report(Report::FenceBegan { fence, .. }) => format!("{fence} began"),
             Action::Report(Report::FenceEnded { fence, failed, .. }) => {
                 format!(

@@ -77,7 +77,7 @@ impl Supervisor {
             name: &host.name,
             slots: host.slots,
             load: host.load,
-            is_over: host.is_over,
+            is_over: host.is_over || host.is_closed,
         });
         let seats: Vec<_> = seats.collect();
         let own = self

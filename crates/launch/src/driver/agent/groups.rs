@@ -5,7 +5,12 @@ use std::{ffi::CString, ops::Range};
 use ropewalk_group::HostId;
 
 use super::{Agent, starting};
-use crate::{driver::process::Program, group_plan::GroupPlan, protocol::{Plan, StartError}, tree::NodeId};
+use crate::{
+    driver::process::Program,
+    group_plan::GroupPlan,
+    protocol::{Plan, StartError},
+    tree::NodeId,
+};
 
 /// A process group, and what its processes here run.
 pub(super) struct OwnGroup {
