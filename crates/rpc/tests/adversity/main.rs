@@ -8,10 +8,6 @@ mod descriptors_exhausted;
 mod fork_after_start;
 mod forking;
 #[path = "../behaviours/settings.rs"]
-#[cfg_attr(
-    feature = "ofi",
-    allow(dead_code, reason = "nothing here runs over libfabric")
-)]
 mod settings;
 mod slow_consumer;
 mod version_mismatch;
@@ -60,6 +56,13 @@ fn over_each_transport_and_waiting(test: fn()) {
     for over in [settings::tcp, settings::shm, settings::either] {
         over(Waiting::Sleeping, test);
     }
+}
+
+/// Runs a test over one provider of libfabric's, with engines that spin and with engines that sleep.
+#[cfg(feature = "ofi")]
+fn over_waiting(over: fn(Waiting, fn()), test: fn()) {
+    over(Waiting::Spinning, test);
+    over(Waiting::Sleeping, test);
 }
 
 fn options(rank: u32) -> EndpointOptions {

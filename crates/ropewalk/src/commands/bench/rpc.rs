@@ -6,6 +6,7 @@ use std::{
     net::SocketAddr,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
+    time::Instant,
 };
 
 use anyhow::{Context, anyhow, bail, ensure};
@@ -69,7 +70,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.serve {
         return serve_others(arguments);
     }
-    let rows = match &arguments.connect {
+    let Results { rows, failures } = match &arguments.connect {
         Some(target) => measure_elsewhere(arguments, target)?,
         None => measure_here(arguments)?,
     };
@@ -80,32 +81,64 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     } else {
         println!("{}", table(&rows));
     }
+    ensure!(failures.is_empty(), "not measured: {}", failures.join("; "));
     Ok(())
 }
 
-fn measure_here(arguments: &Arguments) -> anyhow::Result<Vec<Row>> {
-    let (key, pace) = (JobKey::generate()?, arguments.pace());
-    let mut rows = Vec::new();
-    for provider in arguments.providers(&[Provider::Shm, Provider::Tcp]) {
+/// What was measured, and what could not be and why.
+#[derive(Default)]
+struct Results {
+    rows: Vec<Row>,
+    failures: Vec<String>,
+}
+
+impl Results {
+    /// Returns whether it was measured.
+    fn add(&mut self, case: Case, provider: &Provider, measured: anyhow::Result<Vec<Row>>) -> bool {
+        match measured {
+            Ok(rows) => self.rows.extend(rows),
+            Err(error) => {
+                let failure = format!("{} over {provider}: {error:#}", case.name());
+                self.failures.push(failure);
+                return false;
+            }
+        }
+        true
+    }
+}
+
+fn measure_here(arguments: &Arguments) -> anyhow::Result<Results> {
+    let key = JobKey::generate()?;
+    let providers = arguments.providers(&[Provider::Shm, Provider::Tcp]);
+    let mut schedule = arguments.schedule(&providers);
+    let mut results = Results::default();
+    for provider in providers {
         let mut origin = Origin::start(&key, &provider)?;
         for case in arguments.cases() {
+            let pace = schedule.next(case, &provider);
             let measured = if case.needs_own_target() {
                 case.measure_own(&key, &provider, &pace)
             } else {
                 case.measure(&mut origin, &pace)
             };
-            rows.extend(measured.with_context(|| format!("{} over {provider}", case.name()))?);
+            if !results.add(case, &provider, measured) && !case.needs_own_target() {
+                // The next cases need one that answers.
+                origin = Origin::start(&key, &provider)?;
+            }
         }
     }
-    Ok(rows)
+    Ok(results)
 }
 
-fn measure_elsewhere(arguments: &Arguments, target: &Address) -> anyhow::Result<Vec<Row>> {
+fn measure_elsewhere(arguments: &Arguments, target: &Address) -> anyhow::Result<Results> {
     let key = read_key(arguments.key_file()?)?;
-    let mut rows = Vec::new();
-    for provider in arguments.providers(&[Provider::Tcp]) {
+    let providers = arguments.providers(&[Provider::Tcp]);
+    let mut schedule = arguments.schedule(&providers);
+    let mut results = Results::default();
+    for provider in providers {
         let mut origin = Origin::connect(&key, &provider, target)?;
         for case in arguments.cases() {
+            let pace = schedule.next(case, &provider);
             if case.needs_own_target() {
                 ensure!(
                     arguments.case.is_empty(),
@@ -114,11 +147,11 @@ fn measure_elsewhere(arguments: &Arguments, target: &Address) -> anyhow::Result<
                 );
                 continue;
             }
-            let measured = case.measure(&mut origin, &arguments.pace());
-            rows.extend(measured.with_context(|| format!("{} over {provider}", case.name()))?);
+            let measured = case.measure(&mut origin, &pace);
+            results.add(case, &provider, measured);
         }
     }
-    Ok(rows)
+    Ok(results)
 }
 
 fn serve_others(arguments: &Arguments) -> anyhow::Result<()> {
@@ -151,12 +184,40 @@ impl Arguments {
         }
     }
 
-    fn pace(&self) -> Pace {
-        if self.quick { Pace::QUICK } else { Pace::THOROUGH }
+    fn schedule(&self, providers: &[Provider]) -> Schedule {
+        let cases = self.cases();
+        let measurements = providers
+            .iter()
+            .flat_map(|provider| cases.iter().map(|case| case.measurements(provider)));
+        Schedule {
+            is_quick: self.quick,
+            start: Instant::now(),
+            left: measurements.sum(),
+        }
     }
 
     fn key_file(&self) -> anyhow::Result<&Path> {
         self.key_file.as_deref().context("--key-file is missing")
+    }
+}
+
+/// How much time each case gets.
+struct Schedule {
+    is_quick: bool,
+    start: Instant,
+    /// How many measurements are left to do.
+    left: u32,
+}
+
+impl Schedule {
+    /// The pace of the next case.
+    fn next(&mut self, case: Case, provider: &Provider) -> Pace {
+        let left = self.left;
+        self.left = left.saturating_sub(case.measurements(provider));
+        match self.is_quick {
+            true => Pace::quick(self.start.elapsed(), left),
+            false => Pace::THOROUGH,
+        }
     }
 }
 

@@ -24,13 +24,25 @@ pub(super) struct Measured {
 }
 
 impl Pace {
-    /// For a first impression.
-    pub(super) const QUICK: Self = Self {
-        rounds: 3,
-        turn: Duration::from_millis(50),
-        idle: Duration::from_secs(2),
-        patience: Duration::from_millis(700),
-    };
+    /// How long a first impression may take as a whole, less than the 40 seconds that are promised: processes start
+    /// and end, too, and no round is broken off.
+    const QUICK_TIME: Duration = Duration::from_secs(32);
+
+    /// For a first impression that began so long ago, of which so many [measurements](super::cases::Case::measurements)
+    /// are left to do: what is left of the time is shared among them, so that a busy machine costs rounds and not time.
+    pub(super) fn quick(elapsed: Duration, left: u32) -> Self {
+        let rounds = 3;
+        let patience = Self::QUICK_TIME.saturating_sub(elapsed) / left.max(1);
+        // A round is a turn of the floor and one of the value.
+        let turn = patience / (2 * rounds);
+        Self {
+            rounds: rounds as usize,
+            turn: turn.clamp(Duration::from_millis(5), Duration::from_millis(50)),
+            idle: (patience * 2).clamp(Duration::from_millis(500), Duration::from_secs(2)),
+            patience: patience.min(Duration::from_millis(700)),
+        }
+    }
+
     /// For numbers that are written down.
     pub(super) const THOROUGH: Self = Self {
         rounds: 9,
@@ -111,6 +123,33 @@ mod tests {
     fn medians() {
         assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&mut [4.0, 1.0, 2.0, 100.0]), 3.0);
+    }
+
+    /// Whatever the measurements take, what they may begin to take is never more than there is in all; and one that
+    /// finds no time left is still made, once and shortly.
+    #[test]
+    fn quick_measurements_share_their_time() {
+        for left in 1..100 {
+            let mut elapsed = Duration::ZERO;
+            for left in (1..=left).rev() {
+                let pace = Pace::quick(elapsed, left);
+                assert!(elapsed + pace.patience * left <= Pace::QUICK_TIME);
+                assert!(pace.patience <= Duration::from_millis(700));
+                elapsed += pace.patience;
+            }
+        }
+        let late = Pace::quick(Duration::from_secs(60), 7);
+        assert_eq!(
+            (late.patience, late.turn),
+            (Duration::ZERO, Duration::from_millis(5))
+        );
+        let mut made = 0;
+        let count = |_: &mut (), _| {
+            made += 1;
+            Ok(1.0)
+        };
+        late.measure(&mut (), |_, _| Ok(1.0), count).unwrap();
+        assert_eq!(made, 1);
     }
 
     /// A floor that cannot be measured is none, while a value that cannot be is an error.

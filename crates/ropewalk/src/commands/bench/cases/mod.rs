@@ -46,6 +46,20 @@ impl Case {
         matches!(self, Self::PeerKilled | Self::PeerStopped | Self::IdleConnections)
     }
 
+    /// How many measurements it takes, or others would be made in the time.
+    pub(super) fn measurements(self, provider: &Provider) -> u32 {
+        match self {
+            Self::NullCall | Self::PeerKilled => 2,
+            Self::CallsPerSecond => 3,
+            Self::BulkPull => match provider {
+                Provider::Auto | Provider::Shm => 14,
+                Provider::Ofi(_) | Provider::Tcp => 7,
+            },
+            // The limit of heartbeats, and connections to make.
+            Self::PeerStopped | Self::IdleConnections => 5,
+        }
+    }
+
     /// Measures with the target that there is.
     pub(super) fn measure(self, origin: &mut Origin, pace: &Pace) -> anyhow::Result<Vec<Row>> {
         match self {

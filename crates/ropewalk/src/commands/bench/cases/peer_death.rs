@@ -72,8 +72,12 @@ pub(super) fn stopped(key: &JobKey, provider: &Provider) -> anyhow::Result<Vec<R
 
 fn victim(key: &JobKey, provider: &Provider, touched: u64) -> anyhow::Result<Origin> {
     let mut origin = Origin::start(key, provider)?;
-    if touched > 0 {
-        origin.ask::<Touch>(&touched)?;
+    // In pieces: a target that finds memory for all at once may take longer than heartbeats allow it to be silent.
+    let mut left = touched;
+    while left > 0 {
+        let piece = left.min(TOUCHED_AT_ONCE);
+        origin.ask::<Touch>(&piece)?;
+        left -= piece;
     }
     Ok(origin)
 }
@@ -117,5 +121,6 @@ fn milliseconds(duration: Duration) -> f64 {
 
 const IN_FLIGHT: usize = 64;
 const MUCH_MEMORY: u64 = 512 << 20;
+const TOUCHED_AT_ONCE: u64 = 16 << 20;
 /// Each takes a process.
 const ROUNDS_MAX: usize = 5;
