@@ -33,6 +33,8 @@ pub(crate) struct PeerTable {
     by_address: HashMap<Address, PeerId>,
     /// The address that was named last: who names it again needs no search.
     latest: Option<(Address, PeerId)>,
+    /// How many peers are watched.
+    watched: usize,
 }
 
 #[derive(Debug)]
@@ -53,8 +55,9 @@ pub(crate) struct Known {
     pub(crate) provider: Option<usize>,
     /// How many operations with it are in progress.
     pub(crate) operations: usize,
-    /// Whether the owner wants to know of its death even if no operation is in progress.
-    pub(crate) watched: bool,
+    /// Whether the owner wants to know of its death even if no operation is in progress, see
+    /// [`watch`](PeerTable::watch).
+    watched: bool,
     pub(crate) pulse: Option<Pulse>,
 }
 
@@ -76,6 +79,13 @@ pub(crate) struct Activity {
     pub(crate) taken: u64,
     /// How much was queued for it.
     pub(crate) queued: u64,
+}
+
+impl Known {
+    /// Whether somebody waits for something from it, or wants to know when it dies.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.operations > 0 || self.watched
+    }
 }
 
 impl PeerTable {
@@ -137,6 +147,20 @@ impl PeerTable {
             .filter(|_| entry.generation == peer.generation)
     }
 
+    /// The owner wants to know of the peer's death from now on.
+    pub(crate) fn watch(&mut self, peer: PeerId) {
+        if let Some(known) = self.get_mut(peer)
+            && !std::mem::replace(&mut known.watched, true)
+        {
+            self.watched += 1;
+        }
+    }
+
+    /// Whether any peer is watched.
+    pub(crate) fn is_any_watched(&self) -> bool {
+        self.watched > 0
+    }
+
     /// Tells that the peer has proven who it is, to which provider. Returns its name.
     pub(crate) fn prove(&mut self, peer: Peer, provider: usize) -> PeerId {
         let id = self.intern(&peer.address);
@@ -176,6 +200,7 @@ impl PeerTable {
         entry.late = Some((known.address.clone(), known.proven.clone()));
         self.by_address.remove(&known.address);
         self.latest = None;
+        self.watched -= usize::from(known.watched);
         Some(known)
     }
 
@@ -231,8 +256,12 @@ mod tests {
         };
         assert_eq!(table.prove(proven, 1), peer);
         assert_eq!(table.get(peer).unwrap().provider, Some(1));
+        for _ in 0..2 {
+            table.watch(peer);
+        }
+        assert!(table.is_any_watched() && table.get(peer).unwrap().is_awaited());
         assert!(table.remove(peer).is_some() && table.remove(peer).is_none());
-        assert!(table.get(peer).is_none());
+        assert!(table.get(peer).is_none() && !table.is_any_watched());
         assert_ne!(table.intern(&other), table.intern(&address));
         assert_eq!(table.address(peer), Some(&address));
         assert_eq!(table.proven(peer).unwrap().instance, 5);

@@ -271,7 +271,7 @@ impl Endpoint {
         let mut verdicts = Vec::new();
         let mut waited_for = false;
         for (peer, known) in self.peers.iter_mut() {
-            if known.operations == 0 && !known.watched {
+            if !known.is_awaited() {
                 known.pulse = None;
                 continue;
             }

@@ -219,9 +219,7 @@ impl Endpoint {
     pub fn watch(&mut self, peer: impl ToPeer) -> Result<(), SubmitError> {
         let peer = peer.to_peer(self)?;
         self.route(peer)?;
-        if let Some(known) = self.peers.get_mut(peer) {
-            known.watched = true;
-        }
+        self.peers.watch(peer);
         if let Some(heartbeat) = &mut self.heartbeat {
             heartbeat.begin(Instant::now());
         }

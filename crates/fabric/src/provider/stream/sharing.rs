@@ -24,6 +24,7 @@ use crate::{
     dense_map::DenseMap,
     frame::{Header, Kind},
     inbox::Around,
+    peer_table::Known,
     provider::shm::{Channel, Credentials, DESCRIPTORS_MAX, Offer, OwnMemory, PeerMemory},
 };
 
@@ -159,10 +160,14 @@ impl StreamProvider {
             return;
         }
         self.deaths_looked_for = Some(around.now);
+        // A server of many clients waits for nobody.
+        if around.inbox.operations.len() == 0 && !around.peers.is_any_watched() {
+            return;
+        }
         let mut dead = Vec::new();
         for (id, connection) in self.connections.iter_mut() {
             let known = connection.peer.and_then(|peer| around.peers.get(peer));
-            if known.is_some_and(|known| known.operations > 0 || known.watched)
+            if known.is_some_and(Known::is_awaited)
                 && let Some(channel) = &mut connection.channel
                 && channel.is_peer_dead(around.now)
             {
