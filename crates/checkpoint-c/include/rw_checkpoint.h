@@ -84,7 +84,7 @@ typedef struct {
 
 /*
  * The advisor of a run that begins now. `options` may be null. In the file `journal` it remembers what it has learned
- * for the next start; null for nowhere. A journal whose last start was not closed with `finished` counts a failure.
+ * for the next start; null for where `ropewalk run --checkpoint` says, or nowhere. A journal whose last start was not closed with `finished` counts a failure.
  */
 int rw_checkpoint_advisor_open(const rw_checkpoint_advisor_options *options, const char *journal,
                                rw_checkpoint_advisor **advisor);
@@ -117,7 +117,8 @@ typedef struct rw_checkpoint_save rw_checkpoint_save;
 /* Begin with RW_CHECKPOINT_STORE_OPTIONS and set the directory. */
 typedef struct {
     size_t size;             /* sizeof this structure */
-    const char *directory;   /* where checkpoints are; made if it does not exist */
+    const char *directory;   /* where checkpoints are; made if it does not exist. Null: where
+                                `ropewalk run --checkpoint` says */
     uint32_t rank;           /* who saves */
     uint32_t ranks;          /* how many save together */
     const char *in_place;    /* null, or the folder below which the program writes files that stay there; it has to be in

@@ -114,8 +114,10 @@ exports! {
             None => AdvisorOptions::default(),
         };
         // SAFETY: the caller promises that it is null or a text.
-        let journal = unsafe { path(journal) }.map(Path::to_owned);
-        let opened = RunAdvisor::start(&options, journal)?;
+        let opened = match unsafe { path(journal) } {
+            Some(journal) => RunAdvisor::start(&options, Some(journal.to_owned())),
+            None => RunAdvisor::start_in_job(&options),
+        }?;
         // SAFETY: the caller promises a place for the pointer.
         unsafe { hand_over(advisor, Advisor(opened)) }?;
     }

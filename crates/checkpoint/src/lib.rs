@@ -51,8 +51,10 @@ mod rehearsal;
 pub use advisor::{Advice, Advisor, AdvisorOptions, FastLevel, Level, MTBF_AT_FIRST, Mtbf};
 pub use costs::{Costs, CostsError};
 pub use driver::{
-    Alone, Coordination, CoordinationError, Entry, EntryKind, Files, JournalFile, RealFiles, Restored,
-    RunAdvisor, START_VARIABLE, Save, SharedDirectory, Store, StoreError, StoreOptions, restore_all,
+    Alone, Coordination, CoordinationError, DIRECTORY_VARIABLE, Entry, EntryKind, Files, JOURNAL,
+    JournalFile, MTBF_VARIABLE, RESTORE_STEP_VARIABLE, RESTORE_VARIABLE, RealFiles, Restored, RunAdvisor,
+    START_VARIABLE, Save, SharedDirectory, Store, StoreError, StoreOptions, directory_of_job, mtbf_of_job,
+    open_all, restore_all, start_of_job,
 };
 pub use generation::{Choice, Held, Holdings, KEEP_MIN, Restarts, choose, retirable};
 pub use interval::{daly_first_order, daly_higher_order, optimal_interval, young};

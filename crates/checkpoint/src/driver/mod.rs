@@ -1,6 +1,7 @@
 //! The effects around what is decided: files, clocks, other ranks.
 
 mod coordination;
+mod environment;
 mod files;
 mod journal_file;
 mod quarantine;
@@ -11,10 +12,14 @@ mod store;
 mod store_error;
 
 pub use coordination::{Alone, Coordination, CoordinationError, SharedDirectory};
+pub use environment::{
+    DIRECTORY_VARIABLE, MTBF_VARIABLE, RESTORE_STEP_VARIABLE, RESTORE_VARIABLE, START_VARIABLE,
+    directory_of_job, mtbf_of_job, start_of_job,
+};
 pub use files::{Entry, EntryKind, Files, RealFiles};
 pub use journal_file::JournalFile;
-pub use restore::{Restored, restore_all};
-pub use run_advisor::{RunAdvisor, START_VARIABLE};
+pub use restore::{Restored, open_all, restore_all};
+pub use run_advisor::{JOURNAL, RunAdvisor};
 pub use save::Save;
 pub use store::{Store, StoreOptions};
 pub use store_error::StoreError;

@@ -6,12 +6,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::generation::{Choice, Held, Holdings, choose};
+use crate::{
+    generation::{Choice, Held, Holdings, choose},
+    manifest::{MANIFEST_BYTES_MAX, Manifest, Place},
+};
 
 use super::{
     coordination::Coordination,
-    files::Files,
-    store::{Store, held},
+    files::{Files, RealFiles},
+    store::{ROOT, Store, StoreOptions, held},
     store_error::{StoreError, cannot},
 };
 
@@ -164,3 +167,59 @@ pub fn restore_all<F: Files>(stores: &mut [Store<F>]) -> Result<Vec<Restored>, S
     let choice = choose(&holdings, restarts_max);
     Ok(stores.iter_mut().map(|store| store.apply(&choice)).collect())
 }
+
+/// Opens the stores of all ranks that have saved in a directory, as its newest manifest says how many those are; none if
+/// nothing was saved.
+///
+/// # Errors
+/// If a directory cannot be made or read.
+pub fn open_all(directory: &Path) -> Result<Vec<Store>, StoreError> {
+    let options = StoreOptions::new(directory);
+    let first = Store::open(options.clone())?;
+    let newest = first
+        .generations()?
+        .into_iter()
+        .rev()
+        .find_map(|generation| any_manifest(&first, generation));
+    let Some(newest) = newest else {
+        return Ok(Vec::new());
+    };
+    let in_place = match newest.place {
+        Place::Inside => None,
+        Place::InPlace | Place::Kept => {
+            let path = directory.join(ROOT);
+            let root = cannot("read", &path, RealFiles.read(&path, PATH_BYTES_MAX))?;
+            Some(PathBuf::from(OsStr::from_bytes(&root)))
+        }
+    };
+    (0..newest.ranks.min(RANKS_MAX))
+        .map(|rank| {
+            Store::open(StoreOptions {
+                rank,
+                ranks: newest.ranks,
+                in_place: in_place.clone(),
+                ..options.clone()
+            })
+        })
+        .collect()
+}
+
+/// A manifest of any rank.
+fn any_manifest(store: &Store, generation: u64) -> Option<Manifest> {
+    let folder = store.generation_path(generation);
+    let entries = RealFiles.list(&folder).ok()?;
+    entries
+        .into_iter()
+        .filter(|entry| Path::new(&entry.name).extension() == Some(OsStr::new("manifest")))
+        .find_map(|entry| {
+            let text = RealFiles
+                .read(&folder.join(entry.name), MANIFEST_BYTES_MAX)
+                .ok()?;
+            Manifest::parse(&text).ok()
+        })
+}
+
+const PATH_BYTES_MAX: usize = 4096;
+
+/// As many ranks as a job may have.
+const RANKS_MAX: u32 = 1 << 20;

@@ -1,17 +1,20 @@
 //! The advisor of a running program: with a clock, and a journal that survives it.
 
 use std::{
-    env, io,
+    io,
     path::PathBuf,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use crate::{
-    advisor::{Advice, Advisor, AdvisorOptions, Level},
+    advisor::{Advice, Advisor, AdvisorOptions, Level, Mtbf},
     journal::{History, Record, Totals},
 };
 
-use super::journal_file::JournalFile;
+use super::{
+    environment::{directory_of_job, mtbf_of_job, start_of_job},
+    journal_file::JournalFile,
+};
 
 /// An [`Advisor`] that reads the clock, and remembers in a journal what it has learned, so that the next start of the
 /// program knows it.
@@ -76,6 +79,17 @@ impl RunAdvisor {
             last: 0.0,
             failure: None,
         })
+    }
+
+    /// The same in a job whose supervisor says where the journal is, and knows the mean time between failures or not. Without
+    /// a supervisor nothing is remembered.
+    ///
+    /// # Errors
+    /// If the journal cannot be read and written.
+    pub fn start_in_job(options: &AdvisorOptions) -> io::Result<Self> {
+        let mtbf = mtbf_of_job().map_or(options.mtbf, Mtbf::Known);
+        let journal = directory_of_job().map(|directory| directory.join(JOURNAL));
+        Self::start(&AdvisorOptions { mtbf, ..*options }, journal)
     }
 
     /// What is decided by, and has been learned.
@@ -201,19 +215,17 @@ impl RunAdvisor {
     }
 }
 
-/// By what a supervisor and the program that it started know that they mean the same start.
 fn start_number() -> u64 {
-    let given = env::var(START_VARIABLE).ok().and_then(|text| text.parse().ok());
-    given.unwrap_or_else(|| {
+    start_of_job().unwrap_or_else(|| {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         // Two starts differ in one or the other.
         (time.as_nanos() as u64) ^ (u64::from(std::process::id()) << 40)
     })
 }
 
-/// The variable in which a supervisor gives the number of the start.
-pub const START_VARIABLE: &str = "ROPEWALK_CHECKPOINT_START";
-
 /// Shorter steps are written together, so that the journal costs nothing that one could measure: a line takes a few
 /// microseconds.
 const WRITTEN_STEP: f64 = 0.05;
+
+/// The name of the journal in the directory of the checkpoints.
+pub const JOURNAL: &str = "journal";

@@ -13,6 +13,7 @@ use crate::{
 };
 
 use super::{
+    environment::start_of_job,
     files::{EntryKind, Files, RealFiles},
     save::Save,
     store_error::{StoreError, cannot},
@@ -56,10 +57,13 @@ pub struct StoreOptions {
     pub keep: usize,
     /// After how many starts that led to no newer generation an older one is taken.
     pub restarts_max: u32,
+    /// The number of this start, so that a supervisor and its program count it once.
+    pub start: Option<u64>,
 }
 
 impl StoreOptions {
-    /// The checkpoints of a program of one process, of which two generations are kept.
+    /// The checkpoints of a program of one process, of which two generations are kept. If a supervisor has started it, this
+    /// is the start that the supervisor means.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
@@ -68,6 +72,7 @@ impl StoreOptions {
             in_place: None,
             keep: KEEP_MIN,
             restarts_max: RESTARTS_MAX,
+            start: start_of_job(),
         }
     }
 }
@@ -96,6 +101,10 @@ impl<F: Files> Store<F> {
             for above in directory.ancestors().skip(1) {
                 let _ = files.sync(above);
             }
+        }
+        if let Some(root) = &options.in_place {
+            // For those who only know the directory. Who can only read it cannot do without being told.
+            let _ = files.write(&directory.join(ROOT), root.as_os_str().as_bytes());
         }
         let mut store = Self {
             files,
@@ -390,23 +399,34 @@ impl<F: Files> Store<F> {
     }
 
     fn restarts(&self) -> Option<Restarts> {
-        let text = self.files.read(&self.restarts_path(), RESTARTS_BYTES_MAX).ok()?;
-        let (generation, count) = std::str::from_utf8(&text).ok()?.trim_end().split_once(' ')?;
-        Some(Restarts {
-            generation: generation.parse().ok()?,
-            count: count.parse().ok()?,
-        })
+        Some(self.noted_restarts()?.0)
     }
 
-    /// Notes one more start from a generation.
+    /// The count, and the number of the start that was counted last.
+    fn noted_restarts(&self) -> Option<(Restarts, Option<u64>)> {
+        let text = self.files.read(&self.restarts_path(), RESTARTS_BYTES_MAX).ok()?;
+        let mut words = std::str::from_utf8(&text).ok()?.split_ascii_whitespace();
+        let restarts = Restarts {
+            generation: words.next()?.parse().ok()?,
+            count: words.next()?.parse().ok()?,
+        };
+        Some((restarts, words.next().and_then(|start| start.parse().ok())))
+    }
+
+    /// Notes one more start from a generation, unless this start is noted already.
     pub(super) fn note_restart(&self, generation: u64) -> Result<(), StoreError> {
         let before = self
-            .restarts()
-            .filter(|restarts| restarts.generation == generation);
-        let count = before.map_or(0, |restarts| restarts.count).saturating_add(1);
+            .noted_restarts()
+            .filter(|(restarts, _)| restarts.generation == generation);
+        let start = self.options.start;
+        if before.is_some_and(|(_, noted)| noted.is_some() && noted == start) {
+            return Ok(());
+        }
+        let count = before.map_or(0, |(restarts, _)| restarts.count).saturating_add(1);
         let path = self.restarts_path();
         let temporary = path.with_extension("tmp");
-        let text = format!("{generation} {count}\n");
+        let start = start.map(|start| start.to_string()).unwrap_or_default();
+        let text = format!("{generation} {count} {start}\n");
         cannot("write", &temporary, self.files.write(&temporary, text.as_bytes()))?;
         cannot("rename", &temporary, self.files.rename(&temporary, &path))
     }
@@ -479,6 +499,9 @@ pub(super) fn rank_name(rank: u32) -> String {
 
 /// What the names of generations begin with.
 pub(super) const GENERATION: &str = "generation-";
+
+/// The file that says where files in place are.
+pub(super) const ROOT: &str = "in-place";
 
 /// As many starts in a row end before the next save with a chance of a thousandth if a save comes four times in each
 /// mean time between failures.

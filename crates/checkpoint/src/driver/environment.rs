@@ -1,0 +1,39 @@
+//! What a supervisor tells the program that it starts.
+
+use std::{env, path::PathBuf};
+
+/// The variable with the directory of the job's checkpoints.
+pub const DIRECTORY_VARIABLE: &str = "ROPEWALK_CHECKPOINT_DIR";
+
+/// The variable with the folder of the generation to start from, in which each rank has a folder `rank-NNNNN`; for files in
+/// place, with the folder below which they are. Not set at the first start.
+pub const RESTORE_VARIABLE: &str = "ROPEWALK_RESTORE";
+
+/// The variable with the step of the generation to start from.
+pub const RESTORE_STEP_VARIABLE: &str = "ROPEWALK_RESTORE_STEP";
+
+/// The variable with the mean time between failures in seconds, if somebody knows it.
+pub const MTBF_VARIABLE: &str = "ROPEWALK_MTBF";
+
+/// The variable with the number of the start, by which the supervisor and the program know that they mean the same.
+pub const START_VARIABLE: &str = "ROPEWALK_CHECKPOINT_START";
+
+/// The directory of the job's checkpoints, if a supervisor keeps any.
+pub fn directory_of_job() -> Option<PathBuf> {
+    env::var_os(DIRECTORY_VARIABLE)
+        .filter(|path| !path.is_empty())
+        .map(PathBuf::from)
+}
+
+/// The job's mean time between failures, in seconds, if the supervisor was told.
+pub fn mtbf_of_job() -> Option<f64> {
+    let text = env::var(MTBF_VARIABLE).ok()?;
+    text.parse()
+        .ok()
+        .filter(|mtbf| (0.0..f64::INFINITY).contains(mtbf))
+}
+
+/// The number that the supervisor gave this start.
+pub fn start_of_job() -> Option<u64> {
+    env::var(START_VARIABLE).ok()?.parse().ok()
+}
