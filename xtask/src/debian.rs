@@ -81,6 +81,11 @@ const PACKAGES: &[Package] = &[
         probe: &["/usr/bin/python3", "-c", "import numpy"],
     },
     Package {
+        name: "python3-venv",
+        purpose: "keeps mpi4py and its tests apart from what is installed",
+        probe: &["/usr/bin/python3", "-c", "import ensurepip"],
+    },
+    Package {
         name: "slurm-wlm",
         purpose: "is the resource manager inside whose allocations jobs must run",
         probe: &["slurmctld", "-V"],

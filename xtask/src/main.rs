@@ -5,6 +5,7 @@ mod check;
 mod debian;
 mod fuzz;
 mod look;
+mod mpi4py;
 mod project;
 mod sanitize;
 mod shell;
@@ -37,6 +38,8 @@ enum Task {
         /// The page; by default the demo's report
         page: Option<PathBuf>,
     },
+    /// Runs mpi4py's own tests under ours and under Hydra; they come from PyPI
+    Mpi4py(mpi4py::Options),
     /// Starts a large job in virtual time, in trees of several arities
     SimulateStart(simulate_start::Options),
     /// Tests the code that handles memory itself with the compiler's address sanitizer
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Task::Fix => check::fix(),
         Task::Fuzz(options) => fuzz::fuzz(&options),
         Task::Look { page } => look::look(&page.unwrap_or_else(test::report)).map(drop),
+        Task::Mpi4py(options) => mpi4py::mpi4py(&options),
         Task::SimulateStart(options) => {
             simulate_start::simulate(&options);
             Ok(())

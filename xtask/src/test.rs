@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use crate::{
-    debian, look, project,
+    debian, look,
+    mpi4py::{self, mpi4py},
+    project,
     shell::{cargo, run, succeeds},
     soak_kill::{Options, soak_kill},
 };
@@ -20,6 +22,7 @@ pub(crate) fn test() -> anyhow::Result<()> {
     }
     look::look(&report())?;
     soak_kill(&Options::short())?;
+    mpi4py(&mpi4py::Options::short())?;
     libfabric()?;
     if succeeds(cargo(&["nextest", "--version"])) {
         run(cargo(&["test", "--workspace", "--locked", "--doc"]))?;

@@ -65,6 +65,35 @@ fn the_universe_size_is_told() {
     }
 }
 
+/// However many ranks there are, none asks the process manager for more: what all want to know of all others is one
+/// attribute of the job.
+#[test]
+fn ranks_of_large_jobs_ask_for_no_more() {
+    let folder = TempDir::new().unwrap();
+    let program = compile("ring.c", &folder);
+    let library = folder.path().join("count.so");
+    let compiled = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mpi/count.c"))
+        .arg("-ldl")
+        .status();
+    assert!(compiled.unwrap().success());
+    let preload = format!("LD_PRELOAD={}", library.display());
+    let most = |ranks: usize| -> u32 {
+        let output = ropewalk(&["-n", &ranks.to_string(), "-genv", &preload], &program);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let counts = text.lines().filter_map(|line| line.strip_prefix("requests "));
+        let counts: Vec<u32> = counts.map(|count| count.parse().unwrap()).collect();
+        assert_eq!(counts.len(), ranks, "{text}");
+        counts.into_iter().max().unwrap()
+    };
+    let few = most(2);
+    assert!((8..=16).contains(&few), "{few}");
+    assert_eq!([most(4), most(8), most(16)], [few; 3]);
+}
+
 fn compile(source: &str, folder: &TempDir) -> PathBuf {
     let program = folder.path().join(source.trim_end_matches(".c"));
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mpi");

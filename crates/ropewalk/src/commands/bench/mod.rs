@@ -4,6 +4,7 @@ mod cases;
 mod crowd;
 pub(crate) mod floors;
 mod launch;
+mod mpi;
 mod origin;
 mod pmi;
 pub(crate) mod process;
@@ -29,6 +30,8 @@ pub(crate) struct Arguments {
 enum What {
     /// Starting processes, beside a bare loop and Hydra.
     Launch(launch::Arguments),
+    /// Starting MPI programs, on one host and on many, and the memory of launcher and agent, beside Hydra.
+    Mpi(mpi::Arguments),
     /// Requests to the process manager, ours and Hydra's, beside an echo over a socketpair.
     Pmi(pmi::Arguments),
     Rpc(rpc::Arguments),
@@ -38,6 +41,7 @@ enum What {
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let result = match &arguments.what {
         What::Launch(arguments) => launch::run(arguments),
+        What::Mpi(arguments) => mpi::run(arguments),
         What::Pmi(arguments) => pmi::run(arguments),
         What::Rpc(arguments) => rpc::run(arguments),
     };

@@ -1,0 +1,342 @@
+//! What the machine, the terminal and users do to a job: stopped ranks and agents, no descriptors, full disks, much input.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    sync::mpsc,
+    thread::{self, sleep},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
+const PATIENCE: Duration = Duration::from_secs(120);
+/// What `--detect` is given.
+const DETECT: Duration = Duration::from_secs(1);
+/// What the tests grant beside what is promised: they run beside each other on few cores.
+const SLACK: Duration = Duration::from_secs(4);
+
+/// A folder whose name nothing else has in its arguments.
+struct Marker {
+    folder: tempfile::TempDir,
+}
+
+impl Marker {
+    fn new() -> Self {
+        let folder = tempfile::Builder::new()
+            .prefix("ropewalk-faults")
+            .tempdir()
+            .unwrap();
+        Self { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A program that stays until it is ended, and is known by its arguments.
+    fn stay(&self) -> String {
+        format!("exec tail -f {} /dev/null", self.path("stay").display())
+    }
+
+    /// "Nothing left 2 s after exit."
+    fn assert_none_left(&self) {
+        let name = self.folder.path().to_str().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(2);
+        loop {
+            let processes = fs::read_dir("/proc").unwrap();
+            let left: Vec<_> = processes
+                .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
+                .filter(|pid| {
+                    let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                    String::from_utf8_lossy(&arguments).contains(name)
+                })
+                .collect();
+            if left.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "processes {left:?} are left");
+            sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+fn run(words: &[&str]) -> Command {
+    let mut command = Command::new(ROPEWALK);
+    command.arg("run").args(words).stdin(Stdio::null());
+    command
+}
+
+fn output(command: Command) -> Output {
+    assert_cmd::Command::from_std(command)
+        .timeout(PATIENCE)
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn since(path: &Path) -> Duration {
+    let struck: u64 = fs::read_to_string(path).unwrap().trim().parse().unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    now.saturating_sub(Duration::from_nanos(struck))
+}
+
+/// The first line with `part` in it, as it comes.
+fn await_line(lines: &mpsc::Receiver<String>, part: &str, limit: Duration) -> String {
+    let deadline = Instant::now() + limit;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match lines.recv_timeout(left) {
+            Ok(line) if line.contains(part) => return line,
+            Ok(_) => {}
+            Err(error) => panic!("no {part:?} within {limit:?}: {error}"),
+        }
+    }
+}
+
+/// A killed rank is the end of the job within 100 ms, and what the rank was is told.
+#[test]
+fn a_killed_rank_is_known_at_once() {
+    let marker = Marker::new();
+    let when = marker.path("when");
+    let script = format!(
+        "[ $RANK = 2 ] || {}\nsleep 0.5; date +%s%N >{}; kill -9 $$",
+        marker.stay(),
+        when.display()
+    );
+    let job = output(run(&["-n", "4", "sh", "-c", &script]));
+    let time = since(&when);
+    assert_eq!(job.status.code(), Some(137), "{job:?}");
+    assert!(time < Duration::from_millis(100) + SLACK, "{time:?}");
+    assert!(text(&job.stderr).contains("rank 2 on host"), "{job:?}");
+    marker.assert_none_left();
+}
+
+/// A rank that is stopped is named in time, with its process, and so is that it goes on; an interrupt ends it in any case.
+#[test]
+fn a_stopped_rank_is_named() {
+    let marker = Marker::new();
+    let script = format!("[ $RANK = 1 ] && kill -STOP $$; {}", marker.stay());
+    let mut job = run(&["-n", "3", "--detect", "1", "sh", "-c", &script]);
+    let mut job = job.stderr(Stdio::piped()).spawn().unwrap();
+    let (sender, lines) = mpsc::channel();
+    let stderr = job.stderr.take().unwrap();
+    let reader = thread::spawn(move || {
+        for line in BufReader::new(stderr).lines() {
+            // Nobody may be interested any more.
+            let _ = sender.send(line.unwrap());
+        }
+    });
+    let limit = DETECT + Duration::from_secs(1) + SLACK;
+    let line = await_line(&lines, "rank 1 on host", limit);
+    assert!(line.contains("is stopped by signal 19"), "{line}");
+    let pid = line
+        .split("pid ")
+        .nth(1)
+        .unwrap()
+        .split(';')
+        .next()
+        .unwrap()
+        .to_owned();
+    let kill = |signal: &str, pid: &str| {
+        assert!(
+            Command::new("kill")
+                .args([signal, pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+    };
+    kill("-CONT", &pid);
+    let line = await_line(&lines, "rank 1 on host", limit);
+    assert!(line.contains("goes on"), "{line}");
+    kill("-STOP", &pid);
+    await_line(&lines, "is stopped by signal 19", limit);
+    kill("-TERM", &job.id().to_string());
+    assert_eq!(job.wait().unwrap().code(), Some(143));
+    reader.join().unwrap();
+    marker.assert_none_left();
+}
+
+/// An agent that is stopped on the launcher's own host is named within `--detect` and a second.
+#[test]
+fn a_stopped_agent_is_named() {
+    let marker = Marker::new();
+    let when = marker.path("when");
+    let script = format!(
+        "[ $RANK = 1 ] || {}\nsleep 0.5; date +%s%N >{}; kill -STOP $PPID; {}",
+        marker.stay(),
+        when.display(),
+        marker.stay()
+    );
+    let job = output(run(&["-n", "2", "--detect", "1", "sh", "-c", &script]));
+    let time = since(&when);
+    assert_eq!(job.status.code(), Some(125), "{job:?}");
+    assert!(
+        text(&job.stderr).contains("gave no sign of life for 1 s"),
+        "{job:?}"
+    );
+    assert!(time < DETECT + Duration::from_secs(1) + SLACK, "{time:?}");
+    marker.assert_none_left();
+}
+
+/// A hundred megabytes of input reach rank 0 whole.
+#[test]
+fn much_input_arrives_whole() {
+    let mut job = run(&["-n", "2", "wc", "-c"]);
+    let mut job = job.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = job.stdin.take().unwrap();
+    let writer = thread::spawn(move || {
+        let block = vec![b'x'; 1_000_000];
+        for _ in 0..100 {
+            stdin.write_all(&block).unwrap();
+        }
+    });
+    let output = job.wait_with_output().unwrap();
+    writer.join().unwrap();
+    assert!(output.status.success());
+    let text = text(&output.stdout);
+    let mut counts: Vec<_> = text.lines().map(str::trim).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, ["0", "100000000"]);
+}
+
+/// 5,000 lines of 170 bytes of each of eight ranks come out whole, each rank's in their order.
+#[test]
+fn many_lines_stay_whole() {
+    let job = output(run(&["-n", "8", "sh", "-c", "seq -f \"$RANK %0167.0f\" 5000"]));
+    assert!(job.status.success(), "{}", text(&job.stderr));
+    let mut next = [1; 8];
+    for line in text(&job.stdout).lines() {
+        let rank: usize = line[..1].parse().unwrap();
+        assert_eq!(line, format!("{rank} {:0167}", next[rank]));
+        next[rank] += 1;
+    }
+    assert_eq!(next, [5001; 8]);
+}
+
+/// Where descriptors run out, the rank that could not be started is named with the reason, and the others end.
+#[test]
+fn a_lack_of_descriptors_is_named() {
+    let marker = Marker::new();
+    let script = format!(
+        "ulimit -n 64; exec {ROPEWALK} run -n 200 sh -c '{}'",
+        marker.stay()
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).stdin(Stdio::null());
+    let job = output(command);
+    assert_eq!(job.status.code(), Some(125), "{job:?}");
+    let verdict = text(&job.stderr);
+    assert!(verdict.contains("could not be started"), "{verdict}");
+    assert!(verdict.contains("Too many open files"), "{verdict}");
+    marker.assert_none_left();
+}
+
+/// Output that cannot be written is told, and ends the job.
+#[test]
+fn a_full_output_is_told() {
+    let marker = Marker::new();
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let script = format!("seq 10000; {}", marker.stay());
+    let mut job = run(&["-n", "3", "sh", "-c", &script]);
+    let mut job = job.stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while job.try_wait().unwrap().is_none() {
+        if Instant::now() > deadline {
+            job.kill().unwrap();
+        }
+        sleep(Duration::from_millis(10));
+    }
+    let job = job.wait_with_output().unwrap();
+    assert_eq!(job.status.code(), Some(125), "{job:?}");
+    let verdict = text(&job.stderr);
+    assert!(
+        verdict.contains("cannot write the output of the ranks"),
+        "{verdict}"
+    );
+    assert!(verdict.contains("No space left on device"), "{verdict}");
+    marker.assert_none_left();
+}
+
+/// In the background of a terminal a job that reads nothing runs to its end, though others may not read there.
+#[test]
+fn a_terminal_does_not_stop_a_job_in_the_background() {
+    let marker = Marker::new();
+    let script = marker.path("script");
+    // With job control the job has a process group of its own, which is not that of the terminal; `wait` gives 149 for one
+    // that SIGTTIN stopped.
+    let text_of_script =
+        format!("set -m\n{ROPEWALK} run -n 2 sh -c 'sleep 0.5; echo up' &\nwait $!\necho code $?\n");
+    fs::write(&script, text_of_script).unwrap();
+    let mut terminal = Command::new("script");
+    let command = format!("bash {}", script.display());
+    terminal
+        .args(["-qec", &command, "/dev/null"])
+        .stdin(Stdio::piped());
+    let job = output(terminal);
+    let stdout = text(&job.stdout);
+    assert!(stdout.contains("code 0"), "{stdout}");
+    assert_eq!(stdout.matches("up").count(), 2, "{stdout}");
+    marker.assert_none_left();
+}
+
+/// A rank that is bound to a core runs on the processors of one core, and no two ranks on the same while there are enough.
+#[test]
+fn ranks_are_bound_to_cores() {
+    let allowed = |binding: &str, ranks: usize| -> Vec<String> {
+        let script = "echo $RANK $(grep Cpus_allowed_list /proc/self/status | cut -f2)";
+        let job = output(run(&[
+            "-n",
+            &ranks.to_string(),
+            "-bind-to",
+            binding,
+            "sh",
+            "-c",
+            script,
+        ]));
+        assert!(job.status.success(), "{job:?}");
+        let mut lines: Vec<_> = text(&job.stdout).lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+            .iter()
+            .map(|line| line.split_once(' ').unwrap().1.to_owned())
+            .collect()
+    };
+    let own = text(&fs::read("/proc/self/status").unwrap());
+    let own = own
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:\t"))
+        .unwrap()
+        .to_owned();
+    assert_eq!(allowed("none", 2), [own.as_str(), own.as_str()]);
+    let core_of = |list: &str| {
+        let first: String = list.chars().take_while(char::is_ascii_digit).collect();
+        let path = format!("/sys/devices/system/cpu/cpu{first}/topology/thread_siblings_list");
+        fs::read_to_string(path).map_or(first, |list| list.trim().to_owned())
+    };
+    let lists = allowed("core", 2);
+    for list in &lists {
+        assert_eq!(*list, core_of(list));
+    }
+    let cores = fs::read_dir("/sys/devices/system/cpu")
+        .unwrap()
+        .filter_map(|entry| {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            let number = name
+                .strip_prefix("cpu")
+                .filter(|number| number.parse::<u32>().is_ok());
+            number.map(core_of)
+        });
+    let cores: std::collections::BTreeSet<_> = cores.collect();
+    // A machine may keep some of its cores from us, as containers do.
+    if cores.len() > 1 && own.contains(['-', ',']) && core_of(&own) != own {
+        assert_ne!(lists[0], lists[1]);
+    }
+}

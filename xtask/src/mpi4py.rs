@@ -1,0 +1,218 @@
+//! mpi4py's own tests, under our launcher and under Hydra.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+
+use crate::{
+    project,
+    shell::{cargo, finish, program, run},
+};
+
+/// Which of its tests are run.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Parts of the names of modules; by default communication, groups, operations and dynamic processes
+    modules: Vec<String>,
+    /// How many ranks
+    #[arg(long, default_value_t = 2)]
+    ranks: u32,
+    /// All modules
+    #[arg(long, conflicts_with = "modules")]
+    all: bool,
+}
+
+impl Options {
+    /// What takes a few seconds.
+    pub(crate) fn short() -> Self {
+        Self {
+            modules: ["test_comm", "test_group", "test_op"].map(str::to_owned).into(),
+            ranks: 2,
+            all: false,
+        }
+    }
+}
+
+const MODULES: [&str; 7] = [
+    "test_comm",
+    "test_group",
+    "test_op",
+    "test_cco",
+    "test_p2p",
+    "test_spawn",
+    "test_dynproc",
+];
+/// The versions that were seen to work; others may bring other tests.
+const MPI4PY: &str = "mpi4py==4.1.2";
+const MPICH: &str = "mpich==5.0.2";
+const TIME_MAX: Duration = Duration::from_secs(3600);
+
+/// Runs them, and fails if one fails under ours that does not under Hydra.
+///
+/// # Errors
+/// If that is so, or they cannot be had.
+pub(crate) fn mpi4py(options: &Options) -> anyhow::Result<()> {
+    let place = Place::provide()?;
+    run(cargo(&[
+        "build",
+        "--release",
+        "--locked",
+        "-p",
+        "ropewalk",
+        "-p",
+        "ropewalk-pmi-c",
+    ]))?;
+    let ours = project::root().join("target/release/ropewalk");
+    let hydra = place.environment.join("bin/mpiexec.hydra");
+    let mut words: Vec<_> = match (options.all, options.modules.as_slice()) {
+        (true, _) => Vec::new(),
+        (false, []) => MODULES.map(str::to_owned).into(),
+        (false, modules) => modules.to_vec(),
+    };
+    words.insert(0, "-q".to_owned());
+    let theirs = place.test(
+        &[hydra.to_str().context("a path that is no text")?],
+        options.ranks,
+        &words,
+    )?;
+    println!("under Hydra: {} tests, {} fail", theirs.ran, theirs.failed.len());
+    let ours = place.test(
+        &[ours.to_str().context("a path that is no text")?, "run"],
+        options.ranks,
+        &words,
+    )?;
+    println!("under ropewalk: {} tests, {} fail", ours.ran, ours.failed.len());
+    let worse: Vec<_> = ours
+        .failed
+        .difference(&theirs.failed)
+        .map(String::as_str)
+        .collect();
+    if ours.ran != theirs.ran || !worse.is_empty() {
+        bail!(
+            "under ropewalk {} tests ran, under Hydra {}; these fail only under ropewalk: {worse:?}",
+            ours.ran,
+            theirs.ran
+        );
+    }
+    Ok(())
+}
+
+/// Where Python finds mpi4py, MPICH and the tests.
+struct Place {
+    environment: PathBuf,
+    tests: PathBuf,
+    folder: PathBuf,
+}
+
+/// What came of the tests.
+struct Outcome {
+    ran: u64,
+    failed: BTreeSet<String>,
+}
+
+impl Place {
+    fn provide() -> anyhow::Result<Self> {
+        let folder = project::root().join("target/mpi4py");
+        let environment = folder.join("venv");
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let pip = text(&environment.join("bin/pip"));
+        let is_there = environment.join("complete");
+        if !is_there.exists() {
+            fs::create_dir_all(&folder)?;
+            run(program(
+                "/usr/bin/python3",
+                &["-m", "venv", "--clear", &text(&environment)],
+            ))
+            .context("install the Debian package python3-venv")?;
+            run(program(&pip, &["--quiet", "install", MPI4PY, MPICH]))?;
+            // Only the sources have the tests.
+            let words = [
+                "--quiet",
+                "download",
+                "--no-binary",
+                "mpi4py",
+                "--no-deps",
+                "--dest",
+                &text(&folder),
+                MPI4PY,
+            ];
+            run(program(&pip, &words))?;
+            let archive = folder.join(format!("{}.tar.gz", MPI4PY.replace("==", "-")));
+            run(program("tar", &["xzf", &text(&archive), "-C", &text(&folder)]))?;
+            fs::write(&is_there, "")?;
+        }
+        let tests = folder.join(MPI4PY.replace("==", "-")).join("test/main.py");
+        Ok(Self {
+            environment,
+            tests,
+            folder,
+        })
+    }
+
+    /// Runs tests under a launcher.
+    fn test(&self, launcher: &[&str], ranks: u32, words: &[String]) -> anyhow::Result<Outcome> {
+        let log = self.folder.join("log");
+        let mut command = Command::new(launcher[0]);
+        command
+            .args(&launcher[1..])
+            .args(["-n", &ranks.to_string()])
+            .arg(self.environment.join("bin/python"))
+            .arg(&self.tests)
+            .args(words)
+            // What tests spawn is started by the launcher that they find.
+            .env("PATH", format!("{}:/usr/bin:/bin", self.environment.join("bin").display()))
+            .stdin(Stdio::null())
+            .stdout(fs::File::create(self.folder.join("out"))?)
+            .stderr(fs::File::create(&log)?);
+        // That tests fail is judged below.
+        let finished = finish(command, TIME_MAX);
+        let text = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
+        let outcome = Outcome::read(&text);
+        match (outcome, finished) {
+            (Some(outcome), _) => Ok(outcome),
+            (None, finished) => {
+                let end: Vec<_> = text.lines().rev().take(20).collect();
+                let end: Vec<_> = end.into_iter().rev().collect();
+                bail!(
+                    "the tests did not come to their end ({finished:?}):\n{}",
+                    end.join("\n")
+                )
+            }
+        }
+    }
+}
+
+impl Outcome {
+    /// From what unittest says; each rank says the same.
+    fn read(text: &str) -> Option<Self> {
+        let ran = text.lines().find_map(|line| line.strip_prefix("Ran "));
+        let ran = ran?.split(' ').next()?.parse().ok()?;
+        let failed = text
+            .lines()
+            .filter(|line| line.starts_with("FAIL: ") || line.starts_with("ERROR: "));
+        Some(Self {
+            ran,
+            failed: failed.map(str::to_owned).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What unittest says is understood; what ended before is no outcome.
+    #[test]
+    fn outcomes_are_read() {
+        let text = "FAIL: testA (test_comm.A.testA)\nRan 12 tests in 1.0s\n\nFAILED (failures=1)\n";
+        let outcome = Outcome::read(text).unwrap();
+        assert_eq!((outcome.ran, outcome.failed.len()), (12, 1));
+        assert!(Outcome::read("Segmentation fault\n").is_none());
+    }
+}
