@@ -140,7 +140,8 @@ impl Agent {
         let start = plan.start(host, position.key.clone());
         let parent = position.parent.clone().ok_or_else(no_host)?;
         let address = match plan.interface {
-            Some(address) if plan.hosts.len() == 1 => address,
+            // The launcher's interface is an agent's only on the same host.
+            Some(address) if plan.hosts.iter().all(|host| host.is_local) => address,
             _ => interface::of_agent(&parent)?,
         };
         let mut branch = Branch::start(position, address)?;
