@@ -68,7 +68,7 @@ pub(crate) fn mpi4py(options: &Options) -> anyhow::Result<()> {
         "-p",
         "ropewalk-pmi-c",
     ]))?;
-    let ours = project::root().join("target/release/ropewalk");
+    let ours = project::target()?.join("release/ropewalk");
     let hydra = place.environment.join("bin/mpiexec.hydra");
     let mut words: Vec<_> = match (options.all, options.modules.as_slice()) {
         (true, _) => Vec::new(),
@@ -118,7 +118,7 @@ struct Outcome {
 
 impl Place {
     fn provide() -> anyhow::Result<Self> {
-        let folder = project::root().join("target/mpi4py");
+        let folder = project::target()?.join("mpi4py");
         let environment = folder.join("venv");
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let pip = text(&environment.join("bin/pip"));
