@@ -69,6 +69,12 @@ pub(crate) fn mpi4py(options: &Options) -> anyhow::Result<()> {
         "ropewalk-pmi-c",
     ]))?;
     let ours = project::target()?.join("release/ropewalk");
+    place.meet(&ours, &[])?;
+    // The same binary of mpi4py, which loads Debian's Open MPI when it is told to.
+    place.meet(
+        &ours,
+        &[("MPI4PY_MPIABI", "openmpi"), ("MPI4PY_LIBMPI", "libmpi.so.40")],
+    )?;
     let hydra = place.environment.join("bin/mpiexec.hydra");
     let mut words: Vec<_> = match (options.all, options.modules.as_slice()) {
         (true, _) => Vec::new(),
@@ -153,6 +159,17 @@ impl Place {
             tests,
             folder,
         })
+    }
+
+    /// Three ranks in Python find each other.
+    fn meet(&self, launcher: &Path, environment: &[(&str, &str)]) -> anyhow::Result<()> {
+        let script = "from mpi4py import MPI; assert MPI.COMM_WORLD.allreduce(1) == 3";
+        let mut command = Command::new(launcher);
+        command
+            .args(["run", "-n", "3"])
+            .arg(self.environment.join("bin/python"));
+        command.args(["-c", script]).envs(environment.iter().copied());
+        finish(command, Duration::from_secs(120))
     }
 
     /// Runs tests under a launcher.
