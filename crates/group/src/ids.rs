@@ -46,6 +46,14 @@ impl Rank {
     }
 }
 
+impl Incarnation {
+    /// The life after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
 impl Epoch {
     /// The epoch after this one.
     #[must_use]

@@ -52,6 +52,20 @@ impl Membership {
         Some(departure)
     }
 
+    /// Records that `rank` has another process. Returns whether it had none, and this is a later life of it.
+    pub fn handle_return(&mut self, rank: Rank, incarnation: Incarnation) -> bool {
+        let Some(current) = self.incarnations.get_mut(rank.index()) else {
+            return false;
+        };
+        if incarnation <= *current || !self.departed.contains_key(&rank) {
+            return false;
+        }
+        *current = incarnation;
+        self.departed.remove(&rank);
+        self.epoch = self.epoch.next();
+        true
+    }
+
     /// Further ranks join, alive, behind those that are there.
     pub fn grow(&mut self, ranks: u32) {
         self.size += ranks;
@@ -149,6 +163,14 @@ mod tests {
             None
         );
         assert_eq!(members.epoch(), Epoch(1));
+        assert!(!members.handle_return(Rank(0), Incarnation(1)), "it never left");
+        assert!(members.handle_return(Rank(1), Incarnation(1)) && members.is_alive(Rank(1)));
+        assert!(!members.handle_return(Rank(1), Incarnation(1)));
+        assert_eq!(members.epoch(), Epoch(2));
+        let late = members.handle_departure(Rank(1), Incarnation(0), Cause::Exited(0));
+        assert_eq!(late, None, "that was the life before");
+        let again = members.handle_departure(Rank(1), Incarnation(1), Cause::Exited(0));
+        assert!(again.is_some());
         members.grow(1);
         assert!(members.is_alive(Rank(3)) && !members.is_alive(Rank(4)) && members.size() == 4);
         assert!(members.is_alive(Rank(0)) && !members.is_alive(Rank(1)));

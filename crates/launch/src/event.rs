@@ -6,7 +6,7 @@ use ropewalk_fabric::TraceEvent;
 use ropewalk_group::{Departure, Rank};
 use serde::{Deserialize, Serialize};
 
-use crate::{Verdict, restart::Attempt};
+use crate::{Failure, Verdict, restart::Attempt};
 
 /// Something that happened in a job, as [`Launcher::next_event`](crate::Launcher::next_event) tells it.
 #[derive(Clone, Debug)]
@@ -48,6 +48,13 @@ pub enum JobEvent {
     },
     /// The job is over. The last event.
     Finished(Verdict),
+    /// A rank was killed on purpose ([`JobSpec::injection`](crate::JobSpec::injection)).
+    Injected {
+        /// Who.
+        rank: Rank,
+        /// The name of its host.
+        host: String,
+    },
     /// Something odd that does not end the job.
     Notice {
         /// The rank that it is about.
@@ -63,6 +70,13 @@ pub enum JobEvent {
         stream: OutputStream,
         /// The line with its end; without one if the rank ended its output so, or if the line is very long.
         line: Vec<u8>,
+    },
+    /// A rank failed, and gets another process ([`OnFailure::Respawn`](crate::OnFailure::Respawn)).
+    Respawning {
+        /// What happened to the one before.
+        failure: Failure,
+        /// How long it is waited before.
+        pause: Duration,
     },
     /// An attempt failed, and there will be another; all that follows is about that. See
     /// [`restart`](crate::restart).

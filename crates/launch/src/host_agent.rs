@@ -1,6 +1,7 @@
 //! Decides for one host: what its ranks are told, what is kept for them, what the launcher hears.
 
 mod groups;
+mod respawns;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -43,6 +44,10 @@ pub(crate) struct HostAgent {
     /// The first abort ends the job; no other matters.
     aborted: bool,
     notices: BTreeMap<Rank, u32>,
+    /// Ranks that failed and may get another process.
+    waiting: BTreeSet<Rank>,
+    /// All ranks were told to end.
+    is_ending: bool,
     swept: bool,
     actions: VecDeque<Action>,
 }
@@ -115,11 +120,15 @@ impl HostAgent {
             held_bytes_max,
             aborted: false,
             notices: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            is_ending: false,
             swept: false,
             actions: VecDeque::new(),
         };
-        for rank in agent.start.ranks.clone() {
-            agent.open_pmi(rank);
+        if !agent.start.is_singleton {
+            for rank in agent.start.ranks.clone() {
+                agent.open_pmi(rank);
+            }
         }
         agent
     }
@@ -156,6 +165,11 @@ impl HostAgent {
     pub(crate) fn handle_spawned(&mut self, rank: Rank, pid: u32) {
         self.running.insert(rank);
         self.report(Report::Started { rank, pid });
+        if self.start.is_singleton && rank == Rank(0) {
+            let peer = pmi::Peer::Singleton(self.pmi_process(rank).group);
+            self.pmi.open(self.pmi_connection(rank), peer);
+            self.forward_pmi();
+        }
     }
 
     /// A rank could not be started, and so no other of its group will be.
@@ -180,18 +194,20 @@ impl HostAgent {
                     self.actions.push_back(Action::Signal(rank, signal));
                 }
                 self.to_spawn.clear();
+                self.waiting.clear();
+                self.is_ending = true;
                 self.sweep_if_all_are_gone();
             }
         }
     }
 
     pub(crate) fn handle_pmi(&mut self, rank: Rank, bytes: &[u8]) {
-        self.pmi.handle_bytes(pmi_connection(rank), bytes);
+        self.pmi.handle_bytes(self.pmi_connection(rank), bytes);
         self.forward_pmi();
     }
 
     pub(crate) fn handle_pmi_closed(&mut self, rank: Rank) {
-        self.pmi.handle_closed(pmi_connection(rank));
+        self.pmi.handle_closed(self.pmi_connection(rank));
         self.forward_pmi();
     }
 
@@ -263,6 +279,9 @@ impl HostAgent {
             .handle_departure(process, unfinished || !cause.is_success());
         self.forward_pmi();
         self.running.remove(&rank);
+        if unfinished || !cause.is_success() {
+            self.await_respawn(rank);
+        }
         let attached = self.attached.remove(&rank);
         let incarnation = self.members.incarnation(rank).unwrap_or_default();
         let Some(departure) = self.members.handle_departure(rank, incarnation, cause) else {
@@ -321,8 +340,11 @@ impl HostAgent {
     /// Something happened to a rank of another host.
     pub(crate) fn handle_news(&mut self, news: News) {
         match news {
-            News::Departed { rank, cause } => {
-                let incarnation = self.members.incarnation(rank).unwrap_or_default();
+            News::Departed {
+                rank,
+                incarnation,
+                cause,
+            } => {
                 if let Some(departure) = self.members.handle_departure(rank, incarnation, cause) {
                     self.announce(FromAgent::Departed(departure));
                 }
@@ -338,6 +360,10 @@ impl HostAgent {
                 held,
                 handle,
             }),
+            // Whoever is attached hears from the new process itself.
+            News::Returned { rank, incarnation } => {
+                self.members.handle_return(rank, incarnation);
+            }
         }
     }
 
@@ -376,9 +402,15 @@ impl HostAgent {
         Ok(())
     }
 
+    /// Each life of a rank has one connection.
+    fn pmi_connection(&self, rank: Rank) -> pmi::ConnectionId {
+        pmi::ConnectionId(u64::from(self.incarnation(rank).0) << 32 | u64::from(rank.0))
+    }
+
     fn open_pmi(&mut self, rank: Rank) {
         let process = self.pmi_process(rank);
-        self.pmi.open(pmi_connection(rank), pmi::Peer::Process(process));
+        let connection = self.pmi_connection(rank);
+        self.pmi.open(connection, pmi::Peer::Process(process));
     }
 
     fn forward_pmi(&mut self) {
@@ -461,7 +493,8 @@ impl HostAgent {
     }
 
     fn sweep_if_all_are_gone(&mut self) {
-        if self.running.is_empty() && self.to_spawn.is_empty() && !self.swept {
+        let is_left = !self.running.is_empty() || !self.to_spawn.is_empty() || !self.waiting.is_empty();
+        if !is_left && !self.swept {
             self.swept = true;
             self.report(Report::Closed);
             self.actions.push_back(Action::Sweep);
@@ -480,11 +513,6 @@ impl HostAgent {
     fn report(&mut self, report: Report) {
         self.actions.push_back(Action::Report(report));
     }
-}
-
-/// Each rank has one connection.
-fn pmi_connection(rank: Rank) -> pmi::ConnectionId {
-    pmi::ConnectionId(rank.0.into())
 }
 
 fn rank_of(connection: pmi::ConnectionId) -> Rank {

@@ -59,6 +59,11 @@ pub struct JobSpec {
     /// Hand SIGINT, SIGTERM and SIGHUP on to the ranks, and end them if they stay; a second such signal ends
     /// the job and this process at once. SIGHUP stays ignored if it is, as under nohup(1).
     pub forward_signals: bool,
+    /// Kill ranks on purpose.
+    pub injection: Option<Injection>,
+    /// Rank 0 runs already, and waits to be served: [`program`](Self::program) is not started. The job has no other
+    /// rank and no other host but what it spawns.
+    pub singleton: Option<Singleton>,
     /// The executable that is run as `<agent> agent`; it must call [`agent_main`](crate::agent_main).
     pub agent: PathBuf,
 }
@@ -93,9 +98,20 @@ impl JobSpec {
             stdin: StdinSource::Null,
             timeout: None,
             forward_signals: false,
+            injection: None,
+            singleton: None,
             agent: agent.into(),
         }
     }
+}
+
+/// A process that nobody started and that had its process manager started to serve it (`mpiexec -pmi_args`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Singleton {
+    /// Where it waits for a connection, on the loopback interface.
+    pub port: u16,
+    /// Its number.
+    pub pid: u32,
 }
 
 /// What happens to the others when a rank fails.
@@ -105,15 +121,48 @@ pub enum OnFailure {
     Abort,
     /// They go on. The job's exit code is still that of the first failure.
     Continue,
+    /// It gets another process, a new incarnation of the same rank, on the same host; the others go on meanwhile. One
+    /// that fails too often, or whose host is lost, ends the job.
+    Respawn(RespawnPolicy),
     /// They are ended, and the whole job is started again: see [`restart`](crate::restart).
     Restart(RestartPolicy),
+}
+
+/// How often ranks get another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RespawnPolicy {
+    /// How many times each rank at most.
+    pub per_rank: u32,
+    /// The pause before the first time; it doubles with each.
+    pub pause: Duration,
+    /// The longest pause.
+    pub pause_max: Duration,
+}
+
+impl Default for RespawnPolicy {
+    fn default() -> Self {
+        Self {
+            per_rank: 3,
+            pause: Duration::from_millis(100),
+            pause_max: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Killing ranks on purpose, to see what comes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Injection {
+    /// The mean time between two of them, in the whole job.
+    pub mtbf: Duration,
+    /// What times and ranks are drawn from: equal seeds draw equally.
+    pub seed: u64,
 }
 
 impl OnFailure {
     /// Whether a failure ends the job, or this attempt of it.
     pub(crate) fn ends_job(self) -> bool {
         match self {
-            Self::Abort | Self::Restart(_) => true,
+            Self::Abort | Self::Respawn(_) | Self::Restart(_) => true,
             Self::Continue => false,
         }
     }

@@ -14,13 +14,13 @@ use crate::{
     group_plan::GroupPlan,
     host_agent::{self, HostAgent},
     hosts::parse_hosts,
-    job::{JobSpec, OnFailure},
+    job::{JobSpec, OnFailure, RespawnPolicy},
     plan::{self, Surroundings},
     protocol::{Down, Plan, StartError, StartErrorKind, Up},
     relay::{self, Relay},
     supervisor::{self, Supervisor},
     tree::NodeId,
-    verdict::Verdict,
+    verdict::{Failure, Verdict},
 };
 
 const SIGKILL: i32 = 9;
@@ -412,6 +412,7 @@ impl World {
                     }
                     (Down::News(news), _) => mind.handle_news(news),
                     (Down::Pmi(down), _) => mind.handle_pmi_down(down),
+                    (Down::Respawn { rank, incarnation }, _) => mind.handle_respawn(rank, incarnation),
                     (Down::Signal { rank, signal }, _) => mind.handle_signal(rank, signal),
                     (Down::Spawned { id, result }, _) => mind.handle_spawn_answer(id, result),
                     _ => {}
@@ -470,13 +471,19 @@ fn spawns_are_always_answered() {
 /// verdict names a culprit, under each policy.
 #[test]
 fn deaths_during_spawns_end_in_a_verdict() {
-    for on_failure in [OnFailure::Abort, OnFailure::Continue] {
+    let respawn = OnFailure::Respawn(RespawnPolicy::default());
+    for on_failure in [OnFailure::Abort, OnFailure::Continue, respawn] {
         let faults = Faults {
             kills: 3,
             agent_deaths: 0,
             on_failure,
         };
-        simulate(0..1500, faults, |_| {});
+        simulate(0..1500, faults, |verdict| {
+            // Only what was spawned, and is not replaced, can make a job fail that replaces its ranks.
+            let is_spawned = |failure: &Failure| failure.spawned.is_some();
+            let is_well = verdict.is_success() || verdict.failures.iter().all(is_spawned);
+            assert!(on_failure != respawn || is_well, "{verdict}");
+        });
         let faults = Faults {
             kills: 1,
             agent_deaths: 2,

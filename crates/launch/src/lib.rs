@@ -17,6 +17,7 @@ mod event;
 mod group_plan;
 mod host_agent;
 pub mod hosts;
+mod injection;
 mod job;
 #[cfg(test)]
 mod job_simulation;
@@ -34,7 +35,9 @@ mod verdict;
 
 pub use driver::{LaunchError, Launcher, agent_main};
 pub use event::{JobEvent, OutputStream};
-pub use job::{JobSpec, OnFailure, Segment, StartMethod, StdinSource, UniverseSize};
+pub use job::{
+    Injection, JobSpec, OnFailure, RespawnPolicy, Segment, Singleton, StartMethod, StdinSource, UniverseSize,
+};
 pub use placement::{Binding, DealOrder, Placement, PlacementError};
 pub use simulation::{StartCosts, StartTimes, simulate_start};
 pub use verdict::{Ending, Failure, FailureKind, SpawnedAs, Verdict};

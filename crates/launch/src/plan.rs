@@ -8,7 +8,7 @@ use ropewalk_pmi as pmi;
 
 use crate::{
     group_plan::{GroupPlan, GroupProgram},
-    job::{JobSpec, Segment, UniverseSize},
+    job::{JobSpec, OnFailure, Segment, UniverseSize},
     placement::{PlacementError, place},
     protocol::{HostPlan, Plan, Start},
     tree::NodeId,
@@ -16,6 +16,9 @@ use crate::{
 
 /// The variable by which the processes of a job are recognised, wherever they went.
 pub(crate) const JOB_VARIABLE: &str = "ROPEWALK_JOB_ID";
+
+/// In which ranks find which life of their rank they are, from 0.
+pub(crate) const INCARNATION_VARIABLE: &str = "ROPEWALK_INCARNATION";
 
 /// The process group that the job begins with.
 pub(crate) const FIRST_GROUP: pmi::GroupId = pmi::GroupId(0);
@@ -78,6 +81,7 @@ pub(crate) fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, Placeme
         method: spec.method.clone(),
         agent: spec.agent.clone().into_os_string(),
         interface: spec.interface,
+        respawns: matches!(spec.on_failure, OnFailure::Respawn(_)),
         continues: !spec.on_failure.ends_job(),
         universe_size: match spec.universe {
             UniverseSize::Unknown => None,
@@ -86,6 +90,7 @@ pub(crate) fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, Placeme
             UniverseSize::Ranks(size) => Some(size),
         },
         stdin: spec.stdin,
+        singleton: spec.singleton,
         binding: spec.placement.binding,
         master_port: MASTER_PORT_MIN + number % MASTER_PORTS,
     })
@@ -105,6 +110,8 @@ impl Plan {
             size: self.size,
             ranks: ranks.into_iter().flatten().collect(),
             is_alone: self.hosts.len() == 1,
+            respawns: self.respawns,
+            is_singleton: self.singleton.is_some(),
             pmi: self.pmi_group(&self.first_group(), NodeId::of(host)),
         }
     }

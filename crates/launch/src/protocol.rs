@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     event::OutputStream,
     group_plan::GroupPlan,
-    job::{Segment, StartMethod, StdinSource},
+    job::{Segment, Singleton, StartMethod, StdinSource},
     placement::Binding,
     tree::{NodeId, Tree},
 };
@@ -62,9 +62,12 @@ pub(crate) struct Plan {
     pub(crate) interface: Option<IpAddr>,
     /// Whether the job goes on without those that fail.
     pub(crate) continues: bool,
+    /// Whether ranks that fail may get another process.
+    pub(crate) respawns: bool,
     /// What is said about the room for further processes.
     pub(crate) universe_size: Option<u32>,
     pub(crate) stdin: StdinSource,
+    pub(crate) singleton: Option<Singleton>,
     pub(crate) binding: Binding,
     /// The variable `MASTER_PORT` of the ranks.
     pub(crate) master_port: u16,
@@ -98,6 +101,10 @@ pub(crate) struct Start {
     pub(crate) ranks: Vec<Rank>,
     /// Whether the job has no other host.
     pub(crate) is_alone: bool,
+    /// Whether ranks that fail may get another process.
+    pub(crate) respawns: bool,
+    /// Its only rank was not started by us.
+    pub(crate) is_singleton: bool,
     /// The job as process group of PMI.
     pub(crate) pmi: pmi::GroupOptions,
 }
@@ -154,6 +161,8 @@ pub(crate) enum Down {
     News(News),
     /// From the PMI server of the node above to that of the receiver.
     Pmi(pmi::Down),
+    /// Start another process of a rank that failed.
+    Respawn { rank: Rank, incarnation: Incarnation },
     /// Send a signal to the process group of one rank, or end all of them with it.
     Signal {
         /// To whom; to all if `None`.
@@ -178,7 +187,11 @@ pub(crate) enum Down {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum News {
     /// A rank is gone.
-    Departed { rank: Rank, cause: Cause },
+    Departed {
+        rank: Rank,
+        incarnation: Incarnation,
+        cause: Cause,
+    },
     /// Memory of a rank that is gone is served by the agent of its host.
     Inherited {
         rank: Rank,
@@ -186,6 +199,8 @@ pub(crate) enum News {
         held: Held,
         handle: RegionHandle,
     },
+    /// A rank that was gone has another process.
+    Returned { rank: Rank, incarnation: Incarnation },
 }
 
 /// What the launcher hears about a host, from the agent there but for [`Report::Lost`].

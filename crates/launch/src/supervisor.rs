@@ -1,6 +1,7 @@
 //! Decides over a job: when it is being ended, how, and what the verdict is.
 
 mod groups;
+mod respawns;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -13,12 +14,14 @@ use ropewalk_pmi as pmi;
 
 use crate::{
     event::JobEvent,
+    injection::Injector,
     job::OnFailure,
     protocol::{Down, News, Plan, RankRun, Report, StartErrorKind, Up},
     tree::{NodeId, Tree},
     verdict::{Ending, Failure, FailureKind, Verdict},
 };
 use groups::{Asker, SpawnedGroup};
+use respawns::Respawns;
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
@@ -52,6 +55,9 @@ pub(crate) struct Supervisor {
     /// What programs spawned and what is left, by PMI's number.
     groups: BTreeMap<u32, SpawnedGroup>,
     next_group: u32,
+    respawns: Respawns,
+    injector: Option<Injector>,
+    injected: u32,
     phase: Phase,
     actions: VecDeque<Action>,
 }
@@ -168,6 +174,9 @@ impl Supervisor {
             plan: plan.clone(),
             groups: BTreeMap::new(),
             next_group: 1,
+            respawns: Respawns::default(),
+            injector: None,
+            injected: 0,
             phase: Phase::Running,
             actions: VecDeque::new(),
         }
@@ -212,6 +221,7 @@ impl Supervisor {
                 };
                 match kind {
                     _ if self.is_cancelled(rank) => {}
+                    Some(kind) if self.may_respawn(rank) => self.plan_respawn(now, host, rank, kind),
                     Some(kind) => self.fail(now, host, rank, kind, self.on_failure, SIGTERM),
                     // Whether the others did without a rank is told by those that the job began with.
                     None if rank.0 >= self.plan.size => {}
@@ -323,6 +333,7 @@ impl Supervisor {
 
     pub(crate) fn handle_timeout(&mut self, now: Duration) {
         self.tell_of_stopped(now);
+        self.respawn_and_inject(now);
         let due = |at: &Option<Duration>| at.is_some_and(|at| at <= now);
         match &mut self.phase {
             Phase::Running if due(&self.limit) => {
@@ -361,7 +372,7 @@ impl Supervisor {
             .running
             .values()
             .filter_map(|running| running.stopped?.tell_at);
-        stopped.chain(next).min()
+        stopped.chain(next).chain(self.respawn_deadline()).min()
     }
 
     pub(crate) fn poll_action(&mut self) -> Option<Action> {
@@ -444,7 +455,11 @@ impl Supervisor {
         let known = &mut self.hosts[host.0 as usize];
         known.load = known.load.saturating_sub(1);
         if rank.0 < self.plan.size {
-            self.spread(News::Departed { rank, cause });
+            self.spread(News::Departed {
+                rank,
+                incarnation,
+                cause,
+            });
         }
         self.tell(JobEvent::Departed {
             departure,
@@ -530,6 +545,8 @@ impl Supervisor {
             ending,
             failures: std::mem::take(&mut self.failures),
             recovered: self.recovery == Recovery::Made,
+            respawned: std::mem::take(&mut self.respawns.failures),
+            injected: self.injected,
             ..Verdict::new(self.members.size())
         };
         self.tell(JobEvent::Finished(verdict));

@@ -21,6 +21,10 @@ pub struct Verdict {
     /// The ranks that did not fail heard of those that did, and all went well: the program did without them. It
     /// takes a program that is attached to its agents to hear it.
     pub recovered: bool,
+    /// The failures after which a rank got another process, in order of time.
+    pub respawned: Vec<Failure>,
+    /// How many ranks were killed on purpose.
+    pub injected: u32,
     /// The attempts before the one that this is about, if the job was started again: the last hundred of them.
     pub attempts: Vec<Attempt>,
     /// Why there was no further attempt, if one could have helped.
@@ -110,6 +114,8 @@ impl Verdict {
             ending: Ending::Completed,
             failures: Vec::new(),
             recovered: false,
+            respawned: Vec::new(),
+            injected: 0,
             attempts: Vec::new(),
             gave_up: None,
         }
@@ -152,6 +158,13 @@ impl fmt::Display for Verdict {
                 separator = "\n";
             }
         }
+        for failure in self.respawned.iter().take(FAILURES_SHOWN_MAX) {
+            write!(f, "{separator}{failure}; it was started again")?;
+            separator = "\n";
+        }
+        if let Some(more @ 1..) = self.respawned.len().checked_sub(FAILURES_SHOWN_MAX) {
+            write!(f, "\n{more} more ranks were started again")?;
+        }
         for (index, failure) in self.failures.iter().take(FAILURES_SHOWN_MAX).enumerate() {
             write!(f, "{separator}{failure}")?;
             separator = "\n";
@@ -191,6 +204,15 @@ impl fmt::Display for Verdict {
                 limit.as_secs_f64()
             )?,
             Ending::Completed | Ending::Failed => {}
+        }
+        if self.injected > 0 {
+            let ranks = if self.injected == 1 {
+                "rank was"
+            } else {
+                "ranks were"
+            };
+            write!(f, "{separator}{} {ranks} killed on purpose", self.injected)?;
+            separator = "\n";
         }
         match &self.gave_up {
             Some(why) => write!(f, "{separator}the job was not started again: {why}"),

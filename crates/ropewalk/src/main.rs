@@ -2,7 +2,7 @@
 
 mod commands;
 
-use std::process::ExitCode;
+use std::{env, ffi::OsString, path::Path, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -40,7 +40,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match Arguments::parse().command {
+    match Arguments::parse_from(words(env::args_os())).command {
         Command::Agent => agent::run(),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::BenchTarget => bench::target::run(),
@@ -51,5 +51,33 @@ fn main() -> ExitCode {
         Command::Reduce(arguments) => reduce::run(&arguments),
         Command::ReduceWorker(arguments) => reduce_worker::run(&arguments),
         Command::Run(arguments) => run::run(arguments),
+    }
+}
+
+/// Under the names of other process managers' commands this one is `ropewalk run`. What is started by the launcher as
+/// `agent` stays that, under any name.
+fn words(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<_> = words.into_iter().collect();
+    let name = words.first().and_then(|word| Path::new(word).file_name());
+    let is_other = name.is_some_and(|name| name == "mpiexec" || name == "mpirun");
+    let is_agent = words.len() == 2 && words[1] == "agent";
+    if is_other && !is_agent {
+        words.insert(1, "run".into());
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A link called mpiexec takes mpiexec's words, and is an agent when it is started as one.
+    #[test]
+    fn mpiexec_is_run() {
+        let of = |line: &str| words(line.split(' ').map(OsString::from)).join(std::ffi::OsStr::new(" "));
+        assert_eq!(of("/bin/mpiexec -n 2 a"), "/bin/mpiexec run -n 2 a");
+        assert_eq!(of("mpirun info"), "mpirun run info");
+        assert_eq!(of("/bin/mpiexec agent"), "/bin/mpiexec agent");
+        assert_eq!(of("ropewalk info"), "ropewalk info");
     }
 }

@@ -265,9 +265,10 @@ fn no_secret_shows_in_proc() {
     let rank = all_pids().find(|&pid| is_child(pid, agent)).unwrap();
     let mut of_rank = variables(rank);
     of_rank.sort_unstable();
-    let [link, number] = &of_rank[..] else {
+    let [link, incarnation, number] = &of_rank[..] else {
         panic!("{of_rank:?}")
     };
+    assert_eq!(incarnation, "ROPEWALK_INCARNATION=0");
     assert!(
         link.strip_prefix("ROPEWALK_AGENT_FD=")
             .unwrap()

@@ -4,8 +4,10 @@
 
 use std::{
     env,
+    io::{BufRead, BufReader, Write},
+    net::TcpListener,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
     time::Duration,
 };
 
@@ -122,4 +124,62 @@ fn a_death_in_a_spawned_group_is_named() {
         assert!(text.contains(&expected), "{text}");
         assert!(text.contains("was killed by signal 9 (SIGKILL)"), "{text}");
     }
+}
+
+/// "C listens on an ephemeral TCP port on all interfaces, forks and execs `mpiexec -pmi_args <port> default_interface
+/// default_key <pid>` found through PATH": a program that nobody started is served, may spawn, and its process manager
+/// ends with it.
+#[test]
+fn a_singleton_is_served() {
+    let folder = TempDir::new().unwrap();
+    let program = compile("spawn1.c", "pmi", &folder);
+    let mpiexec = folder.path().join("mpiexec");
+    std::os::unix::fs::symlink(ROPEWALK, &mpiexec).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let manager = Command::new(mpiexec)
+        .arg("-pmi_args")
+        .arg(listener.local_addr().unwrap().port().to_string())
+        .args(["default_interface", "default_key"])
+        .arg(std::process::id().to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut line = move || {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        line
+    };
+    let say = |text: &str| (&stream).write_all(text.as_bytes()).unwrap();
+    assert_eq!(line(), "cmd=singinit authtype=none\n");
+    say("cmd=singinit pmi_version=1 pmi_subversion=1 stdio=yes authtype=none\n");
+    let info = line();
+    assert!(
+        info.starts_with("cmd=singinit_info versionok=yes stdio=no kvsname=kvs_"),
+        "{info}"
+    );
+    say("cmd=init pmi_version=1 pmi_subversion=1\n");
+    assert_eq!(
+        line(),
+        "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n"
+    );
+    say("cmd=publish_name service=parent port=the parent's port\n");
+    assert_eq!(line(), "cmd=publish_result info=ok rc=0 msg=success\n");
+    let program = program.display();
+    say(&format!(
+        "mcmd=spawn\nnprocs=2\nexecname={program}\ntotspawns=2\nspawnssofar=1\narg1=me\narg2=an argument\n\
+         arg3=x=y;z\nargcnt=3\npreput_num=1\npreput_key_0=PARENT\npreput_val_0=port with spaces\ninfo_num=1\n\
+         info_key_0=wdir\ninfo_val_0=/\nendcmd\nmcmd=spawn\nnprocs=1\nexecname={program}\ntotspawns=2\n\
+         spawnssofar=2\narg1=me\nargcnt=1\npreput_num=0\ninfo_num=0\nendcmd\n"
+    ));
+    assert_eq!(line(), "cmd=spawn_result rc=0 errcodes=0,0,0\n");
+    say("cmd=finalize\n");
+    assert_eq!(line(), "cmd=finalize_ack\n");
+    assert_eq!(line(), "");
+    let output = manager.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(count(&output, "of 3 is content"), 3, "{output:?}");
 }

@@ -227,7 +227,10 @@ impl Attempts {
             position,
             limit,
         } = prepared;
-        let supervisor = Supervisor::new(&plan, self.spec.on_failure, limit);
+        let mut supervisor = Supervisor::new(&plan, self.spec.on_failure, limit);
+        if let Some(injection) = self.spec.injection {
+            supervisor.inject(injection, number);
+        }
         let (job, deliveries) = (plan.job, self.deliveries.clone());
         let mut attempt = AttemptRun::new(number, plan, supervisor, deliveries, self.trace_bytes.clone());
         let result = attempt.run(position, surface).await;

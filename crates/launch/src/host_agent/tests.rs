@@ -16,6 +16,8 @@ fn agent(ranks: u32) -> HostAgent {
         size: ranks,
         ranks: (0..ranks).map(Rank).collect(),
         is_alone: true,
+        respawns: false,
+        is_singleton: false,
         pmi: pmi::GroupOptions {
             absent: pmi::AbsentMembers::Exclude,
             ..pmi::GroupOptions::one_host(FIRST_GROUP, "kvs", ranks)

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use ropewalk_group::Rank;
 use rustix::{
     event::epoll,
-    process::{Signal, kill_process_group},
+    process::{Signal, kill_process_group, pidfd_send_signal},
 };
 
 use super::{Agent, SWEEP_MAX, Sweep, kind, rank_io::Sockets};
@@ -59,8 +59,11 @@ impl Agent {
                 if let (Some(io), Some(signal)) = (io, Signal::from_named_raw(signal))
                     && io.sockets.is_some()
                 {
-                    // The group is gone if its leader is and nobody has been told yet.
-                    let _ = kill_process_group(io.pid, signal);
+                    // It is gone, or its group is with its leader, if nobody has been told yet.
+                    let _ = match &io.foreign {
+                        Some(pidfd) => pidfd_send_signal(pidfd, signal),
+                        None => kill_process_group(io.pid, signal),
+                    };
                 }
             }
             Action::Sweep => {

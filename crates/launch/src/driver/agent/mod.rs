@@ -4,6 +4,8 @@ mod actions;
 mod groups;
 mod inputs;
 mod rank_io;
+mod respawns;
+mod singleton;
 mod starting;
 mod topology;
 
@@ -250,6 +252,9 @@ impl Agent {
             BranchEvent::Down(Down::Cancel(id)) => self.mind.handle_cancel(id),
             BranchEvent::Down(Down::Forget(id)) => self.forget_group(id),
             BranchEvent::Down(Down::Group(group)) => self.begin_group(*group),
+            BranchEvent::Down(Down::Respawn { rank, incarnation }) => {
+                self.mind.handle_respawn(rank, incarnation)
+            }
             BranchEvent::Down(Down::Spawned { id, result }) => self.mind.handle_spawn_answer(id, result),
             BranchEvent::Down(Down::Pmi(down)) => self.mind.handle_pmi_down(down),
             BranchEvent::Down(Down::News(news)) => self.mind.handle_news(news),
@@ -423,6 +428,7 @@ impl Agent {
             Some((rank, Reading::Over)) => {
                 self.ignore(index, kind::PMI);
                 self.mind.handle_pmi_closed(rank);
+                self.end_if_foreign(index);
                 false
             }
             Some((_, Reading::Drained)) | None => false,

@@ -1,10 +1,6 @@
 //! What the agent has of a rank: its sockets and pipes.
 
-use std::{
-    collections::VecDeque,
-    io,
-    os::{fd::OwnedFd, unix::net::UnixStream},
-};
+use std::{collections::VecDeque, io, os::fd::OwnedFd};
 
 use ropewalk_fabric::{AgentLink, AgentLinkError, FromAgent, ToAgent, memfd::HeldMemfd};
 use ropewalk_group::Rank;
@@ -21,6 +17,8 @@ use crate::lines::WholeLines;
 pub(super) struct RankIo {
     pub(super) rank: Rank,
     pub(super) pid: Pid,
+    /// If it was not started here.
+    pub(super) foreign: Option<OwnedFd>,
     /// Until it is gone.
     pub(super) sockets: Option<Sockets>,
     /// Standard output and standard error, until they end.
@@ -29,7 +27,7 @@ pub(super) struct RankIo {
 
 /// How the agent and a rank that lives speak.
 pub(super) struct Sockets {
-    pub(super) pmi: UnixStream,
+    pub(super) pmi: OwnedFd,
     /// Answers to its requests that it did not read yet.
     pub(super) answers: Vec<u8>,
     /// What is waited for on the PMI socket.

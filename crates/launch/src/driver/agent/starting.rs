@@ -11,7 +11,7 @@ use std::{
 };
 
 use ropewalk_fabric::AgentLink;
-use ropewalk_group::{HostId, Rank};
+use ropewalk_group::{HostId, Incarnation, Rank};
 use rustix::{event::epoll, io::Errno};
 
 use super::{
@@ -29,6 +29,7 @@ use crate::{
     group_plan::{GroupPlan, GroupProgram},
     lines::WholeLines,
     mpi, placement,
+    plan::INCARNATION_VARIABLE,
     protocol::{Plan, StartError, StartErrorKind},
 };
 
@@ -104,7 +105,11 @@ impl Agent {
         let Some(rank) = self.mind.poll_spawn() else {
             return;
         };
-        match self.start_rank(rank) {
+        let started = match self.plan.singleton {
+            Some(singleton) if rank == Rank(0) => self.adopt(rank, singleton),
+            _ => self.start_rank(rank),
+        };
+        match started {
             Ok(pid) => self.mind.handle_spawned(rank, pid),
             Err(error) => self.mind.handle_not_spawned(rank, error),
         }
@@ -116,6 +121,7 @@ impl Agent {
             .indices
             .get(&rank)
             .expect("the mind starts ranks of this host only");
+        self.retire(index);
         let no_program = || system_error("the job has no program for it", &Errno::INVAL.into());
         let group = self.groups.iter().find(|group| group.plan.has(rank));
         let group = group.ok_or_else(no_program)?;
@@ -131,7 +137,9 @@ impl Agent {
             .map_err(|error| failed(io::Error::other(error)))?;
         let (stdout, rank_stdout) = pipe_for_reading().map_err(failed)?;
         let (stderr, rank_stderr) = pipe_for_reading().map_err(failed)?;
-        let (rank_stdin, stdin) = if self.inputs.has(index) {
+        let incarnation = self.mind.incarnation(rank);
+        // What the process before has read is not there any more.
+        let (rank_stdin, stdin) = if self.inputs.has(index) && incarnation == Incarnation(0) {
             let (reader, writer) = pipe_for_writing().map_err(failed)?;
             (reader, Some(writer))
         } else {
@@ -144,7 +152,11 @@ impl Agent {
         let own = own
             .iter()
             .map(|(name, value)| variable(OsStr::new(name), OsStr::new(value)));
-        let descriptors = [("PMI_FD", PMI_FD), (AgentLink::VARIABLE, LINK_FD)];
+        let descriptors = [
+            ("PMI_FD", PMI_FD),
+            (AgentLink::VARIABLE, LINK_FD),
+            (INCARNATION_VARIABLE, incarnation.0.cast_signed()),
+        ];
         let descriptors = descriptors
             .into_iter()
             .map(|(name, number)| variable(OsStr::new(name), OsStr::new(&number.to_string())));
@@ -190,8 +202,9 @@ impl Agent {
         let io = RankIo {
             rank,
             pid,
+            foreign: None,
             sockets: Some(Sockets {
-                pmi,
+                pmi: pmi.into(),
                 answers: Vec::new(),
                 pmi_interest: epoll::EventFlags::IN,
                 ends_after_answers: false,
@@ -248,7 +261,7 @@ fn start_error(error: &io::Error) -> StartError {
 }
 
 /// Something that a rank needs could not be made.
-fn system_error(what: &str, error: &io::Error) -> StartError {
+pub(super) fn system_error(what: &str, error: &io::Error) -> StartError {
     StartError {
         kind: StartErrorKind::System,
         reason: format!("{what}: {error}"),

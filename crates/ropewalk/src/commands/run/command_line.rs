@@ -13,7 +13,8 @@ use std::{
 
 use anyhow::{Context, bail};
 use ropewalk::launch::{
-    Binding, DealOrder, JobSpec, OnFailure, Placement, Segment, StartMethod, StdinSource, UniverseSize,
+    Binding, DealOrder, Injection, JobSpec, OnFailure, Placement, RespawnPolicy, Segment, Singleton,
+    StartMethod, StdinSource, UniverseSize,
     hosts::{HostSlots, parse_host_file, parse_hosts, slurm_hosts},
     restart::RestartPolicy,
 };
@@ -85,6 +86,9 @@ struct Parser {
     interface: Option<String>,
     on_failure: OnFailure,
     stdin: Option<StdinSource>,
+    singleton: Option<Singleton>,
+    mtbf: Option<Duration>,
+    seed: u64,
     timeout: Option<Duration>,
     detect: Duration,
     arity: u32,
@@ -117,6 +121,9 @@ impl Parser {
             interface: None,
             on_failure: OnFailure::Abort,
             stdin: None,
+            singleton: None,
+            mtbf: None,
+            seed: 0,
             timeout: None,
             detect: JobSpec::DETECT,
             arity: JobSpec::ARITY,
@@ -201,6 +208,13 @@ impl Parser {
             }
             "launcher" | "bootstrap" => self.launcher = Some(words.text(name)?),
             "launcher-exec" | "bootstrap-exec" => self.launcher_exec = Some(words.text(name)?),
+            "pmi_args" | "pmi-args" => {
+                let port = u16::try_from(words.number(name)?).context("-pmi_args wants a port")?;
+                // An interface and a word for a key follow, which no client gives a meaning.
+                let _ = (words.next(name)?, words.next(name)?);
+                let pid = words.number(name)?;
+                self.singleton = Some(Singleton { port, pid });
+            }
             "iface" => self.interface = Some(words.text(name)?),
             "arity" => self.arity = words.number(name)?.max(1),
             "usize" => {
@@ -238,16 +252,27 @@ impl Parser {
                 self.on_failure = match words.text(name)?.as_str() {
                     "abort" => OnFailure::Abort,
                     "continue" => OnFailure::Continue,
+                    "respawn" => OnFailure::Respawn(RespawnPolicy::default()),
                     "restart" => OnFailure::Restart(RestartPolicy::default()),
-                    other => match other.strip_prefix("restart=").map(str::parse) {
-                        Some(Ok(restarts)) => OnFailure::Restart(RestartPolicy::at_most(restarts)),
-                        _ => bail!("option --on-failure wants abort, continue or restart[=N], not {other:?}"),
+                    other => match other.split_once('=').map(|(what, count)| (what, count.parse())) {
+                        Some(("respawn", Ok(per_rank))) => OnFailure::Respawn(RespawnPolicy {
+                            per_rank,
+                            ..RespawnPolicy::default()
+                        }),
+                        Some(("restart", Ok(restarts))) => {
+                            OnFailure::Restart(RestartPolicy::at_most(restarts))
+                        }
+                        _ => bail!(
+                            "option --on-failure wants abort, continue, respawn[=N] or restart[=N], not {other:?}"
+                        ),
                     },
                 }
             }
             "disable-auto-cleanup" => self.on_failure = OnFailure::Continue,
             "enable-auto-cleanup" => self.on_failure = OnFailure::Abort,
             "disable-hostname-propagation" | "enable-hostname-propagation" => {}
+            "inject-mtbf" => self.mtbf = Some(words.seconds(name)?),
+            "seed" => self.seed = words.number(name)?.into(),
             "timeout" => self.timeout = Some(words.seconds(name)?),
             "detect" => self.detect = words.seconds(name)?,
             _ => bail!("there is no option -{name}; `ropewalk run --help` lists those that there are"),
@@ -289,6 +314,10 @@ impl Parser {
     }
 
     fn finish(mut self, around: &Surroundings<'_>) -> anyhow::Result<Request> {
+        if self.singleton.is_some() {
+            self.stdin = Some(StdinSource::Null);
+            self.current.program = "singleton".into();
+        }
         if self.segments.is_empty() || !self.current.program.is_empty() {
             if self.current.program.is_empty() {
                 bail!("no program given; `ropewalk run --help` tells how");
@@ -296,7 +325,7 @@ impl Parser {
             self.end_segment()?;
         }
         let variable = |name: &str| (around.variable)(name).and_then(|value| value.into_string().ok());
-        let in_slurm = self.find_hosts(around)?;
+        let in_slurm = self.singleton.is_none() && self.find_hosts(around)?;
         if let ([only], false, false) = (&mut self.segments[..], self.has_ranks, self.hosts.is_empty()) {
             only.ranks = self.hosts.iter().map(|host| host.slots).sum();
         }
@@ -359,6 +388,11 @@ impl Parser {
             }),
             timeout: self.timeout,
             forward_signals: true,
+            singleton: self.singleton,
+            injection: self.mtbf.map(|mtbf| Injection {
+                mtbf,
+                seed: self.seed,
+            }),
             ..JobSpec::new(around.agent.clone(), first.program)
         };
         if spec.hosts.is_empty() {

@@ -111,6 +111,13 @@ fn watch(request: Request) -> anyhow::Result<u8> {
                     failure = Some(give_up(&launcher, error)?);
                 }
             }
+            JobEvent::Injected { rank, host } => {
+                say(&format!("rank {rank} on host {host} is killed on purpose"))
+            }
+            JobEvent::Respawning { failure, pause } => {
+                let pause = pause.as_secs_f64();
+                say(&format!("{failure}; it is started again in {pause} s"));
+            }
             JobEvent::Restarting { failed, pause } => {
                 for line in failed.verdict.to_string().lines() {
                     say(&format!("attempt {}: {line}", failed.number));
@@ -179,6 +186,11 @@ fn log(event: &JobEvent) {
             "event": "finished", "exit_code": verdict.exit_code(), "verdict": verdict.to_string(),
         }),
         JobEvent::Notice { rank, text } => json!({"event": "notice", "rank": rank.0, "text": text}),
+        JobEvent::Injected { rank, host } => json!({"event": "injected", "rank": rank.0, "host": host}),
+        JobEvent::Respawning { failure, pause } => json!({
+            "event": "respawning", "rank": failure.rank.0, "host": failure.host, "cause": failure.to_string(),
+            "pause_s": pause.as_secs_f64(),
+        }),
         JobEvent::Restarting { failed, pause } => json!({
             "event": "restarting", "attempt": failed.number, "exit_code": failed.verdict.exit_code(),
             "verdict": failed.verdict.to_string(), "after_s": failed.lasted.as_secs_f64(),

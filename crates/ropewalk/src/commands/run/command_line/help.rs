@@ -35,8 +35,10 @@ Output and input:
   -verbose                    say who started and ended
 When something fails:
   --on-failure abort|continue what happens to the others [default: abort]
+  --on-failure respawn[=N]    start the rank again, at most N times each [3]; it finds ROPEWALK_INCARNATION=1, 2..
   --on-failure restart[=N]    start the whole job again, at most N times; its ranks find ROPEWALK_ATTEMPT=1, 2..
   --detect SECONDS            how long a host may be silent before it counts as lost [default: 3]
+  --inject-mtbf SECONDS, --seed N  kill a random rank now and then, on average after so long
   --timeout SECONDS           end the job after this time, with exit code 124
 
 Variables: HYDRA_HOST_FILE, HYDRA_ENV, HYDRA_LAUNCHER, HYDRA_LAUNCHER_EXEC, HYDRA_LAUNCHER_EXTRA_ARGS (options for ssh

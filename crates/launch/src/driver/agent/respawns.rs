@@ -1,0 +1,41 @@
+//! What is left of a rank's process when it gets another.
+
+use super::{
+    Agent, kind,
+    rank_io::{Output, Reading},
+    starting,
+};
+use crate::protocol::Report;
+
+/// How much is read of what an earlier process wrote: pipes hold no more, unless somebody goes on writing.
+const READS_MAX: usize = 64;
+
+impl Agent {
+    /// Takes what the process before had written last.
+    pub(super) fn retire(&mut self, index: usize) {
+        let Some(io) = self.ranks.get_mut(index).and_then(Option::take) else {
+            return;
+        };
+        let rank = io.rank;
+        for (output, which) in io.outputs.into_iter().zip([kind::STDOUT, kind::STDERR]) {
+            let Some(mut output) = output else {
+                continue;
+            };
+            for _ in 0..READS_MAX {
+                match output.read(&mut self.buffer) {
+                    Reading::Some(Some(lines)) => {
+                        let stream = starting::stream(which);
+                        self.branch.report(Report::Output { rank, stream, lines });
+                    }
+                    Reading::Some(None) => {}
+                    Reading::Drained | Reading::Over => break,
+                }
+            }
+            let Output { lines, .. } = output;
+            if let Some(lines) = lines.finish() {
+                let stream = starting::stream(which);
+                self.branch.report(Report::Output { rank, stream, lines });
+            }
+        }
+    }
+}

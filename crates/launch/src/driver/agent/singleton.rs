@@ -1,0 +1,70 @@
+//! A process that nobody started, and that had its process manager started to serve it.
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    os::fd::OwnedFd,
+};
+
+use ropewalk_fabric::AgentLink;
+use ropewalk_group::{Cause, Rank};
+use rustix::{
+    event::epoll,
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+
+use super::{
+    Agent, kind, monotonic_ns,
+    rank_io::{RankIo, Sockets},
+    starting::system_error,
+};
+use crate::{job::Singleton, protocol::StartError};
+
+impl Agent {
+    /// Connects to the process, which waits for that on the loopback interface.
+    pub(super) fn adopt(&mut self, rank: Rank, singleton: Singleton) -> Result<u32, StartError> {
+        let failed =
+            |error: io::Error| system_error("cannot reach the process that wants to be served", &error);
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, singleton.port));
+        let pmi = TcpStream::connect_timeout(&address, self.plan.detect).map_err(failed)?;
+        pmi.set_nodelay(true).map_err(failed)?;
+        let pmi = OwnedFd::from(pmi);
+        let pid = i32::try_from(singleton.pid).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|errno| failed(errno.into()))?;
+        // It has no link to an agent; this one has no other end.
+        let (link, _) = AgentLink::pair().map_err(|error| failed(io::Error::other(error)))?;
+        let index = self.indices.get(&rank).copied().unwrap_or_default();
+        let data = epoll::EventData::new_u64((index as u64) << kind::BITS | kind::PMI);
+        epoll::add(&self.poller, &pmi, data, epoll::EventFlags::IN).map_err(|errno| failed(errno.into()))?;
+        self.ranks[index] = Some(RankIo {
+            rank,
+            pid,
+            foreign: Some(pidfd),
+            sockets: Some(Sockets {
+                pmi,
+                answers: Vec::new(),
+                pmi_interest: epoll::EventFlags::IN,
+                ends_after_answers: false,
+                link,
+                unsent: Default::default(),
+                is_left: false,
+            }),
+            outputs: [None, None],
+        });
+        Ok(singleton.pid)
+    }
+
+    /// Of a process that is not our child the end of its connection is all that is seen.
+    pub(super) fn end_if_foreign(&mut self, index: usize) {
+        let Some(io) = self.ranks.get_mut(index).and_then(Option::as_mut) else {
+            return;
+        };
+        if io.foreign.is_some() && io.sockets.is_some() {
+            let rank = io.rank;
+            self.mind.handle_exit(rank, Cause::Exited(0), monotonic_ns());
+            self.settle();
+            self.ranks[index] = None;
+        }
+    }
+}
