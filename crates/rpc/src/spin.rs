@@ -7,15 +7,31 @@ use std::time::Duration;
 /// Two sides that both sleep wake each other in turns, and each finds that the other takes longer to answer than it
 /// is worth to look for it. So now and then one looks for as long as it takes to be woken twice: if the answers come
 /// soon from then on, both are awake; if not, that is tried ever more seldom.
+///
+/// Who calls after a pause calls somebody who sleeps by now. The system likes to wake him on the processor of the caller,
+/// where he cannot run before the caller sleeps: each microsecond of looking then makes the answer one later. So after a
+/// pause nobody looks, unless that has turned out to pay: somebody who has other callers may be awake.
 #[derive(Debug)]
 pub(crate) struct Spin {
     limit: Duration,
+    /// Whether this wait came after a pause.
+    paused: bool,
+    after_pause: AfterPause,
     /// For how many more waits it is tried whether both sides can be kept awake.
     trials: u32,
     /// How many more waits end before it is tried again.
     until_trials: u32,
     /// How many waits were to end before it was tried last.
     pause: u32,
+}
+
+/// Whether to look after a pause.
+#[derive(Debug)]
+struct AfterPause {
+    looks: bool,
+    /// How many more such waits end before looking is tried, and how many were to end before it was tried last.
+    until_trial: u32,
+    interval: u32,
 }
 
 impl Spin {
@@ -34,15 +50,32 @@ impl Spin {
     pub(crate) fn new() -> Self {
         Self {
             limit: Self::MAX,
+            paused: false,
+            after_pause: AfterPause {
+                looks: true,
+                until_trial: 0,
+                interval: 1,
+            },
             trials: 0,
             until_trials: 0,
             pause: 1,
         }
     }
 
+    /// Tells that a wait begins, so long after it was last looked for work.
+    pub(crate) fn begin(&mut self, pause: Duration) {
+        // Who looks at most for `MAX` sleeps by then.
+        self.paused = pause > Self::SLEPT_MAX;
+    }
+
     /// Whether to go on looking after this long. What is waited for takes longer if it is data of a `transfer`.
     pub(crate) fn goes_on(&self, elapsed: Duration, transfer: bool) -> bool {
-        let limit = if self.trials > 0 {
+        let limit = if self.paused && !transfer {
+            match self.after_pause.looks {
+                true => Self::MAX,
+                false => return false,
+            }
+        } else if self.trials > 0 {
             Self::SLEPT_MAX
         } else {
             self.limit * Self::factor(transfer)
@@ -53,6 +86,10 @@ impl Spin {
     /// Tells that there was work after `elapsed`, which includes being woken if it `slept`. What was waited for may
     /// have been data of a `transfer`.
     pub(crate) fn handle_work(&mut self, elapsed: Duration, slept: bool, transfer: bool) {
+        if std::mem::take(&mut self.paused) && !transfer {
+            // What it says of the next wait is said by the pause before that.
+            return self.after_pause.handle_work(slept);
+        }
         self.trials = self.trials.saturating_sub(1);
         let paid_max = if slept {
             Self::SLEPT_MAX
@@ -75,6 +112,13 @@ impl Spin {
         }
     }
 
+    /// As [`handle_work`](Self::handle_work), for a part of something that is not work for the owner yet: the other side is
+    /// awake.
+    pub(crate) fn handle_part(&mut self, elapsed: Duration, slept: bool, transfer: bool) {
+        self.paused = false;
+        self.handle_work(elapsed, slept, transfer);
+    }
+
     /// Tells that looking did not pay.
     pub(crate) fn handle_none(&mut self) {
         self.trials = 0;
@@ -87,6 +131,21 @@ impl Spin {
 
     fn shorten(&mut self) {
         self.limit = (self.limit / 2).max(Self::MIN);
+    }
+}
+
+impl AfterPause {
+    fn handle_work(&mut self, slept: bool) {
+        if !slept {
+            (self.looks, self.interval) = (true, 1);
+        } else if self.looks {
+            self.looks = false;
+            self.interval = (self.interval * 2).min(Spin::PAUSE_MAX);
+            self.until_trial = self.interval;
+        } else {
+            self.until_trial = self.until_trial.saturating_sub(1);
+            self.looks = self.until_trial == 0;
+        }
     }
 }
 
@@ -152,6 +211,41 @@ mod tests {
             spin.handle_work(gap, slept, false);
         }
         assert!(looked < 100, "{looked}");
+    }
+
+    /// After pauses it is looked for an answer as long as that pays, and tried ever more seldom while it does not.
+    #[test]
+    fn looking_after_pauses_has_to_pay() {
+        const PAUSE: Duration = Duration::from_millis(1);
+        let mut spin = Spin::new();
+        let call = |spin: &mut Spin, answered_after| {
+            spin.begin(PAUSE);
+            let slept = !spin.goes_on(answered_after, false);
+            spin.handle_work(answered_after, slept, false);
+            slept
+        };
+        // The other side sleeps: whoever looks does so in vain.
+        let looked = |spin: &mut Spin| {
+            spin.begin(PAUSE);
+            let looked = spin.goes_on(Duration::ZERO, false);
+            spin.handle_work(Duration::from_micros(40), true, false);
+            looked
+        };
+        let vain = (0..10_000).filter(|_| looked(&mut spin)).count();
+        assert!((1..20).contains(&vain), "{vain}");
+        assert!(
+            spin.limit == Spin::MAX,
+            "waits without a pause are another matter"
+        );
+        // It is awake, which is found out in time and heeded from then on.
+        let awake = Duration::from_micros(5);
+        let found = (0..Spin::PAUSE_MAX).position(|_| !call(&mut spin, awake));
+        assert!(found.is_some() && (0..100).all(|_| !call(&mut spin, awake)));
+        // Without a pause, and for data, it is looked anyway.
+        assert!(looked(&mut spin) && !looked(&mut spin));
+        assert!(spin.goes_on(Duration::ZERO, true));
+        spin.begin(Duration::ZERO);
+        assert!(spin.goes_on(awake, false));
     }
 
     /// Data that takes somewhat longer than an answer is waited for awake, and does not spoil the wait for answers.

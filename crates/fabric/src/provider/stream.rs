@@ -253,14 +253,17 @@ impl StreamProvider {
             return;
         };
         let before = connection.received_bytes();
+        let doorbells = connection.doorbell_bytes();
         let result = connection.receive(&mut Surroundings {
             transfers: &mut self.transfers,
             own_memory: self.own_memory.as_ref(),
             around,
         });
-        if connection.received_bytes() != before {
+        let received = connection.received_bytes() - before;
+        if received > 0 {
             self.heard = Some(around.now);
-            around.inbox.moved = true;
+            // After a doorbell nothing follows that it was not rung for.
+            around.inbox.moved |= received > connection.doorbell_bytes() - doorbells;
             if self.family == Family::Tcp && self.hot.len() < Self::HOT_MAX && !self.hot.contains(&id) {
                 self.hot.push(id);
             }

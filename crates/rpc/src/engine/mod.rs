@@ -314,6 +314,8 @@ impl Engine {
     /// If it is called by a handler.
     pub fn wait(&mut self, timeout: Duration) -> usize {
         let start = Instant::now();
+        self.spin
+            .begin(start.saturating_duration_since(self.endpoint.now()));
         let mut looked_since = start;
         let mut slept = false;
         loop {
@@ -333,7 +335,7 @@ impl Engine {
             }
             if self.endpoint.has_moved() {
                 // Who sleeps in the middle of a transfer has the other side wait for its waking, and sleep too.
-                self.spin.handle_work(looked, slept, transfer);
+                self.spin.handle_part(looked, slept, transfer);
                 // What moved may have taken longer than it is worth to look for more.
                 looked_since = Instant::now();
                 slept = false;

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     Address, Body, FrameError, HandshakeError, Limits, OperationId, Peer, PeerDeath, PeerId, SubmitError,
-    frame::{Decoded, Decoder, Header, Kind},
+    frame::{Decoded, Decoder, HEADER_SIZE, Header, Kind},
     handshake::{HANDSHAKE_SIZE_MAX, Handshake},
     inbox::Around,
     peer_table::Activity,
@@ -62,6 +62,7 @@ pub(super) struct Connection {
     failed: Option<Errno>,
     state: State,
     received_bytes: u64,
+    doorbell_bytes: u64,
     decoder: Decoder,
     bulk: Bulk,
     puts: BTreeMap<u64, ServedPut>,
@@ -188,6 +189,7 @@ impl Connection {
             reset: false,
             failed: None,
             received_bytes: 0,
+            doorbell_bytes: 0,
             state,
             decoder: Decoder::new(limits.message_size_max),
             bulk: Bulk::Discard,
@@ -229,6 +231,11 @@ impl Connection {
 
     pub(super) fn received_bytes(&self) -> u64 {
         self.received_bytes
+    }
+
+    /// How much of that were doorbells.
+    pub(super) fn doorbell_bytes(&self) -> u64 {
+        self.doorbell_bytes
     }
 
     /// What was seen of the peer, in bytes and pieces of messages.
@@ -534,7 +541,7 @@ impl Connection {
             Kind::Done => self.handle_done(header, around)?,
             Kind::Offer => self.handle_offer(&body, around.own_memory)?,
             // Whatever is read has the provider look into the channel.
-            Kind::Doorbell if self.channel.is_some() => {}
+            Kind::Doorbell if self.channel.is_some() => self.doorbell_bytes += HEADER_SIZE as u64,
             Kind::Doorbell => return Err(PeerDeath::Protocol(FrameError::Unsolicited)),
             Kind::Cancel => {
                 self.puts.remove(&header.id);
