@@ -95,5 +95,5 @@ fn the_library_has_the_functions_of_its_header() {
     let mut exported: Vec<&str> = text.lines().filter_map(|line| line.split(' ').nth(2)).collect();
     exported.sort_unstable();
     assert_eq!(exported, declared);
-    assert_eq!(exported.len(), 24);
+    assert!(exported.len() >= 24, "{exported:?}");
 }
