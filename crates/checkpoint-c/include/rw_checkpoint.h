@@ -58,7 +58,7 @@ typedef struct rw_checkpoint_advisor rw_checkpoint_advisor;
 /* Begin with RW_CHECKPOINT_ADVISOR_OPTIONS; what is 0 has its default. */
 typedef struct {
     size_t size;          /* sizeof this structure */
-    double mtbf;          /* mean time between failures; by default an hour */
+    double mtbf;          /* mean time between failures; by default what `ropewalk run --mtbf` says, or an hour */
     int mtbf_is_known;    /* not 0: it is not learned from what happens */
     double save;          /* how long a save takes, until one was measured; by default 1 */
     double restore;       /* how long a restore takes, until one was measured; by default 1 */

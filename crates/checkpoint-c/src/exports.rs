@@ -12,7 +12,7 @@ use std::{
 
 use ropewalk_checkpoint::{
     AdvisorOptions, Alone, FastLevel, Level, Mtbf, Reason, Restored, RunAdvisor, Save, SharedDirectory,
-    Store, StoreOptions, optimal_interval, restore_all,
+    Store, StoreOptions, directory_of_job, mtbf_of_job, optimal_interval, restore_all,
 };
 
 use crate::failure::{self, Failure, guarded};
@@ -346,8 +346,9 @@ fn advisor_options(options: &CAdvisorOptions) -> Result<AdvisorOptions, Failure>
     let or = |given: f64, default: f64| if given > 0.0 { given } else { default };
     let mtbf = or(options.mtbf, ropewalk_checkpoint::MTBF_AT_FIRST);
     Ok(AdvisorOptions {
-        mtbf: match options.mtbf_is_known {
-            0 => Mtbf::Learned(mtbf),
+        mtbf: match (options.mtbf_is_known, mtbf_of_job()) {
+            (0, Some(known)) if options.mtbf == 0.0 => Mtbf::Known(known),
+            (0, _) => Mtbf::Learned(mtbf),
             _ => Mtbf::Known(mtbf),
         },
         save: or(options.save, default.save),
@@ -374,8 +375,11 @@ unsafe fn store_options(options: *const CStoreOptions) -> Result<StoreOptions, F
     }
     // SAFETY: the caller promises it.
     let (directory, in_place) = unsafe { (path(options.directory), path(options.in_place)) };
-    let directory =
-        directory.ok_or_else(|| Failure::bad_argument("the directory of the store is missing"))?;
+    let directory = match directory {
+        Some(directory) => directory.to_owned(),
+        None => directory_of_job()
+            .ok_or_else(|| Failure::bad_argument("the directory of the store is missing"))?,
+    };
     if options.rank >= options.ranks {
         return Err(Failure::bad_argument(
             "the rank has to be below the number of ranks",

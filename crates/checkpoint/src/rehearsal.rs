@@ -89,11 +89,12 @@ impl Rehearsal<'_> {
                 advisor.failed(fate.result.total);
                 let is_covered = self.fast.is_some_and(|(_, covers)| (fate.uniform)() < covers);
                 if !is_covered && fast != full {
-                    fate.result.lost += self.steps[full..fast].iter().sum::<f64>();
                     fast = full;
                     advisor.forget_steps();
                 }
-                done = fast.max(full);
+                let back = fast.max(full);
+                fate.result.lost += self.steps[back..done].iter().sum::<f64>();
+                done = back;
                 advisor.set_remaining_steps(options.steps.map(|steps| steps.saturating_sub(done as u64)));
                 if fate.spend(self.costs.restore()) {
                     break;

@@ -6,7 +6,7 @@ use std::{env, ffi::OsString, path::Path, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
-use commands::{agent, bench, demo, demo_worker, info, plan, reduce, reduce_worker, run};
+use commands::{agent, bench, demo, demo_worker, info, plan, reduce, reduce_worker, rehearse, run};
 
 /// Runs parallel jobs, and keeps them going.
 #[derive(Debug, Parser)]
@@ -35,6 +35,7 @@ enum Command {
     Reduce(reduce::Arguments),
     #[command(hide = true)]
     ReduceWorker(reduce_worker::Arguments),
+    Rehearse(rehearse::Arguments),
     /// Run N processes of a program: MPI programs (MPICH), and any other.
     Run(run::Arguments),
 }
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Reduce(arguments) => reduce::run(&arguments),
         Command::ReduceWorker(arguments) => reduce_worker::run(&arguments),
+        Command::Rehearse(arguments) => rehearse::run(&arguments),
         Command::Run(arguments) => run::run(arguments),
     }
 }

@@ -70,3 +70,31 @@ fn the_table_ends_with_a_recommendation() {
     );
     plan(&["--save", "0", "--mtbf", "25"]).code(2);
 }
+
+/// What is rehearsed comes near to what is expected, one seed gives one answer, and the picture has a bar for each way.
+#[test]
+fn rehearsals_come_near_to_what_is_expected() {
+    let folder = tempfile::tempdir().unwrap();
+    let picture = folder.path().join("rows.svg");
+    let rehearse = || {
+        let mut command = Command::cargo_bin("ropewalk").unwrap();
+        let words = "rehearse --save 0.6 --mtbf 25 --step 1 --total 214 --runs 2000 --seed 3 --json --svg";
+        let output = command.args(words.split(' ')).arg(&picture).assert().success();
+        let text = output.get_output().stdout.clone();
+        serde_json::from_slice::<serde_json::Value>(&text).unwrap()
+    };
+    let answer = rehearse();
+    assert_eq!(answer, rehearse());
+    let rows = answer["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 8);
+    for row in rows {
+        let of = |name: &str| row[name].as_f64();
+        let (mean, interval) = (of("mean_total_s").unwrap(), of("confidence_95_s").unwrap());
+        // Twice as wide as the interval in which it is in nineteen of twenty cases.
+        if let Some(expected) = of("expected_total_s") {
+            assert!((mean - expected).abs() < 2.0 * interval, "{row}");
+        }
+    }
+    let drawn = std::fs::read_to_string(&picture).unwrap();
+    assert_eq!(drawn.matches("#6a9fd8").count(), 8);
+}

@@ -46,6 +46,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "psdm",
             "ropewalk-checkpoint",
+            "ropewalk-checkpoint-c",
             "ropewalk-fabric",
             "ropewalk-group",
             "ropewalk-launch",

@@ -169,12 +169,15 @@ pub fn restore_all<F: Files>(stores: &mut [Store<F>]) -> Result<Vec<Restored>, S
 }
 
 /// Opens the stores of all ranks that have saved in a directory, as its newest manifest says how many those are; none if
-/// nothing was saved.
+/// nothing was saved. `start` is the number of the start that they are opened for.
 ///
 /// # Errors
 /// If a directory cannot be made or read.
-pub fn open_all(directory: &Path) -> Result<Vec<Store>, StoreError> {
-    let options = StoreOptions::new(directory);
+pub fn open_all(directory: &Path, start: Option<u64>) -> Result<Vec<Store>, StoreError> {
+    let options = StoreOptions {
+        start,
+        ..StoreOptions::new(directory)
+    };
     let first = Store::open(options.clone())?;
     let newest = first
         .generations()?

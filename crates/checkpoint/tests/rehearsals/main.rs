@@ -47,6 +47,43 @@ fn a_wrong_mtbf_is_learned() {
     }
 }
 
+/// All time of a run is accounted for: computing, saves and restores, and what was lost.
+#[test]
+fn all_time_is_accounted_for() {
+    let steps = cavity(214.43, 100);
+    let costs = Costs::new(0.6, 1.5, 25.0).unwrap();
+    for (fast, options) in [
+        (None, None),
+        (
+            Some((0.1, 0.8)),
+            Some(FastLevel {
+                save: 0.1,
+                covers: 0.8,
+            }),
+        ),
+    ] {
+        let rehearsal = Rehearsal {
+            steps: &steps,
+            costs,
+            fast,
+        };
+        let options = AdvisorOptions {
+            mtbf: Mtbf::Known(25.0),
+            save: 0.6,
+            restore: 1.5,
+            fast: options,
+            ..AdvisorOptions::default()
+        };
+        mean(200, |random| {
+            let run = rehearsal.advised(&options, uniform(random));
+            let sum = 214.43 + run.upkeep + run.lost;
+            // A fast save that is lost later was made all the same.
+            assert!((sum - run.total).abs() < 1e-6, "{run:?}: {sum}");
+            run
+        });
+    }
+}
+
 /// The gain of two levels is what their costs promise, within five points.
 #[test]
 fn two_levels_gain_what_is_promised() {

@@ -9,4 +9,5 @@ mod page;
 pub(crate) mod plan;
 pub(crate) mod reduce;
 pub(crate) mod reduce_worker;
+pub(crate) mod rehearse;
 pub(crate) mod run;

@@ -16,6 +16,16 @@ use serde::Serialize;
 /// Say how often a long computation should save, and how long it will take
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
+    #[command(flatten)]
+    run: RunArguments,
+    /// Write one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// The run that is planned or rehearsed.
+#[derive(Debug, clap::Args)]
+pub(super) struct RunArguments {
     /// How long a save takes, in seconds
     #[arg(long, value_name = "SECONDS")]
     save: f64,
@@ -35,9 +45,39 @@ pub(crate) struct Arguments {
     /// How long the computation takes without failures and saves, in seconds; by default a hundred times the MTBF
     #[arg(long, value_name = "SECONDS")]
     total: Option<f64>,
-    /// Write one JSON object
-    #[arg(long)]
-    json: bool,
+}
+
+impl RunArguments {
+    pub(super) fn costs(&self) -> anyhow::Result<Costs> {
+        Ok(Costs::new(
+            self.save,
+            self.restore.unwrap_or(self.save),
+            self.mtbf,
+        )?)
+    }
+
+    /// How long each step takes; nothing if one can save at any moment.
+    pub(super) fn steps(&self) -> anyhow::Result<Option<Vec<f64>>> {
+        match (&self.steps, self.step) {
+            (Some(path), _) => read_steps(path).map(Some),
+            (None, Some(step)) => self.equal_steps(positive("--step", step)?).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// As many equal steps as the computation has.
+    pub(super) fn equal_steps(&self, step: f64) -> anyhow::Result<Vec<f64>> {
+        equal_steps(step, self.total()?)
+    }
+
+    fn total(&self) -> anyhow::Result<f64> {
+        positive("--total", self.total.unwrap_or(100.0 * self.mtbf))
+    }
+
+    /// How long all steps take.
+    pub(super) fn total_of(&self, steps: &[f64]) -> f64 {
+        steps.iter().sum()
+    }
 }
 
 /// Everything there is to say.
@@ -80,22 +120,18 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
-    let Arguments { save, mtbf, .. } = *arguments;
-    let costs = Costs::new(save, arguments.restore.unwrap_or(save), mtbf)?;
-    let total = positive("--total", arguments.total.unwrap_or(100.0 * mtbf))?;
-    let steps = match (&arguments.steps, arguments.step) {
-        (Some(path), _) => Some(read_steps(path)?),
-        (None, Some(step)) => Some(equal_steps(positive("--step", step)?, total)?),
-        (None, None) => None,
-    };
+    let run = &arguments.run;
+    let costs = run.costs()?;
+    let total = run.total()?;
+    let steps = run.steps()?;
     let (total, recommended, rows) = match steps {
         Some(steps) => (steps.iter().sum(), "rate", rows_of_steps(&costs, &steps)),
         None => (total, "equation 5", rows_at_any_moment(&costs, total)),
     };
     Ok(Answer {
-        save_s: save,
+        save_s: costs.save(),
         restore_s: costs.restore(),
-        mtbf_s: mtbf,
+        mtbf_s: costs.mtbf(),
         total_s: total,
         interval_s: costs.interval(),
         recommended,

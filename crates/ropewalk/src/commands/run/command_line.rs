@@ -21,7 +21,7 @@ use ropewalk::launch::{
 
 pub(super) use self::help::HELP;
 use self::words::{Words, option_name, seconds};
-use super::pattern::Pattern;
+use super::{checkpoints::CheckpointOptions, pattern::Pattern};
 
 /// What is asked for.
 #[derive(Debug)]
@@ -45,6 +45,8 @@ pub(super) struct Request {
     pub(super) metrics: Option<SocketAddr>,
     /// Where a page about the job is written to.
     pub(super) report: Option<PathBuf>,
+    /// What the supervisor of its checkpoints is told.
+    pub(super) checkpoints: Option<CheckpointOptions>,
 }
 
 /// What the words are read beside.
@@ -100,6 +102,9 @@ struct Parser {
     verbose: bool,
     metrics: Option<SocketAddr>,
     report: Option<PathBuf>,
+    checkpoint_directory: Option<PathBuf>,
+    checkpoint_report: Option<PathBuf>,
+    mtbf: Option<f64>,
     files_read: u32,
 }
 
@@ -135,6 +140,9 @@ impl Parser {
             verbose: false,
             metrics: None,
             report: None,
+            checkpoint_directory: None,
+            checkpoint_report: None,
+            mtbf: None,
             files_read: 0,
         }
     }
@@ -246,6 +254,16 @@ impl Parser {
                 other => bail!("option --log wants json, not {other:?}"),
             },
             "metrics" => self.metrics = Some(metrics_address(&words.text(name)?)?),
+            "checkpoint" => self.checkpoint_directory = Some(words.next(name)?.into()),
+            "checkpoint-report" => self.checkpoint_report = Some(words.next(name)?.into()),
+            "mtbf" => {
+                let text = words.text(name)?;
+                self.mtbf = match (text.as_str(), text.parse()) {
+                    ("auto", _) => None,
+                    (_, Ok(mtbf)) if mtbf > 0.0 && f64::is_finite(mtbf) => Some(mtbf),
+                    _ => bail!("option --mtbf wants auto or a positive number of seconds, not {text:?}"),
+                }
+            }
             "report" => self.report = Some(words.next(name)?.into()),
             "verbose" | "v" => self.verbose = true,
             "on-failure" => {
@@ -398,7 +416,19 @@ impl Parser {
         if spec.hosts.is_empty() {
             spec.interface = None;
         }
+        let checkpoints = match self.checkpoint_directory {
+            Some(directory) => Some(CheckpointOptions {
+                directory,
+                mtbf: self.mtbf,
+                report: self.checkpoint_report,
+            }),
+            None if self.checkpoint_report.is_some() || self.mtbf.is_some() => {
+                bail!("options --mtbf and --checkpoint-report want --checkpoint DIR")
+            }
+            None => None,
+        };
         Ok(Request {
+            checkpoints,
             spec,
             prefix: self.prefix,
             files: self.files,

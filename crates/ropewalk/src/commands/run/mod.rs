@@ -1,5 +1,6 @@
 //! `ropewalk run`: the mpiexec of ropewalk.
 
+mod checkpoints;
 mod command_line;
 mod console;
 mod metrics;
@@ -7,13 +8,22 @@ mod observer;
 mod pattern;
 mod record;
 mod report;
+mod summary;
 
-use std::{env, ffi::OsString, fs, io, io::Write, process::ExitCode, time::Duration};
+use std::{
+    env,
+    ffi::OsString,
+    fs, io,
+    io::Write,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, bail};
 use ropewalk::launch::{JobEvent, Launcher, Verdict};
 use serde_json::json;
 
+use checkpoints::{Account, CheckpointOptions, Checkpoints};
 use command_line::{Command, HELP, Request, Surroundings, parse};
 use console::Console;
 use observer::Observer;
@@ -66,9 +76,16 @@ fn watch(request: Request) -> anyhow::Result<u8> {
         verbose,
         metrics,
         report,
+        checkpoints,
     } = request;
+    let began = Instant::now();
     let mut observer = Observer::start(metrics, report, &spec)?;
-    let mut launcher = Launcher::start(spec)?;
+    let supervisor = checkpoints.as_ref().map(Checkpoints::new).transpose()?;
+    let account = supervisor.as_ref().map(Checkpoints::account);
+    let mut launcher = match supervisor {
+        Some(supervisor) => Launcher::start_with(spec, supervisor)?,
+        None => Launcher::start(spec)?,
+    };
     let mut console = Console::new(prefix, files);
     let mut failure = None;
     let mut ends = Vec::new();
@@ -98,6 +115,11 @@ fn watch(request: Request) -> anyhow::Result<u8> {
                     say(&format!("how the ranks ended: {}", text.join("; ")));
                 }
                 let code = finish(&mut console, &verdict, failure);
+                if let Some((account, options)) = account.zip(checkpoints.as_ref())
+                    && let Err(error) = sum_up(&account, options, began.elapsed(), &verdict)
+                {
+                    say(&format!("{error:#}"));
+                }
                 // The exit code tells of the job, and comes out all the same.
                 if let Err(error) = observer.finish() {
                     say(&format!("{error:#}"));
@@ -160,6 +182,23 @@ fn watch(request: Request) -> anyhow::Result<u8> {
             }
             _ => {}
         }
+    }
+}
+
+/// Says what saving cost.
+fn sum_up(
+    account: &Account,
+    options: &CheckpointOptions,
+    total: Duration,
+    verdict: &Verdict,
+) -> anyhow::Result<()> {
+    let summary = account.finish(options, total, verdict.exit_code() != 0)?;
+    let _ = writeln!(io::stderr(), "{}", summary.table());
+    match &options.report {
+        Some(path) => summary
+            .write_page(path)
+            .with_context(|| format!("cannot write the page {}", path.display())),
+        None => Ok(()),
     }
 }
 

@@ -37,6 +37,10 @@ When something fails:
   --on-failure abort|continue what happens to the others [default: abort]
   --on-failure respawn[=N]    start the rank again, at most N times each [3]; it finds ROPEWALK_INCARNATION=1, 2..
   --on-failure restart[=N]    start the whole job again, at most N times; its ranks find ROPEWALK_ATTEMPT=1, 2..
+  --checkpoint DIR            start each attempt from the newest whole checkpoint in DIR, and say at the end what saving
+                              cost; ranks find ROPEWALK_CHECKPOINT_DIR, and ROPEWALK_RESTORE if there is one
+  --mtbf auto|SECONDS         the mean time between failures [default: auto, learned from the journal in DIR]
+  --checkpoint-report FILE.html  draw what saving cost
   --detect SECONDS            how long a host may be silent before it counts as lost [default: 3]
   --inject-mtbf SECONDS, --seed N  kill a random rank now and then, on average after so long
   --timeout SECONDS           end the job after this time, with exit code 124

@@ -1,0 +1,1 @@
+"""ropewalk for Python: see :mod:`ropewalk.checkpoint`."""

@@ -1,0 +1,310 @@
+"""When to save a long computation so that failures cost least, and a store of checkpoints that is never torn.
+
+    from ropewalk.checkpoint import Advisor, Store
+
+    with Store("saves") as store, Advisor("saves/journal") as advisor:
+        restored = store.restore()
+        step = 0
+        if restored:
+            state, step = numpy.load(restored.folder / "state.npy"), restored.step
+            advisor.restored()
+        while step < steps:
+            compute(state)
+            step += 1
+            if advisor.step_end():
+                advisor.save(store, step, lambda folder: numpy.save(folder / "state.npy", state))
+
+It is a thin layer over the library ``librw_checkpoint.so``, which is looked for in the file that the variable
+``RW_CHECKPOINT_LIBRARY`` names, beside this file, and where the system looks for libraries. All times are in seconds.
+"""
+
+import ctypes
+import math
+import os
+import warnings
+from pathlib import Path
+from typing import Callable, NamedTuple, Optional, Union
+
+FAST, FULL = 0, 1
+_NO_ROOM = 2
+
+PathLike = Union[str, "os.PathLike[str]"]
+
+
+class CheckpointError(Exception):
+    """Something about checkpoints could not be done; those made before are as they were."""
+
+
+class NoRoomError(CheckpointError):
+    """The disk is full."""
+
+
+class Decision(NamedTuple):
+    """What to do at the end of a step. It is true if a save is due."""
+
+    save: bool
+    level: int
+    reason: str
+    #: The best compute time between two saves.
+    interval: float
+    #: By which part of its compute time the run is expected to become longer.
+    overhead: float
+    #: The mean time between failures that is believed in.
+    mtbf: float
+
+    def __bool__(self) -> bool:
+        return self.save
+
+
+class Restored(NamedTuple):
+    """What to start from."""
+
+    generation: int
+    step: int
+    folder: Path
+    #: How many torn or newer saves were put aside.
+    quarantined: int
+
+
+class _AdvisorOptions(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("mtbf", ctypes.c_double),
+        ("mtbf_is_known", ctypes.c_int),
+        ("save", ctypes.c_double),
+        ("restore", ctypes.c_double),
+        ("limit", ctypes.c_double),
+        ("steps", ctypes.c_uint64),
+        ("fast_save", ctypes.c_double),
+        ("fast_covers", ctypes.c_double),
+    ]
+
+
+class _Decision(ctypes.Structure):
+    _fields_ = [
+        ("save", ctypes.c_int),
+        ("level", ctypes.c_int),
+        ("reason", ctypes.c_char_p),
+        ("interval", ctypes.c_double),
+        ("overhead", ctypes.c_double),
+        ("mtbf", ctypes.c_double),
+    ]
+
+
+class _StoreOptions(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("directory", ctypes.c_char_p),
+        ("rank", ctypes.c_uint32),
+        ("ranks", ctypes.c_uint32),
+        ("in_place", ctypes.c_char_p),
+        ("keep", ctypes.c_uint32),
+        ("restarts_max", ctypes.c_uint32),
+    ]
+
+
+class _Restored(ctypes.Structure):
+    _fields_ = [
+        ("found", ctypes.c_int),
+        ("generation", ctypes.c_uint64),
+        ("step", ctypes.c_uint64),
+        ("folder", ctypes.c_char_p),
+        ("quarantined", ctypes.c_uint32),
+        ("stuck", ctypes.c_uint32),
+    ]
+
+
+def _load() -> ctypes.CDLL:
+    named = os.environ.get("RW_CHECKPOINT_LIBRARY")
+    beside = Path(__file__).with_name("librw_checkpoint.so")
+    if named:
+        path = named
+    elif beside.exists():
+        path = str(beside)
+    else:
+        path = "librw_checkpoint.so.0"
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        raise ImportError(
+            f"cannot load {path}: build it with `cargo build --release -p ropewalk-checkpoint-c` and name it in "
+            "RW_CHECKPOINT_LIBRARY"
+        ) from error
+    pointer, number, text = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_char_p
+    for name, arguments in {
+        "advisor_open": [ctypes.POINTER(_AdvisorOptions), text, ctypes.POINTER(pointer)],
+        "advisor_close": [pointer, ctypes.c_int],
+        "step_end": [pointer, ctypes.POINTER(_Decision)],
+        "save_begin": [pointer, ctypes.c_int],
+        "save_end": [pointer, ctypes.c_int],
+        "save_failed": [pointer, ctypes.c_int],
+        "failed": [pointer],
+        "restored_end": [pointer],
+        "remaining_steps": [pointer, number],
+        "preempt": [pointer, ctypes.c_double],
+        "store_open": [ctypes.POINTER(_StoreOptions), ctypes.POINTER(pointer)],
+        "store_close": [pointer],
+        "store_restore": [pointer, ctypes.POINTER(_Restored)],
+        "store_begin": [pointer, number, ctypes.POINTER(pointer)],
+        "store_commit": [pointer, pointer],
+        "store_abandon": [pointer, pointer],
+        "store_retire": [pointer],
+    }.items():
+        function = getattr(library, f"rw_checkpoint_{name}")
+        function.argtypes, function.restype = arguments, ctypes.c_int
+    library.rw_checkpoint_error.restype = text
+    library.rw_checkpoint_save_folder.argtypes = [pointer]
+    library.rw_checkpoint_save_folder.restype = text
+    library.rw_checkpoint_interval.argtypes = [ctypes.c_double, ctypes.c_double]
+    library.rw_checkpoint_interval.restype = ctypes.c_double
+    return library
+
+
+_library = _load()
+
+
+def _call(name: str, *arguments: object) -> None:
+    status = getattr(_library, f"rw_checkpoint_{name}")(*arguments)
+    if status != 0:
+        message = _library.rw_checkpoint_error().decode(errors="replace")
+        raise (NoRoomError if status == _NO_ROOM else CheckpointError)(message)
+
+
+def interval(save: float, mtbf: float) -> float:
+    """The best compute time between two saves if one could save at any moment."""
+    found = _library.rw_checkpoint_interval(save, mtbf)
+    if math.isnan(found):
+        raise ValueError(f"save and mtbf have to be positive numbers of seconds, not {save} and {mtbf}")
+    return found
+
+
+class Store:
+    """The checkpoints of a program of one process, in generations below a directory."""
+
+    def __init__(self, directory: Optional[PathLike] = None, keep: int = 2, restarts_max: int = 0) -> None:
+        """By default in the directory that ``ropewalk run --checkpoint`` gives."""
+        path = None if directory is None else os.fsencode(directory)
+        options = _StoreOptions(ctypes.sizeof(_StoreOptions), path, 0, 1, None, keep, restarts_max)
+        self._handle = ctypes.c_void_p()
+        _call("store_open", ctypes.byref(options), ctypes.byref(self._handle))
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the use of the store."""
+        if self._handle:
+            _call("store_close", self._handle)
+            self._handle = ctypes.c_void_p()
+
+    def restore(self) -> Optional[Restored]:
+        """The newest generation that is whole; newer and torn ones are put aside. To be called once, before any save."""
+        found = _Restored()
+        _call("store_restore", self._handle, ctypes.byref(found))
+        if not found.found:
+            return None
+        return Restored(found.generation, found.step, Path(os.fsdecode(found.folder)), found.quarantined)
+
+    def save(self, step: int, write: Callable[[Path], object]) -> None:
+        """Saves what ``write`` puts into the folder that it is given, and removes the oldest generations."""
+        save = ctypes.c_void_p()
+        _call("store_begin", self._handle, step, ctypes.byref(save))
+        try:
+            write(Path(os.fsdecode(_library.rw_checkpoint_save_folder(save))))
+        except BaseException:
+            _call("store_abandon", self._handle, save)
+            raise
+        _call("store_commit", self._handle, save)
+        _call("store_retire", self._handle)
+
+
+class Advisor:
+    """Says at the end of each step whether to save, and learns from what happens.
+
+    As a context it takes an exception for a failure, and everything else for the end of the run.
+    """
+
+    def __init__(
+        self,
+        journal: Optional[PathLike] = None,
+        *,
+        mtbf: float = 0.0,
+        mtbf_is_known: bool = False,
+        save: float = 0.0,
+        restore: float = 0.0,
+        limit: float = 0.0,
+        steps: int = 0,
+        fast_save: float = 0.0,
+        fast_covers: float = 0.0,
+    ) -> None:
+        """What is 0 has its default. In the file ``journal`` it remembers what it learned for the next start; by default
+        where ``ropewalk run --checkpoint`` says, or nowhere."""
+        options = _AdvisorOptions(
+            ctypes.sizeof(_AdvisorOptions), mtbf, mtbf_is_known, save, restore, limit, steps, fast_save, fast_covers
+        )
+        path = None if journal is None else os.fsencode(journal)
+        self._handle = ctypes.c_void_p()
+        _call("advisor_open", ctypes.byref(options), path, ctypes.byref(self._handle))
+
+    def __enter__(self) -> "Advisor":
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.close(finished=kind is None)
+
+    def close(self, finished: bool = True) -> None:
+        """Ends the run, which is done or was stopped on purpose, or has failed."""
+        if self._handle:
+            handle, self._handle = self._handle, ctypes.c_void_p()
+            _call("advisor_close", handle, finished)
+
+    def step_end(self) -> Decision:
+        """A time step is over: whether to save now."""
+        found = _Decision()
+        _call("step_end", self._handle, ctypes.byref(found))
+        return Decision(
+            bool(found.save), found.level, found.reason.decode(), found.interval, found.overhead, found.mtbf
+        )
+
+    def save(self, store: Store, step: int, write: Callable[[Path], object]) -> bool:
+        """Saves, and measures how long that takes. A save that fails is warned of, and the run goes on without it."""
+        self.save_begin()
+        try:
+            store.save(step, write)
+        except (CheckpointError, OSError) as error:
+            self.save_failed()
+            warnings.warn(f"not saved: {error}", RuntimeWarning, stacklevel=2)
+            return False
+        self.save_end()
+        return True
+
+    def save_begin(self, level: int = FULL) -> None:
+        """A save begins."""
+        _call("save_begin", self._handle, level)
+
+    def save_end(self, level: int = FULL) -> None:
+        """A save is done."""
+        _call("save_end", self._handle, level)
+
+    def save_failed(self, level: int = FULL) -> None:
+        """A save could not be made."""
+        _call("save_failed", self._handle, level)
+
+    def failed(self) -> None:
+        """Something failed that this process survives; it will restore its last save."""
+        _call("failed", self._handle)
+
+    def restored(self) -> None:
+        """The state is restored."""
+        _call("restored_end", self._handle)
+
+    def remaining_steps(self, steps: int) -> None:
+        """How many steps are still to be done."""
+        _call("remaining_steps", self._handle, steps)
+
+    def preempt(self, notice: float) -> None:
+        """The job will be ended after so many seconds: a save is due at the next step, if there is time."""
+        _call("preempt", self._handle, notice)

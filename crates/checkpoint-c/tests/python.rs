@@ -1,0 +1,92 @@
+//! Checkpoints for programs in Python: the example is killed again and again, and ends as if nothing had been.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    env,
+    os::unix::process::ExitStatusExt,
+    path::Path,
+    process::{Command, Output},
+};
+
+use tempfile::TempDir;
+
+/// A program in Python that finds our module and library.
+fn python(words: &[&str]) -> Output {
+    let bindings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/python");
+    let output = Command::new("/usr/bin/python3")
+        .args(words)
+        .current_dir(bindings.join("examples"))
+        .env("PYTHONPATH", bindings)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env(
+            "RW_CHECKPOINT_LIBRARY",
+            env::current_exe().unwrap().with_file_name("librw_checkpoint.so"),
+        )
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !text.contains("No module named 'numpy'"),
+        "numpy is missing: install the Debian package python3-numpy"
+    );
+    output
+}
+
+/// The example that is killed at random moments gives, to the last bit, what the undisturbed one gives.
+#[test]
+fn a_killed_program_ends_as_if_nothing_had_been() {
+    let folder = TempDir::new().unwrap();
+    let [calm, killed] = ["calm", "killed"].map(|name| folder.path().join(name).display().to_string());
+    let expected = python(&["heat.py", &calm, "20000"]);
+    assert!(expected.status.success(), "{expected:?}");
+    let mut kills = 0;
+    let found = loop {
+        let output = python(&["heat.py", &killed, "20000", "0.3"]);
+        if output.status.signal() != Some(9) {
+            break output;
+        }
+        kills += 1;
+        assert!(kills < 500, "it gets nowhere");
+    };
+    assert!(found.status.success(), "{found:?}");
+    assert_eq!(found.stdout, expected.stdout);
+}
+
+/// Errors are exceptions that say what the library says, and a save that fails is a warning.
+#[test]
+fn failures_are_exceptions() {
+    let folder = TempDir::new().unwrap();
+    let script = r#"
+import sys, warnings
+from ropewalk.checkpoint import Advisor, CheckpointError, Store, interval
+
+assert abs(interval(0.6, 25) - 5.084745) < 1e-6
+try:
+    Store("/proc/nowhere")
+    sys.exit("a store in /proc")
+except CheckpointError as error:
+    assert "/proc/nowhere" in str(error), error
+with Store(sys.argv[1]) as store, Advisor() as advisor:
+    assert store.restore() is None
+    def fails(folder):
+        (folder / "half").write_text("x")
+        raise OSError("no more")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert not advisor.save(store, 1, fails)
+    assert "not saved: no more" in str(caught[0].message)
+    assert advisor.save(store, 2, lambda folder: (folder / "whole").write_text("x"))
+    decision = advisor.step_end()
+    assert not decision and decision.reason == "not yet", decision
+with Store(sys.argv[1]) as store:
+    restored = store.restore()
+    assert restored.step == 2 and (restored.folder / "whole").read_text() == "x"
+"#;
+    let output = python(&["-c", script, &folder.path().join("saves").display().to_string()]);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

@@ -1,0 +1,290 @@
+//! The store on real disks: full ones, such that can only be read, such that vanish; ranks that share a directory; copies
+//! elsewhere.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Barrier,
+    thread,
+    time::Duration,
+};
+
+use ropewalk_checkpoint::{
+    Alone, Coordination, CoordinationError, SharedDirectory, Store, StoreError, StoreOptions, open_all,
+    restore_all,
+};
+use tempfile::TempDir;
+
+fn save(store: &mut Store, step: u64, content: &[u8]) -> Result<u64, StoreError> {
+    let save = store.begin(step)?;
+    fs::create_dir_all(save.folder().join("a/b")).unwrap();
+    fs::create_dir_all(save.folder().join("empty")).unwrap();
+    fs::write(save.folder().join("state"), content).unwrap();
+    fs::write(save.folder().join("a/b/c"), step.to_string()).unwrap();
+    store.commit(save)
+}
+
+fn open(directory: &Path) -> Store {
+    Store::open(StoreOptions::new(directory)).unwrap()
+}
+
+/// The step of what is restored, and the content of its file.
+fn restored(directory: &Path) -> Option<(u64, Vec<u8>)> {
+    let found = open(directory).restore(&mut Alone).unwrap();
+    let content = fs::read(found.folder?.join("state")).unwrap();
+    Some((found.from?.step, content))
+}
+
+/// A file system of its own of one megabyte, which goes with the guard.
+struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
+            .arg(folder.path())
+            .status()
+            .unwrap();
+        assert!(
+            mounted.success(),
+            "a small disk needs the right to mount: run the tests as root"
+        );
+        Self(folder)
+    }
+
+    fn remount(&self, option: &str) {
+        let option = format!("remount,{option}");
+        let done = Command::new("mount")
+            .args(["-o", &option])
+            .arg(self.0.path())
+            .status();
+        assert!(done.unwrap().success());
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+/// A save that finds the disk full fails in one line that names the path; the older ones are whole, its remains are gone,
+/// and the next save that fits succeeds.
+#[test]
+fn a_full_disk_leaves_the_old_generations() {
+    let disk = SmallDisk::new();
+    let directory = disk.0.path().join("saves");
+    let mut store = open(&directory);
+    save(&mut store, 1, &[1; 100_000]).unwrap();
+    save(&mut store, 2, &[2; 100_000]).unwrap();
+    let too_much = store.begin(3).unwrap();
+    let folder = too_much.folder().to_owned();
+    // As much as fits, as a program does that does not look whether all was written.
+    let full = fs::write(folder.join("state"), vec![3; 2_000_000]).unwrap_err();
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    let error = store.commit(too_much).unwrap_err();
+    assert!(error.is_for_lack_of_room(), "{error:?}");
+    let text = error.to_string();
+    assert!(
+        text.starts_with("cannot write") && text.contains("as they were") && !text.contains('\n'),
+        "{text}"
+    );
+    assert!(!folder.exists());
+    assert_eq!(restored(&directory), Some((2, vec![2; 100_000])));
+    save(&mut store, 4, &[4; 100_000]).unwrap();
+    assert_eq!(store.retire().unwrap(), [1]);
+    assert_eq!(restored(&directory), Some((4, vec![4; 100_000])));
+}
+
+/// A disk that can only be read refuses saves, and restores all the same.
+#[test]
+fn a_disk_that_can_only_be_read_is_restored_from() {
+    let disk = SmallDisk::new();
+    let directory = disk.0.path().join("saves");
+    let mut store = open(&directory);
+    save(&mut store, 1, b"one").unwrap();
+    save(&mut store, 2, b"two").unwrap();
+    fs::write(store.data_path(2).join("state"), b"owt").unwrap();
+    disk.remount("ro");
+    assert!(matches!(store.begin(3), Err(StoreError::Files { .. })));
+    let mut again = open(&directory);
+    let found = again.restore(&mut Alone).unwrap();
+    assert_eq!(found.from.map(|held| held.step), Some(1));
+    assert!(found.quarantined.is_empty() && !found.stuck.is_empty());
+    disk.remount("rw");
+}
+
+/// A directory that vanishes fails the save that needs it; when it is there again, saves go on.
+#[test]
+fn a_directory_may_vanish() {
+    let folder = TempDir::new().unwrap();
+    let [directory, elsewhere] = ["saves", "elsewhere"].map(|name| folder.path().join(name));
+    let mut store = open(&directory);
+    save(&mut store, 1, b"one").unwrap();
+    let begun = store.begin(2).unwrap();
+    fs::rename(&directory, &elsewhere).unwrap();
+    assert!(store.commit(begun).is_err());
+    fs::rename(&elsewhere, &directory).unwrap();
+    save(&mut store, 3, b"three").unwrap();
+    assert_eq!(restored(&directory), Some((3, b"three".to_vec())));
+}
+
+/// Two generations are kept however often the program is started again, and a number is never used twice.
+#[test]
+fn retention_counts_across_restarts() {
+    let folder = TempDir::new().unwrap();
+    for start in 0..5_u64 {
+        let mut store = open(folder.path());
+        store.restore(&mut Alone).unwrap();
+        let number = save(&mut store, start, b"state").unwrap();
+        assert_eq!(number, start + 1);
+        store.retire().unwrap();
+    }
+    let names = fs::read_dir(folder.path()).unwrap();
+    let generations = names.filter(|entry| {
+        let name = entry.as_ref().unwrap().file_name();
+        name.to_string_lossy().starts_with("generation-")
+    });
+    assert_eq!(generations.count(), 2);
+}
+
+/// Starts from a generation that lead nowhere are counted, once for each start, and then the one before it is taken.
+#[test]
+fn a_generation_that_leads_nowhere_is_given_up() {
+    let folder = TempDir::new().unwrap();
+    let mut store = open(folder.path());
+    save(&mut store, 1, b"good").unwrap();
+    save(&mut store, 2, b"poison").unwrap();
+    let begin = |start| {
+        let options = StoreOptions {
+            start: Some(start),
+            restarts_max: 3,
+            ..StoreOptions::new(folder.path())
+        };
+        let found = Store::open(options).unwrap().restore(&mut Alone).unwrap();
+        found.from.unwrap().step
+    };
+    for start in 0..3 {
+        // The supervisor and the program both ask.
+        assert_eq!([begin(start), begin(start)], [2, 2]);
+    }
+    assert_eq!(begin(3), 1);
+    assert!(folder.path().join("quarantine").exists());
+}
+
+/// Ranks with a directory in common agree on what to restore; one that is a generation behind decides for all.
+#[test]
+fn ranks_agree_through_a_directory() {
+    const RANKS: u32 = 4;
+    let folder = TempDir::new().unwrap();
+    let options = |rank| StoreOptions {
+        rank,
+        ranks: RANKS,
+        ..StoreOptions::new(folder.path())
+    };
+    let barrier = Barrier::new(RANKS as usize);
+    let of_all = |start: &str, work: &(dyn Fn(&mut Store, &mut SharedDirectory) -> u64 + Sync)| -> Vec<u64> {
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..RANKS)
+                .map(|rank| {
+                    let barrier = &barrier;
+                    scope.spawn(move || {
+                        let mut store = Store::open(options(rank)).unwrap();
+                        let patience = Duration::from_secs(60);
+                        let mut others = SharedDirectory::new(folder.path(), start, rank, RANKS, patience);
+                        barrier.wait();
+                        work(&mut store, &mut others)
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    };
+    of_all("one", &|store, others| {
+        store.restore(others).unwrap();
+        save(store, 10, b"ten").unwrap();
+        save(store, 20, b"twenty").unwrap();
+        // Rank 2 does not come to its last save.
+        if store.options().rank != 2 {
+            save(store, 30, b"thirty").unwrap();
+        }
+        0
+    });
+    let steps = of_all("two", &|store, others| {
+        let found = store.restore(others).unwrap();
+        assert_eq!(store.next_generation(), 4, "no number is used twice");
+        found.from.unwrap().step
+    });
+    assert_eq!(steps, [20; RANKS as usize]);
+    // The same by one process that sees all.
+    let mut stores = open_all(folder.path(), None).unwrap();
+    assert_eq!(stores.len(), RANKS as usize);
+    let all = restore_all(&mut stores).unwrap();
+    assert!(all.iter().all(|rank| rank.from.unwrap().step == 20));
+}
+
+/// A rank that does not come is named after the patience is over.
+#[test]
+fn a_rank_that_does_not_come_is_named() {
+    let folder = TempDir::new().unwrap();
+    let mut alone = SharedDirectory::new(folder.path(), "one", 0, 2, Duration::from_millis(50));
+    match alone.share(b"I have nothing") {
+        Err(CoordinationError::Late { rank: 1, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What a disk has lost comes back from a copy elsewhere, which exists only as a whole.
+#[test]
+fn a_partner_has_a_copy() {
+    let folder = TempDir::new().unwrap();
+    let [own, partner] = ["own", "partner"].map(|name| folder.path().join(name));
+    let (mut store, mut copies) = (open(&own), open(&partner));
+    for step in 1..4 {
+        let generation = save(&mut store, step, &[step as u8; 1000]).unwrap();
+        store.copy_to(generation, &mut copies).unwrap();
+        store.retire().unwrap();
+        copies.retire().unwrap();
+    }
+    // The newest is changed, and the one before it is lost; the copy of that is changed too.
+    let mut store = open(&own);
+    fs::write(store.data_path(3).join("state"), b"changed").unwrap();
+    fs::remove_dir_all(store.generation_path(2)).unwrap();
+    fs::write(copies.data_path(2).join("a/b/c"), b"changed").unwrap();
+    assert_eq!(store.fetch_from(&mut copies).unwrap(), [3]);
+    assert_eq!(restored(&own), Some((3, vec![3; 1000])));
+    assert!(store.data_path(3).join("empty").is_dir());
+    assert!(matches!(
+        store.copy_to(2, &mut copies),
+        Err(StoreError::Missing(2))
+    ));
+}
+
+/// Links are no content of a checkpoint, and paths in place stay below their folder.
+#[test]
+fn only_files_below_the_folder_are_saved() {
+    let folder = TempDir::new().unwrap();
+    let mut store = open(&folder.path().join("saves"));
+    let begun = store.begin(1).unwrap();
+    symlink("/etc/passwd", begun.folder().join("link")).unwrap();
+    assert!(matches!(store.commit(begun), Err(StoreError::NotAFile(_))));
+    let options = StoreOptions {
+        in_place: Some(folder.path().to_owned()),
+        ..StoreOptions::new(folder.path().join("in-place"))
+    };
+    let mut begun = Store::open(options).unwrap().begin(1).unwrap();
+    for outside in ["/etc/passwd", "../up", "a/../../b"] {
+        assert!(
+            matches!(
+                begun.add(&PathBuf::from(outside)),
+                Err(StoreError::Outside { .. })
+            ),
+            "{outside}"
+        );
+    }
+}

@@ -1,0 +1,283 @@
+//! `ropewalk rehearse`: runs with failures at random, in virtual time.
+
+use std::{fmt::Write, path::PathBuf, process::ExitCode};
+
+use anyhow::{Context, ensure};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg64;
+use ropewalk::checkpoint::{
+    AdvisorOptions, FixedSeconds, FixedSteps, Mtbf, Nearest, Paper, Plan, Rate, Rehearsal, Rehearsed,
+    young,
+};
+use serde::Serialize;
+
+use super::{
+    page::{WIDTH, escaped},
+    plan,
+};
+
+/// Rehearse how long a computation takes that fails at random, under several ways to save
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    run: plan::RunArguments,
+    /// How many runs of each way are simulated
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
+    runs: u32,
+    /// What chance begins from: the same number gives the same runs
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// The mean time between failures that the learning advisor is told, in seconds; by default the true one
+    #[arg(long, value_name = "SECONDS")]
+    told_mtbf: Option<f64>,
+    /// Write one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Draw the rows into this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+/// Everything that was found.
+#[derive(Debug, Serialize)]
+struct Answer {
+    save_s: f64,
+    restore_s: f64,
+    mtbf_s: f64,
+    total_s: f64,
+    runs: u32,
+    seed: u64,
+    rows: Vec<Row>,
+}
+
+/// How the runs of one way to save went.
+#[derive(Debug, Serialize)]
+struct Row {
+    policy: String,
+    mean_total_s: f64,
+    /// The mean of as many runs again lies so far from this one in one case of twenty.
+    confidence_95_s: f64,
+    /// What the sum over the plan says; nothing for those who learn.
+    expected_total_s: Option<f64>,
+    /// Nine of ten runs were not longer.
+    p90_total_s: f64,
+    overhead: f64,
+    saves: f64,
+    failures: f64,
+    lost_s: f64,
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    match answer(arguments).and_then(|answer| show(arguments, &answer)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ropewalk rehearse: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
+    let costs = arguments.run.costs()?;
+    let (save, mtbf) = (costs.save(), costs.mtbf());
+    let steps = match arguments.run.steps()? {
+        Some(steps) => steps,
+        // One that can save at nearly any moment.
+        None => arguments.run.equal_steps(costs.interval() / 50.0)?,
+    };
+    let told = arguments.told_mtbf.unwrap_or(mtbf);
+    ensure!(
+        told > 0.0 && told.is_finite(),
+        "--told-mtbf has to be a positive number of seconds, not {told}"
+    );
+    let worst = arguments.run.total_of(&steps) / mtbf;
+    ensure!(
+        worst * f64::from(arguments.runs) <= FAILURES_MAX,
+        "so many runs would see about {:.0} failures each; give fewer --runs or a shorter --total",
+        worst
+    );
+    let rehearsal = Rehearsal {
+        steps: &steps,
+        costs,
+        fast: None,
+    };
+    let count = (costs.interval() * steps.len() as f64 / arguments.run.total_of(&steps)).max(1.0) as u64;
+    let plans = [
+        ("best plan", Plan::best(&costs, &steps)),
+        ("rate", Plan::by(&Rate, &costs, &steps)),
+        ("nearest", Plan::by(&Nearest, &costs, &steps)),
+        ("paper", Plan::by(&Paper, &costs, &steps)),
+        (
+            "Young",
+            Plan::by(&FixedSeconds(young(save, mtbf)), &costs, &steps),
+        ),
+        ("half as often", Plan::by(&FixedSteps(2 * count), &costs, &steps)),
+        (
+            "twice as often",
+            Plan::by(&FixedSteps(count.div_ceil(2)), &costs, &steps),
+        ),
+    ];
+    let options = AdvisorOptions {
+        mtbf: Mtbf::Learned(told),
+        save,
+        restore: costs.restore(),
+        steps: Some(steps.len() as u64),
+        ..AdvisorOptions::default()
+    };
+    let total = arguments.run.total_of(&steps);
+    let mut rows = Vec::new();
+    for (policy, plan) in &plans {
+        let expected = plan.expected_time(&costs, &steps);
+        // Work that is nearly never done takes for ever to rehearse.
+        if expected > total * OVERHEAD_MAX {
+            continue;
+        }
+        let runs = rehearse(arguments, |uniform| rehearsal.planned(plan, uniform));
+        rows.push(Row::of(policy, &runs, total, Some(expected)));
+    }
+    let runs = rehearse(arguments, |uniform| rehearsal.advised(&options, uniform));
+    rows.push(Row::of(&format!("advisor, told {told} s"), &runs, total, None));
+    Ok(Answer {
+        save_s: save,
+        restore_s: costs.restore(),
+        mtbf_s: mtbf,
+        total_s: total,
+        runs: arguments.runs,
+        seed: arguments.seed,
+        rows,
+    })
+}
+
+/// All runs of one way. Every way meets the same chance.
+fn rehearse(arguments: &Arguments, run: impl Fn(&mut dyn FnMut() -> f64) -> Rehearsed) -> Vec<Rehearsed> {
+    let mut random = Pcg64::seed_from_u64(arguments.seed);
+    let mut uniform = || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+    (0..arguments.runs).map(|_| run(&mut uniform)).collect()
+}
+
+impl Row {
+    fn of(policy: &str, runs: &[Rehearsed], total: f64, expected: Option<f64>) -> Self {
+        let count = runs.len() as f64;
+        let mean = |of: fn(&Rehearsed) -> f64| runs.iter().map(of).sum::<f64>() / count;
+        let mean_total = mean(|run| run.total);
+        let squares: f64 = runs.iter().map(|run| (run.total - mean_total).powi(2)).sum();
+        let error = (squares / (count - 1.0) / count).sqrt();
+        let mut totals: Vec<f64> = runs.iter().map(|run| run.total).collect();
+        totals.sort_unstable_by(f64::total_cmp);
+        Self {
+            policy: policy.to_owned(),
+            mean_total_s: mean_total,
+            confidence_95_s: 1.96 * error,
+            expected_total_s: expected,
+            p90_total_s: totals[(totals.len() * 9).div_ceil(10) - 1],
+            overhead: mean_total / total - 1.0,
+            saves: mean(|run| run.saves as f64),
+            failures: mean(|run| run.failures as f64),
+            lost_s: mean(|run| run.lost),
+        }
+    }
+}
+
+fn show(arguments: &Arguments, answer: &Answer) -> anyhow::Result<()> {
+    if let Some(path) = &arguments.svg {
+        std::fs::write(path, draw(answer)).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(answer)?);
+        return Ok(());
+    }
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header([
+        "policy",
+        "mean time",
+        "expected",
+        "9 of 10 below",
+        "overhead",
+        "saves",
+        "failures",
+        "lost",
+    ]);
+    for row in &answer.rows {
+        table.add_row([
+            row.policy.clone(),
+            format!("{:.2} ± {:.2} s", row.mean_total_s, row.confidence_95_s),
+            row.expected_total_s
+                .map_or_else(String::new, |expected| format!("{expected:.2} s")),
+            format!("{:.2} s", row.p90_total_s),
+            format!("{:.2} %", row.overhead * 100.0),
+            format!("{:.1}", row.saves),
+            format!("{:.1}", row.failures),
+            format!("{:.1} s", row.lost_s),
+        ]);
+    }
+    for column in 1..=7 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    println!("{table}");
+    println!(
+        "{} runs each of {:.0} s of computing, seed {}; ± is the 95 % confidence interval of the mean.",
+        answer.runs, answer.total_s, answer.seed
+    );
+    Ok(())
+}
+
+/// A bar for each row, of the time beyond the computing, with its confidence interval.
+fn draw(answer: &Answer) -> String {
+    const LANE: f64 = 30.0;
+    const LABELS: f64 = 190.0;
+    let over = |total: f64| (total - answer.total_s).max(0.0);
+    let most = answer
+        .rows
+        .iter()
+        .map(|row| over(row.mean_total_s + row.confidence_95_s))
+        .fold(1e-9, f64::max);
+    let x = |total: f64| LABELS + over(total) / most * (WIDTH - LABELS - 150.0);
+    let height = LANE * (answer.rows.len() + 1) as f64;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" \
+         font-size=\"13\">\n<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
+    );
+    for (row, lane) in answer.rows.iter().zip(0u32..) {
+        let top = LANE * f64::from(lane);
+        let (middle, text) = (top + LANE / 2.0, top + LANE / 2.0 + 4.0);
+        let (low, high) = (
+            x(row.mean_total_s - row.confidence_95_s),
+            x(row.mean_total_s + row.confidence_95_s),
+        );
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            svg,
+            "<text x=\"4\" y=\"{text}\">{}</text>\
+             <rect x=\"{LABELS}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"#6a9fd8\"/>\
+             <line x1=\"{low:.1}\" x2=\"{high:.1}\" y1=\"{middle}\" y2=\"{middle}\" stroke=\"#1c2430\" stroke-width=\"3\"/>\
+             <text x=\"{:.1}\" y=\"{text}\">{:.2} s, +{:.2} %</text>",
+            escaped(&row.policy),
+            top + 5.0,
+            x(row.mean_total_s) - LABELS,
+            LANE - 10.0,
+            high + 8.0,
+            row.mean_total_s,
+            row.overhead * 100.0
+        );
+    }
+    let _ = writeln!(
+        svg,
+        "<text x=\"{LABELS}\" y=\"{:.1}\">time beyond {:.0} s of computing; {} runs each, 95 % confidence</text></svg>",
+        height - LANE / 2.0 + 4.0,
+        answer.total_s,
+        answer.runs
+    );
+    svg
+}
+
+/// Some seconds of work.
+const FAILURES_MAX: f64 = 1e7;
+
+/// Runs that take longer by more than this are not rehearsed.
+const OVERHEAD_MAX: f64 = 100.0;

@@ -1,0 +1,273 @@
+//! The supervisor: starts each attempt of a job from the newest whole checkpoint, and sums up at the end what saving cost.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::Context;
+use ropewalk::{
+    checkpoint::{
+        DIRECTORY_VARIABLE, Held, JOURNAL, JournalFile, Level, MTBF_AT_FIRST, MTBF_VARIABLE,
+        RESTORE_STEP_VARIABLE, RESTORE_VARIABLE, Record, START_VARIABLE, Store, Totals, open_all,
+        restore_all,
+    },
+    launch::{
+        JobSpec,
+        restart::{Attempt, BetweenAttempts, RestartPolicy},
+    },
+};
+
+use super::{say, summary::Summary};
+
+/// What the user says about checkpoints.
+#[derive(Clone, Debug)]
+pub(super) struct CheckpointOptions {
+    pub(super) directory: PathBuf,
+    /// Known, in seconds; learned if `None`.
+    pub(super) mtbf: Option<f64>,
+    /// Where the page is written to.
+    pub(super) report: Option<PathBuf>,
+}
+
+/// What happens between the attempts of a job that saves.
+#[derive(Debug)]
+pub(super) struct Checkpoints {
+    directory: PathBuf,
+    mtbf: Option<f64>,
+    /// The same for all attempts of this command but for the attempt's number in the low bits.
+    base: u64,
+    account: Account,
+}
+
+/// What is known of the job so far, shared with who sums it up.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Account(Arc<Mutex<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// What the journal said before this command.
+    before: Totals,
+    /// What the running attempt began from.
+    from: Option<Held>,
+    attempts: Vec<Past>,
+    quarantined: u64,
+}
+
+/// An attempt that is over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Past {
+    pub(super) began: Duration,
+    pub(super) lasted: Duration,
+    pub(super) failed: bool,
+    /// The step from which it began, and the newest saved at its end.
+    pub(super) from_step: u64,
+    pub(super) to_step: u64,
+}
+
+impl Checkpoints {
+    /// Begins to look after a job.
+    pub(super) fn new(options: &CheckpointOptions) -> anyhow::Result<Self> {
+        let directory = &options.directory;
+        fs::create_dir_all(directory).with_context(|| {
+            format!(
+                "cannot make the directory {} for checkpoints",
+                directory.display()
+            )
+        })?;
+        // Ranks may have another working directory.
+        let directory = fs::canonicalize(directory)
+            .with_context(|| format!("cannot find the directory {}", directory.display()))?;
+        let (_, history) = JournalFile::open(directory.join(JOURNAL))
+            .with_context(|| format!("cannot use the journal in {}", directory.display()))?;
+        let account = Account::default();
+        account.known(|known| known.before = *history.totals());
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Self {
+            directory,
+            mtbf: options.mtbf,
+            base: (time.as_nanos() as u64) << 20,
+            account,
+        })
+    }
+
+    /// What is known of the job, also when this is not at hand any more.
+    pub(super) fn account(&self) -> Account {
+        self.account.clone()
+    }
+
+    fn note_end(&self, attempt: &Attempt) {
+        let newest = newest(&self.directory);
+        self.account
+            .known(|known| known.end(attempt.began, attempt.lasted, true, newest));
+        let failed = Record::Failed {
+            ran: attempt.lasted.as_secs_f64(),
+        };
+        if let Err(error) = add(&self.directory, &[failed]) {
+            say(&format!("cannot write the journal: {error}"));
+        }
+    }
+}
+
+impl BetweenAttempts for Checkpoints {
+    fn prepare(&mut self, number: u32, last: Option<&Attempt>, spec: &mut JobSpec) -> Result<(), String> {
+        if let Some(last) = last {
+            self.note_end(last);
+        }
+        let start = self.base | u64::from(number & 0xf_ffff);
+        let mut set =
+            |name: &str, value: &std::ffi::OsStr| spec.environment.push((name.into(), value.into()));
+        set(DIRECTORY_VARIABLE, self.directory.as_os_str());
+        set(START_VARIABLE, start.to_string().as_ref());
+        if let Some(mtbf) = self.mtbf {
+            set(MTBF_VARIABLE, mtbf.to_string().as_ref());
+        }
+        let found = restored(&self.directory, start).map_err(|error| format!("{error:#}"))?;
+        self.account
+            .known(|known| known.from = found.as_ref().map(|found| found.held));
+        if let Some(found) = found {
+            set(RESTORE_VARIABLE, found.path.as_os_str());
+            set(RESTORE_STEP_VARIABLE, found.held.step.to_string().as_ref());
+            let Held { generation, step, .. } = found.held;
+            say(&format!(
+                "attempt {number} starts from generation {generation}, step {step}"
+            ));
+            self.account.known(|known| known.quarantined += found.quarantined);
+        }
+        add(&self.directory, &[Record::Start { start }]).map_err(|error| {
+            format!(
+                "the journal in {} cannot be written: {error}",
+                self.directory.display()
+            )
+        })
+    }
+
+    fn came_to_something(&mut self, attempt: &Attempt, policy: &RestartPolicy) -> bool {
+        let newest = newest(&self.directory).map(|held| held.generation);
+        let from = self.account.known(|known| known.from).map(|held| held.generation);
+        newest > from || attempt.lasted >= policy.short
+    }
+}
+
+impl Account {
+    fn known<R>(&self, look: impl FnOnce(&mut Known) -> R) -> R {
+        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Notes the end of the last attempt, and sums up the whole job.
+    pub(super) fn finish(
+        &self,
+        options: &CheckpointOptions,
+        total: Duration,
+        failed: bool,
+    ) -> anyhow::Result<Summary> {
+        let directory = &options.directory;
+        let journal = directory.join(JOURNAL);
+        let cannot_use = || format!("cannot use {}", journal.display());
+        let (_, history) = JournalFile::open(&journal).with_context(cannot_use)?;
+        let began = self.known(|known| {
+            known
+                .attempts
+                .last()
+                .map_or(Duration::ZERO, |last| last.began + last.lasted)
+        });
+        let lasted = total.saturating_sub(began);
+        if let Some(ran) = history.open_ran() {
+            // The program need not have a journal of its own.
+            let seconds = (lasted.as_secs_f64() - ran).max(0.0);
+            let last = match failed {
+                true => vec![Record::Failed {
+                    ran: lasted.as_secs_f64(),
+                }],
+                false => vec![Record::Ran { seconds }, Record::Ended],
+            };
+            add(directory, &last).with_context(cannot_use)?;
+        }
+        let (_, history) = JournalFile::open(&journal).with_context(cannot_use)?;
+        let newest = newest(directory);
+        let saves = history.saves(Level::Full);
+        let mean = |times: &[f64]| match times {
+            [] => None,
+            times => Some(times.iter().sum::<f64>() / times.len() as f64),
+        };
+        self.known(|known| {
+            known.end(began, lasted, failed, newest);
+            let totals = history.totals().since(&known.before);
+            let all = history.totals();
+            let learned = (MTBF_AT_FIRST / 2.0 + all.exposure) / (1.0 + all.failures as f64);
+            Ok(Summary {
+                total: total.as_secs_f64(),
+                totals,
+                mtbf: options.mtbf.unwrap_or(learned),
+                mtbf_is_known: options.mtbf.is_some(),
+                save: mean(saves),
+                restore: history.restore(),
+                quarantined: known.quarantined,
+                attempts: known.attempts.clone(),
+            })
+        })
+    }
+}
+
+impl Known {
+    fn end(&mut self, began: Duration, lasted: Duration, failed: bool, newest: Option<Held>) {
+        let from_step = self.from.map_or(0, |held| held.step);
+        self.attempts.push(Past {
+            began,
+            lasted,
+            failed,
+            from_step,
+            to_step: newest.map_or(0, |held| held.step).max(from_step),
+        });
+    }
+}
+
+struct Found {
+    held: Held,
+    path: PathBuf,
+    quarantined: u64,
+}
+
+/// Chooses what to start from, and puts aside what is newer or torn.
+fn restored(directory: &Path, start: u64) -> anyhow::Result<Option<Found>> {
+    let mut stores = open_all(directory, Some(start))?;
+    let all = restore_all(&mut stores)?;
+    let mut quarantined = 0;
+    for rank in &all {
+        for path in &rank.quarantined {
+            quarantined += 1;
+            say(&format!("put aside in {}", path.display()));
+        }
+        for stuck in &rank.stuck {
+            say(stuck);
+        }
+    }
+    let (Some(store), Some(rank)) = (stores.first(), all.first()) else {
+        return Ok(None);
+    };
+    let Some(held) = rank.from else { return Ok(None) };
+    let path = match &store.options().in_place {
+        Some(root) => root.clone(),
+        None => store.generation_path(held.generation),
+    };
+    Ok(Some(Found {
+        held,
+        path,
+        quarantined,
+    }))
+}
+
+/// The newest generation that all ranks say they have.
+fn newest(directory: &Path) -> Option<Held> {
+    let stores = open_all(directory, None).ok()?;
+    let newest: Vec<Held> = stores.iter().map(Store::newest).collect::<Option<_>>()?;
+    newest.into_iter().min_by_key(|held| held.generation)
+}
+
+/// Writes to the journal, which the program may have rewritten meanwhile.
+fn add(directory: &Path, records: &[Record]) -> io::Result<()> {
+    let (mut journal, _) = JournalFile::open(directory.join(JOURNAL))?;
+    records.iter().try_for_each(|&record| journal.add(record))
+}

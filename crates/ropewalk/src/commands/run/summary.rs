@@ -1,0 +1,313 @@
+//! What saving cost a job, and what it would have cost at fixed periods.
+
+use std::{fmt::Write, io, path::Path, time::Duration};
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
+use ropewalk::checkpoint::{Costs, Totals};
+
+use super::{
+    super::page::{TimeAxis, WIDTH, page},
+    checkpoints::Past,
+};
+
+/// A job with checkpoints, seen from its end. Times are in seconds.
+#[derive(Debug)]
+pub(super) struct Summary {
+    /// From the begin of the first attempt to the end of the last.
+    pub(super) total: f64,
+    /// What the journal says of it.
+    pub(super) totals: Totals,
+    pub(super) mtbf: f64,
+    pub(super) mtbf_is_known: bool,
+    /// How long a save took on average, if the program measured any.
+    pub(super) save: Option<f64>,
+    pub(super) restore: Option<f64>,
+    pub(super) quarantined: u64,
+    pub(super) attempts: Vec<Past>,
+}
+
+impl Summary {
+    /// Name and value of each line.
+    fn lines(&self) -> Vec<(String, String)> {
+        let mut lines = Vec::new();
+        let mut line = |name: &str, value: String| lines.push((name.to_owned(), value));
+        let Totals {
+            saves,
+            save_seconds,
+            restores,
+            restore_seconds,
+            lost,
+            ..
+        } = self.totals;
+        let failures = self.attempts.iter().filter(|attempt| attempt.failed).count();
+        line("attempts", self.attempts.len().to_string());
+        line("failures", failures.to_string());
+        line("total", time(self.total));
+        line("saves", format!("{saves}, {}", time(save_seconds)));
+        line("restores", format!("{restores}, {}", time(restore_seconds)));
+        line("lost work", time(lost));
+        let ran: f64 = self
+            .attempts
+            .iter()
+            .map(|attempt| attempt.lasted.as_secs_f64())
+            .sum();
+        line("pauses and starts", time((self.total - ran).max(0.0)));
+        if self.quarantined > 0 {
+            line("put aside", format!("{} parts of saves", self.quarantined));
+        }
+        let learned = if self.mtbf_is_known { "given" } else { "learned" };
+        line(
+            "mean time between failures",
+            format!("{}, {learned}", time(self.mtbf)),
+        );
+        line("measured overhead", percent(self.measured_overhead()));
+        if let Some(costs) = self.costs() {
+            line("expected overhead", percent(costs.overhead()));
+            line("best interval", time(costs.interval()));
+            for (period, overhead) in self.periods(&costs) {
+                line(&format!("fixed: every {}", time(period)), percent(overhead));
+            }
+        }
+        lines
+    }
+
+    fn costs(&self) -> Option<Costs> {
+        let save = self.save?;
+        Costs::new(save, self.restore.unwrap_or(save), self.mtbf).ok()
+    }
+
+    /// The time that was computed and not lost.
+    fn useful(&self) -> f64 {
+        let Totals {
+            exposure,
+            save_seconds,
+            restore_seconds,
+            lost,
+            ..
+        } = self.totals;
+        exposure - save_seconds - restore_seconds - lost
+    }
+
+    fn measured_overhead(&self) -> f64 {
+        self.total / self.useful().max(1e-9) - 1.0
+    }
+
+    /// What other periods are expected to cost: powers of four around the best one.
+    fn periods(&self, costs: &Costs) -> Vec<(f64, f64)> {
+        [1.0 / 16.0, 0.25, 1.0, 4.0, 16.0]
+            .into_iter()
+            .map(|factor| costs.interval() * factor)
+            .map(|period| (period, costs.run(1.0, period) - 1.0))
+            .collect()
+    }
+
+    /// The table for a terminal.
+    pub(super) fn table(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(UTF8_FULL_CONDENSED);
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        for (name, value) in self.lines() {
+            table.add_row([name, value]);
+        }
+        if let Some(column) = table.column_mut(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        table.to_string()
+    }
+
+    /// Writes a page with the table, the attempts, and the cost of every period.
+    pub(super) fn write_page(&self, path: &Path) -> io::Result<()> {
+        let rows: String = self
+            .lines()
+            .iter()
+            .map(|(name, value)| format!("<tr><th>{name}</th><td>{value}</td></tr>\n"))
+            .collect();
+        let periods = self.costs().map_or_else(String::new, |costs| {
+            format!(
+                "<figure><figcaption>Expected overhead at every period</figcaption>{}</figure>\n",
+                draw_periods(&costs)
+            )
+        });
+        let body = format!(
+            "<h1>A job with checkpoints</h1>\n<table>\n{rows}</table>\n\
+             <figure><figcaption>Attempts, and the steps from which they began and that they saved</figcaption>{}</figure>\n\
+             {periods}",
+            self.draw_attempts()
+        );
+        std::fs::write(path, page("ropewalk: a job with checkpoints", STYLE, &body))
+    }
+
+    /// A bar for each attempt.
+    fn draw_attempts(&self) -> String {
+        let axis = TimeAxis {
+            length: Duration::from_secs_f64(self.total.max(1e-3)),
+            left: 0.0,
+        };
+        let shown = &self.attempts[..self.attempts.len().min(ATTEMPTS_DRAWN_MAX)];
+        let bottom = LANE * shown.len() as f64;
+        let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\">\n", bottom + 24.0);
+        for (attempt, lane) in shown.iter().zip(0u32..) {
+            let (x, end) = (axis.x(attempt.began), axis.x(attempt.began + attempt.lasted));
+            let (y, width) = (LANE * f64::from(lane), (end - x).max(1.0));
+            let class = if attempt.failed { "failed" } else { "done" };
+            let text = format!("step {} to {}", attempt.from_step, attempt.to_step);
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                svg,
+                "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{:.1}\">\
+                 <title>attempt {}, {class}: {text}</title></rect>",
+                y + 2.0,
+                LANE - 4.0,
+                lane + 1
+            );
+            let (anchor, at) = if end < WIDTH / 2.0 {
+                ("start", end + 6.0)
+            } else {
+                ("end", x - 6.0)
+            };
+            let _ = writeln!(
+                svg,
+                "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{text}</text>",
+                y + LANE - 6.0
+            );
+        }
+        axis.draw(&mut svg, bottom);
+        svg.push_str("</svg>");
+        svg
+    }
+}
+
+/// The curve of the overhead over the period, from a sixteenth of the best one to sixteen times it.
+fn draw_periods(costs: &Costs) -> String {
+    const HEIGHT: f64 = 240.0;
+    const TOP: f64 = 16.0;
+    let overhead = |power: f64| costs.run(1.0, costs.interval() * 2f64.powf(power)) - 1.0;
+    let most = (4.0 * costs.overhead()).max(1e-9);
+    let x = |power: f64| (power + 4.0) / 8.0 * WIDTH;
+    let y = |overhead: f64| TOP + (1.0 - (overhead / most).min(1.0)) * (HEIGHT - TOP);
+    let points: Vec<String> = (0..=160)
+        .map(|at| f64::from(at) / 20.0 - 4.0)
+        .map(|power| format!("{:.1},{:.1}", x(power), y(overhead(power))))
+        .collect();
+    let mut svg = format!(
+        "<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\">\n<polyline class=\"curve\" points=\"{}\"/>\n",
+        HEIGHT + 24.0,
+        points.join(" ")
+    );
+    for power in [-4.0, -2.0, 0.0, 2.0, 4.0] {
+        let anchor = match power {
+            -4.0 => "start",
+            4.0 => "end",
+            _ => "middle",
+        };
+        let _ = writeln!(
+            svg,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}: {}</text>",
+            x(power),
+            HEIGHT + 18.0,
+            time(costs.interval() * 2f64.powf(power)),
+            percent(overhead(power))
+        );
+    }
+    let _ = writeln!(
+        svg,
+        "<circle class=\"best\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"4\"/></svg>",
+        x(0.0),
+        y(costs.overhead())
+    );
+    svg
+}
+
+fn time(seconds: f64) -> String {
+    match seconds {
+        _ if seconds < 0.9995 => format!("{:.1} ms", seconds * 1e3),
+        _ if seconds < 600.0 => format!("{seconds:.2} s"),
+        _ if seconds < 7200.0 => format!("{:.1} min", seconds / 60.0),
+        _ => format!("{:.1} h", seconds / 3600.0),
+    }
+}
+
+fn percent(part: f64) -> String {
+    format!("{:.2} %", part * 100.0)
+}
+
+/// As many are to be seen on a page.
+const ATTEMPTS_DRAWN_MAX: usize = 200;
+const LANE: f64 = 22.0;
+
+const STYLE: &str = "
+.failed { fill: #c83232; }
+.done { fill: #3f9d6b; }
+.curve { fill: none; stroke: #6a9fd8; stroke-width: 2; }
+.best { fill: #3f9d6b; }
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary() -> Summary {
+        Summary {
+            total: 130.0,
+            totals: Totals {
+                exposure: 125.0,
+                failures: 1,
+                saves: 10,
+                save_seconds: 10.0,
+                restores: 1,
+                restore_seconds: 5.0,
+                lost: 10.0,
+            },
+            mtbf: 50.0,
+            mtbf_is_known: true,
+            save: Some(1.0),
+            restore: Some(5.0),
+            quarantined: 2,
+            attempts: vec![
+                Past {
+                    began: Duration::ZERO,
+                    lasted: Duration::from_secs(60),
+                    failed: true,
+                    from_step: 0,
+                    to_step: 50,
+                },
+                Past {
+                    began: Duration::from_secs(65),
+                    lasted: Duration::from_secs(65),
+                    failed: false,
+                    from_step: 50,
+                    to_step: 100,
+                },
+            ],
+        }
+    }
+
+    /// What was computed and not lost is what the overhead is measured by.
+    #[test]
+    fn the_overhead_is_measured() {
+        assert!((summary().measured_overhead() - 0.3).abs() < 1e-9);
+        let table = summary().table();
+        for expected in ["30.00 %", "10, 10.00 s", "2 parts of saves", "50.00 s, given"] {
+            assert!(table.contains(expected), "{table}");
+        }
+    }
+
+    /// The page draws each attempt and the curve; a job that measured no save has no curve.
+    #[test]
+    fn the_page_is_drawn() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("page.html");
+        let drawn = |summary: &Summary| {
+            summary.write_page(&path).unwrap();
+            std::fs::read_to_string(&path).unwrap()
+        };
+        let text = drawn(&summary());
+        assert!(text.contains("attempt 1, failed: step 0 to 50") && text.contains("attempt 2, done"));
+        assert!(text.contains("<polyline"));
+        let without = Summary {
+            save: None,
+            ..summary()
+        };
+        assert!(!drawn(&without).contains("<polyline"));
+    }
+}
