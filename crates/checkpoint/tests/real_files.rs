@@ -182,21 +182,21 @@ fn a_generation_that_leads_nowhere_is_given_up() {
 fn ranks_agree_through_a_directory() {
     const RANKS: u32 = 4;
     let folder = TempDir::new().unwrap();
-    let options = |rank| StoreOptions {
+    let directory = folder.path();
+    let options = move |rank| StoreOptions {
         rank,
         ranks: RANKS,
-        ..StoreOptions::new(folder.path())
+        ..StoreOptions::new(directory)
     };
-    let barrier = Barrier::new(RANKS as usize);
+    let barrier = &Barrier::new(RANKS as usize);
     let of_all = |start: &str, work: &(dyn Fn(&mut Store, &mut SharedDirectory) -> u64 + Sync)| -> Vec<u64> {
         thread::scope(|scope| {
             let threads: Vec<_> = (0..RANKS)
                 .map(|rank| {
-                    let barrier = &barrier;
                     scope.spawn(move || {
                         let mut store = Store::open(options(rank)).unwrap();
                         let patience = Duration::from_secs(60);
-                        let mut others = SharedDirectory::new(folder.path(), start, rank, RANKS, patience);
+                        let mut others = SharedDirectory::new(directory, start, rank, RANKS, patience);
                         barrier.wait();
                         work(&mut store, &mut others)
                     })

@@ -398,8 +398,13 @@ impl<F: Files> Store<F> {
         (belongs && manifest.rank == self.options.rank).then_some(manifest)
     }
 
+    /// How often earlier starts began from a generation. This one does not count, though its supervisor has noted it.
     fn restarts(&self) -> Option<Restarts> {
-        Some(self.noted_restarts()?.0)
+        let (mut restarts, noted) = self.noted_restarts()?;
+        if noted.is_some() && noted == self.options.start {
+            restarts.count = restarts.count.saturating_sub(1);
+        }
+        Some(restarts)
     }
 
     /// The count, and the number of the start that was counted last.
