@@ -104,7 +104,7 @@ struct Parser {
     report: Option<PathBuf>,
     checkpoint_directory: Option<PathBuf>,
     checkpoint_report: Option<PathBuf>,
-    mtbf: Option<f64>,
+    checkpoint_mtbf: Option<f64>,
     files_read: u32,
 }
 
@@ -142,7 +142,7 @@ impl Parser {
             report: None,
             checkpoint_directory: None,
             checkpoint_report: None,
-            mtbf: None,
+            checkpoint_mtbf: None,
             files_read: 0,
         }
     }
@@ -258,7 +258,7 @@ impl Parser {
             "checkpoint-report" => self.checkpoint_report = Some(words.next(name)?.into()),
             "mtbf" => {
                 let text = words.text(name)?;
-                self.mtbf = match (text.as_str(), text.parse()) {
+                self.checkpoint_mtbf = match (text.as_str(), text.parse()) {
                     ("auto", _) => None,
                     (_, Ok(mtbf)) if mtbf > 0.0 && f64::is_finite(mtbf) => Some(mtbf),
                     _ => bail!("option --mtbf wants auto or a positive number of seconds, not {text:?}"),
@@ -419,10 +419,10 @@ impl Parser {
         let checkpoints = match self.checkpoint_directory {
             Some(directory) => Some(CheckpointOptions {
                 directory,
-                mtbf: self.mtbf,
+                mtbf: self.checkpoint_mtbf,
                 report: self.checkpoint_report,
             }),
-            None if self.checkpoint_report.is_some() || self.mtbf.is_some() => {
+            None if self.checkpoint_report.is_some() || self.checkpoint_mtbf.is_some() => {
                 bail!("options --mtbf and --checkpoint-report want --checkpoint DIR")
             }
             None => None,
