@@ -13,7 +13,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::ClientError;
+use rustix::{
+    io::Errno,
+    net::{RecvFlags, recv},
+};
+
+use super::{
+    ClientError,
+    spin::{Spin, Turn},
+};
 use crate::{ClientCore, Dialect, Request, RequestId, Response};
 
 #[derive(Debug)]
@@ -34,8 +42,11 @@ struct State {
     arrived: BTreeMap<RequestId, Response>,
     parked: BTreeMap<RequestId, Thread>,
     is_reading: bool,
+    /// Somebody writes what is to go out, and what others add meanwhile.
+    is_writing: bool,
     is_broken: bool,
     timeout: Duration,
+    spin: Spin,
 }
 
 impl Connection {
@@ -48,8 +59,10 @@ impl Connection {
                 arrived: BTreeMap::new(),
                 parked: BTreeMap::new(),
                 is_reading: false,
+                is_writing: false,
                 is_broken: false,
                 timeout,
+                spin: Spin::default(),
             }),
         })
     }
@@ -84,7 +97,14 @@ impl Connection {
     pub(super) fn tell(&self, request: &Request) -> Result<(), ClientError> {
         let mut state = self.lock();
         state.core.tell(request)?;
-        self.flush(&mut state, std::slice::from_ref(request))
+        let mut state = self.flush(state, std::slice::from_ref(request))?;
+        // The process may end next: whoever writes for this thread has to be done.
+        while state.is_writing && !state.is_broken {
+            drop(state);
+            thread::yield_now();
+            state = self.lock();
+        }
+        Ok(())
     }
 
     /// Asks several things at once and waits for all answers, which come in the order of the requests. At most
@@ -97,7 +117,7 @@ impl Connection {
             for request in window {
                 ids.push(state.core.submit(std::slice::from_ref(request))?);
             }
-            self.flush(&mut state, window)?;
+            state = self.flush(state, window)?;
             for id in ids {
                 let (response, next) = self.wait(state, id, window)?;
                 responses.push(response);
@@ -117,7 +137,7 @@ impl Connection {
     ) -> Result<Response, ClientError> {
         let mut state = self.lock_whole()?;
         let id = submit(&mut state.core)?;
-        self.flush(&mut state, requests)?;
+        let state = self.flush(state, requests)?;
         let (response, state) = self.wait(state, id, requests)?;
         drop(state);
         Ok(response)
@@ -183,11 +203,13 @@ impl Connection {
         requests: &[Request],
     ) -> Result<MutexGuard<'a, State>, ClientError> {
         state.is_reading = true;
+        let mut spin = state.spin.begin();
         drop(state);
         let mut bytes = [0; 8192];
-        let result = self.socket.read(&mut bytes);
+        let result = self.socket.read_soon(&mut bytes, &mut spin);
         let mut state = self.lock();
         state.is_reading = false;
+        state.spin.end(&spin);
         match result {
             Ok(0) => return Err(self.broken(&mut state, ClientError::Closed)),
             Ok(length) => {
@@ -200,7 +222,7 @@ impl Connection {
                         thread.unpark();
                     }
                 }
-                self.flush(&mut state, requests)?;
+                state = self.flush(state, requests)?;
             }
             Err(error) => match error.kind() {
                 io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {}
@@ -213,20 +235,36 @@ impl Connection {
         Ok(state)
     }
 
-    fn flush(&self, state: &mut State, requests: &[Request]) -> Result<(), ClientError> {
-        let bytes = state.core.take_outgoing();
-        if bytes.is_empty() {
-            return Ok(());
+    /// Writes what is to go out, unless somebody does already, who then writes this too: what several threads ask for at
+    /// about the same time goes out together, and nobody waits for another's writing.
+    fn flush<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        requests: &[Request],
+    ) -> Result<MutexGuard<'a, State>, ClientError> {
+        while !state.is_writing {
+            let bytes = state.core.take_outgoing();
+            if bytes.is_empty() {
+                break;
+            }
+            state.is_writing = true;
+            drop(state);
+            let result = self.socket.write_all(&bytes);
+            state = self.lock();
+            state.is_writing = false;
+            let Err(error) = result else {
+                continue;
+            };
+            let error = match error.kind() {
+                io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => ClientError::Closed,
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                    return Err(self.too_late(&mut state, requests));
+                }
+                _ => error.into(),
+            };
+            return Err(self.broken(&mut state, error));
         }
-        let Err(error) = self.socket.write_all(&bytes) else {
-            return Ok(());
-        };
-        let error = match error.kind() {
-            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => ClientError::Closed,
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => return Err(self.too_late(state, requests)),
-            _ => error.into(),
-        };
-        Err(self.broken(state, error))
+        Ok(state)
     }
 
     fn too_late(&self, state: &mut State, requests: &[Request]) -> ClientError {
@@ -278,6 +316,25 @@ impl Socket {
                 socket.set_write_timeout(Some(timeout))
             }
         }
+    }
+
+    /// Reads; before it waits in the system, it looks for a while whether there is something.
+    fn read_soon(&self, bytes: &mut [u8], spin: &mut Turn) -> io::Result<usize> {
+        while spin.goes_on() {
+            let result = match self {
+                Self::Tcp(socket) => recv(socket, &mut *bytes, RecvFlags::DONTWAIT),
+                Self::Unix(socket) => recv(socket, &mut *bytes, RecvFlags::DONTWAIT),
+            };
+            match result {
+                Err(Errno::AGAIN) => {}
+                Err(errno) => return Err(errno.into()),
+                Ok((length, _)) => {
+                    spin.handle_found();
+                    return Ok(length);
+                }
+            }
+        }
+        self.read(bytes)
     }
 
     pub(super) fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {

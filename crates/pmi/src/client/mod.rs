@@ -1,4 +1,4 @@
-//! The program's side of PMI: blocking, on the standard library only and without threads of its own, because it is
+//! The program's side of PMI: blocking, without a runtime or threads of its own, because it is
 //! loaded into programs that have their own idea of threads and event loops.
 
 mod connection;
@@ -6,6 +6,7 @@ mod environment;
 mod error;
 mod inherited;
 mod jobs;
+mod spin;
 mod text;
 
 use std::{env, os::unix::net::UnixStream, time::Duration};

@@ -1,0 +1,103 @@
+//! Whether to look for an answer before sleeping until it comes.
+
+use std::time::{Duration, Instant};
+
+/// Says whether looking has paid lately: to be woken takes several times as long as a process manager that runs on
+/// another processor needs to answer. Where it runs on this one, or the answer is that to a fence, looking only delays.
+#[derive(Debug, Default)]
+pub(super) struct Spin {
+    /// How many more waits go by without looking.
+    skipped: u32,
+    /// How many are to go by after the next one in which looking does not pay.
+    interval: u32,
+}
+
+/// The looking of one wait.
+#[derive(Debug)]
+pub(super) struct Turn {
+    outcome: Outcome,
+    until: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Found,
+    InVain,
+    NotTried,
+}
+
+impl Spin {
+    /// About what it costs to be woken.
+    const LIMIT: Duration = Duration::from_micros(30);
+    const INTERVAL_MAX: u32 = 1024;
+
+    /// A wait begins.
+    pub(super) fn begin(&self) -> Turn {
+        let outcome = match self.skipped {
+            0 => Outcome::InVain,
+            _ => Outcome::NotTried,
+        };
+        Turn { outcome, until: None }
+    }
+
+    /// A wait has ended.
+    pub(super) fn end(&mut self, turn: &Turn) {
+        match turn.outcome {
+            Outcome::Found => self.interval = 0,
+            Outcome::InVain => {
+                self.interval = (2 * self.interval + 1).min(Self::INTERVAL_MAX);
+                self.skipped = self.interval;
+            }
+            Outcome::NotTried => self.skipped = self.skipped.saturating_sub(1),
+        }
+    }
+}
+
+impl Turn {
+    /// Whether to look once more.
+    pub(super) fn goes_on(&mut self) -> bool {
+        if self.outcome != Outcome::InVain {
+            return false;
+        }
+        let now = Instant::now();
+        now < *self.until.get_or_insert_with(|| now + Spin::LIMIT)
+    }
+
+    /// Looking has paid.
+    pub(super) fn handle_found(&mut self) {
+        self.outcome = Outcome::Found;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where looking never pays it is tried ever more seldom, and where it does always.
+    #[test]
+    fn looking_has_to_pay() {
+        let mut spin = Spin::default();
+        let mut wait = |pays: bool| {
+            let mut turn = spin.begin();
+            let looks = turn.goes_on();
+            if looks && pays {
+                turn.handle_found();
+            }
+            spin.end(&turn);
+            looks
+        };
+        let tried = (0..10_000).filter(|_| wait(false)).count();
+        assert!((2..30).contains(&tried), "{tried}");
+        assert!((0..=Spin::INTERVAL_MAX).any(|_| wait(true)));
+        assert!((0..100).all(|_| wait(true)));
+    }
+
+    /// Looking ends by itself.
+    #[test]
+    fn looking_ends() {
+        let mut turn = Spin::default().begin();
+        let start = Instant::now();
+        while turn.goes_on() {}
+        assert!(start.elapsed() >= Spin::LIMIT);
+    }
+}
