@@ -26,7 +26,33 @@ static void need(int code, const char* what)
     }
 }
 
-// OpenFOAM takes no notice of a disk that was full while it wrote a file, but every whole file ends with this line.
+// Whether all blocks of a file of several ranks are there, each of which says how long it is.
+static bool hasBlocks(std::istream& stream)
+{
+    bool isFound = false;
+    for (std::string line; std::getline(stream, line);)
+    {
+        std::streamoff length;
+        if (line.compare(0, 12, "// Processor") != 0)
+        {
+            continue;
+        }
+        if (!(stream >> length) || stream.get() != '\n' || stream.get() != '(')
+        {
+            return false;
+        }
+        stream.seekg(length, std::ios::cur);
+        if (stream.get() != ')')
+        {
+            return false;
+        }
+        isFound = true;
+    }
+    return isFound;
+}
+
+// OpenFOAM takes no notice of a disk that was full while it wrote a file, but every whole file ends with this line, or has
+// blocks.
 static bool isWhole(const fileName& file)
 {
     static const std::string end("// ************************************************************************* //");
@@ -35,7 +61,12 @@ static bool isWhole(const fileName& file)
     const std::streamoff length = min(size, std::streamoff(end.size() + 8));
     std::string tail(length > 0 ? length : 0, ' ');
     stream.seekg(-length, std::ios::end);
-    return stream.read(&tail[0], tail.size()) && tail.find(end) != std::string::npos;
+    if (!stream.read(&tail[0], tail.size()))
+    {
+        return false;
+    }
+    stream.seekg(0);
+    return tail.find(end) != std::string::npos || hasBlocks(stream);
 }
 
 // How many bytes the files in a folder have; the first that is not whole is named.
@@ -217,18 +248,7 @@ void ropewalkCheckpoint::save(const bool isWritten)
         }
         if (returnReduce(failure.empty(), andOp<bool>()))
         {
-            // Not by writeNow(): that would count as an output of the user's, and be purged with them.
-            const unsigned digits = IOstream::defaultPrecision(17);
-            const bool isDone =
-                time_.writeTimeDict()
-             && time_.objectRegistry::writeObject
-                (
-                    IOstream::BINARY,
-                    IOstream::currentVersion,
-                    IOstream::UNCOMPRESSED,
-                    true
-                );
-            IOstream::defaultPrecision(digits);
+            const bool isDone = writeFields();
             if (!isDone)
             {
                 failure = "OpenFOAM could not write it";
@@ -237,9 +257,9 @@ void ropewalkCheckpoint::save(const bool isWritten)
     }
     fileHandler().flush();
     // With some file handlers rank 0 writes the files of all.
-    bool isFine = returnReduce(failure.empty(), andOp<bool>());
+    const bool isThere = returnReduce(failure.empty(), andOp<bool>());
     uint64_t size = 0;
-    if (isFine)
+    if (isThere)
     {
         fileName torn;
         for (const fileName& folder : {own, collated})
@@ -253,18 +273,18 @@ void ropewalkCheckpoint::save(const bool isWritten)
         if (!torn.empty())
         {
             failure = torn + " is not whole";
-            rw_checkpoint_store_abandon(store_, save);
         }
-        else
+    }
+    bool isFine = isThere && returnReduce(failure.empty(), andOp<bool>());
+    if (isFine)
+    {
+        if (isWritten)
         {
-            if (isWritten)
-            {
-                rw_checkpoint_save_keep(save);
-            }
-            if (rw_checkpoint_store_commit(store_, save) != RW_CHECKPOINT_OK)
-            {
-                failure = rw_checkpoint_error();
-            }
+            rw_checkpoint_save_keep(save);
+        }
+        if (rw_checkpoint_store_commit(store_, save) != RW_CHECKPOINT_OK)
+        {
+            failure = rw_checkpoint_error();
         }
         isFine = returnReduce(failure.empty(), andOp<bool>());
     }
@@ -303,6 +323,38 @@ void ropewalkCheckpoint::save(const bool isWritten)
     {
         (isFine ? rw_checkpoint_save_end : rw_checkpoint_save_failed)(advisor_, RW_CHECKPOINT_FULL);
     }
+}
+
+// Writes this step, with all digits. Not by writeNow(): that would count as an output of the user's, and be purged with them.
+bool ropewalkCheckpoint::writeFields() const
+{
+    // Where ranks write for each other, one that gave up would leave the others waiting for it.
+    const bool isAlone = fileHandler().type() == "uncollated";
+    const bool isThrowing = isAlone && FatalIOError.throwExceptions();
+    const unsigned digits = IOstream::defaultPrecision(17);
+    bool isDone = false;
+    try
+    {
+        isDone =
+            time_.writeTimeDict()
+         && time_.objectRegistry::writeObject
+            (
+                IOstream::BINARY,
+                IOstream::currentVersion,
+                IOstream::UNCOMPRESSED,
+                true
+            );
+    }
+    catch (const Foam::IOerror&)
+    {
+        isDone = false;
+    }
+    IOstream::defaultPrecision(digits);
+    if (isAlone && !isThrowing)
+    {
+        FatalIOError.dontThrowExceptions();
+    }
+    return isDone;
 }
 
 // Where this rank has written this step for a group of ranks together; empty if another did, or each for itself.

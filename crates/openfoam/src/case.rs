@@ -37,6 +37,8 @@ pub struct CaseOptions {
     pub mtbf: Option<f64>,
     /// Save every so many steps, and not when it is best.
     pub every: Option<u32>,
+    /// The number of this start, if a supervisor counts it too.
+    pub start: Option<u64>,
 }
 
 impl CaseOptions {
@@ -49,6 +51,7 @@ impl CaseOptions {
             keep: 2,
             mtbf: None,
             every: None,
+            start: None,
         }
     }
 }
@@ -207,6 +210,7 @@ impl Case {
                 ranks,
                 in_place: Some(self.root.clone()),
                 keep: self.options.keep as usize,
+                start: self.options.start,
                 ..StoreOptions::new(self.directory())
             })
         };
