@@ -20,6 +20,16 @@ const PACKAGES: &[Package] = &[
         probe: &["chromium", "--version"],
     },
     Package {
+        name: "bzip2",
+        purpose: "unpacks the headers of OpenFOAM",
+        probe: &["bzip2", "--help"],
+    },
+    Package {
+        name: "g++",
+        purpose: "compiles the function object of OpenFOAM",
+        probe: &["g++", "--version"],
+    },
+    Package {
         name: "gcc",
         purpose: "compiles the MPI programs that we must be able to start",
         probe: &["gcc", "--version"],

@@ -6,6 +6,7 @@ mod debian;
 mod fuzz;
 mod look;
 mod mpi4py;
+mod openfoam;
 mod project;
 mod sanitize;
 mod shell;
@@ -40,6 +41,8 @@ enum Task {
     },
     /// Runs mpi4py's own tests under ours and under Hydra; they come from PyPI
     Mpi4py(mpi4py::Options),
+    /// Builds the function object for OpenFOAM, and kills solvers that it saves
+    Openfoam(openfoam::Options),
     /// Starts a large job in virtual time, in trees of several arities
     SimulateStart(simulate_start::Options),
     /// Tests the code that handles memory itself with the compiler's address sanitizer
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Task::Fuzz(options) => fuzz::fuzz(&options),
         Task::Look { page } => look::look(&page.unwrap_or_else(test::report)).map(drop),
         Task::Mpi4py(options) => mpi4py::mpi4py(&options),
+        Task::Openfoam(options) => openfoam::openfoam(&options),
         Task::SimulateStart(options) => {
             simulate_start::simulate(&options);
             Ok(())

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::{
     debian, look,
     mpi4py::{self, mpi4py},
-    project,
+    openfoam, project,
     shell::{cargo, run, succeeds},
     soak_kill::{Options, soak_kill},
 };
@@ -24,6 +24,7 @@ pub(crate) fn test() -> anyhow::Result<()> {
     soak_kill(&Options::short())?;
     mpi4py(&mpi4py::Options::short())?;
     libfabric()?;
+    openfoam::test()?;
     if succeeds(cargo(&["nextest", "--version"])) {
         run(cargo(&["test", "--workspace", "--locked", "--doc"]))?;
         run(cargo(&[

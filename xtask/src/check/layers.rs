@@ -57,7 +57,15 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ropewalk-rpc",
         ],
     ),
-    ("xtask", &["ropewalk-fabric", "ropewalk-group", "ropewalk-launch"]),
+    (
+        "xtask",
+        &[
+            "ropewalk-fabric",
+            "ropewalk-group",
+            "ropewalk-launch",
+            "ropewalk-openfoam",
+        ],
+    ),
 ];
 
 /// Every dependency between our packages that the table does not allow, one line each.

@@ -1,0 +1,147 @@
+//! Builds the function object `ropewalkCheckpoint`.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+
+use crate::{
+    debian, project,
+    shell::{cargo, output, program, run},
+};
+
+/// Builds the library, with OpenFOAM's headers from Debian's source package, and says where it is.
+///
+/// # Errors
+/// If something is missing, or does not compile.
+pub(crate) fn build() -> anyhow::Result<PathBuf> {
+    debian::provide()?;
+    let headers = headers()?;
+    run(cargo(&[
+        "build",
+        "--release",
+        "--locked",
+        "-p",
+        "ropewalk-checkpoint-c",
+    ]))?;
+    let folder = project::target()?.join("release");
+    // The name by which the function object looks for it, beside itself.
+    let soname = folder.join("librw_checkpoint.so.0");
+    fs::copy(folder.join("librw_checkpoint.so"), &soname)?;
+    let library = folder.join(ropewalk_openfoam::LIBRARY);
+    let mut compiler = program("g++", FLAGS);
+    compiler
+        .arg("-isystem")
+        .arg(headers)
+        .arg("-Icrates/checkpoint-c/include")
+        .arg("bindings/openfoam/ropewalkCheckpoint.C")
+        .arg("-o")
+        .arg(&library)
+        .arg(soname);
+    run(compiler)?;
+    Ok(library)
+}
+
+/// OpenFOAM's headers in one folder. No binary package of Debian has them.
+fn headers() -> anyhow::Result<PathBuf> {
+    let version = output(program(
+        "dpkg-query",
+        &["--show", "--showformat=${source:Version}", "libopenfoam"],
+    ))?;
+    let folder = project::target()?.join("openfoam").join(version.trim());
+    let include = folder.join("include");
+    if include.exists() {
+        return Ok(include);
+    }
+    let source = folder.join("source");
+    fs::create_dir_all(&source)?;
+    download(&folder, version.trim())?;
+    let archive = fs::read_dir(&folder)?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| path.to_string_lossy().contains(".orig.tar."))
+        .context("Debian's source package of openfoam has no file .orig.tar")?;
+    let mut tar = program("tar", &["--extract", "--wildcards", "--strip-components=2"]);
+    tar.arg("--file").arg(archive).arg("--directory").arg(&source);
+    tar.args(["*/src/OpenFOAM/*", "*/src/OSspecific/POSIX/*"]);
+    run(tar)?;
+    // All in one folder, as OpenFOAM's own build has them; it is complete when it has its name.
+    let making = folder.join("include.tmp");
+    let _ = fs::remove_dir_all(&making);
+    fs::create_dir(&making)?;
+    link_sources(&source, &making)?;
+    fs::rename(making, &include)?;
+    Ok(include)
+}
+
+/// Fetches the source package without a change to the system's own sources.
+fn download(folder: &Path, version: &str) -> anyhow::Result<()> {
+    let list = folder.join("debian.list");
+    let release = output(program(
+        "sh",
+        &["-c", ". /etc/os-release && echo $VERSION_CODENAME"],
+    ))?;
+    let key = "/usr/share/keyrings/debian-archive-keyring.gpg";
+    fs::write(
+        &list,
+        format!(
+            "deb-src [signed-by={key}] http://deb.debian.org/debian {} main\n",
+            release.trim()
+        ),
+    )?;
+    let lists = folder.join("lists");
+    fs::create_dir_all(lists.join("partial"))?;
+    let apt = |arguments: &[&str]| {
+        let mut command = program("apt-get", &["--quiet=2", "-o", "Dir::Etc::sourceparts=-"]);
+        command
+            .arg("-o")
+            .arg(format!("Dir::Etc::sourcelist={}", list.display()))
+            .arg("-o")
+            .arg(format!("Dir::State::Lists={}", lists.display()))
+            .args(arguments)
+            .current_dir(folder);
+        command
+    };
+    run(apt(&["update"]))?;
+    run(apt(&[
+        "source",
+        "--download-only",
+        &format!("openfoam={version}"),
+    ]))
+}
+
+fn link_sources(from: &Path, to: &Path) -> anyhow::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            link_sources(&path, to)?;
+        } else if path.extension().is_some_and(|end| end == "H" || end == "C") {
+            let name = path.file_name().context("a file has a name")?;
+            match symlink(&path, to.join(name)) {
+                // The first of several of one name.
+                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                    bail!("cannot link {}: {error}", path.display());
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// As Debian's OpenFOAM was compiled: double precision, labels of 32 bits.
+const FLAGS: &[&str] = &[
+    "-std=c++11",
+    "-O2",
+    "-fPIC",
+    "-shared",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-DWM_DP",
+    "-DWM_LABEL_SIZE=32",
+    "-DNoRepository",
+    "-Wl,-rpath,$ORIGIN",
+];

@@ -1,0 +1,48 @@
+//! OpenFOAM under our store: builds the function object and shows what it is good for.
+
+mod build;
+mod cavity;
+mod solver;
+mod tests;
+mod trials;
+
+pub(crate) use build::build;
+
+/// What to do.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Only builds the function object
+    Build,
+    /// Kills many runs at random moments, with the store and without, and compares their results
+    Trials(trials::Options),
+}
+
+/// Builds the function object and, if nothing else is asked for, tests it.
+///
+/// # Errors
+/// If it cannot be built, or at the first test that fails.
+pub(crate) fn openfoam(options: &Options) -> anyhow::Result<()> {
+    let library = build()?;
+    match &options.what {
+        None => tests::test(&library),
+        Some(What::Build) => {
+            println!("{}", library.display());
+            Ok(())
+        }
+        Some(What::Trials(options)) => trials::trials(&library, options),
+    }
+}
+
+/// The short tests.
+///
+/// # Errors
+/// At the first that fails.
+pub(crate) fn test() -> anyhow::Result<()> {
+    openfoam(&Options { what: None })
+}

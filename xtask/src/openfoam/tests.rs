@@ -1,0 +1,359 @@
+//! Whether a case survives what may happen to it.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail, ensure};
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg64;
+use ropewalk_openfoam::CaseOptions;
+
+use crate::shell::{output, program, run};
+
+use super::{
+    cavity::Cavity,
+    solver::{Mode, Solver, copy},
+};
+
+/// Runs all tests with a library, each with each way of writing files.
+pub(super) fn test(library: &Path) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    for mode in Mode::ALL {
+        let bench = Bench::prepare(folder.path(), library, mode, CAVITY)?;
+        let name = mode.name();
+        let kills = bench.killed_again_and_again()?;
+        println!("{name}: killed {kills} times, the result is that of the undisturbed run");
+        let damaged = bench.damaged()?;
+        println!("{name}: {damaged} kinds of damage were seen, an older checkpoint was taken");
+    }
+    let bench = Bench::prepare(folder.path(), library, Mode::Serial, SILENT)?;
+    bench.full_disk()?;
+    println!("a full disk costs saves and not the run");
+    bench.users_outputs()
+}
+
+/// A case as it is before any run, and its undisturbed result.
+pub(super) struct Bench {
+    folder: PathBuf,
+    fresh: Solver,
+    library: PathBuf,
+    last: String,
+    pub(super) result: Vec<(PathBuf, Vec<u8>)>,
+    /// How long the undisturbed run took.
+    pub(super) usual: Duration,
+}
+
+impl Bench {
+    pub(super) fn prepare(folder: &Path, library: &Path, mode: Mode, cavity: Cavity) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("case").tempdir_in(folder)?.keep();
+        let fresh = cavity.make(folder.join("fresh"), mode)?;
+        let undisturbed = Solver {
+            case: folder.join("undisturbed"),
+            ..fresh.clone()
+        };
+        copy(&fresh.case, &undisturbed.case)?;
+        let usual = undisturbed.finish(None)?;
+        let last = Cavity::last(&fresh)?;
+        let result = match cavity.output > cavity.steps {
+            true => Vec::new(),
+            false => undisturbed.fields(&last)?,
+        };
+        Ok(Self {
+            folder,
+            fresh,
+            library: library.to_owned(),
+            last,
+            result,
+            usual,
+        })
+    }
+
+    /// A fresh copy of the case.
+    pub(super) fn fresh(&self, name: &str) -> anyhow::Result<Solver> {
+        let solver = Solver {
+            case: self.folder.join(name),
+            ..self.fresh.clone()
+        };
+        let _ = fs::remove_dir_all(&solver.case);
+        copy(&self.fresh.case, &solver.case)?;
+        Ok(solver)
+    }
+
+    pub(super) fn options(&self) -> CaseOptions {
+        CaseOptions {
+            every: Some(EVERY),
+            ..CaseOptions::new(&self.library)
+        }
+    }
+
+    /// Whether a run came to the result of the undisturbed one.
+    pub(super) fn is_right(&self, solver: &Solver) -> anyhow::Result<bool> {
+        Ok(solver.fields(&self.last)? == self.result)
+    }
+
+    fn killed_again_and_again(&self) -> anyhow::Result<u32> {
+        let mut random = Pcg64::seed_from_u64(SEED);
+        let solver = self.fresh("killed")?;
+        let case = solver.open(self.options())?;
+        let original = fs::read(solver.case.join("system/controlDict"))?;
+        let mut kills = 0;
+        loop {
+            let prepared = case.prepare()?;
+            let running = solver.start(Some(&prepared))?;
+            if kills == KILLS {
+                solver.wait(running)?;
+                break;
+            }
+            // Late enough to come forward, so that it ends, and at any moment of a step or save.
+            let steps = 10 + random.next_u32() as usize % 20;
+            let pause = Duration::from_micros(u64::from(random.next_u32() % 20_000));
+            let moment = solver.await_steps(steps)? + pause;
+            ensure!(
+                running.kill_at(moment, &mut random)?,
+                "the solver ends before it is killed"
+            );
+            kills += 1;
+        }
+        case.finish()?;
+        ensure!(
+            fs::read(solver.case.join("system/controlDict"))? == original,
+            "system/controlDict is not as it was"
+        );
+        ensure!(
+            self.is_right(&solver)?,
+            "after {kills} kills the result differs: {}",
+            solver.case.display()
+        );
+        Ok(kills)
+    }
+
+    fn damaged(&self) -> anyhow::Result<u32> {
+        let whole = self.fresh("whole")?;
+        let prepared = whole.open(self.options())?.prepare()?;
+        whole.finish(Some(&prepared))?;
+        ensure!(self.is_right(&whole)?, "saving changed the result");
+        let manifests = |solver: &Solver| -> anyhow::Result<Vec<PathBuf>> {
+            let mut found: Vec<PathBuf> = fs::read_dir(solver.case.join("checkpoints"))?
+                .filter_map(|entry| Some(entry.ok()?.path()))
+                .filter(|path| path.to_string_lossy().contains("generation-"))
+                .collect();
+            found.sort_unstable();
+            Ok(found)
+        };
+        ensure!(manifests(&whole)?.len() == 2, "two generations are kept");
+        let mut count = 0;
+        for damage in DAMAGES {
+            if *damage == Damage::OneRankBehind && self.fresh.mode == Mode::Serial {
+                continue;
+            }
+            let solver = self.fresh("damaged")?;
+            fs::remove_dir_all(&solver.case)?;
+            copy(&whole.case, &solver.case)?;
+            let place = self.fresh.mode.places().last().context("there are places")?;
+            let newest = solver.case.join(place).join(&self.last);
+            match damage {
+                Damage::Empty => fs::write(newest.join("U"), b"")?,
+                Damage::FlippedBit => {
+                    let mut content = fs::read(newest.join("p"))?;
+                    let middle = content.len() / 2;
+                    content[middle] ^= 1;
+                    fs::write(newest.join("p"), content)?;
+                }
+                Damage::Missing => fs::remove_file(newest.join("phi"))?,
+                Damage::OneRankBehind => {
+                    let folder = manifests(&solver)?.pop().context("there are generations")?;
+                    fs::remove_file(folder.join("rank-00001.manifest"))?;
+                }
+            }
+            let case = solver.open(self.options())?;
+            let prepared = case.prepare()?;
+            ensure!(
+                prepared.from.is_some() && prepared.begin.name() != self.last,
+                "{damage:?} was not seen"
+            );
+            ensure!(
+                !prepared.quarantined.is_empty(),
+                "{damage:?}: nothing was put aside"
+            );
+            solver.finish(Some(&prepared))?;
+            ensure!(self.is_right(&solver)?, "{damage:?}: the result differs");
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// The run goes on when there is no room, for the first save or a later one.
+    fn full_disk(&self) -> anyhow::Result<()> {
+        let one = self.save_bytes()?;
+        for (room, expect_save) in [(one / 2, false), (one * 5 / 2, true)] {
+            let disk = Tmpfs::mount(&self.folder.join("disk"))?;
+            let solver = Solver {
+                case: disk.folder.join("case"),
+                ..self.fresh.clone()
+            };
+            copy(&self.fresh.case, &solver.case)?;
+            let case = solver.open(self.options())?;
+            let prepared = case.prepare()?;
+            let filler = disk.room()?.saturating_sub(room + BLOCK);
+            fs::write(disk.folder.join("filler"), vec![0; usize::try_from(filler)?])?;
+            let log = File::outside(&self.folder.join("log"))?;
+            let status = log.run(&solver, &prepared)?;
+            let said = fs::read_to_string(&log.path)?;
+            ensure!(status, "the run stopped on a full disk: {said}");
+            let lines = said.lines().filter(|line| line.contains("is not saved"));
+            ensure!(lines.count() > 0, "nothing says that the disk is full: {said}");
+            fs::remove_file(disk.folder.join("filler"))?;
+            let again = case.prepare()?;
+            ensure!(
+                again.from.is_some() == expect_save,
+                "with room for {room} bytes the run begins again at {}: {said}",
+                again.begin.name()
+            );
+        }
+        Ok(())
+    }
+
+    /// How much room one save takes.
+    fn save_bytes(&self) -> anyhow::Result<u64> {
+        let solver = self.fresh("measured")?;
+        let prepared = solver.open(self.options())?.prepare()?;
+        solver.finish(Some(&prepared))?;
+        let latest = solver.open(self.options())?.prepare()?;
+        let mut sum = 0;
+        for (_, content) in solver.fields(latest.begin.name())? {
+            sum += (content.len() as u64).next_multiple_of(BLOCK);
+        }
+        Ok(sum)
+    }
+
+    /// What the user's controlDict asks for is there at the end, whatever was saved and removed meanwhile.
+    fn users_outputs(&self) -> anyhow::Result<()> {
+        let bench = Self::prepare(&self.folder, &self.library, Mode::Serial, CAVITY)?;
+        let times = |solver: &Solver| -> anyhow::Result<Vec<String>> {
+            let names =
+                fs::read_dir(&solver.case)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+            let mut names: Vec<_> = names.filter(|name| name.starts_with("0")).collect();
+            names.sort_unstable();
+            Ok(names)
+        };
+        let solver = bench.fresh("outputs")?;
+        let prepared = solver.open(bench.options())?.prepare()?;
+        solver.finish(Some(&prepared))?;
+        let undisturbed = Solver {
+            case: bench.folder.join("undisturbed"),
+            ..solver.clone()
+        };
+        let (asked, found) = (times(&undisturbed)?, times(&solver)?);
+        let lost: Vec<_> = asked.iter().filter(|time| !found.contains(time)).collect();
+        ensure!(
+            lost.is_empty(),
+            "outputs {lost:?} of the user's are not there any more"
+        );
+        ensure!(
+            found.len() <= asked.len() + 2,
+            "more is left than outputs and two checkpoints: {found:?}"
+        );
+        println!("the user's outputs stay, and no more than two checkpoints");
+        Ok(())
+    }
+}
+
+/// What happens to the newest save.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Damage {
+    Empty,
+    FlippedBit,
+    Missing,
+    OneRankBehind,
+}
+
+const DAMAGES: &[Damage] = &[
+    Damage::Empty,
+    Damage::FlippedBit,
+    Damage::Missing,
+    Damage::OneRankBehind,
+];
+
+/// A small disk. It is taken away with this.
+struct Tmpfs {
+    folder: PathBuf,
+}
+
+impl Tmpfs {
+    fn mount(folder: &Path) -> anyhow::Result<Self> {
+        fs::create_dir_all(folder)?;
+        let mut mount = program("mount", &["-t", "tmpfs", "-o", "size=32m", "tmpfs"]);
+        mount.arg(folder);
+        run(mount).context("the test of a full disk needs to mount one, as root")?;
+        Ok(Self {
+            folder: folder.to_owned(),
+        })
+    }
+
+    fn room(&self) -> anyhow::Result<u64> {
+        let mut df = program("df", &["--output=avail", "--block-size=1"]);
+        df.arg(&self.folder);
+        let text = output(df)?;
+        text.lines()
+            .last()
+            .and_then(|line| line.trim().parse().ok())
+            .context("df says how much room there is")
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.folder).status();
+    }
+}
+
+/// A log that is not on the full disk.
+struct File {
+    path: PathBuf,
+}
+
+impl File {
+    fn outside(path: &Path) -> anyhow::Result<Self> {
+        fs::write(path, b"")?;
+        Ok(Self {
+            path: path.to_owned(),
+        })
+    }
+
+    /// Runs a solver whose log this is; whether it succeeded.
+    fn run(&self, solver: &Solver, prepared: &ropewalk_openfoam::Prepared) -> anyhow::Result<bool> {
+        std::os::unix::fs::symlink(&self.path, solver.case.join("log"))?;
+        let mut running = solver.start(Some(prepared))?;
+        match running.wait(Instant::now() + Duration::from_secs(120))? {
+            Some(status) => Ok(status.success()),
+            None => bail!("the run hangs on a full disk"),
+        }
+    }
+}
+
+/// Small and quick, with outputs of its own.
+pub(super) const CAVITY: Cavity = Cavity {
+    cells: 40,
+    steps: 100,
+    output: 25,
+    latest: false,
+};
+
+/// The same without outputs.
+const SILENT: Cavity = Cavity {
+    output: 1_000_000,
+    ..CAVITY
+};
+
+/// No divisor of the steps between outputs, so that both kinds of saves occur.
+const EVERY: u32 = 7;
+
+const KILLS: u32 = 4;
+
+const SEED: u64 = 20_191_219;
+
+const BLOCK: u64 = 4096;
