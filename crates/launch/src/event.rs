@@ -98,6 +98,14 @@ pub enum JobEvent {
         /// Who spawned it.
         by: Rank,
     },
+    /// No rank did anything for the time that counts as a stall ([`JobSpec::stall`](crate::JobSpec::stall)), and the
+    /// job goes on all the same.
+    Stalled {
+        /// For how long.
+        after: Duration,
+        /// Who is left, and where they wait.
+        who: String,
+    },
     /// A rank runs.
     Started {
         /// Who.

@@ -35,7 +35,7 @@ impl Injector {
     pub(crate) fn draw(&mut self, now: Duration, count: usize) -> Option<usize> {
         self.next = now.saturating_add(self.gap());
         let drawn = self.random.draw();
-        (count > 0).then(|| (u128::from(drawn) * count as u128 >> 64) as usize)
+        (count > 0).then(|| ((u128::from(drawn) * count as u128) >> 64) as usize)
     }
 
     fn gap(&mut self) -> Duration {

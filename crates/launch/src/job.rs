@@ -59,6 +59,9 @@ pub struct JobSpec {
     /// Hand SIGINT, SIGTERM and SIGHUP on to the ranks, and end them if they stay; a second such signal ends
     /// the job and this process at once. SIGHUP stays ignored if it is, as under nohup(1).
     pub forward_signals: bool,
+    /// If no rank does anything for this time, asks nothing by PMI, writes nothing, and takes no processor time, that
+    /// counts as a failure of the job. It is seen within one and a half times as long.
+    pub stall: Option<Duration>,
     /// Kill ranks on purpose.
     pub injection: Option<Injection>,
     /// Rank 0 runs already, and waits to be served: [`program`](Self::program) is not started. The job has no other
@@ -98,6 +101,7 @@ impl JobSpec {
             stdin: StdinSource::Null,
             timeout: None,
             forward_signals: false,
+            stall: None,
             injection: None,
             singleton: None,
             agent: agent.into(),

@@ -89,6 +89,7 @@ pub(crate) fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, Placeme
             UniverseSize::Slots => Some(spec.hosts.iter().map(|host| host.slots).sum()),
             UniverseSize::Ranks(size) => Some(size),
         },
+        stall: spec.stall,
         stdin: spec.stdin,
         singleton: spec.singleton,
         binding: spec.placement.binding,

@@ -66,6 +66,8 @@ pub(crate) struct Plan {
     pub(crate) respawns: bool,
     /// What is said about the room for further processes.
     pub(crate) universe_size: Option<u32>,
+    /// After how long without progress it is told.
+    pub(crate) stall: Option<Duration>,
     pub(crate) stdin: StdinSource,
     pub(crate) singleton: Option<Singleton>,
     pub(crate) binding: Binding,
@@ -206,6 +208,8 @@ pub(crate) enum News {
 /// What the launcher hears about a host, from the agent there but for [`Report::Lost`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Report {
+    /// Ranks of the host did something since the last such report, if anybody wants to know.
+    Active,
     /// A rank asked by PMI for the end of the job.
     Aborted {
         rank: Rank,

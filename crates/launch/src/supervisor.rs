@@ -2,6 +2,7 @@
 
 mod groups;
 mod respawns;
+mod stalls;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -22,6 +23,7 @@ use crate::{
 };
 use groups::{Asker, SpawnedGroup};
 use respawns::Respawns;
+use stalls::Progress;
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
@@ -58,6 +60,7 @@ pub(crate) struct Supervisor {
     respawns: Respawns,
     injector: Option<Injector>,
     injected: u32,
+    progress: Progress,
     phase: Phase,
     actions: VecDeque<Action>,
 }
@@ -177,6 +180,7 @@ impl Supervisor {
             respawns: Respawns::default(),
             injector: None,
             injected: 0,
+            progress: Progress::default(),
             phase: Phase::Running,
             actions: VecDeque::new(),
         }
@@ -186,7 +190,15 @@ impl Supervisor {
         if self.phase == Phase::Over || self.hosts.get(host.0 as usize).is_none_or(|host| host.is_over) {
             return;
         }
+        if !matches!(
+            report,
+            Report::Closed | Report::Notice { .. } | Report::Stopped { .. }
+        ) {
+            self.note_progress(now);
+        }
         match report {
+            // That it came is all.
+            Report::Active => {}
             Report::Aborted {
                 rank,
                 exit_code,
@@ -312,6 +324,7 @@ impl Supervisor {
 
     /// The PMI server of an agent right below says something.
     pub(crate) fn handle_pmi(&mut self, now: Duration, child: NodeId, up: pmi::Up) {
+        self.note_progress(now);
         if let Some(pmi) = &mut self.pmi {
             pmi.handle_up(pmi::ChildId(child.0), up);
         }
@@ -334,6 +347,7 @@ impl Supervisor {
     pub(crate) fn handle_timeout(&mut self, now: Duration) {
         self.tell_of_stopped(now);
         self.respawn_and_inject(now);
+        self.look_for_stall(now);
         let due = |at: &Option<Duration>| at.is_some_and(|at| at <= now);
         match &mut self.phase {
             Phase::Running if due(&self.limit) => {
@@ -372,7 +386,11 @@ impl Supervisor {
             .running
             .values()
             .filter_map(|running| running.stopped?.tell_at);
-        stopped.chain(next).chain(self.respawn_deadline()).min()
+        stopped
+            .chain(next)
+            .chain(self.respawn_deadline())
+            .chain(self.stall_deadline())
+            .min()
     }
 
     pub(crate) fn poll_action(&mut self) -> Option<Action> {
@@ -553,6 +571,7 @@ impl Supervisor {
     }
 
     fn tell(&mut self, event: JobEvent) {
+        self.note_fence(&event);
         self.actions.push_back(Action::Event(event));
     }
 }

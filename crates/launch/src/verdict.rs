@@ -50,6 +50,13 @@ pub enum Ending {
     Failed,
     /// This signal to the launcher ended it.
     Interrupted(i32),
+    /// No rank did anything any more.
+    Stalled {
+        /// For how long.
+        after: Duration,
+        /// Who was left, and where they waited.
+        who: String,
+    },
     /// It took longer than it was given.
     TimedOut(Duration),
 }
@@ -128,13 +135,13 @@ impl Verdict {
         }
     }
 
-    /// The exit code of the job: 0 if nothing failed, or if the program did without what failed; otherwise the first failing rank's, 128 + n for signal n, 124 when it took too long,
+    /// The exit code of the job: 0 if nothing failed, or if the program did without what failed; otherwise the first failing rank's, 128 + n for signal n, 124 when it took too long or stalled,
     /// 125 for trouble of the launcher's own, 126 and 127 for a program that cannot be executed or found.
     pub fn exit_code(&self) -> i32 {
         match &self.ending {
             Ending::AgentLost { .. } => 125,
             Ending::Interrupted(signal) => 128 + signal,
-            Ending::TimedOut(_) => 124,
+            Ending::Stalled { .. } | Ending::TimedOut(_) => 124,
             Ending::Completed if self.recovered => 0,
             Ending::Completed | Ending::Failed => self
                 .failures
@@ -197,6 +204,14 @@ impl fmt::Display for Verdict {
             Ending::Interrupted(signal) => {
                 let name = signal_name(*signal);
                 write!(f, "{separator}the job was ended by signal {signal}{name}")?;
+            }
+            Ending::Stalled { after, who } => {
+                let after = after.as_secs_f64();
+                write!(
+                    f,
+                    "{separator}no rank did anything for {after} s (no request, no output, no processor time): {who}; \
+                     the job was ended"
+                )?;
             }
             Ending::TimedOut(limit) => write!(
                 f,

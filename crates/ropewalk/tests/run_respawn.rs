@@ -1,4 +1,4 @@
-//! `ropewalk run --on-failure respawn` and `--inject-mtbf`, with real processes.
+//! `ropewalk run --on-failure respawn`, `--inject-mtbf` and `--stall`, with real processes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -116,4 +116,19 @@ fn failures_are_injected() {
         .collect();
     assert!(killed[0].ends_with(" is killed on purpose"), "{killed:?}");
     assert_eq!(killed[0], killed[1]);
+}
+
+/// A job in which nothing happens is ended and told about; one that writes, or only computes, is not.
+#[test]
+fn a_stall_is_a_failure() {
+    let (code, _, stderr) = run(&[], &["-n", "2", "--stall", "0.5", "sleep", "60"]);
+    assert_eq!(code, Some(124), "{stderr}");
+    assert!(stderr.contains("no rank did anything for 0.5 s"), "{stderr}");
+    assert!(stderr.contains("ranks 0-1 run"), "{stderr}");
+    let writes = "for i in 1 2 3 4 5 6 7 8 9 10; do echo $i; sleep 0.5; done";
+    let computes = "timeout 5 sh -c 'while :; do :; done'; true";
+    for script in [writes, computes] {
+        let (code, _, stderr) = run(&[], &["--stall", "3", "sh", "-c", script]);
+        assert_eq!(code, Some(0), "{script}: {stderr}");
+    }
 }

@@ -315,3 +315,50 @@ fn a_stopped_rank_is_named() {
     assert_eq!(named(&mut supervisor).len(), 1);
     assert_eq!(supervisor.deadline(), Some(60 * SECOND));
 }
+
+/// A job in which nothing happens is ended, and the verdict says who is left, who is stopped, and which fence some wait
+/// in; one that goes on all the same says so once, until something happens again.
+#[test]
+fn a_stall_is_told() {
+    let stalled = |on_failure| {
+        let mut supervisor = supervisor(on_failure);
+        supervisor.plan.stall = Some(4 * SECOND);
+        let host_name = "localhost".to_owned();
+        report(&mut supervisor, Duration::ZERO, Report::Ready { host_name });
+        let began = Report::FenceBegan {
+            group: 0,
+            fence: "WORLD".to_owned(),
+        };
+        report(&mut supervisor, SECOND, began);
+        report(&mut supervisor, 3 * SECOND, Report::Active);
+        let (rank, signal) = (Rank(1), 19);
+        report(&mut supervisor, 4 * SECOND, Report::Stopped { rank, signal });
+        supervisor.handle_timeout(7 * SECOND);
+        assert_eq!(signals(&mut supervisor), [0; 0]);
+        assert_eq!(supervisor.stall_deadline(), Some(8 * SECOND));
+        supervisor.handle_timeout(8 * SECOND);
+        supervisor
+    };
+    let who = "ranks 0-1 run, rank 1 on host localhost is stopped, some wait in fence WORLD";
+    let mut ended = stalled(OnFailure::Abort);
+    assert_eq!(signals(&mut ended), [SIGTERM]);
+    report(&mut ended, 9 * SECOND, Report::Finished);
+    let verdict = verdict(&mut ended);
+    assert_eq!(verdict.exit_code(), 124);
+    assert!(verdict.to_string().contains(&format!(
+        "for 4 s (no request, no output, no processor time): {who}; "
+    )));
+
+    let mut going = stalled(OnFailure::Continue);
+    let told = |supervisor: &mut Supervisor| {
+        let actions = std::iter::from_fn(|| supervisor.poll_action());
+        let is_stall = |action: &Action| matches!(action, Action::Event(JobEvent::Stalled { who: told, .. }) if told == who);
+        actions.filter(is_stall).count()
+    };
+    assert_eq!(told(&mut going), 1);
+    going.handle_timeout(20 * SECOND);
+    assert_eq!(told(&mut going), 0);
+    report(&mut going, 30 * SECOND, Report::Active);
+    going.handle_timeout(35 * SECOND);
+    assert_eq!(told(&mut going), 1);
+}

@@ -1,8 +1,10 @@
 //! The agent of a host: one thread, one epoll, no runtime, for it is a guest beside other people's programs.
 
 mod actions;
+mod activity;
 mod groups;
 mod inputs;
+mod limits;
 mod rank_io;
 mod respawns;
 mod singleton;
@@ -22,8 +24,8 @@ use ropewalk_fabric::{HoldId, ToAgent, memfd::HeldMemfd};
 use ropewalk_group::{HostId, Rank};
 use rustix::{
     event::{Timespec, epoll},
-    process::{Resource, Rlimit, getrlimit, setrlimit},
-    system::{sysinfo, uname},
+    process::Rlimit,
+    system::uname,
     time::{ClockId, clock_gettime},
 };
 
@@ -42,8 +44,10 @@ use crate::{
     placement::{self, Processor},
     protocol::{Down, OUTPUT_WINDOW, Plan, Report},
 };
+use activity::Activity;
 use groups::OwnGroup;
 use inputs::Inputs;
+use limits::{held_bytes_max, raise_descriptor_limit};
 use rank_io::{RankIo, Reading};
 
 /// What an agent is made of. Its mind decides; the branch of the tree below it has a mind of its own.
@@ -65,6 +69,7 @@ pub(super) struct Agent {
     /// Memory of ranks that live; that of the dead is with the endpoint.
     held: BTreeMap<(Rank, HoldId), HeldMemfd>,
     inputs: Inputs,
+    activity: Activity,
     groups: Vec<OwnGroup>,
     /// If ranks are bound to them.
     processors: Vec<Processor>,
@@ -171,6 +176,7 @@ impl Agent {
             placement::Binding::Nowhere => Vec::new(),
             _ => topology::processors(),
         };
+        let activity = Activity::new(plan.stall);
         Ok(Self {
             mind: HostAgent::new(start, branch.endpoint().address().clone(), held_bytes_max()),
             groups: vec![OwnGroup::new(&plan, plan.first_group(), host, 0..ranks.len())],
@@ -191,6 +197,7 @@ impl Agent {
             pids: BTreeMap::new(),
             held: BTreeMap::new(),
             inputs: Inputs::new(with_input),
+            activity,
             processors,
             descriptors,
             sweep: Sweep::NotYet,
@@ -211,6 +218,7 @@ impl Agent {
             }
             self.settle();
             self.advance_sweep();
+            self.look_for_activity();
             self.settle();
             let now = Instant::now();
             if !self.mind.is_spawning() || !self.branch.is_connected() || now >= self.flushed + FLUSH_INTERVAL
@@ -291,6 +299,7 @@ impl Agent {
             .into_iter()
             .chain(sweep)
             .chain(flush)
+            .chain(self.activity.deadline())
             .min();
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
@@ -422,6 +431,7 @@ impl Agent {
             .map(|(rank, sockets)| (rank, sockets.read_pmi(&mut buffer)));
         let more = match reading {
             Some((rank, Reading::Some(length))) => {
+                self.activity.note();
                 self.mind.handle_pmi(rank, &buffer[..length]);
                 true
             }
@@ -456,6 +466,7 @@ impl Agent {
     }
 
     fn read_output(&mut self, index: usize, which: u64) {
+        self.activity.note();
         let Some(io) = self.ranks.get_mut(index).and_then(Option::as_mut) else {
             return;
         };
@@ -568,23 +579,4 @@ impl Agent {
 fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-/// Lets this process have as many descriptors as it may: it needs four for each rank. Returns what it had.
-fn raise_descriptor_limit() -> Rlimit {
-    let had = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: had.maximum,
-        maximum: had.maximum,
-    };
-    // If this fails, a rank that cannot be started says why.
-    let _ = setrlimit(Resource::Nofile, raised);
-    had
-}
-
-/// Half of the host's memory. What is held is shared with the rank that wrote it for as long as that has it
-/// too, so that this bounds only what ranks would otherwise have given back.
-fn held_bytes_max() -> u64 {
-    let info = sysinfo();
-    info.totalram as u64 * u64::from(info.mem_unit) / 2
 }

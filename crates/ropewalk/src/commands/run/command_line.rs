@@ -89,6 +89,7 @@ struct Parser {
     on_failure: OnFailure,
     stdin: Option<StdinSource>,
     singleton: Option<Singleton>,
+    stall: Option<Duration>,
     mtbf: Option<Duration>,
     seed: u64,
     timeout: Option<Duration>,
@@ -127,6 +128,7 @@ impl Parser {
             on_failure: OnFailure::Abort,
             stdin: None,
             singleton: None,
+            stall: None,
             mtbf: None,
             seed: 0,
             timeout: None,
@@ -289,6 +291,7 @@ impl Parser {
             "disable-auto-cleanup" => self.on_failure = OnFailure::Continue,
             "enable-auto-cleanup" => self.on_failure = OnFailure::Abort,
             "disable-hostname-propagation" | "enable-hostname-propagation" => {}
+            "stall" => self.stall = Some(words.seconds(name)?),
             "inject-mtbf" => self.mtbf = Some(words.seconds(name)?),
             "seed" => self.seed = words.number(name)?.into(),
             "timeout" => self.timeout = Some(words.seconds(name)?),
@@ -407,6 +410,7 @@ impl Parser {
             timeout: self.timeout,
             forward_signals: true,
             singleton: self.singleton,
+            stall: self.stall.filter(|stall| !stall.is_zero()),
             injection: self.mtbf.map(|mtbf| Injection {
                 mtbf,
                 seed: self.seed,

@@ -133,6 +133,12 @@ fn watch(request: Request) -> anyhow::Result<u8> {
                     failure = Some(give_up(&launcher, error)?);
                 }
             }
+            JobEvent::Stalled { after, who } => {
+                let after = after.as_secs_f64();
+                say(&format!(
+                    "no rank did anything for {after} s: {who}; the job goes on"
+                ));
+            }
             JobEvent::Injected { rank, host } => {
                 say(&format!("rank {rank} on host {host} is killed on purpose"))
             }
@@ -225,6 +231,9 @@ fn log(event: &JobEvent) {
             "event": "finished", "exit_code": verdict.exit_code(), "verdict": verdict.to_string(),
         }),
         JobEvent::Notice { rank, text } => json!({"event": "notice", "rank": rank.0, "text": text}),
+        JobEvent::Stalled { after, who } => {
+            json!({"event": "stalled", "after_s": after.as_secs_f64(), "who": who})
+        }
         JobEvent::Injected { rank, host } => json!({"event": "injected", "rank": rank.0, "host": host}),
         JobEvent::Respawning { failure, pause } => json!({
             "event": "respawning", "rank": failure.rank.0, "host": failure.host, "cause": failure.to_string(),

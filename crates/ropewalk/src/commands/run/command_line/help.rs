@@ -42,6 +42,7 @@ When something fails:
   --mtbf auto|SECONDS         the mean time between failures [default: auto, learned from the journal in DIR]
   --checkpoint-report FILE.html  draw what saving cost
   --detect SECONDS            how long a host may be silent before it counts as lost [default: 3]
+  --stall SECONDS             treat it as a failure if no rank does anything for so long
   --inject-mtbf SECONDS, --seed N  kill a random rank now and then, on average after so long
   --timeout SECONDS           end the job after this time, with exit code 124
 
