@@ -59,7 +59,8 @@ pub(crate) struct Association {
     puts: BTreeMap<u64, Access>,
     /// What came before its turn, by its sequence number.
     early: BTreeMap<u32, Vec<u8>>,
-    /// How many messages came, of any kind.
+    /// How many messages came that brought the stream in either direction further. One that waits for another which
+    /// the network has lost is no sign that things go on.
     messages: u64,
     /// Where in our stream of frames each message ends that is not acknowledged.
     under_way: VecDeque<u64>,
@@ -275,7 +276,6 @@ impl Association {
         regions: &mut RegionTable,
         happenings: &mut Vec<Happening>,
     ) -> Result<Handled, PeerDeath> {
-        self.messages += 1;
         self.handle_acknowledged(envelope.acknowledged)?;
         let Envelope { sequence, kind, .. } = *envelope;
         if kind == EnvelopeKind::Acknowledgement {
@@ -303,6 +303,7 @@ impl Association {
     fn handle_acknowledged(&mut self, acknowledged: u32) -> Result<(), PeerDeath> {
         let newly = acknowledged.wrapping_sub(self.acknowledged);
         if newly <= self.sent.wrapping_sub(self.acknowledged) {
+            self.messages += u64::from(newly > 0);
             self.acknowledged = acknowledged;
             if let Some(end) = self.under_way.drain(..newly as usize).next_back() {
                 self.taken = end;
@@ -349,6 +350,7 @@ impl Association {
             stream = rest;
         }
         self.received = self.received.wrapping_add(1);
+        self.messages += 1;
         match &mut self.state {
             State::Greeting(handshake) => {
                 let step = handshake.handle_bytes(stream).map_err(PeerDeath::Handshake)?;

@@ -66,7 +66,8 @@ pub(crate) struct OfiProvider {
     strangers: BTreeSet<(u64, ConnectionId)>,
     /// Connections of those that have named the job, but have not proven themselves, by age.
     greeted: BTreeSet<(u64, ConnectionId)>,
-    /// Peers of which libfabric knew at once that nobody is there.
+    /// Peers of which libfabric knew at once that nobody is there. What is asked of them ends with their death, of which
+    /// the next `progress` tells.
     refused: Vec<PeerId>,
     /// When a connection that is not open yet is given up.
     deadlines: BTreeSet<(Instant, ConnectionId)>,
@@ -442,6 +443,9 @@ impl Provider for OfiProvider {
     }
 
     fn send(&mut self, peer: PeerId, kind: MessageKind, tag: u64, body: &Body) -> Result<(), SubmitError> {
+        if self.refused.contains(&peer) {
+            return Ok(());
+        }
         let (id, connection) = self.connection_with_room(peer, body.len())?;
         connection
             .association
@@ -457,6 +461,9 @@ impl Provider for OfiProvider {
         access: Access,
         into: Buffer,
     ) -> Result<(), SubmitError> {
+        if self.refused.contains(&peer) {
+            return Ok(());
+        }
         let (id, connection) = self.connection_with_room(peer, ACCESS_SIZE)?;
         connection.association.get(operation.tag(), &access, into);
         self.transfers.insert(operation.tag(), (operation, id));
@@ -471,6 +478,9 @@ impl Provider for OfiProvider {
         access: Access,
         from: Bytes,
     ) -> Result<(), SubmitError> {
+        if self.refused.contains(&peer) {
+            return Ok(());
+        }
         let (id, connection) = self.connection_with_room(peer, ACCESS_SIZE)?;
         connection.association.put(operation.tag(), &access, from);
         self.transfers.insert(operation.tag(), (operation, id));

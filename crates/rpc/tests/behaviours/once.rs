@@ -20,20 +20,17 @@ use rustix::{
 
 use crate::{Double, Echo, LONG, Null, Shared, call, drive, engines, options, options_at};
 
-crate::on_every_transport! { what_cannot_be_remembered_does_not_run, }
+crate::on_every_transport! { what_cannot_be_remembered_does_not_run, retries_are_bounded, }
 
-/// libfabric's `shm` refuses at once to send to a process that is not there, which is no loss to try again after.
-mod absent {
-    use super::{retries_are_bounded, server_restarted_on_the_same_address, targets_may_come_late};
+/// libfabric's `shm` names endpoints by the number of their process: nobody can come to the address of another.
+mod succeeded {
+    use super::{server_restarted_on_the_same_address, targets_may_come_late};
 
-    crate::on_every_transport! { without_ofi_shm:
-        server_restarted_on_the_same_address,
-        targets_may_come_late,
-        retries_are_bounded,
-    }
+    crate::on_every_transport! { without_ofi_shm: server_restarted_on_the_same_address, targets_may_come_late, }
 }
 
-/// They cut connections by their sockets, which libfabric keeps to itself.
+/// They cut connections and go on when that is seen. libfabric connects again by itself, in either direction, and tells
+/// nobody; if something was on its way, silence tells.
 mod cut {
     use super::{cancel_after_a_reconnect, duplicates_after_a_reconnect, outputs_outlive_connections};
 

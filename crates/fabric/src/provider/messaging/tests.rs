@@ -409,6 +409,27 @@ fn lost_and_doubled_messages_are_found() {
     assert!(lost.sides[1].happenings.is_empty());
 }
 
+/// What waits for a message that the network has lost is no sign of life: otherwise questions for one, which wait
+/// themselves, would keep a broken association alive for ever.
+#[test]
+fn behind_a_lost_message_nothing_is_heard() {
+    let mut pair = Pair::opened(1000);
+    let ping = Header::new(Kind::Ping, 0);
+    let heard = pair.sides[1].association.activity().heard;
+    pair.sides[0].association.send(ping, Body::new());
+    pair.settle().unwrap();
+    let before = pair.sides[1].association.activity().heard;
+    assert!(before > heard);
+    pair.sides[0].association.send(ping, Body::new());
+    assert!(pair.send(0));
+    pair.sides[1].inbox.clear();
+    for _ in 0..5 {
+        pair.sides[0].association.send(ping, Body::new());
+        pair.settle().unwrap();
+    }
+    assert_eq!(pair.sides[1].association.activity().heard, before);
+}
+
 /// A withdrawn region ends a get and a put that are in the middle, with the reason.
 #[test]
 fn withdrawal_ends_transfers() {
