@@ -83,7 +83,7 @@ impl Fabric {
         options.bulk_checksum = self.bulk_checksum;
         if self.transports.ofi.is_some() {
             // libfabric does not always tell that nobody is there: this does.
-            options.limits.connect_timeout = Duration::from_secs(2);
+            options.limits.connect_timeout = Duration::from_secs(5);
         }
         options
     }

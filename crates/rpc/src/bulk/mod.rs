@@ -1,6 +1,7 @@
 //! Large data: many pieces of memory shown as one range, moved whole or chunk by chunk.
 
 mod checksum;
+mod flow;
 mod handle;
 mod layout;
 mod moving;

@@ -17,7 +17,8 @@ use crate::{
     BulkHandle, Engine, TransferError,
     bulk::{
         checksum::Verifier,
-        pipeline::{Controller, Pipeline},
+        flow::{Flow, NextChunk},
+        pipeline::Pipeline,
     },
     lock::lock,
 };
@@ -63,26 +64,9 @@ pub(crate) struct ChunkQueue {
     /// The number of the first of them.
     first: u64,
     /// What was not asked for yet.
-    rest: Range<u64>,
-    spare: Vec<Buffer>,
-    controller: Controller,
+    flow: Flow,
     verifier: Option<Verifier>,
     handle: BulkHandle,
-    /// Since when the owner waits.
-    awaited_since: Option<Instant>,
-    /// Whether the owner has asked the engine for attention that it did not get yet.
-    wants_attention: bool,
-    end: End,
-    waker: Option<task::Waker>,
-}
-
-enum End {
-    /// There is none yet.
-    Open,
-    /// The transfer failed; the owner is to be told.
-    Failed(TransferError),
-    /// The owner knows, or is gone.
-    Closed,
 }
 
 /// A chunk to be asked for.
@@ -140,7 +124,8 @@ impl PulledChunks {
     /// How many chunks are wanted to be in progress at once now, and how long the next one is to be.
     pub fn pipeline(&self) -> (usize, usize) {
         let queue = lock(&self.queue);
-        (queue.controller.depth(), queue.controller.chunk())
+        let controller = queue.flow.controller();
+        (controller.depth(), controller.chunk())
     }
 
     fn take(&self) -> Poll<Option<Result<Chunk, TransferError>>> {
@@ -163,7 +148,7 @@ impl Stream for PulledChunks {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut taken = self.take();
         if taken.is_pending() {
-            lock(&self.queue).waker = Some(context.waker().clone());
+            lock(&self.queue).flow.set_waker(context.waker().clone());
             // It may have arrived in between.
             taken = self.take();
         }
@@ -220,7 +205,9 @@ impl AsRef<[u8]> for Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        lock(&self.queue).handle_returned(std::mem::take(&mut self.buffer));
+        lock(&self.queue)
+            .flow
+            .handle_returned(std::mem::take(&mut self.buffer));
     }
 }
 
@@ -265,33 +252,25 @@ impl ChunkQueue {
         Self {
             chunks: VecDeque::new(),
             first: 0,
-            spare: Vec::new(),
-            controller: Controller::new(pipeline, range.end - range.start),
             verifier: Verifier::new(handle, range.clone()),
-            rest: range,
+            flow: Flow::new(range, pipeline),
             handle: handle.clone(),
-            awaited_since: None,
-            wants_attention: false,
-            end: End::Open,
-            waker: None,
         }
     }
 
     /// The next chunk to ask for, if more should be in progress.
     pub(crate) fn next_chunk(&mut self) -> Option<WantedChunk> {
-        self.wants_attention = false;
+        self.flow.attend();
         if !self.wants_chunk() {
             return None;
         }
-        let left = self.rest.end - self.rest.start;
-        // At most the chunk's length, which is a usize.
-        let length = left.min(self.controller.chunk() as u64) as usize;
-        let offset = self.rest.start;
-        self.rest.start += length as u64;
+        let NextChunk {
+            offset,
+            length,
+            buffer,
+        } = self.flow.cut()?;
         let sequence = self.first + self.chunks.len() as u64;
         self.chunks.push_back((offset, None));
-        // Those of an earlier length are of no use any longer.
-        let buffer = std::iter::from_fn(|| self.spare.pop()).find(|spare| spare.len() == length);
         Some(WantedChunk {
             sequence,
             offset,
@@ -305,57 +284,44 @@ impl ChunkQueue {
         let at = sequence.checked_sub(self.first)?;
         let (_, arrived) = self.chunks.get_mut(usize::try_from(at).ok()?)?;
         *arrived = Some(buffer);
-        if at == 0 { self.waker.take() } else { None }
+        if at == 0 { self.flow.take_waker() } else { None }
     }
 
     /// The transfer failed. The waker is to be woken.
     pub(crate) fn fail(&mut self, error: TransferError) -> Option<task::Waker> {
-        if matches!(self.end, End::Open) {
-            self.end = End::Failed(error);
-        }
-        self.rest.start = self.rest.end;
-        self.waker.take()
+        self.flow.fail(error)
     }
 
     /// Whether all was asked for, or is not wanted any longer.
     pub(crate) fn has_asked_for_all(&self) -> bool {
-        self.rest.is_empty()
+        self.flow.is_cut_up()
     }
 
     /// Whether the owner wants no more.
     pub(crate) fn is_closed(&self) -> bool {
-        matches!(self.end, End::Closed)
+        self.flow.is_closed()
     }
 
     /// What comes next for the owner, if it is here.
     fn take(&mut self, now: Instant) -> Poll<Option<Result<(u64, Buffer), TransferError>>> {
-        match &mut self.end {
-            End::Open => {}
-            End::Closed => return Poll::Ready(None),
-            End::Failed(_) => {
-                let End::Failed(error) = std::mem::replace(&mut self.end, End::Closed) else {
-                    unreachable!("it was looked at above");
-                };
-                return Poll::Ready(Some(Err(error)));
-            }
+        if let Some(end) = self.flow.take_end() {
+            return Poll::Ready(end.map(Err));
         }
         let Some((offset, arrived)) = self.chunks.front_mut() else {
-            if self.rest.is_empty() {
+            if self.flow.is_cut_up() {
                 return Poll::Ready(None);
             }
-            self.awaited_since.get_or_insert(now);
+            self.flow.await_chunk(now);
             return Poll::Pending;
         };
         let Some(buffer) = arrived.take() else {
-            self.awaited_since.get_or_insert(now);
+            self.flow.await_chunk(now);
             return Poll::Pending;
         };
         let offset = *offset;
         self.chunks.pop_front();
         self.first += 1;
-        let awaited_since = self.awaited_since.take().unwrap_or(now);
-        let awaited = now.saturating_duration_since(awaited_since);
-        self.controller.handle_taken(now, buffer.len(), awaited);
+        self.flow.handle_taken(now, buffer.len());
         let verified = self
             .verifier
             .as_mut()
@@ -371,43 +337,28 @@ impl ChunkQueue {
     /// Ends it. Returns whether the engine still works on it.
     fn close(&mut self) -> bool {
         let is_coming = self.chunks.iter().any(|(_, arrived)| arrived.is_none());
-        let is_in_progress = matches!(self.end, End::Open) && (is_coming || !self.rest.is_empty());
-        self.end = End::Closed;
-        self.rest.start = self.rest.end;
+        let is_in_progress = self.flow.is_open() && (is_coming || !self.flow.is_cut_up());
+        self.flow.close();
         self.chunks.clear();
-        self.spare.clear();
         is_in_progress
     }
 
     fn is_finished(&self) -> bool {
-        match self.end {
-            End::Open => self.chunks.is_empty() && self.rest.is_empty(),
-            End::Failed(_) => false,
-            End::Closed => true,
+        match self.flow.is_open() {
+            true => self.chunks.is_empty() && self.flow.is_cut_up(),
+            false => self.flow.is_closed(),
         }
     }
 
     fn wants_chunk(&self) -> bool {
-        !self.rest.is_empty() && self.chunks.len() < self.controller.depth()
+        !self.flow.is_cut_up() && self.chunks.len() < self.flow.controller().depth()
     }
 
     /// Whether the engine has to look at it, and was not asked to already.
     fn wants_attention(&mut self) -> bool {
-        let wants = !self.wants_attention && self.wants_chunk();
-        self.wants_attention |= wants;
-        wants
-    }
-
-    /// A chunk's memory came back.
-    fn handle_returned(&mut self, buffer: Buffer) {
-        if buffer.len() == self.controller.chunk() && self.spare.len() < SPARE_MAX && !self.rest.is_empty() {
-            self.spare.push(buffer);
-        }
+        self.wants_chunk() && self.flow.ask_for_attention()
     }
 }
-
-/// One is on its way back while the next one is taken.
-pub(super) const SPARE_MAX: usize = 2;
 
 #[cfg(test)]
 mod tests {
@@ -456,7 +407,7 @@ mod tests {
                         let (offset, buffer) = taken.unwrap();
                         prop_assert_eq!(offset, at);
                         at += buffer.len() as u64;
-                        queue.handle_returned(buffer);
+                        queue.flow.handle_returned(buffer);
                     }
                     Poll::Pending => {
                         let (choice, _) = choices.next().unwrap();

@@ -15,8 +15,9 @@ use futures_core::Stream;
 use ropewalk_fabric::Buffer;
 
 use super::{
-    pipeline::{Controller, Pipeline},
-    pulled_chunks::{Attention, PipelineId, SPARE_MAX},
+    flow::{Flow, NextChunk},
+    pipeline::Pipeline,
+    pulled_chunks::{Attention, PipelineId},
 };
 use crate::{Engine, TransferError, lock::lock};
 
@@ -59,24 +60,7 @@ pub(crate) struct PushQueue {
     filled: VecDeque<(u64, Buffer)>,
     moving: usize,
     /// What there is no memory for yet.
-    rest: Range<u64>,
-    spare: Vec<Buffer>,
-    controller: Controller,
-    /// Since when the owner waits.
-    awaited_since: Option<Instant>,
-    /// Whether the engine was asked for attention that it did not give yet.
-    wants_attention: bool,
-    end: End,
-    waker: Option<task::Waker>,
-}
-
-enum End {
-    /// There is none yet.
-    Open,
-    /// The transfer failed; the owner is to be told.
-    Failed(TransferError),
-    /// The owner knows, or is gone.
-    Closed,
+    flow: Flow,
 }
 
 /// What the engine is to do for a pipelined push.
@@ -141,7 +125,8 @@ impl PushedChunks {
     /// How many chunks are wanted to be on their way at once now, and how long the next one is to be.
     pub fn pipeline(&self) -> (usize, usize) {
         let queue = lock(&self.queue);
-        (queue.controller.depth(), queue.controller.chunk())
+        let controller = queue.flow.controller();
+        (controller.depth(), controller.chunk())
     }
 
     fn take(&self) -> Poll<Option<Result<ChunkToFill, TransferError>>> {
@@ -168,7 +153,7 @@ impl Stream for PushedChunks {
         if taken.is_ready() {
             return taken;
         }
-        lock(&self.queue).waker = Some(context.waker().clone());
+        lock(&self.queue).flow.set_waker(context.waker().clone());
         // There may be one since.
         self.take()
     }
@@ -261,7 +246,9 @@ impl AsRef<[u8]> for Sent {
 
 impl Drop for Sent {
     fn drop(&mut self) {
-        lock(&self.queue).handle_returned(std::mem::take(&mut self.buffer));
+        lock(&self.queue)
+            .flow
+            .handle_returned(std::mem::take(&mut self.buffer));
     }
 }
 
@@ -273,35 +260,27 @@ impl PushQueue {
             filling: 0,
             filled: VecDeque::new(),
             moving: 0,
-            spare: Vec::new(),
-            controller: Controller::new(pipeline, range.end - range.start),
-            rest: range,
-            awaited_since: None,
-            wants_attention: false,
-            end: End::Open,
-            waker: None,
+            flow: Flow::new(range, pipeline),
         }
     }
 
     /// What the engine is to do next.
     pub(crate) fn next_work(&mut self) -> Option<PushWork> {
-        self.wants_attention = false;
+        self.flow.attend();
         if let Some((offset, buffer)) = self.filled.pop_front() {
             self.moving += 1;
             return Some(PushWork::Push { offset, buffer });
         }
         // One is filled while as many as the depth are on their way.
         let chunks = self.empty.len() + self.filling + self.moving;
-        if self.rest.is_empty() || chunks > self.controller.depth() {
+        if chunks > self.flow.controller().depth() {
             return None;
         }
-        let left = self.rest.end - self.rest.start;
-        // At most the chunk's length, which is a usize.
-        let length = left.min(self.controller.chunk() as u64) as usize;
-        let offset = self.rest.start;
-        self.rest.start += length as u64;
-        // Those of an earlier length are of no use any longer.
-        let buffer = std::iter::from_fn(|| self.spare.pop()).find(|spare| spare.len() == length);
+        let NextChunk {
+            offset,
+            length,
+            buffer,
+        } = self.flow.cut()?;
         Some(PushWork::Prepare {
             offset,
             length,
@@ -312,14 +291,14 @@ impl PushQueue {
     /// There is memory for a chunk. The waker is to be woken.
     pub(crate) fn handle_prepared(&mut self, offset: u64, buffer: Buffer) -> Option<task::Waker> {
         self.empty.push_back((offset, buffer));
-        self.waker.take()
+        self.flow.take_waker()
     }
 
     /// A chunk was written. The waker is to be woken.
     pub(crate) fn handle_pushed(&mut self) -> Option<task::Waker> {
         self.moving -= 1;
         if self.is_finished() {
-            self.waker.take()
+            self.flow.take_waker()
         } else {
             None
         }
@@ -327,90 +306,68 @@ impl PushQueue {
 
     /// The transfer failed. The waker is to be woken.
     pub(crate) fn fail(&mut self, error: TransferError) -> Option<task::Waker> {
-        if matches!(self.end, End::Open) {
-            self.end = End::Failed(error);
-        }
         self.forget();
-        self.waker.take()
+        self.flow.fail(error)
     }
 
     /// Whether nothing is left to do for the engine.
     pub(crate) fn is_over(&self) -> bool {
-        !matches!(self.end, End::Open) || self.is_finished()
+        !self.flow.is_open() || self.is_finished()
     }
 
     /// What comes next for the owner.
     fn take(&mut self, now: Instant) -> Poll<Option<Result<(u64, Buffer), TransferError>>> {
-        match &mut self.end {
-            End::Open => {}
-            End::Closed => return Poll::Ready(None),
-            End::Failed(_) => {
-                let End::Failed(error) = std::mem::replace(&mut self.end, End::Closed) else {
-                    unreachable!("it was looked at above");
-                };
-                return Poll::Ready(Some(Err(error)));
-            }
+        if let Some(end) = self.flow.take_end() {
+            return Poll::Ready(end.map(Err));
         }
         if let Some((offset, buffer)) = self.empty.pop_front() {
             self.filling += 1;
-            let awaited_since = self.awaited_since.take().unwrap_or(now);
-            let awaited = now.saturating_duration_since(awaited_since);
             // They are given as fast as they are pushed: the rate of one is that of the other.
-            self.controller.handle_taken(now, buffer.len(), awaited);
+            self.flow.handle_taken(now, buffer.len());
             return Poll::Ready(Some(Ok((offset, buffer))));
         }
         if self.is_finished() {
             return Poll::Ready(None);
         }
-        self.awaited_since.get_or_insert(now);
+        self.flow.await_chunk(now);
         Poll::Pending
     }
 
     /// The owner has filled a chunk. Returns whether the engine is to be asked for attention.
     fn handle_filled(&mut self, offset: u64, buffer: Buffer) -> bool {
-        if !matches!(self.end, End::Open) {
+        if !self.flow.is_open() {
             return false;
         }
         self.filling -= 1;
         self.filled.push_back((offset, buffer));
-        !std::mem::replace(&mut self.wants_attention, true)
+        self.flow.ask_for_attention()
     }
 
     /// The owner has dropped a chunk without filling it. Returns whether that is what ends the transfer, and the waker
     /// to wake.
     fn handle_unfilled(&mut self, offset: u64) -> (bool, Option<task::Waker>) {
-        let was_open = matches!(self.end, End::Open);
+        let was_open = self.flow.is_open();
         (was_open, self.fail(TransferError::Unfilled { offset }))
     }
 
     /// Ends it. Returns whether the engine still works on it.
     fn close(&mut self) -> bool {
-        let is_in_progress = matches!(self.end, End::Open) && !self.is_finished();
-        self.end = End::Closed;
+        let is_in_progress = self.flow.is_open() && !self.is_finished();
+        self.flow.close();
         self.forget();
         is_in_progress
     }
 
     fn forget(&mut self) {
-        self.rest.start = self.rest.end;
         self.empty.clear();
         self.filled.clear();
-        self.spare.clear();
     }
 
     fn is_finished(&self) -> bool {
         let has_none = self.empty.is_empty() && self.filled.is_empty() && self.filling + self.moving == 0;
-        match self.end {
-            End::Open => has_none && self.rest.is_empty(),
-            End::Failed(_) => false,
-            End::Closed => true,
-        }
-    }
-
-    /// A chunk's memory came back.
-    fn handle_returned(&mut self, buffer: Buffer) {
-        if buffer.len() == self.controller.chunk() && self.spare.len() < SPARE_MAX && !self.rest.is_empty() {
-            self.spare.push(buffer);
+        match self.flow.is_open() {
+            true => has_none && self.flow.is_cut_up(),
+            false => self.flow.is_closed(),
         }
     }
 }
@@ -466,7 +423,7 @@ mod tests {
                     Poll::Pending => {
                         let buffer = moving.swap_remove(choice / 2 % moving.len());
                         written += buffer.len() as u64;
-                        queue.handle_returned(buffer);
+                        queue.flow.handle_returned(buffer);
                         queue.handle_pushed();
                     }
                 }

@@ -1,7 +1,7 @@
 //! A process that the bench starts.
 
 use std::{
-    env,
+    env, fs,
     io::{BufRead, BufReader, ErrorKind, Write},
     process::{Child, ChildStdout, Command, Stdio},
     time::Duration,
@@ -106,6 +106,21 @@ impl Drop for Process {
         // It may be gone already, which is as well.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        remove_left_by(self.child.id());
+    }
+}
+
+/// Removes what libfabric's `shm` leaves behind when its process is killed: files of megabytes, in memory.
+fn remove_left_by(pid: u32) {
+    let Ok(files) = fs::read_dir("/dev/shm") else {
+        return;
+    };
+    let name = format!("{pid}:");
+    for file in files.flatten() {
+        if file.file_name().to_string_lossy().starts_with(&name) {
+            // Somebody else's of the same name stays.
+            let _ = fs::remove_file(file.path());
+        }
     }
 }
 
