@@ -6,7 +6,6 @@ use bstr::{BString, ByteSlice};
 use ropewalk_group::{HostId, Rank};
 use ropewalk_pmi as pmi;
 use serde::{Deserialize, Serialize};
-use std::os::unix::ffi::OsStrExt;
 
 use crate::{job::Segment, placement::is_local, protocol::RankRun, tree::NodeId};
 
@@ -219,8 +218,8 @@ impl<'a> Info<'a> {
                 b"hostfile" => {
                     return Err("info key hostfile is not served; name hosts of the job with host".to_owned());
                 }
-                b"path" => info.path = Some(OsStr::from_bytes(value)),
-                b"wdir" => info.wdir = Some(OsStr::from_bytes(value)),
+                b"path" => info.path = value.to_os_str().ok(),
+                b"wdir" => info.wdir = value.to_os_str().ok(),
                 _ => {}
             }
         }
@@ -253,7 +252,7 @@ impl<'a> Info<'a> {
 }
 
 fn os(text: &BString) -> OsString {
-    OsStr::from_bytes(text).to_owned()
+    text.to_os_str_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 //! Whoever restores what a failed attempt saved implements [`BetweenAttempts`] and starts the job with
 //! [`Launcher::start_with`](crate::Launcher::start_with). It is asked before each attempt, the first too: it is told
 //! what became of the attempt before ([`Attempt`]: who failed, when, after how long), may change the
-//! [`JobSpec`](crate::JobSpec) of the coming one (its environment, its command, its hosts), and may refuse it with a
+//! [`JobSpec`] of the coming one (its environment, its command, its hosts), and may refuse it with a
 //! reason that the verdict then tells. It also says whether an attempt came to something, a newer checkpoint for
 //! example, which ends a crash loop; unless it knows better, one did that lasted for
 //! [`RestartPolicy::short`]. It runs in the launcher's thread, while nothing of the job runs; output of earlier attempts

@@ -73,6 +73,7 @@ mod tests {
 
     /// This system's own cache has the C library.
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "the system's cache is in a file")]
     fn the_systems_cache_is_read() {
         let Ok(cache) = std::fs::read("/etc/ld.so.cache") else {
             // A system without glibc.

@@ -4,6 +4,7 @@ mod action;
 mod connection;
 mod fences;
 mod group;
+mod node_attributes;
 mod questions;
 mod requests;
 mod tree;

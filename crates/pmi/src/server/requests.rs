@@ -1,7 +1,5 @@
 //! What a process asks, and what it is told.
 
-use std::collections::BTreeMap;
-
 use bstr::BString;
 
 use super::{
@@ -17,7 +15,7 @@ use crate::{
 };
 
 /// What became of a request.
-enum Outcome {
+pub(super) enum Outcome {
     Answered(Response),
     /// Nothing is to be said, or was said already.
     Silent,
@@ -449,80 +447,6 @@ impl Server {
         }
     }
 
-    fn node_attribute(&mut self, process: Process, waiter: &Waiter, key: BString, wait: bool) -> Outcome {
-        let value = self
-            .group_of(process)
-            .and_then(|group| group.node_attributes.value(&key).cloned());
-        if value.is_none() && wait {
-            self.park(waiter);
-            if let Some(group) = self.groups.get_mut(&process.group) {
-                group
-                    .node_waiters
-                    .entry(key)
-                    .or_default()
-                    .push_back(waiter.clone());
-            }
-            self.fail_stuck_node_waiters(process.group);
-            return Parked;
-        }
-        Answered(node_response(value))
-    }
-
-    /// Whoever waits for a node attribute that nobody is left to put gets an error: all other processes of the group
-    /// here are gone, or wait themselves.
-    pub(super) fn fail_stuck_node_waiters(&mut self, id: super::GroupId) {
-        let Some(group) = self.groups.get(&id) else {
-            return;
-        };
-        if group.node_waiters.is_empty() || !group.has_lost_locals() {
-            return;
-        }
-        // A process may go on in another thread while one waits.
-        let waiters = group.node_waiters.values().flatten();
-        let blocked: Vec<_> = waiters
-            .filter(|waiter| waiter.thread.is_none())
-            .filter_map(|waiter| self.connections.get(&waiter.connection)?.process)
-            .map(|process| process.rank)
-            .collect();
-        if !group.present_locals().all(|rank| blocked.contains(&rank)) {
-            return;
-        }
-        let waiters = self
-            .groups
-            .get_mut(&id)
-            .map(|group| std::mem::take(&mut group.node_waiters));
-        for waiter in waiters.into_iter().flat_map(BTreeMap::into_values).flatten() {
-            let refused = Response::NodeAttribute {
-                found: Some(false),
-                value: None,
-                rc: Some(-1),
-                message: Some("nobody_is_left_to_put_it".into()),
-            };
-            self.respond(waiter, &refused);
-        }
-    }
-
-    fn put_node_attribute(&mut self, process: Process, key: BString, value: BString) -> Response {
-        let Some(group) = self.groups.get_mut(&process.group) else {
-            return Response::PutNodeAttribute {
-                rc: Some(-1),
-                message: Some("no_group".into()),
-            };
-        };
-        let put = group.node_attributes.put(key.clone(), value.clone());
-        let waiters = match put {
-            Ok(()) => group.node_waiters.remove(&key).unwrap_or_default(),
-            Err(_) => Default::default(),
-        };
-        for waiter in waiters {
-            self.respond(waiter, &node_response(Some(value.clone())));
-        }
-        Response::PutNodeAttribute {
-            rc: Some(if put.is_ok() { 0 } else { -1 }),
-            message: put.err().map(|error| error.to_string().into()),
-        }
-    }
-
     fn enter_fence(&mut self, process: Process, waiter: &Waiter, named: Option<BString>) -> Outcome {
         let refused = |message: &str| {
             Answered(Response::Fence {
@@ -569,7 +493,7 @@ impl Server {
         Parked
     }
 
-    fn park(&mut self, waiter: &Waiter) {
+    pub(super) fn park(&mut self, waiter: &Waiter) {
         if let Some(connection) = self.connections.get_mut(&waiter.connection) {
             connection.park(waiter);
         }
@@ -600,14 +524,5 @@ fn put_response(form: Form, result: Result<(), String>) -> Response {
             Ok(()) => (form != Form::Frame).then(|| "success".into()),
             Err(reason) => Some(reason.into()),
         },
-    }
-}
-
-fn node_response(value: Option<BString>) -> Response {
-    Response::NodeAttribute {
-        found: Some(value.is_some()),
-        value,
-        rc: Some(0),
-        message: None,
     }
 }
