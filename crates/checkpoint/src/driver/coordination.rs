@@ -95,11 +95,32 @@ impl SharedDirectory {
         patience: Duration,
     ) -> Self {
         Self {
-            directory: directory.into().join(format!("meeting-{start}")),
+            directory: directory.into().join(format!("{MEETING}{start}")),
             rank,
             ranks,
             patience,
             rounds: 0,
+        }
+    }
+
+    /// Removes what ranks of earlier starts said to each other, which nobody reads any more.
+    fn forget_earlier_starts(&self) {
+        let Some(entries) = self.directory.parent().and_then(|above| fs::read_dir(above).ok()) else {
+            return;
+        };
+        let earlier = entries
+            .filter_map(Result::ok)
+            .filter(|entry| {
+                entry
+                    .file_name()
+                    .as_encoded_bytes()
+                    .starts_with(MEETING.as_bytes())
+            })
+            .map(|entry| entry.path())
+            .filter(|path| *path != self.directory);
+        for path in earlier {
+            // It costs only room.
+            let _ = fs::remove_dir_all(path);
         }
     }
 
@@ -111,6 +132,9 @@ impl SharedDirectory {
 impl Coordination for SharedDirectory {
     fn share(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, CoordinationError> {
         let end = Instant::now() + self.patience;
+        if self.rank == 0 && self.rounds == 0 {
+            self.forget_earlier_starts();
+        }
         let path = self.path(self.rank);
         let temporary = path.with_extension("tmp");
         let written = fs::create_dir_all(&self.directory)
@@ -141,6 +165,9 @@ impl Coordination for SharedDirectory {
         Ok(all)
     }
 }
+
+/// What the folders in which ranks meet begin with.
+const MEETING: &str = "meeting-";
 
 /// Between two looks for what a rank says.
 const PAUSE: Duration = Duration::from_millis(2);

@@ -7,8 +7,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_C
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use ropewalk::checkpoint::{
-    AdvisorOptions, FixedSeconds, FixedSteps, Mtbf, Nearest, Paper, Plan, Rate, Rehearsal, Rehearsed,
-    young,
+    AdvisorOptions, FixedSeconds, FixedSteps, Mtbf, Nearest, Paper, Plan, Rate, Rehearsal, Rehearsed, young,
 };
 use serde::Serialize;
 

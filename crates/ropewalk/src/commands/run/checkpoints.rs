@@ -4,7 +4,7 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::Context;
@@ -39,6 +39,7 @@ pub(super) struct Checkpoints {
     mtbf: Option<f64>,
     /// The same for all attempts of this command but for the attempt's number in the low bits.
     base: u64,
+    origin: Instant,
     account: Account,
 }
 
@@ -52,7 +53,12 @@ struct Known {
     before: Totals,
     /// What the running attempt began from.
     from: Option<Held>,
+    /// The first attempts; of the others only how many there were.
     attempts: Vec<Past>,
+    attempt_count: u64,
+    failures: u64,
+    /// When the running attempt began.
+    began: Duration,
     quarantined: u64,
 }
 
@@ -89,6 +95,7 @@ impl Checkpoints {
             directory,
             mtbf: options.mtbf,
             base: (time.as_nanos() as u64) << 20,
+            origin: Instant::now(),
             account,
         })
     }
@@ -136,6 +143,8 @@ impl BetweenAttempts for Checkpoints {
             ));
             self.account.known(|known| known.quarantined += found.quarantined);
         }
+        let began = self.origin.elapsed();
+        self.account.known(|known| known.began = began);
         add(&self.directory, &[Record::Start { start }]).map_err(|error| {
             format!(
                 "the journal in {} cannot be written: {error}",
@@ -167,12 +176,7 @@ impl Account {
         let journal = directory.join(JOURNAL);
         let cannot_use = || format!("cannot use {}", journal.display());
         let (_, history) = JournalFile::open(&journal).with_context(cannot_use)?;
-        let began = self.known(|known| {
-            known
-                .attempts
-                .last()
-                .map_or(Duration::ZERO, |last| last.began + last.lasted)
-        });
+        let began = self.known(|known| known.began);
         let lasted = total.saturating_sub(began);
         if let Some(ran) = history.open_ran() {
             // The program need not have a journal of its own.
@@ -206,6 +210,8 @@ impl Account {
                 restore: history.restore(),
                 quarantined: known.quarantined,
                 attempts: known.attempts.clone(),
+                attempt_count: known.attempt_count,
+                failures: known.failures,
             })
         })
     }
@@ -214,6 +220,11 @@ impl Account {
 impl Known {
     fn end(&mut self, began: Duration, lasted: Duration, failed: bool, newest: Option<Held>) {
         let from_step = self.from.map_or(0, |held| held.step);
+        self.attempt_count += 1;
+        self.failures += u64::from(failed);
+        if self.attempts.len() == ATTEMPTS_KEPT_MAX {
+            return;
+        }
         self.attempts.push(Past {
             began,
             lasted,
@@ -271,3 +282,6 @@ fn add(directory: &Path, records: &[Record]) -> io::Result<()> {
     let (mut journal, _) = JournalFile::open(directory.join(JOURNAL))?;
     records.iter().try_for_each(|&record| journal.add(record))
 }
+
+/// As many can be drawn.
+const ATTEMPTS_KEPT_MAX: usize = 200;

@@ -20,7 +20,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use ropewalk::launch::{JobEvent, Launcher, Verdict};
+use ropewalk::launch::{Ending, JobEvent, Launcher, Verdict};
 use serde_json::json;
 
 use checkpoints::{Account, CheckpointOptions, Checkpoints};
@@ -198,7 +198,9 @@ fn sum_up(
     total: Duration,
     verdict: &Verdict,
 ) -> anyhow::Result<()> {
-    let summary = account.finish(options, total, verdict.exit_code() != 0)?;
+    // Who is told to end, or has no time left, has not failed.
+    let failed = matches!(verdict.ending, Ending::Failed | Ending::AgentLost { .. });
+    let summary = account.finish(options, total, failed)?;
     let _ = writeln!(io::stderr(), "{}", summary.table());
     match &options.report {
         Some(path) => summary

@@ -23,7 +23,10 @@ pub(super) struct Summary {
     pub(super) save: Option<f64>,
     pub(super) restore: Option<f64>,
     pub(super) quarantined: u64,
+    /// The first of them.
     pub(super) attempts: Vec<Past>,
+    pub(super) attempt_count: u64,
+    pub(super) failures: u64,
 }
 
 impl Summary {
@@ -39,19 +42,16 @@ impl Summary {
             lost,
             ..
         } = self.totals;
-        let failures = self.attempts.iter().filter(|attempt| attempt.failed).count();
-        line("attempts", self.attempts.len().to_string());
-        line("failures", failures.to_string());
+        line("attempts", self.attempt_count.to_string());
+        line("failures", self.failures.to_string());
         line("total", time(self.total));
         line("saves", format!("{saves}, {}", time(save_seconds)));
         line("restores", format!("{restores}, {}", time(restore_seconds)));
         line("lost work", time(lost));
-        let ran: f64 = self
-            .attempts
-            .iter()
-            .map(|attempt| attempt.lasted.as_secs_f64())
-            .sum();
-        line("pauses and starts", time((self.total - ran).max(0.0)));
+        line(
+            "pauses and starts",
+            time((self.total - self.totals.exposure).max(0.0)),
+        );
         if self.quarantined > 0 {
             line("put aside", format!("{} parts of saves", self.quarantined));
         }
@@ -143,10 +143,9 @@ impl Summary {
             length: Duration::from_secs_f64(self.total.max(1e-3)),
             left: 0.0,
         };
-        let shown = &self.attempts[..self.attempts.len().min(ATTEMPTS_DRAWN_MAX)];
-        let bottom = LANE * shown.len() as f64;
+        let bottom = LANE * self.attempts.len() as f64;
         let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\">\n", bottom + 24.0);
-        for (attempt, lane) in shown.iter().zip(0u32..) {
+        for (attempt, lane) in self.attempts.iter().zip(0u32..) {
             let (x, end) = (axis.x(attempt.began), axis.x(attempt.began + attempt.lasted));
             let (y, width) = (LANE * f64::from(lane), (end - x).max(1.0));
             let class = if attempt.failed { "failed" } else { "done" };
@@ -231,8 +230,6 @@ fn percent(part: f64) -> String {
     format!("{:.2} %", part * 100.0)
 }
 
-/// As many are to be seen on a page.
-const ATTEMPTS_DRAWN_MAX: usize = 200;
 const LANE: f64 = 22.0;
 
 const STYLE: &str = "
@@ -263,6 +260,8 @@ mod tests {
             save: Some(1.0),
             restore: Some(5.0),
             quarantined: 2,
+            attempt_count: 2,
+            failures: 1,
             attempts: vec![
                 Past {
                     began: Duration::ZERO,
