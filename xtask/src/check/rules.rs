@@ -136,7 +136,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ),
     (
         "crates/launch/src/driver/session.rs",
-        "runs between fork and exec",
+        "calls posix_spawn, which the standard library does not for sessions",
     ),
     (
         "crates/launch/src/driver/signals.rs",

@@ -10,7 +10,7 @@ use std::{
         ffi::OsStrExt,
         fs::{FileExt, MetadataExt},
     },
-    path::{Path, PathBuf},
+    path::{self, Path, PathBuf},
 };
 
 use rustix::{process::getuid, system::uname};
@@ -37,7 +37,9 @@ impl MpiHost {
     /// Looks for our library; `named` is the folder that the job's environment names.
     pub(super) fn new(named: Option<&OsStr>) -> Self {
         let own = env::var_os(LIBRARY_VARIABLE);
-        let named = named.map(OsStr::to_owned).or(own).map(PathBuf::from);
+        let named = named.map(OsStr::to_owned).or(own);
+        // Ranks may be in another folder.
+        let named = named.and_then(|folder| path::absolute(folder).ok());
         let executable = env::current_exe().ok();
         let folder = executable.as_deref().and_then(Path::parent);
         let beside = LIBRARY_FOLDERS
@@ -46,7 +48,7 @@ impl MpiHost {
         let folders = named.into_iter().chain(beside);
         let mut candidates = folders.flat_map(|folder| LIBRARY_NAMES.map(|name| folder.join(name)));
         Self {
-            library: candidates.find_map(|path| is_ours(&path).then(|| path.canonicalize().ok()).flatten()),
+            library: candidates.find(|path| path.exists() && is_ours(path)),
             loader_cache: OnceCell::new(),
         }
     }
@@ -180,6 +182,11 @@ fn dynamic_of(path: &Path) -> Option<Dynamic> {
 
 /// Slurm has a library of the same name, which cannot speak with us.
 fn is_ours(library: &Path) -> bool {
+    // What has our name is ours: this is looked at in each job.
+    let folder = library.parent().and_then(Path::file_name);
+    if folder == Some(OsStr::new("ropewalk")) || library.with_file_name("ropewalk").is_file() {
+        return true;
+    }
     dynamic_of(library).is_some_and(|dynamic| !dynamic.needed.iter().any(|name| name.starts_with("libslurm")))
 }
 

@@ -7,7 +7,6 @@ use std::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::{OsStrExt, OsStringExt},
     },
-    process::{Command, Stdio},
     time::Duration,
 };
 
@@ -64,21 +63,11 @@ impl Starter {
     pub(super) fn start(plan: &Plan, host: &HostPlan, bootstrap: Vec<u8>) -> io::Result<Self> {
         let words = command(plan, host);
         let what = words[0].to_string_lossy().into_owned();
-        let mut command = Command::new(&words[0]);
-        command
-            .args(&words[1..])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        session::start_own(&mut command);
-        let mut child = command
-            .spawn()
+        let session::Spawned { pid, stdin, stderr } = session::spawn(&words)
             .map_err(|error| io::Error::new(error.kind(), format!("cannot start {what}: {error}")))?;
-        let pid = Pid::from_child(&child);
         // It is our child and nobody has reaped it, so that its number is still its own.
         let pidfd = pidfd_open(pid, PidfdFlags::NONBLOCK)?;
-        let life_line = child.stdin.take().map(OwnedFd::from);
-        let stderr = child.stderr.take().map(OwnedFd::from);
+        let (life_line, stderr) = (Some(stdin), Some(stderr));
         for descriptor in life_line.iter().chain(&stderr) {
             rustix::io::ioctl_fionbio(descriptor, true)?;
         }

@@ -33,6 +33,7 @@ fn text(cache: &[u8], at: Option<usize>) -> Option<&str> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests read the files of this system")]
 mod tests {
     use super::*;
 

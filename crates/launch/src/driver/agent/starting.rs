@@ -12,7 +12,7 @@ use std::{
 
 use ropewalk_fabric::AgentLink;
 use ropewalk_group::{HostId, Incarnation, Rank};
-use rustix::{event::epoll, io::Errno};
+use rustix::{event::epoll, io::Errno, thread::sched_getaffinity};
 
 use super::{
     Agent,
@@ -45,6 +45,7 @@ pub(super) fn programs(plan: &Plan, group: &GroupPlan, host: HostId) -> Vec<Resu
         .hosts
         .get(host.0 as usize)
         .map_or(0, |host| host.ranks().count());
+    let processors = sched_getaffinity(None).map_or(usize::MAX, |set| set.count() as usize);
     let mpi_host = MpiHost::new(named.map(|(_, folder)| folder.as_os_str()));
     let prepare = |GroupProgram { segment, path: first }: &GroupProgram| {
         // What stands last counts.
@@ -74,7 +75,7 @@ pub(super) fn programs(plan: &Plan, group: &GroupPlan, host: HostId) -> Vec<Resu
         // Open MPI's ranks spin while they wait; where there are more of them than processors, each would keep the one
         // that it waits for from running: a solver took 60 s instead of 3. Its own launcher sets this too.
         let yields = OsString::from("OMPI_MCA_mpi_yield_when_idle");
-        let is_crowded = ranks > std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let is_crowded = ranks > processors;
         let yields =
             (is_crowded && !environment.contains_key(&yields)).then(|| variable(&yields, OsStr::new("1")));
         let open_mpi = mpi_host.library.iter().flat_map(|library| {
