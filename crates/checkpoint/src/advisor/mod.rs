@@ -294,6 +294,7 @@ impl Advisor {
             _ => {}
         }
         self.steps = 0;
+        self.hold_until = f64::NEG_INFINITY;
         self.forecast.saved();
         if let Some(notice) = &mut self.notice {
             notice.is_saved = true;

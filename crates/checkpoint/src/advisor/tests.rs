@@ -93,6 +93,12 @@ fn a_failed_save_is_tried_again_later() {
     now += 1.0;
     let (steps, _) = until_save(&mut advisor, &mut now, 1.0);
     assert!((4..7).contains(&steps), "{steps}");
+    advisor.save_begin(Level::Full, now);
+    advisor.save_failed(Level::Full, now);
+    advisor.save_begin(Level::Full, now);
+    now += 0.6;
+    advisor.save_end(Level::Full, now);
+    assert_eq!(advisor.step_end(now + 1.0).decision.reason, Reason::NotYet);
 }
 
 /// Failures and time without them move the belief, and what the journal knows counts.
