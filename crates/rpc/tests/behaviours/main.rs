@@ -7,11 +7,14 @@
 /// engines are driven by threads or tasks of their own, or by `Engine::wait`, which does both.
 macro_rules! on_every_transport {
     (any_driver: $($name:ident,)+) => {
+        crate::on_every_transport! { any_driver_without_ofi_shm: $($name,)+ }
+        #[cfg(feature = "ofi")]
+        mod over_ofi_shm { crate::each_over!(ofi_shm, Spinning, $($name,)+); }
+    };
+    (any_driver_without_ofi_shm: $($name:ident,)+) => {
         mod over_tcp { crate::each_over!(tcp, Spinning, $($name,)+); }
         mod over_shm { crate::each_over!(shm, Spinning, $($name,)+); }
         mod over_either { crate::each_over!(either, Spinning, $($name,)+); }
-        #[cfg(feature = "ofi")]
-        mod over_ofi_shm { crate::each_over!(ofi_shm, Spinning, $($name,)+); }
         #[cfg(feature = "ofi")]
         mod over_ofi_sockets { crate::each_over!(ofi_sockets, Spinning, $($name,)+); }
         #[cfg(feature = "ofi")]

@@ -2,7 +2,7 @@
 //! and handles go from one to the next.
 
 use std::{
-    env,
+    env, fs,
     io::{BufRead, BufReader},
     process::{Child, Command, Stdio},
     thread,
@@ -27,8 +27,9 @@ crate::on_every_transport! {
     handle_forwarded_to_a_third_process,
 }
 
+/// libfabric's `shm` names endpoints by the number of their process: nobody can come to the address of another.
 mod restarted {
-    crate::on_every_transport! { any_driver: server_restarted_on_the_same_address, }
+    crate::on_every_transport! { any_driver_without_ofi_shm: server_restarted_on_the_same_address, }
     use super::server_restarted_on_the_same_address;
 }
 
@@ -90,6 +91,13 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // What libfabric's `shm` leaves behind when its process is killed.
+        let name = format!("{}:", self.child.id());
+        for file in fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+            if file.file_name().to_string_lossy().starts_with(&name) {
+                let _ = fs::remove_file(file.path());
+            }
+        }
     }
 }
 
