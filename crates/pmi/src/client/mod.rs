@@ -17,6 +17,7 @@ use crate::{Dialect, Form, KEY_SIZE_MAX, Pairs, Request, Response, VALUE_SIZE_MA
 use connection::{Connection, Socket};
 
 pub use error::ClientError;
+pub use spin::{Spin, Turn};
 
 /// A process's connection to its process manager.
 ///

@@ -1,11 +1,12 @@
-//! Whether to look for an answer before sleeping until it comes.
+//! Whether to look for what comes next on a socket before sleeping until it comes.
 
 use std::time::{Duration, Instant};
 
-/// Says whether looking has paid lately: to be woken takes several times as long as a process manager that runs on
-/// another processor needs to answer. Where it runs on this one, or the answer is that to a fence, looking only delays.
+/// Says whether looking has paid lately, for a client that waits for an answer, and for a process manager that waits for
+/// the next request: to be woken takes several times as long as the other side needs if it runs on another processor.
+/// Where it runs on this one, or the answer is that to a fence, looking only delays.
 #[derive(Debug, Default)]
-pub(super) struct Spin {
+pub struct Spin {
     /// How many more waits go by without looking.
     skipped: u32,
     /// How many are to go by after the next one in which looking does not pay.
@@ -14,7 +15,7 @@ pub(super) struct Spin {
 
 /// The looking of one wait.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub struct Turn {
     outcome: Outcome,
     until: Option<Instant>,
 }
@@ -32,7 +33,7 @@ impl Spin {
     const INTERVAL_MAX: u32 = 1024;
 
     /// A wait begins.
-    pub(super) fn begin(&self) -> Turn {
+    pub fn begin(&self) -> Turn {
         let outcome = match self.skipped {
             0 => Outcome::InVain,
             _ => Outcome::NotTried,
@@ -41,7 +42,7 @@ impl Spin {
     }
 
     /// A wait has ended.
-    pub(super) fn end(&mut self, turn: &Turn) {
+    pub fn end(&mut self, turn: &Turn) {
         match turn.outcome {
             Outcome::Found => self.interval = 0,
             Outcome::InVain => {
@@ -55,7 +56,7 @@ impl Spin {
 
 impl Turn {
     /// Whether to look once more.
-    pub(super) fn goes_on(&mut self) -> bool {
+    pub fn goes_on(&mut self) -> bool {
         if self.outcome != Outcome::InVain {
             return false;
         }
@@ -64,8 +65,13 @@ impl Turn {
     }
 
     /// Looking has paid.
-    pub(super) fn handle_found(&mut self) {
+    pub fn handle_found(&mut self) {
         self.outcome = Outcome::Found;
+    }
+
+    /// Whether looking has paid.
+    pub fn has_found(&self) -> bool {
+        self.outcome == Outcome::Found
     }
 }
 

@@ -6,6 +6,7 @@ mod groups;
 mod inputs;
 mod limits;
 mod rank_io;
+mod requests;
 mod respawns;
 mod singleton;
 mod starting;
@@ -80,6 +81,7 @@ pub(super) struct Agent {
     is_orphaned: bool,
     flushed: Instant,
     buffer: Vec<u8>,
+    asking: requests::Asking,
 }
 
 /// How far what the ranks left behind is gone.
@@ -106,6 +108,9 @@ mod kind {
     pub(super) const STDOUT: u64 = 3;
     pub(super) const STDERR: u64 = 4;
     pub(super) const BITS: u32 = 3;
+    pub(super) const MASK: u64 = (1 << BITS) - 1;
+    /// Above these are the descriptors that are of no rank.
+    pub(super) const RANKS_MAX: u64 = u64::MAX >> 1;
     pub(super) const BRANCH: u64 = u64::MAX;
     pub(super) const CHILDREN: u64 = u64::MAX - 1;
     pub(super) const OUTPUTS: u64 = u64::MAX - 2;
@@ -204,6 +209,7 @@ impl Agent {
             is_orphaned: false,
             flushed: Instant::now(),
             buffer: vec![0; 64 << 10],
+            asking: requests::Asking::default(),
         })
     }
 
@@ -304,6 +310,9 @@ impl Agent {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let is_due = left.is_some_and(|left| left.is_zero());
+        if !is_due && self.look_for_request() {
+            return Ok(());
+        }
         let mut events = [const { std::mem::MaybeUninit::uninit() }; 64];
         let ready: Vec<(u64, epoll::EventFlags)> =
             match epoll::wait(&self.poller, &mut events, timeout.as_ref()) {
@@ -315,16 +324,13 @@ impl Agent {
                 Err(errno) => return Err(errno.into()),
             };
         let mut is_branch_ready = is_due || ready.is_empty();
+        self.asking.handle_ready(&ready);
         for (data, flags) in ready {
             match data {
                 kind::BRANCH => is_branch_ready = true,
                 kind::CHILDREN => self.handle_children(),
                 kind::OUTPUTS => self.read_outputs(),
-                _ => self.handle_rank_ready(
-                    (data >> kind::BITS) as usize,
-                    data & ((1 << kind::BITS) - 1),
-                    flags,
-                ),
+                _ => self.handle_rank_ready((data >> kind::BITS) as usize, data & kind::MASK, flags),
             }
             self.settle();
         }
@@ -421,30 +427,6 @@ impl Agent {
                 false
             }
         }
-    }
-
-    /// Takes what a rank says to PMI. Returns whether there may be more.
-    fn read_pmi(&mut self, index: usize) -> bool {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let reading = self
-            .sockets(index)
-            .map(|(rank, sockets)| (rank, sockets.read_pmi(&mut buffer)));
-        let more = match reading {
-            Some((rank, Reading::Some(length))) => {
-                self.activity.note();
-                self.mind.handle_pmi(rank, &buffer[..length]);
-                true
-            }
-            Some((rank, Reading::Over)) => {
-                self.ignore(index, kind::PMI);
-                self.mind.handle_pmi_closed(rank);
-                self.end_if_foreign(index);
-                false
-            }
-            Some((_, Reading::Drained)) | None => false,
-        };
-        self.buffer = buffer;
-        more
     }
 
     fn read_outputs(&mut self) {

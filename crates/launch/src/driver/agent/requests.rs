@@ -1,0 +1,115 @@
+//! Taking what ranks ask of PMI.
+
+use ropewalk_pmi::client::Spin;
+use rustix::event::epoll;
+
+use super::{Agent, kind, rank_io::Reading};
+
+/// The rank that is likely to ask again at once.
+#[derive(Debug, Default)]
+pub(super) struct Asking {
+    /// The one that asked last, if only that one had something to say.
+    index: Option<usize>,
+    /// How many of its requests were found since it was looked what else happens.
+    found: u32,
+    spin: Spin,
+}
+
+/// How many requests of one rank are answered before it is looked what else happens.
+const FOUND_MAX: u32 = 32;
+
+impl Asking {
+    /// Takes what the poller found ready.
+    pub(super) fn handle_ready(&mut self, ready: &[(u64, epoll::EventFlags)]) {
+        self.found = 0;
+        self.index = match ready {
+            [(data, _)] if *data <= kind::RANKS_MAX && data & kind::MASK == kind::PMI => {
+                Some((data >> kind::BITS) as usize)
+            }
+            _ => None,
+        };
+    }
+}
+
+impl Agent {
+    /// Takes what a rank says to PMI. Returns whether there may be more.
+    pub(super) fn read_pmi(&mut self, index: usize) -> bool {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let reading = self
+            .sockets(index)
+            .map(|(rank, sockets)| (rank, sockets.read_pmi(&mut buffer)));
+        let more = match reading {
+            Some((rank, Reading::Some(length))) => {
+                self.activity.note();
+                self.mind.handle_pmi(rank, &buffer[..length]);
+                true
+            }
+            Some((rank, Reading::Over)) => {
+                self.ignore(index, kind::PMI);
+                self.mind.handle_pmi_closed(rank);
+                self.end_if_foreign(index);
+                false
+            }
+            Some((_, Reading::Drained)) | None => false,
+        };
+        self.buffer = buffer;
+        more
+    }
+
+    /// Looks for a while whether the rank that was answered last asks again, which it does soon or not at all. Returns
+    /// whether it did.
+    pub(super) fn look_for_request(&mut self) -> bool {
+        let Some(index) = self.asking.index.filter(|_| self.asking.found < FOUND_MAX) else {
+            return false;
+        };
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut turn = self.asking.spin.begin();
+        while turn.goes_on()
+            && let Some((rank, sockets)) = self.sockets(index)
+            // From one that leaves too many answers unread nothing is taken.
+            && sockets.pmi_interest.contains(epoll::EventFlags::IN)
+        {
+            match sockets.read_pmi(&mut buffer) {
+                Reading::Drained => {}
+                Reading::Some(length) => {
+                    self.activity.note();
+                    self.mind.handle_pmi(rank, &buffer[..length]);
+                    self.asking.found += 1;
+                    turn.handle_found();
+                }
+                // The poller tells of it.
+                Reading::Over => break,
+            }
+        }
+        self.buffer = buffer;
+        self.asking.spin.end(&turn);
+        turn.has_found()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only a rank that alone had something to say, and that to PMI, is looked for again.
+    #[test]
+    fn one_rank_is_looked_for() {
+        let event = |data| (data, epoll::EventFlags::IN);
+        let of_rank = |index: u64, which| event(index << kind::BITS | which);
+        let mut asking = Asking::default();
+        for (ready, expected) in [
+            (vec![of_rank(7, kind::PMI)], Some(7)),
+            (vec![of_rank(7, kind::LINK)], None),
+            (vec![of_rank(7, kind::PMI), of_rank(8, kind::PMI)], None),
+            (vec![of_rank(0, kind::PMI)], Some(0)),
+            (vec![event(kind::BRANCH)], None),
+            (vec![event(kind::CHILDREN)], None),
+            (vec![event(kind::OUTPUTS)], None),
+            (vec![], None),
+        ] {
+            asking.found = FOUND_MAX;
+            asking.handle_ready(&ready);
+            assert_eq!((asking.index, asking.found), (expected, 0), "{ready:?}");
+        }
+    }
+}
