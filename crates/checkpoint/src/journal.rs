@@ -98,6 +98,17 @@ impl Totals {
         }
     }
 
+    /// The same within what is read again.
+    fn bounded(&self) -> Self {
+        Self {
+            exposure: self.exposure.min(SECONDS_MAX),
+            save_seconds: self.save_seconds.min(SECONDS_MAX),
+            restore_seconds: self.restore_seconds.min(SECONDS_MAX),
+            lost: self.lost.min(SECONDS_MAX),
+            ..*self
+        }
+    }
+
     fn add(&mut self, other: &Self) {
         self.exposure += other.exposure;
         self.failures = self.failures.saturating_add(other.failures);
@@ -354,7 +365,7 @@ impl History {
         if let Some(seconds) = self.restore {
             line(Record::RestoreTime { seconds });
         }
-        line(Record::Before(self.totals));
+        line(Record::Before(self.totals.bounded()));
         let steps = || self.steps.iter().map(|&seconds| Record::StepTime { seconds });
         if self.steps_are_old {
             steps().for_each(&mut line);
@@ -362,11 +373,11 @@ impl History {
         if let Some(open) = self.open {
             line(Record::Start { start: open.start });
             line(Record::Ran {
-                seconds: open.ran - open.unsaved,
+                seconds: (open.ran - open.unsaved).min(SECONDS_MAX),
             });
             line(Record::Safe);
             line(Record::Ran {
-                seconds: open.unsaved,
+                seconds: open.unsaved.min(SECONDS_MAX),
             });
         }
         if !self.steps_are_old {
