@@ -50,6 +50,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ropewalk-fabric",
             "ropewalk-group",
             "ropewalk-launch",
+            "ropewalk-openfoam",
             "ropewalk-pmi",
             "ropewalk-pmi-c",
             "ropewalk-pmi2-c",

@@ -12,7 +12,10 @@ use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use ropewalk_openfoam::CaseOptions;
 
-use crate::shell::{output, program, run};
+use crate::{
+    project,
+    shell::{cargo, output, program, run},
+};
 
 use super::{
     cavity::Cavity,
@@ -22,6 +25,16 @@ use super::{
 /// Runs all tests with a library, each with each way of writing files.
 pub(super) fn test(library: &Path) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
+    // Open MPI's programs need the library too.
+    run(cargo(&[
+        "build",
+        "--release",
+        "--locked",
+        "-p",
+        "ropewalk",
+        "-p",
+        "ropewalk-pmi-c",
+    ]))?;
     for mode in Mode::ALL {
         let bench = Bench::prepare(folder.path(), library, mode, CAVITY)?;
         let name = mode.name();
@@ -29,6 +42,8 @@ pub(super) fn test(library: &Path) -> anyhow::Result<()> {
         println!("{name}: killed {kills} times, the result is that of the undisturbed run");
         let damaged = bench.damaged()?;
         println!("{name}: {damaged} kinds of damage were seen, an older checkpoint was taken");
+        let failures = bench.supervised()?;
+        println!("{name}: `ropewalk run` started it again {failures} times, to the same result");
     }
     let bench = Bench::prepare(folder.path(), library, Mode::Serial, SILENT)?;
     bench.full_disk()?;
@@ -129,6 +144,46 @@ impl Bench {
             solver.case.display()
         );
         Ok(kills)
+    }
+
+    /// Runs the case under `ropewalk run --adapter openfoam`, which kills ranks and starts it again.
+    fn supervised(&self) -> anyhow::Result<usize> {
+        let target = project::target()?.join("release");
+        let solver = self.fresh("supervised")?;
+        let original = fs::read(solver.case.join("system/controlDict"))?;
+        let mut command = Command::new(target.join("ropewalk"));
+        command
+            .args(["run", "--on-failure", "restart", "--adapter", "openfoam"])
+            .args(["--mtbf", "0.5", "--inject-mtbf", "1", "--seed", "3"]);
+        match self.fresh.mode {
+            Mode::Serial => command.arg(self.fresh.application),
+            Mode::Parallel => command.args(["-n", "2", self.fresh.application, "-parallel"]),
+            Mode::Collated => command
+                .args(["-n", "2", self.fresh.application, "-parallel"])
+                .args(["-fileHandler", "collated"]),
+        };
+        command
+            .current_dir(&solver.case)
+            .env("OMPI_MCA_mpi_yield_when_idle", "1")
+            .env_remove("WM_PROJECT_DIR");
+        let output = command.output().context("cannot start target/release/ropewalk")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.success(),
+            "{command:?}: {}: {said}\n{}",
+            output.status,
+            String::from_utf8_lossy(&output.stdout)
+        );
+        ensure!(self.is_right(&solver)?, "supervised, the result differs: {said}");
+        ensure!(
+            fs::read(solver.case.join("system/controlDict"))? == original,
+            "system/controlDict is not as it was"
+        );
+        ensure!(
+            said.contains("the case begins at time"),
+            "it was not prepared: {said}"
+        );
+        Ok(said.matches("is started again").count())
     }
 
     fn damaged(&self) -> anyhow::Result<u32> {

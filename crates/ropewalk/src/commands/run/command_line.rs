@@ -21,7 +21,7 @@ use ropewalk::launch::{
 
 pub(super) use self::help::HELP;
 use self::words::{Words, option_name, seconds};
-use super::{checkpoints::CheckpointOptions, pattern::Pattern};
+use super::{checkpoints::CheckpointOptions, openfoam, pattern::Pattern};
 
 /// What is asked for.
 #[derive(Debug)]
@@ -47,6 +47,8 @@ pub(super) struct Request {
     pub(super) report: Option<PathBuf>,
     /// What the supervisor of its checkpoints is told.
     pub(super) checkpoints: Option<CheckpointOptions>,
+    /// Whether the program is one of OpenFOAM whose case is to be prepared.
+    pub(super) is_openfoam: bool,
 }
 
 /// What the words are read beside.
@@ -104,6 +106,7 @@ struct Parser {
     metrics: Option<SocketAddr>,
     report: Option<PathBuf>,
     checkpoint_directory: Option<PathBuf>,
+    is_openfoam: bool,
     checkpoint_report: Option<PathBuf>,
     checkpoint_mtbf: Option<f64>,
     files_read: u32,
@@ -143,6 +146,7 @@ impl Parser {
             metrics: None,
             report: None,
             checkpoint_directory: None,
+            is_openfoam: false,
             checkpoint_report: None,
             checkpoint_mtbf: None,
             files_read: 0,
@@ -256,6 +260,10 @@ impl Parser {
                 other => bail!("option --log wants json, not {other:?}"),
             },
             "metrics" => self.metrics = Some(metrics_address(&words.text(name)?)?),
+            "adapter" => match words.text(name)?.as_str() {
+                "openfoam" => self.is_openfoam = true,
+                other => bail!("option --adapter knows openfoam, not {other:?}"),
+            },
             "checkpoint" => self.checkpoint_directory = Some(words.next(name)?.into()),
             "checkpoint-report" => self.checkpoint_report = Some(words.next(name)?.into()),
             "mtbf" => {
@@ -420,7 +428,11 @@ impl Parser {
         if spec.hosts.is_empty() {
             spec.interface = None;
         }
-        let checkpoints = match self.checkpoint_directory {
+        let mut directory = self.checkpoint_directory;
+        if self.is_openfoam && directory.is_none() {
+            directory = Some(openfoam::folder(&spec)?.join("checkpoints"));
+        }
+        let checkpoints = match directory {
             Some(directory) => Some(CheckpointOptions {
                 directory,
                 mtbf: self.checkpoint_mtbf,
@@ -433,6 +445,7 @@ impl Parser {
         };
         Ok(Request {
             checkpoints,
+            is_openfoam: self.is_openfoam,
             spec,
             prefix: self.prefix,
             files: self.files,

@@ -5,6 +5,7 @@ mod command_line;
 mod console;
 mod metrics;
 mod observer;
+mod openfoam;
 mod pattern;
 mod record;
 mod report;
@@ -27,6 +28,7 @@ use checkpoints::{Account, CheckpointOptions, Checkpoints};
 use command_line::{Command, HELP, Request, Surroundings, parse};
 use console::Console;
 use observer::Observer;
+use openfoam::CaseKeeper;
 
 /// What `ropewalk run` is told.
 #[derive(Debug, clap::Args)]
@@ -77,14 +79,21 @@ fn watch(request: Request) -> anyhow::Result<u8> {
         metrics,
         report,
         checkpoints,
+        is_openfoam,
     } = request;
     let began = Instant::now();
     let mut observer = Observer::start(metrics, report, &spec)?;
     let supervisor = checkpoints.as_ref().map(Checkpoints::new).transpose()?;
     let account = supervisor.as_ref().map(Checkpoints::account);
-    let mut launcher = match supervisor {
-        Some(supervisor) => Launcher::start_with(spec, supervisor)?,
-        None => Launcher::start(spec)?,
+    let mut case = None;
+    let mut launcher = match (supervisor, &checkpoints) {
+        (Some(supervisor), Some(told)) if is_openfoam => {
+            let keeper = CaseKeeper::new(supervisor, told, &spec)?;
+            case = Some(keeper.case()?);
+            Launcher::start_with(spec, keeper)?
+        }
+        (Some(supervisor), _) => Launcher::start_with(spec, supervisor)?,
+        (None, _) => Launcher::start(spec)?,
     };
     let mut console = Console::new(prefix, files);
     let mut failure = None;
@@ -119,6 +128,9 @@ fn watch(request: Request) -> anyhow::Result<u8> {
                     && let Err(error) = sum_up(&account, options, began.elapsed(), &verdict)
                 {
                     say(&format!("{error:#}"));
+                }
+                if let Some(Err(error)) = case.map(|case| case.finish()) {
+                    say(&format!("{error}"));
                 }
                 // The exit code tells of the job, and comes out all the same.
                 if let Err(error) = observer.finish() {
