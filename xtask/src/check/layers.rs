@@ -61,6 +61,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "xtask",
         &[
+            "ropewalk-checkpoint",
             "ropewalk-fabric",
             "ropewalk-group",
             "ropewalk-launch",

@@ -1,6 +1,7 @@
 //! OpenFOAM under our store: builds the function object and shows what it is good for.
 
 mod build;
+mod cases;
 mod cavity;
 mod solver;
 mod tests;
@@ -19,6 +20,8 @@ pub(crate) struct Options {
 enum What {
     /// Only builds the function object
     Build,
+    /// Runs the paper's three cases with failures, and compares what they take with what was expected
+    Cases(cases::Options),
     /// Kills many runs at random moments, with the store and without, and compares their results
     Trials(trials::Options),
 }
@@ -35,6 +38,7 @@ pub(crate) fn openfoam(options: &Options) -> anyhow::Result<()> {
             println!("{}", library.display());
             Ok(())
         }
+        Some(What::Cases(options)) => cases::cases(&library, options),
         Some(What::Trials(options)) => trials::trials(&library, options),
     }
 }
