@@ -60,7 +60,7 @@ fn a_job_goes_on_from_its_checkpoints() {
         "restart",
         "--checkpoint",
         &killed,
-        "--checkpoint-report",
+        "--report",
         &report,
     ];
     let found = run(&[&supervised[..], &[&program, &killed, STEPS, "0.4"]].concat());

@@ -28,8 +28,6 @@ pub(super) struct CheckpointOptions {
     pub(super) directory: PathBuf,
     /// Known, in seconds; learned if `None`.
     pub(super) mtbf: Option<f64>,
-    /// Where the page is written to.
-    pub(super) report: Option<PathBuf>,
 }
 
 /// What happens between the attempts of a job that saves.

@@ -107,7 +107,6 @@ struct Parser {
     report: Option<PathBuf>,
     checkpoint_directory: Option<PathBuf>,
     is_openfoam: bool,
-    checkpoint_report: Option<PathBuf>,
     checkpoint_mtbf: Option<f64>,
     files_read: u32,
 }
@@ -147,7 +146,6 @@ impl Parser {
             report: None,
             checkpoint_directory: None,
             is_openfoam: false,
-            checkpoint_report: None,
             checkpoint_mtbf: None,
             files_read: 0,
         }
@@ -265,7 +263,6 @@ impl Parser {
                 other => bail!("option --adapter knows openfoam, not {other:?}"),
             },
             "checkpoint" => self.checkpoint_directory = Some(words.next(name)?.into()),
-            "checkpoint-report" => self.checkpoint_report = Some(words.next(name)?.into()),
             "mtbf" => {
                 let text = words.text(name)?;
                 self.checkpoint_mtbf = match (text.as_str(), text.parse()) {
@@ -436,11 +433,8 @@ impl Parser {
             Some(directory) => Some(CheckpointOptions {
                 directory,
                 mtbf: self.checkpoint_mtbf,
-                report: self.checkpoint_report,
             }),
-            None if self.checkpoint_report.is_some() || self.checkpoint_mtbf.is_some() => {
-                bail!("options --mtbf and --checkpoint-report want --checkpoint DIR")
-            }
+            None if self.checkpoint_mtbf.is_some() => bail!("option --mtbf wants --checkpoint DIR"),
             None => None,
         };
         Ok(Request {

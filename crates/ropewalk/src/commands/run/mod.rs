@@ -124,16 +124,18 @@ fn watch(request: Request) -> anyhow::Result<u8> {
                     say(&format!("how the ranks ended: {}", text.join("; ")));
                 }
                 let code = finish(&mut console, &verdict, failure);
-                if let Some((account, options)) = account.zip(checkpoints.as_ref())
-                    && let Err(error) = sum_up(&account, options, began.elapsed(), &verdict)
-                {
-                    say(&format!("{error:#}"));
+                let mut section = String::new();
+                if let Some((account, options)) = account.zip(checkpoints.as_ref()) {
+                    match sum_up(&account, options, began.elapsed(), &verdict) {
+                        Ok(drawn) => section = drawn,
+                        Err(error) => say(&format!("{error:#}")),
+                    }
                 }
                 if let Some(Err(error)) = case.map(|case| case.finish()) {
                     say(&format!("{error}"));
                 }
                 // The exit code tells of the job, and comes out all the same.
-                if let Err(error) = observer.finish() {
+                if let Err(error) = observer.finish(&section) {
                     say(&format!("{error:#}"));
                 }
                 return code;
@@ -203,23 +205,18 @@ fn watch(request: Request) -> anyhow::Result<u8> {
     }
 }
 
-/// Says what saving cost.
+/// Says what saving cost, and draws it for a page.
 fn sum_up(
     account: &Account,
     options: &CheckpointOptions,
     total: Duration,
     verdict: &Verdict,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<String> {
     // Who is told to end, or has no time left, has not failed.
     let failed = matches!(verdict.ending, Ending::Failed | Ending::AgentLost { .. });
     let summary = account.finish(options, total, failed)?;
     let _ = writeln!(io::stderr(), "{}", summary.table());
-    match &options.report {
-        Some(path) => summary
-            .write_page(path)
-            .with_context(|| format!("cannot write the page {}", path.display())),
-        None => Ok(()),
-    }
+    Ok(summary.section())
 }
 
 /// One object for each event but output, on standard error.

@@ -78,10 +78,11 @@ impl Observer {
         }
     }
 
-    /// Writes the report of a job that is over.
-    pub(super) fn finish(self) -> anyhow::Result<()> {
+    /// Writes the report of a job that is over, with a section about what only this command knows.
+    pub(super) fn finish(self, section: &str) -> anyhow::Result<()> {
         if let (Some(record), Some((path, command))) = (&self.record, &self.report) {
-            let page = report(&record.lock().unwrap_or_else(PoisonError::into_inner), command);
+            let record = record.lock().unwrap_or_else(PoisonError::into_inner);
+            let page = report(&record, command, section);
             fs::write(path, page).with_context(|| format!("cannot write the report {}", path.display()))?;
         }
         Ok(())

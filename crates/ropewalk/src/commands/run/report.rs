@@ -7,10 +7,11 @@ use ropewalk::group::{Cause, Rank};
 use super::{
     super::page::{TimeAxis, WIDTH, escaped, page},
     record::{Life, Record},
+    summary,
 };
 
-/// The page about a job that ran `command`.
-pub(super) fn report(record: &Record, command: &str) -> String {
+/// The page about a job that ran `command`, and what else there is to say of it as a section of its own.
+pub(super) fn report(record: &Record, command: &str, section: &str) -> String {
     let ranks: BTreeSet<Rank> = record.lives.iter().map(|life| life.rank).collect();
     let hosts: BTreeSet<&str> = record.lives.iter().map(|life| &*life.host).collect();
     let (end, exit_code, verdict) = match &record.verdict {
@@ -82,7 +83,9 @@ pub(super) fn report(record: &Record, command: &str) -> String {
         );
     }
     tables(&mut body, record);
-    page(&format!("ropewalk: {command}"), STYLE, &body)
+    body += section;
+    let style = [STYLE, summary::STYLE].concat();
+    page(&format!("ropewalk: {command}"), &style, &body)
 }
 
 /// All ranks, or those that failed and the first of the others.
@@ -340,7 +343,7 @@ mod tests {
         let text = "<script>".to_owned();
         let rank = Rank(0);
         record.handle(Duration::ZERO, &JobEvent::Notice { rank, text }, "node");
-        let page = report(&record, "a <b>");
+        let page = report(&record, "a <b>", "");
         assert!(page.contains("rank 4321 on node"), "it is not shown");
         assert!(page.contains("<td>4321</td>"), "it is not listed");
         assert!(page.contains("4550 ranks that did not fail are not shown"));

@@ -1,12 +1,12 @@
 //! What saving cost a job, and what it would have cost at fixed periods.
 
-use std::{fmt::Write, io, path::Path, time::Duration};
+use std::{fmt::Write, time::Duration};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
 use ropewalk::checkpoint::{Costs, Totals};
 
 use super::{
-    super::page::{TimeAxis, WIDTH, page},
+    super::page::{TimeAxis, WIDTH},
     checkpoints::Past,
 };
 
@@ -115,8 +115,8 @@ impl Summary {
         table.to_string()
     }
 
-    /// Writes a page with the table, the attempts, and the cost of every period.
-    pub(super) fn write_page(&self, path: &Path) -> io::Result<()> {
+    /// A part of a page, with the table, the attempts, and the cost of every period. It wants [`STYLE`].
+    pub(super) fn section(&self) -> String {
         let rows: String = self
             .lines()
             .iter()
@@ -128,13 +128,12 @@ impl Summary {
                 draw_periods(&costs)
             )
         });
-        let body = format!(
-            "<h1>A job with checkpoints</h1>\n<table>\n{rows}</table>\n\
+        format!(
+            "<h2>What saving cost</h2>\n<table>\n{rows}</table>\n\
              <figure><figcaption>Attempts, and the steps from which they began and that they saved</figcaption>{}</figure>\n\
              {periods}",
             self.draw_attempts()
-        );
-        std::fs::write(path, page("ropewalk: a job with checkpoints", STYLE, &body))
+        )
     }
 
     /// A bar for each attempt.
@@ -232,7 +231,8 @@ fn percent(part: f64) -> String {
 
 const LANE: f64 = 22.0;
 
-const STYLE: &str = "
+/// For [`Summary::section`].
+pub(super) const STYLE: &str = "
 .failed { fill: #c83232; }
 .done { fill: #3f9d6b; }
 .curve { fill: none; stroke: #6a9fd8; stroke-width: 2; }
@@ -291,22 +291,16 @@ mod tests {
         }
     }
 
-    /// The page draws each attempt and the curve; a job that measured no save has no curve.
+    /// The section draws each attempt and the curve; a job that measured no save has no curve.
     #[test]
-    fn the_page_is_drawn() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("page.html");
-        let drawn = |summary: &Summary| {
-            summary.write_page(&path).unwrap();
-            std::fs::read_to_string(&path).unwrap()
-        };
-        let text = drawn(&summary());
+    fn the_section_is_drawn() {
+        let text = summary().section();
         assert!(text.contains("attempt 1, failed: step 0 to 50") && text.contains("attempt 2, done"));
         assert!(text.contains("<polyline"));
         let without = Summary {
             save: None,
             ..summary()
         };
-        assert!(!drawn(&without).contains("<polyline"));
+        assert!(!without.section().contains("<polyline"));
     }
 }

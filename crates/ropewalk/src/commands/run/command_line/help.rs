@@ -31,7 +31,7 @@ Output and input:
   -print-all-exitcodes        say at the end how each rank ended
   --log json                  tell on standard error what happens, one object a line
   --metrics [ADDRESS:]PORT    let Prometheus read how the job is, from this host unless told otherwise
-  --report FILE.html          write a page about the job: processes, fences, failures, output
+  --report FILE.html          write a page about the job: processes, fences, failures, output, cost of saving
   -verbose                    say who started and ended
 When something fails:
   --on-failure abort|continue what happens to the others [default: abort]
@@ -42,7 +42,6 @@ When something fails:
   --adapter openfoam          the program is a solver of OpenFOAM: prepare its case before each attempt, and have it save
                               itself when that is best; by default in the folder checkpoints of the case
   --mtbf auto|SECONDS         the mean time between failures [default: auto, learned from the journal in DIR]
-  --checkpoint-report FILE.html  draw what saving cost
   --detect SECONDS            how long a host may be silent before it counts as lost [default: 3]
   --stall SECONDS             treat it as a failure if no rank does anything for so long
   --inject-mtbf SECONDS, --seed N  kill a random rank now and then, on average after so long
