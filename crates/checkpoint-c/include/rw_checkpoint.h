@@ -60,7 +60,7 @@ typedef struct {
     size_t size;          /* sizeof this structure */
     double mtbf;          /* mean time between failures; by default what `ropewalk run --mtbf` says, or an hour */
     int mtbf_is_known;    /* not 0: it is not learned from what happens */
-    double save;          /* how long a save takes, until one was measured; by default 1 */
+    double save;          /* how long a save takes, until one was measured; if 0 the first is made at once */
     double restore;       /* how long a restore takes, until one was measured; by default 1 */
     double limit;         /* how long the job may run from now on; by default for ever */
     uint64_t steps;       /* how many steps there will be; by default nobody knows */

@@ -351,7 +351,7 @@ fn advisor_options(options: &CAdvisorOptions) -> Result<AdvisorOptions, Failure>
             (0, _) => Mtbf::Learned(mtbf),
             _ => Mtbf::Known(mtbf),
         },
-        save: or(options.save, default.save),
+        save: (options.save > 0.0).then_some(options.save),
         restore: or(options.restore, default.restore),
         limit: (options.limit > 0.0).then_some(options.limit),
         steps: (options.steps > 0).then_some(options.steps),
@@ -441,6 +441,7 @@ fn reason(reason: Reason) -> &'static CStr {
         Reason::LimitIsNear => c"the time of the job is nearly over",
         Reason::NoTimeLeft => c"there is no time left for a save",
         Reason::LastSaveFailed => c"the last save failed, and it is too early to try again",
+        Reason::SaveTimeUnknown => c"nobody knows how long a save takes, and this one will tell",
     }
 }
 

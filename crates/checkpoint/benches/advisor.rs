@@ -27,6 +27,7 @@ fn main() {
         let options = AdvisorOptions {
             steps,
             fast,
+            save: Some(1.0),
             ..AdvisorOptions::default()
         };
         println!("  {name:<30} {:6.1} ns", decision(&options));

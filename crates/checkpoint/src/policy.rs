@@ -40,7 +40,8 @@ impl Decision {
             | Reason::CheaperNow
             | Reason::StepsDone
             | Reason::EndIsAnnounced
-            | Reason::LimitIsNear => true,
+            | Reason::LimitIsNear
+            | Reason::SaveTimeUnknown => true,
         };
         Self {
             save,
@@ -74,6 +75,8 @@ pub enum Reason {
     NoTimeLeft,
     /// The last save could not be made, and it is too early to try again.
     LastSaveFailed,
+    /// Nobody knows how long a save takes, and this one will tell.
+    SaveTimeUnknown,
 }
 
 /// When to save. Decisions allocate nothing and read no clock.

@@ -35,6 +35,8 @@ pub struct Advisor {
     full: LevelState,
     /// How much of the work since the last full save the last fast save holds.
     full_at_fast: f64,
+    /// Nobody knows how long a save takes.
+    is_save_unknown: bool,
     covered: f64,
     restore: f64,
     forecast: Forecast,
@@ -53,8 +55,9 @@ pub struct Advisor {
 pub struct AdvisorOptions {
     /// The mean time between failures.
     pub mtbf: Mtbf,
-    /// How long a save takes, until one was measured.
-    pub save: f64,
+    /// How long a save takes, until one was measured. If nobody knows, a save is advised after the first step, to measure
+    /// it: a guess that is too long could make a program that fails often never save.
+    pub save: Option<f64>,
     /// How long a restore takes, until one was measured.
     pub restore: f64,
     /// How long the job may run from now on: the last save starts early enough.
@@ -105,7 +108,7 @@ impl Default for AdvisorOptions {
     fn default() -> Self {
         Self {
             mtbf: Mtbf::Learned(MTBF_AT_FIRST),
-            save: SAVE_AT_FIRST,
+            save: None,
             restore: SAVE_AT_FIRST,
             limit: None,
             steps: None,
@@ -176,7 +179,8 @@ impl Advisor {
             mark: now,
             failures,
             fast: options.fast.map(|fast| level(fast.save, Level::Fast)),
-            full: level(options.save, Level::Full),
+            full: level(options.save.unwrap_or(SAVE_AT_FIRST), Level::Full),
+            is_save_unknown: options.save.is_none() && history.saves(Level::Full).is_empty(),
             full_at_fast: 0.0,
             covered: options.fast.map_or(0.0, |fast| fast.covers.clamp(0.0, 1.0)),
             restore,
@@ -226,6 +230,9 @@ impl Advisor {
         }
         if now < self.hold_until {
             return full(Reason::LastSaveFailed);
+        }
+        if self.is_save_unknown && self.full.elapsed > 0.0 && self.remaining_steps != Some(0) {
+            return full(Reason::SaveTimeUnknown);
         }
         let remaining = self.remaining();
         let decide = |level: &LevelState| {
@@ -295,6 +302,7 @@ impl Advisor {
         }
         self.steps = 0;
         self.hold_until = f64::NEG_INFINITY;
+        self.is_save_unknown &= level == Level::Fast;
         self.forecast.saved();
         if let Some(notice) = &mut self.notice {
             notice.is_saved = true;

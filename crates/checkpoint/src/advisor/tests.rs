@@ -6,7 +6,7 @@ use crate::interval::optimal_interval;
 fn options(mtbf: f64, save: f64) -> AdvisorOptions {
     AdvisorOptions {
         mtbf: Mtbf::Known(mtbf),
-        save,
+        save: Some(save),
         restore: save,
         ..AdvisorOptions::default()
     }
@@ -22,6 +22,38 @@ fn until_save(advisor: &mut Advisor, now: &mut f64, step: f64) -> (u32, Reason) 
         }
     }
     panic!("no save in 10,000 steps");
+}
+
+/// Without an idea of how long saves take the first is made at once, to measure it, unless the run is over; what a journal
+/// says is an idea.
+#[test]
+fn an_unknown_save_is_measured_first() {
+    let unknown = AdvisorOptions {
+        save: None,
+        ..options(0.1, 1.0)
+    };
+    let mut advisor = Advisor::new(&unknown, &History::default(), 0.0);
+    assert_eq!(advisor.step_end(0.001).decision.reason, Reason::SaveTimeUnknown);
+    advisor.save_begin(Level::Full, 0.001);
+    advisor.save_end(Level::Full, 0.002);
+    assert_eq!(advisor.step_end(0.003).decision.reason, Reason::NotYet);
+    let mut history = History::default();
+    history.add(crate::journal::Record::Saved {
+        level: Level::Full,
+        seconds: 0.001,
+    });
+    let mut advisor = Advisor::new(&unknown, &history, 0.0);
+    assert_eq!(advisor.step_end(0.001).decision.reason, Reason::NotYet);
+    let over = AdvisorOptions {
+        steps: Some(1),
+        ..unknown
+    };
+    assert!(
+        !Advisor::new(&over, &History::default(), 0.0)
+            .step_end(1.0)
+            .decision
+            .save
+    );
 }
 
 /// The clock of the interval starts at the end of a save, and saves are measured.
@@ -177,7 +209,7 @@ fn senseless_times_do_no_harm() {
     for odd in [f64::NAN, f64::INFINITY, -1.0, 0.0] {
         let options = AdvisorOptions {
             mtbf: Mtbf::Learned(odd),
-            save: odd,
+            save: Some(odd),
             restore: if odd.is_nan() { 0.0 } else { odd },
             limit: None,
             steps: Some(3),

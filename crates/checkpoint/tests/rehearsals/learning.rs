@@ -40,7 +40,7 @@ pub(crate) fn behind_the_best(steps: &[f64], save: f64, mtbf: f64, prior: f64, r
     };
     let options = AdvisorOptions {
         mtbf: Mtbf::Learned(prior),
-        save,
+        save: Some(save),
         restore: save,
         steps: Some(steps.len() as u64),
         ..AdvisorOptions::default()

@@ -69,7 +69,7 @@ fn all_time_is_accounted_for() {
         };
         let options = AdvisorOptions {
             mtbf: Mtbf::Known(25.0),
-            save: 0.6,
+            save: Some(0.6),
             restore: 1.5,
             fast: options,
             ..AdvisorOptions::default()
@@ -98,7 +98,7 @@ fn two_levels_gain_what_is_promised() {
             };
             let options = AdvisorOptions {
                 mtbf: Mtbf::Known(25.0),
-                save: 0.6,
+                save: Some(0.6),
                 restore: 0.6,
                 fast: fast.map(|(save, covers)| FastLevel { save, covers }),
                 ..AdvisorOptions::default()

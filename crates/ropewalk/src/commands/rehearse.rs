@@ -120,7 +120,7 @@ fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
     ];
     let options = AdvisorOptions {
         mtbf: Mtbf::Learned(told),
-        save,
+        save: Some(save),
         restore: costs.restore(),
         steps: Some(steps.len() as u64),
         ..AdvisorOptions::default()
