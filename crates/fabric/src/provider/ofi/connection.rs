@@ -35,6 +35,8 @@ pub(super) struct Connection {
     pub(super) redials: usize,
     /// Whether it waits until its deadline to be called again.
     pub(super) is_paused: bool,
+    /// Nothing may be sent to it any more.
+    pub(super) is_beyond_reach: bool,
     /// Whether it stands in the queue of those that have something to send.
     pub(super) is_queued: bool,
 }

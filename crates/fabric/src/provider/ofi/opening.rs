@@ -137,6 +137,7 @@ impl OfiProvider {
             stalled: None,
             redials: 0,
             is_paused: false,
+            is_beyond_reach: false,
             is_queued: false,
         };
         self.next_age += 1;
@@ -294,7 +295,11 @@ impl OfiProvider {
         let Some(connections) = self.peers.remove(&peer) else {
             return;
         };
+        let is_farewell_risky = matches!(cause, PeerDeath::Silent) && self.rdm.may_hang_on_the_dead();
         for &other in &connections.ids {
+            if is_farewell_risky && let Some(connection) = self.connections.get_mut(&other) {
+                connection.is_beyond_reach = true;
+            }
             self.close(other, around.now);
         }
         let lost: Vec<_> = self
@@ -324,6 +329,12 @@ impl OfiProvider {
 
     /// Tells the peer that its connection has ended, if libfabric takes the message at once.
     pub(super) fn say_farewell(&mut self, connection: &mut Connection) {
+        if connection.is_beyond_reach {
+            if let Some((slot, _)) = connection.blocked.take() {
+                self.rdm.release(slot);
+            }
+            return;
+        }
         if let Some((slot, length)) = connection.blocked.take()
             && let Err((slot, _)) = self.rdm.send(slot, length, connection.remote)
         {

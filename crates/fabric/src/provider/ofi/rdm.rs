@@ -121,6 +121,12 @@ impl Rdm {
         let _ = unsafe { calls::fi_av_remove(self.objects.addresses, remote.0) };
     }
 
+    /// Whether a message to a process that died may never end: libfabric's `shm` (1.17) takes a spin lock in memory that
+    /// both see, and who died may have held it.
+    pub(super) fn may_hang_on_the_dead(&self) -> bool {
+        self.is_shm
+    }
+
     /// A buffer to send from, if there is a free one.
     pub(super) fn take(&mut self) -> Option<Slot> {
         self.free.pop().map(Slot)
