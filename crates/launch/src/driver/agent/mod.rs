@@ -63,6 +63,8 @@ pub(super) struct Agent {
     /// The pipes that ranks write to, by themselves, so that one change stops them all when output is not taken.
     output_poller: OwnedFd,
     are_outputs_read: bool,
+    /// Ranks that have closed their PMI connections, and until when it is waited for their deaths.
+    closing: Vec<(Rank, Instant)>,
     /// By their number on this host; those that are gone have only what is still to be read.
     ranks: Vec<Option<RankIo>>,
     indices: BTreeMap<Rank, usize>,
@@ -193,6 +195,7 @@ impl Agent {
             poller,
             output_poller,
             are_outputs_read: true,
+            closing: Vec::new(),
             indices: ranks
                 .iter()
                 .enumerate()
@@ -225,6 +228,7 @@ impl Agent {
             self.settle();
             self.advance_sweep();
             self.look_for_activity();
+            self.handle_closed(None);
             self.settle();
             let now = Instant::now();
             if !self.mind.is_spawning() || !self.branch.is_connected() || now >= self.flushed + FLUSH_INTERVAL
@@ -306,6 +310,7 @@ impl Agent {
             .chain(sweep)
             .chain(flush)
             .chain(self.activity.deadline())
+            .chain(self.closing.iter().map(|(_, due)| *due))
             .min();
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
@@ -362,6 +367,7 @@ impl Agent {
                     while self.read_link(index) {}
                     while self.read_pmi(index) {}
                     self.pids.remove(&pid.as_raw_nonzero().get());
+                    self.handle_closed(Some(rank));
                     self.mind.handle_exit(rank, cause, monotonic_ns());
                     self.inputs.close(index);
                     // Its memory is looked for under its number before it is told who gets it.

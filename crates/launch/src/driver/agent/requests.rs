@@ -1,5 +1,8 @@
 //! Taking what ranks ask of PMI.
 
+use std::time::{Duration, Instant};
+
+use ropewalk_group::Rank;
 use ropewalk_pmi::client::Spin;
 use rustix::event::epoll;
 
@@ -14,6 +17,10 @@ pub(super) struct Asking {
     found: u32,
     spin: Spin,
 }
+
+/// A process that dies closes its descriptors first. What others do when they hear of that, such as giving up too, is
+/// not to be seen before its death, or they would be blamed for it: so it is waited for that long.
+const DEATH: Duration = Duration::from_millis(20);
 
 /// How many requests of one rank are answered before it is looked what else happens.
 const FOUND_MAX: u32 = 32;
@@ -46,14 +53,27 @@ impl Agent {
             }
             Some((rank, Reading::Over)) => {
                 self.ignore(index, kind::PMI);
-                self.mind.handle_pmi_closed(rank);
-                self.end_if_foreign(index);
+                if self.is_foreign(index) {
+                    self.mind.handle_pmi_closed(rank);
+                    self.end_if_foreign(index);
+                } else {
+                    self.closing.push((rank, Instant::now() + DEATH));
+                }
                 false
             }
             Some((_, Reading::Drained)) | None => false,
         };
         self.buffer = buffer;
         more
+    }
+
+    /// A rank is gone, or has closed its end and still lives long after: those who wait for it hear of that.
+    pub(super) fn handle_closed(&mut self, gone: Option<Rank>) {
+        let now = Instant::now();
+        let is_due = |(rank, due): &mut (Rank, Instant)| Some(*rank) == gone || *due <= now;
+        for (rank, _) in self.closing.extract_if(.., is_due) {
+            self.mind.handle_pmi_closed(rank);
+        }
     }
 
     /// Looks for a while whether the rank that was answered last asks again, which it does soon or not at all. Returns

@@ -55,6 +55,12 @@ impl Agent {
         Ok(singleton.pid)
     }
 
+    /// Whether a process is not our child.
+    pub(super) fn is_foreign(&self, index: usize) -> bool {
+        let io = self.ranks.get(index).and_then(Option::as_ref);
+        io.is_some_and(|io| io.foreign.is_some())
+    }
+
     /// Of a process that is not our child the end of its connection is all that is seen.
     pub(super) fn end_if_foreign(&mut self, index: usize) {
         let Some(io) = self.ranks.get_mut(index).and_then(Option::as_mut) else {
