@@ -7,7 +7,12 @@ use ropewalk_group::{HostId, Rank};
 use ropewalk_pmi as pmi;
 use serde::{Deserialize, Serialize};
 
-use crate::{job::Segment, placement::is_local, protocol::RankRun, tree::NodeId};
+use crate::{
+    job::{JobSpec, Segment},
+    placement::is_local,
+    protocol::RankRun,
+    tree::NodeId,
+};
 
 /// A process group of the job, as all nodes of the tree know it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +39,24 @@ pub(crate) struct GroupProgram {
 }
 
 impl GroupPlan {
+    /// Whether it is one that a launcher makes: each of its processes runs in one place and one program, and there are
+    /// not more than a job has.
+    pub(crate) fn is_sound(&self) -> bool {
+        let ranks = u64::from(self.first.0)..u64::from(self.first.0) + u64::from(self.size);
+        let sum = |counts: &mut dyn Iterator<Item = u32>| counts.map(u64::from).sum::<u64>();
+        let mut runs: Vec<_> = self.runs.iter().flatten().collect();
+        runs.sort_unstable_by_key(|run| run.first);
+        let is_apart = |pair: &[&RankRun]| pair[0].first.0 + pair[0].count <= pair[1].first.0;
+        ranks.end <= u64::from(JobSpec::RANKS_MAX)
+            && sum(&mut runs.iter().map(|run| run.count)) == u64::from(self.size)
+            && sum(&mut self.programs.iter().map(|program| program.segment.ranks)) == u64::from(self.size)
+            && runs.iter().all(|run| {
+                let first = u64::from(run.first.0);
+                run.count > 0 && ranks.start <= first && first + u64::from(run.count) <= ranks.end
+            })
+            && runs.windows(2).all(is_apart)
+    }
+
     /// The ranks in the job of its processes on a host, in ascending order.
     pub(crate) fn job_ranks(&self, host: HostId) -> impl Iterator<Item = Rank> {
         let runs = self.runs.get(host.0 as usize).into_iter().flatten();

@@ -16,7 +16,7 @@ use crate::{
     hosts::parse_hosts,
     job::{JobSpec, OnFailure, RespawnPolicy},
     plan::{self, Surroundings},
-    protocol::{Down, Plan, StartError, StartErrorKind, Up},
+    protocol::{Down, Order, Plan, StartError, StartErrorKind, Up},
     relay::{self, Relay},
     supervisor::{self, Supervisor},
     tree::NodeId,
@@ -412,9 +412,11 @@ impl World {
                     }
                     (Down::News(news), _) => mind.handle_news(news),
                     (Down::Pmi(down), _) => mind.handle_pmi_down(down),
-                    (Down::Respawn { rank, incarnation }, _) => mind.handle_respawn(rank, incarnation),
-                    (Down::Signal { rank, signal }, _) => mind.handle_signal(rank, signal),
-                    (Down::Spawned { id, result }, _) => mind.handle_spawn_answer(id, result),
+                    (Down::Order(Order::Respawn { rank, incarnation }), _) => {
+                        mind.handle_respawn(rank, incarnation)
+                    }
+                    (Down::Order(Order::Signal { rank, signal }), _) => mind.handle_signal(rank, signal),
+                    (Down::Order(Order::Spawned { id, result }), _) => mind.handle_spawn_answer(id, result),
                     _ => {}
                 }
             }

@@ -7,6 +7,7 @@
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod batch;
 #[allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -14,6 +15,8 @@
 )]
 mod driver;
 mod event;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod group_plan;
 mod host_agent;
 pub mod hosts;

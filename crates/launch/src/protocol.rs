@@ -163,6 +163,15 @@ pub(crate) enum Down {
     News(News),
     /// From the PMI server of the node above to that of the receiver.
     Pmi(pmi::Down),
+    /// This is for all nodes.
+    Order(Order),
+    /// This is for one node.
+    To(NodeId, Order),
+}
+
+/// What an agent is to do for its own ranks. A type of its own, so that nothing from a peer is nested without end.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Order {
     /// Start another process of a rank that failed.
     Respawn { rank: Rank, incarnation: Incarnation },
     /// Send a signal to the process group of one rank, or end all of them with it.
@@ -181,8 +190,6 @@ pub(crate) enum Down {
     Stdin(Vec<u8>),
     /// They have read all.
     StdinEnd,
-    /// This is for one node.
-    To(NodeId, Box<Down>),
 }
 
 /// What attached ranks of other hosts must hear.

@@ -9,7 +9,7 @@ use ropewalk_group::HostId;
 use ropewalk_pmi as pmi;
 
 use crate::{
-    protocol::{Down, OUTPUT_WINDOW, Report, Up},
+    protocol::{Down, OUTPUT_WINDOW, Order, Report, Up},
     tree::{NodeId, Tree},
 };
 
@@ -202,19 +202,19 @@ impl Relay {
                 self.credit += i64::from(size);
                 self.send_waiting();
             }
-            Down::Signal { rank: None, .. } => self.end(down),
-            Down::To(node, down) => self.send_to(node, *down),
+            Down::Order(Order::Signal { rank: None, .. }) => self.end(down),
+            Down::To(node, order) => self.send_to(node, order),
             Down::Pmi(_) => self.actions.push_back(Action::Local(down)),
             down => self.send_all(down),
         }
     }
 
     /// Something for one node.
-    fn send_to(&mut self, node: NodeId, down: Down) {
+    fn send_to(&mut self, node: NodeId, order: Order) {
         if node == self.node {
-            self.actions.push_back(Action::Local(down));
+            self.actions.push_back(Action::Local(Down::Order(order)));
         } else if let Some(child) = self.tree.towards(self.node, node) {
-            self.send_child(child, Down::To(node, Box::new(down)));
+            self.send_child(child, Down::To(node, order));
         }
     }
 
@@ -246,7 +246,7 @@ impl Relay {
         }
         // What waits goes nowhere from now on, and those below get their credit for it: they must come to their end.
         self.parent = Parent::Lost;
-        self.end(Down::Signal { rank: None, signal });
+        self.end(Down::Order(Order::Signal { rank: None, signal }));
     }
 
     /// Nothing more is expected of those who are not over yet: they are ended by force.

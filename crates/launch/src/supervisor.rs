@@ -17,7 +17,7 @@ use crate::{
     event::JobEvent,
     injection::Injector,
     job::OnFailure,
-    protocol::{Down, News, Plan, RankRun, Report, StartErrorKind, Up},
+    protocol::{Down, News, Order, Plan, RankRun, Report, StartErrorKind, Up},
     tree::{NodeId, Tree},
     verdict::{Ending, Failure, FailureKind, Verdict},
 };
@@ -543,7 +543,7 @@ impl Supervisor {
 
     fn signal_all(&mut self, signal: i32) {
         self.actions
-            .push_back(Action::Send(Down::Signal { rank: None, signal }));
+            .push_back(Action::Send(Down::Order(Order::Signal { rank: None, signal })));
     }
 
     fn finish(&mut self) {

@@ -28,7 +28,7 @@ use crate::{
     event::JobEvent,
     group_plan::GroupPlan,
     job::StdinSource,
-    protocol::{Down, Plan, Report, Up},
+    protocol::{Down, Order, Plan, Report, Up},
     supervisor::{Action, Supervisor},
     verdict::Verdict,
 };
@@ -63,7 +63,7 @@ pub(super) struct Surface {
 /// Standard input, while ranks read it.
 struct Reader {
     input: Option<Input>,
-    queue: mpsc::UnboundedReceiver<Down>,
+    queue: mpsc::UnboundedReceiver<Order>,
 }
 
 impl AttemptRun {
@@ -152,7 +152,7 @@ impl AttemptRun {
                     let spawned = || groups.find_map(|group| group.node_of(rank));
                     if let Some(node) = self.plan.node_of(rank).or_else(spawned) {
                         let rank = Some(rank);
-                        branch.send(Down::To(node, Box::new(Down::Signal { rank, signal })));
+                        branch.send(Down::To(node, Order::Signal { rank, signal }));
                     }
                 }
                 Happening::Dropped => {
@@ -162,7 +162,7 @@ impl AttemptRun {
                     descendants::kill_job(self.plan.job);
                     return Ok(None);
                 }
-                Happening::Input(down) => self.send_input(&mut branch, down),
+                Happening::Input(order) => self.send_input(&mut branch, order),
                 Happening::Signal(signal) => {
                     if interrupted {
                         branch.end_now();
@@ -244,7 +244,7 @@ impl AttemptRun {
                 Ok(Happening::Branch)
             }
             request = surface.requests.recv() => Ok(request.map_or(Happening::Dropped, Happening::Request)),
-            Some(down) = reader.queue.recv() => Ok(Happening::Input(down)),
+            Some(order) = reader.queue.recv() => Ok(Happening::Input(order)),
             signal = next_signal(&mut surface.signals) => Ok(Happening::Signal(signal)),
             () = timer => Ok(Happening::Branch),
         }
@@ -283,10 +283,10 @@ impl AttemptRun {
         }
     }
 
-    fn send_input(&self, branch: &mut Branch, down: Down) {
+    fn send_input(&self, branch: &mut Branch, order: Order) {
         match (self.plan.stdin, self.plan.node_of(Rank(0))) {
-            (StdinSource::Inherit, Some(node)) => branch.send(Down::To(node, Box::new(down))),
-            _ => branch.send(down),
+            (StdinSource::Inherit, Some(node)) => branch.send(Down::To(node, order)),
+            _ => branch.send(Down::Order(order)),
         }
     }
 
@@ -324,7 +324,7 @@ enum Happening {
     Branch,
     /// Nobody wants the job any more.
     Dropped,
-    Input(Down),
+    Input(Order),
     Request(Request),
     Signal(i32),
 }

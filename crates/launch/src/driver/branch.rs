@@ -14,11 +14,12 @@ use ropewalk_pmi as pmi;
 use rustix::{event::epoll, process::Pid};
 
 use super::{
-    outgoing::{Outgoing, decode, send_batches},
+    outgoing::{Outgoing, send_batches},
     starter::{Ended, Starter},
 };
 use crate::{
-    protocol::{Bootstrap, Down, Plan, Report, TAG_DOWN, TAG_UP, Up},
+    batch::decode,
+    protocol::{Bootstrap, Down, Order, Plan, Report, TAG_DOWN, TAG_UP, Up},
     relay::{Action, Relay},
     tree::NodeId,
 };
@@ -302,16 +303,29 @@ impl Branch {
     /// What is no message of a neighbour's, ranks might send for example, is none.
     fn handle_message(&mut self, from: PeerId, tag: u64, body: &[u8]) {
         if tag == TAG_DOWN && Some(from) == self.parent {
-            for down in decode::<Down>(body) {
-                self.relay.handle_down(down);
-                self.perform_actions();
+            match decode::<Down>(body) {
+                Ok(downs) => {
+                    for down in downs {
+                        self.relay.handle_down(down);
+                        self.perform_actions();
+                    }
+                }
+                Err(error) => self.lose_parent(format!("it {error}")),
             }
         } else if tag == TAG_UP
             && let Some(node) = self.child(from)
         {
-            for up in decode::<Up>(body) {
-                self.relay.handle_up(node, up);
-                self.perform_actions();
+            match decode::<Up>(body) {
+                Ok(ups) => {
+                    for up in ups {
+                        self.relay.handle_up(node, up);
+                        self.perform_actions();
+                    }
+                }
+                Err(error) => {
+                    self.relay.handle_child_lost(node, error.to_string());
+                    self.perform_actions();
+                }
             }
         }
     }
@@ -337,11 +351,7 @@ impl Branch {
 
     fn handle_peer_died(&mut self, peer: PeerId, cause: &PeerDeath) {
         if Some(peer) == self.parent {
-            self.parent = None;
-            self.relay.handle_parent_lost(SIGKILL);
-            self.perform_actions();
-            self.events.push_back(BranchEvent::ParentLost(chain(cause)));
-            return;
+            return self.lose_parent(chain(cause));
         }
         let Some(node) = self.peers.remove(&peer) else {
             return;
@@ -369,6 +379,13 @@ impl Branch {
                 self.perform_actions();
             }
         }
+    }
+
+    fn lose_parent(&mut self, why: String) {
+        self.parent = None;
+        self.relay.handle_parent_lost(SIGKILL);
+        self.perform_actions();
+        self.events.push_back(BranchEvent::ParentLost(why));
     }
 
     fn look_at_starters(&mut self) {
@@ -481,7 +498,7 @@ impl Branch {
                         child.wait_until = Some((Instant::now() + self.position.plan.detect, Wait::End));
                     }
                     let size = match &down {
-                        Down::Stdin(bytes) => bytes.len(),
+                        Down::Order(Order::Stdin(bytes)) | Down::To(_, Order::Stdin(bytes)) => bytes.len(),
                         _ => 0,
                     };
                     self.outgoing_down.entry(node).or_default().push(down, size);
@@ -573,3 +590,6 @@ fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,7 @@ use rustix::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::protocol::{Down, STDIN_WINDOW};
+use crate::protocol::{Order, STDIN_WINDOW};
 
 /// A thread that reads standard input until it is dropped.
 ///
@@ -24,14 +24,14 @@ pub(super) struct Input {
 
 impl Input {
     /// Starts the thread. What it reads comes out as what agents are told.
-    pub(super) fn start(orders: UnboundedSender<Down>) -> io::Result<Self> {
+    pub(super) fn start(orders: UnboundedSender<Order>) -> io::Result<Self> {
         let (cancelled, cancel) = pipe_with(PipeFlags::CLOEXEC)?;
         let (credit, credits) = mpsc::channel();
         thread::Builder::new()
             .name("ropewalk-stdin".to_owned())
             .spawn(move || {
                 forward(&cancelled, &credits, &orders);
-                let _ = orders.send(Down::StdinEnd);
+                let _ = orders.send(Order::StdinEnd);
             })?;
         Ok(Self {
             credit,
@@ -57,7 +57,7 @@ fn is_in_background() -> bool {
     foreground.is_ok_and(|foreground| foreground != getpgrp())
 }
 
-fn forward(cancelled: &OwnedFd, credits: &mpsc::Receiver<usize>, orders: &UnboundedSender<Down>) {
+fn forward(cancelled: &OwnedFd, credits: &mpsc::Receiver<usize>, orders: &UnboundedSender<Order>) {
     let stdin = rustix::stdio::stdin();
     let mut credit = STDIN_WINDOW;
     let mut bytes = vec![0; 64 << 10];
@@ -94,7 +94,7 @@ fn forward(cancelled: &OwnedFd, credits: &mpsc::Receiver<usize>, orders: &Unboun
             Ok(0) => return,
             Ok(length) => {
                 credit -= length;
-                if orders.send(Down::Stdin(bytes[..length].to_vec())).is_err() {
+                if orders.send(Order::Stdin(bytes[..length].to_vec())).is_err() {
                     return;
                 }
             }

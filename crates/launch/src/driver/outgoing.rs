@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use ropewalk_fabric::{Endpoint, PeerId, SubmitError};
-use serde::{Serialize, de::DeserializeOwned};
+use serde::Serialize;
 
 /// What waits to be sent to a neighbour, in batches.
 pub(super) struct Outgoing<T> {
@@ -41,11 +41,6 @@ impl<T> Outgoing<T> {
     pub(super) fn len(&self) -> usize {
         self.batches.len()
     }
-}
-
-/// What came from a neighbour is one batch; what is none is nothing, and its sender no node of this version.
-pub(super) fn decode<T: DeserializeOwned>(body: &[u8]) -> Vec<T> {
-    postcard::from_bytes(body).unwrap_or_default()
 }
 
 /// Returns whether something was sent. What finds no room waits for the next turn.

@@ -136,7 +136,7 @@ impl World {
         while let Some(action) = self.relays.get_mut(&node).and_then(Relay::poll_action) {
             match action {
                 Action::Abandon(child) => self.at(MILLISECOND, Event::Die(child)),
-                Action::Local(Down::Signal { .. }) => self.at(MILLISECOND, Event::Finish(node)),
+                Action::Local(Down::Order(Order::Signal { .. })) => self.at(MILLISECOND, Event::Finish(node)),
                 Action::Local(_) | Action::LocalPmi(..) => {}
                 Action::SendChild(child, down) => self.send(node, child, Event::Down(child, down)),
                 Action::SendParent(up) if node == NodeId::ROOT => self.take(up),
@@ -242,7 +242,7 @@ impl World {
                 self.is_ended = true;
                 let signal = SIGTERM;
                 self.with(NodeId::ROOT, |relay| {
-                    relay.handle_down(Down::Signal { rank: None, signal })
+                    relay.handle_down(Down::Order(Order::Signal { rank: None, signal }))
                 });
             }
         }

@@ -10,7 +10,7 @@ use crate::{
     event::JobEvent,
     group_plan::{GroupPlan, Seat, Spawning, plan_spawn},
     job::{JobSpec, OnFailure},
-    protocol::{Down, Plan, StartError},
+    protocol::{Down, Order, Plan, StartError},
     tree::NodeId,
     verdict::{FailureKind, SpawnedAs},
 };
@@ -263,7 +263,7 @@ impl Supervisor {
     fn answer(&mut self, asker: Asker, result: Result<pmi::Spawned, pmi::SpawnRefused>) {
         match asker {
             Asker::Agent(host, id) => {
-                let answer = Box::new(Down::Spawned { id, result });
+                let answer = Order::Spawned { id, result };
                 let node = NodeId::of(host);
                 self.actions.push_back(Action::Send(Down::To(node, answer)));
             }

@@ -9,7 +9,7 @@ use crate::{
     event::JobEvent,
     injection::Injector,
     job::{Injection, OnFailure},
-    protocol::{Down, News},
+    protocol::{Down, News, Order},
     tree::NodeId,
     verdict::{Failure, FailureKind},
 };
@@ -90,7 +90,7 @@ impl Supervisor {
             let incarnation = incarnation.next();
             if self.members.handle_return(rank, incarnation) {
                 self.spread(News::Returned { rank, incarnation });
-                let respawn = Box::new(Down::Respawn { rank, incarnation });
+                let respawn = Order::Respawn { rank, incarnation };
                 self.actions.push_back(Action::Send(Down::To(node, respawn)));
                 if let Some(host) = node.host() {
                     self.hosts[host.0 as usize].load += 1;
@@ -108,10 +108,10 @@ impl Supervisor {
         if let Some((&rank, running)) = victim {
             let (node, host) = (NodeId::of(running.host), running.host);
             let rank_only = Some(rank);
-            let kill = Box::new(Down::Signal {
+            let kill = Order::Signal {
                 rank: rank_only,
                 signal: SIGKILL,
-            });
+            };
             self.injected += 1;
             self.actions.push_back(Action::Send(Down::To(node, kill)));
             let host = self.hosts[host.0 as usize].name.clone();

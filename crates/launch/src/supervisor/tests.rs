@@ -72,7 +72,7 @@ fn departed(rank: u32, cause: Cause, unfinished: bool, attached: bool) -> Report
 fn signals(supervisor: &mut Supervisor) -> Vec<i32> {
     std::iter::from_fn(|| supervisor.poll_action())
         .filter_map(|action| match action {
-            Action::Send(Down::Signal { rank: None, signal }) => Some(signal),
+            Action::Send(Down::Order(Order::Signal { rank: None, signal })) => Some(signal),
             _ => None,
         })
         .collect()
@@ -228,7 +228,7 @@ fn a_lost_agent_is_named() {
         while let Some(action) = supervisor.poll_action() {
             match action {
                 Action::Event(JobEvent::Departed { departure, host, .. }) => causes.push((departure, host)),
-                Action::Send(Down::Signal { signal, .. }) => signals.push(signal),
+                Action::Send(Down::Order(Order::Signal { signal, .. })) => signals.push(signal),
                 other => panic!("{other:?}"),
             }
         }

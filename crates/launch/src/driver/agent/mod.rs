@@ -43,7 +43,7 @@ use crate::{
     lines::WholeLines,
     mpi::open_mpi_job,
     placement::{self, Processor},
-    protocol::{Down, OUTPUT_WINDOW, Plan, Report},
+    protocol::{Down, OUTPUT_WINDOW, Order, Plan, Report},
 };
 use activity::Activity;
 use groups::OwnGroup;
@@ -270,27 +270,31 @@ impl Agent {
             BranchEvent::Down(Down::Cancel(id)) => self.mind.handle_cancel(id),
             BranchEvent::Down(Down::Forget(id)) => self.forget_group(id),
             BranchEvent::Down(Down::Group(group)) => self.begin_group(*group),
-            BranchEvent::Down(Down::Respawn { rank, incarnation }) => {
-                self.mind.handle_respawn(rank, incarnation)
-            }
-            BranchEvent::Down(Down::Spawned { id, result }) => self.mind.handle_spawn_answer(id, result),
+            BranchEvent::Down(Down::Order(order)) => self.handle_order(order),
             BranchEvent::Down(Down::Pmi(down)) => self.mind.handle_pmi_down(down),
             BranchEvent::Down(Down::News(news)) => self.mind.handle_news(news),
-            BranchEvent::Down(Down::Signal { rank, signal }) => self.mind.handle_signal(rank, signal),
-            BranchEvent::Down(Down::Stdin(bytes)) => {
-                self.inputs.push(bytes);
-                self.write_inputs();
-            }
-            BranchEvent::Down(Down::StdinEnd) => {
-                self.inputs.end();
-                self.write_inputs();
-            }
             // These are the relay's own.
             BranchEvent::Down(Down::Bye | Down::Credit(_) | Down::To(..)) | BranchEvent::Up(_) => {}
             BranchEvent::ParentLost(why) => {
                 self.is_orphaned = true;
                 // Whoever reads it is not there any more, or never was reached.
                 let _ = writeln!(io::stderr(), "cannot reach the node above: {why}");
+            }
+        }
+    }
+
+    fn handle_order(&mut self, order: Order) {
+        match order {
+            Order::Respawn { rank, incarnation } => self.mind.handle_respawn(rank, incarnation),
+            Order::Signal { rank, signal } => self.mind.handle_signal(rank, signal),
+            Order::Spawned { id, result } => self.mind.handle_spawn_answer(id, result),
+            Order::Stdin(bytes) => {
+                self.inputs.push(bytes);
+                self.write_inputs();
+            }
+            Order::StdinEnd => {
+                self.inputs.end();
+                self.write_inputs();
             }
         }
     }

@@ -1,0 +1,160 @@
+//! Entry points for fuzz targets: each takes any bytes, and panics only if something is wrong with us.
+
+use std::time::Duration;
+
+use ropewalk_fabric::{Address, JobKey};
+use ropewalk_group::{HostId, JobId, Rank};
+use ropewalk_pmi as pmi;
+
+use crate::{
+    batch::decode,
+    group_plan::{Seat, Spawning, plan_spawn},
+    host_agent::HostAgent,
+    job::{JobSpec, OnFailure},
+    plan::{Surroundings, plan},
+    protocol::{Down, Order, Plan, Up},
+    relay::{Action, Relay},
+    supervisor::Supervisor,
+    tree::NodeId,
+};
+
+/// Gives a launcher what an agent right below it sends, and an agent what the node above it sends. Each batch is so long
+/// as the byte before it says.
+pub fn links(bytes: &[u8]) {
+    let plan = plan_of_three_hosts();
+    launcher(&plan, bytes);
+    agent(&plan, bytes);
+}
+
+/// Places what a process asks for by PMI, and gives the plan to those that get it.
+pub fn spawn(bytes: &[u8]) {
+    let Ok(spawn) = postcard::from_bytes::<pmi::Spawn>(bytes) else {
+        return;
+    };
+    let seat = |name, slots, is_over| Seat {
+        name,
+        slots,
+        load: slots,
+        is_over,
+    };
+    let seats = [seat("a", 2, false), seat("user@b", 0, false), seat("c", 1, true)];
+    let around = Spawning {
+        id: 1,
+        first: Rank(3),
+        spawner: 0,
+        own_host: "a",
+        working_directory: None,
+        size_max: 1000,
+    };
+    let processes = spawn.processes();
+    let Ok(group) = plan_spawn(spawn, &around, &seats) else {
+        return;
+    };
+    assert!(group.is_sound(), "a plan of ours is one to those who get it");
+    assert_eq!(u64::from(group.size), processes);
+    assert!(group.runs[2].is_empty(), "a host that is over gets none");
+    let mapping = group.process_mapping();
+    let text = mapping.to_string();
+    assert!(pmi::ProcessMapping::parse(text.as_bytes()).is_ok_and(|parsed| parsed == mapping));
+    for rank in (group.first.0..group.first.0 + group.size).map(Rank) {
+        assert!(group.node_of(rank).is_some() && group.program_of(rank).is_some());
+    }
+}
+
+fn launcher(plan: &Plan, bytes: &[u8]) {
+    let now = Duration::ZERO;
+    let mut relay = Relay::new(plan.tree(), NodeId::ROOT, plan.detect);
+    let mut supervisor = Supervisor::new(plan, OnFailure::Continue, None);
+    relay.start(now);
+    relay.handle_connected(NodeId(1));
+    for batch in batches(bytes) {
+        for up in decode::<Up>(batch).into_iter().flatten() {
+            relay.handle_up(NodeId(1), up);
+            while let Some(action) = relay.poll_action() {
+                match action {
+                    Action::SendParent(up) => supervisor.handle_up(now, up),
+                    Action::LocalPmi(child, up) => supervisor.handle_pmi(now, child, up),
+                    _ => {}
+                }
+            }
+            while supervisor.poll_action().is_some() {}
+        }
+    }
+    supervisor.handle_timeout(Duration::from_secs(3600));
+}
+
+fn agent(plan: &Plan, bytes: &[u8]) {
+    let node = NodeId(1);
+    let Ok(address) = "tcp://127.0.0.1:1/1".parse::<Address>() else {
+        unreachable!("it is one");
+    };
+    let mut relay = Relay::new(plan.tree(), node, plan.detect);
+    let mut mind = HostAgent::new(
+        plan.start(HostId(0), JobKey::from_bytes([0; 32])),
+        address,
+        1 << 20,
+    );
+    relay.start(Duration::ZERO);
+    while let Some(rank) = mind.poll_spawn() {
+        mind.handle_spawned(rank, 1);
+    }
+    for batch in batches(bytes) {
+        for down in decode::<Down>(batch).into_iter().flatten() {
+            relay.handle_down(down);
+            while let Some(action) = relay.poll_action() {
+                if let Action::Local(down) = action {
+                    obey(plan, &mut mind, down);
+                }
+            }
+            while mind.poll_spawn().is_some() {}
+            while mind.poll_action().is_some() {}
+        }
+    }
+}
+
+/// As an agent does it.
+fn obey(plan: &Plan, mind: &mut HostAgent, down: Down) {
+    match down {
+        Down::Cancel(id) => mind.handle_cancel(id),
+        Down::Forget(id) => mind.handle_forget(id),
+        Down::Group(group) => {
+            let options = plan.pmi_group(&group, NodeId(1));
+            let ranks: Vec<_> = group.job_ranks(HostId(0)).collect();
+            mind.handle_group(group.first, options, &ranks);
+        }
+        Down::News(news) => mind.handle_news(news),
+        Down::Order(Order::Respawn { rank, incarnation }) => mind.handle_respawn(rank, incarnation),
+        Down::Order(Order::Signal { rank, signal }) => mind.handle_signal(rank, signal),
+        Down::Order(Order::Spawned { id, result }) => mind.handle_spawn_answer(id, result),
+        Down::Pmi(down) => mind.handle_pmi_down(down),
+        _ => {}
+    }
+}
+
+fn batches(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (&length, rest) = bytes.split_first()?;
+        let (batch, rest) = rest.split_at(usize::from(length).min(rest.len()));
+        bytes = rest;
+        Some(batch)
+    })
+}
+
+/// In a chain: each has the next below it.
+fn plan_of_three_hosts() -> Plan {
+    let hosts = crate::hosts::parse_hosts("a:2,b:2,c:2").expect("these are hosts");
+    let spec = JobSpec {
+        ranks: 6,
+        hosts,
+        arity: 1,
+        ..JobSpec::new("agent", "program")
+    };
+    let around = Surroundings {
+        job: JobId([0; 16]),
+        host_name: "a".to_owned(),
+        processors: 1,
+        environment: vec![],
+        working_directory: None,
+    };
+    plan(&spec, around).expect("six ranks have room")
+}
