@@ -40,6 +40,7 @@ mod costs;
     reason = "the effects around what is decided"
 )]
 mod driver;
+mod equal_steps;
 mod generation;
 mod interval;
 mod journal;

@@ -1,6 +1,6 @@
 //! At the end of which time step to save.
 
-use crate::costs::Costs;
+use crate::{costs::Costs, equal_steps::EqualSteps};
 
 /// The end of a time step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -120,6 +120,9 @@ impl Policy for Rate {
             None => costs.interval(),
             Some(remaining) => costs.shortest_cut(elapsed + remaining),
         };
+        if let Some(steps) = EqualSteps::of(costs, moment) {
+            return Decision::new(costs, steps.decide());
+        }
         // It becomes cheaper up to the interval: that spares the exponentials at most moments.
         if elapsed + next_step < least {
             return Decision::new(costs, Reason::NotYet);
