@@ -102,12 +102,31 @@ const PACKAGES: &[Package] = &[
     },
 ];
 
+/// What only the measurements of OpenFOAM need.
+const EXAMPLES: &[Package] = &[Package {
+    name: "openfoam-examples",
+    purpose: "has the cases that OpenFOAM is measured with",
+    probe: &["test", "-d", "/usr/share/doc/openfoam-examples/examples"],
+}];
+
 /// Sees to it that everything the tests need is there.
 ///
 /// # Errors
 /// If something is missing and cannot be installed from here; says what, and how to get it.
 pub(crate) fn provide() -> anyhow::Result<()> {
-    let missing = missing();
+    provide_all(PACKAGES)
+}
+
+/// Sees to it that OpenFOAM's examples are there.
+///
+/// # Errors
+/// As [`provide`].
+pub(crate) fn provide_examples() -> anyhow::Result<()> {
+    provide_all(EXAMPLES)
+}
+
+fn provide_all(packages: &'static [Package]) -> anyhow::Result<()> {
+    let missing = missing(packages);
     if missing.is_empty() {
         return Ok(());
     }
@@ -117,7 +136,7 @@ pub(crate) fn provide() -> anyhow::Result<()> {
             eprintln!("missing: {}, which {}", package.name, package.purpose);
         }
         bail!(
-            "some tests cannot run; as root: apt-get install {}",
+            "something cannot run; as root: apt-get install {}",
             names.join(" ")
         );
     }
@@ -125,7 +144,7 @@ pub(crate) fn provide() -> anyhow::Result<()> {
     run(apt_get(
         &[&["install", "--yes", "--no-install-recommends"], &names[..]].concat(),
     ))?;
-    match self::missing().first() {
+    match self::missing(packages).first() {
         Some(package) => bail!(
             "{} is installed, but `{}` fails",
             package.name,
@@ -135,9 +154,9 @@ pub(crate) fn provide() -> anyhow::Result<()> {
     }
 }
 
-fn missing() -> Vec<&'static Package> {
+fn missing(packages: &'static [Package]) -> Vec<&'static Package> {
     let is_missing = |package: &&Package| !succeeds(program(package.probe[0], &package.probe[1..]));
-    PACKAGES.iter().filter(is_missing).collect()
+    packages.iter().filter(is_missing).collect()
 }
 
 fn can_install() -> bool {

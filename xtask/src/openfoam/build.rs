@@ -71,7 +71,8 @@ fn headers() -> anyhow::Result<PathBuf> {
     let making = folder.join("include.tmp");
     let _ = fs::remove_dir_all(&making);
     fs::create_dir(&making)?;
-    link_sources(&source, &making)?;
+    // Relative links, so that the target folder may be moved.
+    link_sources(&source, Path::new("../source"), &making)?;
     fs::rename(making, &include)?;
     Ok(include)
 }
@@ -112,14 +113,15 @@ fn download(folder: &Path, version: &str) -> anyhow::Result<()> {
     ]))
 }
 
-fn link_sources(from: &Path, to: &Path) -> anyhow::Result<()> {
+/// Links all sources below a folder, which a link calls `known_as`.
+fn link_sources(from: &Path, known_as: &Path, to: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(from)? {
         let path = entry?.path();
+        let name = path.file_name().context("a file has a name")?;
         if path.is_dir() {
-            link_sources(&path, to)?;
+            link_sources(&path, &known_as.join(name), to)?;
         } else if path.extension().is_some_and(|end| end == "H" || end == "C") {
-            let name = path.file_name().context("a file has a name")?;
-            match symlink(&path, to.join(name)) {
+            match symlink(known_as.join(name), to.join(name)) {
                 // The first of several of one name.
                 Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
                     bail!("cannot link {}: {error}", path.display());

@@ -1,295 +1,334 @@
 //! The three cases of the paper, with failures at its ratios: what a run takes, what was expected, and what saving at
 //! fixed numbers of steps takes.
 
+mod gaps;
+mod make;
+mod model;
+mod report;
+mod watch;
+
 use std::{
-    fmt::Write,
     fs,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, ensure};
-use rand_core::{Rng, SeedableRng};
+use rand_core::SeedableRng;
 use rand_pcg::Pcg64;
-use ropewalk_checkpoint::{Costs, JournalFile, Level, Plan, Rate};
 use ropewalk_openfoam::CaseOptions;
-use serde_json::{Value, json};
 
-use crate::project;
+use crate::{debian, project};
 
-use super::{
-    cavity::{Cavity, tool},
-    solver::{Mode, Solver, copy},
+use self::{
+    gaps::Gaps,
+    make::{STUDIES, Study},
+    model::{Mean, Parts, median},
+    report::{Measured, Report},
+    watch::{Observed, Watch},
 };
+
+use super::solver::{Solver, copy};
 
 /// How the cases are run.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// How often each policy runs each case, with other failures each time
     #[arg(long, default_value_t = 3)]
-    runs: u64,
-    /// The first run has this seed
+    runs: usize,
+    /// Decides when the runs fail
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many cells each side of the cavity has; the time grows with its cube
-    #[arg(long, default_value_t = 250)]
-    cells: u32,
     /// Only the case of this name: cavity, pitzDaily or damBreak
     #[arg(long)]
     only: Option<String>,
+    /// Where the cases are: how long a save takes depends on the disk there
+    #[arg(long)]
+    folder: Option<PathBuf>,
+    /// Only measures the run without failures, a save and a restart, and says what is expected
+    #[arg(long)]
+    predict: bool,
 }
 
-/// One of the paper's cases.
-struct Study {
-    name: &'static str,
-    application: &'static str,
-    steps: u32,
-    /// The mean time between failures as a part of the run's compute time.
-    mtbf_share: f64,
-}
-
-const STUDIES: [Study; 3] = [
-    Study {
-        name: "cavity",
-        application: "icoFoam",
-        steps: 100,
-        mtbf_share: 50.0 / 214.43,
-    },
-    Study {
-        name: "pitzDaily",
-        application: "pisoFoam",
-        steps: 200,
-        mtbf_share: 100.0 / 888.14,
-    },
-    Study {
-        name: "damBreak",
-        application: "interFoam",
-        steps: 1000,
-        mtbf_share: 25.0 / 167.09,
-    },
-];
-
-/// Runs the cases and writes `target/openfoam/cases.json` and `cases.svg`.
+/// Runs the cases and writes `cases.json` and `cases.svg` in `target/openfoam` after each round of runs.
 ///
 /// # Errors
 /// If something cannot be run.
 pub(super) fn cases(library: &Path, options: &Options) -> anyhow::Result<()> {
-    let folder = tempfile::tempdir()?;
-    let mut found = Vec::new();
+    debian::provide_examples()?;
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("cases");
+    let folder = match &options.folder {
+        Some(folder) => builder.tempdir_in(folder),
+        None => builder.tempdir(),
+    }?;
     let chosen = |study: &&Study| options.only.as_deref().is_none_or(|only| only == study.name);
-    for study in STUDIES.iter().filter(chosen) {
-        let fresh = study.make(folder.path().join(study.name), options)?;
-        found.push(study.compare(&fresh, library, options)?);
-    }
+    ensure!(
+        STUDIES.iter().any(|study| chosen(&study)),
+        "there are the cases {}",
+        STUDIES.map(|study| study.name).join(", ")
+    );
     let target = project::target()?.join("openfoam");
     fs::create_dir_all(&target)?;
-    fs::write(target.join("cases.json"), serde_json::to_string_pretty(&found)?)?;
-    fs::write(target.join("cases.svg"), draw(&found))?;
+    for study in STUDIES.iter().filter(chosen) {
+        let bench = Bench {
+            study,
+            fresh: study.make(folder.path().join(study.name))?,
+            library,
+        };
+        bench.compare(options, &target)?;
+    }
     println!("{} has the figures and cases.svg", target.display());
     Ok(())
 }
 
-impl Study {
-    fn make(&self, case: PathBuf, options: &Options) -> anyhow::Result<Solver> {
-        let solver = Solver {
-            application: self.application,
-            case: case.clone(),
-            mode: Mode::Serial,
-        };
-        let examples = Path::new("/usr/share/doc/openfoam-examples/examples");
-        let source = match self.name {
-            "cavity" => {
-                let cavity = Cavity {
-                    cells: options.cells,
-                    steps: self.steps,
-                    output: self.steps,
-                    latest: false,
-                };
-                return cavity.make(case, Mode::Serial);
-            }
-            "pitzDaily" => examples.join("incompressible/pisoFoam/LES/pitzDaily"),
-            _ => examples.join("multiphase/interFoam/laminar/damBreak/damBreak"),
-        };
-        ensure!(
-            source.exists(),
-            "there is no {}; as root: apt-get install openfoam-examples",
-            source.display()
+/// A case as it is before any run.
+struct Bench<'a> {
+    study: &'a Study,
+    fresh: Solver,
+    library: &'a Path,
+}
+
+/// A run without failures and saves.
+struct Undisturbed {
+    seconds: f64,
+    steps: Vec<f64>,
+    end: f64,
+}
+
+/// What saves and restarts take, in seconds.
+struct Calibration {
+    saves: Vec<f64>,
+    start: f64,
+    restarts: Vec<f64>,
+}
+
+impl Bench<'_> {
+    fn compare(&self, options: &Options, target: &Path) -> anyhow::Result<()> {
+        let mut alone = vec![self.undisturbed()?];
+        let first = &alone[0];
+        let mtbf = first.seconds * self.study.mtbf_share;
+        let found = self.calibrate(&first.steps)?;
+        println!(
+            "\n{}: {:.1} s of {} steps, save {} s, restart {} s, failures every {mtbf:.2} s",
+            self.study.name,
+            first.seconds,
+            self.study.steps,
+            Spread(Mean::of(&found.saves)),
+            Spread(Mean::of(&found.restarts)),
         );
-        copy(&source, &case)?;
-        let path = case.join("system/controlDict");
-        let text = fs::read_to_string(&path)?;
-        // Without what else the tutorial looks at and writes.
-        let text = text.split("functions").next().unwrap_or_default();
-        let text = text.replace("#sinclude", "// #sinclude");
-        let step = match self.name {
-            "pitzDaily" => 1e-5,
-            _ => 1e-3,
+        println!(
+            "a save is {:.3} % of the run; in the paper it is {:.3} %",
+            100.0 * Mean::of(&found.saves).mean / first.seconds,
+            100.0 * self.study.save_share
+        );
+        let policies: Vec<Option<usize>> = std::iter::once(None).chain(self.study.fixed.map(Some)).collect();
+        let mut report = Report {
+            study: self.study.name.to_owned(),
+            mtbf,
+            runs: options.runs,
+            seed: options.seed,
+            parts: parts(&alone, &found),
+            undisturbed: vec![first.seconds],
+            policies: policies.clone(),
+            measured: Vec::new(),
         };
-        let end = step * f64::from(self.steps);
-        let own = "writeControl timeStep; writeInterval 1000000; writeFormat binary;";
-        fs::write(&path, format!("{text}\nendTime {end};\n{own}\n"))?;
-        tool(&case, "blockMesh", &[])?;
-        if self.name == "damBreak" {
-            tool(&case, "setFields", &[])?;
+        report.print()?;
+        if options.predict {
+            return Ok(());
         }
-        Ok(solver)
+        for run in 0..options.runs {
+            if run > 0 {
+                alone.push(self.undisturbed()?);
+                report.parts = parts(&alone, &found);
+                report.undisturbed = alone.iter().map(|alone| alone.seconds).collect();
+            }
+            let gaps = report.gaps(run);
+            for &every in &policies {
+                let measured = self.run(every, &gaps, &report)?;
+                println!("{}", report.line(&measured)?);
+                report.measured.push(measured);
+            }
+            report.print()?;
+            report.write(target)?;
+        }
+        Ok(())
     }
 
-    fn compare(&self, fresh: &Solver, library: &Path, options: &Options) -> anyhow::Result<Value> {
-        let told = CaseOptions::new(library);
-        let alone = self.copy_of(fresh, "alone")?.finish(None)?.as_secs_f64();
-        // How long a save and a restart take, by a run that saves often and another that has nothing left to do.
-        let measured = self.copy_of(fresh, "measured")?;
-        let often = CaseOptions {
-            every: Some((self.steps / 20).max(1)),
-            ..told.clone()
+    fn undisturbed(&self) -> anyhow::Result<Undisturbed> {
+        let solver = self.copy_of("alone")?;
+        let mut running = solver.start_watched(None)?;
+        let began = running.began;
+        let watch = Watch::begin(&solver, &mut running)?;
+        let took = solver.wait(running)?;
+        let observed = watch.end(self.study.step)?;
+        ensure!(
+            observed.steps.len() == self.study.steps,
+            "{} makes {} steps and not {}",
+            self.study.name,
+            observed.steps.len(),
+            self.study.steps
+        );
+        let last = observed.last.context("it has made its steps")?;
+        Ok(Undisturbed {
+            seconds: took.as_secs_f64(),
+            steps: observed.steps.into_iter().map(|(_, seconds)| seconds).collect(),
+            end: (began + took - last).as_secs_f64(),
+        })
+    }
+
+    /// Makes some saves, and begins again some times.
+    fn calibrate(&self, steps: &[f64]) -> anyhow::Result<Calibration> {
+        let mean = steps.iter().sum::<f64>() / steps.len() as f64;
+        // Far enough apart that one save does not wait for what another has left to the disk.
+        let every = ((PAUSE / mean).ceil() as usize).max(1);
+        let solver = self.copy_of("measured")?;
+        let told = CaseOptions {
+            every: Some(u32::try_from(every)?),
+            ..CaseOptions::new(self.library)
         };
-        let case = measured.open(often)?;
-        measured.finish(Some(&case.prepare()?))?;
-        let (_, history) = JournalFile::open(measured.case.join("checkpoints/journal"))?;
-        let saves = history.saves(Level::Full);
-        ensure!(!saves.is_empty(), "{} made no saves", self.name);
-        let save = saves.iter().sum::<f64>() / saves.len() as f64;
-        let restore = {
-            let begun = self.copy_of(fresh, "begun")?;
-            let case = begun.open(told.clone())?;
+        let case = solver.open(told)?;
+        let mut random = Pcg64::seed_from_u64(0);
+        let mut found = Calibration {
+            saves: Vec::new(),
+            start: f64::NAN,
+            restarts: Vec::new(),
+        };
+        let mut failed: Option<Instant> = None;
+        while found.restarts.len() < RESTARTS {
             let began = Instant::now();
             let prepared = case.prepare()?;
-            let running = begun.start(Some(&prepared))?;
-            begun.await_steps(1)?;
-            drop(running);
-            began.elapsed().as_secs_f64()
-        };
-        let compute = (alone - restore).max(0.0);
-        let mtbf = compute * self.mtbf_share;
-        let costs = Costs::new(save, restore, mtbf)?;
-        let steps = vec![compute / f64::from(self.steps); self.steps as usize];
-        let plan = Plan::by(&Rate, &costs, &steps);
-        // The first start takes as long as a restart.
-        let expected = restore + plan.expected_time(&costs, &steps);
-        let best = costs.interval() / steps[0];
-        let mut fixed: Vec<u32> = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
-            .map(|share| ((best * share).round() as u32).clamp(1, self.steps))
-            .to_vec();
-        fixed.dedup();
-        println!(
-            "\n{}: {compute:.2} s of {} steps, save {save:.4} s, restart {restore:.3} s, failures every {mtbf:.2} s",
-            self.name, self.steps
-        );
-        println!("| saved | seconds, mean of {} | failures |", options.runs);
-        println!("|---|---|---|");
-        println!("| expected | {expected:.2} | {:.1} |", expected / mtbf);
-        let policies = std::iter::once(None).chain(fixed.into_iter().map(Some));
-        let mut rows = Vec::new();
-        for every in policies {
-            let mut total = 0.0;
-            let mut failures = 0;
-            for seed in (0..options.runs).map(|run| options.seed.wrapping_add(run)) {
-                let solver = self.copy_of(fresh, "run")?;
-                let told = CaseOptions {
-                    every,
-                    mtbf: Some(mtbf),
-                    ..told.clone()
-                };
-                let (seconds, killed) = run(&solver, told, mtbf, seed, alone)?;
-                total += seconds;
-                failures += killed;
+            let mut running = solver.start_watched(Some(&prepared))?;
+            let watch = Watch::begin(&solver, &mut running)?;
+            let count = if failed.is_none() {
+                SAVES * every
+            } else {
+                every + 1
+            };
+            let moment = began + Duration::from_secs_f64(1.0 + mean * (count as f64 + 0.5));
+            ensure!(
+                running.kill_at(moment, &mut random)?,
+                "{} has ended before its saves were measured",
+                self.study.name
+            );
+            let observed = watch.end(self.study.step)?;
+            let first = observed.first.context("it makes a step in this time")?;
+            found.saves.extend(observed.saves(every));
+            match failed {
+                None => found.start = (first - began).as_secs_f64(),
+                Some(failed) => {
+                    // The first step after a restart may take longer than it would have.
+                    let late = observed.steps.first().map_or(0.0, |&(at, took)| took - steps[at]);
+                    found.restarts.push((first - failed).as_secs_f64() + late);
+                }
             }
-            let mean = total / options.runs as f64;
-            let name = every.map_or("when it is best".to_owned(), |every| {
-                format!("every {every} steps")
-            });
-            let failures = f64::from(failures) / options.runs as f64;
-            println!("| {name} | {mean:.2} | {failures:.1} |");
-            rows.push(json!({"policy": name, "seconds": mean, "failures": failures}));
+            failed = Some(moment);
         }
-        Ok(json!({
-            "case": self.name, "compute_s": compute, "steps": self.steps, "save_s": save, "restore_s": restore,
-            "mtbf_s": mtbf, "expected_s": expected, "runs": options.runs, "policies": rows,
-        }))
+        Ok(found)
     }
 
-    fn copy_of(&self, fresh: &Solver, name: &str) -> anyhow::Result<Solver> {
-        let case = fresh.case.with_file_name(format!("{}-{name}", self.name));
+    /// Runs the case to its end, killed after each gap.
+    fn run(&self, every: Option<usize>, gaps: &Gaps, report: &Report) -> anyhow::Result<Measured> {
+        let solver = self.copy_of("run")?;
+        let told = CaseOptions {
+            every: every.map(u32::try_from).transpose()?,
+            mtbf: Some(gaps.mtbf),
+            ..CaseOptions::new(self.library)
+        };
+        let case = solver.open(told)?;
+        let mut random = Pcg64::seed_from_u64(gaps.seed);
+        let mut gaps = gaps.iter().map(Duration::from_secs_f64);
+        let mut gap = || gaps.next().unwrap_or(Duration::MAX);
+        let began = Instant::now();
+        let mut failures = 0;
+        let mut next = began + gap();
+        let mut all: Vec<Observed> = Vec::new();
+        loop {
+            let prepared = case.prepare()?;
+            while next <= Instant::now() {
+                // It strikes who prepares the case, who would begin anew.
+                failures += 1;
+                next += gap();
+            }
+            let mut running = solver.start_watched(Some(&prepared))?;
+            let watch = Watch::begin(&solver, &mut running)?;
+            let killed = running.kill_at(next, &mut random)?;
+            all.push(watch.end(self.study.step)?);
+            if !killed {
+                break;
+            }
+            failures += 1;
+            next += gap();
+            ensure!(
+                began.elapsed().as_secs_f64() < 30.0 * report.undisturbed[0],
+                "the case makes no headway under this policy"
+            );
+        }
+        case.finish().context("the case cannot be tidied up")?;
+        let seconds = began.elapsed().as_secs_f64();
+        let steps = || all.iter().flat_map(|observed| &observed.steps);
+        let usual: f64 = steps().map(|&(at, _)| report.parts.steps[at]).sum();
+        Ok(Measured {
+            every,
+            run: report.measured.len() / report.policies.len(),
+            seconds,
+            failures,
+            speed: steps().map(|(_, took)| took).sum::<f64>() / usual,
+        })
+    }
+
+    fn copy_of(&self, name: &str) -> anyhow::Result<Solver> {
+        let case = self
+            .fresh
+            .case
+            .with_file_name(format!("{}-{name}", self.study.name));
         let _ = fs::remove_dir_all(&case);
-        copy(&fresh.case, &case)?;
+        copy(&self.fresh.case, &case)?;
         Ok(Solver {
             case,
-            ..fresh.clone()
+            ..self.fresh.clone()
         })
     }
 }
 
-/// Runs a case to its end, killed on average after each mean time between failures; says how long that took, and how often
-/// it was killed.
-fn run(solver: &Solver, told: CaseOptions, mtbf: f64, seed: u64, alone: f64) -> anyhow::Result<(f64, u32)> {
-    let mut random = Pcg64::seed_from_u64(seed);
-    let case = solver.open(told)?;
-    let began = Instant::now();
-    let mut failures = 0;
-    // The clock of failures runs on over restarts, so that all policies meet the same ones.
-    let mut next = began;
-    loop {
-        while next <= Instant::now() {
-            let uniform = (f64::from(random.next_u32()) + 1.0) / (f64::from(u32::MAX) + 1.0);
-            next += Duration::from_secs_f64(-uniform.ln() * mtbf);
-        }
-        let prepared = case.prepare()?;
-        let running = solver.start(Some(&prepared))?;
-        if !running.kill_at(next, &mut random)? {
-            break;
-        }
-        failures += 1;
-        ensure!(
-            began.elapsed().as_secs_f64() < 100.0 * alone,
-            "the case makes no headway under this policy"
-        );
+impl Observed {
+    /// The pauses in which there was a save, of a run that saves each so many steps.
+    fn saves(&self, every: usize) -> impl Iterator<Item = f64> {
+        self.pauses.iter().skip(every - 1).step_by(every).copied()
     }
-    case.finish().context("the case cannot be tidied up")?;
-    Ok((began.elapsed().as_secs_f64(), failures))
 }
 
-/// Bars for each case, with a line at what was expected.
-fn draw(found: &[Value]) -> String {
-    const ROW: usize = 22;
-    let mut body = String::new();
-    let mut y = 10;
-    let number = |value: &Value, name: &str| value[name].as_f64().unwrap_or(0.0);
-    for case in found {
-        let rows = case["policies"].as_array().map_or(&[][..], Vec::as_slice);
-        let most = rows.iter().map(|row| number(row, "seconds")).fold(1e-9, f64::max);
-        let width = |seconds: f64| 420.0 * seconds / most;
-        let name = case["case"].as_str().unwrap_or_default();
-        y += ROW;
-        // Writing to a string cannot fail.
-        let _ = writeln!(body, "<text x='10' y='{y}' font-weight='bold'>{name}</text>");
-        let top = y + 6;
-        for row in rows {
-            y += ROW;
-            let seconds = number(row, "seconds");
-            let policy = row["policy"].as_str().unwrap_or_default();
-            let _ = writeln!(body, "<text x='10' y='{y}'>{policy}</text>");
-            let bar = width(seconds);
-            let at = y - 12;
-            let _ = writeln!(
-                body,
-                "<rect x='150' y='{at}' width='{bar:.1}' height='14' fill='#4a7ebb'/>"
-            );
-            let _ = writeln!(body, "<text x='{:.1}' y='{y}'>{seconds:.2} s</text>", 156.0 + bar);
-        }
-        let x = 150.0 + width(number(case, "expected_s"));
-        let _ = writeln!(
-            body,
-            "<line x1='{x:.1}' x2='{x:.1}' y1='{top}' y2='{}' stroke='#c0504d' stroke-width='2'/>",
-            y + 4
-        );
-        y += ROW;
+/// What the parts of a run take, by what was measured.
+fn parts(alone: &[Undisturbed], found: &Calibration) -> Parts {
+    let middle = |value: &dyn Fn(&Undisturbed) -> f64| {
+        let mut values: Vec<f64> = alone.iter().map(value).collect();
+        median(&mut values)
+    };
+    Parts {
+        steps: (0..alone[0].steps.len())
+            .map(|step| middle(&|alone| alone.steps[step]))
+            .collect(),
+        save: Mean::of(&found.saves).mean,
+        start: found.start,
+        restart: Mean::of(&found.restarts).mean,
+        end: middle(&|alone| alone.end),
     }
-    format!(
-        "<svg xmlns='http://www.w3.org/2000/svg' width='680' height='{}' font-family='sans-serif' font-size='13'>\n\
-         <rect width='100%' height='100%' fill='white'/>\n{body}\
-         <text x='10' y='{}'>Total time; the line is what was expected of saving when it is best.</text>\n</svg>\n",
-        y + 30,
-        y + 14
-    )
 }
+
+/// A mean and its error, to be shown.
+struct Spread(Mean);
+
+impl std::fmt::Display for Spread {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{:.3} ± {:.3}", self.0.mean, self.0.error)
+    }
+}
+
+/// How often a save is measured.
+const SAVES: usize = 20;
+
+/// How often a restart is measured.
+const RESTARTS: usize = 6;
+
+/// How long it is computed between saves that are measured, in seconds.
+const PAUSE: f64 = 1.0;

@@ -7,11 +7,18 @@ mod solver;
 mod tests;
 mod trials;
 
+use std::path::PathBuf;
+
+use anyhow::Context;
+
 pub(crate) use build::build;
 
 /// What to do.
 #[derive(clap::Args)]
 pub(crate) struct Options {
+    /// The function object, if it is there already
+    #[arg(long, global = true)]
+    library: Option<PathBuf>,
     #[command(subcommand)]
     what: Option<What>,
 }
@@ -31,7 +38,10 @@ enum What {
 /// # Errors
 /// If it cannot be built, or at the first test that fails.
 pub(crate) fn openfoam(options: &Options) -> anyhow::Result<()> {
-    let library = build()?;
+    let library = match &options.library {
+        Some(library) => library.canonicalize().context("there is no such library")?,
+        None => build()?,
+    };
     match &options.what {
         None => tests::test(&library),
         Some(What::Build) => {
@@ -48,5 +58,8 @@ pub(crate) fn openfoam(options: &Options) -> anyhow::Result<()> {
 /// # Errors
 /// At the first that fails.
 pub(crate) fn test() -> anyhow::Result<()> {
-    openfoam(&Options { what: None })
+    openfoam(&Options {
+        library: None,
+        what: None,
+    })
 }

@@ -4,7 +4,7 @@ use std::{
     fs::{self, File},
     io::ErrorKind,
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Child, ChildStdout, Command, ExitStatus, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -79,10 +79,23 @@ impl Solver {
 
     /// Starts the solver; what it prints is appended to the file `log` of the case.
     pub(super) fn start(&self, prepared: Option<&Prepared>) -> anyhow::Result<Running> {
-        let log = File::options()
+        let log = self.open_log()?;
+        self.start_to(prepared, log.try_clone()?.into(), log)
+    }
+
+    /// The same, but what it prints can be taken from [`Running::output`].
+    pub(super) fn start_watched(&self, prepared: Option<&Prepared>) -> anyhow::Result<Running> {
+        self.start_to(prepared, Stdio::piped(), self.open_log()?)
+    }
+
+    pub(super) fn open_log(&self) -> anyhow::Result<File> {
+        Ok(File::options()
             .create(true)
             .append(true)
-            .open(self.case.join("log"))?;
+            .open(self.case.join("log"))?)
+    }
+
+    fn start_to(&self, prepared: Option<&Prepared>, output: Stdio, log: File) -> anyhow::Result<Running> {
         let mut command = match self.mode {
             Mode::Serial => Command::new(self.application),
             Mode::Parallel | Mode::Collated => {
@@ -101,7 +114,7 @@ impl Solver {
             .current_dir(&self.case)
             .env("WM_PROJECT_DIR", project_directory()?)
             .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
+            .stdout(output)
             .stderr(log);
         for (name, value) in prepared.iter().flat_map(|prepared| &prepared.environment) {
             command.env(name, value);
@@ -181,6 +194,11 @@ impl Solver {
 }
 
 impl Running {
+    /// What a watched solver prints; once.
+    pub(super) fn output(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
+    }
+
     /// Waits until all processes are gone, or until a moment.
     pub(super) fn wait(&mut self, until: Instant) -> anyhow::Result<Option<ExitStatus>> {
         loop {

@@ -1,0 +1,247 @@
+//! What was found of a case, as text, JSON and picture.
+
+use std::{fmt::Write, fs, path::Path};
+
+use serde_json::{Value, json};
+
+use super::{
+    Spread,
+    gaps::Gaps,
+    model::{Mean, Parts, Saves},
+};
+
+/// What was found of a case until now.
+pub(super) struct Report {
+    pub(super) study: String,
+    /// The mean time between failures, in seconds.
+    pub(super) mtbf: f64,
+    pub(super) runs: usize,
+    pub(super) seed: u64,
+    pub(super) parts: Parts,
+    /// How long each run without failures and saves took, in seconds.
+    pub(super) undisturbed: Vec<f64>,
+    /// After how many steps each policy saves; nothing for the one that saves when it is best.
+    pub(super) policies: Vec<Option<usize>>,
+    pub(super) measured: Vec<Measured>,
+}
+
+/// One run with failures.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Measured {
+    pub(super) every: Option<usize>,
+    pub(super) run: usize,
+    pub(super) seconds: f64,
+    pub(super) failures: u32,
+    /// How long its steps took, as a multiple of what the same steps take without failures.
+    pub(super) speed: f64,
+}
+
+/// What is known of a policy.
+struct Row {
+    name: String,
+    saves: usize,
+    expected: f64,
+    runs: Vec<Measured>,
+    /// What each run should have taken with its failures.
+    replays: Vec<f64>,
+}
+
+impl Report {
+    pub(super) fn gaps(&self, run: usize) -> Gaps {
+        Gaps {
+            seed: self.seed,
+            run,
+            runs: self.runs,
+            mtbf: self.mtbf,
+        }
+    }
+
+    fn saves(&self, every: Option<usize>) -> Saves {
+        match every {
+            Some(every) => Saves::every(every, &self.parts),
+            None => Saves::advised(self.mtbf, &self.parts),
+        }
+    }
+
+    /// What one run took.
+    pub(super) fn line(&self, measured: &Measured) -> anyhow::Result<String> {
+        let replay = self
+            .saves(measured.every)
+            .replay(&self.parts, self.gaps(measured.run).iter());
+        Ok(format!(
+            "{}, run {}: {:.2} s with {} failures; by the model {:.2} s with {}; steps took {:.3} times as long as alone",
+            name(measured.every),
+            measured.run + 1,
+            measured.seconds,
+            measured.failures,
+            replay.seconds,
+            replay.failures,
+            measured.speed
+        ))
+    }
+
+    fn rows(&self) -> anyhow::Result<Vec<Row>> {
+        let row = |&every: &Option<usize>| {
+            let saves = self.saves(every);
+            let runs: Vec<Measured> = self
+                .measured
+                .iter()
+                .filter(|run| run.every == every)
+                .copied()
+                .collect();
+            let replay = |run: &Measured| saves.replay(&self.parts, self.gaps(run.run).iter()).seconds;
+            Ok(Row {
+                name: name(every),
+                saves: saves.len(),
+                expected: saves.expected(&self.parts, self.mtbf)?,
+                replays: runs.iter().map(replay).collect(),
+                runs,
+            })
+        };
+        self.policies.iter().map(row).collect()
+    }
+
+    /// Prints a table of all policies.
+    ///
+    /// # Errors
+    /// If what was measured means nothing.
+    pub(super) fn print(&self) -> anyhow::Result<()> {
+        println!(
+            "| {} | saves | expected s | measured s | model with these failures s | measured/model |",
+            self.study
+        );
+        println!("|---|---|---|---|---|---|");
+        for row in self.rows()? {
+            let Row {
+                name,
+                saves,
+                expected,
+                ..
+            } = &row;
+            if row.runs.is_empty() {
+                println!("| {name} | {saves} | {expected:.2} | | | |");
+                continue;
+            }
+            println!(
+                "| {name} | {saves} | {expected:.2} | {} | {:.2} | {} |",
+                Spread(row.measured()),
+                Mean::of(&row.replays).mean,
+                Spread(row.ratio())
+            );
+        }
+        Ok(())
+    }
+
+    /// Adds the case to `cases.json` in a folder, in the place of what was found of it before, and draws all of them.
+    ///
+    /// # Errors
+    /// If the files cannot be written.
+    pub(super) fn write(&self, folder: &Path) -> anyhow::Result<()> {
+        let path = folder.join("cases.json");
+        let before = fs::read(&path)
+            .ok()
+            .and_then(|text| serde_json::from_slice::<Vec<Value>>(&text).ok());
+        let mut all = before.unwrap_or_default();
+        all.retain(|case| case["case"] != self.study);
+        all.push(self.json()?);
+        fs::write(&path, serde_json::to_string_pretty(&all)?)?;
+        Ok(fs::write(folder.join("cases.svg"), draw(&all))?)
+    }
+
+    fn json(&self) -> anyhow::Result<Value> {
+        let rows = self.rows()?.into_iter().map(|row| {
+            let runs = row.runs.iter().zip(&row.replays).map(|(run, replay)| {
+                json!({"seconds": run.seconds, "failures": run.failures, "model_s": replay, "speed": run.speed})
+            });
+            json!({
+                "policy": row.name, "saves": row.saves, "expected_s": row.expected, "seconds": row.measured().mean,
+                "error_s": row.measured().error, "runs": runs.collect::<Vec<_>>(),
+            })
+        });
+        let Parts {
+            steps,
+            save,
+            start,
+            restart,
+            end,
+        } = &self.parts;
+        Ok(json!({
+            "case": self.study, "mtbf_s": self.mtbf, "undisturbed_s": self.undisturbed, "save_s": save, "start_s": start,
+            "restart_s": restart, "end_s": end, "steps_s": steps, "policies": rows.collect::<Vec<_>>(),
+        }))
+    }
+}
+
+impl Row {
+    fn measured(&self) -> Mean {
+        Mean::of(&self.runs.iter().map(|run| run.seconds).collect::<Vec<_>>())
+    }
+
+    /// How much longer the runs took than they should have with their failures.
+    fn ratio(&self) -> Mean {
+        let ratios = self.runs.iter().zip(&self.replays);
+        Mean::of(
+            &ratios
+                .map(|(run, replay)| run.seconds / replay)
+                .collect::<Vec<_>>(),
+        )
+    }
+}
+
+fn name(every: Option<usize>) -> String {
+    every.map_or("when it is best".to_owned(), |every| {
+        format!("every {every} steps")
+    })
+}
+
+/// Bars for each case, each with a line at what was expected.
+fn draw(found: &[Value]) -> String {
+    const ROW: usize = 22;
+    let mut body = String::new();
+    let mut y = 10;
+    let number = |value: &Value, name: &str| value[name].as_f64().unwrap_or(0.0);
+    for case in found {
+        let rows = case["policies"].as_array().map_or(&[][..], Vec::as_slice);
+        let most = rows
+            .iter()
+            .map(|row| number(row, "seconds").max(number(row, "expected_s")))
+            .fold(1e-9, f64::max);
+        let width = |seconds: f64| 420.0 * seconds / most;
+        let name = case["case"].as_str().unwrap_or_default();
+        y += ROW;
+        // Writing to a string cannot fail.
+        let _ = writeln!(body, "<text x='10' y='{y}' font-weight='bold'>{name}</text>");
+        for row in rows {
+            y += ROW;
+            let seconds = number(row, "seconds");
+            let policy = row["policy"].as_str().unwrap_or_default();
+            let _ = writeln!(body, "<text x='10' y='{y}'>{policy}</text>");
+            let bar = width(seconds);
+            let at = y - 12;
+            let _ = writeln!(
+                body,
+                "<rect x='150' y='{at}' width='{bar:.1}' height='14' fill='#4a7ebb'/>"
+            );
+            let x = 150.0 + width(number(row, "expected_s"));
+            let _ = writeln!(
+                body,
+                "<line x1='{x:.1}' x2='{x:.1}' y1='{}' y2='{}' stroke='#c0504d' stroke-width='3'/>",
+                at - 2,
+                at + 16
+            );
+            let _ = writeln!(
+                body,
+                "<text x='{:.1}' y='{y}'>{seconds:.1} s</text>",
+                160.0 + bar.max(x - 150.0)
+            );
+        }
+        y += ROW;
+    }
+    format!(
+        "<svg xmlns='http://www.w3.org/2000/svg' width='680' height='{}' font-family='sans-serif' font-size='13'>\n\
+         <rect width='100%' height='100%' fill='white'/>\n{body}\
+         <text x='10' y='{}'>Total time with failures: bars are measured, lines are what was expected.</text>\n</svg>\n",
+        y + 30,
+        y + 14
+    )
+}

@@ -1,0 +1,123 @@
+//! When a solver does what, as it says itself.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    thread::{self, JoinHandle},
+    time::Instant,
+};
+
+use anyhow::Context;
+
+use super::super::solver::{Running, Solver};
+
+/// What a solver has told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mark {
+    /// The step to this time begins.
+    Begins(f64),
+    /// A step is over, before anything is saved.
+    Done,
+}
+
+/// Reads what a solver prints, until it ends.
+#[derive(Debug)]
+pub(super) struct Watch {
+    reader: JoinHandle<Vec<(Instant, Mark)>>,
+}
+
+/// What one start of a solver did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Observed {
+    /// When its first step began.
+    pub(super) first: Option<Instant>,
+    /// When its last step was over.
+    pub(super) last: Option<Instant>,
+    /// How long each step took that came to its end, in seconds, and which it was, counted from 0.
+    pub(super) steps: Vec<(usize, f64)>,
+    /// How long it took from the end of each step to the beginning of the next one: a save, where there was one.
+    pub(super) pauses: Vec<f64>,
+}
+
+impl Watch {
+    /// Begins with a solver that was started to be watched; it is to be dropped or ended before [`end`](Self::end).
+    pub(super) fn begin(solver: &Solver, running: &mut Running) -> anyhow::Result<Self> {
+        let output = running.output().context("the solver is watched once")?;
+        let mut log = solver.open_log()?;
+        let reader = thread::spawn(move || {
+            let mut marks = Vec::new();
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                let now = Instant::now();
+                if let Some(time) = line
+                    .strip_prefix("Time = ")
+                    .and_then(|time| time.trim().parse().ok())
+                {
+                    marks.push((now, Mark::Begins(time)));
+                } else if line.starts_with("ExecutionTime") {
+                    marks.push((now, Mark::Done));
+                }
+                // A log that is not whole changes no time.
+                let _ = writeln!(log, "{line}");
+            }
+            marks
+        });
+        Ok(Self { reader })
+    }
+
+    /// What it was; `step` is how far each step advances the time.
+    pub(super) fn end(self, step: f64) -> anyhow::Result<Observed> {
+        let marks = self.reader.join().ok().context("the reader of a log ends")?;
+        Ok(observe(&marks, step))
+    }
+}
+
+fn observe(marks: &[(Instant, Mark)], step: f64) -> Observed {
+    let mut observed = Observed::default();
+    let mut begun: Option<(Instant, f64)> = None;
+    for &(at, mark) in marks {
+        match mark {
+            Mark::Begins(time) => {
+                observed.first.get_or_insert(at);
+                if let Some(last) = observed.last {
+                    observed.pauses.push((at - last).as_secs_f64());
+                }
+                begun = Some((at, time));
+            }
+            Mark::Done => {
+                if let Some((from, time)) = begun.take() {
+                    let index = (time / step).round() as usize;
+                    observed
+                        .steps
+                        .push((index.saturating_sub(1), (at - from).as_secs_f64()));
+                    observed.last = Some(at);
+                }
+            }
+        }
+    }
+    observed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Steps are known by their time; what is between them is no part of them.
+    #[test]
+    fn steps_and_pauses_are_told_apart() {
+        let zero = Instant::now();
+        let at = |seconds| zero + Duration::from_secs(seconds);
+        let marks = [
+            (at(2), Mark::Begins(0.015)),
+            (at(5), Mark::Done),
+            (at(6), Mark::Begins(0.02)),
+            (at(10), Mark::Done),
+            (at(10), Mark::Begins(0.025)),
+        ];
+        let observed = observe(&marks, 0.005);
+        assert_eq!(observed.first, Some(at(2)));
+        assert_eq!(observed.last, Some(at(10)));
+        assert_eq!(observed.steps, [(2, 3.0), (3, 4.0)]);
+        assert_eq!(observed.pauses, [1.0, 0.0]);
+    }
+}
