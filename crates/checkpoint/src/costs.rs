@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::interval::optimal_interval;
+use crate::{interval::optimal_interval, two_levels::TwoLevels};
 
 /// What a save, a restore and the time between failures are, and what follows from that.
 ///
@@ -14,14 +14,8 @@ pub struct Costs {
     mtbf: f64,
     interval: f64,
     overhead: f64,
-}
-
-/// How the rest of a run is best cut into segments.
-pub(crate) struct Cut {
-    /// The compute time between two saves; nothing if it is best not to save any more.
-    pub(crate) interval: Option<f64>,
-    /// How long the rest is expected to take.
-    pub(crate) time: f64,
+    /// What each segment's own factor is multiplied by.
+    scale: f64,
 }
 
 /// Times from which nothing can be worked out.
@@ -60,6 +54,7 @@ impl Costs {
             mtbf,
             interval,
             overhead: 0.0,
+            scale: mtbf * (restore / mtbf).exp(),
         };
         Ok(Self {
             overhead: costs.segment(interval) / interval - 1.0,
@@ -111,37 +106,41 @@ impl Costs {
     }
 
     /// By which part the overhead becomes smaller if there is a fast way to save too, which takes `save` seconds and
-    /// survives the part `covers` of the failures: 0.3 is three tenths. Each way then has a period of its own. Not a number
-    /// if they make no sense.
+    /// survives the part `covers` of the failures: 0.3 is three tenths. Each way then has a period of its own. Nothing if it
+    /// is best not to use the fast way, as when it takes nearly as long or survives little.
     pub fn saving_of_fast_level(&self, save: f64, covers: f64) -> f64 {
-        let overhead = |save, part: f64| match part > 0.0 {
-            true => {
-                Self::new(save, self.restore, self.mtbf / part).map_or(f64::NAN, |costs| costs.overhead())
-            }
-            false => 0.0,
-        };
-        let two = overhead(save, covers) + overhead(self.save, 1.0 - covers);
-        1.0 - two / self.overhead
+        TwoLevels::new(self, save, covers).map_or(0.0, |two| 1.0 - two.overhead / self.overhead)
     }
 
-    /// How `work` seconds that are left since the last save are best cut if nothing is saved at their end: all segments
-    /// are equally long together with their saves, so that only their number is to be found.
-    pub(crate) fn cut(&self, work: f64) -> Cut {
-        let interval = |segments: f64| (work - self.save) / segments;
-        let time = |segments: f64| segments * self.segment(interval(segments));
-        let fewer = ((work - self.save) / self.interval).floor().max(1.0);
-        let segments = if time(fewer) <= time(fewer + 1.0) {
-            fewer
+    /// How long `work` seconds that are left since the last save are expected to take if they are cut in the best way.
+    pub(crate) fn time_of_cut(&self, work: f64) -> f64 {
+        let segments = self.segments(work);
+        segments * self.segment((work - self.save) / segments)
+    }
+
+    /// The compute time between two saves for which `work` seconds that are left since the last save take least, if nothing is
+    /// saved at their end: all segments are equally long together with their saves. Nothing if it is best not to save any
+    /// more.
+    pub(crate) fn best_cut(&self, work: f64) -> Option<f64> {
+        let segments = self.segments(work);
+        (segments > 1.0).then(|| (work - self.save) / segments)
+    }
+
+    /// Into how many segments `work` is best cut.
+    fn segments(&self, work: f64) -> f64 {
+        let wanted = (work - self.save) / self.interval;
+        let fewer = wanted.floor().max(1.0);
+        let more = fewer + 1.0;
+        let is_fewer = if fewer >= SEGMENTS_MANY {
+            wanted * wanted < fewer * more
         } else {
-            fewer + 1.0
+            let time = |segments: f64| segments * self.segment((work - self.save) / segments);
+            time(fewer) <= time(more)
         };
-        Cut {
-            interval: (segments > 1.0).then(|| interval(segments)),
-            time: time(segments),
-        }
+        if is_fewer { fewer } else { more }
     }
 
-    /// An interval that is no longer than that of the best [`cut`](Self::cut), and quickly found; nothing may be left of it
+    /// An interval that is no longer than that of the [`best_cut`](Self::best_cut), and quickly found; nothing may be left of it
     /// near the end.
     pub(crate) fn shortest_cut(&self, work: f64) -> f64 {
         let fewer = ((work - self.save) / self.interval).floor();
@@ -153,7 +152,7 @@ impl Costs {
 
     /// The expected time until `length` seconds without a failure are over.
     fn uninterrupted(&self, length: f64) -> f64 {
-        self.mtbf * (self.restore / self.mtbf).exp() * (length / self.mtbf).exp_m1()
+        self.scale * (length / self.mtbf).exp_m1()
     }
 
     /// Whether a second of work costs less, or no more, if it is saved after `now` seconds than after `later`.
@@ -162,6 +161,9 @@ impl Costs {
         rate(now) <= rate(later)
     }
 }
+
+/// From so many segments on, one more or less makes so little difference that Young's model says well enough which is better.
+const SEGMENTS_MANY: f64 = 8.0;
 
 #[cfg(test)]
 mod tests {

@@ -48,6 +48,7 @@ mod manifest;
 mod plan;
 mod policy;
 mod rehearsal;
+mod two_levels;
 
 pub use advisor::{Advice, Advisor, AdvisorOptions, FastLevel, Level, MTBF_AT_FIRST, Mtbf};
 pub use costs::{Costs, CostsError};

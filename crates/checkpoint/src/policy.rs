@@ -129,7 +129,7 @@ impl Policy for Rate {
         }
         let scale = match remaining {
             None => 1.0,
-            Some(remaining) => match costs.cut(elapsed + remaining).interval {
+            Some(remaining) => match costs.best_cut(elapsed + remaining) {
                 Some(interval) => costs.interval() / interval,
                 None => return Decision::new(costs, Reason::EndIsNear),
             },
@@ -143,9 +143,12 @@ impl Policy for Rate {
         } else {
             Reason::NotYet
         };
-        // If more is left than was foreseen, the moment of the last save may have passed unseen.
+        // If more is left than was foreseen, the moment of the last save may have passed unseen. Where two intervals are left
+        // that cannot be: a save is worth what it costs from one on.
         let missed = |remaining| {
-            costs.segment(elapsed) + costs.cut(remaining).time > costs.last_segment(elapsed + remaining)
+            (elapsed < costs.interval() / 2.0 || remaining < 2.0 * (costs.interval() + costs.save()))
+                && costs.segment(elapsed) + costs.time_of_cut(remaining)
+                    > costs.last_segment(elapsed + remaining)
         };
         if reason != Reason::NotYet && remaining.is_some_and(missed) {
             return Decision::new(costs, Reason::EndIsNear);

@@ -12,6 +12,7 @@ use crate::{
     costs::Costs,
     journal::History,
     policy::{Decision, Moment, Policy, Rate, Reason},
+    two_levels::TwoLevels,
 };
 
 use failures::Failures;
@@ -33,7 +34,9 @@ pub struct Advisor {
     failures: Failures,
     fast: Option<LevelState>,
     full: LevelState,
-    /// How much of the work since the last full save the last fast save holds.
+    /// How the levels are used together; nothing if the fast one does not pay.
+    two_levels: Option<TwoLevels>,
+    /// How much of the time since the last full save the last fast save holds.
     full_at_fast: f64,
     /// Nobody knows how long a save takes.
     is_save_unknown: bool,
@@ -121,7 +124,8 @@ impl Default for AdvisorOptions {
 struct LevelState {
     costs: Costs,
     times: SaveTimes,
-    /// How long was computed since the last save that is as good.
+    /// How long it was since the last save that is as good: for the full level with the fast saves, which it would have to
+    /// make again.
     elapsed: f64,
     steps: u64,
     /// When the save that is under way began.
@@ -181,6 +185,7 @@ impl Advisor {
             fast: options.fast.map(|fast| level(fast.save, Level::Fast)),
             full: level(options.save.unwrap_or(SAVE_AT_FIRST), Level::Full),
             is_save_unknown: options.save.is_none() && history.saves(Level::Full).is_empty(),
+            two_levels: None,
             full_at_fast: 0.0,
             covered: options.fast.map_or(0.0, |fast| fast.covers.clamp(0.0, 1.0)),
             restore,
@@ -235,7 +240,7 @@ impl Advisor {
             return full(Reason::SaveTimeUnknown);
         }
         let remaining = self.remaining();
-        let decide = |level: &LevelState| {
+        let decide = |level: &LevelState, remaining| {
             let moment = Moment {
                 elapsed: level.elapsed,
                 next_step,
@@ -244,17 +249,23 @@ impl Advisor {
             };
             Rate.decide(&level.costs, &moment)
         };
-        let decision = decide(&self.full);
-        match &self.fast {
-            Some(fast) if !decision.save => Advice {
-                decision: decide(fast),
-                level: Level::Fast,
-            },
-            _ => Advice {
-                decision,
-                level: Level::Full,
-            },
+        let mut advice = Advice {
+            decision: decide(&self.full, remaining),
+            level: Level::Full,
+        };
+        if let (Some(fast), Some(two)) = (&self.fast, &self.two_levels) {
+            if !advice.decision.save {
+                // The next full save ends the need for fast ones as the end of the run does, but has to be done too.
+                let until_full = (two.full_interval - self.full.elapsed).max(0.0) + self.full.times.mean();
+                let remaining = remaining.map_or(until_full, |remaining| remaining.min(until_full));
+                advice = Advice {
+                    decision: decide(fast, Some(remaining)),
+                    level: Level::Fast,
+                };
+            }
+            advice.decision.overhead = two.overhead;
         }
+        advice
     }
 
     fn advice_at_notice(&self, now: f64, notice: Notice) -> Advice {
@@ -297,7 +308,10 @@ impl Advisor {
                 fast.steps = 0;
                 self.full_at_fast = 0.0;
             }
-            (Level::Fast, Some(_)) => self.full_at_fast = self.full.elapsed,
+            (Level::Fast, Some(_)) => {
+                self.full.elapsed += mark - began;
+                self.full_at_fast = self.full.elapsed;
+            }
             _ => {}
         }
         self.steps = 0;
@@ -409,11 +423,20 @@ impl Advisor {
     /// Works out the intervals from what is known now.
     fn reconsider(&mut self, now: f64) {
         let mtbf = self.failures.mtbf((now - self.start).max(0.0));
-        // Each level is there for the failures that the other does not survive, or need not.
-        let part = |part: f64| mtbf / part.max(f64::EPSILON);
-        self.full.costs = costs(self.full.times.mean(), self.restore, part(1.0 - self.covered));
-        if let Some(fast) = &mut self.fast {
-            fast.costs = costs(fast.times.mean(), self.restore, part(self.covered));
+        let [save, restore] = [self.full.times.mean(), self.restore];
+        self.full.costs = costs(save, restore, mtbf);
+        let Some(fast) = &mut self.fast else { return };
+        let fast_save = fast.times.mean();
+        self.two_levels = TwoLevels::new(&self.full.costs, fast_save, self.covered);
+        if self.two_levels.is_some() {
+            // Each level is there for the failures that the other does not survive, or need not; and a full save costs only
+            // what it takes longer than the fast one in whose place it is.
+            self.full.costs = costs(
+                save - fast_save,
+                restore,
+                mtbf / (1.0 - self.covered).max(f64::EPSILON),
+            );
+            fast.costs = costs(fast_save, restore, mtbf / self.covered);
         }
     }
 }

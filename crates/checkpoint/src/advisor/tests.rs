@@ -189,9 +189,10 @@ fn two_levels_have_their_own_periods() {
         };
         advisor.save_end(advice.level, now);
     }
+    // A full save stands in the place of a fast one, and costs only what it takes longer.
     for (level, expected) in [
         (Level::Fast, optimal_interval(0.06, 25.0 / 0.9)),
-        (Level::Full, optimal_interval(0.6, 250.0)),
+        (Level::Full, optimal_interval(0.54, 250.0)),
     ] {
         let interval = advisor.costs(level).unwrap().interval();
         assert!(
@@ -199,8 +200,40 @@ fn two_levels_have_their_own_periods() {
             "{interval}, not {expected}"
         );
     }
-    assert!((52..62).contains(&full), "{full}");
-    assert!((440..510).contains(&fast), "{fast}");
+    let round = 10.0 * optimal_interval(0.54, 250.0) / 10.0 + 0.6;
+    let expected = 1000.0 / round;
+    assert!(
+        (f64::from(full) / expected - 1.0).abs() < 0.05,
+        "{full}, not {expected}"
+    );
+    // Nine segments of equal length between two full saves, the last of which needs no fast one.
+    assert_eq!((fast as f64 / f64::from(full)).round(), 8.0, "{fast} {full}");
+}
+
+/// A fast way that does not pay is not used, and the full one is used as if it were alone.
+#[test]
+fn a_fast_level_that_does_not_pay_is_left_out() {
+    let options = AdvisorOptions {
+        fast: Some(FastLevel {
+            save: 0.5,
+            covers: 0.5,
+        }),
+        ..options(25.0, 0.6)
+    };
+    let mut advisor = Advisor::new(&options, &History::default(), 0.0);
+    let mut now = 0.0;
+    for _ in 0..1000 {
+        now += 0.1;
+        let advice = advisor.step_end(now);
+        if advice.decision.save {
+            assert_eq!(advice.level, Level::Full);
+            advisor.save_begin(Level::Full, now);
+            now += 0.6;
+            advisor.save_end(Level::Full, now);
+        }
+    }
+    let interval = advisor.costs(Level::Full).unwrap().interval();
+    assert!((interval / optimal_interval(0.6, 25.0) - 1.0).abs() < 1e-6);
 }
 
 /// Senseless times do no harm.

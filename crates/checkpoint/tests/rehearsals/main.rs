@@ -1,14 +1,23 @@
 //! Whole runs in virtual time: what is expected of plans comes true, and what the advisor does not know it learns.
 
+#[path = "../traces/cases.rs"]
+mod cases;
 mod learning;
 
-use learning::{behind_the_best, cavity, mean, uniform};
+use cases::papers_cases;
+use learning::{behind_the_best, chance, mean};
 use ropewalk_checkpoint::{AdvisorOptions, Costs, FastLevel, FixedSteps, Mtbf, Plan, Rate, Rehearsal};
+
+/// Steps like those of the paper's cavity.
+fn cavity() -> Vec<f64> {
+    let [cavity, ..] = papers_cases(1, 1);
+    cavity.steps
+}
 
 /// The mean of many runs in virtual time is what the sum over the plan says.
 #[test]
 fn expected_times_come_true() {
-    let steps = cavity(214.43, 100);
+    let steps = cavity();
     let costs = Costs::new(0.6, 1.5, 25.0).unwrap();
     for plan in [
         Plan::by(&Rate, &costs, &steps),
@@ -20,7 +29,7 @@ fn expected_times_come_true() {
             costs,
             fast: None,
         };
-        let (mean, error) = mean(20_000, |random| rehearsal.planned(&plan, uniform(random)));
+        let (mean, error) = mean(20_000, 7, |seed| rehearsal.planned(&plan, chance(seed)).total);
         let expected = plan.expected_time(&costs, &steps);
         assert!(
             (mean - expected).abs() < 4.0 * error,
@@ -33,14 +42,14 @@ fn expected_times_come_true() {
 /// three tenths of a percent of one ten times as long. `cargo bench` says so of 20,000 runs each.
 #[test]
 fn a_wrong_mtbf_is_learned() {
-    for (length, runs, most) in [(1, 2_000, 0.02), (10, 250, 0.003)] {
-        let steps = cavity(214.43 * f64::from(length), 100 * length as usize);
-        for mtbf in [25.0, 50.0, 100.0] {
-            for wrong in [0.25, 4.0] {
-                let (behind, error) = behind_the_best(&steps, 0.6, mtbf, mtbf * wrong, runs);
+    for (times, runs, most) in [(1, 600, 0.02), (10, 100, 0.003)] {
+        for case in papers_cases(times, 1) {
+            for wrong_by in [0.25, 4.0] {
+                let (behind, error) = behind_the_best(&case, wrong_by, runs, 7);
                 assert!(
                     behind < most + 3.0 * error,
-                    "length {length}, MTBF {mtbf}, told {wrong} times that: {behind} ± {error}"
+                    "{} x{times}, told {wrong_by} times the MTBF: {behind} ± {error}",
+                    case.name
                 );
             }
         }
@@ -50,7 +59,7 @@ fn a_wrong_mtbf_is_learned() {
 /// All time of a run is accounted for: computing, saves and restores, and what was lost.
 #[test]
 fn all_time_is_accounted_for() {
-    let steps = cavity(214.43, 100);
+    let steps = cavity();
     let costs = Costs::new(0.6, 1.5, 25.0).unwrap();
     for (fast, options) in [
         (None, None),
@@ -74,12 +83,12 @@ fn all_time_is_accounted_for() {
             fast: options,
             ..AdvisorOptions::default()
         };
-        mean(200, |random| {
-            let run = rehearsal.advised(&options, uniform(random));
+        mean(200, 7, |seed| {
+            let run = rehearsal.advised(&options, chance(seed));
             let sum = 214.43 + run.upkeep + run.lost;
             // A fast save that is lost later was made all the same.
             assert!((sum - run.total).abs() < 1e-6, "{run:?}: {sum}");
-            run
+            run.total
         });
     }
 }
@@ -88,8 +97,13 @@ fn all_time_is_accounted_for() {
 #[test]
 fn two_levels_gain_what_is_promised() {
     let steps = vec![0.2; 10_000];
-    for (save, covers) in [(0.06, 0.95), (0.1, 0.8), (0.06, 0.8)] {
-        let costs = Costs::new(0.6, 0.6, 25.0).unwrap();
+    for (mtbf, save, covers) in [
+        (25.0, 0.06, 0.95),
+        (25.0, 0.1, 0.8),
+        (10.0, 0.06, 0.5),
+        (10.0, 0.3, 0.8),
+    ] {
+        let costs = Costs::new(0.6, 0.6, mtbf).unwrap();
         let run = |fast: Option<(f64, f64)>| {
             let rehearsal = Rehearsal {
                 steps: &steps,
@@ -97,13 +111,13 @@ fn two_levels_gain_what_is_promised() {
                 fast,
             };
             let options = AdvisorOptions {
-                mtbf: Mtbf::Known(25.0),
+                mtbf: Mtbf::Known(mtbf),
                 save: Some(0.6),
                 restore: 0.6,
                 fast: fast.map(|(save, covers)| FastLevel { save, covers }),
                 ..AdvisorOptions::default()
             };
-            let (mean, _) = mean(200, |random| rehearsal.advised(&options, uniform(random)));
+            let (mean, _) = mean(60, 7, |seed| rehearsal.advised(&options, chance(seed)).total);
             mean / 2000.0 - 1.0
         };
         let (one, two) = (run(None), run(Some((save, covers))));
