@@ -128,7 +128,7 @@ def _load() -> ctypes.CDLL:
     except OSError as error:
         raise ImportError(
             f"cannot load {path}: build it with `cargo build --release -p ropewalk-checkpoint-c` and name it in "
-            "RW_CHECKPOINT_LIBRARY"
+            f"RW_CHECKPOINT_LIBRARY, or copy it to {beside}"
         ) from error
     pointer, number, text = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_char_p
     for name, arguments in {
