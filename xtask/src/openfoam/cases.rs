@@ -48,6 +48,9 @@ pub(crate) struct Options {
     /// Only measures the run without failures, a save and a restart, and says what is expected
     #[arg(long)]
     predict: bool,
+    /// Only shows what an earlier run of this command has found
+    #[arg(long)]
+    again: bool,
 }
 
 /// Runs the cases and writes `cases.json` and `cases.svg` in `target/openfoam` after each round of runs.
@@ -71,6 +74,12 @@ pub(super) fn cases(library: &Path, options: &Options) -> anyhow::Result<()> {
     let target = project::target()?.join("openfoam");
     fs::create_dir_all(&target)?;
     for study in STUDIES.iter().filter(chosen) {
+        if options.again {
+            let report = Report::read(&target, study.name, options.seed, options.runs)?;
+            report.print()?;
+            report.write(&target)?;
+            continue;
+        }
         let bench = Bench {
             study,
             fresh: study.make(folder.path().join(study.name))?,
@@ -146,7 +155,7 @@ impl Bench<'_> {
             let gaps = report.gaps(run);
             for &every in &policies {
                 let measured = self.run(every, &gaps, &report)?;
-                println!("{}", report.line(&measured)?);
+                println!("{}", report.line(&measured));
                 report.measured.push(measured);
             }
             report.print()?;

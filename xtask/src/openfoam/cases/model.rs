@@ -27,6 +27,16 @@ pub(super) struct Outcome {
     pub(super) failures: u32,
 }
 
+impl Parts {
+    /// The same on a machine that takes so many times as long for each step.
+    pub(super) fn at_speed(&self, speed: f64) -> Self {
+        Self {
+            steps: self.steps.iter().map(|step| step * speed).collect(),
+            ..self.clone()
+        }
+    }
+}
+
 impl Saves {
     /// Each time that so many steps are done, but not at the end.
     pub(super) fn every(count: usize, parts: &Parts) -> Self {

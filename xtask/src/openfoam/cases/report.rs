@@ -2,12 +2,13 @@
 
 use std::{fmt::Write, fs, path::Path};
 
+use anyhow::Context;
 use serde_json::{Value, json};
 
 use super::{
     Spread,
     gaps::Gaps,
-    model::{Mean, Parts, Saves},
+    model::{Mean, Outcome, Parts, Saves},
 };
 
 /// What was found of a case until now.
@@ -64,11 +65,9 @@ impl Report {
     }
 
     /// What one run took.
-    pub(super) fn line(&self, measured: &Measured) -> anyhow::Result<String> {
-        let replay = self
-            .saves(measured.every)
-            .replay(&self.parts, self.gaps(measured.run).iter());
-        Ok(format!(
+    pub(super) fn line(&self, measured: &Measured) -> String {
+        let replay = self.replay(measured);
+        format!(
             "{}, run {}: {:.2} s with {} failures; by the model {:.2} s with {}; steps took {:.3} times as long as alone",
             name(measured.every),
             measured.run + 1,
@@ -77,7 +76,13 @@ impl Report {
             replay.seconds,
             replay.failures,
             measured.speed
-        ))
+        )
+    }
+
+    /// What a run should have taken with its failures, if the machine had been as fast as it was in this run.
+    fn replay(&self, run: &Measured) -> Outcome {
+        let parts = self.parts.at_speed(run.speed);
+        self.saves(run.every).replay(&parts, self.gaps(run.run).iter())
     }
 
     fn rows(&self) -> anyhow::Result<Vec<Row>> {
@@ -89,7 +94,7 @@ impl Report {
                 .filter(|run| run.every == every)
                 .copied()
                 .collect();
-            let replay = |run: &Measured| saves.replay(&self.parts, self.gaps(run.run).iter()).seconds;
+            let replay = |run: &Measured| self.replay(run).seconds;
             Ok(Row {
                 name: name(every),
                 saves: saves.len(),
@@ -107,7 +112,7 @@ impl Report {
     /// If what was measured means nothing.
     pub(super) fn print(&self) -> anyhow::Result<()> {
         println!(
-            "| {} | saves | expected s | measured s | model with these failures s | measured/model |",
+            "| {} | saves | expected s | measured s | by the model for these failures and this speed s | measured/model |",
             self.study
         );
         println!("|---|---|---|---|---|---|");
@@ -146,6 +151,64 @@ impl Report {
         all.push(self.json()?);
         fs::write(&path, serde_json::to_string_pretty(&all)?)?;
         Ok(fs::write(folder.join("cases.svg"), draw(&all))?)
+    }
+
+    /// What an earlier run of the command has found of a case, with this seed and number of runs.
+    ///
+    /// # Errors
+    /// If it was not found, or the file is not ours.
+    pub(super) fn read(folder: &Path, study: &str, seed: u64, runs: usize) -> anyhow::Result<Self> {
+        let path = folder.join("cases.json");
+        let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let all: Vec<Value> = serde_json::from_slice(&text)?;
+        let case = all.iter().find(|case| case["case"] == study);
+        let case = case.with_context(|| format!("{} has no {study}", path.display()))?;
+        let number = |value: &Value| value.as_f64().context("a number is missing");
+        let list = |value: &Value| -> anyhow::Result<Vec<f64>> {
+            value
+                .as_array()
+                .context("a list is missing")?
+                .iter()
+                .map(number)
+                .collect()
+        };
+        let parts = Parts {
+            steps: list(&case["steps_s"])?,
+            save: number(&case["save_s"])?,
+            start: number(&case["start_s"])?,
+            restart: number(&case["restart_s"])?,
+            end: number(&case["end_s"])?,
+        };
+        let mut report = Self {
+            study: study.to_owned(),
+            mtbf: number(&case["mtbf_s"])?,
+            runs,
+            seed,
+            parts,
+            undisturbed: list(&case["undisturbed_s"])?,
+            policies: Vec::new(),
+            measured: Vec::new(),
+        };
+        for row in case["policies"].as_array().context("policies are missing")? {
+            let steps = row["policy"].as_str().and_then(|name| name.split(' ').nth(1));
+            let every = steps.and_then(|steps| steps.parse().ok());
+            report.policies.push(every);
+            for (at, run) in row["runs"]
+                .as_array()
+                .context("runs are missing")?
+                .iter()
+                .enumerate()
+            {
+                report.measured.push(Measured {
+                    every,
+                    run: at,
+                    seconds: number(&run["seconds"])?,
+                    failures: number(&run["failures"])? as u32,
+                    speed: number(&run["speed"])?,
+                });
+            }
+        }
+        Ok(report)
     }
 
     fn json(&self) -> anyhow::Result<Value> {
