@@ -17,12 +17,18 @@ namespace functionObjects
 defineTypeNameAndDebug(ropewalkCheckpoint, 0);
 addToRunTimeSelectionTable(functionObject, ropewalkCheckpoint, dictionary);
 
+// Stops the program. With other errors in its constructor OpenFOAM goes on without the function object.
+static void stop(const string& why)
+{
+    FatalIOErrorInFunction(dictionary::null) << "ropewalk " << why.c_str() << exit(FatalIOError);
+}
+
 // Stops the program if a call fails on which all else depends.
 static void need(int code, const char* what)
 {
     if (code != RW_CHECKPOINT_OK)
     {
-        FatalErrorInFunction << "ropewalk cannot " << what << ": " << rw_checkpoint_error() << exit(FatalError);
+        stop(string("cannot ") + what + ": " + rw_checkpoint_error());
     }
 }
 
@@ -130,9 +136,7 @@ ropewalkCheckpoint::ropewalkCheckpoint(const word& name, const Time& time, const
         }
         else if (prepared != begin)
         {
-            FatalErrorInFunction
-                << "ropewalk has prepared the case to begin at time " << prepared << " but it begins at " << begin
-                << exit(FatalError);
+            stop("has prepared the case to begin at time " + prepared + " but it begins at " + begin);
         }
 
         rw_checkpoint_advisor_options costs = RW_CHECKPOINT_ADVISOR_OPTIONS;
@@ -146,6 +150,8 @@ ropewalkCheckpoint::ropewalkCheckpoint(const word& name, const Time& time, const
         const fileName journal(directory/"journal");
         need(rw_checkpoint_advisor_open(&costs, journal.c_str(), &advisor_), "open its journal");
     }
+    // Whoever has started the solver sees by this that the library was loaded.
+    Info<< "ropewalk: saves to " << directory.c_str() << endl;
     // All have opened their stores before the first begins a save.
     returnReduce(true, andOp<bool>());
 }

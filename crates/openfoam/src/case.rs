@@ -12,6 +12,7 @@ use crate::{
     case_error::CaseError,
     control_dict::{Begin, Block, Entries, with_block, without_block},
     installation::{START_VARIABLE, project_directory},
+    retention::let_stay,
     times::{Time, newer},
 };
 
@@ -65,6 +66,11 @@ pub struct Prepared {
     pub from: Option<Held>,
     /// What was put aside.
     pub quarantined: Vec<PathBuf>,
+    /// How many older things were removed from where they had been put aside: the newest
+    /// [`QUARANTINE_MAX`](crate::QUARANTINE_MAX) of each rank stay.
+    pub dropped: usize,
+    /// The outputs that were removed, because the user wants only newer ones (`purgeWrite`).
+    pub purged: Vec<PathBuf>,
     /// What has to be in the environment of all ranks.
     pub environment: Vec<(&'static str, PathBuf)>,
 }
@@ -92,8 +98,8 @@ impl Case {
     }
 
     /// Sees to it that the solver, which must not run now, begins with the newest save that is whole: counts the start,
-    /// moves all that is newer or torn to the folder `quarantine` of the checkpoints, and writes the block at the end of
-    /// `system/controlDict`.
+    /// moves all that is newer or torn to the folder `quarantine` of the checkpoints, of which the newest stay, removes what
+    /// [`purge`](Self::purge) does, and writes the block at the end of `system/controlDict`.
     ///
     /// # Errors
     /// If something is missing or cannot be moved or written; each says what to do.
@@ -101,6 +107,7 @@ impl Case {
         let project = project_directory()?;
         let places = self.places()?;
         self.check_ranks()?;
+        let is_first = self.noted_origin().is_none();
         let mut stores = self.stores()?;
         let all = restore_all(&mut stores)?;
         let stuck: Vec<&str> = all
@@ -124,6 +131,9 @@ impl Case {
             );
             for time in newer(times(place)?, &begin) {
                 let moved = stores[*rank].quarantine_path_of(&place.join(time.name()), &why)?;
+                if let Some(folder) = moved.parent().filter(|_| is_first) {
+                    let_stay(folder)?;
+                }
                 quarantined.push(moved);
             }
             if !place.join(begin.name()).exists() {
@@ -135,6 +145,8 @@ impl Case {
         }
         self.edit(|text| with_block(text, &self.block()))?;
         Ok(Prepared {
+            dropped: self.trim_quarantine(stores.len())?,
+            purged: self.purge()?,
             environment: vec![("WM_PROJECT_DIR", project), (START_VARIABLE, begin.name().into())],
             begin,
             from,
@@ -161,7 +173,7 @@ impl Case {
     }
 
     /// The folders in which the run looks for times, and the rank to which each belongs.
-    fn places(&self) -> Result<Vec<(usize, PathBuf)>, CaseError> {
+    pub(crate) fn places(&self) -> Result<Vec<(usize, PathBuf)>, CaseError> {
         let Some(ranks) = self.options.parallel else {
             return Ok(vec![(0, self.root.clone())]);
         };
@@ -247,14 +259,10 @@ impl Case {
     /// The time at which the run began for the first time. Later starts that find no checkpoint begin there again, whatever
     /// was written since.
     fn origin(&self, places: &[(usize, PathBuf)]) -> Result<Time, CaseError> {
-        let path = self.directory().join("origin");
-        let noted = fs::read_to_string(&path).ok();
-        if let Some(time) = noted.as_deref().and_then(|text| Time::parse(text.trim())) {
+        if let Some(time) = self.noted_origin() {
             return Ok(time);
         }
-        let control = self.root.join(CONTROL_DICT);
-        let text = file("read", &control, fs::read_to_string(&control))?;
-        let wanted = Entries::read(&text).begin;
+        let wanted = Entries::read(&self.control()?).begin;
         let mut common: Option<Vec<Time>> = None;
         for (_, place) in places {
             let here = times(place)?;
@@ -280,13 +288,29 @@ impl Case {
                 .map_or_else(|| self.root.clone(), |(_, place)| place.clone()),
             expected,
         })?;
-        write_whole(&path, &format!("{}\n", origin.name()))?;
+        write_whole(&self.origin_path(), &format!("{}\n", origin.name()))?;
         Ok(origin)
+    }
+
+    /// Where the run began for the first time, if it has.
+    pub(crate) fn noted_origin(&self) -> Option<Time> {
+        let noted = fs::read_to_string(self.origin_path()).ok()?;
+        Time::parse(noted.trim())
+    }
+
+    fn origin_path(&self) -> PathBuf {
+        self.directory().join("origin")
+    }
+
+    /// What `system/controlDict` says.
+    pub(crate) fn control(&self) -> Result<String, CaseError> {
+        let path = self.root.join(CONTROL_DICT);
+        file("read", &path, fs::read_to_string(&path))
     }
 
     fn edit(&self, change: impl FnOnce(&str) -> String) -> Result<(), CaseError> {
         let path = self.root.join(CONTROL_DICT);
-        let text = file("read", &path, fs::read_to_string(&path))?;
+        let text = self.control()?;
         let changed = change(&text);
         if changed == text {
             return Ok(());
@@ -303,24 +327,27 @@ fn saved_time(stores: &[Store], held: Held) -> Result<Time, CaseError> {
         .first()
         .and_then(|store| store.whole_manifest(held.generation))
         .ok_or(ropewalk_checkpoint::StoreError::Missing(held.generation))?;
+    time_of(&manifest).ok_or_else(|| CaseError::Stuck(format!("checkpoint {} has no time", held.generation)))
+}
+
+/// The time that a rank has saved, by the folders of its files.
+pub(crate) fn time_of(manifest: &Manifest) -> Option<Time> {
     let mut parts = manifest
         .files
         .iter()
         .filter_map(|saved| std::str::from_utf8(&saved.path).ok())
         .flat_map(|path| path.split('/').take(2));
-    parts
-        .find_map(Time::parse)
-        .ok_or_else(|| CaseError::Stuck(format!("checkpoint {} has no time", held.generation)))
+    parts.find_map(Time::parse)
 }
 
-fn times(place: &Path) -> Result<Vec<Time>, CaseError> {
+pub(crate) fn times(place: &Path) -> Result<Vec<Time>, CaseError> {
     let names = names(place)?;
     let folders = names.iter().filter(|name| place.join(name).is_dir());
     Ok(folders.filter_map(|name| Time::parse(name)).collect())
 }
 
 /// What is in a folder and has a name that is text.
-fn names(folder: &Path) -> Result<Vec<String>, CaseError> {
+pub(crate) fn names(folder: &Path) -> Result<Vec<String>, CaseError> {
     let entries = file("read the folder", folder, fs::read_dir(folder))?;
     let mut names = Vec::new();
     for entry in entries {
@@ -348,7 +375,7 @@ fn write_whole(path: &Path, text: &str) -> Result<(), CaseError> {
     file("write", path, written)
 }
 
-fn file<T>(action: &'static str, path: &Path, result: io::Result<T>) -> Result<T, CaseError> {
+pub(crate) fn file<T>(action: &'static str, path: &Path, result: io::Result<T>) -> Result<T, CaseError> {
     result.map_err(|source| CaseError::File {
         action,
         path: path.to_owned(),

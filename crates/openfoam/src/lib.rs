@@ -24,10 +24,19 @@ mod control_dict;
     reason = "looks at the environment and the disk"
 )]
 mod installation;
+mod loading;
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "removes what is decided on"
+)]
+mod retention;
 mod times;
 
 pub use case::{Case, CaseOptions, Prepared};
 pub use case_error::CaseError;
 pub use control_dict::{Begin, Block, Entries, with_block, without_block};
 pub use installation::{LIBRARY, LIBRARY_VARIABLE, START_VARIABLE, find_library, project_directory};
-pub use times::{Time, newer};
+pub use loading::Loading;
+pub use retention::QUARANTINE_MAX;
+pub use times::{Time, newer, outdated};

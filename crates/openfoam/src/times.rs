@@ -1,5 +1,7 @@
 //! Folders of time steps.
 
+use std::collections::BTreeSet;
+
 /// The name of a folder that OpenFOAM takes for a time step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Time {
@@ -41,6 +43,23 @@ pub fn newer(times: impl IntoIterator<Item = Time>, than: &Time) -> Vec<Time> {
         .collect()
 }
 
+/// Those outputs of a run that are not among its `keep` newest. What is not after `origin`, where the run began, is no output
+/// of it, nor are the times whose names are `saved`.
+pub fn outdated(
+    times: impl IntoIterator<Item = Time>,
+    origin: &Time,
+    saved: &BTreeSet<String>,
+    keep: usize,
+) -> Vec<Time> {
+    let mut outputs: Vec<Time> = times
+        .into_iter()
+        .filter(|time| time.value > origin.value && !saved.contains(&time.name))
+        .collect();
+    outputs.sort_by(|a, b| a.value.total_cmp(&b.value));
+    outputs.truncate(outputs.len().saturating_sub(keep));
+    outputs
+}
+
 /// Longer names are not of numbers.
 const NAME_BYTES_MAX: usize = 64;
 
@@ -80,5 +99,20 @@ mod tests {
             .map(|time| time.name)
             .collect();
         assert_eq!(found, ["10", "9.0"]);
+    }
+
+    /// The newest outputs stay, and what is none: saves, and what was there before the run.
+    #[test]
+    fn outdated_outputs_are_found() {
+        let times = ["0", "0.1", "0.25", "0.3", "0.5", "0.75", "1"].map(|name| Time::parse(name).unwrap());
+        let origin = Time::parse("0.1").unwrap();
+        let saved = BTreeSet::from(["0.3".to_owned()]);
+        let found = |keep| -> Vec<String> {
+            let found = outdated(times.clone(), &origin, &saved, keep);
+            found.into_iter().map(|time| time.name).collect()
+        };
+        assert_eq!(found(2), ["0.25", "0.5"]);
+        assert_eq!(found(4), [""; 0]);
+        assert_eq!(found(0), ["0.25", "0.5", "0.75", "1"]);
     }
 }

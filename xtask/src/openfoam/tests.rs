@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
-use ropewalk_openfoam::CaseOptions;
+use ropewalk_openfoam::{CaseOptions, LIBRARY_VARIABLE, QUARANTINE_MAX};
 
 use crate::{
     project,
@@ -48,7 +48,10 @@ pub(super) fn test(library: &Path) -> anyhow::Result<()> {
     let bench = Bench::prepare(folder.path(), library, Mode::Serial, SILENT)?;
     bench.full_disk()?;
     println!("a full disk costs saves and not the run");
-    bench.users_outputs()
+    bench.users_outputs()?;
+    bench.not_loaded()?;
+    println!("a solver that does not load the function object is stopped");
+    Ok(())
 }
 
 /// A case as it is before any run, and its undisturbed result.
@@ -162,10 +165,7 @@ impl Bench {
                 .args(["-n", "2", self.fresh.application, "-parallel"])
                 .args(["-fileHandler", "collated"]),
         };
-        command
-            .current_dir(&solver.case)
-            .env("OMPI_MCA_mpi_yield_when_idle", "1")
-            .env_remove("WM_PROJECT_DIR");
+        command.current_dir(&solver.case).env_remove("WM_PROJECT_DIR");
         let output = command.output().context("cannot start target/release/ropewalk")?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(
@@ -288,13 +288,6 @@ impl Bench {
     /// What the user's controlDict asks for is there at the end, whatever was saved and removed meanwhile.
     fn users_outputs(&self) -> anyhow::Result<()> {
         let bench = Self::prepare(&self.folder, &self.library, Mode::Serial, CAVITY)?;
-        let times = |solver: &Solver| -> anyhow::Result<Vec<String>> {
-            let names =
-                fs::read_dir(&solver.case)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-            let mut names: Vec<_> = names.filter(|name| name.starts_with("0")).collect();
-            names.sort_unstable();
-            Ok(names)
-        };
         let solver = bench.fresh("outputs")?;
         let prepared = solver.open(bench.options())?.prepare()?;
         solver.finish(Some(&prepared))?;
@@ -313,8 +306,85 @@ impl Bench {
             "more is left than outputs and two checkpoints: {found:?}"
         );
         println!("the user's outputs stay, and no more than two checkpoints");
+        bench.purged_outputs(&asked)
+    }
+
+    /// Of outputs that `purgeWrite` bounds as many stay as the user wants, however often the run begins again, and what was
+    /// put aside stays within bounds.
+    fn purged_outputs(&self, asked: &[String]) -> anyhow::Result<()> {
+        let solver = self.fresh("purged")?;
+        let control = solver.case.join("system/controlDict");
+        let text = fs::read_to_string(&control)?;
+        fs::write(&control, format!("{text}\npurgeWrite {PURGE};\n"))?;
+        let case = solver.open(self.options())?;
+        let mut random = Pcg64::seed_from_u64(SEED);
+        let quarantine = solver.case.join("checkpoints/quarantine");
+        let mut dropped = 0;
+        for _ in 0..=QUARANTINE_MAX {
+            let prepared = case.prepare()?;
+            dropped += prepared.dropped;
+            let running = solver.start(Some(&prepared))?;
+            // Now and then an output is made, and always something that nobody has committed.
+            let moment = solver.await_steps(EVERY as usize + 2)?;
+            ensure!(running.kill_at(moment, &mut random)?, "the solver ends too early");
+            fs::create_dir_all(solver.case.join("99"))?;
+        }
+        let prepared = case.prepare()?;
+        dropped += prepared.dropped;
+        solver.finish(Some(&prepared))?;
+        case.purge()?;
+        case.finish()?;
+        let found = times(&solver)?;
+        let outputs: Vec<_> = asked.iter().skip(1).filter(|time| found.contains(time)).collect();
+        let newest: Vec<_> = asked[asked.len() - PURGE..].iter().collect();
+        ensure!(
+            outputs == newest,
+            "outputs {outputs:?} are there and not {newest:?}"
+        );
+        let aside = fs::read_dir(quarantine)?.count();
+        ensure!(
+            dropped > 0 && aside <= QUARANTINE_MAX,
+            "{aside} things are in quarantine, {dropped} were removed"
+        );
+        println!(
+            "purgeWrite and quarantine stay within bounds over {} starts",
+            QUARANTINE_MAX + 2
+        );
         Ok(())
     }
+
+    /// A library that cannot be loaded ends the run in its first step.
+    fn not_loaded(&self) -> anyhow::Result<()> {
+        let solver = self.fresh("not-loaded")?;
+        let library = self.folder.join("libbroken.so");
+        fs::write(&library, "no library")?;
+        let mut command = Command::new(project::target()?.join("release/ropewalk"));
+        command
+            .args(["run", "--on-failure", "restart", "--adapter", "openfoam"])
+            .arg(self.fresh.application)
+            .current_dir(&solver.case)
+            .env(LIBRARY_VARIABLE, &library);
+        let output = command.output().context("cannot start target/release/ropewalk")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            !output.status.success() && said.contains("has not loaded the function object"),
+            "{}: {said}",
+            output.status
+        );
+        ensure!(
+            !solver.case.join(&self.last).exists(),
+            "the run went on to its end without saves"
+        );
+        Ok(())
+    }
+}
+
+/// The times in the folder of a case that one process runs.
+fn times(solver: &Solver) -> anyhow::Result<Vec<String>> {
+    let names = fs::read_dir(&solver.case)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut names: Vec<_> = names.filter(|name| name.starts_with("0")).collect();
+    names.sort_unstable();
+    Ok(names)
 }
 
 /// What happens to the newest save.
@@ -403,6 +473,9 @@ const SILENT: Cavity = Cavity {
     output: 1_000_000,
     ..CAVITY
 };
+
+/// How many outputs stay of those that are purged.
+const PURGE: usize = 2;
 
 /// No divisor of the steps between outputs, so that both kinds of saves occur.
 const EVERY: u32 = 7;

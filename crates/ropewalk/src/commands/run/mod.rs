@@ -21,7 +21,10 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use ropewalk::launch::{Ending, JobEvent, Launcher, Verdict};
+use ropewalk::{
+    launch::{Ending, JobEvent, Launcher, Verdict},
+    openfoam::Loading,
+};
 use serde_json::json;
 
 use checkpoints::{Account, CheckpointOptions, Checkpoints};
@@ -97,6 +100,7 @@ fn watch(request: Request) -> anyhow::Result<u8> {
     };
     let mut console = Console::new(prefix, files);
     let mut failure = None;
+    let mut loading = case.is_some().then(Loading::default);
     let mut ends = Vec::new();
     loop {
         let event = match launcher.next_event(Some(Duration::ZERO))? {
@@ -116,6 +120,13 @@ fn watch(request: Request) -> anyhow::Result<u8> {
             log(&event);
         }
         observer.handle(&event, &launcher);
+        if let (Some(loading), JobEvent::Output { rank, line, .. }) = (&mut loading, &event)
+            && rank.0 == 0
+            && loading.is_missing_at(line)
+        {
+            say(NOT_LOADED);
+            launcher.interrupt(SIGTERM)?;
+        }
         match event {
             JobEvent::Finished(verdict) => {
                 if print_exit_codes {
@@ -131,8 +142,14 @@ fn watch(request: Request) -> anyhow::Result<u8> {
                         Err(error) => say(&format!("{error:#}")),
                     }
                 }
-                if let Some(Err(error)) = case.map(|case| case.finish()) {
-                    say(&format!("{error}"));
+                if let Some(case) = case {
+                    let purged = match verdict.exit_code() {
+                        0 => case.purge().map(drop),
+                        _ => Ok(()),
+                    };
+                    for error in [purged.err(), case.finish().err()].into_iter().flatten() {
+                        say(&format!("{error}"));
+                    }
                 }
                 // The exit code tells of the job, and comes out all the same.
                 if let Err(error) = observer.finish(&section) {
@@ -292,6 +309,11 @@ fn finish(console: &mut Console, verdict: &Verdict, failure: Option<io::Error>) 
 }
 
 const SIGPIPE: i32 = 13;
+const SIGTERM: i32 = 15;
+
+/// A run that is not saved is not what was asked for.
+const NOT_LOADED: &str = "OpenFOAM has not loaded the function object that saves, and would go on without: the job is ended. \
+     Its output says why, above; the library has to be built for this OpenFOAM (`cargo xtask openfoam build`)";
 
 /// Tells the user, if that is possible: the exit code must come out even if standard error cannot be written.
 fn say(text: &str) {

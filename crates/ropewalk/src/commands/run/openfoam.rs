@@ -4,6 +4,7 @@ use std::{
     env,
     ffi::OsStr,
     path::{Path, PathBuf},
+    thread,
 };
 
 use anyhow::{Context, bail};
@@ -13,7 +14,7 @@ use ropewalk::{
         JobSpec,
         restart::{Attempt, BetweenAttempts, RestartPolicy},
     },
-    openfoam::{Case, CaseOptions, find_library},
+    openfoam::{Case, CaseOptions, QUARANTINE_MAX, find_library},
 };
 
 use super::{
@@ -45,6 +46,13 @@ impl CaseKeeper {
                 "{} ranks would all compute the same case: add -parallel to the solver's arguments, or leave out -n",
                 spec.ranks
             );
+        }
+        if spec
+            .arguments
+            .iter()
+            .any(|argument| argument == "-noFunctionObjects")
+        {
+            bail!("with -noFunctionObjects nothing would be saved: leave it out, or --adapter openfoam");
         }
         let executable = env::current_exe().context("cannot find my own executable")?;
         let root = folder(spec)?;
@@ -84,7 +92,17 @@ impl BetweenAttempts for CaseKeeper {
         for path in &prepared.quarantined {
             say(&format!("put aside in {}", path.display()));
         }
+        if prepared.dropped > 0 {
+            say(&format!(
+                "removed {} older things that were put aside: the newest {QUARANTINE_MAX} of each rank stay",
+                prepared.dropped
+            ));
+        }
         say(&format!("the case begins at time {}", prepared.begin.name()));
+        if is_crowded(spec) && !is_set(spec, YIELD) {
+            // Ranks that wait for each other must not keep each other from running.
+            spec.environment.push((YIELD.into(), "1".into()));
+        }
         for (name, value) in prepared.environment {
             spec.environment.push((name.into(), value.into()));
         }
@@ -95,6 +113,23 @@ impl BetweenAttempts for CaseKeeper {
         self.checkpoints.came_to_something(attempt, policy)
     }
 }
+
+/// Whether ranks share cores, as far as that can be known from here.
+fn is_crowded(spec: &JobSpec) -> bool {
+    let room = match &spec.hosts[..] {
+        [] => thread::available_parallelism().map_or(u64::MAX, |cores| cores.get() as u64),
+        hosts => hosts.iter().map(|host| u64::from(host.slots)).sum(),
+    };
+    u64::from(spec.ranks) > room
+}
+
+/// Whether somebody has set a variable of the ranks, whom we do not overrule.
+fn is_set(spec: &JobSpec, name: &str) -> bool {
+    env::var_os(name).is_some() || spec.environment.iter().any(|(set, _)| set == name)
+}
+
+/// What Open MPI is told by this: give way while a message is awaited.
+const YIELD: &str = "OMPI_MCA_mpi_yield_when_idle";
 
 /// The folder of the case: the one after `-case`, or where the job runs.
 pub(super) fn folder(spec: &JobSpec) -> anyhow::Result<PathBuf> {
