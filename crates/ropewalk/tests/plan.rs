@@ -71,6 +71,25 @@ fn the_table_ends_with_a_recommendation() {
     plan(&["--save", "0", "--mtbf", "25"]).code(2);
 }
 
+/// The picture has a bar for each policy, and comes beside the table or the JSON.
+#[test]
+fn a_plan_is_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let picture = folder.path().join("plan.svg");
+    let words = [
+        "--save", "0.6", "--mtbf", "25", "--step", "1", "--total", "214", "--svg",
+    ];
+    let answer = json(&[&words[..], &[picture.to_str().unwrap()]].concat());
+    let drawn = std::fs::read_to_string(&picture).unwrap();
+    assert!(drawn.starts_with("<svg xmlns") && drawn.trim_end().ends_with("</svg>"));
+    assert_eq!(
+        drawn.matches("#6a9fd8").count(),
+        answer["rows"].as_array().unwrap().len()
+    );
+    let expected = expected(&answer, "rate");
+    assert!(drawn.contains(&format!("{expected:.2} s")), "{drawn}");
+}
+
 /// What is rehearsed comes near to what is expected, one seed gives one answer, and the picture has a bar for each way.
 #[test]
 fn rehearsals_come_near_to_what_is_expected() {

@@ -16,22 +16,34 @@ const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
 /// About a second of computing.
 const STEPS: &str = "60000";
 
-/// The example of the C library, linked with the one that cargo has built.
+/// Four seconds and a half at least.
+const RANK_STEPS: &str = "1500";
+
+/// The example of the C library.
 fn heat(folder: &TempDir) -> PathBuf {
-    let library = env::current_exe().unwrap().with_file_name("librw_checkpoint.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../checkpoint-c");
-    std::os::unix::fs::symlink(&library, folder.path().join("librw_checkpoint.so.0")).unwrap();
-    let program = folder.path().join("heat");
-    let output = Command::new("cc")
+    compiled("../checkpoint-c/examples/heat.c", folder)
+}
+
+/// A program in C, linked with the libraries that cargo has built.
+fn compiled(source: &str, folder: &TempDir) -> PathBuf {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let program = folder.path().join("program");
+    let mut command = Command::new("cc");
+    command
         .args(["-O2", "-D_GNU_SOURCE", "-o"])
         .arg(&program)
-        .arg(source.join("examples/heat.c"))
-        .arg(format!("-I{}", source.join("include").display()))
-        .arg(library)
-        .arg(format!("-Wl,-rpath,{}", folder.path().display()))
-        .arg("-lm")
-        .output()
-        .unwrap();
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(source));
+    for (library, owner) in [("rw_checkpoint", "checkpoint-c"), ("pmi", "pmi-c")] {
+        let built = env::current_exe()
+            .unwrap()
+            .with_file_name(format!("lib{library}.so"));
+        std::os::unix::fs::symlink(&built, folder.path().join(format!("lib{library}.so.0"))).unwrap();
+        command
+            .arg(format!("-I{}", crates.join(owner).join("include").display()))
+            .arg(built);
+    }
+    command.arg(format!("-Wl,-rpath,{}", folder.path().display()));
+    let output = command.arg("-lm").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     program
 }
@@ -79,6 +91,72 @@ fn a_job_goes_on_from_its_checkpoints() {
         "{text}"
     );
     assert!(fs::read_to_string(report).unwrap().contains("<polyline"));
+}
+
+/// Several ranks that save together are killed at random, and end as if nothing had been: all begin again at the step that
+/// all of them have. The table at the end has what the journal says.
+#[test]
+fn ranks_that_are_killed_at_random_go_on_together() {
+    let folder = TempDir::new().unwrap();
+    let program = compiled("tests/checkpoint_c/ranks.c", &folder)
+        .display()
+        .to_string();
+    let [calm, killed] = ["calm", "killed"].map(|name| folder.path().join(name).display().to_string());
+    let sorted = |output: &Output| {
+        let mut lines: Vec<_> = String::from_utf8(output.stdout.clone())
+            .unwrap()
+            .lines()
+            .map(str::to_owned)
+            .collect();
+        lines.sort();
+        lines
+    };
+    let expected = run(&["-n", "3", &program, &calm, RANK_STEPS]);
+    assert!(expected.status.success(), "{expected:?}");
+    // With this seed the first two attempts are killed after about two seconds, and the third not within a minute.
+    let words =
+        format!("-n 3 --on-failure restart --checkpoint {killed} --mtbf 2 --inject-mtbf 20 --seed 37857");
+    let words: Vec<&str> = words.split(' ').collect();
+    let found = run(&[&words[..], &[&program, &killed, RANK_STEPS]].concat());
+    let text = String::from_utf8(found.stderr.clone()).unwrap();
+    assert!(found.status.success(), "{text}");
+    assert_eq!(sorted(&found), sorted(&expected), "{text}");
+    assert_eq!(sorted(&found).len(), 3);
+
+    let restarts = text.matches("the job is started again").count();
+    assert!(restarts >= 2, "{text}");
+    assert_eq!(text.matches("is killed on purpose").count(), restarts, "{text}");
+    assert!(text.contains("starts from generation"), "{text}");
+    let (_, history) = JournalFile::open(Path::new(&killed).join("journal")).unwrap();
+    let totals = history.totals();
+    assert_eq!(totals.failures, restarts as u64, "{text}");
+    let value = |name: &str| {
+        let line = text.lines().find(|line| line.contains(name));
+        let line = line.unwrap_or_else(|| panic!("no {name}: {text}"));
+        line.rsplit('┆')
+            .next()
+            .unwrap()
+            .trim_matches([' ', '│'])
+            .to_owned()
+    };
+    assert_eq!(value("failures"), restarts.to_string());
+    assert_eq!(value("attempts"), (restarts + 1).to_string());
+    assert!(
+        value("│ saves").starts_with(&format!("{}, ", totals.saves)),
+        "{text}"
+    );
+    assert!(totals.saves > 2 && totals.lost > 0.0, "{totals:?}");
+    for name in [
+        "lost work",
+        "measured overhead",
+        "expected overhead",
+        "best interval",
+    ] {
+        value(name);
+    }
+    assert_eq!(text.matches("fixed: every").count(), 5, "{text}");
+    // Each culprit is told once, when it happens.
+    assert_eq!(text.matches("was killed by signal 9").count(), restarts, "{text}");
 }
 
 /// A generation that was changed is put aside before the start, and the one before it is taken.

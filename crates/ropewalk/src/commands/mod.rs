@@ -1,6 +1,7 @@
 //! The subcommands, one file each.
 
 pub(crate) mod agent;
+mod bars;
 pub(crate) mod bench;
 pub(crate) mod demo;
 pub(crate) mod demo_worker;

@@ -13,6 +13,8 @@ use ropewalk_checkpoint::{
 };
 use serde::Serialize;
 
+use super::bars::{Bar, draw_bars};
+
 /// Say how often a long computation should save, and how long it will take
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -21,6 +23,9 @@ pub(crate) struct Arguments {
     /// Write one JSON object
     #[arg(long)]
     json: bool,
+    /// Draw the rows into this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 /// The run that is planned or rehearsed.
@@ -262,6 +267,9 @@ fn rows_at_any_moment(costs: &Costs, total: f64) -> Vec<Row> {
 }
 
 fn show(arguments: &Arguments, answer: &Answer) -> anyhow::Result<()> {
+    if let Some(path) = &arguments.svg {
+        std::fs::write(path, draw(answer)).with_context(|| format!("cannot write {}", path.display()))?;
+    }
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(answer)?);
         return Ok(());
@@ -294,6 +302,24 @@ fn show(arguments: &Arguments, answer: &Answer) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// A bar for each row, of the time beyond the computing.
+fn draw(answer: &Answer) -> String {
+    let bars: Vec<Bar<'_>> = answer
+        .rows
+        .iter()
+        .map(|row| Bar {
+            name: row.policy,
+            total: row.expected_total_s,
+            confidence: None,
+        })
+        .collect();
+    let below = format!(
+        "expected time beyond {:.0} s of computing; saves of {} s, failures every {} s",
+        answer.total_s, answer.save_s, answer.mtbf_s
+    );
+    draw_bars(&bars, answer.total_s, &below)
 }
 
 const STEPS_MAX: usize = 1_000_000;

@@ -1,6 +1,6 @@
 //! `ropewalk rehearse`: runs with failures at random, in virtual time.
 
-use std::{fmt::Write, path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, ensure};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
@@ -12,7 +12,7 @@ use ropewalk::checkpoint::{
 use serde::Serialize;
 
 use super::{
-    page::{WIDTH, escaped},
+    bars::{Bar, draw_bars},
     plan,
 };
 
@@ -228,51 +228,20 @@ fn show(arguments: &Arguments, answer: &Answer) -> anyhow::Result<()> {
 
 /// A bar for each row, of the time beyond the computing, with its confidence interval.
 fn draw(answer: &Answer) -> String {
-    const LANE: f64 = 30.0;
-    const LABELS: f64 = 190.0;
-    let over = |total: f64| (total - answer.total_s).max(0.0);
-    let most = answer
+    let bars: Vec<Bar<'_>> = answer
         .rows
         .iter()
-        .map(|row| over(row.mean_total_s + row.confidence_95_s))
-        .fold(1e-9, f64::max);
-    let x = |total: f64| LABELS + over(total) / most * (WIDTH - LABELS - 150.0);
-    let height = LANE * (answer.rows.len() + 1) as f64;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" \
-         font-size=\"13\">\n<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
+        .map(|row| Bar {
+            name: &row.policy,
+            total: row.mean_total_s,
+            confidence: Some(row.confidence_95_s),
+        })
+        .collect();
+    let below = format!(
+        "time beyond {:.0} s of computing; {} runs each, 95 % confidence",
+        answer.total_s, answer.runs
     );
-    for (row, lane) in answer.rows.iter().zip(0u32..) {
-        let top = LANE * f64::from(lane);
-        let (middle, text) = (top + LANE / 2.0, top + LANE / 2.0 + 4.0);
-        let (low, high) = (
-            x(row.mean_total_s - row.confidence_95_s),
-            x(row.mean_total_s + row.confidence_95_s),
-        );
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            svg,
-            "<text x=\"4\" y=\"{text}\">{}</text>\
-             <rect x=\"{LABELS}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"#6a9fd8\"/>\
-             <line x1=\"{low:.1}\" x2=\"{high:.1}\" y1=\"{middle}\" y2=\"{middle}\" stroke=\"#1c2430\" stroke-width=\"3\"/>\
-             <text x=\"{:.1}\" y=\"{text}\">{:.2} s, +{:.2} %</text>",
-            escaped(&row.policy),
-            top + 5.0,
-            x(row.mean_total_s) - LABELS,
-            LANE - 10.0,
-            high + 8.0,
-            row.mean_total_s,
-            row.overhead * 100.0
-        );
-    }
-    let _ = writeln!(
-        svg,
-        "<text x=\"{LABELS}\" y=\"{:.1}\">time beyond {:.0} s of computing; {} runs each, 95 % confidence</text></svg>",
-        height - LANE / 2.0 + 4.0,
-        answer.total_s,
-        answer.runs
-    );
-    svg
+    draw_bars(&bars, answer.total_s, &below)
 }
 
 /// Some seconds of work.

@@ -302,8 +302,16 @@ fn finish(console: &mut Console, verdict: &Verdict, failure: Option<io::Error>) 
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(128 + SIGPIPE as u8),
         Err(error) => return Err(error).context("cannot write the output of the ranks"),
     }
-    for line in verdict.to_string().lines() {
+    // What became of attempts before the last was told when it happened.
+    let last = Verdict {
+        attempts: Vec::new(),
+        ..verdict.clone()
+    };
+    for line in last.to_string().lines() {
         say(line);
+    }
+    if let Some(before) = verdict.attempts.last().filter(|_| verdict.is_success()) {
+        say(&format!("the job was done in attempt {}", before.number + 1));
     }
     Ok(u8::try_from(verdict.exit_code()).unwrap_or(u8::MAX))
 }
