@@ -73,6 +73,40 @@ fn a_killed_program_ends_as_if_nothing_had_been() {
     assert!(generations.count() <= 2);
 }
 
+/// The header and the example are clean C99 and C++11, with every warning that is usual.
+#[test]
+fn header_and_example_have_no_warnings() {
+    let folder = TempDir::new().unwrap();
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let compilers: [(&str, &[&str]); 2] = [
+        ("gcc", &["-x", "c", "-std=c99", "-Wstrict-prototypes"]),
+        ("g++", &["-x", "c++", "-std=c++11"]),
+    ];
+    for (compiler, words) in compilers {
+        let output = Command::new(compiler)
+            .args(words)
+            .args([
+                "-Wall",
+                "-Wextra",
+                "-Wpedantic",
+                "-Werror",
+                "-D_GNU_SOURCE",
+                "-c",
+                "-o",
+            ])
+            .arg(folder.path().join("heat.o"))
+            .arg(format!("-I{}", here.join("include").display()))
+            .arg(here.join("examples/heat.c"))
+            .output()
+            .unwrap_or_else(|_| panic!("{compiler} is missing: install the Debian packages gcc and g++"));
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{compiler}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
 /// The header and the library name the same functions, so that none is missing from either.
 #[test]
 fn the_library_has_the_functions_of_its_header() {

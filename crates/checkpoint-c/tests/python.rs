@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
-    env,
+    env, fs,
     os::unix::process::ExitStatusExt,
     path::Path,
     process::{Command, Output},
@@ -89,4 +89,56 @@ with Store(sys.argv[1]) as store:
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+/// `pip install` of the folder, with the library beside the module, gives a package that needs no variable and no checkout.
+#[test]
+fn the_package_can_be_installed() {
+    let folder = TempDir::new().unwrap();
+    let bindings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/python");
+    // What pip builds it leaves in the folder that it is given.
+    let copy = folder.path().join("python");
+    fs::create_dir_all(copy.join("ropewalk")).unwrap();
+    for file in ["pyproject.toml", "ropewalk/__init__.py", "ropewalk/checkpoint.py"] {
+        fs::copy(bindings.join(file), copy.join(file)).unwrap();
+    }
+    let library = env::current_exe().unwrap().with_file_name("librw_checkpoint.so");
+    fs::copy(library, copy.join("ropewalk/librw_checkpoint.so")).unwrap();
+    let environment = folder.path().join("environment");
+    let run = |program: &Path, words: &[&str]| {
+        let output = Command::new(program)
+            .args(words)
+            .current_dir(folder.path())
+            .env_remove("PYTHONPATH")
+            .env_remove("RW_CHECKPOINT_LIBRARY")
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{words:?}: {}{} (it needs the Debian package python3-venv, and PyPI for setuptools)",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8(output.stdout).unwrap()
+    };
+    run(
+        Path::new("/usr/bin/python3"),
+        &["-m", "venv", &environment.display().to_string()],
+    );
+    run(
+        &environment.join("bin/pip"),
+        &[
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            &copy.display().to_string(),
+        ],
+    );
+    let script = "import ropewalk.checkpoint as it; print(it.__file__); print(it.interval(0.6, 25.0))";
+    let told = run(&environment.join("bin/python"), &["-c", script]);
+    let [file, interval] = told.lines().collect::<Vec<_>>()[..] else {
+        panic!("{told}");
+    };
+    assert!(file.starts_with(&environment.display().to_string()), "{file}");
+    assert!(interval.starts_with("5.084744618"), "{interval}");
 }
