@@ -43,6 +43,7 @@ macro_rules! behaviours {
             peers::nobody_to_connect_to_is_an_error_at_once,
             peers::other_jobs_are_refused,
             peers::restarted_endpoints_are_found_at_their_address,
+            peers::keys_of_an_earlier_incarnation_open_nothing,
             peers::silent_peers_are_found,
             peers::slow_consumers_hold_up_nobody_else,
             peers::stalled_peers_end_by_the_deadline,

@@ -57,7 +57,13 @@ impl Fabric {
 
     /// An endpoint where one was that is gone.
     fn endpoint_at(&self, address: &Address, rank: u32) -> Endpoint {
+        self.incarnation_at(address, rank, 0)
+    }
+
+    /// A later life of a rank, where an earlier one was.
+    fn incarnation_at(&self, address: &Address, rank: u32, incarnation: u32) -> Endpoint {
         let mut options = self.options(rank);
+        options.identity.incarnation = Incarnation(incarnation);
         match address.provider() {
             "tcp" => options.bind = address.location().parse().unwrap(),
             "ofi" => {

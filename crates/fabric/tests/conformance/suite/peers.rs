@@ -7,8 +7,8 @@ use std::{
 
 use bytes::Bytes;
 use ropewalk_fabric::{
-    Address, Buffer, Completion, Endpoint, EndpointOptions, Event, HandshakeError, JobKey, Limits,
-    OperationError, OperationId, PeerDeath, SubmitError,
+    AccessError, Address, Buffer, Completion, Endpoint, EndpointOptions, Event, HandshakeError, JobKey,
+    Limits, OperationError, OperationId, PeerDeath, RegionHandle, SubmitError,
 };
 use ropewalk_group::JobId;
 
@@ -401,6 +401,41 @@ pub(crate) fn restarted_endpoints_are_found_at_their_address(fabric: &Fabric) {
             matches!(refused, Err(OperationError::Access { .. })),
             "{refused:?}"
         );
+    }
+}
+
+/// What the key to a region of one life of a rank was is none in the next, at the same address and for a region of the
+/// same number, length and content: not for reading, not for writing, and not from a peer that knew both lives.
+pub(crate) fn keys_of_an_earlier_incarnation_open_nothing(fabric: &Fabric) {
+    let [mut client, mut server] = fabric.endpoints();
+    let address = server.address().clone();
+    if address.location().starts_with("shm/") {
+        eprintln!("skipped: libfabric names endpoints of its shm as it likes");
+        return;
+    }
+    let content = || Buffer::zeroed(16);
+    let mut earlier: Vec<RegionHandle> = Vec::new();
+    for incarnation in 1..4 {
+        let handle = server.expose_writable(content());
+        for stale in &earlier {
+            assert_eq!((stale.region, stale.length), (handle.region, handle.length));
+            assert_ne!(stale.token, handle.token);
+            let read = get(&mut client, &mut server, stale, 0, 16);
+            let written = put(&mut client, &mut server, stale, 0, vec![1; 16].into());
+            for refused in [read.map(drop), written] {
+                let unknown = matches!(&refused, Err(OperationError::Access { source, .. })
+                    if *source == AccessError::Unknown);
+                assert!(unknown, "incarnation {incarnation}: {refused:?}");
+            }
+        }
+        let read = get(&mut client, &mut server, &handle, 0, 16).unwrap();
+        assert_eq!(*read, *content());
+        earlier.push(handle);
+        drop(server);
+        server = fabric.incarnation_at(&address, 1, incarnation);
+        drive(&mut [&mut client], |_, event| {
+            matches!(event, Event::PeerDied { .. }).then_some(())
+        });
     }
 }
 
