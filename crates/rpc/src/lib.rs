@@ -9,6 +9,7 @@
 mod arrivals;
 mod blocking;
 mod bulk;
+mod byte_buf;
 mod call;
 mod cancellation;
 mod context;
@@ -52,6 +53,7 @@ pub use bulk::{
     Amount, BulkHandle, BulkHandleError, BulkSegment, Chunk, ChunkToFill, Pipeline, PulledChunks,
     PushedChunks,
 };
+pub use byte_buf::ByteBuf;
 pub use call::{Call, Transfer};
 pub use cancellation::Cancellation;
 pub use context::CallContext;

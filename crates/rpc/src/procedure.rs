@@ -6,7 +6,8 @@ use serde::{Serialize, de::DeserializeOwned};
 ///
 /// Both sides of a call share this one definition. Input and output together with their framing are at most
 /// [`Limits::message_size_max`](ropewalk_fabric::Limits::message_size_max) bytes; what may be larger, or is a
-/// plain array of numbers, is better exposed and passed as a [`RegionHandle`](ropewalk_fabric::RegionHandle).
+/// plain array of numbers, is better exposed and passed as a [`RegionHandle`](ropewalk_fabric::RegionHandle). Bytes are
+/// best a [`ByteBuf`](crate::ByteBuf): serde goes through a `Vec<u8>` one by one.
 ///
 /// ```
 /// struct Add;
