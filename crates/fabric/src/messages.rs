@@ -59,12 +59,13 @@ impl Messages {
         self.first == self.end
     }
 
-    /// The next message, and what it says.
+    /// The next message; what it says is put into `body`.
     #[inline]
-    pub fn pop(&mut self) -> Option<(Received, Body)> {
+    pub fn pop(&mut self, body: &mut Body) -> Option<Received> {
         let place = self.places[..self.end].get_mut(self.first)?;
         self.first += 1;
-        Some((place.received.take()?, std::mem::take(&mut place.body)))
+        *body = place.body.take();
+        place.received.take()
     }
 
     /// Takes all room again.
@@ -109,6 +110,7 @@ mod tests {
     fn messages_keep_their_order() {
         let from = PeerTable::default().intern(&"tcp://127.0.0.1:1".parse().unwrap());
         let mut messages = Messages::new();
+        let mut body = Body::new();
         for round in 0..3 {
             messages.clear();
             let mut count = 0;
@@ -119,11 +121,11 @@ mod tests {
             }
             assert_eq!(count, Messages::ROOM as u64);
             for tag in 0..count {
-                let (received, body) = messages.pop().unwrap();
+                let received = messages.pop(&mut body).unwrap();
                 assert_eq!(received, Received::Unexpected { from, tag });
                 assert_eq!(body, [round, tag as u8]);
             }
-            assert!(messages.is_empty() && messages.pop().is_none());
+            assert!(messages.is_empty() && messages.pop(&mut body).is_none());
         }
     }
 }

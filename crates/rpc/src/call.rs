@@ -16,9 +16,8 @@ use crate::{CallError, CallTiming, TransferError, promise::Pending, timing::Call
 /// it cancels the call: the target is told, and the answer is ignored.
 #[must_use = "dropping a call cancels it"]
 pub struct Call<O> {
+    /// All there is, so that a call is moved in a register: to move more would have to wait for its being written.
     pending: Pending<Result<Answer, CallError>>,
-    procedure: &'static str,
-    timing: Option<CallTiming>,
     output: PhantomData<fn() -> O>,
 }
 
@@ -40,48 +39,84 @@ pub(crate) struct Answer {
 }
 
 impl<O: DeserializeOwned> Call<O> {
-    pub(crate) fn new(pending: Pending<Result<Answer, CallError>>, procedure: &'static str) -> Self {
+    pub(crate) fn new(pending: Pending<Result<Answer, CallError>>) -> Self {
         Self {
             pending,
-            procedure,
-            timing: None,
             output: PhantomData,
         }
     }
 
     /// The output or the error, once, if the call has ended.
     pub fn try_take(&mut self) -> Option<Result<O, CallError>> {
-        self.pending.take().map(|result| self.decode(result))
+        let taken = self.pending.take(decode);
+        taken.map(|decoded| self.end(decoded))
     }
 
     /// How long the target handled the call; `None` before its output was taken, or if
     /// [`CallOptions::timing`](crate::CallOptions::timing) was not set.
     pub fn handling(&self) -> Option<Duration> {
-        self.timing.map(|timing| timing.handling)
+        self.timing().map(|timing| timing.handling)
     }
 
     /// Where the time of the call went; `None` before its output was taken, or if
     /// [`CallOptions::timing`](crate::CallOptions::timing) was not set.
     pub fn timing(&self) -> Option<CallTiming> {
-        self.timing
+        self.pending.timing()
     }
 
-    fn decode(&mut self, result: Result<Answer, CallError>) -> Result<O, CallError> {
-        let answer = result?;
-        let taken = answer.times.as_ref().map(|_| Instant::now());
-        let output = postcard::from_bytes(&answer.message[answer.start..]);
-        if let (Some(times), Some(taken)) = (answer.times, taken) {
-            self.timing = Some(times.timing(taken, Instant::now()));
+    #[inline]
+    fn end(&self, decoded: Result<O, Undecoded<O>>) -> Result<O, CallError> {
+        decoded.or_else(|undecoded| self.end_undecoded(undecoded))
+    }
+
+    #[cold]
+    fn end_undecoded(&self, undecoded: Undecoded<O>) -> Result<O, CallError> {
+        match undecoded {
+            Undecoded::Failed(error) => Err(*error),
+            Undecoded::Malformed => Err(self.malformed()),
+            Undecoded::Timed(timed) => {
+                let (output, timing) = *timed;
+                self.pending.keep_timing(timing);
+                output.map_err(|_| self.malformed())
+            }
         }
-        output.map_err(|_| match self.pending.peer() {
-            Some(peer) => CallError::OutputMalformed {
-                procedure: self.procedure,
-                peer,
-            },
-            None => CallError::Stopped {
-                procedure: self.procedure,
-            },
-        })
+    }
+
+    fn malformed(&self) -> CallError {
+        let procedure = self.pending.procedure();
+        match self.pending.peer() {
+            Some(peer) => CallError::OutputMalformed { procedure, peer },
+            None => CallError::Stopped { procedure },
+        }
+    }
+}
+
+/// What a result is that is no plain output.
+enum Undecoded<O> {
+    Failed(Box<CallError>),
+    Malformed,
+    Timed(Box<(Result<O, postcard::Error>, CallTiming)>),
+}
+
+/// Takes the output out of a result, where that is: to move it would cost more.
+#[inline]
+fn decode<O: DeserializeOwned>(result: &mut Result<Answer, CallError>) -> Result<O, Undecoded<O>> {
+    match result {
+        Ok(answer) => {
+            let Some(times) = &answer.times else {
+                let output = postcard::from_bytes(&answer.message[answer.start..]);
+                return output.map_err(|_| Undecoded::Malformed);
+            };
+            let taken = Instant::now();
+            let output = postcard::from_bytes(&answer.message[answer.start..]);
+            let timing = times.timing(taken, Instant::now());
+            Err(Undecoded::Timed(Box::new((output, timing))))
+        }
+        Err(error) => {
+            let procedure = "";
+            let error = std::mem::replace(error, CallError::Stopped { procedure });
+            Err(Undecoded::Failed(Box::new(error)))
+        }
     }
 }
 
@@ -89,14 +124,16 @@ impl<O: DeserializeOwned> Future for Call<O> {
     type Output = Result<O, CallError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.pending.poll(context).map(|result| self.decode(result))
+        self.pending
+            .poll(context, decode)
+            .map(|decoded| self.end(decoded))
     }
 }
 
 impl<O> fmt::Debug for Call<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call")
-            .field("procedure", &self.procedure)
+            .field("procedure", &self.pending.procedure())
             .finish_non_exhaustive()
     }
 }
@@ -108,7 +145,7 @@ impl<T> Transfer<T> {
 
     /// What the transfer gives back or the error, once, if it has ended.
     pub fn try_take(&mut self) -> Option<Result<T, TransferError>> {
-        self.0.take()
+        self.0.take(take)
     }
 }
 
@@ -116,8 +153,12 @@ impl<T> Future for Transfer<T> {
     type Output = Result<T, TransferError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.poll(context)
+        self.0.poll(context, take)
     }
+}
+
+fn take<T>(result: &mut Result<T, TransferError>) -> Result<T, TransferError> {
+    std::mem::replace(result, Err(TransferError::Stopped))
 }
 
 impl<T> fmt::Debug for Transfer<T> {

@@ -23,15 +23,23 @@ impl<W> Operations<W> {
     }
 
     pub(crate) fn insert(&mut self, operation: OperationId, waiting: W) {
+        self.insert_with(operation, || waiting);
+    }
+
+    /// As [`insert`](Self::insert), but what waits is made where it stays: to move it there would have to wait for what
+    /// was just written.
+    #[inline]
+    pub(crate) fn insert_with(&mut self, operation: OperationId, waiting: impl FnOnce() -> W) {
         let index = operation.index();
         if index >= self.places.len() {
             self.places.resize_with(index + 1, || None);
         }
-        let replaced = self.places[index].replace((operation, waiting));
+        let place = &mut self.places[index];
         assert!(
-            replaced.is_none(),
+            place.is_none(),
             "an index is used again when its operation has ended"
         );
+        *place = Some((operation, waiting()));
         self.count += 1;
     }
 
@@ -49,8 +57,14 @@ impl<W> Operations<W> {
 
     /// `None` if the operation has ended.
     pub(crate) fn remove(&mut self, operation: OperationId) -> Option<W> {
+        self.remove_if(operation, |_| true)
+    }
+
+    /// As [`remove`](Self::remove), if it is `wanted`.
+    #[inline]
+    pub(crate) fn remove_if(&mut self, operation: OperationId, wanted: impl FnOnce(&W) -> bool) -> Option<W> {
         let place = self.places.get_mut(operation.index())?;
-        let (_, waiting) = place.take_if(|(found, _)| *found == operation)?;
+        let (_, waiting) = place.take_if(|(found, waiting)| *found == operation && wanted(waiting))?;
         self.count -= 1;
         Some(waiting)
     }

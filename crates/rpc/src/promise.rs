@@ -12,12 +12,13 @@ use std::{
 use ropewalk_fabric::{Address, OperationId, PeerId, Waker};
 
 use self::handover::{Given, Giver, Taker, Used, handover};
-use crate::{bulk::BulkId, lock::lock};
+use crate::{CallTiming, bulk::BulkId, lock::lock};
 
 mod handover;
 #[cfg(test)]
 mod interleavings;
 mod memory;
+mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -53,6 +54,10 @@ struct Details {
     abandoned: Abandoned,
     /// Who is to bring the result, if that is known.
     peer: Option<(PeerId, Address)>,
+    /// What was called, if that is what brings it.
+    procedure: &'static str,
+    /// Where the time of the call went, once it is known.
+    timing: Option<Box<CallTiming>>,
     /// What the engine does for it.
     work: Option<Work>,
     waker: Option<task::Waker>,
@@ -60,17 +65,20 @@ struct Details {
 
 /// Both ends of a result that `work` will bring, if that has begun.
 pub(crate) fn promise<T>(work: Option<Work>, abandoned: &Abandoned) -> (Promise<T>, Pending<T>) {
-    new_ends(work, abandoned, None)
+    new_ends(work, abandoned, "", None)
 }
 
 fn new_ends<T>(
     work: Option<Work>,
     abandoned: &Abandoned,
+    procedure: &'static str,
     peer: Option<(PeerId, Address)>,
 ) -> (Promise<T>, Pending<T>) {
     let (giver, taker) = handover(Details {
         abandoned: abandoned.clone(),
         peer,
+        procedure,
+        timing: None,
         work,
         waker: None,
     });
@@ -85,23 +93,26 @@ impl<T> Places<T> {
         Self(VecDeque::new())
     }
 
-    /// As [`promise`], for a result that a peer is to bring.
+    /// As [`promise`], for the result of a procedure that a peer is to bring.
     #[inline]
     pub(crate) fn promise<'a>(
         &mut self,
         work: Option<Work>,
         abandoned: &Abandoned,
+        procedure: &'static str,
         peer: PeerId,
         address: impl Fn() -> Option<&'a Address>,
     ) -> (Promise<T>, Pending<T>) {
         let named = || address().map(|address| (peer, address.clone()));
         // The oldest is the likeliest to be taken.
         let Some(oldest) = self.0.pop_front() else {
-            return new_ends(work, abandoned, named());
+            return new_ends(work, abandoned, procedure, named());
         };
         let ends = oldest.reuse(|details| {
             details.work = work;
             details.waker = None;
+            details.procedure = procedure;
+            details.timing = None;
             if details.peer.as_ref().is_none_or(|&(known, _)| known != peer) {
                 details.peer = named();
             }
@@ -110,14 +121,14 @@ impl<T> Places<T> {
             Ok((giver, taker)) => (Promise(giver), Pending(taker)),
             Err(oldest) => {
                 self.0.push_front(oldest);
-                new_ends(work, abandoned, named())
+                new_ends(work, abandoned, procedure, named())
             }
         }
     }
 
     /// Gives the result, and keeps the place.
     #[inline]
-    pub(crate) fn fulfil(&mut self, promise: Promise<T>, result: T) {
+    pub(crate) fn fulfil(&mut self, promise: Promise<T>, result: impl FnOnce() -> T) {
         let used = promise.give(result);
         if self.0.len() < Self::KEPT_MAX {
             self.0.push_back(used);
@@ -132,19 +143,35 @@ impl<T> Pending<T> {
         details.peer.as_ref().map(|(_, address)| address.clone())
     }
 
-    #[inline]
-    pub(crate) fn take(&mut self) -> Option<T> {
-        self.0.take()
+    /// What was called.
+    pub(crate) fn procedure(&self) -> &'static str {
+        lock(self.0.details()).procedure
     }
 
-    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<T> {
-        if let Some(result) = self.0.take() {
+    /// What was kept by [`keep_timing`](Self::keep_timing).
+    pub(crate) fn timing(&self) -> Option<CallTiming> {
+        lock(self.0.details()).timing.as_deref().copied()
+    }
+
+    pub(crate) fn keep_timing(&self, timing: CallTiming) {
+        lock(self.0.details()).timing = Some(Box::new(timing));
+    }
+
+    /// What `using` makes of the result, once, if it is there.
+    #[inline]
+    pub(crate) fn take<R>(&mut self, using: impl FnOnce(&mut T) -> R) -> Option<R> {
+        self.0.take(using)
+    }
+
+    /// As [`take`](Self::take); who finds nothing is woken.
+    pub(crate) fn poll<R>(&mut self, context: &mut Context<'_>, using: impl Fn(&mut T) -> R) -> Poll<R> {
+        if let Some(result) = self.0.take(&using) {
             return Poll::Ready(result);
         }
         lock(self.0.details()).waker = Some(context.waker().clone());
         self.0.watch();
         // If it was given meanwhile, perhaps another was woken, whom it had before.
-        self.0.take().map_or(Poll::Pending, Poll::Ready)
+        self.0.take(&using).map_or(Poll::Pending, Poll::Ready)
     }
 }
 
@@ -161,11 +188,11 @@ impl<T> Drop for Pending<T> {
 
 impl<T> Promise<T> {
     pub(crate) fn fulfil(self, result: T) {
-        self.give(result);
+        self.give(|| result);
     }
 
     #[inline]
-    fn give(self, result: T) -> Used<T, Details> {
+    fn give(self, result: impl FnOnce() -> T) -> Used<T, Details> {
         let (given, used) = self.0.give(result);
         if given == Given::Watched {
             let waker = lock(used.details()).waker.take();

@@ -136,9 +136,14 @@ impl RequestHeader {
         bytes
     }
 
-    /// The header and the input behind it.
-    pub(crate) fn encode_with<I: Serialize>(&self, input: &I) -> Result<Body, postcard::Error> {
-        encode_behind(&self.encode(), input)
+    /// Makes `request` the header and the input behind it.
+    #[inline]
+    pub(crate) fn encode_with<I: Serialize>(
+        &self,
+        input: &I,
+        request: &mut Body,
+    ) -> Result<(), postcard::Error> {
+        encode_into(request, &self.encode(), input)
     }
 }
 
@@ -359,14 +364,15 @@ mod tests {
     #[test]
     fn requests_survive_the_wire() {
         let plain = header(Flags::default());
-        let message = plain.encode_with(&7u8).unwrap();
+        let mut message = Body::new();
+        plain.encode_with(&7u8, &mut message).unwrap();
         let decoded = Request::decode_plain(&message);
         assert_eq!(decoded, Some((plain.procedure, plain.timeout, &[7][..])));
         assert_eq!(Request::decode_plain(&message[..RequestHeader::SIZE - 1]), None);
 
         let plain = header(Flags::TIMING.with(Flags::ONE_WAY));
         assert_eq!(Request::decode_plain(&plain.encode()), None);
-        let message = plain.encode_with(&(1u8, "x")).unwrap();
+        plain.encode_with(&(1u8, "x"), &mut message).unwrap();
         let request = Request::decode(&message).unwrap();
         assert_eq!((request.header, request.once), (plain, None));
         let Payload::Input(input) = request.payload else {

@@ -189,6 +189,10 @@ const UNSAFE: &[(&str, &str)] = &[
         "hands a value from one thread to another without a lock",
     ),
     (
+        "crates/rpc/src/promise/shared.rs",
+        "frees a value with the second of its two owners",
+    ),
+    (
         "crates/rpc/src/tokio/watched.rs",
         "has the runtime watch a descriptor that it owns",
     ),

@@ -241,6 +241,14 @@ impl Endpoint {
         self.send(peer, MessageKind::Unexpected, tag, &body.into())
     }
 
+    /// As [`send_unexpected`](Self::send_unexpected), for a body that the owner keeps: that spares the moving of it.
+    ///
+    /// # Errors
+    /// As for that.
+    pub fn send_unexpected_body(&mut self, peer: PeerId, tag: u64, body: &Body) -> Result<(), SubmitError> {
+        self.send(peer, MessageKind::Unexpected, tag, body)
+    }
+
     /// Sends a message that `peer` posted a [`receive_expected`](Self::receive_expected) for; without one it
     /// is dropped there.
     ///

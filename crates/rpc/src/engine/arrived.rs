@@ -3,7 +3,7 @@
 use ropewalk_fabric::{Completion, Event, OperationError, OperationId, PeerId, Received};
 
 use super::{LostPeer, Waiting};
-use crate::Engine;
+use crate::{Engine, wire::Body};
 
 impl Engine {
     pub(super) fn handle_event(&mut self, event: Event) {
@@ -42,14 +42,18 @@ impl Engine {
     /// Handles what has come, up to a limit. Returns how much that was.
     pub(super) fn receive(&mut self) -> usize {
         let mut count = 0;
+        let mut body = Body::new();
         loop {
-            while let Some((received, body)) = self.messages.pop() {
+            while let Some(received) = self.messages.pop(&mut body) {
                 count += 1;
                 match received {
                     Received::Unexpected { from, tag } => self.handle_request(from, tag, &body),
+                    Received::Reply { operation } if self.handle_plain_reply(operation, &mut body) => {}
                     Received::Reply { operation } => match self.operations.remove(operation) {
-                        Some(Waiting::Call(call)) => self.handle_reply(operation, call, body),
-                        waiting => self.handle_ended(operation, waiting, Ok(Completion::Received(body))),
+                        Some(Waiting::Call(call)) => self.handle_reply(operation, call, body.take()),
+                        waiting => {
+                            self.handle_ended(operation, waiting, Ok(Completion::Received(body.take())))
+                        }
                     },
                 }
             }

@@ -74,14 +74,14 @@ impl Engine {
         if let Some(mut batch) = self.batch_replies.take()
             && let Some((first, body)) = batch.take()
         {
-            self.send_or_keep(from, first.tag, first.deadline, body);
+            self.send_or_keep(from, first.tag, first.deadline, &mut { body });
         }
     }
 
     /// Gives the same answer to all calls of a batch.
     pub(super) fn refuse_batch(&mut self, to: ReplyTo, mut calls: &[u8], reply: &Reply<'_>) {
         while let Some(call) = BatchedCall::decode_next(&mut calls) {
-            self.send_or_keep(to.peer, call.slot.tag, to.deadline, reply.encode(None));
+            self.send_or_keep(to.peer, call.slot.tag, to.deadline, &mut reply.encode(None));
         }
     }
 
@@ -135,14 +135,14 @@ impl Batch<'_> {
         let procedure = P::NAME;
         let encoded = encode_behind(&[], input);
         let input = encoded.map_err(|source| CallError::InputUnencodable { procedure, source })?;
-        let (promise, pending) = self.engine.promise_from(self.peer, None);
+        let (promise, pending) = self.engine.promise_from(self.peer, procedure, None);
         self.calls.push(BatchCall {
             promise,
             procedure,
             id: const { procedure_id(P::NAME) },
             input,
         });
-        Ok(Call::new(pending, procedure))
+        Ok(Call::new(pending))
     }
 
     /// How many calls there are.
@@ -238,10 +238,10 @@ impl Batch<'_> {
             timeout: options.timeout,
             flags: Flags::of(options),
         };
-        let request = Body::from([&header.encode()[..], &call.input].concat());
+        let mut request = Body::from([&header.encode()[..], &call.input].concat());
         let sent = self
             .engine
-            .send_request(self.peer, request, RequestHeader::SIZE, options);
+            .send_request(self.peer, &mut request, RequestHeader::SIZE, options);
         match sent {
             Ok((operation, region)) => {
                 let mut call = self.waiting(call, options);

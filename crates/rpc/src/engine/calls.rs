@@ -61,29 +61,31 @@ impl Engine {
         let mut observed = self.observe_call(procedure, peer, options);
         let header = Self::header::<P>(options);
         let pending = if options.retries == 0 {
-            let request = header.encode_with(input);
-            let request = request.map_err(|source| CallError::InputUnencodable { procedure, source })?;
-            let sent = self.send_request(peer, request, RequestHeader::SIZE, options);
+            let mut request = Body::new();
+            let encoded = header.encode_with(input, &mut request);
+            encoded.map_err(|source| CallError::InputUnencodable { procedure, source })?;
+            let sent = self.send_request(peer, &mut request, RequestHeader::SIZE, options);
             let (operation, region) = sent.map_err(failed)?;
             observed.iter_mut().for_each(|observed| observed.handle_sent());
             let work = Some(Work::Operation(operation));
-            let (promise, pending) = self.promise_from(peer, work);
-            let call = WaitingCall {
-                promise,
-                procedure,
-                peer,
-                deadline: None,
-                region,
-                attempt: None,
-                observed,
-            };
-            self.operations.insert(operation, Waiting::Call(call));
+            let (promise, pending) = self.promise_from(peer, procedure, work);
+            self.operations.insert_with(operation, || {
+                Waiting::Call(WaitingCall {
+                    promise,
+                    procedure,
+                    peer,
+                    deadline: None,
+                    region,
+                    attempt: None,
+                    observed,
+                })
+            });
             pending
         } else {
             self.call_with_retries(peer, procedure, header, input, observed, options)?
         };
         self.metrics.calls += 1;
-        Ok(Call::new(pending, procedure))
+        Ok(Call::new(pending))
     }
 
     /// As [`call`](Self::call), and drives the engine until it has ended.
@@ -121,14 +123,15 @@ impl Engine {
         let options = CallOptions::new(self.options.overflow_timeout);
         let mut header = Self::header::<P>(&options);
         header.flags = Flags::ONE_WAY;
-        let request = header.encode_with(input);
-        let request = request.map_err(|source| CallError::InputUnencodable { procedure, source })?;
+        let mut request = Body::new();
+        let encoded = header.encode_with(input, &mut request);
+        encoded.map_err(|source| CallError::InputUnencodable { procedure, source })?;
         self.metrics.notifications += 1;
         if request.len() <= RequestHeader::SIZE + self.eager_size_max() {
             self.metrics.message_bytes_sent += request.len() as u64;
             return self.endpoint.send_unexpected(peer, 0, request).map_err(failed);
         }
-        let sent = self.send_request(peer, request, RequestHeader::SIZE, &options);
+        let sent = self.send_request(peer, &mut request, RequestHeader::SIZE, &options);
         if let (operation, Some(region)) = sent.map_err(failed)? {
             self.notified += 1;
             self.operations.insert(operation, Waiting::Notified(*region));
@@ -154,7 +157,7 @@ impl Engine {
     pub(super) fn send_request(
         &mut self,
         peer: PeerId,
-        mut request: Body,
+        request: &mut Body,
         head: usize,
         options: &CallOptions,
     ) -> Result<(OperationId, Option<Box<RegionHandle>>), SubmitError> {
@@ -162,11 +165,11 @@ impl Engine {
         let operation = self.endpoint.receive_reply(peer, options.timeout)?;
         let mut region = None;
         if request.len() > head + self.eager_size_max() {
-            let (remote, exposed) = self.expose_input(request, head);
-            (request, region) = (remote, Some(Box::new(exposed)));
+            let (remote, exposed) = self.expose_input(std::mem::take(request), head);
+            (*request, region) = (remote, Some(Box::new(exposed)));
         }
         self.metrics.message_bytes_sent += request.len() as u64;
-        if let Err(error) = self.endpoint.send_unexpected(peer, operation.tag(), request) {
+        if let Err(error) = self.endpoint.send_unexpected_body(peer, operation.tag(), request) {
             self.endpoint.cancel(operation);
             if let Some(region) = region {
                 self.withdraw_overflow(&region);
@@ -190,19 +193,34 @@ impl Engine {
         self.told = true;
     }
 
-    /// Takes a reply to the call that `operation` was for.
-    pub(super) fn handle_reply(&mut self, operation: OperationId, call: WaitingCall, message: Body) {
+    /// Takes a reply that is an output, for a call with which there is nothing special, as most: it goes straight to
+    /// where it is taken. Returns whether it was that.
+    #[inline]
+    pub(super) fn handle_plain_reply(&mut self, operation: OperationId, message: &mut Body) -> bool {
+        if !Reply::is_plain_output(message) {
+            return false;
+        }
+        let is_plain = |waiting: &Waiting| matches!(waiting, Waiting::Call(call) if call.is_plain());
+        let Some(Waiting::Call(WaitingCall { promise, .. })) = self.operations.remove_if(operation, is_plain)
+        else {
+            return false;
+        };
         self.metrics.message_bytes_received += message.len() as u64;
-        if Reply::is_plain_output(&message) && call.is_plain() {
-            self.calls_ended += 1;
-            let answer = Answer {
-                message,
+        self.calls_ended += 1;
+        self.places.fulfil(promise, || {
+            Ok(Answer {
+                message: message.take(),
                 start: Reply::PLAIN_OUTPUT_AT,
                 handling: None,
                 times: None,
-            };
-            return self.places.fulfil(call.promise, Ok(answer));
-        }
+            })
+        });
+        true
+    }
+
+    /// Takes a reply to the call that `operation` was for.
+    pub(super) fn handle_reply(&mut self, operation: OperationId, call: WaitingCall, message: Body) {
+        self.metrics.message_bytes_received += message.len() as u64;
         let Some((reply, handling)) = Reply::decode(&message) else {
             return self.fail_call(call, |procedure, peer| CallError::OutputMalformed {
                 procedure,
@@ -295,15 +313,21 @@ impl Engine {
         self.free_call(&mut call);
         self.handle_call_ended(call.procedure, call.observed.take(), result.as_mut());
         if let Some(result) = result {
-            self.places.fulfil(call.promise, result);
+            self.places.fulfil(call.promise, || result);
         }
     }
 
     /// Both ends of what a call to the peer brings.
-    pub(super) fn promise_from(&mut self, peer: PeerId, work: Option<Work>) -> (CallPromise, PendingCall) {
+    pub(super) fn promise_from(
+        &mut self,
+        peer: PeerId,
+        procedure: &'static str,
+        work: Option<Work>,
+    ) -> (CallPromise, PendingCall) {
         let endpoint = &self.endpoint;
         let address = || endpoint.peer_address(peer);
-        self.places.promise(work, &self.abandoned, peer, address)
+        let places = &mut self.places;
+        places.promise(work, &self.abandoned, procedure, peer, address)
     }
 
     /// Frees what the call holds: nothing of it will be sent again.

@@ -128,7 +128,7 @@ impl Engine {
                 return Err(CallError::InputUnencodable { procedure, source });
             }
         }
-        let (promise, pending) = self.promise_from(peer, None);
+        let (promise, pending) = self.promise_from(peer, procedure, None);
         let call = WaitingCall {
             promise,
             procedure,
@@ -240,7 +240,7 @@ impl Engine {
         request.extend_from_slice(&head);
         request.extend_from_slice(&attempt.request[head.len()..]);
         let options = CallOptions::new(timeout);
-        match self.send_request(call.peer, Body::from(request), head.len(), &options) {
+        match self.send_request(call.peer, &mut Body::from(request), head.len(), &options) {
             Ok((operation, region)) => {
                 call.region = region;
                 call.attempt = Some(attempt);

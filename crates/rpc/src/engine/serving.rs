@@ -227,7 +227,7 @@ impl Engine {
             return self.send_reply(to(), body);
         }
         reply::count(&body, &mut self.metrics.request_failures);
-        self.send_or_keep(from, tag, deadline, body);
+        self.send_or_keep(from, tag, deadline, &mut body);
     }
 
     /// Runs what was asked for, with the input if that did not come in the request.
@@ -443,17 +443,23 @@ impl Engine {
         {
             let full = batch.push(&to, index, &body, self.options.eager_size_max);
             if let Some((tag, full)) = full {
-                self.send_or_keep(to.peer, tag, to.deadline, full);
+                self.send_or_keep(to.peer, tag, to.deadline, &mut { full });
             }
             return;
         }
-        self.send_or_keep(to.peer, to.tag, to.deadline, body);
+        self.send_or_keep(to.peer, to.tag, to.deadline, &mut body);
     }
 
-    pub(super) fn send_or_keep(&mut self, peer: PeerId, tag: u64, deadline: Option<Instant>, body: Body) {
+    pub(super) fn send_or_keep(
+        &mut self,
+        peer: PeerId,
+        tag: u64,
+        deadline: Option<Instant>,
+        body: &mut Body,
+    ) {
         self.metrics.message_bytes_sent += body.len() as u64;
         if self.unsent.is_empty() || !self.unsent.holds(peer) {
-            match self.endpoint.send_reply(peer, tag, &body) {
+            match self.endpoint.send_reply(peer, tag, body) {
                 Ok(()) => return,
                 Err(SubmitError::Busy { .. }) => {}
                 Err(_) => {
@@ -464,7 +470,7 @@ impl Engine {
                 }
             }
         }
-        self.unsent.push(peer, tag, deadline, body);
+        self.unsent.push(peer, tag, deadline, std::mem::take(body));
     }
 }
 

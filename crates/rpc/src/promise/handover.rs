@@ -5,10 +5,13 @@
     reason = "who may touch the value is said by the state beside it"
 )]
 
-use std::sync::{Mutex, PoisonError, atomic::Ordering};
+use std::sync::{Mutex, PoisonError};
 
 // What the tests replace, to try every order.
-use super::memory::{Arc, AtomicU8, UnsafeCell};
+use super::{
+    memory::{AtomicU8, Ordering, UnsafeCell},
+    shared::End,
+};
 
 /// A place with what else is known of it, behind a lock.
 struct Place<T, D> {
@@ -23,16 +26,16 @@ struct Place<T, D> {
 unsafe impl<T: Send, D: Send> Sync for Place<T, D> {}
 
 /// The end that leaves the value. There is one.
-pub(super) struct Giver<T, D>(Arc<Place<T, D>>);
+pub(super) struct Giver<T, D>(End<Place<T, D>>);
 
 /// The end that finds it. There is one.
-pub(super) struct Taker<T, D>(Arc<Place<T, D>>);
+pub(super) struct Taker<T, D>(End<Place<T, D>>);
 
 /// Both ends of a place.
 pub(super) type Ends<T, D> = (Giver<T, D>, Taker<T, D>);
 
 /// A place whose value was left, for another one.
-pub(super) struct Used<T, D>(Arc<Place<T, D>>);
+pub(super) struct Used<T, D>(End<Place<T, D>>);
 
 /// What the giver finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,15 +58,12 @@ const CLOSED: u8 = 4;
 
 /// Both ends of a new place.
 pub(super) fn handover<T, D>(details: D) -> Ends<T, D> {
-    ends(Arc::new(Place {
+    let (giver, taker) = End::pair(Place {
         state: AtomicU8::new(EMPTY),
         value: UnsafeCell::new(None),
         details: Mutex::new(details),
-    }))
-}
-
-fn ends<T, D>(place: Arc<Place<T, D>>) -> Ends<T, D> {
-    (Giver(place.clone()), Taker(place))
+    });
+    (Giver(giver), Taker(taker))
 }
 
 impl<T, D> Giver<T, D> {
@@ -76,12 +76,12 @@ impl<T, D> Giver<T, D> {
         self.0.state.load(Ordering::Acquire) == CLOSED
     }
 
-    /// Leaves the value.
+    /// Leaves the value, which is made where it is left: to move it there would have to wait for what was just written.
     #[inline]
-    pub(super) fn give(self, value: T) -> (Given, Used<T, D>) {
+    pub(super) fn give(self, value: impl FnOnce() -> T) -> (Given, Used<T, D>) {
         let Self(place) = self;
         // SAFETY: there is one giver, which ends here, and the taker leaves the value alone before the state is `FULL`.
-        place.value.with_mut(|place| unsafe { *place = Some(value) });
+        place.value.with_mut(|place| unsafe { *place = Some(value()) });
         // A closed place never becomes full, not for a moment: its taker could see that.
         let full = |state| (state != CLOSED).then_some(FULL);
         let given = match place
@@ -105,16 +105,21 @@ impl<T, D> Taker<T, D> {
         &self.0.details
     }
 
-    /// The value, once, if it is there.
+    /// What `using` makes of the value, once, if it is there.
     #[inline]
-    pub(super) fn take(&mut self) -> Option<T> {
+    pub(super) fn take<R>(&mut self, using: impl FnOnce(&mut T) -> R) -> Option<R> {
         if self.0.state.load(Ordering::Acquire) != FULL {
             return None;
         }
-        // SAFETY: the giver has left it and is gone, and there is one taker.
-        let value = self.0.value.with_mut(|value| unsafe { (*value).take() });
+        // Before it is used: who panics over it has had it.
         self.0.state.store(TAKEN, Ordering::Relaxed);
-        value
+        self.0.value.with_mut(|place| {
+            // SAFETY: the giver has left it and is gone, and there is one taker.
+            let place = unsafe { &mut *place };
+            let used = place.as_mut().map(using);
+            *place = None;
+            used
+        })
     }
 
     /// Asks to be told of the value, if it is not there yet. How to be told stands in the details before.
@@ -150,14 +155,14 @@ impl<T, D> Used<T, D> {
 
     /// Both ends of the place, if its taker is gone, for the next value; the details are those of before.
     #[inline]
-    pub(super) fn reuse(mut self, change: impl FnOnce(&mut D)) -> Result<Ends<T, D>, Self> {
-        let Some(place) = Arc::get_mut(&mut self.0) else {
-            return Err(self);
-        };
-        place.state.store(EMPTY, Ordering::Relaxed);
-        // SAFETY: nobody else has the place.
-        place.value.with_mut(|value| unsafe { *value = None });
-        change(place.details.get_mut().unwrap_or_else(PoisonError::into_inner));
-        Ok(ends(self.0))
+    pub(super) fn reuse(self, change: impl FnOnce(&mut D)) -> Result<Ends<T, D>, Self> {
+        let ends = self.0.rejoin(|place| {
+            place.state.store(EMPTY, Ordering::Relaxed);
+            // SAFETY: nobody else has the place.
+            place.value.with_mut(|value| unsafe { *value = None });
+            change(place.details.get_mut().unwrap_or_else(PoisonError::into_inner));
+        });
+        let (giver, taker) = ends.map_err(Self)?;
+        Ok((Giver(giver), Taker(taker)))
     }
 }

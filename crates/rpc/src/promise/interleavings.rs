@@ -7,12 +7,15 @@
 )]
 #[path = "handover.rs"]
 mod handover;
+#[allow(clippy::duplicate_mod, reason = "as above")]
+#[path = "shared.rs"]
+mod shared;
 
 /// The same as what is outside, but watched.
 mod memory {
     pub(super) use loom::{
         cell::UnsafeCell,
-        sync::{Arc, atomic::AtomicU8},
+        sync::atomic::{AtomicBool, AtomicU8, Ordering},
     };
 }
 
@@ -31,16 +34,16 @@ fn a_value_that_comes_is_found_once() {
             let value = Arc::new(());
             let (giver, mut taker) = handover::<_, ()>(());
             let given = value.clone();
-            let giving = thread::spawn(move || giver.give(given).0);
-            let mut taken = usize::from(taker.take().is_some());
+            let giving = thread::spawn(move || giver.give(|| given).0);
+            let mut taken = usize::from(taker.take(|_| ()).is_some());
             if watches {
                 taker.watch();
-                taken += usize::from(taker.take().is_some());
+                taken += usize::from(taker.take(|_| ()).is_some());
             }
             let waited = closes && taker.close();
-            taken += usize::from(taker.take().is_some());
+            taken += usize::from(taker.take(|_| ()).is_some());
             let given = giving.join().unwrap();
-            taken += usize::from(taker.take().is_some());
+            taken += usize::from(taker.take(|_| ()).is_some());
             match given {
                 Given::Closed => assert!(waited && taken == 0),
                 Given::Watched => assert!(watches && !waited),
@@ -57,12 +60,12 @@ fn a_value_that_comes_is_found_once() {
 fn a_place_is_used_again_when_its_taker_is_gone() {
     loom::model(|| {
         let (giver, mut taker) = handover::<u32, ()>(());
-        let taking = thread::spawn(move || taker.take());
-        let (_, used) = giver.give(1);
+        let taking = thread::spawn(move || taker.take(|value| *value));
+        let (_, used) = giver.give(|| 1);
         if let Ok((giver, mut taker)) = used.reuse(|()| ()) {
-            assert!(taker.take().is_none());
-            assert_eq!(giver.give(2).0, Given::Unwatched);
-            assert_eq!(taker.take(), Some(2));
+            assert!(taker.take(|_| ()).is_none());
+            assert_eq!(giver.give(|| 2).0, Given::Unwatched);
+            assert_eq!(taker.take(|value| *value), Some(2));
         }
         assert!(taking.join().unwrap().is_none_or(|taken| taken == 1));
     });

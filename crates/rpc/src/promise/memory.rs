@@ -1,6 +1,6 @@
 //! What threads share, in the shape that a model of all their interleavings has it in.
 
-pub(super) use std::sync::{Arc, atomic::AtomicU8};
+pub(super) use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// A value that may be reached from a shared place.
 pub(super) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);

@@ -9,25 +9,25 @@ use super::handover::*;
 fn values_are_found_once() {
     let value = Arc::new(());
     let (giver, mut taker) = handover::<_, u8>(1);
-    assert!(taker.take().is_none() && !giver.is_closed());
-    let (given, used) = giver.give(value.clone());
+    assert!(taker.take(|_| ()).is_none() && !giver.is_closed());
+    let (given, used) = giver.give(|| value.clone());
     assert_eq!(given, Given::Unwatched);
     let Err(used) = used.reuse(|_| ()) else {
         panic!("it has a taker");
     };
-    assert!(taker.take().is_some() && taker.take().is_none() && !taker.close());
+    assert!(taker.take(|_| ()).is_some() && taker.take(|_| ()).is_none() && !taker.close());
     drop(taker);
     let Ok((giver, mut taker)) = used.reuse(|details| *details += 1) else {
         panic!("it has no taker");
     };
     assert_eq!(*taker.details().lock().unwrap(), 2);
     taker.watch();
-    assert_eq!(giver.give(value.clone()).0, Given::Watched);
-    assert!(!taker.close() && taker.take().is_none());
+    assert_eq!(giver.give(|| value.clone()).0, Given::Watched);
+    assert!(!taker.close() && taker.take(|_| ()).is_none());
     let (giver, mut taker) = handover::<_, u8>(0);
     assert!(taker.close() && giver.is_closed());
-    assert_eq!(giver.give(value.clone()).0, Given::Closed);
-    assert!(taker.take().is_none() && !taker.close());
+    assert_eq!(giver.give(|| value.clone()).0, Given::Closed);
+    assert!(taker.take(|_| ()).is_none() && !taker.close());
     assert_eq!(Arc::strong_count(&value), 1);
 }
 
@@ -39,18 +39,18 @@ fn threads_agree() {
         let (giver, mut taker) = handover::<_, ()>(());
         let given = value.clone();
         let (given, taken) = thread::scope(|scope| {
-            let giving = scope.spawn(move || giver.give(given).0);
-            let mut taken = taker.take();
+            let giving = scope.spawn(move || giver.give(|| given).0);
+            let mut taken = taker.take(|value| **value);
             if taken.is_none() && round % 3 != 0 {
                 taker.watch();
-                taken = taker.take();
+                taken = taker.take(|value| **value);
             }
             let waited = taken.is_none() && round % 2 == 0 && taker.close();
-            (giving.join().unwrap(), (taken.map(|value| *value), waited, taker))
+            (giving.join().unwrap(), (taken, waited, taker))
         });
         let (taken, waited, mut taker) = taken;
         assert_eq!(given == Given::Closed, waited);
-        let later = taker.take().map(|value| *value);
+        let later = taker.take(|value| **value);
         assert!(!(taken.is_some() && later.is_some()));
         drop(taker);
         assert_eq!(Arc::strong_count(&value), 1);

@@ -218,7 +218,7 @@ impl Channel {
     ///
     /// # Errors
     /// If the other end broke the ring.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn receive(&mut self, body: &mut Body) -> Result<Option<(MessageKind, u64)>, FrameError> {
         let Some(rings) = &mut self.rings else {
             return Ok(None);
@@ -226,8 +226,17 @@ impl Channel {
         let Some((kind, tag)) = rings.incoming.receive(body)? else {
             return Ok(None);
         };
-        let known = Kind::from_byte(kind)?.message();
-        Ok(Some((known.ok_or(FrameError::Kind { kind })?, tag)))
+        const REPLY: u8 = Kind::Reply as u8;
+        const UNEXPECTED: u8 = Kind::Unexpected as u8;
+        let known = match kind {
+            REPLY => MessageKind::Reply,
+            UNEXPECTED => MessageKind::Unexpected,
+            _ => {
+                let known = Kind::from_byte(kind)?.message();
+                known.ok_or(FrameError::Kind { kind })?
+            }
+        };
+        Ok(Some((known, tag)))
     }
 
     /// Whether there is something to receive.

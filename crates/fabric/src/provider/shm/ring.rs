@@ -51,6 +51,8 @@ pub(super) struct Consumer<M> {
     memory: M,
     layout: Layout,
     message_size_max: usize,
+    /// The largest message that comes in one slot.
+    small_max: usize,
     consumed: Counters,
     pieces: u64,
     published: Counters,
@@ -62,6 +64,9 @@ pub(super) struct Consumer<M> {
 
 /// The largest number of a kind.
 pub(super) const KIND_MAX: u8 = 15;
+
+/// In a header: the length of the piece.
+const LENGTH: u32 = 0x00ff_ffff;
 
 /// How many slots and lines were used from the beginning, modulo 2^32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,6 +119,17 @@ impl<M: RingMemory> Producer<M> {
         sent: &mut usize,
     ) -> Result<bool, FrameError> {
         debug_assert!(kind <= KIND_MAX, "no such kind");
+        let slots = self.written.slots.wrapping_sub(self.consumed.slots);
+        if body.len() <= INLINE_MAX && slots < self.layout.slots() {
+            self.publish(kind, tag, body.len() as u32, body);
+            return Ok(true);
+        }
+        self.push_pieces(kind, tag, body, sent)
+    }
+
+    /// Pushes what does not go into one slot, or finds none.
+    #[inline(never)]
+    fn push_pieces(&mut self, kind: u8, tag: u64, body: &[u8], sent: &mut usize) -> Result<bool, FrameError> {
         loop {
             let rest = &body[*sent..];
             let length = rest.len().min(self.layout.piece_max());
@@ -204,26 +220,31 @@ impl<M: RingMemory> Producer<M> {
         Ok(())
     }
 
-    #[inline]
     fn write_piece(&mut self, kind: u8, tag: u64, bytes: &[u8], more: bool) {
-        let slot = self.layout.slot(self.written.slots);
-        if bytes.len() <= INLINE_MAX {
-            self.memory.write(slot + PAYLOAD, bytes);
-        } else {
+        let mut payload = bytes;
+        if bytes.len() > INLINE_MAX {
             let at = self.written.lines;
             let to_end = bytes.len().min(self.layout.lines_to_end(at) * LINE_SIZE);
             let (front, back) = bytes.split_at(to_end);
             self.memory.write(self.layout.line(at), front);
             self.memory.write(self.layout.line(0), back);
             self.written.lines = at.wrapping_add(lines_of(bytes.len()));
+            payload = &[];
         }
         let length =
             u32::try_from(bytes.len()).expect("a piece is at most a quarter of a byte ring of 8 MiB");
-        let piece = length | u32::from(kind) << 24 | if more { MORE } else { 0 };
+        let length = length | if more { MORE } else { 0 };
+        self.publish(kind, tag, length, payload);
+    }
+
+    /// Publishes the next slot; `length` is that of the piece, with [`MORE`] if it has that.
+    #[inline]
+    fn publish(&mut self, kind: u8, tag: u64, length: u32, payload: &[u8]) {
+        let slot = self.layout.slot(self.written.slots);
         self.written.slots = self.written.slots.wrapping_add(1);
-        self.memory.store(slot + TAG, tag, Ordering::Relaxed);
+        let piece = length | u32::from(kind) << 24;
         let header = u64::from(self.written.slots) | u64::from(piece) << 32;
-        self.memory.store(slot, header, Ordering::Release);
+        self.memory.write_slot(slot, header, tag, payload);
         self.pieces += 1;
         self.unannounced = true;
     }
@@ -243,6 +264,7 @@ impl<M: RingMemory> Consumer<M> {
             memory,
             layout,
             message_size_max,
+            small_max: message_size_max.min(INLINE_MAX),
             consumed: Counters::default(),
             pieces: 0,
             published: Counters::default(),
@@ -258,7 +280,7 @@ impl<M: RingMemory> Consumer<M> {
     ///
     /// # Errors
     /// If what is in the ring is no message.
-    #[inline]
+    #[inline(always)]
     pub(super) fn receive(&mut self, body: &mut Body) -> Result<Option<(u8, u64)>, FrameError> {
         let slot = self.layout.slot(self.consumed.slots);
         let Some(header) = self.header(slot) else {
@@ -267,18 +289,31 @@ impl<M: RingMemory> Consumer<M> {
         if self.asleep {
             self.wake();
         }
-        let piece = self.piece(slot, header)?;
-        if piece.length > INLINE_MAX || piece.more || self.partial.is_some() {
-            let Some((piece, bytes)) = self.receive_large(piece)? else {
-                return Ok(None);
-            };
-            *body = bytes.into();
-            return Ok(Some((piece.kind, piece.tag)));
+        let fields = (header >> 32) as u32;
+        let length = (fields & LENGTH) as usize;
+        let whole = fields & !(LENGTH | u32::from(KIND_MAX) << 24) == 0 && self.partial.is_none();
+        if !whole || length > self.small_max {
+            return self.receive_pieces(slot, header, body);
         }
         // All there may be: to copy a fixed number of bytes costs less than to copy few.
-        let room = &mut body.inline(piece.length)[..INLINE_MAX];
-        self.memory.read(slot + PAYLOAD, room);
+        let tag = self.memory.read_slot(slot, body.inline(length));
         self.consume(0);
+        Ok(Some(((fields >> 24) as u8, tag)))
+    }
+
+    /// Takes a message that is not all in one slot, or is none.
+    #[inline(never)]
+    fn receive_pieces(
+        &mut self,
+        slot: usize,
+        header: u64,
+        body: &mut Body,
+    ) -> Result<Option<(u8, u64)>, FrameError> {
+        let piece = self.piece(slot, header)?;
+        let Some((piece, bytes)) = self.receive_large(piece)? else {
+            return Ok(None);
+        };
+        *body = bytes.into();
         Ok(Some((piece.kind, piece.tag)))
     }
 
@@ -329,13 +364,12 @@ impl<M: RingMemory> Consumer<M> {
         (header as u32 == self.consumed.slots.wrapping_add(1)).then_some(header)
     }
 
-    #[inline]
     fn piece(&self, slot: usize, header: u64) -> Result<Piece, FrameError> {
         let fields = (header >> 32) as u32;
         let piece = Piece {
             kind: (fields >> 24) as u8 & KIND_MAX,
             tag: self.memory.load(slot + TAG, Ordering::Relaxed),
-            length: (fields & 0x00ff_ffff) as usize,
+            length: (fields & LENGTH) as usize,
             more: fields & MORE != 0,
         };
         if fields & 0x7000_0000 != 0 {
@@ -349,8 +383,6 @@ impl<M: RingMemory> Consumer<M> {
         Ok(piece)
     }
 
-    /// Receives a message that is not all in one slot.
-    #[inline(never)]
     fn receive_large(&mut self, first: Piece) -> Result<Option<(Piece, Vec<u8>)>, FrameError> {
         let mut piece = first;
         loop {

@@ -8,6 +8,7 @@ use std::{
     },
 };
 
+use super::layout::{INLINE_MAX, LINE_SIZE};
 use crate::memfd::SharedMapping;
 
 /// Where a ring keeps what its two ends share.
@@ -30,8 +31,13 @@ pub(super) trait RingMemory {
     /// A sequentially consistent fence.
     fn fence(&self);
 
-    /// Copies bytes out.
-    fn read(&self, offset: usize, into: &mut [u8]);
+    /// The tag of a slot, whose payload is copied out.
+    fn read_slot(&self, slot: usize, into: &mut [u8; INLINE_MAX]) -> u64;
+
+    /// Writes tag and payload of a slot, and then publishes its header. All is written word by word: so it was mostly
+    /// made, and so it can be read before it is in memory, where it comes only behind all that was written to the other
+    /// process before.
+    fn write_slot(&self, slot: usize, header: u64, tag: u64, payload: &[u8]);
 
     /// Copies bytes out, to the end of a vector.
     fn append(&self, offset: usize, length: usize, into: &mut Vec<u8>);
@@ -85,6 +91,15 @@ impl Window {
         unsafe { AtomicU64::from_ptr(self.start.add(offset).cast().as_ptr()) }
     }
 
+    fn slot(&self, slot: usize) -> &[AtomicU64; LINE_SIZE / 8] {
+        assert!(
+            slot.is_multiple_of(8) && slot <= self.size && LINE_SIZE <= self.size - slot,
+            "no slot of this ring"
+        );
+        // SAFETY: as for a word, of which these are many.
+        unsafe { self.start.add(slot).cast().as_ref() }
+    }
+
     fn bytes(&self, offset: usize, length: usize) -> *mut u8 {
         assert!(
             offset <= self.size && length <= self.size - offset,
@@ -116,19 +131,39 @@ impl RingMemory for Window {
     }
 
     #[inline]
-    fn read(&self, offset: usize, into: &mut [u8]) {
-        let from = self.bytes(offset, into.len());
-        // SAFETY: both are that long, and do not overlap: nothing of ours lies in shared memory. If the peer
-        // writes there meanwhile, against the protocol, the copy has some mixture of bytes; it is looked at
-        // only after it was made.
-        unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+    fn read_slot(&self, slot: usize, into: &mut [u8; INLINE_MAX]) -> u64 {
+        let [_, tag, payload @ ..] = self.slot(slot);
+        for (into, word) in into.as_chunks_mut::<8>().0.iter_mut().zip(payload) {
+            *into = word.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        tag.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn write_slot(&self, slot: usize, header: u64, tag: u64, payload: &[u8]) {
+        let [first, second, words @ ..] = self.slot(slot);
+        let (whole, rest) = payload.as_chunks::<8>();
+        for (word, from) in words.iter().zip(whole) {
+            word.store(u64::from_ne_bytes(*from), Ordering::Relaxed);
+        }
+        if let Some(word) = words.get(whole.len())
+            && !rest.is_empty()
+        {
+            let bytes = rest.iter().rev();
+            let last = bytes.fold(0, |last: u64, byte| last << 8 | u64::from(*byte));
+            word.store(last.to_le(), Ordering::Relaxed);
+        }
+        second.store(tag, Ordering::Relaxed);
+        first.store(header, Ordering::Release);
     }
 
     fn append(&self, offset: usize, length: usize, into: &mut Vec<u8>) {
         let from = self.bytes(offset, length);
         into.reserve(length);
-        // SAFETY: as in `read`, with room for `length` bytes just reserved behind those that the vector has, and
-        // all of them written before they count.
+        // SAFETY: both are that long, with room for `length` bytes just reserved behind those that the vector has, and
+        // do not overlap: nothing of ours lies in shared memory. All of them are written before they count. If the
+        // peer writes there meanwhile, against the protocol, the copy has some mixture of bytes; it is looked at only
+        // after it was made.
         unsafe {
             std::ptr::copy_nonoverlapping(from, into.as_mut_ptr().add(into.len()), length);
             into.set_len(into.len() + length);

@@ -61,6 +61,14 @@ impl Watched {
         let from_slots = offset - Layout::new(4, 4).unwrap().slot(0);
         (&self.lines.0[from_slots / LINE_SIZE], from_slots % LINE_SIZE)
     }
+
+    fn read(&self, offset: usize, into: &mut [u8]) {
+        for (index, piece) in into.chunks_mut(LINE_SIZE).enumerate() {
+            let (line, at) = self.line(offset + index * LINE_SIZE);
+            // SAFETY: loom has just checked that nobody writes it.
+            line.with(|line| piece.copy_from_slice(unsafe { &(&*line)[at..at + piece.len()] }));
+        }
+    }
 }
 
 impl RingMemory for Watched {
@@ -80,12 +88,15 @@ impl RingMemory for Watched {
         fence(Ordering::SeqCst);
     }
 
-    fn read(&self, offset: usize, into: &mut [u8]) {
-        for (index, piece) in into.chunks_mut(LINE_SIZE).enumerate() {
-            let (line, at) = self.line(offset + index * LINE_SIZE);
-            // SAFETY: loom has just checked that nobody writes it.
-            line.with(|line| piece.copy_from_slice(unsafe { &(&*line)[at..at + piece.len()] }));
-        }
+    fn read_slot(&self, slot: usize, into: &mut [u8; INLINE_MAX]) -> u64 {
+        self.read(slot + PAYLOAD, into);
+        self.load(slot + TAG, Ordering::Relaxed)
+    }
+
+    fn write_slot(&self, slot: usize, header: u64, tag: u64, payload: &[u8]) {
+        self.write(slot + PAYLOAD, payload);
+        self.store(slot + TAG, tag, Ordering::Relaxed);
+        self.store(slot, header, Ordering::Release);
     }
 
     fn append(&self, offset: usize, length: usize, into: &mut Vec<u8>) {
