@@ -69,6 +69,10 @@ pub struct JobSpec {
     pub singleton: Option<Singleton>,
     /// The executable that is run as `<agent> agent`; it must call [`agent_main`](crate::agent_main).
     pub agent: PathBuf,
+    /// The first agent on this host is a fork of this process, as long as that has one thread, and not an execution of
+    /// [`agent`](Self::agent): that is faster, and shares memory. For programs that do nothing else, since what they
+    /// have in memory the agent has too.
+    pub fork_agent: bool,
 }
 
 impl JobSpec {
@@ -105,6 +109,7 @@ impl JobSpec {
             injection: None,
             singleton: None,
             agent: agent.into(),
+            fork_agent: false,
         }
     }
 }

@@ -27,7 +27,7 @@ pub(crate) const FIRST_GROUP: pmi::GroupId = pmi::GroupId(0);
 pub(crate) struct Surroundings {
     pub(crate) job: JobId,
     pub(crate) host_name: String,
-    /// How many of its processors this process may use.
+    /// How many of its processors this process may use, if programs are told.
     pub(crate) processors: u32,
     pub(crate) environment: Vec<(OsString, OsString)>,
     /// What programs on other hosts must find too.

@@ -41,7 +41,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match Arguments::parse_from(words(env::args_os())).command {
+    let words = words(env::args_os());
+    match command(words).unwrap_or_else(|words| Arguments::parse_from(words).command) {
         Command::Agent => agent::run(),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::BenchTarget => bench::target::run(),
@@ -53,6 +54,19 @@ fn main() -> ExitCode {
         Command::ReduceWorker(arguments) => reduce_worker::run(&arguments),
         Command::Rehearse(arguments) => rehearse::run(&arguments),
         Command::Run(arguments) => run::run(arguments),
+    }
+}
+
+/// The commands that start jobs, without a look at what the others take: the description of all options is larger than
+/// an agent, and takes time. `Err` has the words if they are another command.
+fn command(mut words: Vec<OsString>) -> Result<Command, Vec<OsString>> {
+    let is_plain = |word: &OsString| word != "--";
+    match words.get(1).and_then(|word| word.to_str()) {
+        Some("agent") if words.len() == 2 => Ok(Command::Agent),
+        Some("run") if words.get(2).is_none_or(is_plain) => {
+            Ok(Command::Run(run::Arguments::new(words.split_off(2))))
+        }
+        _ => Err(words),
     }
 }
 
@@ -72,6 +86,36 @@ fn words(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What jobs are started by is understood as the other commands are, word for word.
+    #[test]
+    fn jobs_are_started_by_the_same_words() {
+        let lines = [
+            "r agent",
+            "r run",
+            "r run -n 2 a --version",
+            "r run --help",
+            "r run -n 1 -- -b",
+            "r run -h",
+        ];
+        for line in lines {
+            let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+            let long = Arguments::parse_from(words.clone()).command;
+            let short = command(words).expect(line);
+            assert_eq!(format!("{short:?}"), format!("{long:?}"));
+        }
+        for line in [
+            "r",
+            "r info",
+            "r run -- -n 2 a",
+            "r agent now",
+            "r --version",
+            "r runs",
+        ] {
+            let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+            assert_eq!(command(words.clone()).map(drop), Err(words));
+        }
+    }
 
     /// A link called mpiexec takes mpiexec's words, and is an agent when it is started as one.
     #[test]

@@ -127,6 +127,14 @@ const UNSAFE: &[(&str, &str)] = &[
         "forks, and closes what nobody owns, before there is anything else",
     ),
     (
+        "crates/launch/src/driver/forked_agent.rs",
+        "forks the agent off the launcher, and renames it",
+    ),
+    (
+        "crates/launch/src/driver/idle_memory.rs",
+        "tells the kernel which memory is not needed",
+    ),
+    (
         "crates/launch/src/driver/keeper.rs",
         "forks the agent off its keeper",
     ),
@@ -178,6 +186,10 @@ const UNSAFE: &[(&str, &str)] = &[
     (
         "crates/ropewalk/src/commands/bench/floors/shared_memory.rs",
         "maps memory, reads that of other processes, and locks a mutex in it",
+    ),
+    (
+        "crates/ropewalk/src/commands/bench/pmi/far.rs",
+        "takes over the descriptor that a process manager gave it",
     ),
     ("crates/rpc/tests/adversity/forking.rs", "forks"),
     (

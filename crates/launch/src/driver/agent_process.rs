@@ -26,22 +26,39 @@ use crate::protocol::{BOOTSTRAP_SIZE_MAX, Bootstrap, Plan};
 /// To be called first of all in a program's `main`: it closes every descriptor that the process inherited besides its
 /// standard streams, and forks.
 pub fn agent_main() -> ExitCode {
-    run().unwrap_or_else(|error| {
+    // SAFETY: this is the first that the program does, as the contract has it: nothing is open that somebody owns, and
+    // there is one thread.
+    ExitCode::from(unsafe { serve() })
+}
+
+/// The exit code of an agent that could not do its work.
+pub(super) const FAILED: u8 = 125;
+
+/// Does what the one at the other end of standard input says. Returns the exit code.
+///
+/// # Safety
+/// To be called while the process has one thread, and nobody owns a descriptor from 3 on.
+pub(super) unsafe fn serve() -> u8 {
+    // SAFETY: as the caller has promised.
+    unsafe { run() }.unwrap_or_else(|error| {
         eprintln!("ropewalk agent: {error}");
-        ExitCode::from(125)
+        FAILED
     })
 }
 
-fn run() -> io::Result<ExitCode> {
+/// # Safety
+/// As for [`serve`].
+unsafe fn run() -> io::Result<u8> {
+    // First of all: a fork of the launcher has the other end of its own life line until then.
+    // SAFETY: as the caller has promised.
+    let slots = unsafe { Slots::reserve() }?;
     let bootstrap = read_bootstrap().map_err(|error| {
         let hint = "an agent is started by a launcher, which tells it by its standard input what to do, and not by hand";
         io::Error::other(format!("{error}; {hint}"))
     })?;
     let plan: Plan = postcard::from_bytes(&bootstrap.plan).map_err(io::Error::other)?;
-    // SAFETY: this is the first that the program does, as the contract of `agent_main` has it: nothing is open that
-    // somebody owns, and there is one thread.
-    let (slots, part) = unsafe { (Slots::reserve()?, keeper::fork()?) };
-    match part {
+    // SAFETY: as the caller has promised.
+    match unsafe { keeper::fork() }? {
         Part::Agent => Agent::run(
             Position {
                 node: bootstrap.node,
@@ -49,6 +66,7 @@ fn run() -> io::Result<ExitCode> {
                 plan: Arc::new(plan),
                 encoded_plan: bootstrap.plan,
                 parent: Some(bootstrap.parent),
+                forked: None,
             },
             slots,
         ),

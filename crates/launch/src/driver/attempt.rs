@@ -18,6 +18,7 @@ use tokio::{io::Interest, sync::mpsc, time::sleep_until};
 use super::{
     branch::{Branch, BranchEvent, Position},
     descendants,
+    idle_memory::IdleMemory,
     input::Input,
     interface,
     interrupts::{Signals, next_signal},
@@ -52,6 +53,7 @@ pub(super) struct AttemptRun {
     groups: Vec<Arc<GroupPlan>>,
     /// Agents were lost or given up: what they left behind is looked for.
     was_abandoned: bool,
+    memory: IdleMemory,
 }
 
 /// What drives a job besides its agents.
@@ -87,6 +89,7 @@ impl AttemptRun {
             verdict: None,
             groups: Vec::new(),
             was_abandoned: false,
+            memory: IdleMemory::default(),
         }
     }
 
@@ -130,6 +133,7 @@ impl AttemptRun {
                 .into_iter()
                 .chain(deadline)
                 .chain(give_up_at)
+                .chain(self.memory.deadline())
                 .min();
             match self
                 .next_happening(&descriptor, deadline, surface, &mut reader)
@@ -138,6 +142,7 @@ impl AttemptRun {
                 Happening::Branch => {
                     branch.progress();
                     self.supervisor.handle_timeout(self.now());
+                    self.memory.handle_timeout(Instant::now());
                 }
                 Happening::Request(Request::Interrupt(signal)) => {
                     self.supervisor.handle_interrupt(self.now(), signal);
@@ -304,6 +309,9 @@ impl AttemptRun {
     }
 
     fn deliver(&mut self, event: JobEvent) {
+        if matches!(event, JobEvent::Started { .. }) {
+            self.memory.handle_started(Instant::now());
+        }
         if let JobEvent::Trace { event, .. } = &event {
             let size = trace_size(event);
             if self.trace_bytes.load(Ordering::Relaxed) + size > Launcher::TRACE_BYTES_MAX {

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     event::JobEvent,
-    job::{JobSpec, OnFailure},
+    job::{JobSpec, OnFailure, UniverseSize},
     plan::{self, Surroundings},
     protocol::{BOOTSTRAP_SIZE_MAX, Plan},
     restart::{ATTEMPT_VARIABLE, Attempt, BetweenAttempts, Next, RestartPolicy, Restarts},
@@ -110,6 +110,7 @@ impl Attempts {
                 plan: plan.clone(),
                 encoded_plan,
                 parent: None,
+                forked: None,
             },
             plan,
             limit: spec
@@ -296,7 +297,11 @@ fn make_plan(spec: &JobSpec) -> Result<Plan, LaunchError> {
     let around = Surroundings {
         job: JobId(job),
         host_name: uname().nodename().to_string_lossy().into_owned(),
-        processors: std::thread::available_parallelism().map_or(1, |count| count.get() as u32),
+        processors: match spec.universe {
+            UniverseSize::Slots => std::thread::available_parallelism().map_or(1, |count| count.get() as u32),
+            // Nobody asks, and to find out means to read half a dozen files of the system.
+            _ => 1,
+        },
         environment: env::vars_os().collect(),
         working_directory: env::current_dir().ok().map(Into::into),
     };

@@ -15,6 +15,7 @@ use rustix::{event::epoll, process::Pid};
 
 use super::{
     outgoing::{Outgoing, send_batches},
+    session::Spawned,
     starter::{Ended, Starter},
 };
 use crate::{
@@ -33,6 +34,8 @@ pub(super) struct Position {
     pub(super) encoded_plan: Vec<u8>,
     /// Where the node above listens; `None` for the launcher.
     pub(super) parent: Option<Address>,
+    /// An agent that waits to be told which it is, for the first of those right below that is on this host.
+    pub(super) forked: Option<Spawned>,
 }
 
 /// What a node learns from the others.
@@ -543,8 +546,9 @@ impl Branch {
             key,
             plan,
             encoded_plan,
+            forked,
             ..
-        } = &self.position;
+        } = &mut self.position;
         let bootstrap = Bootstrap {
             key: key.clone(),
             node,
@@ -556,7 +560,8 @@ impl Branch {
         frame[..4].copy_from_slice(&length.to_le_bytes());
         let host = node.host().and_then(|host| plan.hosts.get(host.0 as usize));
         let host = host.ok_or_else(|| io::Error::other("there is no such host"))?;
-        let mut starter = Starter::start(plan, host, frame)?;
+        let forked = forked.take_if(|_| host.is_local);
+        let mut starter = Starter::start(plan, host, forked, frame)?;
         let has_unsent = starter.write();
         let data = |kind| epoll::EventData::new_u64(u64::from(node.0) << 2 | kind);
         epoll::add(&self.poller, starter.pidfd(), data(PIDFD), epoll::EventFlags::IN)?;

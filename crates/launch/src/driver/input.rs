@@ -60,7 +60,8 @@ fn is_in_background() -> bool {
 fn forward(cancelled: &OwnedFd, credits: &mpsc::Receiver<usize>, orders: &UnboundedSender<Order>) {
     let stdin = rustix::stdio::stdin();
     let mut credit = STDIN_WINDOW;
-    let mut bytes = vec![0; 64 << 10];
+    // Not written before it is read into: who starts with nothing to read needs none of it.
+    let mut bytes: Vec<u8> = Vec::with_capacity(64 << 10);
     loop {
         while credit == 0 {
             match credits.recv() {
@@ -89,12 +90,12 @@ fn forward(cancelled: &OwnedFd, credits: &mpsc::Receiver<usize>, orders: &Unboun
                 Ok(_) | Err(_) => return,
             }
         }
-        let size = credit.min(bytes.len());
-        match rustix::io::read(stdin, &mut bytes[..size]) {
-            Ok(0) => return,
-            Ok(length) => {
-                credit -= length;
-                if orders.send(Order::Stdin(bytes[..length].to_vec())).is_err() {
+        let size = credit.min(bytes.capacity());
+        match rustix::io::read(stdin, &mut bytes.spare_capacity_mut()[..size]) {
+            Ok(([], _)) => return,
+            Ok((read, _)) => {
+                credit -= read.len();
+                if orders.send(Order::Stdin(read.to_vec())).is_err() {
                     return;
                 }
             }

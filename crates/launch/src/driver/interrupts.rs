@@ -1,8 +1,10 @@
 //! The signals that end a job from outside.
 
-use std::{fs, io};
+use std::io;
 
 use tokio::signal::unix::{self, SignalKind};
+
+use super::signals::is_ignored;
 
 /// The signals by which users and batch systems end a job.
 pub(super) struct Signals {
@@ -17,7 +19,7 @@ impl Signals {
     pub(super) fn listen() -> io::Result<Self> {
         let hangup = SignalKind::hangup();
         Ok(Self {
-            hangup: match is_ignored(hangup) {
+            hangup: match is_ignored(hangup.as_raw_value()) {
                 true => None,
                 false => Some(unix::signal(hangup)?),
             },
@@ -25,14 +27,6 @@ impl Signals {
             terminate: unix::signal(SignalKind::terminate())?,
         })
     }
-}
-
-/// Whether this process ignores a signal so far, as /proc has it (proc(5)).
-fn is_ignored(kind: SignalKind) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    ignored.is_some_and(|mask| mask >> (kind.as_raw_value() - 1) & 1 == 1)
 }
 
 /// The number of the next signal; never one if none is listened for.

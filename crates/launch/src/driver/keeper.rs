@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    process::ExitCode,
     time::{Duration, Instant},
 };
 
@@ -14,14 +13,18 @@ use rustix::{
     },
 };
 
-use super::descendants;
+use super::{
+    agent_process::FAILED,
+    descendants,
+    idle_memory::{IdleMemory, give_back},
+};
 
 /// Which of the two a process is after [`fork`].
 pub(super) enum Part {
     /// The agent; it dies with its keeper.
     Agent,
     /// The keeper, when all is over, with the exit code of the agent: 128 + n if signal n killed it.
-    Keeper(ExitCode),
+    Keeper(u8),
 }
 
 /// How long the agent has to end by itself once the one who started it is gone.
@@ -55,9 +58,10 @@ pub(super) unsafe fn fork() -> io::Result<Part> {
     }
 }
 
-fn keep(agent: Pid) -> io::Result<ExitCode> {
+fn keep(agent: Pid) -> io::Result<u8> {
     let pidfd = pidfd_open(agent, PidfdFlags::empty())?;
     let mut deadline = None;
+    let mut is_settled = false;
     loop {
         let stdin = rustix::stdio::stdin();
         let mut polled = vec![PollFd::new(&pidfd, PollFlags::IN)];
@@ -65,8 +69,13 @@ fn keep(agent: Pid) -> io::Result<ExitCode> {
             polled.push(PollFd::from_borrowed_fd(stdin, PollFlags::IN));
         }
         let left = deadline.map(|deadline: Instant| deadline.saturating_duration_since(Instant::now()));
+        let left = left.or((!is_settled).then_some(IdleMemory::DELAY));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut polled, timeout.as_ref()) {
+            Ok(0) if deadline.is_none() => {
+                give_back();
+                is_settled = true;
+            }
             Ok(0) => {
                 // Gone already is what we want.
                 let _ = kill_process(agent, Signal::KILL);
@@ -82,8 +91,8 @@ fn keep(agent: Pid) -> io::Result<ExitCode> {
         if let Some((_, status)) = waitpid(Some(agent), WaitOptions::NOHANG)? {
             descendants::kill_all();
             let signal = status.terminating_signal().map(|signal| 128 + signal);
-            let code = signal.or(status.exit_status()).unwrap_or(125);
-            return Ok(ExitCode::from(u8::try_from(code).unwrap_or(125)));
+            let code = signal.or(status.exit_status()).unwrap_or(i32::from(FAILED));
+            return Ok(u8::try_from(code).unwrap_or(FAILED));
         }
     }
 }

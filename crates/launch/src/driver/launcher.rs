@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 
 use super::{
     attempts::{Attempts, Prepared},
+    forked_agent::fork_agent,
     launch_error::{LaunchError, system},
 };
 use crate::{
@@ -85,12 +86,17 @@ impl Launcher {
         let (delivery_sender, deliveries) = blocking::channel();
         let (requests, request_queue) = mpsc::unbounded_channel();
         let trace_bytes = Arc::new(AtomicUsize::new(0));
+        let forks = spec.fork_agent;
         let mut attempts = Attempts::new(spec, Box::new(between), delivery_sender, trace_bytes.clone());
         let Prepared {
             plan,
-            position,
+            mut position,
             limit,
         } = attempts.prepare(1)?;
+        if forks && plan.hosts.first().is_some_and(|host| host.is_local) {
+            // Failing that, it is executed, and that says what is wrong.
+            position.forked = fork_agent().ok().flatten();
+        }
         let first = Prepared {
             plan: plan.clone(),
             position,

@@ -6,6 +6,8 @@ mod attempt;
 mod attempts;
 mod branch;
 mod descendants;
+mod forked_agent;
+mod idle_memory;
 mod input;
 mod interface;
 mod interrupts;

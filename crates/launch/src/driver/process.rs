@@ -51,11 +51,10 @@ impl Slots {
     pub(super) unsafe fn reserve() -> io::Result<Self> {
         // SAFETY: nobody owns what is closed, as the caller has promised.
         unsafe { close_from(FIRST_SLOT, 0) }?;
-        let open = || File::options().read(true).write(true).open("/dev/null");
-        let null = open()?;
+        let null = File::options().read(true).write(true).open("/dev/null")?;
         let mut slots = Vec::new();
         while slots.len() < (INHERITED_END - FIRST_SLOT) as usize {
-            slots.push(open()?);
+            slots.push(null.try_clone()?);
         }
         // What was opened first may have one of the slots; it moves behind them.
         let behind = rustix::io::fcntl_dupfd_cloexec(&null, INHERITED_END)?;
@@ -197,7 +196,8 @@ pub(super) fn start(
         processors: options.processors.map(processor_set),
         failure: None,
     };
-    let mut stack = vec![0u8; STACK_SIZE];
+    // Not written here: most of it is never touched.
+    let mut stack = Vec::<u8>::with_capacity(STACK_SIZE);
     let end = (stack.as_mut_ptr() as usize + STACK_SIZE) & !0xf;
     // SAFETY: no signal handler of this process may run in the child, in our memory: all are blocked until it has
     // another. The mask is our own.

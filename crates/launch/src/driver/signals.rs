@@ -1,4 +1,4 @@
-//! The signals of an agent: told by a descriptor, with unsafe code to block them.
+//! Signals: those of an agent are told by a descriptor. With unsafe code to block them, and to ask for what they do.
 
 use std::{
     io,
@@ -55,6 +55,15 @@ impl ChildSignals {
     pub(super) fn drain(&self) {
         let mut bytes = [0u8; 1024];
         while matches!(read(&self.descriptor, &mut bytes), Ok(1..) | Err(Errno::INTR)) {}
+    }
+}
+
+/// Whether this process ignores a signal so far.
+pub(super) fn is_ignored(signal: i32) -> bool {
+    // SAFETY: an action of zeros is one; it is written, and read after that only.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, ptr::null(), &raw mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
     }
 }
 

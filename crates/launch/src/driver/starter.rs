@@ -16,7 +16,7 @@ use rustix::{
     process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid},
 };
 
-use super::session;
+use super::session::{self, Spawned};
 use crate::{
     job::StartMethod,
     protocol::{HostPlan, Plan},
@@ -59,12 +59,19 @@ impl Starter {
     /// How much of what it writes to standard error is kept.
     const SAID_MAX: usize = 4 << 10;
 
-    /// Starts the agent of a host, and writes `bootstrap` to its standard input as it takes it.
-    pub(super) fn start(plan: &Plan, host: &HostPlan, bootstrap: Vec<u8>) -> io::Result<Self> {
+    /// Starts the agent of a host, unless it `runs` already, and writes `bootstrap` to its standard input as it takes
+    /// it.
+    pub(super) fn start(
+        plan: &Plan,
+        host: &HostPlan,
+        runs: Option<Spawned>,
+        bootstrap: Vec<u8>,
+    ) -> io::Result<Self> {
         let words = command(plan, host);
         let what = words[0].to_string_lossy().into_owned();
-        let session::Spawned { pid, stdin, stderr } = session::spawn(&words)
-            .map_err(|error| io::Error::new(error.kind(), format!("cannot start {what}: {error}")))?;
+        let started = runs.map_or_else(|| session::spawn(&words), Ok);
+        let Spawned { pid, stdin, stderr } =
+            started.map_err(|error| io::Error::new(error.kind(), format!("cannot start {what}: {error}")))?;
         // It is our child and nobody has reaped it, so that its number is still its own.
         let pidfd = pidfd_open(pid, PidfdFlags::NONBLOCK)?;
         let (life_line, stderr) = (Some(stdin), Some(stderr));

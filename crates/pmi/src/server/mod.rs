@@ -43,7 +43,10 @@ pub use tree::{
 pub struct Server {
     above: Above,
     groups: BTreeMap<GroupId, Group>,
-    connections: BTreeMap<ConnectionId, Connection>,
+    /// Those on which something was said; they are large.
+    connections: BTreeMap<ConnectionId, Box<Connection>>,
+    /// Those of processes that said nothing yet.
+    silent: BTreeMap<ConnectionId, Process>,
     by_process: BTreeMap<Process, ConnectionId>,
     children: BTreeSet<ChildId>,
     lost_children: BTreeSet<ChildId>,
@@ -77,6 +80,7 @@ impl Server {
             above,
             groups: BTreeMap::new(),
             connections: BTreeMap::new(),
+            silent: BTreeMap::new(),
             by_process: BTreeMap::new(),
             children: BTreeSet::new(),
             lost_children: BTreeSet::new(),
@@ -118,14 +122,15 @@ impl Server {
     /// A process can speak on a new connection. A process that was gone is back with it, as a new incarnation; what
     /// it said before is forgotten, and fences wait for it again.
     pub fn open(&mut self, connection: ConnectionId, peer: Peer) {
-        let mut opened = Connection::new(peer);
-        match peer {
-            Peer::Process(process) => self.seat(connection, &mut opened, process),
-            Peer::Port(_) => {}
-            Peer::Singleton(_) => opened.is_greeted = true,
+        if let Peer::Process(process) = peer {
+            self.seat(connection, process);
+            self.silent.insert(connection, process);
+            return;
         }
         let greeting = matches!(peer, Peer::Singleton(_));
-        self.connections.insert(connection, opened);
+        let mut opened = Connection::new(peer);
+        opened.is_greeted = greeting;
+        self.connections.insert(connection, Box::new(opened));
         if greeting {
             let response = Response::Singinit {
                 authentication: Some("none".into()),
@@ -297,11 +302,11 @@ impl Server {
         self.phase(process) == Phase::Initialized
     }
 
-    /// Gives a connection to a process.
-    fn seat(&mut self, id: ConnectionId, connection: &mut Connection, process: Process) {
-        connection.process = Some(process);
+    /// A process has this connection from now on, and no other.
+    fn seat(&mut self, id: ConnectionId, process: Process) {
         if let Some(before) = self.by_process.insert(process, id) {
             self.connections.remove(&before);
+            self.silent.remove(&before);
         }
         if let Some(group) = self.groups.get_mut(&process.group) {
             group.phases.remove(&process.rank);
@@ -311,7 +316,10 @@ impl Server {
 
     /// Drops a connection; says whose it was.
     fn forget(&mut self, id: ConnectionId) -> Option<Process> {
-        let process = self.connections.remove(&id)?.process?;
+        let process = match self.silent.remove(&id) {
+            Some(process) => process,
+            None => self.connections.remove(&id)?.process?,
+        };
         if self.by_process.get(&process) == Some(&id) {
             self.by_process.remove(&process);
         }

@@ -3,7 +3,8 @@
 use bstr::BString;
 
 use super::{
-    Action, ConnectionId, FenceId, FenceScope, Process, ProtocolError, Question, Server,
+    Action, ConnectionId, FenceId, FenceScope, Peer, Process, ProtocolError, Question, Server,
+    connection::Connection,
     fences::Above,
     group::Phase,
     questions::{Asker, Wanted, get_response},
@@ -27,6 +28,10 @@ use Outcome::{Answered, Parked, Silent};
 
 impl Server {
     pub(super) fn read(&mut self, id: ConnectionId, bytes: &[u8]) {
+        if let Some(process) = self.silent.remove(&id) {
+            let connection = Connection::new(Peer::Process(process));
+            self.connections.insert(id, Box::new(connection));
+        }
         let Some(connection) = self.connections.get_mut(&id) else {
             return;
         };
@@ -101,7 +106,10 @@ impl Server {
         let Some(command) = command.and_then(|name| std::str::from_utf8(name).ok()) else {
             return Err(error.into());
         };
-        let is_busy = self.connections.get(&id).is_some_and(super::Connection::is_busy);
+        let is_busy = self
+            .connections
+            .get(&id)
+            .is_some_and(|connection| connection.is_busy());
         let thread = attributes.value("thrid");
         if is_busy && thread.is_none() {
             return Err(error.into());
@@ -196,7 +204,8 @@ impl Server {
             return Err(ProtocolError::Rank { rank });
         }
         if let Some(mut connection) = self.connections.remove(&id) {
-            self.seat(id, &mut connection, process);
+            connection.process = Some(process);
+            self.seat(id, process);
             self.connections.insert(id, connection);
         }
         if matches!(request, Request::FullInit { .. }) {

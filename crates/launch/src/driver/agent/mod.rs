@@ -16,7 +16,6 @@ use std::{
     collections::BTreeMap,
     io::{self, Write},
     os::fd::{AsFd, OwnedFd},
-    process::ExitCode,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -31,8 +30,11 @@ use rustix::{
 };
 
 use super::{
+    agent_process::FAILED,
     branch::{Branch, BranchEvent, Position},
-    descendants, interface, mpi_programs,
+    descendants,
+    idle_memory::IdleMemory,
+    interface, mpi_programs,
     process::Slots,
     signals::{ChildNews, ChildSignals, next_child},
     starter::Ended,
@@ -73,6 +75,7 @@ pub(super) struct Agent {
     held: BTreeMap<(Rank, HoldId), HeldMemfd>,
     inputs: Inputs,
     activity: Activity,
+    memory: IdleMemory,
     groups: Vec<OwnGroup>,
     /// If ranks are bound to them.
     processors: Vec<Processor>,
@@ -130,8 +133,8 @@ const SWEEP_INTERVAL: Duration = Duration::from_millis(1);
 const SWEEP_MAX: Duration = Duration::from_secs(2);
 
 impl Agent {
-    /// Works until the job is over, or nobody wants it any more.
-    pub(super) fn run(position: Position, slots: Slots) -> io::Result<ExitCode> {
+    /// Works until the job is over, or nobody wants it any more. Returns the exit code.
+    pub(super) fn run(position: Position, slots: Slots) -> io::Result<u8> {
         let mut agent = Self::new(position, slots)?;
         agent.branch.report(Report::Ready {
             host_name: uname().nodename().to_string_lossy().into_owned(),
@@ -139,8 +142,8 @@ impl Agent {
         agent.work()?;
         agent.branch.finish();
         Ok(match agent.is_orphaned {
-            true => ExitCode::from(125),
-            false => ExitCode::SUCCESS,
+            true => FAILED,
+            false => 0,
         })
     }
 
@@ -206,6 +209,7 @@ impl Agent {
             held: BTreeMap::new(),
             inputs: Inputs::new(with_input),
             activity,
+            memory: IdleMemory::default(),
             processors,
             descriptors,
             sweep: Sweep::NotYet,
@@ -228,6 +232,7 @@ impl Agent {
             self.settle();
             self.advance_sweep();
             self.look_for_activity();
+            self.memory.handle_timeout(Instant::now());
             self.handle_closed(None);
             self.settle();
             let now = Instant::now();
@@ -314,6 +319,7 @@ impl Agent {
             .chain(sweep)
             .chain(flush)
             .chain(self.activity.deadline())
+            .chain(self.memory.deadline())
             .chain(self.closing.iter().map(|(_, due)| *due))
             .min();
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));

@@ -8,6 +8,7 @@ use std::{
         fd::AsFd,
         unix::{ffi::OsStringExt, net::UnixStream},
     },
+    time::Instant,
 };
 
 use ropewalk_fabric::AgentLink;
@@ -111,7 +112,10 @@ impl Agent {
             _ => self.start_rank(rank),
         };
         match started {
-            Ok(pid) => self.mind.handle_spawned(rank, pid),
+            Ok(pid) => {
+                self.mind.handle_spawned(rank, pid);
+                self.memory.handle_started(Instant::now());
+            }
             Err(error) => self.mind.handle_not_spawned(rank, error),
         }
     }

@@ -36,6 +36,7 @@ fn position(node: NodeId, parent: Option<Address>) -> Position {
         encoded_plan: vec![],
         plan,
         parent,
+        forked: None,
     }
 }
 

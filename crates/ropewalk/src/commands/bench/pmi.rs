@@ -1,5 +1,7 @@
 //! `ropewalk bench pmi`: how many requests a process manager answers, beside an echo over a socketpair.
 
+mod far;
+
 use std::{
     env,
     io::{Read, Write},
@@ -26,6 +28,12 @@ pub(crate) struct Arguments {
     /// How often all are measured in turns; the medians are shown.
     #[arg(long, default_value_t = 7)]
     rounds: u32,
+    /// How far away the process manager is that several threads ask over the C API, in microseconds.
+    #[arg(long, default_value_t = 200)]
+    delay_us: u64,
+    /// Be the process between a process manager and one that asks it from afar: that one's program and library.
+    #[arg(long, hide = true, num_args = 2)]
+    far: Vec<String>,
     /// Be the process that asks: what the process managers are given to run.
     #[arg(long, hide = true)]
     asks: bool,
@@ -64,6 +72,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.asks {
         return ask(arguments);
     }
+    if !arguments.far.is_empty() {
+        return far::run_far(&arguments.far, arguments);
+    }
     let own = env::current_exe().context("where this program is cannot be found")?;
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
@@ -80,7 +91,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         ("ropewalk run", vec![own_text.as_str(), "run"]),
         ("mpiexec.hydra", vec!["mpiexec.hydra"]),
     ] {
-        let rows = match rows_under(&command, &own_text, arguments) {
+        let (turn, rounds) = (arguments.turn_ms.to_string(), arguments.rounds.to_string());
+        let words = ["bench", "pmi", "--asks", "--turn-ms", &turn, "--rounds", &rounds];
+        let rows = match rows_under(&command, &own_text, &words) {
             Ok(rows) => rows,
             Err(error) => {
                 eprintln!("ropewalk bench: nothing is measured under {name}: {error:#}");
@@ -108,15 +121,30 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
     }
     println!("{table}");
+    println!();
+    println!(
+        "| library, {} us away | threads | puts per second | of one thread |",
+        arguments.delay_us
+    );
+    println!("|---|---|---|---|");
+    for (library, rows) in far::measure(&own_text, arguments)? {
+        let one = rows.first().map_or(f64::NAN, |row| row.per_second);
+        for row in rows {
+            let (threads, per_second) = (row.in_flight, row.per_second);
+            println!(
+                "| {library} | {threads} | {per_second:.0} | {:.2} |",
+                per_second / one
+            );
+        }
+    }
     Ok(())
 }
 
-fn rows_under(manager: &[&str], own: &str, arguments: &Arguments) -> anyhow::Result<Vec<Row>> {
+fn rows_under(manager: &[&str], own: &str, words: &[&str]) -> anyhow::Result<Vec<Row>> {
     let output = Command::new(manager[0])
         .args(&manager[1..])
-        .args(["-n", "1", own, "bench", "pmi", "--asks"])
-        .args(["--turn-ms", &arguments.turn_ms.to_string()])
-        .args(["--rounds", &arguments.rounds.to_string()])
+        .args(["-n", "1", own])
+        .args(words)
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()?;

@@ -420,6 +420,7 @@ impl Parser {
                 mtbf,
                 seed: self.seed,
             }),
+            fork_agent: true,
             ..JobSpec::new(around.agent.clone(), first.program)
         };
         if spec.hosts.is_empty() {

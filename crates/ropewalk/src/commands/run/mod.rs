@@ -61,6 +61,11 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
 }
 
 impl Arguments {
+    /// These words, which stand behind `ropewalk run`.
+    pub(crate) fn new(words: Vec<OsString>) -> Self {
+        Self { words }
+    }
+
     fn request(self) -> anyhow::Result<Command> {
         let around = Surroundings {
             agent: env::current_exe().context("cannot find my own executable")?,
