@@ -36,7 +36,7 @@ pub struct Holdings {
 }
 
 /// What to start from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
     /// The newest generation that all ranks have whole; nothing if there is none.
     pub restore: Option<Held>,

@@ -45,6 +45,7 @@ mod generation;
 mod interval;
 mod journal;
 mod manifest;
+pub mod partner;
 mod plan;
 mod policy;
 mod rehearsal;
@@ -53,11 +54,14 @@ mod two_levels;
 pub use advisor::{Advice, Advisor, AdvisorOptions, FastLevel, Level, MTBF_AT_FIRST, Mtbf};
 pub use costs::{Costs, CostsError};
 pub use driver::{
-    Alone, Coordination, CoordinationError, DIRECTORY_VARIABLE, Entry, EntryKind, Files, JOURNAL,
-    JournalFile, MTBF_VARIABLE, RESTORE_STEP_VARIABLE, RESTORE_VARIABLE, RealFiles, Restored, RunAdvisor,
-    START_VARIABLE, Save, SharedDirectory, Store, StoreError, StoreOptions, directory_of_job, mtbf_of_job,
-    open_all, restore_all, start_of_job,
+    Alone, Coordination, CoordinationError, DIRECTORY_VARIABLE, Decided, Entry, EntryKind, Files,
+    GENERATION_VARIABLE, JOURNAL, JournalFile, MTBF_VARIABLE, NEXT_VARIABLE, RESTORE_STEP_VARIABLE,
+    RESTORE_VARIABLE, RealFiles, Restored, RunAdvisor, START_VARIABLE, Save, SharedDirectory, Store,
+    StoreError, StoreOptions, decided_of_job, directory_of_job, mtbf_of_job, open_all, restore_all,
+    start_of_job,
 };
+#[cfg(feature = "partner")]
+pub use driver::{Depot, PartnerError, PutAside, Report, Service, ServiceOptions};
 pub use generation::{Choice, Held, Holdings, KEEP_MIN, Restarts, choose, retirable};
 pub use interval::{daly_first_order, daly_higher_order, optimal_interval, young};
 pub use journal::{History, Record, Totals};

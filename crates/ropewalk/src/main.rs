@@ -6,7 +6,7 @@ use std::{env, ffi::OsString, path::Path, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
-use commands::{agent, bench, demo, demo_worker, info, plan, reduce, reduce_worker, rehearse, run};
+use commands::{agent, bench, demo, demo_worker, info, partner, plan, reduce, reduce_worker, rehearse, run};
 
 /// Runs parallel jobs, and keeps them going.
 #[derive(Debug, Parser)]
@@ -31,6 +31,8 @@ enum Command {
     #[command(hide = true)]
     DemoWorker(demo_worker::Arguments),
     Info(info::Arguments),
+    #[command(hide = true)]
+    Partner(partner::Arguments),
     Plan(plan::Arguments),
     Reduce(reduce::Arguments),
     #[command(hide = true)]
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::DemoWorker(arguments) => demo_worker::run(arguments),
         Command::Info(arguments) => info::run(&arguments),
+        Command::Partner(arguments) => partner::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Reduce(arguments) => reduce::run(&arguments),
         Command::ReduceWorker(arguments) => reduce_worker::run(&arguments),

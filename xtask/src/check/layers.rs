@@ -7,7 +7,8 @@ use super::packages::Package;
 /// What each package may use of ours. Its tests may also use what stands below that. This is the one place where the
 /// directions of dependencies stand; `ARCHITECTURE.md` and `docs/decisions` say why.
 const LAYERS: &[(&str, &[&str])] = &[
-    ("ropewalk-checkpoint", &[]),
+    // For copies on other hosts, a feature.
+    ("ropewalk-checkpoint", &["ropewalk-rpc"]),
     ("ropewalk-checkpoint-c", &["ropewalk-checkpoint"]),
     ("ropewalk-group", &[]),
     ("ropewalk-ofi-sys", &[]),

@@ -18,6 +18,33 @@ pub const MTBF_VARIABLE: &str = "ROPEWALK_MTBF";
 /// The variable with the number of the start, by which the supervisor and the program know that they mean the same.
 pub const START_VARIABLE: &str = "ROPEWALK_CHECKPOINT_START";
 
+/// The variable with the number of the generation to start from, or `none`, if who starts the job has decided for all ranks,
+/// which then need not ask each other; see [`Decided`].
+pub const GENERATION_VARIABLE: &str = "ROPEWALK_RESTORE_GENERATION";
+
+/// The variable with the number of the next generation, beside [`GENERATION_VARIABLE`].
+pub const NEXT_VARIABLE: &str = "ROPEWALK_NEXT_GENERATION";
+
+/// What was decided for all ranks by who starts them: where each host has a directory of its own, ranks do not see what
+/// others have. Such ranks do not remove old generations either, which is done when there are copies of newer ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decided {
+    /// The generation to start from, which each rank has whole; the program starts from its beginning if `None`.
+    pub generation: Option<u64>,
+    /// The number of the next generation.
+    pub next: u64,
+}
+
+/// What was decided for this start by who has started it.
+pub fn decided_of_job() -> Option<Decided> {
+    let next = env::var(NEXT_VARIABLE).ok()?.parse().ok()?;
+    let generation = match env::var(GENERATION_VARIABLE).ok()?.as_str() {
+        "none" => None,
+        number => Some(number.parse().ok()?),
+    };
+    Some(Decided { generation, next })
+}
+
 /// The directory of the job's checkpoints, if a supervisor keeps any.
 pub fn directory_of_job() -> Option<PathBuf> {
     env::var_os(DIRECTORY_VARIABLE)

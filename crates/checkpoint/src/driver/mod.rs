@@ -4,6 +4,8 @@ mod coordination;
 mod environment;
 mod files;
 mod journal_file;
+#[cfg(feature = "partner")]
+mod partner;
 mod quarantine;
 mod restore;
 mod run_advisor;
@@ -13,11 +15,13 @@ mod store_error;
 
 pub use coordination::{Alone, Coordination, CoordinationError, SharedDirectory};
 pub use environment::{
-    DIRECTORY_VARIABLE, MTBF_VARIABLE, RESTORE_STEP_VARIABLE, RESTORE_VARIABLE, START_VARIABLE,
-    directory_of_job, mtbf_of_job, start_of_job,
+    DIRECTORY_VARIABLE, Decided, GENERATION_VARIABLE, MTBF_VARIABLE, NEXT_VARIABLE, RESTORE_STEP_VARIABLE,
+    RESTORE_VARIABLE, START_VARIABLE, decided_of_job, directory_of_job, mtbf_of_job, start_of_job,
 };
 pub use files::{Entry, EntryKind, Files, RealFiles};
 pub use journal_file::JournalFile;
+#[cfg(feature = "partner")]
+pub use partner::{Depot, PartnerError, PutAside, Report, Service, ServiceOptions};
 pub use restore::{Restored, open_all, restore_all};
 pub use run_advisor::{JOURNAL, RunAdvisor};
 pub use save::Save;

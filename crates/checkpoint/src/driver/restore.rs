@@ -33,18 +33,30 @@ pub struct Restored {
 
 impl<F: Files> Store<F> {
     /// Agrees with the other ranks on the newest generation that all have whole, puts everything newer and everything
-    /// torn aside, and counts the start. Reads and hashes every generation there is.
+    /// torn aside, and counts the start. Reads and hashes every generation there is. If the generation was
+    /// [decided](StoreOptions::decided) for all ranks, the others are not asked.
     ///
     /// # Errors
-    /// If the directory cannot be read, or the other ranks cannot be asked.
+    /// If the directory cannot be read, the other ranks cannot be asked, or what was decided is not here.
     pub fn restore(&mut self, others: &mut dyn Coordination) -> Result<Restored, StoreError> {
         let own = self.holdings()?;
+        if let Some(decided) = self.options.decided {
+            let find = |generation| {
+                let held = own.held.iter().find(|held| held.generation == generation);
+                held.copied().ok_or(StoreError::Missing(generation))
+            };
+            return Ok(self.apply(&Choice {
+                restore: decided.generation.map(find).transpose()?,
+                given_up: Vec::new(),
+                next: decided.next,
+            }));
+        }
         let all = others.share_holdings(&own)?;
         Ok(self.apply(&choose(&all, self.options.restarts_max)))
     }
 
     /// Does to this rank's files what was chosen.
-    fn apply(&mut self, choice: &Choice) -> Restored {
+    pub(super) fn apply(&mut self, choice: &Choice) -> Restored {
         let mut restored = Restored {
             from: choice.restore,
             folder: choice.restore.map(|held| self.base(held.generation)),

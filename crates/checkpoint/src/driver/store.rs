@@ -13,7 +13,7 @@ use crate::{
 };
 
 use super::{
-    environment::start_of_job,
+    environment::{Decided, decided_of_job, start_of_job},
     files::{EntryKind, Files, RealFiles},
     save::Save,
     store_error::{StoreError, cannot},
@@ -59,6 +59,8 @@ pub struct StoreOptions {
     pub restarts_max: u32,
     /// The number of this start, so that a supervisor and its program count it once.
     pub start: Option<u64>,
+    /// What was decided by who has started the ranks.
+    pub decided: Option<Decided>,
 }
 
 impl StoreOptions {
@@ -73,7 +75,13 @@ impl StoreOptions {
             keep: KEEP_MIN,
             restarts_max: RESTARTS_MAX,
             start: start_of_job(),
+            decided: decided_of_job(),
         }
+    }
+
+    /// The folder of a generation, where each rank's files are in a folder of its name.
+    pub fn generation_path(&self, generation: u64) -> PathBuf {
+        self.directory.join(format!("{GENERATION}{generation:010}"))
     }
 }
 
@@ -242,11 +250,15 @@ impl<F: Files> Store<F> {
     }
 
     /// Removes this rank's oldest generations: those older than as many as are to be kept that are complete on all ranks
-    /// of this directory, of which this process has hashed its own part. Returns their numbers.
+    /// of this directory, of which this process has hashed its own part. Returns their numbers. Does nothing if somebody else
+    /// [decides](StoreOptions::decided).
     ///
     /// # Errors
     /// If the directory cannot be read or something not be removed.
     pub fn retire(&mut self) -> Result<Vec<u64>, StoreError> {
+        if self.options.decided.is_some() {
+            return Ok(Vec::new());
+        }
         let mut complete = BTreeSet::new();
         for generation in self.generations()?.into_iter().rev() {
             if complete.len() >= self.options.keep.max(KEEP_MIN) {
@@ -268,12 +280,17 @@ impl<F: Files> Store<F> {
         let own: BTreeSet<u64> = self.generations()?.into_iter().filter(committed).collect();
         let retired = retirable(&own, complete, self.options.keep);
         for &generation in &retired {
-            self.whole.retain(|held| held.generation != generation);
-            let [from, to] = [self.manifest_path(generation), self.retired_path(generation)];
-            cannot("rename", &from, self.files.rename(&from, &to))?;
-            self.finish_retirement(generation)?;
+            self.retire_one(generation)?;
         }
         Ok(retired)
+    }
+
+    /// Removes this rank's part of a generation.
+    pub(super) fn retire_one(&mut self, generation: u64) -> Result<(), StoreError> {
+        self.whole.retain(|held| held.generation != generation);
+        let [from, to] = [self.manifest_path(generation), self.retired_path(generation)];
+        cannot("rename", &from, self.files.rename(&from, &to))?;
+        self.finish_retirement(generation)
     }
 
     fn is_known_whole(&mut self, generation: u64) -> bool {
@@ -457,9 +474,7 @@ impl<F: Files> Store<F> {
 
     /// The folder of a generation, where each rank's files are in a folder of its name.
     pub fn generation_path(&self, generation: u64) -> PathBuf {
-        self.options
-            .directory
-            .join(format!("{GENERATION}{generation:010}"))
+        self.options.generation_path(generation)
     }
 
     /// The folder of this rank's files of a generation.

@@ -291,7 +291,7 @@ async fn closed(requests: &mut mpsc::UnboundedReceiver<Request>) {
 /// What stands in a bootstrap besides the plan, at most.
 const BOOTSTRAP_OVERHEAD: usize = 1 << 10;
 
-fn make_plan(spec: &JobSpec) -> Result<Plan, LaunchError> {
+pub(super) fn make_plan(spec: &JobSpec) -> Result<Plan, LaunchError> {
     let mut job = [0; 16];
     getrandom::fill(&mut job).map_err(|error| system("random numbers", io::Error::other(error)))?;
     let around = Surroundings {

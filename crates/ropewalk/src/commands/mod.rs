@@ -7,6 +7,7 @@ pub(crate) mod demo;
 pub(crate) mod demo_worker;
 pub(crate) mod info;
 mod page;
+pub(crate) mod partner;
 pub(crate) mod plan;
 pub(crate) mod reduce;
 pub(crate) mod reduce_worker;

@@ -10,9 +10,9 @@ use std::{
 use anyhow::Context;
 use ropewalk::{
     checkpoint::{
-        DIRECTORY_VARIABLE, Held, JOURNAL, JournalFile, Level, MTBF_AT_FIRST, MTBF_VARIABLE,
-        RESTORE_STEP_VARIABLE, RESTORE_VARIABLE, Record, START_VARIABLE, Store, Totals, open_all,
-        restore_all,
+        DIRECTORY_VARIABLE, GENERATION_VARIABLE, Held, JOURNAL, JournalFile, Level, MTBF_AT_FIRST,
+        MTBF_VARIABLE, NEXT_VARIABLE, RESTORE_STEP_VARIABLE, RESTORE_VARIABLE, Record, START_VARIABLE, Store,
+        StoreOptions, Totals, open_all, restore_all,
     },
     launch::{
         JobSpec,
@@ -20,7 +20,8 @@ use ropewalk::{
     },
 };
 
-use super::{say, summary::Summary};
+use super::{partners::Partners, say, summary::Summary};
+use crate::commands::partner::Ready;
 
 /// What the user says about checkpoints.
 #[derive(Clone, Debug)]
@@ -28,6 +29,8 @@ pub(super) struct CheckpointOptions {
     pub(super) directory: PathBuf,
     /// Known, in seconds; learned if `None`.
     pub(super) mtbf: Option<f64>,
+    /// Whether the directory is each host's own, and hosts copy what others save.
+    pub(super) has_partners: bool,
 }
 
 /// What happens between the attempts of a job that saves.
@@ -39,6 +42,7 @@ pub(super) struct Checkpoints {
     base: u64,
     origin: Instant,
     account: Account,
+    partners: Option<Partners>,
 }
 
 /// What is known of the job so far, shared with who sums it up.
@@ -55,6 +59,8 @@ struct Known {
     attempts: Vec<Past>,
     attempt_count: u64,
     failures: u64,
+    /// The newest that all ranks have saved, if hosts tell.
+    newest: Option<Held>,
     /// When the running attempt began.
     began: Duration,
     quarantined: u64,
@@ -81,15 +87,23 @@ impl Checkpoints {
                 directory.display()
             )
         })?;
-        // Ranks may have another working directory.
-        let directory = fs::canonicalize(directory)
-            .with_context(|| format!("cannot find the directory {}", directory.display()))?;
+        // Ranks may have another working directory, and other hosts other links.
+        let directory = match options.has_partners {
+            true => std::path::absolute(directory),
+            false => fs::canonicalize(directory),
+        };
+        let directory = directory
+            .with_context(|| format!("cannot find the directory {}", options.directory.display()))?;
         let (_, history) = JournalFile::open(directory.join(JOURNAL))
             .with_context(|| format!("cannot use the journal in {}", directory.display()))?;
         let account = Account::default();
         account.known(|known| known.before = *history.totals());
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let partners = options
+            .has_partners
+            .then(|| Partners::new(directory.clone(), account.clone()));
         Ok(Self {
+            partners,
             directory,
             mtbf: options.mtbf,
             base: (time.as_nanos() as u64) << 20,
@@ -104,7 +118,7 @@ impl Checkpoints {
     }
 
     fn note_end(&self, attempt: &Attempt) {
-        let newest = newest(&self.directory);
+        let newest = self.account.newest(&self.directory);
         self.account
             .known(|known| known.end(attempt.began, attempt.lasted, true, newest));
         let failed = Record::Failed {
@@ -129,9 +143,27 @@ impl BetweenAttempts for Checkpoints {
         if let Some(mtbf) = self.mtbf {
             set(MTBF_VARIABLE, mtbf.to_string().as_ref());
         }
-        let found = restored(&self.directory, start).map_err(|error| format!("{error:#}"))?;
+        let found = match &mut self.partners {
+            Some(partners) => {
+                let ready = partners
+                    .prepare(start, spec)
+                    .map_err(|error| format!("{error:#}"))?;
+                let mut set = |name: &str, value: String| spec.environment.push((name.into(), value.into()));
+                let generation = ready.restore.map(|(generation, ..)| generation.to_string());
+                set(
+                    GENERATION_VARIABLE,
+                    generation.unwrap_or_else(|| "none".to_owned()),
+                );
+                set(NEXT_VARIABLE, ready.next.to_string());
+                Found::of(&ready, &self.directory)
+            }
+            None => restored(&self.directory, start).map_err(|error| format!("{error:#}"))?,
+        };
+        let mut set =
+            |name: &str, value: &std::ffi::OsStr| spec.environment.push((name.into(), value.into()));
         self.account
             .known(|known| known.from = found.as_ref().map(|found| found.held));
+        self.account.known(|known| known.newest = known.from);
         if let Some(found) = found {
             set(RESTORE_VARIABLE, found.path.as_os_str());
             set(RESTORE_STEP_VARIABLE, found.held.step.to_string().as_ref());
@@ -152,7 +184,7 @@ impl BetweenAttempts for Checkpoints {
     }
 
     fn came_to_something(&mut self, attempt: &Attempt, policy: &RestartPolicy) -> bool {
-        let newest = newest(&self.directory).map(|held| held.generation);
+        let newest = self.account.newest(&self.directory).map(|held| held.generation);
         let from = self.account.known(|known| known.from).map(|held| held.generation);
         newest > from || attempt.lasted >= policy.short
     }
@@ -161,6 +193,20 @@ impl BetweenAttempts for Checkpoints {
 impl Account {
     fn known<R>(&self, look: impl FnOnce(&mut Known) -> R) -> R {
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// All ranks have saved this.
+    pub(super) fn note_newest(&self, held: Held) {
+        self.known(|known| known.newest = Some(held));
+    }
+
+    /// The newest that all ranks have saved.
+    fn newest(&self, directory: &Path) -> Option<Held> {
+        let told = self.known(|known| known.newest);
+        [told, newest(directory)]
+            .into_iter()
+            .flatten()
+            .max_by_key(|held| held.generation)
     }
 
     /// Notes the end of the last attempt, and sums up the whole job.
@@ -188,7 +234,7 @@ impl Account {
             add(directory, &last).with_context(cannot_use)?;
         }
         let (_, history) = JournalFile::open(&journal).with_context(cannot_use)?;
-        let newest = newest(directory);
+        let newest = self.newest(directory);
         let saves = history.saves(Level::Full);
         let mean = |times: &[f64]| match times {
             [] => None,
@@ -237,6 +283,23 @@ struct Found {
     held: Held,
     path: PathBuf,
     quarantined: u64,
+}
+
+impl Found {
+    /// What hosts have agreed on.
+    fn of(ready: &Ready, directory: &Path) -> Option<Self> {
+        let (generation, step, ranks) = ready.restore?;
+        let in_folder = || StoreOptions::new(directory).generation_path(generation);
+        Some(Self {
+            held: Held {
+                generation,
+                step,
+                ranks,
+            },
+            path: ready.root.clone().unwrap_or_else(in_folder),
+            quarantined: ready.quarantined.len() as u64,
+        })
+    }
 }
 
 /// Chooses what to start from, and puts aside what is newer or torn.

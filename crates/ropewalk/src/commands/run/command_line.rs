@@ -106,6 +106,7 @@ struct Parser {
     metrics: Option<SocketAddr>,
     report: Option<PathBuf>,
     checkpoint_directory: Option<PathBuf>,
+    has_partners: bool,
     is_openfoam: bool,
     checkpoint_mtbf: Option<f64>,
     files_read: u32,
@@ -145,6 +146,7 @@ impl Parser {
             metrics: None,
             report: None,
             checkpoint_directory: None,
+            has_partners: false,
             is_openfoam: false,
             checkpoint_mtbf: None,
             files_read: 0,
@@ -262,6 +264,7 @@ impl Parser {
                 "openfoam" => self.is_openfoam = true,
                 other => bail!("option --adapter knows openfoam, not {other:?}"),
             },
+            "partner" => self.has_partners = true,
             "checkpoint" => self.checkpoint_directory = Some(words.next(name)?.into()),
             "mtbf" => {
                 let text = words.text(name)?;
@@ -430,10 +433,19 @@ impl Parser {
         if self.is_openfoam && directory.is_none() {
             directory = Some(openfoam::folder(&spec)?.join("checkpoints"));
         }
+        if self.has_partners {
+            if self.is_openfoam {
+                bail!(
+                    "--partner cannot copy cases of OpenFOAM: it is for programs whose files are in their checkpoints"
+                );
+            }
+            check_partners(&spec, directory.is_some())?;
+        }
         let checkpoints = match directory {
             Some(directory) => Some(CheckpointOptions {
                 directory,
                 mtbf: self.checkpoint_mtbf,
+                has_partners: self.has_partners,
             }),
             None if self.checkpoint_mtbf.is_some() => bail!("option --mtbf wants --checkpoint DIR"),
             None => None,
@@ -470,6 +482,21 @@ impl Parser {
             slurm_hosts(&nodes, tasks.as_deref()).context("cannot read what Slurm says about its nodes")?;
         Ok(true)
     }
+}
+
+/// Whether there can be copies on other hosts.
+fn check_partners(spec: &JobSpec, has_directory: bool) -> anyhow::Result<()> {
+    if !has_directory {
+        bail!("option --partner wants --checkpoint DIR");
+    }
+    let others = spec.hosts.iter().skip(1);
+    let is_one = others
+        .into_iter()
+        .all(|host| Some(host.name()) == spec.hosts.first().map(HostSlots::name));
+    if is_one {
+        bail!("option --partner wants two hosts at least, of which each copies what the other saves");
+    }
+    Ok(())
 }
 
 /// Which variables of this command the programs get.

@@ -6,6 +6,7 @@ mod console;
 mod metrics;
 mod observer;
 mod openfoam;
+mod partners;
 mod pattern;
 mod record;
 mod report;

@@ -39,6 +39,8 @@ When something fails:
   --on-failure restart[=N]    start the whole job again, at most N times; its ranks find ROPEWALK_ATTEMPT=1, 2..
   --checkpoint DIR            start each attempt from the newest whole checkpoint in DIR, and say at the end what saving
                               cost; ranks find ROPEWALK_CHECKPOINT_DIR, and ROPEWALK_RESTORE if there is one
+  --partner                   DIR is each host's own: each also copies what another host saves, and the job goes on from
+                              that if a host is lost, on a new one in its place or on those that are left
   --adapter openfoam          the program is a solver of OpenFOAM: prepare its case before each attempt, and have it save
                               itself when that is best; by default in the folder checkpoints of the case
   --mtbf auto|SECONDS         the mean time between failures [default: auto, learned from the journal in DIR]

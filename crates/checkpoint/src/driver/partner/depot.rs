@@ -1,0 +1,331 @@
+//! The checkpoints of all ranks in one host's directory.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom, Write},
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    driver::{
+        files::{EntryKind, Files, RealFiles},
+        store::{GENERATION, ROOT, Store, StoreOptions},
+        store_error::{StoreError, cannot},
+    },
+    generation::Choice,
+    manifest::{MANIFEST_BYTES_MAX, Manifest, Place, is_safe},
+    partner::{Inventory, Part},
+};
+
+use super::procedures::{Piece, Stock};
+
+/// A directory with the checkpoints of any ranks: those that run on this host, and copies of others'.
+#[derive(Debug)]
+pub struct Depot {
+    lister: Lister,
+    start: Option<u64>,
+    stores: BTreeMap<u32, Store>,
+}
+
+/// Says what is in a directory by its manifests.
+#[derive(Debug)]
+pub(super) struct Lister {
+    directory: PathBuf,
+    /// What manifests said that were read before: they do not change.
+    known: BTreeMap<(u64, u32), Part>,
+}
+
+/// What was put aside before a start, and what could not be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PutAside {
+    /// Where it is now.
+    pub quarantined: Vec<PathBuf>,
+    /// Why something could not be moved; it is not started from all the same.
+    pub stuck: Vec<String>,
+}
+
+impl Depot {
+    /// Opens a directory, which is made if it does not exist. `start` is the number of the start that it is opened for.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn open(directory: impl Into<PathBuf>, start: Option<u64>) -> Result<Self, StoreError> {
+        let directory = directory.into();
+        cannot(
+            "make the directory",
+            &directory,
+            RealFiles.make_directory(&directory),
+        )?;
+        Ok(Self {
+            lister: Lister::new(directory),
+            start,
+            stores: BTreeMap::new(),
+        })
+    }
+
+    /// All parts that have a manifest, without a look at their files.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn parts(&mut self) -> Result<BTreeSet<Part>, StoreError> {
+        self.lister.parts()
+    }
+
+    /// Reads and hashes all there is.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn inventory(&mut self) -> Result<Inventory, StoreError> {
+        let mut inventory = Inventory::default();
+        for part in self.parts()? {
+            let root = root_of(&self.lister.directory);
+            self.open_store(part.rank, part.ranks, root)?;
+        }
+        for (&rank, store) in &mut self.stores {
+            let holdings = store.holdings()?;
+            inventory.parts.extend(holdings.held.into_iter().map(|held| Part {
+                generation: held.generation,
+                rank,
+                step: held.step,
+                ranks: held.ranks,
+            }));
+            inventory.highest = inventory.highest.max(holdings.highest);
+            inventory
+                .restarts
+                .extend(holdings.restarts.map(|restarts| (rank, restarts)));
+        }
+        Ok(inventory)
+    }
+
+    /// The folder below which files in place are, if they are.
+    pub fn root(&self) -> Option<PathBuf> {
+        root_of(&self.lister.directory)
+    }
+
+    pub(super) fn stock(&mut self) -> Result<Stock, StoreError> {
+        Ok(Stock {
+            inventory: self.inventory()?,
+            root: self.root().map(|root| root.as_os_str().as_bytes().to_owned()),
+        })
+    }
+
+    /// Keeps a copy of a part. `read` gives the bytes of a listed file from an offset on, as many as asked for. The copy
+    /// exists only when all of it is here, on the disk, and as the manifest says.
+    ///
+    /// # Errors
+    /// If it cannot be written, or is something else than the manifest says; and those of `read`.
+    pub fn receive<E: From<StoreError>>(
+        &mut self,
+        manifest: &Manifest,
+        root: Option<PathBuf>,
+        mut read: impl FnMut(&Path, &mut dyn FnMut(&[u8]) -> io::Result<()>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let generation = manifest.generation;
+        let root = root.filter(|_| manifest.place != Place::Inside);
+        let store = self.open_store(manifest.rank, manifest.ranks, root)?;
+        store.quarantine(generation, "it was torn when a copy came")?;
+        let mut save = store.stage(generation, manifest.step)?;
+        store.next = store.next.max(generation.saturating_add(1));
+        if manifest.place == Place::Kept {
+            save.keep();
+        }
+        let base = save.folder().to_owned();
+        let is_in_place = store.options.in_place.is_some();
+        let mut receive_all = || -> Result<(), E> {
+            for listed in &manifest.files {
+                let path = Path::new(OsStr::from_bytes(&listed.path));
+                let target = base.join(path);
+                if let Some(folder) = target.parent() {
+                    cannot("make the directory", folder, fs::create_dir_all(folder))?;
+                }
+                let mut file = cannot("write", &target, File::create(&target))?;
+                let mut hasher = blake3::Hasher::new();
+                read(path, &mut |bytes| {
+                    hasher.update(bytes);
+                    file.write_all(bytes)
+                })?;
+                if (hasher.count(), *hasher.finalize().as_bytes()) != (listed.size, listed.hash) {
+                    return Err(StoreError::Changed(target).into());
+                }
+                if is_in_place {
+                    save.add(&target)?;
+                }
+            }
+            for path in &manifest.empty_directories {
+                let folder = base.join(OsStr::from_bytes(path));
+                cannot("make the directory", &folder, fs::create_dir_all(&folder))?;
+            }
+            Ok(())
+        };
+        match receive_all() {
+            Ok(()) => {
+                store.commit(save)?;
+                Ok(())
+            }
+            Err(error) => {
+                store.abandon(save);
+                Err(error)
+            }
+        }
+    }
+
+    /// Puts aside what is torn, or newer than what is started from, and counts the start.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn apply(&mut self, choice: &Choice) -> Result<PutAside, StoreError> {
+        let mut put_aside = PutAside::default();
+        for store in self.stores.values_mut() {
+            let restored = store.apply(choice);
+            put_aside.quarantined.extend(restored.quarantined);
+            put_aside.stuck.extend(restored.stuck);
+        }
+        Ok(put_aside)
+    }
+
+    /// Removes all parts of some generations.
+    ///
+    /// # Errors
+    /// If something cannot be removed.
+    pub fn retire(&mut self, generations: &BTreeSet<u64>) -> Result<(), StoreError> {
+        let root = self.root();
+        let gone: Vec<Part> = self
+            .parts()?
+            .into_iter()
+            .filter(|part| generations.contains(&part.generation))
+            .collect();
+        for part in gone {
+            let store = self.open_store(part.rank, part.ranks, root.clone())?;
+            store.retire_one(part.generation)?;
+        }
+        Ok(())
+    }
+
+    fn open_store(&mut self, rank: u32, ranks: u32, root: Option<PathBuf>) -> Result<&mut Store, StoreError> {
+        let options = StoreOptions {
+            rank,
+            ranks,
+            in_place: root,
+            start: self.start,
+            decided: None,
+            ..StoreOptions::new(&self.lister.directory)
+        };
+        // Another job has been here, with files elsewhere, or in another number.
+        if self
+            .stores
+            .get(&rank)
+            .is_some_and(|store| store.options != options)
+        {
+            self.stores.remove(&rank);
+        }
+        match self.stores.entry(rank) {
+            std::collections::btree_map::Entry::Occupied(open) => Ok(open.into_mut()),
+            std::collections::btree_map::Entry::Vacant(place) => Ok(place.insert(Store::open(options)?)),
+        }
+    }
+}
+
+impl Lister {
+    pub(super) fn new(directory: PathBuf) -> Self {
+        Self {
+            directory,
+            known: BTreeMap::new(),
+        }
+    }
+
+    /// All parts that have a manifest.
+    fn parts(&mut self) -> Result<BTreeSet<Part>, StoreError> {
+        let mut found = BTreeMap::new();
+        for entry in cannot(
+            "read the directory",
+            &self.directory,
+            RealFiles.list(&self.directory),
+        )? {
+            let generation = entry.name.to_str().and_then(|name| name.strip_prefix(GENERATION));
+            let Some(generation) = generation.and_then(|number| number.parse().ok()) else {
+                continue;
+            };
+            let folder = self.directory.join(&entry.name);
+            // It may be removed this moment.
+            for file in RealFiles.list(&folder).unwrap_or_default() {
+                let Some(rank) = rank_of(&file.name) else { continue };
+                let known = self.known.get(&(generation, rank)).copied();
+                let part = known.or_else(|| read_part(&folder.join(&file.name), generation, rank));
+                found.extend(part.map(|part| ((generation, rank), part)));
+            }
+        }
+        self.known = found;
+        Ok(self.known.values().copied().collect())
+    }
+
+    pub(super) fn stock(&mut self) -> Result<Stock, StoreError> {
+        let parts = self.parts()?.into_iter().collect();
+        Ok(Stock {
+            inventory: Inventory {
+                parts,
+                ..Inventory::default()
+            },
+            root: root_of(&self.directory).map(|root| root.as_os_str().as_bytes().to_owned()),
+        })
+    }
+}
+
+/// The text of a manifest.
+pub(super) fn read_manifest(directory: &Path, part: &Part) -> io::Result<Vec<u8>> {
+    let path = folder_of(directory, part).with_extension("manifest");
+    RealFiles.read(&path, MANIFEST_BYTES_MAX)
+}
+
+/// A piece of a file of a part; shorter than asked for if the file is.
+pub(super) fn read_piece(directory: &Path, piece: &Piece) -> io::Result<Vec<u8>> {
+    if !is_safe(&piece.path) || piece.length > Piece::LENGTH_MAX {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let base = match piece.is_inside {
+        true => folder_of(directory, &piece.part),
+        false => root_of(directory).ok_or(io::ErrorKind::NotFound)?,
+    };
+    let path = base.join(OsStr::from_bytes(&piece.path));
+    if RealFiles.kind(&path)? != EntryKind::File {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(piece.offset))?;
+    let mut bytes = Vec::with_capacity(piece.length as usize);
+    file.take(piece.length.into()).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn folder_of(directory: &Path, part: &Part) -> PathBuf {
+    let generation = format!("{GENERATION}{:010}", part.generation);
+    directory
+        .join(generation)
+        .join(crate::driver::store::rank_name(part.rank))
+}
+
+fn root_of(directory: &Path) -> Option<PathBuf> {
+    let root = RealFiles.read(&directory.join(ROOT), PATH_BYTES_MAX).ok()?;
+    Some(PathBuf::from(OsStr::from_bytes(&root)))
+}
+
+fn rank_of(name: &OsStr) -> Option<u32> {
+    let name = name.to_str()?.strip_prefix("rank-")?;
+    name.strip_suffix(".manifest")?.parse().ok()
+}
+
+fn read_part(path: &Path, generation: u64, rank: u32) -> Option<Part> {
+    let text = RealFiles.read(path, MANIFEST_BYTES_MAX).ok()?;
+    let manifest = Manifest::parse(&text).ok()?;
+    let part = Part {
+        generation: manifest.generation,
+        rank: manifest.rank,
+        step: manifest.step,
+        ranks: manifest.ranks,
+    };
+    (part.generation == generation && part.rank == rank).then_some(part)
+}
+
+const PATH_BYTES_MAX: usize = 4096;

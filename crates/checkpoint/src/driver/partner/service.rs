@@ -1,0 +1,521 @@
+//! One host's part in having copies: what it tells others, and what it does itself.
+
+use std::{
+    collections::BTreeSet,
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use ropewalk_rpc::{
+    Address, CallError, Endpoint, EndpointOptions, Engine, Fault, Handle, Responder, thread::Driver,
+};
+
+use crate::{
+    driver::store_error::StoreError,
+    generation::Held,
+    manifest::{Manifest, Place},
+    partner::{Action, Fetch, Guard, GuardOptions, Part, plan_recovery},
+};
+
+use super::{
+    blocking::wait_for,
+    depot::{Depot, Lister, read_manifest, read_piece},
+    partner_error::PartnerError,
+    procedures::{
+        Begin, Beginning, Listing, Orders, Piece, ReadManifest, ReadPiece, Recover, Recovered, Stock,
+        TakeStock,
+    },
+};
+
+/// The service of one host: gives others what they ask for, recovers with them what a job starts from, and then guards
+/// another host.
+///
+/// Every host of a job has one. When all know each other's addresses, host 0 calls [`recover`](Self::recover), and all
+/// call [`guard`](Self::guard).
+#[derive(Debug)]
+pub struct Service {
+    options: ServiceOptions,
+    handle: Handle,
+    shared: Arc<Shared>,
+    /// Ends the thread when it is dropped.
+    driver: Driver,
+}
+
+/// What the service of a host is told.
+#[derive(Clone, Debug)]
+pub struct ServiceOptions {
+    /// The directory of the job's checkpoints on this host.
+    pub directory: PathBuf,
+    /// Which of the hosts this is.
+    pub host: usize,
+    /// What the hosts are called, in their order.
+    pub names: Vec<String>,
+    /// On which host each rank will run.
+    pub host_of_rank: Vec<usize>,
+    /// The number of the start.
+    pub start: Option<u64>,
+    /// After how many starts that led to no newer generation an older one is taken.
+    pub restarts_max: u32,
+}
+
+/// What a job starts from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The generation and its step; nothing if the job starts from its beginning.
+    pub restore: Option<Held>,
+    /// The number of the next generation.
+    pub next: u64,
+    /// If files stay where the program writes them: the folder below which that is.
+    pub root: Option<PathBuf>,
+    /// How many parts were fetched from other hosts.
+    pub fetched: usize,
+    /// What was put aside: on which host, and where it is now.
+    pub quarantined: Vec<(usize, String)>,
+    /// What could not be put aside, and why.
+    pub stuck: Vec<(usize, String)>,
+}
+
+/// What handlers and the own threads share.
+#[derive(Debug)]
+struct Shared {
+    depot: Mutex<Depot>,
+    lister: Mutex<Lister>,
+    beginning: Mutex<Option<Beginning>>,
+    begun: Condvar,
+    addresses: Mutex<Vec<Address>>,
+}
+
+/// What takes too long for the thread that answers.
+enum Task {
+    TakeStock(Responder<Stock>),
+    Recover(Orders, Responder<Recovered>),
+}
+
+impl Service {
+    /// Begins to answer other hosts.
+    ///
+    /// # Errors
+    /// If the directory cannot be used, or the system gives no endpoint or thread.
+    pub fn start(endpoint: EndpointOptions, options: ServiceOptions) -> Result<Self, PartnerError> {
+        let shared = Arc::new(Shared {
+            depot: Mutex::new(Depot::open(&options.directory, options.start)?),
+            lister: Mutex::new(Lister::new(options.directory.clone())),
+            beginning: Mutex::new(None),
+            begun: Condvar::new(),
+            addresses: Mutex::new(Vec::new()),
+        });
+        let mut engine = Engine::new(Endpoint::bind(endpoint)?);
+        let (tasks, queue) = channel();
+        serve(&mut engine, &options.directory, &shared, &tasks);
+        let (driver, handle) = Driver::spawn(engine).map_err(PartnerError::Thread)?;
+        let worker = Worker {
+            host: options.host,
+            names: options.names.clone(),
+            handle: handle.clone(),
+            shared: Arc::clone(&shared),
+        };
+        thread::Builder::new()
+            .name("ropewalk-stock".to_owned())
+            .spawn(move || worker.run(&queue))
+            .map_err(PartnerError::Thread)?;
+        Ok(Self {
+            options,
+            handle,
+            shared,
+            driver,
+        })
+    }
+
+    /// Where other hosts reach this one.
+    pub fn address(&self) -> &Address {
+        self.handle.address()
+    }
+
+    /// Tells where each host is reached, this one included, in their order.
+    pub fn set_addresses(&mut self, addresses: Vec<Address>) {
+        *lock(&self.shared.addresses) = addresses;
+    }
+
+    /// Has all hosts take stock, plans what the job starts from, has hosts fetch what they lack, and lets all begin.
+    ///
+    /// # Errors
+    /// If a host does not do its part: the job can be started without it.
+    pub fn recover(&self) -> Result<Report, PartnerError> {
+        let addresses = lock(&self.shared.addresses).clone();
+        let mut why = String::new();
+        let mut generation = 0;
+        for _ in 0..ROUNDS_MAX {
+            let stocks = self.all::<TakeStock>(&addresses, &(), STOCK_TIMEOUT)?;
+            let root = stocks.iter().find_map(|stock| stock.root.clone());
+            let inventories: Vec<_> = stocks.into_iter().map(|stock| stock.inventory).collect();
+            let plan = plan_recovery(
+                &inventories,
+                &self.options.host_of_rank,
+                self.options.restarts_max,
+            );
+            let orders = Orders {
+                choice: plan.choice.clone(),
+                fetches: plan.fetches.clone(),
+                root: root.clone(),
+            };
+            let done = self.all::<Recover>(&addresses, &orders, RECOVER_TIMEOUT)?;
+            if let Some(missing) = done.iter().find_map(|host| host.missing.clone()) {
+                why = missing;
+                generation = plan.choice.restore.map_or(0, |held| held.generation);
+                continue;
+            }
+            let beginning = Beginning {
+                base: plan.choice.restore.map(|held| held.generation),
+                next: plan.choice.next,
+            };
+            self.all::<Begin>(&addresses, &beginning, ASK_TIMEOUT)?;
+            let all = |of: fn(Recovered) -> Vec<String>| {
+                let hosts = done.iter().cloned().map(of).enumerate();
+                let texts = hosts.flat_map(|(host, texts)| texts.into_iter().map(move |text| (host, text)));
+                texts.collect()
+            };
+            return Ok(Report {
+                restore: plan.choice.restore,
+                next: plan.choice.next,
+                root: root.map(|root| PathBuf::from(OsStr::from_bytes(&root))),
+                fetched: plan.fetches.len(),
+                quarantined: all(|host| host.quarantined),
+                stuck: all(|host| host.stuck),
+            });
+        }
+        Err(PartnerError::NotFetched { generation, why })
+    }
+
+    /// Waits until host 0 has let all begin, and then copies what another host's ranks save, and removes what is old, until
+    /// the process ends. `say` is told what a user should know; `newest` of each newer generation that all ranks have.
+    ///
+    /// # Errors
+    /// If host 0 does not let this one begin in time.
+    pub fn guard(
+        &self,
+        mut say: impl FnMut(String),
+        mut newest: impl FnMut(Held),
+    ) -> Result<std::convert::Infallible, PartnerError> {
+        let beginning = self.wait_for_begin()?;
+        let addresses = lock(&self.shared.addresses).clone();
+        let mut guard = Guard::new(GuardOptions {
+            host: self.options.host,
+            hosts: addresses.len(),
+            host_of_rank: self.options.host_of_rank.clone(),
+            base: beginning.base,
+            next: beginning.next,
+        });
+        let copier = Copier {
+            handle: &self.handle,
+            shared: &self.shared,
+            addresses: &addresses,
+            names: &self.options.names,
+        };
+        let name = |host: usize| &self.options.names[host];
+        let origin = Instant::now();
+        let mut told = 0;
+        let mut failing: BTreeSet<Part> = BTreeSet::new();
+        loop {
+            match lock(&self.shared.depot).parts() {
+                Ok(parts) => guard.handle_own(parts),
+                Err(error) => say(error.to_string()),
+            }
+            while let Some(action) = guard.poll(origin.elapsed()) {
+                match action {
+                    Action::Ask { host } => match copier.ask(host) {
+                        Ok(stock) => {
+                            let parts = stock.inventory.parts.into_iter().collect();
+                            guard.handle_parts(origin.elapsed(), host, parts);
+                        }
+                        Err(_) => guard.handle_silence(origin.elapsed(), host),
+                    },
+                    Action::Copy { from, part } => match copier.copy(from, &part) {
+                        Ok(()) => {
+                            failing.remove(&part);
+                            guard.handle_copied(part);
+                        }
+                        Err(error) => {
+                            guard.handle_not_copied(origin.elapsed(), part);
+                            // What was removed meanwhile is no trouble; what fails again is.
+                            if !failing.insert(part) && failing.len() < FAILING_MAX {
+                                say(format!(
+                                    "no copy from host {}: {}",
+                                    name(from),
+                                    with_causes(&error)
+                                ));
+                            }
+                        }
+                    },
+                    Action::Retire { generations } => {
+                        if let Err(error) = lock(&self.shared.depot).retire(&generations) {
+                            say(error.to_string());
+                        }
+                    }
+                    Action::Lost { host, guarded } => say(match guarded {
+                        Some(other) => format!(
+                            "host {} does not answer: what host {} saves is copied here now",
+                            name(host),
+                            name(other)
+                        ),
+                        None => format!("host {} does not answer: checkpoints have no copy", name(host)),
+                    }),
+                    Action::Found { host } => say(format!("host {} answers again", name(host))),
+                }
+            }
+            if let Some(held) = guard.newest()
+                && held.generation > told
+            {
+                told = held.generation;
+                newest(held);
+            }
+            let now = origin.elapsed();
+            thread::sleep(guard.next_deadline(now).saturating_sub(now));
+        }
+    }
+
+    /// Stops answering.
+    pub fn stop(self) {
+        drop(self.driver);
+    }
+
+    fn wait_for_begin(&self) -> Result<Beginning, PartnerError> {
+        let beginning = lock(&self.shared.beginning);
+        let waited =
+            (self.shared.begun).wait_timeout_while(beginning, BEGIN_TIMEOUT, |beginning| beginning.is_none());
+        let (beginning, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        beginning.ok_or(PartnerError::NotBegun)
+    }
+
+    /// Calls all hosts at once, and gives their answers in order.
+    fn all<P>(
+        &self,
+        addresses: &[Address],
+        input: &P::Input,
+        timeout: Duration,
+    ) -> Result<Vec<P::Output>, PartnerError>
+    where
+        P: ropewalk_rpc::Procedure<Input: Clone + Send + 'static, Output: Send + 'static> + 'static,
+    {
+        let calls: Vec<_> = addresses
+            .iter()
+            .map(|address| self.handle.call::<P>(address, input.clone(), timeout))
+            .collect();
+        let answers = calls.into_iter().enumerate();
+        answers
+            .map(|(host, call)| {
+                let host = self.options.names[host].clone();
+                wait_for(call).map_err(|source| PartnerError::Call { host, source })
+            })
+            .collect()
+    }
+}
+
+fn serve(engine: &mut Engine, directory: &Path, shared: &Arc<Shared>, tasks: &Sender<Task>) {
+    let queue = tasks.clone();
+    // If the worker is gone the responder is dropped, which answers too.
+    engine.serve_later::<TakeStock>(move |_, _, (), responder| drop(queue.send(Task::TakeStock(responder))));
+    let queue = tasks.clone();
+    engine.serve_later::<Recover>(move |_, _, orders, responder| {
+        drop(queue.send(Task::Recover(orders, responder)));
+    });
+    let listed = Arc::clone(shared);
+    engine.serve::<Listing>(move |_, ()| lock(&listed.lister).stock().map_err(Fault::new));
+    let at = directory.to_owned();
+    engine
+        .serve::<ReadManifest>(move |_, part| read_manifest(&at, &part).map(Bytes::from).map_err(Fault::new));
+    let at = directory.to_owned();
+    engine.serve::<ReadPiece>(move |_, piece| read_piece(&at, &piece).map(Bytes::from).map_err(Fault::new));
+    let begun = Arc::clone(shared);
+    engine.serve::<Begin>(move |_, beginning| {
+        *lock(&begun.beginning) = Some(beginning);
+        begun.begun.notify_all();
+        Ok(())
+    });
+}
+
+/// The thread that reads and hashes.
+struct Worker {
+    host: usize,
+    names: Vec<String>,
+    handle: Handle,
+    shared: Arc<Shared>,
+}
+
+impl Worker {
+    fn run(&self, queue: &Receiver<Task>) {
+        while let Ok(task) = queue.recv() {
+            match task {
+                Task::TakeStock(responder) => {
+                    responder.answer(lock(&self.shared.depot).stock().map_err(Fault::new));
+                }
+                Task::Recover(orders, responder) => responder.answer(self.recover(&orders)),
+            }
+        }
+    }
+
+    fn recover(&self, orders: &Orders) -> Result<Recovered, Fault> {
+        let addresses = lock(&self.shared.addresses).clone();
+        let copier = Copier {
+            handle: &self.handle,
+            shared: &self.shared,
+            addresses: &addresses,
+            names: &self.names,
+        };
+        let root = orders.root.as_deref().map(OsStr::from_bytes).map(PathBuf::from);
+        let own = orders.fetches.iter().filter(|fetch| fetch.to == self.host);
+        for &Fetch { part, from, .. } in own {
+            if let Err(error) = copier.copy_below(from, &part, root.clone()) {
+                return Ok(Recovered {
+                    quarantined: Vec::new(),
+                    stuck: Vec::new(),
+                    missing: Some(with_causes(&error)),
+                });
+            }
+        }
+        let put_aside = lock(&self.shared.depot).apply(&orders.choice);
+        let put_aside = put_aside.map_err(Fault::new)?;
+        let quarantined = put_aside.quarantined.iter();
+        Ok(Recovered {
+            quarantined: quarantined.map(|path| path.display().to_string()).collect(),
+            stuck: put_aside.stuck,
+            missing: None,
+        })
+    }
+}
+
+/// Copies parts from other hosts.
+struct Copier<'a> {
+    handle: &'a Handle,
+    shared: &'a Shared,
+    addresses: &'a [Address],
+    names: &'a [String],
+}
+
+impl Copier<'_> {
+    fn ask(&self, host: usize) -> Result<Stock, CallError> {
+        self.handle
+            .call_blocking::<Listing>(&self.addresses[host], (), ASK_TIMEOUT)
+    }
+
+    fn call_failed(&self, host: usize) -> impl Fn(CallError) -> PartnerError {
+        let host = self.names[host].clone();
+        move |source| PartnerError::Call {
+            host: host.clone(),
+            source,
+        }
+    }
+
+    fn copy(&self, from: usize, part: &Part) -> Result<(), PartnerError> {
+        let stock = self.ask(from).map_err(self.call_failed(from))?;
+        self.copy_below(
+            from,
+            part,
+            stock.root.as_deref().map(OsStr::from_bytes).map(PathBuf::from),
+        )
+    }
+
+    fn copy_below(&self, from: usize, part: &Part, root: Option<PathBuf>) -> Result<(), PartnerError> {
+        let address = &self.addresses[from];
+        let text = self
+            .handle
+            .call_blocking::<ReadManifest>(address, *part, PIECE_TIMEOUT);
+        let text = text.map_err(self.call_failed(from))?;
+        let name = &self.names[from];
+        let manifest = Manifest::parse(&text).map_err(|source| PartnerError::Manifest {
+            host: name.clone(),
+            source,
+        })?;
+        let found = (manifest.generation, manifest.rank, manifest.step, manifest.ranks);
+        let changed = || PartnerError::Changed {
+            host: name.clone(),
+            rank: part.rank,
+            generation: part.generation,
+        };
+        if found != (part.generation, part.rank, part.step, part.ranks) {
+            return Err(changed());
+        }
+        let sizes = manifest.files.iter();
+        let mut sizes = sizes.map(|file| (file.path.clone(), file.size));
+        let is_inside = manifest.place == Place::Inside;
+        let mut depot = lock(&self.shared.depot);
+        depot.receive::<PartnerError>(&manifest, root, |_, write| {
+            // Files are received in the manifest's order.
+            let (path, size) = sizes.next().ok_or_else(changed)?;
+            let ask = |offset: u64| {
+                let length = (size - offset).min(Piece::LENGTH_MAX.into()) as u32;
+                let piece = Piece {
+                    part: *part,
+                    is_inside,
+                    path: path.clone(),
+                    offset,
+                    length,
+                };
+                (length > 0).then(|| self.handle.call::<ReadPiece>(address, piece, PIECE_TIMEOUT))
+            };
+            let mut offset = 0;
+            let mut asked = ask(offset);
+            while let Some(call) = asked {
+                let bytes = wait_for(call).map_err(self.call_failed(from))?;
+                let expected = (size - offset).min(Piece::LENGTH_MAX.into());
+                if bytes.len() as u64 != expected {
+                    return Err(changed());
+                }
+                offset += expected;
+                // The next one comes while this one is written.
+                asked = ask(offset);
+                write(&bytes).map_err(|source| StoreError::Files {
+                    action: "write the copy of",
+                    path: PathBuf::from(OsStr::from_bytes(&path)),
+                    source,
+                })?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// An error with what caused it, in one line.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+/// Nothing that panics leaves what is behind a lock half done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A short answer from memory.
+const ASK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// To read a few megabytes on a busy disk.
+const PIECE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// To read and hash all that a host has; one that dies is noticed earlier.
+const STOCK_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// To fetch what ranks need, and hash it.
+const RECOVER_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
+
+/// The longest that all hosts together may take until ranks can start.
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(5 * 3600);
+
+/// How often hosts plan anew because a part was lost while it was fetched.
+const ROUNDS_MAX: usize = 3;
+
+/// Of so many copies that fail again and again is told.
+const FAILING_MAX: usize = 20;

@@ -1,0 +1,308 @@
+//! What one host copies, and what it lets go.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Part, ring::guarded_by};
+use crate::generation::{Held, KEEP_MIN};
+
+/// Decides for one host, again and again, what it asks, copies and removes.
+///
+/// Tell it with [`handle_own`](Self::handle_own) what is in the own directory, then take actions with
+/// [`poll`](Self::poll) until there is none, and tell what became of each before the next: of an
+/// [`Ask`](Action::Ask) with [`handle_parts`](Self::handle_parts) or [`handle_silence`](Self::handle_silence), of a
+/// [`Copy`](Action::Copy) with [`handle_copied`](Self::handle_copied) or
+/// [`handle_not_copied`](Self::handle_not_copied). Then wait until [`next_deadline`](Self::next_deadline). Times are
+/// since any fixed moment.
+#[derive(Clone, Debug)]
+pub struct Guard {
+    options: GuardOptions,
+    others: BTreeMap<usize, Other>,
+    own: BTreeSet<Part>,
+    /// Parts that could not be copied, and when to try again.
+    put_off: BTreeMap<Part, (Duration, u32)>,
+    notices: Vec<Action>,
+}
+
+/// What a guard knows from the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuardOptions {
+    /// Which of the hosts this one is.
+    pub host: usize,
+    /// How many hosts there are.
+    pub hosts: usize,
+    /// On which host each rank runs.
+    pub host_of_rank: Vec<usize>,
+    /// The generation that the ranks started from.
+    pub base: Option<u64>,
+    /// The number from which on they save. What is between the two, or older, is not copied.
+    pub next: u64,
+}
+
+/// What a guard wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Ask a host which parts it has.
+    Ask {
+        /// Which host.
+        host: usize,
+    },
+    /// Copy a part from a host.
+    Copy {
+        /// From which host.
+        from: usize,
+        /// Which part.
+        part: Part,
+    },
+    /// Remove the parts of these generations from the own directory, whosever they are.
+    Retire {
+        /// The generations.
+        generations: BTreeSet<u64>,
+    },
+    /// A host does not answer any more. Others take its place.
+    Lost {
+        /// Which host.
+        host: usize,
+        /// Whose parts this one copies now; nobody's if it is alone.
+        guarded: Option<usize>,
+    },
+    /// A host answers again.
+    Found {
+        /// Which host.
+        host: usize,
+    },
+}
+
+#[derive(Clone, Debug, Default)]
+struct Other {
+    parts: BTreeSet<Part>,
+    ask_at: Duration,
+    silences: u32,
+}
+
+impl Other {
+    fn is_gone(&self) -> bool {
+        self.silences >= SILENCES_MAX
+    }
+}
+
+impl Guard {
+    /// The guard of a host whose job has just started.
+    pub fn new(options: GuardOptions) -> Self {
+        let others = (0..options.hosts).filter(|&host| host != options.host);
+        Self {
+            others: others.map(|host| (host, Other::default())).collect(),
+            options,
+            own: BTreeSet::new(),
+            put_off: BTreeMap::new(),
+            notices: Vec::new(),
+        }
+    }
+
+    /// What is in the own directory now.
+    pub fn handle_own(&mut self, parts: BTreeSet<Part>) {
+        self.own = parts;
+    }
+
+    /// A host has said which parts it has.
+    pub fn handle_parts(&mut self, now: Duration, host: usize, parts: BTreeSet<Part>) {
+        let period = self.period(host);
+        let Some(other) = self.others.get_mut(&host) else {
+            return;
+        };
+        if other.is_gone() {
+            self.notices.push(Action::Found { host });
+        }
+        // A part that is back, or new, is no longer one that could not be had.
+        self.put_off
+            .retain(|part, _| parts.contains(part) || !other.parts.contains(part));
+        other.parts = parts;
+        other.silences = 0;
+        other.ask_at = now + period;
+    }
+
+    /// A host has not answered, or not in time.
+    pub fn handle_silence(&mut self, now: Duration, host: usize) {
+        let Some(other) = self.others.get_mut(&host) else {
+            return;
+        };
+        other.silences = other.silences.saturating_add(1);
+        other.ask_at = now + if other.is_gone() { ASK_GONE } else { ASK_AGAIN };
+        if other.silences == SILENCES_MAX {
+            let guarded = self.guarded();
+            self.notices.push(Action::Lost { host, guarded });
+        }
+    }
+
+    /// A part was copied, and is in the own directory.
+    pub fn handle_copied(&mut self, part: Part) {
+        self.put_off.remove(&part);
+        self.own.insert(part);
+    }
+
+    /// A part could not be copied: it is gone, or torn, or there is no room.
+    pub fn handle_not_copied(&mut self, now: Duration, part: Part) {
+        let (again, failures) = self.put_off.entry(part).or_default();
+        *again = now + COPY_AGAIN * 2u32.saturating_pow((*failures).min(DOUBLINGS_MAX));
+        *failures = failures.saturating_add(1);
+    }
+
+    /// The next thing to do; nothing for now if `None`.
+    pub fn poll(&mut self, now: Duration) -> Option<Action> {
+        if !self.notices.is_empty() {
+            return Some(self.notices.remove(0));
+        }
+        let due = self.others.iter().find(|(_, other)| other.ask_at <= now);
+        if let Some((&host, _)) = due {
+            return Some(Action::Ask { host });
+        }
+        if let Some((from, part)) = self.next_copy(now) {
+            return Some(Action::Copy { from, part });
+        }
+        let generations = self.retirement();
+        if generations.is_empty() {
+            return None;
+        }
+        self.own.retain(|part| !generations.contains(&part.generation));
+        Some(Action::Retire { generations })
+    }
+
+    /// When there may be something to do again.
+    pub fn next_deadline(&self, now: Duration) -> Duration {
+        let asks = self.others.values().map(|other| other.ask_at);
+        asks.chain([now + ASK_GUARDED]).min().unwrap_or(now)
+    }
+
+    /// The host whose parts this one copies now.
+    pub fn guarded(&self) -> Option<usize> {
+        guarded_by(self.options.host, self.options.hosts, &self.gone())
+    }
+
+    /// The newest generation of which each rank's part is on some host.
+    pub fn newest(&self) -> Option<Held> {
+        self.on_hosts(1).into_iter().next_back().map(|(_, held)| held)
+    }
+
+    /// The generations of which each rank's part is on two hosts, or on one if no other is left.
+    pub fn safe(&self) -> BTreeSet<u64> {
+        let hosts = if self.guarded().is_some() { 2 } else { 1 };
+        self.on_hosts(hosts).into_keys().collect()
+    }
+
+    /// The own generations that may go: those older than two safe ones, and if copies lag far behind, all but the newest of
+    /// those that are not safe yet, so that the disk does not fill.
+    fn retirement(&self) -> BTreeSet<u64> {
+        let safe = self.safe();
+        let own: BTreeSet<u64> = self.own.iter().map(|part| part.generation).collect();
+        let mut newest_first = safe.iter().rev();
+        let newest_safe = newest_first.next().map_or(0, |&newest| newest);
+        let oldest_kept = newest_first.nth(KEEP_MIN - 2).map_or(0, |&oldest| oldest);
+        let lagging = own.range(newest_safe + 1..).rev().skip(LAG_MAX);
+        let old = own.range(..oldest_kept);
+        old.chain(lagging).copied().collect()
+    }
+
+    fn on_hosts(&self, enough: usize) -> BTreeMap<u64, Held> {
+        let mut hosts_of: BTreeMap<Part, usize> = BTreeMap::new();
+        let others = self.others.values().filter(|other| !other.is_gone());
+        for part in others.flat_map(|other| &other.parts).chain(&self.own) {
+            *hosts_of.entry(*part).or_default() += 1;
+        }
+        let mut ranks_of: BTreeMap<(u64, u64, u32), u32> = BTreeMap::new();
+        for (part, _) in hosts_of.into_iter().filter(|&(_, hosts)| hosts >= enough) {
+            let Held {
+                generation,
+                step,
+                ranks,
+            } = part.held();
+            *ranks_of.entry((generation, step, ranks)).or_default() += 1;
+        }
+        let complete = ranks_of.into_iter().filter(|&((_, _, ranks), count)| {
+            count == ranks && ranks as usize == self.options.host_of_rank.len()
+        });
+        complete
+            .map(|((generation, step, ranks), _)| {
+                let held = Held {
+                    generation,
+                    step,
+                    ranks,
+                };
+                (generation, held)
+            })
+            .collect()
+    }
+
+    /// A part of the guarded host's ranks that is not here: of the generation with the roundest number, newest first.
+    /// A guard that falls behind then leaves out the same generations as all others that do, so that there are always some
+    /// of which nobody has left out a part.
+    fn next_copy(&self, now: Duration) -> Option<(usize, Part)> {
+        let from = self.guarded()?;
+        let of_host = |part: &&Part| self.options.host_of_rank.get(part.rank as usize) == Some(&from);
+        let theirs: BTreeSet<&Part> = self.others[&from].parts.iter().filter(of_host).collect();
+        let wanted = |generation: u64| {
+            generation >= self.options.next || self.options.base.is_some_and(|base| base == generation)
+        };
+        let mut generations: BTreeMap<u64, Vec<Part>> = BTreeMap::new();
+        for &&part in &theirs {
+            generations.entry(part.generation).or_default().push(part);
+        }
+        let is_here = |parts: &[Part]| parts.iter().all(|part| self.own.contains(part));
+        let ranks = self.options.host_of_rank.iter().filter(|&&host| host == from);
+        let ranks = ranks.count();
+        // What is older than one that is here as a whole is not worth the way.
+        let newest_here = generations
+            .iter()
+            .rev()
+            .find(|(_, parts)| parts.len() == ranks && is_here(parts))
+            .map(|(&generation, _)| generation);
+        let missing = generations
+            .into_iter()
+            .filter(|&(generation, _)| wanted(generation) && Some(generation) > newest_here)
+            .filter(|(_, parts)| parts.len() == ranks)
+            .filter_map(|(generation, parts)| {
+                let missing = parts.into_iter().find(|part| !self.own.contains(part))?;
+                let is_put_off = self.put_off.get(&missing).is_some_and(|(again, _)| *again > now);
+                (!is_put_off).then_some((generation, missing))
+            });
+        let (_, part) = missing.max_by_key(|(generation, _)| (generation.trailing_zeros(), *generation))?;
+        Some((from, part))
+    }
+
+    fn gone(&self) -> BTreeSet<usize> {
+        let gone = self.others.iter().filter(|(_, other)| other.is_gone());
+        gone.map(|(&host, _)| host).collect()
+    }
+
+    fn period(&self, host: usize) -> Duration {
+        if self.guarded() == Some(host) {
+            ASK_GUARDED
+        } else {
+            // All ask all: not so often that the answers cost something.
+            ASK_OTHERS.max(ASK_OTHERS_OF_MANY * self.options.hosts as u32)
+        }
+    }
+}
+
+/// How long a part may wait until it is seen. To ask costs a message each way.
+const ASK_GUARDED: Duration = Duration::from_millis(250);
+
+/// Only what may be removed depends on the others.
+const ASK_OTHERS: Duration = Duration::from_secs(1);
+
+const ASK_OTHERS_OF_MANY: Duration = Duration::from_millis(20);
+
+/// After a question without an answer.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Whether a host that did not answer is back.
+const ASK_GONE: Duration = Duration::from_secs(10);
+
+/// As many questions in a row go unanswered until a host counts as gone.
+const SILENCES_MAX: u32 = 2;
+
+/// Until the first second try of a copy; each further one is twice as late.
+const COPY_AGAIN: Duration = Duration::from_secs(1);
+const DOUBLINGS_MAX: u32 = 6;
+
+/// So many generations may lie on their own hosts only.
+const LAG_MAX: usize = 8;

@@ -1,0 +1,249 @@
+//! Copies of checkpoints on other hosts: before each attempt the hosts agree on what to start from, and while it runs
+//! each copies what another saves.
+
+use std::{
+    collections::BTreeSet,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use ropewalk::{
+    checkpoint::{Held, StoreOptions},
+    launch::{
+        Ending, JobEvent, JobSpec, Launcher, Layout, OnFailure, OutputStream, Placement, hosts::HostSlots,
+    },
+};
+
+use super::{checkpoints::Account, say};
+use crate::commands::partner::{Ready, Said, encode_ranks};
+
+/// The processes beside a job that copy its checkpoints.
+#[derive(Debug)]
+pub(super) struct Partners {
+    /// Of the same name on each host, and each host's own.
+    directory: PathBuf,
+    account: Account,
+    running: Option<Running>,
+}
+
+/// Processes of one attempt; they end when this is dropped.
+#[derive(Debug)]
+struct Running {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Why an attempt cannot be prepared with a host.
+struct Trouble {
+    host: String,
+    why: String,
+}
+
+impl Partners {
+    pub(super) fn new(directory: PathBuf, account: Account) -> Self {
+        Self {
+            directory,
+            account,
+            running: None,
+        }
+    }
+
+    /// Has the hosts agree on what the attempt starts from, and each rank's part lie where it will run. Hosts that cannot be
+    /// reached are taken out of the job.
+    pub(super) fn prepare(&mut self, start: u64, spec: &mut JobSpec) -> anyhow::Result<Ready> {
+        self.running = None;
+        let mut left_out: BTreeSet<String> = BTreeSet::new();
+        loop {
+            spec.hosts.retain(|host| !left_out.contains(host.name()));
+            if spec.hosts.is_empty() {
+                bail!("no host is left");
+            }
+            let layout = Layout::of(spec)?;
+            if layout.hosts.len() == 1 {
+                say("one host is left: checkpoints have no copy");
+            }
+            let beside = self.beside(start, spec, &layout)?;
+            let mut launcher = Launcher::start(beside)?;
+            match wait_until_ready(&mut launcher)? {
+                Ok(ready) => {
+                    for (host, path) in &ready.quarantined {
+                        say(&format!("put aside on host {}: {path}", name(&layout, *host)));
+                    }
+                    for (host, why) in &ready.stuck {
+                        say(&format!("host {}: {why}", name(&layout, *host)));
+                    }
+                    if ready.fetched > 0 {
+                        let parts = if ready.fetched == 1 { "part" } else { "parts" };
+                        say(&format!("{} {parts} came from other hosts", ready.fetched));
+                    }
+                    self.running = Some(Running::follow(launcher, self.account.clone())?);
+                    return Ok(ready);
+                }
+                Err(Trouble { host, why }) => {
+                    say(&format!("the job goes on without host {host}: {why}"));
+                    if !left_out.insert(host) {
+                        bail!("a host that is left out is in the way");
+                    }
+                }
+            }
+        }
+    }
+
+    /// The job of the processes beside.
+    fn beside(&self, start: u64, spec: &JobSpec, layout: &Layout) -> anyhow::Result<JobSpec> {
+        let hosts: Vec<HostSlots> = layout
+            .hosts
+            .iter()
+            .map(|name| HostSlots::new(name.as_str(), 1))
+            .collect::<Result<_, _>>()?;
+        let mut arguments = vec!["partner".into(), "--directory".into()];
+        arguments.push(self.directory.clone().into_os_string());
+        let told = [
+            ("--start", start.to_string()),
+            ("--towards", layout.interface.to_string()),
+            ("--names", layout.hosts.join(",")),
+            ("--ranks", encode_ranks(&layout.host_of_rank)),
+            (
+                "--restarts-max",
+                StoreOptions::new(&self.directory).restarts_max.to_string(),
+            ),
+        ];
+        arguments.extend(
+            told.into_iter()
+                .flat_map(|(name, value)| [name.into(), value.into()]),
+        );
+        Ok(JobSpec {
+            arguments,
+            ranks: u32::try_from(hosts.len()).context("there are too many hosts")?,
+            hosts,
+            placement: Placement {
+                ranks_per_host: Some(1),
+                ..Placement::default()
+            },
+            method: spec.method.clone(),
+            interface: spec.interface,
+            arity: spec.arity,
+            detect: spec.detect,
+            on_failure: OnFailure::Continue,
+            ..JobSpec::new(&spec.agent, spec.agent.clone())
+        })
+    }
+}
+
+/// Waits until the hosts have agreed. The inner error is about one of them, without which the others may agree.
+fn wait_until_ready(launcher: &mut Launcher) -> anyhow::Result<Result<Ready, Trouble>> {
+    let mut last_words = String::new();
+    loop {
+        let event = launcher.next_event(None)?.context("the launcher stopped")?;
+        match event {
+            JobEvent::Output { rank, stream, line } => {
+                let own = launcher.host_of(rank).unwrap_or_default().to_owned();
+                let said = match stream {
+                    OutputStream::Stdout => serde_json::from_slice(&line).ok(),
+                    _ => None,
+                };
+                match said {
+                    Some(Said::Ready(ready)) => return Ok(Ok(ready)),
+                    Some(Said::Failed { host, why }) => {
+                        let host = host.unwrap_or(own);
+                        return Ok(Err(Trouble { host, why }));
+                    }
+                    Some(Said::Note(text)) => say(&format!("host {own}: {text}")),
+                    Some(Said::Newest { .. }) => {}
+                    None => last_words = String::from_utf8_lossy(&line).trim_end().to_owned(),
+                }
+            }
+            JobEvent::Departed { departure, host, .. } => {
+                let why = match last_words.is_empty() {
+                    true => departure.cause.to_string(),
+                    false => last_words,
+                };
+                return Ok(Err(Trouble { host, why }));
+            }
+            JobEvent::Finished(verdict) => match verdict.ending {
+                Ending::AgentLost { host, how, .. } => return Ok(Err(Trouble { host, why: how })),
+                _ => bail!("the hosts' checkpoints cannot be made ready: {verdict}"),
+            },
+            _ => {}
+        }
+    }
+}
+
+fn name(layout: &Layout, host: usize) -> &str {
+    layout.hosts.get(host).map_or("", String::as_str)
+}
+
+impl Running {
+    /// Takes what the processes say, in a thread of its own.
+    fn follow(mut launcher: Launcher, account: Account) -> anyhow::Result<Self> {
+        let over = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&over);
+        let thread = thread::Builder::new()
+            .name("ropewalk-partners".to_owned())
+            .spawn(move || {
+                while !told.load(Ordering::Relaxed) {
+                    let event = match launcher.next_event(Some(LOOK)) {
+                        Ok(event) => event,
+                        Err(error) => return say(&format!("checkpoints have no copy any more: {error}")),
+                    };
+                    match event {
+                        Some(JobEvent::Output { rank, line, .. }) => {
+                            let host = launcher.host_of(rank).unwrap_or_default();
+                            take(host, &line, &account);
+                        }
+                        Some(JobEvent::Departed { departure, host, .. }) => say(&format!(
+                            "host {host} neither copies checkpoints nor has its own copied: {}",
+                            departure.cause
+                        )),
+                        Some(JobEvent::Finished(_)) => return,
+                        _ => {}
+                    }
+                }
+            })
+            .context("cannot start a thread")?;
+        Ok(Self {
+            over,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // If it panicked it has nothing more to say.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn take(host: &str, line: &[u8], account: &Account) {
+    match serde_json::from_slice(line) {
+        Ok(Said::Newest {
+            generation,
+            step,
+            ranks,
+        }) => account.note_newest(Held {
+            generation,
+            step,
+            ranks,
+        }),
+        Ok(Said::Note(text)) => say(&format!("host {host}: {text}")),
+        Ok(Said::Failed { why, .. }) => say(&format!("host {host}: {why}")),
+        Ok(Said::Ready(_)) => {}
+        Err(_) => say(&format!(
+            "host {host}: {}",
+            String::from_utf8_lossy(line).trim_end()
+        )),
+    }
+}
+
+/// How soon it is seen that the attempt is over.
+const LOOK: Duration = Duration::from_millis(50);

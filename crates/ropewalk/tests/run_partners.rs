@@ -1,0 +1,247 @@
+//! `ropewalk run --checkpoint DIR --partner` on hosts of which each has a DIR of its own: processes of this machine, each
+//! host's with another folder mounted there. Needs the right to mount.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    collections::BTreeSet,
+    env, fs,
+    io::Read,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use ropewalk::checkpoint::Manifest;
+use tempfile::TempDir;
+
+const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
+const PATIENCE: Duration = Duration::from_secs(120);
+const STEPS: &str = "1500";
+const EVERY: &str = "40";
+
+/// Hosts behind a command that is used like rsh.
+struct Hosts {
+    folder: TempDir,
+    names: Vec<String>,
+}
+
+impl Hosts {
+    fn new(names: &[&str]) -> Self {
+        let hosts = Self {
+            folder: TempDir::new().unwrap(),
+            names: names.iter().map(|&name| name.to_owned()).collect(),
+        };
+        let folder = hosts.folder.path();
+        fs::create_dir(folder.join("saves")).unwrap();
+        for name in names {
+            fs::create_dir(hosts.disk(name)).unwrap();
+        }
+        let root = folder.display();
+        let script = format!(
+            "#!/bin/sh\nhost=$1; shift\n[ ! -e {root}/down-$host ] || exit 255\necho $$ >> {root}/agents-$host\n\
+             exec unshare -m sh -c 'mount --bind {root}/disk-'$host' {root}/saves && exec \"$@\"' sh \"$@\"\n"
+        );
+        let path = folder.join("like-rsh");
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        hosts
+    }
+
+    fn disk(&self, name: &str) -> PathBuf {
+        self.folder.path().join(format!("disk-{name}"))
+    }
+
+    /// A job of some ranks that compute, save and print.
+    fn start(&self, ranks: &str) -> Job {
+        let program = env::current_exe()
+            .unwrap()
+            .ancestors()
+            .nth(2)
+            .unwrap()
+            .join("examples/saving_ranks");
+        let said = self.folder.path().join("said");
+        let child = Command::new(ROPEWALK)
+            .args(["run", "-launcher-exec"])
+            .arg(self.folder.path().join("like-rsh"))
+            .args(["-iface", "127.0.0.1", "--detect", "1", "-hosts"])
+            .arg(self.names.join(","))
+            .args([
+                "-n",
+                ranks,
+                "--on-failure",
+                "restart=3",
+                "--partner",
+                "--checkpoint",
+            ])
+            .arg(self.folder.path().join("saves"))
+            .arg(program)
+            .args([STEPS, EVERY])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(fs::File::create(&said).unwrap())
+            .spawn()
+            .unwrap();
+        Job { child, said }
+    }
+
+    /// The host is gone with all that runs on it, and so is what was on its disk.
+    fn lose(&self, name: &str) {
+        fs::rename(self.disk(name), self.folder.path().join("lost")).unwrap();
+        fs::create_dir(self.disk(name)).unwrap();
+        let agents = fs::read_to_string(self.folder.path().join(format!("agents-{name}"))).unwrap();
+        let killed = Command::new("kill")
+            .arg("-9")
+            .args(agents.split_whitespace())
+            .output();
+        killed.unwrap();
+    }
+
+    /// The generations of which each rank's part has a manifest on two hosts.
+    fn safe(&self, ranks: u32) -> BTreeSet<u64> {
+        let mut parts: Vec<(u64, u32)> = Vec::new();
+        for name in &self.names {
+            parts.extend(manifests(&self.disk(name)));
+        }
+        let is_safe = |&generation: &u64| {
+            (0..ranks).all(|rank| parts.iter().filter(|&&part| part == (generation, rank)).count() >= 2)
+        };
+        let generations = parts.iter().map(|&(generation, _)| generation);
+        generations.filter(is_safe).collect()
+    }
+
+    fn wait_until_safe(&self, ranks: u32, job: &mut Job) -> u64 {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let [.., newest] = self.safe(ranks).into_iter().collect::<Vec<_>>()[..]
+                && newest % 1000 >= 3
+            {
+                return newest;
+            }
+            assert!(Instant::now() < deadline, "no copies: {}", job.said());
+            assert!(job.child.try_wait().unwrap().is_none(), "{}", job.said());
+            sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn manifests(disk: &Path) -> Vec<(u64, u32)> {
+    let mut found = Vec::new();
+    for generation in fs::read_dir(disk).unwrap().flatten() {
+        for file in fs::read_dir(generation.path()).into_iter().flatten().flatten() {
+            if file
+                .path()
+                .extension()
+                .is_some_and(|extension| extension == "manifest")
+            {
+                let manifest = fs::read(file.path())
+                    .ok()
+                    .and_then(|text| Manifest::parse(&text).ok());
+                found.extend(manifest.map(|manifest| (manifest.generation, manifest.rank)));
+            }
+        }
+    }
+    found
+}
+
+struct Job {
+    child: Child,
+    said: PathBuf,
+}
+
+impl Job {
+    fn said(&self) -> String {
+        fs::read_to_string(&self.said).unwrap()
+    }
+
+    /// What the ranks have come to, in order.
+    fn finish(mut self) -> (Vec<String>, String) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < deadline, "it does not end: {}", self.said());
+            sleep(Duration::from_millis(10));
+        }
+        let mut output = String::new();
+        let stdout = self.child.stdout.as_mut().unwrap();
+        stdout.read_to_string(&mut output).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{}", self.said());
+        let mut lines: Vec<_> = output.lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        (lines, self.said())
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // Only where a test has failed there is something to end.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The generation from which the second attempt has started.
+fn started_from(said: &str) -> u64 {
+    let (_, rest) = said.split_once("attempt 2 starts from generation ").expect(said);
+    rest.split(',').next().unwrap().parse().unwrap()
+}
+
+/// A host is lost with its disk and a new one takes its place: it gets its ranks' parts from its partner, and the job
+/// ends as if nothing had happened. Without a loss nothing but the newest generations is left, on two hosts each.
+#[test]
+fn a_new_host_goes_on_from_copies() {
+    let hosts = Hosts::new(&["a", "b", "c"]);
+    let (expected, _) = hosts.start("4").finish();
+    assert_eq!(expected.len(), 4, "{expected:?}");
+    let left: BTreeSet<u64> = hosts
+        .names
+        .iter()
+        .flat_map(|name| manifests(&hosts.disk(name)))
+        .map(|(generation, _)| generation)
+        .collect();
+    assert!(left.len() <= 12, "old generations are removed: {left:?}");
+
+    let hosts = Hosts::new(&["a", "b", "c"]);
+    let mut job = hosts.start("4");
+    let safe = hosts.wait_until_safe(4, &mut job);
+    hosts.lose("b");
+    let (found, said) = job.finish();
+    assert_eq!(found, expected, "{said}");
+    assert!(started_from(&said) >= safe, "{safe}: {said}");
+    assert!(said.contains("came from other hosts"), "{said}");
+}
+
+/// A host is lost for good: the job goes on without it from the copies on the other.
+#[test]
+fn the_survivor_goes_on_from_copies() {
+    let hosts = Hosts::new(&["a", "b"]);
+    let (expected, _) = hosts.start("2").finish();
+    let hosts = Hosts::new(&["a", "b"]);
+    let mut job = hosts.start("2");
+    let safe = hosts.wait_until_safe(2, &mut job);
+    fs::write(hosts.folder.path().join("down-a"), "").unwrap();
+    hosts.lose("a");
+    let (found, said) = job.finish();
+    assert_eq!(found, expected, "{said}");
+    assert!(started_from(&said) >= safe, "{safe}: {said}");
+    assert!(said.contains("the job goes on without host a"), "{said}");
+    assert!(said.contains("checkpoints have no copy"), "{said}");
+}
+
+/// Copies need a directory and another host.
+#[test]
+fn what_cannot_be_copied_is_refused() {
+    for (words, why) in [
+        (&["--partner", "-hosts", "a,b", "true"][..], "--checkpoint"),
+        (&["--partner", "--checkpoint", "/tmp", "true"], "two hosts"),
+        (
+            &["--partner", "--checkpoint", "/tmp", "-hosts", "a,a", "true"],
+            "two hosts",
+        ),
+    ] {
+        let output = Command::new(ROPEWALK).arg("run").args(words).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(125) && said.contains(why), "{said}");
+    }
+}
