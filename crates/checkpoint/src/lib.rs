@@ -50,6 +50,7 @@ mod plan;
 mod policy;
 mod rehearsal;
 mod two_levels;
+mod uploads;
 
 pub use advisor::{Advice, Advisor, AdvisorOptions, FastLevel, Level, MTBF_AT_FIRST, Mtbf};
 pub use costs::{Costs, CostsError};
@@ -60,8 +61,12 @@ pub use driver::{
     StoreError, StoreOptions, decided_of_job, directory_of_job, mtbf_of_job, open_all, restore_all,
     start_of_job,
 };
+#[cfg(feature = "object-store")]
+pub use driver::{Archive, ArchiveError, Uploader};
+#[cfg(any(feature = "object-store", feature = "partner"))]
+pub use driver::{Depot, PutAside};
 #[cfg(feature = "partner")]
-pub use driver::{Depot, PartnerError, PutAside, Report, Service, ServiceOptions};
+pub use driver::{PartnerError, Report, Service, ServiceOptions};
 pub use generation::{Choice, Held, Holdings, KEEP_MIN, Restarts, choose, retirable};
 pub use interval::{daly_first_order, daly_higher_order, optimal_interval, young};
 pub use journal::{History, Record, Totals};
@@ -69,3 +74,4 @@ pub use manifest::{MANIFEST_BYTES_MAX, Manifest, ManifestError, Place, SavedFile
 pub use plan::Plan;
 pub use policy::{Decision, FixedSeconds, FixedSteps, Moment, Nearest, Paper, Policy, Rate, Reason};
 pub use rehearsal::{Rehearsal, Rehearsed};
+pub use uploads::{UploadAction, Uploads};

@@ -14,8 +14,8 @@ use std::{
 };
 
 use ropewalk_checkpoint::{
-    Alone, Coordination, CoordinationError, SharedDirectory, Store, StoreError, StoreOptions, open_all,
-    restore_all,
+    Alone, Coordination, CoordinationError, Decided, SharedDirectory, Store, StoreError, StoreOptions,
+    open_all, restore_all,
 };
 use tempfile::TempDir;
 
@@ -286,5 +286,44 @@ fn only_files_below_the_folder_are_saved() {
             ),
             "{outside}"
         );
+    }
+}
+
+/// Where it was decided for all ranks what to start from, that is taken and nobody is asked; what is not there is an error.
+/// Old generations stay until somebody else removes them.
+#[test]
+fn what_was_decided_is_restored() {
+    let folder = TempDir::new().unwrap();
+    let decided = |generation| {
+        Store::open(StoreOptions {
+            ranks: 2,
+            decided: Some(Decided {
+                generation,
+                next: 1005,
+            }),
+            ..StoreOptions::new(folder.path())
+        })
+        .unwrap()
+    };
+    let mut store = decided(None);
+    for step in 1..=4 {
+        save(&mut store, step, b"content").unwrap();
+    }
+    assert_eq!(store.retire().unwrap(), [0; 0]);
+    let mut store = decided(Some(3));
+    let restored = store.restore(&mut Nobody).unwrap();
+    assert_eq!(restored.from.unwrap().generation, 3);
+    assert_eq!(restored.quarantined.len(), 1, "the newer one is put aside");
+    assert_eq!(store.next_generation(), 1005);
+    let missing = decided(Some(9)).restore(&mut Nobody);
+    assert!(matches!(missing, Err(StoreError::Missing(9))), "{missing:?}");
+}
+
+/// Ranks that cannot be asked.
+struct Nobody;
+
+impl Coordination for Nobody {
+    fn share(&mut self, _own: &[u8]) -> Result<Vec<Vec<u8>>, CoordinationError> {
+        panic!("nobody is there to be asked");
     }
 }

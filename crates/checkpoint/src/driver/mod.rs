@@ -1,6 +1,10 @@
 //! The effects around what is decided: files, clocks, other ranks.
 
+#[cfg(feature = "object-store")]
+mod archive;
 mod coordination;
+#[cfg(any(feature = "object-store", feature = "partner"))]
+mod depot;
 mod environment;
 mod files;
 mod journal_file;
@@ -12,8 +16,14 @@ mod run_advisor;
 mod save;
 mod store;
 mod store_error;
+#[cfg(feature = "object-store")]
+mod uploader;
 
+#[cfg(feature = "object-store")]
+pub use archive::{Archive, ArchiveError};
 pub use coordination::{Alone, Coordination, CoordinationError, SharedDirectory};
+#[cfg(any(feature = "object-store", feature = "partner"))]
+pub use depot::{Depot, PutAside};
 pub use environment::{
     DIRECTORY_VARIABLE, Decided, GENERATION_VARIABLE, MTBF_VARIABLE, NEXT_VARIABLE, RESTORE_STEP_VARIABLE,
     RESTORE_VARIABLE, START_VARIABLE, decided_of_job, directory_of_job, mtbf_of_job, start_of_job,
@@ -21,9 +31,11 @@ pub use environment::{
 pub use files::{Entry, EntryKind, Files, RealFiles};
 pub use journal_file::JournalFile;
 #[cfg(feature = "partner")]
-pub use partner::{Depot, PartnerError, PutAside, Report, Service, ServiceOptions};
+pub use partner::{PartnerError, Report, Service, ServiceOptions};
 pub use restore::{Restored, open_all, restore_all};
 pub use run_advisor::{JOURNAL, RunAdvisor};
 pub use save::Save;
 pub use store::{Store, StoreOptions};
 pub use store_error::StoreError;
+#[cfg(feature = "object-store")]
+pub use uploader::Uploader;

@@ -59,14 +59,14 @@ pub enum Action {
         /// The generations.
         generations: BTreeSet<u64>,
     },
-    /// A host does not answer any more. Others take its place.
+    /// A host does not answer any more, and this one takes its place as a partner.
     Lost {
         /// Which host.
         host: usize,
         /// Whose parts this one copies now; nobody's if it is alone.
         guarded: Option<usize>,
     },
-    /// A host answers again.
+    /// A host answers again, and what it saves is copied here again, or what the one before it saves is not any more.
     Found {
         /// Which host.
         host: usize,
@@ -107,29 +107,32 @@ impl Guard {
     /// A host has said which parts it has.
     pub fn handle_parts(&mut self, now: Duration, host: usize, parts: BTreeSet<Part>) {
         let period = self.period(host);
+        let before = self.guarded();
         let Some(other) = self.others.get_mut(&host) else {
             return;
         };
-        if other.is_gone() {
-            self.notices.push(Action::Found { host });
-        }
         // A part that is back, or new, is no longer one that could not be had.
         self.put_off
             .retain(|part, _| parts.contains(part) || !other.parts.contains(part));
         other.parts = parts;
         other.silences = 0;
         other.ask_at = now + period;
+        if self.guarded() != before {
+            self.notices.push(Action::Found { host });
+        }
     }
 
     /// A host has not answered, or not in time.
     pub fn handle_silence(&mut self, now: Duration, host: usize) {
+        let before = self.guarded();
         let Some(other) = self.others.get_mut(&host) else {
             return;
         };
         other.silences = other.silences.saturating_add(1);
         other.ask_at = now + if other.is_gone() { ASK_GONE } else { ASK_AGAIN };
-        if other.silences == SILENCES_MAX {
-            let guarded = self.guarded();
+        let guarded = self.guarded();
+        // Of many hosts one says it.
+        if guarded != before {
             self.notices.push(Action::Lost { host, guarded });
         }
     }

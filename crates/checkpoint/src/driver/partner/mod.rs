@@ -1,11 +1,9 @@
 //! The effects around [`crate::partner`]: what hosts ask of each other, and the directory of each.
 
 mod blocking;
-mod depot;
 mod partner_error;
 mod procedures;
 mod service;
 
-pub use depot::{Depot, PutAside};
 pub use partner_error::PartnerError;
 pub use service::{Report, Service, ServiceOptions};

@@ -3,7 +3,9 @@
 use std::{
     collections::BTreeSet,
     ffi::OsStr,
-    os::unix::ffi::OsStrExt,
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
@@ -19,15 +21,18 @@ use ropewalk_rpc::{
 };
 
 use crate::{
-    driver::store_error::StoreError,
+    driver::{
+        depot::{Depot, Lister, base_of, read_manifest, root_of},
+        files::{EntryKind, Files, RealFiles},
+        store_error::StoreError,
+    },
     generation::Held,
-    manifest::{Manifest, Place},
-    partner::{Action, Fetch, Guard, GuardOptions, Part, plan_recovery},
+    manifest::{Manifest, Place, is_safe},
+    partner::{Action, Fetch, Guard, GuardOptions, Inventory, Part, plan_recovery},
 };
 
 use super::{
     blocking::wait_for,
-    depot::{Depot, Lister, read_manifest, read_piece},
     partner_error::PartnerError,
     procedures::{
         Begin, Beginning, Listing, Orders, Piece, ReadManifest, ReadPiece, Recover, Recovered, Stock,
@@ -118,6 +123,7 @@ impl Service {
         let (driver, handle) = Driver::spawn(engine).map_err(PartnerError::Thread)?;
         let worker = Worker {
             host: options.host,
+            directory: options.directory.clone(),
             names: options.names.clone(),
             handle: handle.clone(),
             shared: Arc::clone(&shared),
@@ -327,7 +333,15 @@ fn serve(engine: &mut Engine, directory: &Path, shared: &Arc<Shared>, tasks: &Se
         drop(queue.send(Task::Recover(orders, responder)));
     });
     let listed = Arc::clone(shared);
-    engine.serve::<Listing>(move |_, ()| lock(&listed.lister).stock().map_err(Fault::new));
+    let at = directory.to_owned();
+    engine.serve::<Listing>(move |_, ()| {
+        let parts = lock(&listed.lister).parts().map_err(Fault::new)?;
+        let inventory = Inventory {
+            parts: parts.into_iter().collect(),
+            ..Inventory::default()
+        };
+        Ok(stock(inventory, &at))
+    });
     let at = directory.to_owned();
     engine
         .serve::<ReadManifest>(move |_, part| read_manifest(&at, &part).map(Bytes::from).map_err(Fault::new));
@@ -341,9 +355,39 @@ fn serve(engine: &mut Engine, directory: &Path, shared: &Arc<Shared>, tasks: &Se
     });
 }
 
+fn stock(inventory: Inventory, directory: &Path) -> Stock {
+    Stock {
+        inventory,
+        root: root_of(directory).map(|root| root.into_os_string().into_vec()),
+    }
+}
+
+/// A piece of a file of a part; shorter than asked for if the file is.
+fn read_piece(directory: &Path, piece: &Piece) -> io::Result<Vec<u8>> {
+    if !is_safe(&piece.path) || piece.length > Piece::LENGTH_MAX {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let place = if piece.is_inside {
+        Place::Inside
+    } else {
+        Place::InPlace
+    };
+    let base = base_of(directory, &piece.part, place)?;
+    let path = base.join(OsStr::from_bytes(&piece.path));
+    if RealFiles.kind(&path)? != EntryKind::File {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(piece.offset))?;
+    let mut bytes = Vec::with_capacity(piece.length as usize);
+    file.take(piece.length.into()).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// The thread that reads and hashes.
 struct Worker {
     host: usize,
+    directory: PathBuf,
     names: Vec<String>,
     handle: Handle,
     shared: Arc<Shared>,
@@ -354,7 +398,9 @@ impl Worker {
         while let Ok(task) = queue.recv() {
             match task {
                 Task::TakeStock(responder) => {
-                    responder.answer(lock(&self.shared.depot).stock().map_err(Fault::new));
+                    let mut depot = lock(&self.shared.depot);
+                    let stock = depot.inventory().map(|found| stock(found, &self.directory));
+                    responder.answer(stock.map_err(Fault::new));
                 }
                 Task::Recover(orders, responder) => responder.answer(self.recover(&orders)),
             }
@@ -442,13 +488,10 @@ impl Copier<'_> {
         if found != (part.generation, part.rank, part.step, part.ranks) {
             return Err(changed());
         }
-        let sizes = manifest.files.iter();
-        let mut sizes = sizes.map(|file| (file.path.clone(), file.size));
         let is_inside = manifest.place == Place::Inside;
         let mut depot = lock(&self.shared.depot);
-        depot.receive::<PartnerError>(&manifest, root, |_, write| {
-            // Files are received in the manifest's order.
-            let (path, size) = sizes.next().ok_or_else(changed)?;
+        depot.receive::<PartnerError>(&manifest, root, |file, write| {
+            let (path, size) = (&file.path, file.size);
             let ask = |offset: u64| {
                 let length = (size - offset).min(Piece::LENGTH_MAX.into()) as u32;
                 let piece = Piece {
@@ -473,7 +516,7 @@ impl Copier<'_> {
                 asked = ask(offset);
                 write(&bytes).map_err(|source| StoreError::Files {
                     action: "write the copy of",
-                    path: PathBuf::from(OsStr::from_bytes(&path)),
+                    path: PathBuf::from(OsStr::from_bytes(path)),
                     source,
                 })?;
             }

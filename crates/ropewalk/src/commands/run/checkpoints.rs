@@ -20,7 +20,7 @@ use ropewalk::{
     },
 };
 
-use super::{partners::Partners, say, summary::Summary};
+use super::{partners::Partners, say, summary::Summary, upload};
 use crate::commands::partner::Ready;
 
 /// What the user says about checkpoints.
@@ -31,6 +31,8 @@ pub(super) struct CheckpointOptions {
     pub(super) mtbf: Option<f64>,
     /// Whether the directory is each host's own, and hosts copy what others save.
     pub(super) has_partners: bool,
+    /// The address of an object store.
+    pub(super) upload: Option<String>,
 }
 
 /// What happens between the attempts of a job that saves.
@@ -43,6 +45,7 @@ pub(super) struct Checkpoints {
     origin: Instant,
     account: Account,
     partners: Option<Partners>,
+    upload: Option<String>,
 }
 
 /// What is known of the job so far, shared with who sums it up.
@@ -104,6 +107,7 @@ impl Checkpoints {
             .then(|| Partners::new(directory.clone(), account.clone()));
         Ok(Self {
             partners,
+            upload: options.upload.clone(),
             directory,
             mtbf: options.mtbf,
             base: (time.as_nanos() as u64) << 20,
@@ -115,6 +119,16 @@ impl Checkpoints {
     /// What is known of the job, also when this is not at hand any more.
     pub(super) fn account(&self) -> Account {
         self.account.clone()
+    }
+
+    /// What to start from, fetched from the object store if nothing is left here.
+    fn restored(&self, start: u64) -> anyhow::Result<Option<Found>> {
+        let found = restored(&self.directory, start)?;
+        let Some(url) = self.upload.as_ref().filter(|_| found.is_none()) else {
+            return Ok(found);
+        };
+        upload::fetch(url, &self.directory, start)?;
+        restored(&self.directory, start)
     }
 
     fn note_end(&self, attempt: &Attempt) {
@@ -157,7 +171,7 @@ impl BetweenAttempts for Checkpoints {
                 set(NEXT_VARIABLE, ready.next.to_string());
                 Found::of(&ready, &self.directory)
             }
-            None => restored(&self.directory, start).map_err(|error| format!("{error:#}"))?,
+            None => self.restored(start).map_err(|error| format!("{error:#}"))?,
         };
         let mut set =
             |name: &str, value: &std::ffi::OsStr| spec.environment.push((name.into(), value.into()));

@@ -107,6 +107,7 @@ struct Parser {
     report: Option<PathBuf>,
     checkpoint_directory: Option<PathBuf>,
     has_partners: bool,
+    upload: Option<String>,
     is_openfoam: bool,
     checkpoint_mtbf: Option<f64>,
     files_read: u32,
@@ -147,6 +148,7 @@ impl Parser {
             report: None,
             checkpoint_directory: None,
             has_partners: false,
+            upload: None,
             is_openfoam: false,
             checkpoint_mtbf: None,
             files_read: 0,
@@ -265,6 +267,7 @@ impl Parser {
                 other => bail!("option --adapter knows openfoam, not {other:?}"),
             },
             "partner" => self.has_partners = true,
+            "upload" => self.upload = Some(words.text(name)?),
             "checkpoint" => self.checkpoint_directory = Some(words.next(name)?.into()),
             "mtbf" => {
                 let text = words.text(name)?;
@@ -440,13 +443,20 @@ impl Parser {
                 );
             }
             check_partners(&spec, directory.is_some())?;
+            if self.upload.is_some() {
+                bail!(
+                    "--upload is for a directory that this host sees, and --partner for such as it does not"
+                );
+            }
         }
         let checkpoints = match directory {
             Some(directory) => Some(CheckpointOptions {
                 directory,
                 mtbf: self.checkpoint_mtbf,
                 has_partners: self.has_partners,
+                upload: self.upload,
             }),
+            None if self.upload.is_some() => bail!("option --upload wants --checkpoint DIR"),
             None if self.checkpoint_mtbf.is_some() => bail!("option --mtbf wants --checkpoint DIR"),
             None => None,
         };

@@ -11,6 +11,7 @@ mod pattern;
 mod record;
 mod report;
 mod summary;
+mod upload;
 
 use std::{
     env,
@@ -94,6 +95,11 @@ fn watch(request: Request) -> anyhow::Result<u8> {
     let mut observer = Observer::start(metrics, report, &spec)?;
     let supervisor = checkpoints.as_ref().map(Checkpoints::new).transpose()?;
     let account = supervisor.as_ref().map(Checkpoints::account);
+    let told = checkpoints.as_ref();
+    let upload = told.and_then(|told| Some((told.upload.as_ref()?, &told.directory)));
+    let mut upload = upload
+        .map(|(url, directory)| upload::start(url, directory))
+        .transpose()?;
     let mut case = None;
     let mut launcher = match (supervisor, &checkpoints) {
         (Some(supervisor), Some(told)) if is_openfoam => {
@@ -141,6 +147,9 @@ fn watch(request: Request) -> anyhow::Result<u8> {
                     say(&format!("how the ranks ended: {}", text.join("; ")));
                 }
                 let code = finish(&mut console, &verdict, failure);
+                if let Some(upload) = upload.take() {
+                    upload.finish();
+                }
                 let mut section = String::new();
                 if let Some((account, options)) = account.zip(checkpoints.as_ref()) {
                     match sum_up(&account, options, began.elapsed(), &verdict) {

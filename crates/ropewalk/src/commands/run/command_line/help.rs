@@ -41,6 +41,8 @@ When something fails:
                               cost; ranks find ROPEWALK_CHECKPOINT_DIR, and ROPEWALK_RESTORE if there is one
   --partner                   DIR is each host's own: each also copies what another host saves, and the job goes on from
                               that if a host is lost, on a new one in its place or on those that are left
+  --upload file:///FOLDER     upload each newest checkpoint there in the background, and fetch it where nothing is left
+                              in DIR (if built with the feature object-store)
   --adapter openfoam          the program is a solver of OpenFOAM: prepare its case before each attempt, and have it save
                               itself when that is best; by default in the folder checkpoints of the case
   --mtbf auto|SECONDS         the mean time between failures [default: auto, learned from the journal in DIR]

@@ -4,23 +4,22 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsStr,
     fs::{self, File},
-    io::{self, Read, Seek, SeekFrom, Write},
+    io::{self, Write},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
 use crate::{
-    driver::{
-        files::{EntryKind, Files, RealFiles},
-        store::{GENERATION, ROOT, Store, StoreOptions},
-        store_error::{StoreError, cannot},
-    },
     generation::Choice,
-    manifest::{MANIFEST_BYTES_MAX, Manifest, Place, is_safe},
+    manifest::{MANIFEST_BYTES_MAX, Manifest, Place, SavedFile},
     partner::{Inventory, Part},
 };
 
-use super::procedures::{Piece, Stock};
+use super::{
+    files::{Files, RealFiles},
+    store::{GENERATION, ROOT, Store, StoreOptions, rank_name},
+    store_error::{StoreError, cannot},
+};
 
 /// A directory with the checkpoints of any ranks: those that run on this host, and copies of others'.
 #[derive(Debug)]
@@ -105,15 +104,7 @@ impl Depot {
         root_of(&self.lister.directory)
     }
 
-    pub(super) fn stock(&mut self) -> Result<Stock, StoreError> {
-        Ok(Stock {
-            inventory: self.inventory()?,
-            root: self.root().map(|root| root.as_os_str().as_bytes().to_owned()),
-        })
-    }
-
-    /// Keeps a copy of a part. `read` gives the bytes of a listed file from an offset on, as many as asked for. The copy
-    /// exists only when all of it is here, on the disk, and as the manifest says.
+    /// Keeps a copy of a part. `read` hands over the bytes of a listed file, in order, piece by piece. The copy exists only when all of it is here, on the disk, and as the manifest says.
     ///
     /// # Errors
     /// If it cannot be written, or is something else than the manifest says; and those of `read`.
@@ -121,7 +112,7 @@ impl Depot {
         &mut self,
         manifest: &Manifest,
         root: Option<PathBuf>,
-        mut read: impl FnMut(&Path, &mut dyn FnMut(&[u8]) -> io::Result<()>) -> Result<(), E>,
+        mut read: impl FnMut(&SavedFile, &mut dyn FnMut(&[u8]) -> io::Result<()>) -> Result<(), E>,
     ) -> Result<(), E> {
         let generation = manifest.generation;
         let root = root.filter(|_| manifest.place != Place::Inside);
@@ -143,7 +134,7 @@ impl Depot {
                 }
                 let mut file = cannot("write", &target, File::create(&target))?;
                 let mut hasher = blake3::Hasher::new();
-                read(path, &mut |bytes| {
+                read(listed, &mut |bytes| {
                     hasher.update(bytes);
                     file.write_all(bytes)
                 })?;
@@ -199,7 +190,11 @@ impl Depot {
             .collect();
         for part in gone {
             let store = self.open_store(part.rank, part.ranks, root.clone())?;
-            store.retire_one(part.generation)?;
+            match store.retire_one(part.generation) {
+                // Somebody else has removed it.
+                Err(_) if !store.exists(&store.manifest_path(part.generation)) => {}
+                retired => retired?,
+            }
         }
         Ok(())
     }
@@ -237,7 +232,7 @@ impl Lister {
     }
 
     /// All parts that have a manifest.
-    fn parts(&mut self) -> Result<BTreeSet<Part>, StoreError> {
+    pub(super) fn parts(&mut self) -> Result<BTreeSet<Part>, StoreError> {
         let mut found = BTreeMap::new();
         for entry in cannot(
             "read the directory",
@@ -260,17 +255,6 @@ impl Lister {
         self.known = found;
         Ok(self.known.values().copied().collect())
     }
-
-    pub(super) fn stock(&mut self) -> Result<Stock, StoreError> {
-        let parts = self.parts()?.into_iter().collect();
-        Ok(Stock {
-            inventory: Inventory {
-                parts,
-                ..Inventory::default()
-            },
-            root: root_of(&self.directory).map(|root| root.as_os_str().as_bytes().to_owned()),
-        })
-    }
 }
 
 /// The text of a manifest.
@@ -279,34 +263,21 @@ pub(super) fn read_manifest(directory: &Path, part: &Part) -> io::Result<Vec<u8>
     RealFiles.read(&path, MANIFEST_BYTES_MAX)
 }
 
-/// A piece of a file of a part; shorter than asked for if the file is.
-pub(super) fn read_piece(directory: &Path, piece: &Piece) -> io::Result<Vec<u8>> {
-    if !is_safe(&piece.path) || piece.length > Piece::LENGTH_MAX {
-        return Err(io::ErrorKind::InvalidInput.into());
+/// Below which folder the files of a part are.
+pub(super) fn base_of(directory: &Path, part: &Part, place: Place) -> io::Result<PathBuf> {
+    match place {
+        Place::Inside => Ok(folder_of(directory, part)),
+        Place::InPlace | Place::Kept => root_of(directory).ok_or(io::ErrorKind::NotFound.into()),
     }
-    let base = match piece.is_inside {
-        true => folder_of(directory, &piece.part),
-        false => root_of(directory).ok_or(io::ErrorKind::NotFound)?,
-    };
-    let path = base.join(OsStr::from_bytes(&piece.path));
-    if RealFiles.kind(&path)? != EntryKind::File {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let mut file = File::open(path)?;
-    file.seek(SeekFrom::Start(piece.offset))?;
-    let mut bytes = Vec::with_capacity(piece.length as usize);
-    file.take(piece.length.into()).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 fn folder_of(directory: &Path, part: &Part) -> PathBuf {
     let generation = format!("{GENERATION}{:010}", part.generation);
-    directory
-        .join(generation)
-        .join(crate::driver::store::rank_name(part.rank))
+    directory.join(generation).join(rank_name(part.rank))
 }
 
-fn root_of(directory: &Path) -> Option<PathBuf> {
+/// The folder below which files in place are, if they are.
+pub(super) fn root_of(directory: &Path) -> Option<PathBuf> {
     let root = RealFiles.read(&directory.join(ROOT), PATH_BYTES_MAX).ok()?;
     Some(PathBuf::from(OsStr::from_bytes(&root)))
 }
