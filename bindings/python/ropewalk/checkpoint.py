@@ -136,6 +136,7 @@ def _load() -> ctypes.CDLL:
         "advisor_close": [pointer, ctypes.c_int],
         "step_end": [pointer, ctypes.POINTER(_Decision)],
         "save_begin": [pointer, ctypes.c_int],
+        "save_copied": [pointer, ctypes.c_int],
         "save_end": [pointer, ctypes.c_int],
         "save_failed": [pointer, ctypes.c_int],
         "failed": [pointer],
@@ -284,6 +285,10 @@ class Advisor:
     def save_begin(self, level: int = FULL) -> None:
         """A save begins."""
         _call("save_begin", self._handle, level)
+
+    def save_copied(self, level: int = FULL) -> None:
+        """The program goes on while the save is written in the background; it protects from :meth:`save_end` on."""
+        _call("save_copied", self._handle, level)
 
     def save_end(self, level: int = FULL) -> None:
         """A save is done."""

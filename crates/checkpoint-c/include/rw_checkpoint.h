@@ -97,6 +97,12 @@ int rw_checkpoint_step_end(rw_checkpoint_advisor *advisor, rw_checkpoint_decisio
 int rw_checkpoint_save_begin(rw_checkpoint_advisor *advisor, int level);
 int rw_checkpoint_save_end(rw_checkpoint_advisor *advisor, int level);
 int rw_checkpoint_save_failed(rw_checkpoint_advisor *advisor, int level);
+/*
+ * Between begin and end, if the program goes on while the save is written, by another thread for example: only the time until
+ * now counts as the save's. It protects from rw_checkpoint_save_end on, which may then be called in the middle of a step; until
+ * then no other save is advised. The advisor is still used by one thread at a time.
+ */
+int rw_checkpoint_save_copied(rw_checkpoint_advisor *advisor, int level);
 /* Something failed that this process survives; it will restore its last save. */
 int rw_checkpoint_failed(rw_checkpoint_advisor *advisor);
 /* The state is restored: measured from rw_checkpoint_failed, or from the start of the run. */

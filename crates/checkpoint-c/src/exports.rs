@@ -151,6 +151,11 @@ exports! {
         unsafe { object(advisor) }?.0.save_begin(level_of(level)?);
     }
 
+    fn rw_checkpoint_save_copied(advisor: *mut Advisor, level: c_int) {
+        // SAFETY: the caller promises that it was opened and not closed.
+        unsafe { object(advisor) }?.0.save_copied(level_of(level)?);
+    }
+
     fn rw_checkpoint_save_end(advisor: *mut Advisor, level: c_int) {
         // SAFETY: the caller promises that it was opened and not closed.
         let advisor = unsafe { object(advisor) }?;
@@ -441,6 +446,7 @@ fn reason(reason: Reason) -> &'static CStr {
         Reason::LimitIsNear => c"the time of the job is nearly over",
         Reason::NoTimeLeft => c"there is no time left for a save",
         Reason::LastSaveFailed => c"the last save failed, and it is too early to try again",
+        Reason::LastSaveUnderWay => c"the last save is still being written",
         Reason::SaveTimeUnknown => c"nobody knows how long a save takes, and this one will tell",
     }
 }

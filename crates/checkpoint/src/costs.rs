@@ -14,6 +14,8 @@ pub struct Costs {
     mtbf: f64,
     interval: f64,
     overhead: f64,
+    /// How long after its blocking part a save protects.
+    commit: f64,
     /// What each segment's own factor is multiplied by.
     scale: f64,
 }
@@ -27,6 +29,9 @@ pub enum CostsError {
     /// The time of a restore.
     #[error("the time of a restore has to be a number of seconds, zero or more, not {0}")]
     Restore(f64),
+    /// The time until a save that is written in the background protects.
+    #[error("the time until a save protects has to be a number of seconds, zero or more, not {0}")]
+    Commit(f64),
     /// The mean time between failures.
     #[error("the mean time between failures has to be a positive number of seconds, not {0}")]
     Mtbf(f64),
@@ -54,6 +59,7 @@ impl Costs {
             mtbf,
             interval,
             overhead: 0.0,
+            commit: 0.0,
             scale: mtbf * (restore / mtbf).exp(),
         };
         Ok(Self {
@@ -62,7 +68,37 @@ impl Costs {
         })
     }
 
-    /// How long a save takes, in seconds.
+    /// The same if saves are written in the background: the program waits only for the blocking part, which is what `save` is
+    /// then, and a save protects from `commit` seconds after it on. No save begins before the last one protects.
+    ///
+    /// A failure costs `commit` seconds of work more, whenever it comes: what was computed while the last save was being written
+    /// is done again. That is as if each restore took longer by that, so that the best interval stays what it is, unless it is
+    /// shorter than `commit`.
+    ///
+    /// # Errors
+    /// If `commit` is negative or not finite.
+    pub fn written_in_background(self, commit: f64) -> Result<Self, CostsError> {
+        if !(commit >= 0.0 && commit.is_finite()) {
+            return Err(CostsError::Commit(commit));
+        }
+        let costs = Self {
+            commit,
+            interval: optimal_interval(self.save, self.mtbf).max(commit),
+            scale: self.mtbf * ((self.restore + commit) / self.mtbf).exp(),
+            ..self
+        };
+        Ok(Self {
+            overhead: costs.segment(costs.interval) / costs.interval - 1.0,
+            ..costs
+        })
+    }
+
+    /// How long after its blocking part a save protects, in seconds.
+    pub fn commit(&self) -> f64 {
+        self.commit
+    }
+
+    /// How long a save keeps the program waiting, in seconds.
     pub fn save(&self) -> f64 {
         self.save
     }
@@ -90,19 +126,45 @@ impl Costs {
 
     /// The expected time until `compute` seconds of work and a save after them are done, with all the restores and
     /// repetitions that failures bring (the paper, equation 3). Infinite if it cannot be expressed.
+    ///
+    /// If saves are written in the background it is that from one save's protection to the next one's, as long as no save waits
+    /// for the one before.
     pub fn segment(&self, compute: f64) -> f64 {
         self.uninterrupted(compute + self.save)
     }
 
-    /// The same without a save at the end, as for the last work of a run.
+    /// The same for the first save of a run, before which there is nothing under way.
+    pub fn first_segment(&self, compute: f64) -> f64 {
+        self.after_nothing(compute + self.save + self.commit)
+    }
+
+    /// The same for any later save, also if it waits until the one before protects. What is done again after a failure waits for
+    /// nothing.
+    pub fn next_segment(&self, compute: f64) -> f64 {
+        let wait = (self.commit - compute).max(0.0);
+        if wait == 0.0 {
+            return self.segment(compute);
+        }
+        // The first attempt is longer by the wait; the others are longer by what is still to be written at their end.
+        let again = compute + self.save;
+        self.scale * (again / self.mtbf).exp() * -(-(again + wait) / self.mtbf).exp_m1()
+    }
+
+    /// The same without a save at the end, as for the last work of a run, from the protection by the last save on. Negative if
+    /// that would come after the end.
     pub fn last_segment(&self, compute: f64) -> f64 {
-        self.uninterrupted(compute)
+        self.uninterrupted(compute - self.commit)
+    }
+
+    /// The expected time of `length` seconds of work and saves after which nothing is to be saved, in a run that has not saved.
+    pub fn unsaved(&self, length: f64) -> f64 {
+        self.after_nothing(length)
     }
 
     /// The expected time of a run of `total` seconds of work that saves each `interval` seconds (the paper, equation 4).
     /// It takes the run for a whole number of intervals, each of which ends with a save.
     pub fn run(&self, total: f64, interval: f64) -> f64 {
-        total / interval * self.segment(interval)
+        total / interval * self.next_segment(interval)
     }
 
     /// By which part the overhead becomes smaller if there is a fast way to save too, which takes `save` seconds and
@@ -115,7 +177,7 @@ impl Costs {
     /// How long `work` seconds that are left since the last save are expected to take if they are cut in the best way.
     pub(crate) fn time_of_cut(&self, work: f64) -> f64 {
         let segments = self.segments(work);
-        segments * self.segment((work - self.save) / segments)
+        segments * self.segment((work - self.spared()) / segments)
     }
 
     /// The compute time between two saves for which `work` seconds that are left since the last save take least, if nothing is
@@ -123,18 +185,18 @@ impl Costs {
     /// more.
     pub(crate) fn best_cut(&self, work: f64) -> Option<f64> {
         let segments = self.segments(work);
-        (segments > 1.0).then(|| (work - self.save) / segments)
+        (segments > 1.0).then(|| (work - self.spared()) / segments)
     }
 
     /// Into how many segments `work` is best cut.
     fn segments(&self, work: f64) -> f64 {
-        let wanted = (work - self.save) / self.interval;
+        let wanted = (work - self.spared()) / self.interval;
         let fewer = wanted.floor().max(1.0);
         let more = fewer + 1.0;
         let is_fewer = if fewer >= SEGMENTS_MANY {
             wanted * wanted < fewer * more
         } else {
-            let time = |segments: f64| segments * self.segment((work - self.save) / segments);
+            let time = |segments: f64| segments * self.segment((work - self.spared()) / segments);
             time(fewer) <= time(more)
         };
         if is_fewer { fewer } else { more }
@@ -143,11 +205,21 @@ impl Costs {
     /// An interval that is no longer than that of the [`best_cut`](Self::best_cut), and quickly found; nothing may be left of it
     /// near the end.
     pub(crate) fn shortest_cut(&self, work: f64) -> f64 {
-        let fewer = ((work - self.save) / self.interval).floor();
+        let fewer = ((work - self.spared()) / self.interval).floor();
         if fewer < 2.0 {
             return 0.0;
         }
-        (work - self.save) / (fewer + 1.0)
+        (work - self.spared()) / (fewer + 1.0)
+    }
+
+    /// By how much the last segment may be longer than the others: it needs no save, and begins while one is being written.
+    fn spared(&self) -> f64 {
+        self.save + self.commit
+    }
+
+    /// The expected time until `length` seconds without a failure are over, if nothing is under way before them.
+    fn after_nothing(&self, length: f64) -> f64 {
+        self.mtbf * (self.restore / self.mtbf).exp() * (length / self.mtbf).exp_m1()
     }
 
     /// The expected time until `length` seconds without a failure are over.

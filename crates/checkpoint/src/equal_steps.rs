@@ -44,7 +44,8 @@ impl<'costs> EqualSteps<'costs> {
         let is_near = |time: f64, steps: f64| (time - steps * step).abs() <= TOLERANCE * time;
         let is_long = step * STEPS_MAX >= costs.interval();
         let is_equal = left >= 1.0 && is_near(remaining, left) && is_near(moment.elapsed, done);
-        (is_long && is_equal).then_some(Self {
+        // What is written in the background has the plain rule.
+        (is_long && is_equal && costs.commit() == 0.0).then_some(Self {
             costs,
             step,
             done,

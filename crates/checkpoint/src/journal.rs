@@ -1,5 +1,8 @@
 //! What is remembered of a run over its restarts: how long it ran, how often it failed, how long saves took.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt::Write;
 
 use crate::advisor::Level;
@@ -32,6 +35,15 @@ pub enum Record {
         /// Seconds.
         seconds: f64,
     },
+    /// A save has all it needs, for which the program waited so many seconds, and is written in the background.
+    Copied {
+        /// Of which kind.
+        level: Level,
+        /// Seconds.
+        seconds: f64,
+    },
+    /// The save that was copied last protects.
+    Committed,
     /// A restore took so many seconds.
     Restored {
         /// Seconds.
@@ -128,6 +140,8 @@ impl Record {
             Self::Ran { seconds } => format!("ran {seconds}"),
             Self::Step { seconds } => format!("step {seconds}"),
             Self::Saved { level, seconds } => format!("saved {level} {seconds}"),
+            Self::Copied { level, seconds } => format!("copied {level} {seconds}"),
+            Self::Committed => "committed".to_owned(),
             Self::Restored { seconds } => format!("restored {seconds}"),
             Self::SaveTime { level, seconds } => format!("save-time {level} {seconds}"),
             Self::StepTime { seconds } => format!("step-time {seconds}"),
@@ -175,6 +189,11 @@ impl Record {
                 level: Level::parse(next()?)?,
                 seconds: seconds(next()?)?,
             },
+            "copied" => Self::Copied {
+                level: Level::parse(next()?)?,
+                seconds: seconds(next()?)?,
+            },
+            "committed" => Self::Committed,
             "restored" => Self::Restored {
                 seconds: seconds(next()?)?,
             },
@@ -213,6 +232,8 @@ impl Record {
 pub struct History {
     totals: Totals,
     open: Option<OpenStart>,
+    /// The save of the open start that is being written.
+    copied: Option<Copied>,
     /// The last saves of each level, the last one last.
     saves: [Vec<f64>; 2],
     restore: Option<f64>,
@@ -231,6 +252,17 @@ struct OpenStart {
     /// The last time between two records: when it failed, half of that had passed on average.
     last: f64,
     /// How long it ran since the last save or restore.
+    unsaved: f64,
+}
+
+/// A save that is being written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Copied {
+    level: Level,
+    seconds: f64,
+    /// How many of the known steps are in it.
+    steps: usize,
+    /// How long the start had run then since the save before.
     unsaved: f64,
 }
 
@@ -257,6 +289,7 @@ impl History {
                 if self.open.is_some_and(|open| open.start == start) {
                     return;
                 }
+                self.copied = None;
                 if let Some(open) = self.open.take() {
                     self.failed(open, open.ran + open.last / 2.0);
                 }
@@ -273,15 +306,44 @@ impl History {
                 self.ran(seconds);
                 self.step_took(seconds);
             }
-            Record::Safe => self.is_safe_now(),
+            Record::Safe => {
+                self.copied = None;
+                self.is_safe_now();
+            }
             Record::StepTime { seconds } => self.step_took(seconds),
             Record::Saved { level, seconds } => {
                 self.ran(seconds);
                 self.steps.clear();
+                self.copied = None;
                 self.is_safe_now();
                 self.totals.saves = self.totals.saves.saturating_add(1);
                 self.totals.save_seconds += seconds;
                 self.save_took(level, seconds);
+            }
+            Record::Copied { level, seconds } => {
+                self.ran(seconds);
+                self.copied = self.open.map(|open| Copied {
+                    level,
+                    seconds,
+                    steps: if self.steps_are_old { 0 } else { self.steps.len() },
+                    unsaved: open.unsaved,
+                });
+            }
+            Record::Committed => {
+                let Some(copied) = self.copied.take() else { return };
+                // Steps of a start before are all older than the save.
+                let saved = if self.steps_are_old {
+                    self.steps.len()
+                } else {
+                    copied.steps
+                };
+                self.steps.drain(..saved.min(self.steps.len()));
+                if let Some(open) = &mut self.open {
+                    open.unsaved = (open.unsaved - copied.unsaved).max(0.0);
+                }
+                self.totals.saves = self.totals.saves.saturating_add(1);
+                self.totals.save_seconds += copied.seconds;
+                self.save_took(copied.level, copied.seconds);
             }
             Record::SaveTime { level, seconds } => self.save_took(level, seconds),
             Record::RestoreTime { seconds } => self.restore = Some(seconds),
@@ -289,19 +351,24 @@ impl History {
                 self.ran(seconds);
                 self.restore = Some(seconds);
                 self.steps.clear();
+                self.copied = None;
                 self.is_safe_now();
                 self.totals.restores = self.totals.restores.saturating_add(1);
                 self.totals.restore_seconds += seconds;
             }
-            Record::Failed { ran } => match self.open.take() {
-                Some(open) => self.failed(open, ran.max(open.ran)),
-                None => {
-                    self.totals.exposure += ran;
-                    self.totals.failures = self.totals.failures.saturating_add(1);
-                    self.totals.lost += ran;
+            Record::Failed { ran } => {
+                self.copied = None;
+                match self.open.take() {
+                    Some(open) => self.failed(open, ran.max(open.ran)),
+                    None => {
+                        self.totals.exposure += ran;
+                        self.totals.failures = self.totals.failures.saturating_add(1);
+                        self.totals.lost += ran;
+                    }
                 }
-            },
+            }
             Record::Ended => {
+                self.copied = None;
                 self.totals.exposure += self.open.take().map_or(0.0, |open| open.ran);
                 self.steps.clear();
             }
@@ -366,22 +433,39 @@ impl History {
             line(Record::RestoreTime { seconds });
         }
         line(Record::Before(self.totals.bounded()));
-        let steps = || self.steps.iter().map(|&seconds| Record::StepTime { seconds });
+        let step = |&seconds: &f64| Record::StepTime { seconds };
         if self.steps_are_old {
-            steps().for_each(&mut line);
+            self.steps.iter().map(step).for_each(&mut line);
         }
+        let (mut steps, mut unsaved) = (&self.steps[..], 0.0);
         if let Some(open) = self.open {
             line(Record::Start { start: open.start });
             line(Record::Ran {
                 seconds: (open.ran - open.unsaved).min(SECONDS_MAX),
             });
             line(Record::Safe);
+            unsaved = open.unsaved;
+        }
+        if let Some(copied) = self.copied {
+            let (level, seconds) = (copied.level, copied.seconds);
+            if !self.steps_are_old {
+                let (held, since) = steps.split_at(copied.steps.min(steps.len()));
+                held.iter().map(step).for_each(&mut line);
+                steps = since;
+            }
             line(Record::Ran {
-                seconds: open.unsaved.min(SECONDS_MAX),
+                seconds: (copied.unsaved - seconds).clamp(0.0, SECONDS_MAX),
+            });
+            line(Record::Copied { level, seconds });
+            unsaved -= copied.unsaved;
+        }
+        if self.open.is_some() {
+            line(Record::Ran {
+                seconds: unsaved.clamp(0.0, SECONDS_MAX),
             });
         }
         if !self.steps_are_old {
-            steps().for_each(line);
+            steps.iter().map(step).for_each(line);
         }
         text
     }
@@ -433,129 +517,3 @@ pub(crate) const STEPS_MAX: usize = 4096;
 
 /// Ten thousand years.
 const SECONDS_MAX: f64 = 3.2e11;
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn exposure_and_failures(history: &History) -> (f64, u64) {
-        (history.totals.exposure, history.totals.failures)
-    }
-
-    fn record() -> impl Strategy<Value = Record> {
-        let seconds = || 0.0..1e6f64;
-        prop_oneof![
-            (0u64..3).prop_map(|start| Record::Start { start }),
-            seconds().prop_map(|seconds| Record::Ran { seconds }),
-            seconds().prop_map(|seconds| Record::Step { seconds }),
-            seconds().prop_map(|seconds| Record::Saved {
-                level: Level::Full,
-                seconds
-            }),
-            seconds().prop_map(|seconds| Record::Saved {
-                level: Level::Fast,
-                seconds
-            }),
-            seconds().prop_map(|seconds| Record::Restored { seconds }),
-            seconds().prop_map(|seconds| Record::SaveTime {
-                level: Level::Full,
-                seconds
-            }),
-            seconds().prop_map(|seconds| Record::StepTime { seconds }),
-            seconds().prop_map(|seconds| Record::RestoreTime { seconds }),
-            seconds().prop_map(|ran| Record::Failed { ran }),
-            Just(Record::Ended),
-            Just(Record::Safe),
-            (seconds(), any::<u64>(), seconds()).prop_map(|(exposure, failures, lost)| {
-                Record::Before(Totals {
-                    exposure,
-                    failures,
-                    lost,
-                    ..Totals::default()
-                })
-            }),
-        ]
-    }
-
-    proptest! {
-        /// Every record comes back, and a flipped bit or a cut makes it unreadable, not another one.
-        #[test]
-        fn records_come_back(record in record(), at: prop::sample::Index, bit in 0u8..8) {
-            let line = record.encode().trim_end().as_bytes().to_vec();
-            prop_assert_eq!(Record::parse(&line), Some(record));
-            let at = at.index(line.len());
-            let mut changed = line.clone();
-            changed[at] ^= 1 << bit;
-            prop_assert_eq!(Record::parse(&changed), None);
-            prop_assert_eq!(Record::parse(&line[..at]), None);
-        }
-
-        /// A journal made short says what the long one did.
-        #[test]
-        fn short_journals_say_the_same(records in proptest::collection::vec(record(), 0..60)) {
-            let mut history = History::default();
-            records.into_iter().for_each(|record| history.add(record));
-            let short = History::read(history.encode().as_bytes());
-            let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * (a.abs() + b.abs() + 1.0);
-            prop_assert!(near(short.totals.exposure, history.totals.exposure));
-            prop_assert!(near(short.totals.lost, history.totals.lost));
-            prop_assert!(near(short.totals.save_seconds, history.totals.save_seconds));
-            let unsaved = |history: &History| history.open.map_or(0.0, |open| open.unsaved);
-            prop_assert!(near(unsaved(&short), unsaved(&history)));
-            let ran = |history: &History| history.open.map_or(0.0, |open| open.ran);
-            prop_assert!(near(ran(&short), ran(&history)));
-            prop_assert_eq!(short.totals.failures, history.totals.failures);
-            prop_assert_eq!(short.totals.saves, history.totals.saves);
-            prop_assert_eq!(short.saves, history.saves);
-            prop_assert_eq!(short.steps, history.steps);
-            prop_assert_eq!(short.open.map(|open| open.start), history.open.map(|open| open.start));
-        }
-    }
-
-    /// A start after a start says that the first one failed; the same start again says nothing, and an end is no failure.
-    #[test]
-    fn starts_without_an_end_are_failures() {
-        let read = |records: &[Record]| {
-            let text: String = records.iter().map(Record::encode).collect();
-            exposure_and_failures(&History::read(text.as_bytes()))
-        };
-        let [one, two] = [1, 2].map(|start| Record::Start { start });
-        let ran = Record::Ran { seconds: 10.0 };
-        assert_eq!(read(&[one, ran, one, ran]), (0.0, 0));
-        assert_eq!(read(&[one, ran, two, ran]), (15.0, 1));
-        assert_eq!(read(&[one, ran, Record::Ended, two]), (10.0, 0));
-        assert_eq!(read(&[one, ran, Record::Failed { ran: 12.0 }, two]), (12.0, 1));
-    }
-
-    /// The steps that a start left are known to the next one until it has steps of its own.
-    #[test]
-    fn steps_of_the_start_before_are_known() {
-        let step = |seconds| Record::Step { seconds };
-        let mut history = History::default();
-        history.add(Record::Start { start: 1 });
-        [1.0, 2.0]
-            .into_iter()
-            .for_each(|seconds| history.add(step(seconds)));
-        history.add(Record::Start { start: 2 });
-        assert_eq!(history.steps(), [1.0, 2.0]);
-        assert_eq!(History::read(history.encode().as_bytes()).steps(), [1.0, 2.0]);
-        history.add(step(3.0));
-        assert_eq!(history.steps(), [3.0]);
-        assert_eq!(History::read(history.encode().as_bytes()).steps(), [3.0]);
-    }
-
-    /// The line that a crash cut off, and one that a disk changed, are passed over and counted.
-    #[test]
-    fn torn_lines_are_passed_over() {
-        let text = format!(
-            "{}garbage\n{}",
-            Record::Ran { seconds: 3.0 }.encode(),
-            &Record::Ran { seconds: 4.0 }.encode()[..9]
-        );
-        let history = History::read(text.as_bytes());
-        assert_eq!(exposure_and_failures(&history), (3.0, 0));
-        assert_eq!(history.unreadable(), 2);
-    }
-}

@@ -56,7 +56,13 @@ impl Plan {
         // The least expected time until a save after so many steps is done, and the save before that.
         let mut times = vec![0.0; last + 1];
         let mut before = vec![0; last + 1];
-        let time = |times: &[f64], from: usize, to: usize| times[from] + costs.segment(ends[to] - ends[from]);
+        let time = |times: &[f64], from: usize, to: usize| {
+            let compute = ends[to] - ends[from];
+            match from {
+                0 => costs.first_segment(compute),
+                _ => times[from] + costs.next_segment(compute),
+            }
+        };
         // Who is the best last save, from which step on.
         let mut candidates = VecDeque::from([(0, 1)]);
         for to in 1..last {
@@ -70,7 +76,15 @@ impl Plan {
             before[to] = save;
             insert(&mut candidates, to, last, |save, end| time(&times, save, end));
         }
-        let total = |save: usize| times[save] + costs.last_segment(ends[last] - ends[save]);
+        let total = |save: usize| {
+            let compute = ends[last] - ends[save];
+            match save {
+                0 => costs.unsaved(compute),
+                // What does not protect before the end is of no use.
+                _ if compute <= costs.commit() => f64::INFINITY,
+                _ => times[save] + costs.last_segment(compute),
+            }
+        };
         let mut save = (0..last)
             .min_by(|&a, &b| total(a).total_cmp(&total(b)))
             .unwrap_or(0);
@@ -91,13 +105,30 @@ impl Plan {
     /// The expected time of the run in seconds, with all its saves, failures, restores and repetitions: exact, since the
     /// segments between saves are independent of each other (the paper, equation 3, for each of them).
     pub fn expected_time(&self, costs: &Costs, steps: &[f64]) -> f64 {
+        let compute = |from: usize, to: usize| steps[from..to].iter().sum::<f64>();
+        let end = steps.len();
+        let Some((&last, before)) = self.saves.split_last() else {
+            return costs.unsaved(compute(0, end));
+        };
         let mut start = 0;
         let mut time = 0.0;
-        for &save in &self.saves {
-            time += costs.segment(steps[start..save].iter().sum());
+        let segment = |start: usize, compute| match start {
+            0 => costs.first_segment(compute),
+            _ => costs.next_segment(compute),
+        };
+        for &save in before {
+            time += segment(start, compute(start, save));
             start = save;
         }
-        time + costs.last_segment(steps[start..].iter().sum())
+        let (saved, rest) = (compute(start, last), compute(last, end));
+        if rest > costs.commit() {
+            return time + segment(start, saved) + costs.last_segment(rest);
+        }
+        // The last save does not protect before the end: it only takes its time.
+        if start == 0 {
+            return costs.unsaved(saved + costs.save() + rest);
+        }
+        time + costs.last_segment(saved.max(costs.commit()) + costs.save() + rest)
     }
 }
 
@@ -158,8 +189,9 @@ mod tests {
         #[test]
         fn the_best_plan_is_the_best(
             steps in proptest::collection::vec(0.01f64..20.0, 1..11), save in 0.01f64..5.0, mtbf in 1.0f64..100.0,
+            commit in prop_oneof![Just(0.0), 0.0f64..30.0],
         ) {
-            let costs = Costs::new(save, save, mtbf).unwrap();
+            let costs = Costs::new(save, save, mtbf).unwrap().written_in_background(commit).unwrap();
             let best = Plan::best(&costs, &steps).expected_time(&costs, &steps);
             let expected = best_of_all(&costs, &steps);
             prop_assert!((best / expected - 1.0).abs() < 1e-12, "{best}, not {expected}");

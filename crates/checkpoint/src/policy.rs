@@ -34,7 +34,11 @@ impl Decision {
     /// What follows from a reason.
     pub(crate) fn new(costs: &Costs, reason: Reason) -> Self {
         let save = match reason {
-            Reason::NotYet | Reason::EndIsNear | Reason::NoTimeLeft | Reason::LastSaveFailed => false,
+            Reason::NotYet
+            | Reason::EndIsNear
+            | Reason::NoTimeLeft
+            | Reason::LastSaveFailed
+            | Reason::LastSaveUnderWay => false,
             Reason::IntervalOver
             | Reason::NextIsTooLate
             | Reason::CheaperNow
@@ -75,6 +79,8 @@ pub enum Reason {
     NoTimeLeft,
     /// The last save could not be made, and it is too early to try again.
     LastSaveFailed,
+    /// The last save is still being written in the background.
+    LastSaveUnderWay,
     /// Nobody knows how long a save takes, and this one will tell.
     SaveTimeUnknown,
 }
@@ -116,6 +122,13 @@ impl Policy for Rate {
             remaining,
             ..
         } = *moment;
+        // The last save is still being written, or this one would not protect before the end.
+        if elapsed < costs.commit() {
+            return Decision::new(costs, Reason::LastSaveUnderWay);
+        }
+        if remaining.is_some_and(|remaining| costs.commit() > 0.0 && remaining <= costs.commit()) {
+            return Decision::new(costs, Reason::EndIsNear);
+        }
         let least = match remaining {
             None => costs.interval(),
             Some(remaining) => costs.shortest_cut(elapsed + remaining),

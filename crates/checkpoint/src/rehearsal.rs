@@ -37,18 +37,37 @@ impl Rehearsal<'_> {
     /// A run that saves where a plan says. `uniform` gives numbers from 0 up to 1.
     pub fn planned(&self, plan: &Plan, uniform: impl FnMut() -> f64) -> Rehearsed {
         let mut fate = Fate::new(self.costs.mtbf(), uniform);
-        let mut start = 0;
-        let ends = plan.saves().iter().copied().chain([self.steps.len()]);
-        for end in ends {
-            let is_last = end == self.steps.len();
-            let work: f64 = self.steps[start..end].iter().sum();
+        let ends: Vec<usize> = plan.saves().iter().copied().chain([self.steps.len()]).collect();
+        let begin = |at: usize| if at == 0 { 0 } else { ends[at - 1] };
+        // Which segment is next, and which one a failure goes back to.
+        let (mut at, mut safe) = (0, 0);
+        while at < ends.len() {
+            let is_last = at + 1 == ends.len();
+            let work: f64 = self.steps[begin(at)..ends[at]].iter().sum();
             let save = if is_last { 0.0 } else { self.costs.save() };
-            while !fate.spend(work + save) {
+            let wait = if is_last {
+                0.0
+            } else {
+                (fate.writing - work).max(0.0)
+            };
+            if !fate.pass(work + wait + save, || safe = at) {
+                at = safe;
                 fate.restore(self.costs.restore());
+                continue;
             }
             fate.result.saves += u64::from(!is_last);
-            fate.result.upkeep += save;
-            start = end;
+            fate.result.upkeep += wait + save;
+            fate.writing = self.costs.commit();
+            at += 1;
+            if fate.writing == 0.0 {
+                safe = at;
+                fate.unsafe_time = 0.0;
+                fate.unsafe_upkeep = 0.0;
+            } else {
+                // What is in it is all that is lost if it comes to nothing.
+                fate.since_copy = 0.0;
+                fate.unsafe_upkeep += wait + save;
+            }
         }
         fate.result
     }
@@ -59,8 +78,29 @@ impl Rehearsal<'_> {
         let mut advisor = Advisor::new(options, &History::default(), 0.0);
         // How many steps are done, and in the last save of each level.
         let (mut done, mut fast, mut full) = (0, 0, 0);
+        // The save that is written in the background, how long it still takes, and how many steps are in it.
+        let mut writing: Option<(Level, f64, usize)> = None;
         while done < self.steps.len() {
-            let mut is_alive = fate.spend(self.steps[done]);
+            let mut is_alive = match writing {
+                // The save protects in the middle of the step.
+                Some((level, left, copied)) if left <= self.steps[done] => {
+                    let is_alive = fate.spend(left);
+                    if is_alive {
+                        advisor.save_end(level, fate.result.total);
+                        fate.result.saves += 1;
+                        (fast, writing) = (copied, None);
+                        if level == Level::Full {
+                            full = copied;
+                        }
+                    }
+                    is_alive && fate.spend(self.steps[done] - left)
+                }
+                Some((_, ref mut left, _)) => {
+                    *left -= self.steps[done];
+                    fate.spend(self.steps[done])
+                }
+                None => fate.spend(self.steps[done]),
+            };
             if is_alive {
                 done += 1;
                 let advice = advisor.step_end(fate.result.total);
@@ -71,7 +111,11 @@ impl Rehearsal<'_> {
                     };
                     advisor.save_begin(advice.level, fate.result.total);
                     is_alive = fate.spend(save);
-                    if is_alive {
+                    if is_alive && advice.level == Level::Full && self.costs.commit() > 0.0 {
+                        advisor.save_copied(advice.level, fate.result.total);
+                        writing = Some((advice.level, self.costs.commit(), done));
+                        fate.result.upkeep += save;
+                    } else if is_alive {
                         advisor.save_end(advice.level, fate.result.total);
                         fate.result.saves += 1;
                         fate.result.upkeep += save;
@@ -84,6 +128,11 @@ impl Rehearsal<'_> {
             }
             if is_alive {
                 continue;
+            }
+            if writing.take().is_some() {
+                // It comes to nothing, and its time was spent in vain.
+                fate.result.upkeep -= self.costs.save();
+                fate.result.lost += self.costs.save();
             }
             loop {
                 advisor.failed(fate.result.total);
@@ -113,6 +162,12 @@ struct Fate<U> {
     uniform: U,
     /// How long until the next failure.
     left: f64,
+    /// How long it still takes until the last save of a plan protects.
+    writing: f64,
+    /// How long it was since what a failure goes back to, since the last save was copied, and how much of that was upkeep.
+    unsafe_time: f64,
+    since_copy: f64,
+    unsafe_upkeep: f64,
     result: Rehearsed,
 }
 
@@ -122,6 +177,10 @@ impl<U: FnMut() -> f64> Fate<U> {
             mtbf,
             uniform,
             left: 0.0,
+            writing: 0.0,
+            unsafe_time: 0.0,
+            since_copy: 0.0,
+            unsafe_upkeep: 0.0,
             result: Rehearsed::default(),
         };
         fate.draw();
@@ -144,6 +203,41 @@ impl<U: FnMut() -> f64> Fate<U> {
         self.result.failures += 1;
         self.draw();
         false
+    }
+
+    /// Lets some time of a plan pass, in which the last save may come to protect; says whether it passed without a failure.
+    fn pass(&mut self, seconds: f64, protects: impl FnOnce()) -> bool {
+        let writing = self.writing.min(seconds);
+        if !self.go_on(writing) {
+            return false;
+        }
+        if self.writing > 0.0 {
+            self.writing -= writing;
+            if self.writing == 0.0 {
+                protects();
+                self.unsafe_time = self.since_copy;
+                self.unsafe_upkeep = 0.0;
+            }
+        }
+        self.go_on(seconds - writing)
+    }
+
+    fn go_on(&mut self, seconds: f64) -> bool {
+        let is_alive = self.spend(seconds);
+        if is_alive {
+            self.unsafe_time += seconds;
+            self.since_copy += seconds;
+        } else {
+            self.result.lost += self.unsafe_time;
+            self.result.upkeep -= self.unsafe_upkeep;
+            (
+                self.unsafe_time,
+                self.since_copy,
+                self.unsafe_upkeep,
+                self.writing,
+            ) = (0.0, 0.0, 0.0, 0.0);
+        }
+        is_alive
     }
 
     fn restore(&mut self, seconds: f64) {

@@ -11,6 +11,8 @@ pub(super) struct Forecast {
     steps: VecDeque<f64>,
     /// How many of them are done since the last save or restore.
     done: usize,
+    /// How many of those are in a save that is still being written.
+    copied: usize,
     last: f64,
     cycle: Cycle,
 }
@@ -24,6 +26,7 @@ impl Forecast {
         Self {
             steps,
             done: 0,
+            copied: 0,
             last: 0.0,
             cycle: Cycle::default(),
         }
@@ -41,15 +44,22 @@ impl Forecast {
         self.cycle.step(seconds);
     }
 
-    /// All until now is saved.
-    pub(super) fn saved(&mut self) {
-        self.steps.drain(..self.done.min(self.steps.len()));
-        self.done = 0;
+    /// All until now is in a save, which does not protect yet.
+    pub(super) fn copied(&mut self) {
+        self.copied = self.done;
+    }
+
+    /// That save protects from now on.
+    pub(super) fn committed(&mut self) {
+        self.steps.drain(..self.copied.min(self.steps.len()));
+        self.done -= self.copied;
+        self.copied = 0;
     }
 
     /// What was done since the last save will be done again. Says how many steps that are.
     pub(super) fn lost(&mut self) -> usize {
         let done = std::mem::take(&mut self.done);
+        self.copied = 0;
         self.cycle.back(done as u64);
         done
     }
@@ -58,6 +68,7 @@ impl Forecast {
     pub(super) fn forget(&mut self) {
         self.steps.clear();
         self.done = 0;
+        self.copied = 0;
         self.cycle = Cycle::default();
     }
 
@@ -201,14 +212,16 @@ mod tests {
         let mut forecast = Forecast::new(&[]);
         let length = |at: usize| 1.0 + at as f64 * 0.01;
         (0..5).for_each(|at| forecast.step(length(at)));
-        forecast.saved();
+        forecast.copied();
+        forecast.committed();
         (5..12).for_each(|at| forecast.step(length(at)));
         assert_eq!(forecast.lost(), 7);
         for at in 5..8 {
             assert_eq!(forecast.next(), length(at));
             forecast.step(length(at));
         }
-        forecast.saved();
+        forecast.copied();
+        forecast.committed();
         for at in 8..12 {
             assert_eq!(forecast.next(), length(at));
             forecast.step(length(at));

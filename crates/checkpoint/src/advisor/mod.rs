@@ -23,7 +23,8 @@ use save_times::SaveTimes;
 ///
 /// Who drives it tells what happened and when, in seconds of any clock that does not jump: [`step_end`](Self::step_end)
 /// at the end of each step; [`save_begin`](Self::save_begin) and [`save_end`](Self::save_end), or
-/// [`save_failed`](Self::save_failed), around each save; after a failure that the process survives
+/// [`save_failed`](Self::save_failed), around each save, with [`save_copied`](Self::save_copied) between them if the program
+/// goes on while the save is written; after a failure that the process survives
 /// [`failed`](Self::failed), and after each restore [`restored`](Self::restored). Times that run backwards count as no
 /// time. No call allocates.
 #[derive(Clone, Debug)]
@@ -49,6 +50,7 @@ pub struct Advisor {
     /// When the time of the job is over.
     limit: Option<f64>,
     notice: Option<Notice>,
+    writing: Option<Writing>,
     /// After a save that failed none is asked for until then.
     hold_until: f64,
 }
@@ -123,13 +125,29 @@ impl Default for AdvisorOptions {
 #[derive(Clone, Copy, Debug)]
 struct LevelState {
     costs: Costs,
+    /// How long saves kept the program waiting.
     times: SaveTimes,
+    /// How long after that those protected that were written in the background.
+    commits: SaveTimes,
     /// How long it was since the last save that is as good: for the full level with the fast saves, which it would have to
     /// make again.
     elapsed: f64,
     steps: u64,
     /// When the save that is under way began.
     began: Option<f64>,
+}
+
+/// A save that is written in the background.
+#[derive(Clone, Copy, Debug)]
+struct Writing {
+    level: Level,
+    /// When the program went on.
+    since: f64,
+    /// How many steps are in it.
+    steps: u64,
+    /// How long it was then since the last save as good, and since the last full one.
+    elapsed: f64,
+    full_elapsed: f64,
 }
 
 /// The job will be ended.
@@ -173,6 +191,7 @@ impl Advisor {
             LevelState {
                 costs: costs(times.mean(), restore, failures.mtbf(0.0)),
                 times,
+                commits: SaveTimes::expected(0.0),
                 elapsed: 0.0,
                 steps: 0,
                 began: None,
@@ -194,6 +213,7 @@ impl Advisor {
             steps: 0,
             limit: options.limit.map(|limit| now + limit),
             notice: None,
+            writing: None,
             hold_until: f64::NEG_INFINITY,
         };
         advisor.reconsider(now);
@@ -221,7 +241,7 @@ impl Advisor {
             return self.advice_at_notice(now, notice);
         }
         if let Some(limit) = self.limit {
-            let last_start = limit - self.full.times.p99();
+            let last_start = limit - self.save_p99();
             let remaining = self.remaining().filter(|_| self.remaining_steps.is_some());
             let is_finished_in_time = remaining.is_some_and(|remaining| now + remaining * CAUTION < limit);
             if !is_finished_in_time {
@@ -232,6 +252,9 @@ impl Advisor {
                     return full(Reason::LimitIsNear);
                 }
             }
+        }
+        if self.writing.is_some() {
+            return full(Reason::LastSaveUnderWay);
         }
         if now < self.hold_until {
             return full(Reason::LastSaveFailed);
@@ -270,11 +293,17 @@ impl Advisor {
 
     fn advice_at_notice(&self, now: f64, notice: Notice) -> Advice {
         let left = notice.end - now;
+        if self.writing.is_some() {
+            return self.full.advice(Level::Full, Reason::LastSaveUnderWay);
+        }
         if !notice.is_saved {
-            if left > self.full.times.p95() {
+            if left > self.full.times.p95() + self.full.commits.p95() {
                 return self.full.advice(Level::Full, Reason::EndIsAnnounced);
             }
-            if let Some(fast) = self.fast.filter(|fast| left > fast.times.p95()) {
+            if let Some(fast) = self
+                .fast
+                .filter(|fast| left > fast.times.p95() + fast.commits.p95())
+            {
                 return fast.advice(Level::Fast, Reason::EndIsAnnounced);
             }
         }
@@ -291,43 +320,89 @@ impl Advisor {
         self.level_mut(level).began = Some(self.mark);
     }
 
-    /// A save is done. Says how long it took, in seconds.
-    pub fn save_end(&mut self, level: Level, now: f64) -> f64 {
+    /// The save that began has all it needs, and the program goes on while it is written in the background: only what was until
+    /// now counts as its time. It protects from [`save_end`](Self::save_end) on, and until then no other is advised. Says how
+    /// long the program waited, in seconds.
+    pub fn save_copied(&mut self, level: Level, now: f64) -> f64 {
         self.mark_to(now);
         let mark = self.mark;
+        let full_elapsed = self.full.elapsed;
+        let steps = self.steps;
         let state = self.level_mut(level);
         let Some(began) = state.began.take() else {
             return 0.0;
         };
-        state.times.add(mark - began);
-        state.elapsed = 0.0;
+        let took = mark - began;
+        state.times.add(took);
+        let elapsed = std::mem::take(&mut state.elapsed);
         state.steps = 0;
         match (level, &mut self.fast) {
             (Level::Full, Some(fast)) => {
                 fast.elapsed = 0.0;
                 fast.steps = 0;
-                self.full_at_fast = 0.0;
             }
-            (Level::Fast, Some(_)) => {
-                self.full.elapsed += mark - began;
-                self.full_at_fast = self.full.elapsed;
-            }
+            (Level::Fast, Some(_)) => self.full.elapsed += took,
             _ => {}
         }
-        self.steps = 0;
+        self.writing = Some(Writing {
+            level,
+            since: mark,
+            steps,
+            elapsed,
+            full_elapsed: full_elapsed + took,
+        });
+        self.forecast.copied();
         self.hold_until = f64::NEG_INFINITY;
         self.is_save_unknown &= level == Level::Fast;
-        self.forecast.saved();
+        took
+    }
+
+    /// A save is done, and protects from now on. Says how long it took, in seconds: if it was written in the background, from
+    /// [`save_copied`](Self::save_copied) on. Then this may be told in the middle of a step.
+    pub fn save_end(&mut self, level: Level, now: f64) -> f64 {
+        let is_background = self.writing.is_some();
+        let took = match is_background {
+            true => 0.0,
+            false => self.save_copied(level, now),
+        };
+        let Some(writing) = self.writing.take() else {
+            return 0.0;
+        };
+        let wrote = (now - writing.since).max(0.0);
+        if is_background {
+            self.level_mut(writing.level).commits.add(wrote);
+        }
+        self.full_at_fast = match writing.level {
+            Level::Fast => writing.full_elapsed,
+            Level::Full => 0.0,
+        };
+        self.steps -= writing.steps;
+        self.forecast.committed();
         if let Some(notice) = &mut self.notice {
             notice.is_saved = true;
         }
         self.reconsider(now);
-        mark - began
+        took + if is_background { wrote } else { 0.0 }
+    }
+
+    /// Whether a save is being written in the background.
+    pub fn is_writing(&self) -> bool {
+        self.writing.is_some()
     }
 
     /// A save could not be made, as on a full disk. The next one is advised when as much was computed as between two.
     pub fn save_failed(&mut self, level: Level, now: f64) {
-        self.mark_to(now);
+        let level = match self.writing.take() {
+            Some(writing) => {
+                let state = self.level_mut(writing.level);
+                state.elapsed += writing.elapsed;
+                writing.level
+            }
+            None => {
+                self.mark_to(now);
+                level
+            }
+        };
         let state = self.level_mut(level);
         state.began = None;
         self.hold_until = now + state.costs.interval();
@@ -337,6 +412,7 @@ impl Advisor {
     pub fn failed(&mut self, now: f64) {
         self.mark_to(now);
         self.failures.add();
+        self.writing = None;
         let lost = self.forecast.lost() as u64;
         let lost = lost.max(std::mem::take(&mut self.steps));
         self.remaining_steps = self.remaining_steps.map(|steps| steps.saturating_add(lost));
@@ -361,6 +437,7 @@ impl Advisor {
     /// is known of its steps does not hold any more.
     pub fn forget_steps(&mut self) {
         self.forecast.forget();
+        self.writing = None;
         self.full.elapsed = 0.0;
         self.full_at_fast = 0.0;
     }
@@ -398,7 +475,7 @@ impl Advisor {
 
     /// The time that 99 of 100 saves of all kinds stay below, in seconds.
     pub fn save_p99(&self) -> f64 {
-        self.full.times.p99()
+        self.full.times.p99() + self.full.commits.p99()
     }
 
     fn remaining(&self) -> Option<f64> {
@@ -425,6 +502,7 @@ impl Advisor {
         let mtbf = self.failures.mtbf((now - self.start).max(0.0));
         let [save, restore] = [self.full.times.mean(), self.restore];
         self.full.costs = costs(save, restore, mtbf);
+        self.full.mind_commits();
         let Some(fast) = &mut self.fast else { return };
         let fast_save = fast.times.mean();
         self.two_levels = TwoLevels::new(&self.full.costs, fast_save, self.covered);
@@ -442,6 +520,14 @@ impl Advisor {
 }
 
 impl LevelState {
+    /// Takes into account that saves are written in the background, if they are.
+    fn mind_commits(&mut self) {
+        if self.commits.is_measured() {
+            let costs = self.costs.written_in_background(self.commits.mean());
+            self.costs = costs.expect("a mean of times is finite and not negative");
+        }
+    }
+
     fn advice(&self, level: Level, reason: Reason) -> Advice {
         Advice {
             decision: Decision::new(&self.costs, reason),

@@ -46,6 +46,11 @@ impl SaveTimes {
         self.p99 = p99.max(least);
     }
 
+    /// Whether any was measured.
+    pub(super) fn is_measured(&self) -> bool {
+        self.count > 0
+    }
+
     /// How long a save takes on average, in seconds.
     pub(super) fn mean(&self) -> f64 {
         self.mean

@@ -236,6 +236,56 @@ fn a_fast_level_that_does_not_pay_is_left_out() {
     assert!((interval / optimal_interval(0.6, 25.0) - 1.0).abs() < 1e-6);
 }
 
+/// What is written in the background costs only what the program waits, nothing else is saved meanwhile, and a failure before
+/// it protects goes back to the save before it.
+#[test]
+fn saves_in_the_background_cost_what_the_program_waits() {
+    let options = AdvisorOptions {
+        steps: Some(1000),
+        ..options(25.0, 0.1)
+    };
+    let mut advisor = Advisor::new(&options, &History::default(), 0.0);
+    let mut now = 0.0;
+    for round in 0..3 {
+        until_save(&mut advisor, &mut now, 0.5);
+        advisor.save_begin(Level::Full, now);
+        now += 0.1;
+        assert!((advisor.save_copied(Level::Full, now) - 0.1).abs() < 1e-9);
+        now += 0.5;
+        assert_eq!(
+            advisor.step_end(now).decision.reason,
+            Reason::LastSaveUnderWay,
+            "round {round}"
+        );
+        // In the middle of a step, which keeps its length.
+        assert!((advisor.save_end(Level::Full, now + 0.2) - 0.7).abs() < 1e-9);
+        now += 0.5;
+        assert_eq!(advisor.step_end(now).decision.reason, Reason::NotYet);
+    }
+    let costs = advisor.costs(Level::Full).unwrap();
+    assert!((costs.interval() - optimal_interval(0.1, 25.0)).abs() < 1e-9);
+    assert!((costs.commit() - 0.7).abs() < 1e-9);
+    assert!((advisor.save_p99() - 0.8).abs() < 0.05, "{}", advisor.save_p99());
+
+    let done = |advisor: &Advisor| 1000 - advisor.remaining_steps.unwrap();
+    until_save(&mut advisor, &mut now, 0.5);
+    let saved = done(&advisor) - advisor.steps;
+    advisor.save_begin(Level::Full, now);
+    advisor.save_copied(Level::Full, now + 0.1);
+    advisor.step_end(now + 0.6);
+    advisor.failed(now + 0.7);
+    assert!(!advisor.is_writing());
+    assert_eq!(done(&advisor), saved);
+    // A save that could not be written is as one that could not be made: what it held is still to be saved.
+    advisor.restored(now + 1.0);
+    now += 1.0;
+    let (steps, _) = until_save(&mut advisor, &mut now, 0.5);
+    advisor.save_begin(Level::Full, now);
+    advisor.save_copied(Level::Full, now);
+    advisor.save_failed(Level::Full, now);
+    assert_eq!(advisor.full.elapsed, f64::from(steps) * 0.5);
+}
+
 /// Senseless times do no harm.
 #[test]
 fn senseless_times_do_no_harm() {

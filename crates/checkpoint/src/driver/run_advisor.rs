@@ -132,9 +132,22 @@ impl RunAdvisor {
         self.advisor.save_begin(level, now);
     }
 
-    /// A save is done.
+    /// The save that began has all it needs, and the program goes on while it is written: see [`Advisor::save_copied`].
+    pub fn save_copied(&mut self, level: Level) {
+        let now = self.now();
+        let seconds = self.advisor.save_copied(level, now);
+        self.last = now;
+        self.write(Record::Copied { level, seconds });
+    }
+
+    /// A save is done. After [`save_copied`](Self::save_copied) that may be in the middle of a step.
     pub fn save_end(&mut self, level: Level) {
         let now = self.now();
+        if self.advisor.is_writing() {
+            self.advisor.save_end(level, now);
+            self.write(Record::Committed);
+            return;
+        }
         let seconds = self.advisor.save_end(level, now);
         self.last = now;
         self.write(Record::Saved { level, seconds });
@@ -143,6 +156,10 @@ impl RunAdvisor {
     /// A save could not be made.
     pub fn save_failed(&mut self, level: Level) {
         let now = self.now();
+        if self.advisor.is_writing() {
+            self.advisor.save_failed(level, now);
+            return;
+        }
         self.unwritten += now - self.last;
         self.last = now;
         self.advisor.save_failed(level, now);

@@ -14,27 +14,53 @@ fn cavity() -> Vec<f64> {
     cavity.steps
 }
 
-/// The mean of many runs in virtual time is what the sum over the plan says.
+/// The mean of many runs in virtual time is what the sum over the plan says, also if saves are written in the background, and
+/// for plans whose saves wait for each other or come too late.
 #[test]
 fn expected_times_come_true() {
     let steps = cavity();
-    let costs = Costs::new(0.6, 1.5, 25.0).unwrap();
-    for plan in [
-        Plan::by(&Rate, &costs, &steps),
-        Plan::by(&FixedSteps(9), &costs, &steps),
-        Plan::best(&costs, &steps),
-    ] {
-        let rehearsal = Rehearsal {
-            steps: &steps,
-            costs,
-            fast: None,
-        };
-        let (mean, error) = mean(20_000, 7, |seed| rehearsal.planned(&plan, chance(seed)).total);
-        let expected = plan.expected_time(&costs, &steps);
-        assert!(
-            (mean - expected).abs() < 4.0 * error,
-            "{mean} ± {error}, expected {expected}"
+    for commit in [0.0, 3.0, 15.0] {
+        let costs = Costs::new(0.6, 1.5, 25.0).unwrap();
+        let costs = costs.written_in_background(commit).unwrap();
+        for plan in [
+            Plan::by(&Rate, &costs, &steps),
+            Plan::by(&FixedSteps(3), &costs, &steps),
+            Plan::by(&FixedSteps(9), &costs, &steps),
+            Plan::best(&costs, &steps),
+        ] {
+            let rehearsal = Rehearsal {
+                steps: &steps,
+                costs,
+                fast: None,
+            };
+            let (mean, error) = mean(10_000, 7, |seed| {
+                let run = rehearsal.planned(&plan, chance(seed));
+                let sum = 214.43 + run.upkeep + run.lost;
+                assert!((sum - run.total).abs() < 1e-6, "{run:?}: {sum}");
+                run.total
+            });
+            let expected = plan.expected_time(&costs, &steps);
+            assert!(
+                (mean - expected).abs() < 4.0 * error,
+                "commit {commit}: {mean} ± {error}, expected {expected}"
+            );
+        }
+    }
+}
+
+/// An advisor who learns that its saves are written in the background comes as near to the best plan.
+#[test]
+fn saves_in_the_background_are_learned() {
+    for mut case in papers_cases(1, 1) {
+        let commit = 0.3 * case.costs.interval();
+        case.costs = case.costs.written_in_background(commit).unwrap();
+        let (behind, error) = behind_the_best(&case, 1.0, 400, 7);
+        assert!(behind < 0.01 + 3.0 * error, "{}: {behind} ± {error}", case.name);
+        let (rate, best) = (
+            Plan::by(&Rate, &case.costs, &case.steps).expected_time(&case.costs, &case.steps),
+            Plan::best(&case.costs, &case.steps).expected_time(&case.costs, &case.steps),
         );
+        assert!(rate / best - 1.0 < 1.5e-3, "{}: {rate}, best {best}", case.name);
     }
 }
 

@@ -37,6 +37,10 @@ pub(super) struct RunArguments {
     /// How long a restore takes, in seconds; by default as long as a save
     #[arg(long, value_name = "SECONDS")]
     restore: Option<f64>,
+    /// If saves are written in the background: how long after the part that the program waits for, which is what --save says
+    /// then, a save protects, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
+    commit: f64,
     /// The mean time between failures, in seconds
     #[arg(long, value_name = "SECONDS")]
     mtbf: f64,
@@ -54,11 +58,8 @@ pub(super) struct RunArguments {
 
 impl RunArguments {
     pub(super) fn costs(&self) -> anyhow::Result<Costs> {
-        Ok(Costs::new(
-            self.save,
-            self.restore.unwrap_or(self.save),
-            self.mtbf,
-        )?)
+        let costs = Costs::new(self.save, self.restore.unwrap_or(self.save), self.mtbf)?;
+        Ok(costs.written_in_background(self.commit)?)
     }
 
     /// How long each step takes; nothing if one can save at any moment.
@@ -90,6 +91,8 @@ impl RunArguments {
 struct Answer {
     save_s: f64,
     restore_s: f64,
+    /// How long after its blocking part a save protects.
+    commit_s: f64,
     mtbf_s: f64,
     /// The compute time without failures and saves.
     total_s: f64,
@@ -136,6 +139,7 @@ fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
     Ok(Answer {
         save_s: costs.save(),
         restore_s: costs.restore(),
+        commit_s: costs.commit(),
         mtbf_s: costs.mtbf(),
         total_s: total,
         interval_s: costs.interval(),
