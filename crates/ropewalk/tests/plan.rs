@@ -71,6 +71,36 @@ fn the_table_ends_with_a_recommendation() {
     plan(&["--save", "0", "--mtbf", "25"]).code(2);
 }
 
+/// What is written in the background has the interval of its blocking part, and costs more the later it protects; rehearsals
+/// say so too.
+#[test]
+fn saves_in_the_background_are_planned() {
+    let words = ["--save", "0.2", "--mtbf", "25", "--step", "0.5", "--total", "214"];
+    let total = |commit| {
+        let answer = json(&[&words[..], &["--commit", commit]].concat());
+        assert!(
+            (answer["interval_s"].as_f64().unwrap() - 3.030374).abs() < 1e-6,
+            "{answer}"
+        );
+        expected(&answer, "rate")
+    };
+    let [at_once, later] = ["0", "1.5"].map(total);
+    assert!(later > at_once && later < at_once * 1.1, "{at_once}, {later}");
+    plan(&[&words[..], &["--commit=-1"]].concat()).code(2);
+    let mut command = Command::cargo_bin("ropewalk").unwrap();
+    let words = "rehearse --save 0.2 --mtbf 25 --step 0.5 --total 214 --commit 1.5 --runs 2000 --json";
+    let output = command.args(words.split(' ')).assert().success();
+    let answer: serde_json::Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
+    let row = &answer["rows"][1];
+    assert_eq!(row["policy"], "rate");
+    let of = |name: &str| row[name].as_f64().unwrap();
+    assert!((of("expected_total_s") - later).abs() < 1e-9, "{row}");
+    assert!(
+        (of("mean_total_s") - later).abs() < 2.0 * of("confidence_95_s"),
+        "{row}"
+    );
+}
+
 /// The picture has a bar for each policy, and comes beside the table or the JSON.
 #[test]
 fn a_plan_is_drawn() {
