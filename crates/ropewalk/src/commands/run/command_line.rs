@@ -21,7 +21,7 @@ use ropewalk::launch::{
 
 pub(super) use self::help::HELP;
 use self::words::{Words, option_name, seconds};
-use super::{checkpoints::CheckpointOptions, openfoam, pattern::Pattern};
+use super::{checkpoints::CheckpointOptions, openfoam, partners, pattern::Pattern};
 
 /// What is asked for.
 #[derive(Debug)]
@@ -442,7 +442,7 @@ impl Parser {
                     "--partner cannot copy cases of OpenFOAM: it is for programs whose files are in their checkpoints"
                 );
             }
-            check_partners(&spec, directory.is_some())?;
+            partners::check(&spec, directory.is_some())?;
             if self.upload.is_some() {
                 bail!(
                     "--upload is for a directory that this host sees, and --partner for such as it does not"
@@ -492,21 +492,6 @@ impl Parser {
             slurm_hosts(&nodes, tasks.as_deref()).context("cannot read what Slurm says about its nodes")?;
         Ok(true)
     }
-}
-
-/// Whether there can be copies on other hosts.
-fn check_partners(spec: &JobSpec, has_directory: bool) -> anyhow::Result<()> {
-    if !has_directory {
-        bail!("option --partner wants --checkpoint DIR");
-    }
-    let others = spec.hosts.iter().skip(1);
-    let is_one = others
-        .into_iter()
-        .all(|host| Some(host.name()) == spec.hosts.first().map(HostSlots::name));
-    if is_one {
-        bail!("option --partner wants two hosts at least, of which each copies what the other saves");
-    }
-    Ok(())
 }
 
 /// Which variables of this command the programs get.

@@ -136,6 +136,21 @@ impl Partners {
     }
 }
 
+/// Whether there can be copies on other hosts.
+pub(super) fn check(spec: &JobSpec, has_directory: bool) -> anyhow::Result<()> {
+    if !has_directory {
+        bail!("option --partner wants --checkpoint DIR");
+    }
+    let others = spec.hosts.iter().skip(1);
+    let is_one = others
+        .into_iter()
+        .all(|host| Some(host.name()) == spec.hosts.first().map(HostSlots::name));
+    if is_one {
+        bail!("option --partner wants two hosts at least, of which each copies what the other saves");
+    }
+    Ok(())
+}
+
 /// Waits until the hosts have agreed. The inner error is about one of them, without which the others may agree.
 fn wait_until_ready(launcher: &mut Launcher) -> anyhow::Result<Result<Ready, Trouble>> {
     let mut last_words = String::new();
