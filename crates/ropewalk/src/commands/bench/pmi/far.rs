@@ -69,13 +69,14 @@ pub(super) fn measure(own: &str, arguments: &Arguments) -> anyhow::Result<Vec<(S
 
 fn our_library() -> anyhow::Result<PathBuf> {
     let own = env::current_exe().context("where this program is cannot be found")?;
-    let folders = [
-        "../libpmi2.so",
-        "../../lib/ropewalk/libpmi2.so.0",
-        "../../lib/libpmi2.so.0",
+    let folder = own.parent().context("this program is in no folder")?;
+    let places = [
+        "libpmi2.so",
+        "../lib/ropewalk/libpmi2.so.0",
+        "../lib/libpmi2.so.0",
     ];
-    let mut paths = folders.iter().map(|path| own.join(path));
-    let found = paths.find_map(|path| path.canonicalize().ok());
+    let mut paths = places.iter().map(|place| folder.join(place));
+    let found = paths.find(|path| path.exists());
     found.context("libpmi2.so is not beside this program: build or install it")
 }
 
