@@ -146,7 +146,8 @@ mod tests {
         NonZeroU32::new(std::process::id()).unwrap()
     }
 
-    /// A thread may end and its process live on: it is not taken for dead, and the next peer is given a new page.
+    /// A thread may end and its process live on: it is not taken for dead, and the next peer is given a page that a
+    /// thread holds again.
     #[test]
     fn the_end_of_a_thread_is_no_death() {
         let page = std::thread::spawn(|| own_page().unwrap()).join().unwrap();
@@ -159,6 +160,23 @@ mod tests {
         let page = own_page().unwrap();
         let liveness = PeerLiveness::new(page.as_fd(), own_pid()).unwrap().unwrap();
         assert!(!liveness.page.owner_died());
+    }
+
+    /// However many threads make endpoints one after the other, their process has one page, and one descriptor of it.
+    #[test]
+    fn threads_that_end_leave_no_pages() {
+        let page = || {
+            let page = std::thread::spawn(|| own_page().unwrap()).join().unwrap();
+            rustix::fs::fstat(page).unwrap().st_ino
+        };
+        let first = page();
+        for _ in 0..200 {
+            assert_eq!(page(), first);
+        }
+        let mut liveness = PeerLiveness::new(own_page().unwrap().as_fd(), own_pid())
+            .unwrap()
+            .unwrap();
+        assert!(!liveness.page.owner_died() && !liveness.is_dead(Instant::now()));
     }
 
     /// Somebody whose thread has ended is looked at for a while, at growing pauses, and then left alone.

@@ -28,8 +28,9 @@ pub(super) struct PeerPage {
     mapping: SharedMapping,
 }
 
-/// The descriptor of this process' page, for its peers. The page is made when it is first asked for, and anew if the
-/// thread that asked has ended since, or this process is a fork of the one that did.
+/// The descriptor of this process' page, for its peers. The page is made when it is first asked for, and anew if this
+/// process is a fork of the one that did. If the thread that held its mutex has ended since, the one that asks takes it
+/// over: pages are never given back, and a process may have any number of threads one after the other.
 ///
 /// # Errors
 /// If the system is out of descriptors or memory, or the C library's mutexes are not what is expected.
@@ -40,7 +41,7 @@ pub(crate) fn own_page() -> io::Result<OwnedFd> {
     // SAFETY: null, or one that was leaked below and never changes.
     if let Some(page) = unsafe { current.as_ref() }
         && page.pid == std::process::id()
-        && word(&page.mapping) & OWNER_DIED == 0
+        && page.is_held_or_taken_over()
     {
         return page.descriptor.try_clone();
     }
@@ -62,6 +63,19 @@ impl OwnPage {
             descriptor,
             mapping,
         })
+    }
+
+    /// Whether a thread that lives holds the mutex, now at last.
+    fn is_held_or_taken_over(&self) -> bool {
+        if word(&self.mapping) & OWNER_DIED == 0 {
+            return true;
+        }
+        let mutex = self.mapping.start().cast::<libc::pthread_mutex_t>().as_ptr();
+        // SAFETY: the mutex was made before the page was seen by anybody, and is never moved or unmapped; it is robust, so
+        // that it can be had from a thread that has ended. It protects nothing that would have to be made consistent.
+        let code = unsafe { libc::pthread_mutex_trylock(mutex) };
+        // Busy: another thread was faster.
+        matches!(code, 0 | libc::EBUSY | libc::EOWNERDEAD)
     }
 }
 

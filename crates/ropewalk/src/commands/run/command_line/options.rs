@@ -1,0 +1,315 @@
+//! The options of `ropewalk run` as completions and the manual show them: one form of each. All forms are read by
+//! [`parse`](super::parse).
+
+use clap::{Arg, ArgAction, Command, ValueHint};
+
+use super::HELP;
+
+/// Adds the options to what is known of the command without them.
+pub(crate) fn documented(command: Command) -> Command {
+    let (title, _) = HELP.split_once('\n').unwrap_or_default();
+    let behind = HELP.find("\nVariables:").unwrap_or(HELP.len());
+    let command = command
+        .about(title)
+        .long_about(format!(
+            "{title} Options have one dash or two, as with mpiexec of MPICH (Hydra); programs behind : are of the same job."
+        ))
+        .after_help(HELP[behind..].trim_start());
+    let groups = [
+        ("What runs", WHAT),
+        ("Where", WHERE),
+        ("Output and input", OUTPUT),
+        ("When something fails", FAILURE),
+    ];
+    groups.into_iter().fold(command, |command, (heading, options)| {
+        options.iter().fold(command, |command, option| {
+            command.arg(option.argument().help_heading(heading))
+        })
+    })
+}
+
+struct Documented {
+    name: &'static str,
+    short: Option<char>,
+    value: Value,
+    help: &'static str,
+}
+
+enum Value {
+    None,
+    /// Anything that is called so.
+    Any(&'static str),
+    File(&'static str),
+    Folder(&'static str),
+    Command(&'static str),
+    OneOf(&'static [&'static str]),
+}
+
+impl Documented {
+    fn argument(&self) -> Arg {
+        let argument = Arg::new(self.name).long(self.name).help(self.help);
+        let argument = match self.short {
+            Some(short) => argument.short(short),
+            None => argument,
+        };
+        let hinted = |argument: Arg, name, hint| argument.value_name(name).value_hint(hint);
+        match self.value {
+            Value::None => argument.action(ArgAction::SetTrue),
+            Value::Any(name) => hinted(argument, name, ValueHint::Other),
+            Value::File(name) => hinted(argument, name, ValueHint::FilePath),
+            Value::Folder(name) => hinted(argument, name, ValueHint::DirPath),
+            Value::Command(name) => hinted(argument, name, ValueHint::CommandString),
+            Value::OneOf(names) => argument.value_parser(names.to_vec()).hide_possible_values(false),
+        }
+    }
+}
+
+const fn option(name: &'static str, value: Value, help: &'static str) -> Documented {
+    Documented {
+        name,
+        short: None,
+        value,
+        help,
+    }
+}
+
+const fn short(letter: char, name: &'static str, value: Value, help: &'static str) -> Documented {
+    let mut documented = option(name, value, help);
+    documented.short = Some(letter);
+    documented
+}
+
+const WHAT: &[Documented] = &[
+    short(
+        'n',
+        "np",
+        Value::Any("N"),
+        "How many processes of this program; by default a slot each of given hosts, else 1",
+    ),
+    option("env", Value::Any("NAME=VALUE"), "Set a variable for this program"),
+    option(
+        "genv",
+        Value::Any("NAME=VALUE"),
+        "Set a variable for all programs",
+    ),
+    option(
+        "genvall",
+        Value::None,
+        "All programs get all variables of this command, as they do by default",
+    ),
+    option(
+        "genvnone",
+        Value::None,
+        "No program gets a variable of this command",
+    ),
+    option(
+        "genvlist",
+        Value::Any("A,B"),
+        "All programs get these variables of this command",
+    ),
+    option("wdir", Value::Folder("DIR"), "Start this program there"),
+    option(
+        "configfile",
+        Value::File("FILE"),
+        "Read programs and their options from a file, one line each",
+    ),
+];
+
+const WHERE: &[Documented] = &[
+    option(
+        "hosts",
+        Value::Any("H1[:N],H2"),
+        "On these hosts, N ranks each in turn",
+    ),
+    short(
+        'f',
+        "hostfile",
+        Value::File("FILE"),
+        "Hosts of a file: HOST, HOST:N or HOST slots=N max_slots=M",
+    ),
+    option("ppn", Value::Any("N"), "N ranks on each host in turn"),
+    option(
+        "map-by",
+        Value::OneOf(&["slot", "node"]),
+        "Fill hosts one by one, or deal ranks in turn",
+    ),
+    option(
+        "bind-to",
+        Value::OneOf(&["none", "core", "socket", "numa"]),
+        "On which processors each rank runs",
+    ),
+    option(
+        "launcher",
+        Value::OneOf(&["ssh", "rsh", "slurm", "fork"]),
+        "How agents are started on other hosts",
+    ),
+    option(
+        "launcher-exec",
+        Value::Command("CMD"),
+        "The command that starts agents on other hosts: CMD HOST COMMAND",
+    ),
+    option(
+        "iface",
+        Value::Any("ADDRESS|NAME"),
+        "This machine's address or interface for the other hosts",
+    ),
+    option(
+        "usize",
+        Value::Any("N|system|infinite"),
+        "Room for processes, as MPI_UNIVERSE_SIZE; by default infinite, which is not told",
+    ),
+    option(
+        "arity",
+        Value::Any("N"),
+        "How many agents each agent starts; by default 16",
+    ),
+];
+
+const OUTPUT: &[Documented] = &[
+    short('l', "label", Value::None, "Put the rank before each line"),
+    option(
+        "prepend-pattern",
+        Value::Any("P"),
+        "Put this before each line: %r is the rank, %h the host",
+    ),
+    option("outfile-pattern", Value::File("P"), "Write output to such files"),
+    option(
+        "errfile-pattern",
+        Value::File("P"),
+        "Write standard error to such files",
+    ),
+    short(
+        's',
+        "stdin",
+        Value::OneOf(&["0", "all", "none"]),
+        "Who reads standard input; by default rank 0, with restart none",
+    ),
+    option(
+        "print-all-exitcodes",
+        Value::None,
+        "Say at the end how each rank ended",
+    ),
+    option(
+        "log",
+        Value::OneOf(&["json"]),
+        "Tell on standard error what happens, one object a line",
+    ),
+    option(
+        "metrics",
+        Value::Any("[ADDRESS:]PORT"),
+        "Let Prometheus read how the job is, from this host unless told otherwise",
+    ),
+    option(
+        "report",
+        Value::File("FILE.html"),
+        "Write a page about the job: processes, fences, failures, output, cost of saving",
+    ),
+    short('v', "verbose", Value::None, "Say who started and ended"),
+];
+
+const FAILURE: &[Documented] = &[
+    option(
+        "on-failure",
+        Value::OneOf(&["abort", "continue", "respawn", "restart"]),
+        "What happens when a rank fails: the job ends (the default), the others go on, the rank is started again \
+         (respawn=N: at most N times), or the whole job is (restart=N)",
+    ),
+    option(
+        "checkpoint",
+        Value::Folder("DIR"),
+        "Start each attempt from the newest whole checkpoint there, and say at the end what saving cost",
+    ),
+    option(
+        "adapter",
+        Value::OneOf(&["openfoam"]),
+        "Prepare the case of the program before each attempt",
+    ),
+    option(
+        "mtbf",
+        Value::Any("auto|SECONDS"),
+        "The mean time between failures; by default learned from the journal of the checkpoints",
+    ),
+    option(
+        "detect",
+        Value::Any("SECONDS"),
+        "How long a host may be silent before it counts as lost; by default 3",
+    ),
+    option(
+        "stall",
+        Value::Any("SECONDS"),
+        "Treat it as a failure if no rank does anything for so long",
+    ),
+    option(
+        "inject-mtbf",
+        Value::Any("SECONDS"),
+        "Kill a random rank now and then, on average after so long",
+    ),
+    option(
+        "seed",
+        Value::Any("N"),
+        "What those times and ranks are drawn from",
+    ),
+    option(
+        "timeout",
+        Value::Any("SECONDS"),
+        "End the job after this time, with exit code 124",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::{ffi::OsString, path::Path};
+
+    use super::*;
+    use crate::commands::run::command_line::{Surroundings, parse};
+
+    fn all() -> impl Iterator<Item = &'static Documented> {
+        [WHAT, WHERE, OUTPUT, FAILURE].into_iter().flatten()
+    }
+
+    /// Every option that the manual has is read as one, and takes a value if it is said to.
+    #[test]
+    fn what_is_documented_is_read() {
+        // A host, and a program.
+        let read = |_: &Path| Ok(b"a\n".to_vec());
+        let around = Surroundings {
+            agent: "agent".into(),
+            variable: &|_| None,
+            read: &read,
+        };
+        for option in all() {
+            let value = match option.value {
+                Value::None => None,
+                Value::OneOf(names) => Some(names[0]),
+                Value::Any("NAME=VALUE") => Some("A=b"),
+                Value::Any(_) if option.name == "iface" => Some("127.0.0.1"),
+                _ if option.name.ends_with("file") => Some("a:1"),
+                _ => Some("1"),
+            };
+            let words = [Some(format!("--{}", option.name)), value.map(str::to_owned)];
+            let mut words: Vec<OsString> = words.into_iter().flatten().map(Into::into).collect();
+            words.push("true".into());
+            if option.name == "mtbf" {
+                words.splice(0..0, ["--checkpoint".into(), "d".into()]);
+            }
+            // Its case is looked for on the disk.
+            if option.name == "adapter" {
+                continue;
+            }
+            let result = parse(words, &around);
+            assert!(result.is_ok(), "--{}: {:#}", option.name, result.unwrap_err());
+        }
+    }
+
+    /// What the help has with two dashes the manual has too.
+    #[test]
+    fn what_the_help_has_is_documented() {
+        let words = HELP.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-');
+        let names: Vec<_> = words.filter_map(|word| word.strip_prefix("--")).collect();
+        assert!(names.contains(&"on-failure"));
+        for name in names {
+            let is_known = all().any(|option| option.name == name) || ["ranks", "help"].contains(&name);
+            assert!(is_known, "--{name}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! `ropewalk run` while others of the machine connect to its ports who have no business there.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::{Ipv4Addr, TcpStream},
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
+const IDLE: usize = 1000;
+
+/// A process and all that it and they started.
+fn descendants(of: u32) -> BTreeSet<u32> {
+    let mut parents = BTreeMap::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        // The name before it may have any letters.
+        let parent = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1));
+        if let (Ok(pid), Some(Ok(parent))) = (
+            entry.file_name().to_string_lossy().parse::<u32>(),
+            parent.map(str::parse::<u32>),
+        ) {
+            parents.insert(pid, parent);
+        }
+    }
+    let mut found = BTreeSet::from([of]);
+    loop {
+        let more: Vec<_> = parents
+            .iter()
+            .filter(|(pid, parent)| found.contains(parent) && !found.contains(pid))
+            .map(|(&pid, _)| pid)
+            .collect();
+        if more.is_empty() {
+            return found;
+        }
+        found.extend(more);
+    }
+}
+
+/// The TCP ports on which processes listen (proc(5): the state is 0A, the tenth word the socket's number).
+fn ports(of: &BTreeSet<u32>) -> BTreeSet<u16> {
+    let mut sockets = BTreeSet::new();
+    for pid in of {
+        for entry in fs::read_dir(format!("/proc/{pid}/fd"))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let target = fs::read_link(entry.path()).unwrap_or_default();
+            let target = target.to_string_lossy().into_owned();
+            let number = target
+                .strip_prefix("socket:[")
+                .and_then(|rest| rest.strip_suffix(']'));
+            sockets.extend(number.map(str::to_owned));
+        }
+    }
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let listening = table.lines().filter_map(|line| {
+        let words: Vec<_> = line.split_ascii_whitespace().collect();
+        let is_ours = words.get(3) == Some(&"0A") && sockets.contains(*words.get(9)?);
+        let (address, port) = words.get(1)?.split_once(':')?;
+        assert!(
+            !is_ours || address == "0100007F",
+            "a local job listens on {address}"
+        );
+        is_ours.then(|| u16::from_str_radix(port, 16).unwrap())
+    });
+    listening.collect()
+}
+
+fn connect(port: u16) -> Option<TcpStream> {
+    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    Some(stream)
+}
+
+/// Whoever says something that proves nothing gets no answer: at most the greeting that all get, and an end.
+fn say(port: u16, words: &[u8]) {
+    let Some(mut stream) = connect(port) else {
+        return;
+    };
+    // It may be dropped in the middle.
+    let _ = stream.write_all(words);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    assert!(answer.len() <= 256, "{} bytes for a stranger", answer.len());
+}
+
+/// Idle, slow, garbage, HTTP, huge lengths, a thousand idle connections: the job does not notice, and its launcher and
+/// agents listen on loopback only.
+#[test]
+fn strangers_do_not_disturb_a_job() {
+    let limit = getrlimit(Resource::Nofile);
+    let current = limit.maximum.map_or(Some(8192), |most| Some(most.min(8192)));
+    setrlimit(Resource::Nofile, Rlimit { current, ..limit }).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let go = folder.path().join("go");
+    let script = format!(
+        "echo up; while [ ! -e {} ]; do sleep 0.1; done; seq 5000",
+        go.display()
+    );
+    let mut job = Command::new(ROPEWALK)
+        .args([
+            "run",
+            "-launcher",
+            "fork",
+            "-hosts",
+            "alpha,beta",
+            "-n",
+            "2",
+            "--detect",
+            "10",
+        ])
+        .args(["--timeout", "300", "sh", "-c", &script])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(job.stdout.take().unwrap());
+    for _ in 0..2 {
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        assert_eq!(line, "up\n");
+    }
+    let ports = ports(&descendants(job.id()));
+    assert!(ports.len() >= 3, "launcher and two agents listen: {ports:?}");
+    let idle: Vec<_> = ports
+        .iter()
+        .cycle()
+        .take(IDLE)
+        .filter_map(|&port| connect(port))
+        .collect();
+    assert!(!idle.is_empty());
+    thread::scope(|scope| {
+        for &port in &ports {
+            scope.spawn(move || say(port, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+            scope.spawn(move || say(port, &[0xff; 4096]));
+            scope.spawn(move || say(port, b"cmd=init pmi_version=1 pmi_subversion=1\n"));
+            scope.spawn(move || {
+                let mut slow = connect(port);
+                for byte in 0..40 {
+                    let written = slow.as_mut().map(|stream| stream.write_all(&[byte]));
+                    if !matches!(written, Some(Ok(()))) {
+                        break;
+                    }
+                    thread::sleep(Duration::from_millis(100));
+                }
+            });
+        }
+    });
+    fs::write(&go, "").unwrap();
+    let mut text = String::new();
+    stdout.read_to_string(&mut text).unwrap();
+    let output = job.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.is_empty(), "{stderr}");
+    assert_eq!(text.lines().count(), 2 * 5000);
+    drop(idle);
+}

@@ -1,0 +1,100 @@
+//! What `ropewalk completions` and `ropewalk man` give to shells and readers.
+
+#![allow(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+
+use std::{fs, process::Command};
+
+fn ropewalk(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_ropewalk"))
+        .args(arguments)
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What bash offers for the last of these words.
+fn completed(words: &[&str]) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("ropewalk");
+    fs::write(&script, ropewalk(&["completions", "bash"])).unwrap();
+    let [.., before, last] = words else {
+        panic!("a command and a word");
+    };
+    let words = words.join(" ");
+    let call = format!(
+        "set -eu; . {}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+         complete -p ropewalk > /dev/null; _ropewalk ropewalk '{last}' '{before}'; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        script.display()
+    );
+    let output = Command::new("bash").args(["-c", &call]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.is_empty(), "{stderr}");
+    let offered = String::from_utf8(output.stdout).unwrap();
+    offered.lines().map(str::to_owned).collect()
+}
+
+/// bash takes the script, and completes commands, options of `run`, and their values.
+#[test]
+fn bash_completes_words() {
+    assert_eq!(completed(&["ropewalk", "ru"]), ["run"]);
+    assert_eq!(completed(&["ropewalk", "run", "--on-f"]), ["--on-failure"]);
+    assert_eq!(
+        completed(&["ropewalk", "run", "--on-failure", "re"]),
+        ["respawn", "restart"]
+    );
+}
+
+/// There is a script for each shell that is named.
+#[test]
+fn every_shell_has_a_script() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = ropewalk(&["completions", shell]);
+        assert!(script.contains("on-failure"), "{shell}");
+    }
+}
+
+/// Each command has a page that groff sets without a warning; that of `run` has its options and its exit codes.
+#[test]
+fn manual_pages_are_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    ropewalk(&["man", folder.path().to_str().unwrap()]);
+    let mut pages = Vec::new();
+    for entry in fs::read_dir(folder.path()).unwrap() {
+        let path = entry.unwrap().path();
+        let groff = Command::new("groff")
+            .args(["-man", "-ww", "-Tascii", "-P-cbou"])
+            .arg(&path)
+            .output()
+            .unwrap_or_else(|error| panic!("cannot run groff of the Debian package groff-base: {error}"));
+        let stderr = String::from_utf8_lossy(&groff.stderr);
+        assert!(
+            groff.status.success() && stderr.is_empty(),
+            "{}: {stderr}",
+            path.display()
+        );
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let text = String::from_utf8_lossy(&groff.stdout);
+        let words: Vec<_> = text.split_whitespace().collect();
+        pages.push((name, words.join(" ")));
+    }
+    let page = |name: &str| {
+        pages
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, text)| text)
+    };
+    for name in ["ropewalk.1", "ropewalk-reduce.1", "ropewalk-plan.1"] {
+        assert!(page(name).is_some_and(|text| text.contains("NAME")), "{name}");
+    }
+    assert!(
+        page("ropewalk-agent.1").is_none(),
+        "it is nobody's to start by hand"
+    );
+    let run = page("ropewalk-run.1").unwrap();
+    for part in ["on-failure", "launcher-exec", "Exit code:", "HYDRA_HOST_FILE"] {
+        assert!(run.contains(part), "{part} in {run}");
+    }
+    assert!(ropewalk(&["man"]).contains(".TH ropewalk 1"));
+}
