@@ -35,6 +35,11 @@ const PACKAGES: &[Package] = &[
         probe: &["gcc", "--version"],
     },
     Package {
+        name: "groff-base",
+        purpose: "sets the manual pages",
+        probe: &["groff", "--version"],
+    },
+    Package {
         name: "libfabric-dev",
         purpose: "is one of the ways that endpoints reach each other",
         probe: &["test", "-e", "/usr/include/rdma/fabric.h"],

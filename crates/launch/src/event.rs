@@ -48,6 +48,14 @@ pub enum JobEvent {
     },
     /// The job is over. The last event.
     Finished(Verdict),
+    /// The agent of a host has not come up for as long as agents may be silent later. It has more time to start, and is
+    /// lost after that.
+    HostLate {
+        /// The name of the host.
+        host: String,
+        /// For how long.
+        after: Duration,
+    },
     /// A rank was killed on purpose ([`JobSpec::injection`](crate::JobSpec::injection)).
     Injected {
         /// Who.

@@ -36,7 +36,7 @@ mod supervisor;
 mod tree;
 mod verdict;
 
-pub use driver::{LaunchError, Launcher, Layout, agent_main};
+pub use driver::{LaunchError, Launcher, Layout, agent_main, interface_addresses};
 pub use event::{JobEvent, OutputStream};
 pub use job::{
     Injection, JobSpec, OnFailure, RespawnPolicy, Segment, Singleton, StartMethod, StdinSource, UniverseSize,

@@ -103,11 +103,12 @@ pub(crate) fn place(
     let mut next = 0;
     while next < ranks {
         let longest = turns.iter().map(|&(_, slots)| slots).max().unwrap_or(1);
-        let passes: Vec<(u32, u32)> = match placement.order {
-            DealOrder::ByNode => (0..longest).map(|pass| (pass, 1)).collect(),
-            DealOrder::BySlot => vec![(0, u32::MAX)],
+        let (passes, most) = match placement.order {
+            DealOrder::ByNode => (0..longest, 1),
+            DealOrder::BySlot => (0..1, u32::MAX),
         };
-        for (pass, most) in passes {
+        for pass in passes {
+            let before = next;
             for &(index, slots) in &turns {
                 let room = &mut room[index];
                 let count = most
@@ -119,6 +120,10 @@ pub(crate) fn place(
                 }
                 add(&mut plans[index].runs, Rank(next), count);
                 next += count;
+            }
+            // Later passes are for the same hosts or fewer, and slots may be any number.
+            if next == before {
+                break;
             }
         }
     }
@@ -188,6 +193,24 @@ mod tests {
             .iter()
             .map(|plan| (plan.name.clone(), ranks(plan)))
             .collect()
+    }
+
+    /// However many slots hosts are said to have, dealing in turn takes no longer than there are ranks.
+    #[test]
+    fn slots_may_be_any_number() {
+        let placement = Placement {
+            order: DealOrder::ByNode,
+            ..Placement::default()
+        };
+        let hosts = parse_host_file("a slots=4294967295 max_slots=1\nb slots=4294967295\n").unwrap();
+        let plans = place(4, &hosts, &placement, "own").unwrap();
+        let counts: Vec<_> = plans.iter().map(|plan| plan.ranks().count()).collect();
+        assert_eq!(counts, [1, 3]);
+        let hosts = parse_host_file("a slots=4294967295 max_slots=1\nb slots=1\n").unwrap();
+        assert_eq!(
+            place(4, &hosts, &placement, "own").map(|plans| plans.len()),
+            Ok(2)
+        );
     }
 
     /// Slots are filled host by host and begin again; `-ppn` goes before slots; a host may be named twice.

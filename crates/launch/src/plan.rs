@@ -8,6 +8,7 @@ use ropewalk_pmi as pmi;
 
 use crate::{
     group_plan::{GroupPlan, GroupProgram},
+    hosts::total_slots,
     job::{JobSpec, OnFailure, Segment, UniverseSize},
     placement::{PlacementError, place},
     protocol::{HostPlan, Plan, Start},
@@ -86,7 +87,7 @@ pub(crate) fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, Placeme
         universe_size: match spec.universe {
             UniverseSize::Unknown => None,
             UniverseSize::Slots if spec.hosts.is_empty() => Some(around.processors),
-            UniverseSize::Slots => Some(spec.hosts.iter().map(|host| host.slots).sum()),
+            UniverseSize::Slots => Some(total_slots(&spec.hosts)),
             UniverseSize::Ranks(size) => Some(size),
         },
         stall: spec.stall,

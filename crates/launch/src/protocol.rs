@@ -258,6 +258,8 @@ pub(crate) enum Report {
         held: Held,
         handle: RegionHandle,
     },
+    /// The agent has not come up for the detection time, says the node above; it may still.
+    Late,
     /// The node above lost the agent, and with it all hosts below it. The last report.
     Lost { how: String },
     /// Something odd about a rank.

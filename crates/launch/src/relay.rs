@@ -27,8 +27,7 @@ use crate::{
 pub(crate) struct Relay {
     tree: Tree,
     node: NodeId,
-    /// How long an agent has to be started and to connect.
-    patience: Duration,
+    detect: Duration,
     children: BTreeMap<NodeId, Child>,
     /// Output, and ends, that wait for credit, each with the child that it came from.
     waiting: VecDeque<(Option<NodeId>, Up)>,
@@ -61,6 +60,8 @@ pub(crate) enum Action {
 enum Child {
     /// It was started; what it has to hear waits.
     Starting {
+        /// Until it has been told that this takes long.
+        tell_at: Option<Duration>,
         give_up_at: Duration,
         unsent: Vec<Down>,
     },
@@ -88,7 +89,7 @@ enum Parent {
 
 impl Relay {
     /// An agent has this many times the detection time to be started and to connect: a login takes longer than a sign
-    /// of life.
+    /// of life. After once that time the user hears whom the job waits for.
     const START_PATIENCE: u32 = 10;
 
     /// The relay of one node of a job. The launcher has no host of its own.
@@ -96,7 +97,7 @@ impl Relay {
         Self {
             tree,
             node,
-            patience: detect * Self::START_PATIENCE,
+            detect,
             children: BTreeMap::new(),
             waiting: VecDeque::new(),
             credit: OUTPUT_WINDOW as i64,
@@ -115,7 +116,8 @@ impl Relay {
     pub(crate) fn start(&mut self, now: Duration) {
         for child in self.tree.children(self.node).map(NodeId) {
             let starting = Child::Starting {
-                give_up_at: now + self.patience,
+                tell_at: Some(now + self.detect),
+                give_up_at: now + self.detect * Self::START_PATIENCE,
                 unsent: Vec::new(),
             };
             self.children.insert(child, starting);
@@ -127,16 +129,27 @@ impl Relay {
         self.actions.pop_front()
     }
 
-    /// When an agent has taken too long to start.
+    /// When an agent has taken long, or too long, to start.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         let starting = self.children.values().filter_map(|child| match child {
-            Child::Starting { give_up_at, .. } => Some(*give_up_at),
+            Child::Starting {
+                tell_at, give_up_at, ..
+            } => Some(tell_at.unwrap_or(*give_up_at)),
             _ => None,
         });
         starting.min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Duration) {
+        for (node, child) in &mut self.children {
+            if let Child::Starting { tell_at, .. } = child
+                && tell_at.take_if(|at| *at <= now).is_some()
+                && let Some(host) = node.host()
+            {
+                let report = Report::Late;
+                self.actions.push_back(Action::SendParent(Up { host, report }));
+            }
+        }
         let is_late =
             |child: &Child| matches!(child, Child::Starting { give_up_at, .. } if *give_up_at <= now);
         let late = self
@@ -145,7 +158,10 @@ impl Relay {
             .filter(|(_, child)| is_late(child))
             .map(|(&node, _)| node);
         for node in late.collect::<Vec<_>>() {
-            let how = format!("did not come up within {} s", self.patience.as_secs_f64());
+            let how = format!(
+                "did not come up within {} s",
+                (self.detect * Self::START_PATIENCE).as_secs_f64()
+            );
             self.handle_child_lost(node, how);
         }
     }

@@ -192,7 +192,7 @@ impl Supervisor {
         }
         if !matches!(
             report,
-            Report::Closed | Report::Notice { .. } | Report::Stopped { .. }
+            Report::Closed | Report::Late | Report::Notice { .. } | Report::Stopped { .. }
         ) {
             self.note_progress(now);
         }
@@ -275,6 +275,10 @@ impl Supervisor {
                 incarnation,
                 held,
                 handle,
+            }),
+            Report::Late => self.tell(JobEvent::HostLate {
+                host: self.hosts[host.0 as usize].name.clone(),
+                after: self.detect,
             }),
             Report::Lost { how } => self.handle_lost(now, host, how),
             Report::Notice { rank, text } => self.tell(JobEvent::Notice { rank, text }),

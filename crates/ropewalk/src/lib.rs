@@ -3,6 +3,22 @@
 //! Each system is a crate of its own and usable alone; here they have one name. The `ropewalk` command is in the
 //! same package.
 
+#[cfg(feature = "fuzzing")]
+extern crate self as ropewalk;
+
+#[cfg(feature = "fuzzing")]
+#[allow(
+    dead_code,
+    unused_imports,
+    unreachable_pub,
+    reason = "the command uses all of it, fuzz targets a part"
+)]
+mod commands {
+    mod page;
+    pub(crate) mod run;
+}
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod npy;
 
 pub use ropewalk_checkpoint as checkpoint;

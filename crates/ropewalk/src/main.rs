@@ -4,9 +4,12 @@ mod commands;
 
 use std::{env, ffi::OsString, path::Path, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
-use commands::{agent, bench, demo, demo_worker, info, partner, plan, reduce, reduce_worker, rehearse, run};
+use commands::{
+    agent, bench, completions, demo, demo_worker, info, man, partner, plan, reduce, reduce_worker, rehearse,
+    run,
+};
 
 /// Runs parallel jobs, and keeps them going.
 #[derive(Debug, Parser)]
@@ -26,11 +29,13 @@ enum Command {
     /// The process at the other end of a measurement; started by others, not by hand.
     #[command(hide = true)]
     BenchTarget,
+    Completions(completions::Arguments),
     /// See a seismic image come out right although a worker is killed in the middle.
     Demo(demo::Arguments),
     #[command(hide = true)]
     DemoWorker(demo_worker::Arguments),
     Info(info::Arguments),
+    Man(man::Arguments),
     #[command(hide = true)]
     Partner(partner::Arguments),
     Plan(plan::Arguments),
@@ -48,9 +53,11 @@ fn main() -> ExitCode {
         Command::Agent => agent::run(),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::BenchTarget => bench::target::run(),
+        Command::Completions(arguments) => completions::run(&arguments, documented()),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::DemoWorker(arguments) => demo_worker::run(arguments),
         Command::Info(arguments) => info::run(&arguments),
+        Command::Man(arguments) => man::run(&arguments, documented()),
         Command::Partner(arguments) => partner::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Reduce(arguments) => reduce::run(&arguments),
@@ -71,6 +78,11 @@ fn command(mut words: Vec<OsString>) -> Result<Command, Vec<OsString>> {
         }
         _ => Err(words),
     }
+}
+
+/// The whole command as completions and the manual show it: `run` reads its words itself.
+fn documented() -> clap::Command {
+    Arguments::command().mut_subcommand("run", run::documented)
 }
 
 /// Under the names of other process managers' commands this one is `ropewalk run`. What is started by the launcher as

@@ -216,6 +216,27 @@ fn a_host_that_cannot_be_reached_is_named() {
     assert!(time < DETECT + Duration::from_secs(4), "{time:?}");
 }
 
+/// An agent that hangs before it can be spoken with is named within the detection time and a second, though it has more
+/// time: a login may be slow. Then it is the verdict.
+#[test]
+fn an_agent_that_hangs_in_its_start_is_named() {
+    let job = Job::on("h1,silent2,h3").with(&["-n", "3", "sleep", "100"]);
+    let begin = Instant::now();
+    let mut child = job.command().stderr(Stdio::piped()).spawn().unwrap();
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
+    let mut lines = lines.map_while(Result::ok);
+    let named = "the agent on host silent2 has not come up for 1 s; it is waited for";
+    assert!(lines.any(|line| line.ends_with(named)));
+    let limit = DETECT + Duration::from_secs(1) + 2 * SLACK;
+    assert!(begin.elapsed() < limit, "{:?}", begin.elapsed());
+    let last = lines.last().unwrap();
+    assert!(
+        last.contains("the agent on host silent2 did not come up within 10 s"),
+        "{last}"
+    );
+    assert_eq!(child.wait().unwrap().code(), Some(125));
+}
+
 /// A program that is missing on one host, or a rank that fails there, ends the job everywhere.
 #[test]
 fn a_failure_on_one_host_ends_all() {

@@ -135,6 +135,10 @@ const UNSAFE: &[(&str, &str)] = &[
         "tells the kernel which memory is not needed",
     ),
     (
+        "crates/launch/src/driver/interface_addresses.rs",
+        "asks the C library for the addresses of interfaces",
+    ),
+    (
         "crates/launch/src/driver/keeper.rs",
         "forks the agent off its keeper",
     ),

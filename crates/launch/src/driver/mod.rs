@@ -10,6 +10,7 @@ mod forked_agent;
 mod idle_memory;
 mod input;
 mod interface;
+mod interface_addresses;
 mod interrupts;
 mod keeper;
 mod launch_error;
@@ -24,6 +25,7 @@ mod starter;
 mod watched;
 
 pub use agent_process::agent_main;
+pub use interface_addresses::interface_addresses;
 pub use launch_error::LaunchError;
 pub use launcher::Launcher;
 pub use layout::Layout;

@@ -119,6 +119,12 @@ pub fn parse_hosts(text: &str) -> Result<Vec<HostSlots>, HostError> {
     Ok(hosts)
 }
 
+/// The slots of all hosts: more than can be counted are as many as can.
+pub fn total_slots(hosts: &[HostSlots]) -> u32 {
+    let slots = hosts.iter().map(|host| host.slots);
+    slots.fold(0, u32::saturating_add)
+}
+
 fn push(hosts: &mut Vec<HostSlots>, host: HostSlots) -> Result<(), HostError> {
     if hosts.len() == HOSTS_MAX {
         return Err(HostError::TooMany);

@@ -150,8 +150,9 @@ impl World {
                     if self.random.below(20) > 0 {
                         self.at(delay, Event::Connect(child));
                     }
-                    let late = DETECT.as_nanos() as u64 * 10;
-                    self.at(late, Event::Timeout(node));
+                    for times in [1, 10] {
+                        self.at(DETECT.as_nanos() as u64 * times, Event::Timeout(node));
+                    }
                 }
             }
         }
@@ -176,6 +177,7 @@ impl World {
                 let delay = self.random.below(20 * MILLISECOND);
                 self.at(delay, Event::Take(lines.len() as u32));
             }
+            Report::Late => assert!(!self.finished.contains(&host) && !self.lost.contains(&host)),
             Report::Finished => assert!(self.finished.insert(host), "{host:?} ended twice"),
             Report::Lost { .. } => {
                 assert!(!self.finished.contains(&host) || is_below_lost);

@@ -3,9 +3,11 @@
 pub(crate) mod agent;
 mod bars;
 pub(crate) mod bench;
+pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod demo_worker;
 pub(crate) mod info;
+pub(crate) mod man;
 mod page;
 pub(crate) mod partner;
 pub(crate) mod plan;

@@ -1,6 +1,8 @@
 //! The words of an mpiexec command, as MPICH's Hydra has them, with one dash or two, and our own.
 
+mod addresses;
 mod help;
+mod options;
 mod words;
 
 use std::{
@@ -15,11 +17,13 @@ use anyhow::{Context, bail};
 use ropewalk::launch::{
     Binding, DealOrder, Injection, JobSpec, OnFailure, Placement, RespawnPolicy, Segment, Singleton,
     StartMethod, StdinSource, UniverseSize,
-    hosts::{HostSlots, parse_host_file, parse_hosts, slurm_hosts},
+    hosts::{HostSlots, parse_host_file, parse_hosts, slurm_hosts, total_slots},
     restart::RestartPolicy,
 };
 
+use self::addresses::{interface_address, metrics_address};
 pub(super) use self::help::HELP;
+pub(crate) use self::options::documented;
 use self::words::{Words, option_name, seconds};
 use super::{checkpoints::CheckpointOptions, openfoam, partners, pattern::Pattern};
 
@@ -359,7 +363,7 @@ impl Parser {
         let variable = |name: &str| (around.variable)(name).and_then(|value| value.into_string().ok());
         let in_slurm = self.singleton.is_none() && self.find_hosts(around)?;
         if let ([only], false, false) = (&mut self.segments[..], self.has_ranks, self.hosts.is_empty()) {
-            only.ranks = self.hosts.iter().map(|host| host.slots).sum();
+            only.ranks = total_slots(&self.hosts);
         }
         let launcher = self.launcher.take().or_else(|| variable("HYDRA_LAUNCHER"));
         let command = self
@@ -370,10 +374,7 @@ impl Parser {
         let method = method(launcher.as_deref(), command.as_deref(), &further, in_slurm)?;
         let interface = self.interface.take().or_else(|| variable("HYDRA_IFACE"));
         let interface = match (interface, launcher.as_deref()) {
-            (Some(text), _) => {
-                let expected = || format!("option -iface wants an address of this machine, not {text:?}");
-                Some(text.parse().with_context(expected)?)
-            }
+            (Some(text), _) => Some(interface_address(&text)?),
             (None, Some("fork")) => Some(Ipv4Addr::LOCALHOST.into()),
             (None, _) => None,
         };
@@ -532,16 +533,6 @@ fn segment() -> Segment {
         environment: Vec::new(),
         working_directory: None,
     }
-}
-
-/// An address with a port, or a port alone for the programs of this host.
-fn metrics_address(text: &str) -> anyhow::Result<SocketAddr> {
-    let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>();
-    let address = port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-    address.or_else(|_| {
-        text.parse()
-            .with_context(|| format!("option --metrics wants ADDRESS:PORT or a port, not {text:?}"))
-    })
 }
 
 fn read_hosts(path: &Path, around: &Surroundings<'_>) -> anyhow::Result<Vec<HostSlots>> {

@@ -30,6 +30,7 @@ use ropewalk::{
 use serde_json::json;
 
 use checkpoints::{Account, CheckpointOptions, Checkpoints};
+pub(crate) use command_line::documented;
 use command_line::{Command, HELP, Request, Surroundings, parse};
 use console::Console;
 use observer::Observer;
@@ -75,6 +76,42 @@ impl Arguments {
             read: &|path| fs::read(path),
         };
         parse(self.words, &around)
+    }
+}
+
+/// Reads a command whose words are the lines of `bytes` up to an empty one. The rest stands in every file that they name,
+/// and, without its first byte, whose bits say which there are, in variables.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn fuzz_command_line(bytes: &[u8]) {
+    use std::os::unix::ffi::OsStringExt;
+
+    let end = bytes.windows(2).position(|pair| pair == b"\n\n");
+    let (words, file) = end.map_or((bytes, &b""[..]), |end| (&bytes[..end], &bytes[end + 2..]));
+    let words = words.split(|&byte| byte == b'\n');
+    let words = words.map(|word| OsString::from_vec(word.to_vec())).collect();
+    let variables = [
+        "HYDRA_HOST_FILE",
+        "HYDRA_ENV",
+        "HYDRA_LAUNCHER",
+        "HYDRA_IFACE",
+        "MPIEXEC_TIMEOUT",
+        "SLURM_JOB_NODELIST",
+        "SLURM_TASKS_PER_NODE",
+    ];
+    let variable = |name: &str| {
+        let (set, value) = file.split_first()?;
+        let index = variables.iter().position(|known| *known == name)?;
+        (set >> index & 1 == 1).then(|| OsString::from_vec(value.to_vec()))
+    };
+    let around = Surroundings {
+        agent: "agent".into(),
+        variable: &variable,
+        read: &|_| Ok(file.to_vec()),
+    };
+    if let Ok(Command::Run(request)) = parse(words, &around) {
+        let spec = &request.spec;
+        assert!(!spec.program.is_empty() && spec.more.iter().all(|more| !more.program.is_empty()));
+        assert!(!spec.detect.is_zero());
     }
 }
 
@@ -185,6 +222,12 @@ fn watch(request: Request) -> anyhow::Result<u8> {
                     "no rank did anything for {after} s: {who}; the job goes on"
                 ));
             }
+            JobEvent::HostLate { host, after } => {
+                let after = after.as_secs_f64();
+                say(&format!(
+                    "the agent on host {host} has not come up for {after} s; it is waited for"
+                ));
+            }
             JobEvent::Injected { rank, host } => {
                 say(&format!("rank {rank} on host {host} is killed on purpose"))
             }
@@ -276,6 +319,9 @@ fn log(event: &JobEvent) {
         JobEvent::Notice { rank, text } => json!({"event": "notice", "rank": rank.0, "text": text}),
         JobEvent::Stalled { after, who } => {
             json!({"event": "stalled", "after_s": after.as_secs_f64(), "who": who})
+        }
+        JobEvent::HostLate { host, after } => {
+            json!({"event": "host_late", "host": host, "after_s": after.as_secs_f64()})
         }
         JobEvent::Injected { rank, host } => json!({"event": "injected", "rank": rank.0, "host": host}),
         JobEvent::Respawning { failure, pause } => json!({

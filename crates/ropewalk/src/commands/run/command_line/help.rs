@@ -21,7 +21,7 @@ Where:
   -map-by slot|node           fill hosts one by one, or deal ranks in turn
   -bind-to none|core|socket|numa
   -launcher ssh|rsh|slurm|fork, -launcher-exec CMD  how agents are started on other hosts
-  -iface ADDRESS              this machine's address for the other hosts
+  -iface ADDRESS|NAME         this machine's address, or interface, for the other hosts
   -usize N|system|infinite    room for processes, as MPI_UNIVERSE_SIZE [default: infinite, which is not told]
   --arity N                   how many agents each agent starts [default: 16]
 Output and input:

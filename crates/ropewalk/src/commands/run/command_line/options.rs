@@ -220,6 +220,16 @@ const FAILURE: &[Documented] = &[
         "Start each attempt from the newest whole checkpoint there, and say at the end what saving cost",
     ),
     option(
+        "partner",
+        Value::None,
+        "The checkpoints' folder is each host's own: each also copies what another host saves",
+    ),
+    option(
+        "upload",
+        Value::Any("URL"),
+        "Upload each newest checkpoint there in the background, and fetch it where nothing is left",
+    ),
+    option(
         "adapter",
         Value::OneOf(&["openfoam"]),
         "Prepare the case of the program before each attempt",
@@ -282,6 +292,7 @@ mod tests {
                 Value::None => None,
                 Value::OneOf(names) => Some(names[0]),
                 Value::Any("NAME=VALUE") => Some("A=b"),
+                Value::Any("URL") => Some("file:///saves"),
                 Value::Any(_) if option.name == "iface" => Some("127.0.0.1"),
                 _ if option.name.ends_with("file") => Some("a:1"),
                 _ => Some("1"),
@@ -289,8 +300,8 @@ mod tests {
             let words = [Some(format!("--{}", option.name)), value.map(str::to_owned)];
             let mut words: Vec<OsString> = words.into_iter().flatten().map(Into::into).collect();
             words.push("true".into());
-            if option.name == "mtbf" {
-                words.splice(0..0, ["--checkpoint".into(), "d".into()]);
+            if ["mtbf", "partner", "upload"].contains(&option.name) {
+                words.splice(0..0, ["--checkpoint=d".into(), "--hosts=a,b".into()]);
             }
             // Its case is looked for on the disk.
             if option.name == "adapter" {

@@ -133,3 +133,25 @@ fn unknown_options_are_refused() {
         assert!(parsed(words, &[], "").is_err(), "{words}");
     }
 }
+
+/// An interface may be named by its address or by its name; of one that is not there the error says which there are.
+#[test]
+fn an_interface_has_an_address_or_a_name() {
+    for words in ["-iface 127.0.0.1", "-iface lo"] {
+        let request = parsed(&format!("{words} -hosts a,b true"), &[], "").unwrap();
+        assert_eq!(
+            request.spec.interface,
+            Some(Ipv4Addr::LOCALHOST.into()),
+            "{words}"
+        );
+    }
+    let error = parsed("-iface eth99 -hosts a,b true", &[], "").unwrap_err();
+    assert!(error.to_string().contains("not \"eth99\"; there are "), "{error}");
+}
+
+/// Slots beyond all counting are refused later as too many ranks, and not counted round to a few.
+#[test]
+fn slots_do_not_wrap() {
+    let request = parsed("-hosts a:4294967295,b:2 true", &[], "").unwrap();
+    assert_eq!(request.spec.ranks, u32::MAX);
+}
