@@ -6,6 +6,7 @@
 mod mpi;
 mod network;
 mod slurm;
+mod spawn;
 mod ssh;
 
 use std::{
