@@ -15,6 +15,7 @@ extern crate self as ropewalk;
 )]
 mod commands {
     mod page;
+    pub(crate) mod partner;
     pub(crate) mod run;
 }
 #[cfg(feature = "fuzzing")]
