@@ -29,23 +29,22 @@ struct Cut {
 /// Up to how many steps in an interval it matters that a segment has a whole number of them.
 const STEPS_MAX: f64 = 16.0;
 
-/// Up to which relative difference times are taken for equal: rounding, nothing more. Of steps that only resemble each
-/// other the next may be the first of a trend, and the plain rule is better.
+/// By which part what is left may differ from a whole number of steps: rounding, nothing more.
 const TOLERANCE: f64 = 1e-6;
 
 impl<'costs> EqualSteps<'costs> {
-    /// Looks whether all steps since the last save took the same and a whole number of them is left. Nothing if they are so
-    /// short that it does not matter.
+    /// Looks whether all steps took the same and a whole number of them is left. Nothing if they are so short that it does
+    /// not matter. Of steps that only resemble each other the next may be the first of a trend: for them the plain rule is
+    /// better.
     pub(crate) fn of(costs: &'costs Costs, moment: &Moment) -> Option<Self> {
         let step = moment.next_step;
         let remaining = moment.remaining?;
         let left = (remaining / step).round();
         let done = moment.steps as f64;
-        let is_near = |time: f64, steps: f64| (time - steps * step).abs() <= TOLERANCE * time;
+        let is_whole = left >= 1.0 && (remaining - left * step).abs() <= TOLERANCE * remaining;
         let is_long = step * STEPS_MAX >= costs.interval();
-        let is_equal = left >= 1.0 && is_near(remaining, left) && is_near(moment.elapsed, done);
         // What is written in the background has the plain rule.
-        (is_long && is_equal && costs.commit() == 0.0).then_some(Self {
+        (moment.equal_steps && is_long && is_whole && costs.commit() == 0.0).then_some(Self {
             costs,
             step,
             done,

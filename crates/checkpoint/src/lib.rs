@@ -23,6 +23,7 @@
 //!     next_step: 2.0,
 //!     steps: steps.into(),
 //!     remaining: None,
+//!     equal_steps: true,
 //! };
 //! assert!(!Rate.decide(&costs, &after(2)).save);
 //! assert!(Rate.decide(&costs, &after(3)).save);

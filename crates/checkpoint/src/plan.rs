@@ -14,6 +14,9 @@ pub struct Plan {
     saves: Vec<usize>,
 }
 
+/// Up to which part of their time steps are taken for equal.
+const ROUNDING: f64 = 1e-9;
+
 impl Plan {
     /// What a policy makes of a run whose steps take so many seconds each, if it takes each step to come for as long as
     /// the last one and knows how many there are. Failures do not change it: after one, the steps since the last save
@@ -25,9 +28,11 @@ impl Plan {
             next_step: 0.0,
             steps: 0,
             remaining: None,
+            equal_steps: true,
         };
         for (done, &step) in (1..steps.len()).zip(steps) {
             moment.elapsed += step;
+            moment.equal_steps &= (step - steps[0]).abs() <= ROUNDING * steps[0];
             moment.next_step = step;
             moment.steps += 1;
             moment.remaining = Some(step * (steps.len() - done) as f64);

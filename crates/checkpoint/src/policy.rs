@@ -15,6 +15,8 @@ pub struct Moment {
     /// needs no save, and what is before it is best cut into equal parts: for a run of ten intervals that can make
     /// one percent.
     pub remaining: Option<f64>,
+    /// Whether all steps so far took as long as the last one, but for rounding. Then the rest is cut into whole steps.
+    pub equal_steps: bool,
 }
 
 /// What to do at the end of a time step.
@@ -227,6 +229,7 @@ mod tests {
             next_step,
             steps: 3,
             remaining: None,
+            equal_steps: false,
         };
         policy.decide(&costs, &moment).save
     }
@@ -251,6 +254,7 @@ mod tests {
                 next_step: 0.1,
                 steps: 30,
                 remaining: Some(remaining),
+                equal_steps: false,
             };
             Rate.decide(&costs, &moment).reason
         };

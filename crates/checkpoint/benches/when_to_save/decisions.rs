@@ -60,6 +60,7 @@ pub(crate) fn print(_: u32) {
                     next_step: 1.0,
                     steps: 5,
                     remaining,
+                    equal_steps: false,
                 };
                 black_box(Rate.decide(&costs, black_box(&moment)));
             }),

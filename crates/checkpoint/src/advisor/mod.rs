@@ -269,6 +269,8 @@ impl Advisor {
                 next_step,
                 steps: level.steps,
                 remaining,
+                // What is measured is never equal.
+                equal_steps: false,
             };
             Rate.decide(&level.costs, &moment)
         };
