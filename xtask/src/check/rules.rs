@@ -132,7 +132,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ),
     (
         "crates/launch/src/driver/idle_memory.rs",
-        "tells the kernel which memory is not needed",
+        "asks the allocator to give free memory back",
     ),
     (
         "crates/launch/src/driver/interface_addresses.rs",
