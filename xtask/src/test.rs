@@ -25,6 +25,7 @@ pub(crate) fn test() -> anyhow::Result<()> {
     mpi4py(&mpi4py::Options::short())?;
     libfabric()?;
     openfoam::test()?;
+    object_stores()?;
     if succeeds(cargo(&["nextest", "--version"])) {
         run(cargo(&["test", "--workspace", "--locked", "--doc"]))?;
         run(cargo(&[
@@ -65,6 +66,30 @@ fn libfabric() -> anyhow::Result<()> {
                 &[&["test"], &options[..], &one_at_a_time, filters].concat(),
             ))?;
         }
+    }
+    Ok(())
+}
+
+/// The tests with object stores, which are behind a feature.
+fn object_stores() -> anyhow::Result<()> {
+    for (package, test) in [
+        ("ropewalk-checkpoint", "uploads"),
+        ("ropewalk", "run_checkpoints"),
+    ] {
+        let words = [
+            "-p",
+            package,
+            "--features",
+            "object-store",
+            "--locked",
+            "--test",
+            test,
+        ];
+        let verb: &[&str] = match succeeds(cargo(&["nextest", "--version"])) {
+            true => &["nextest", "run"],
+            false => &["test"],
+        };
+        run(cargo(&[verb, &words[..], &["--no-fail-fast"]].concat()))?;
     }
     Ok(())
 }

@@ -93,6 +93,43 @@ fn a_job_goes_on_from_its_checkpoints() {
     assert!(fs::read_to_string(report).unwrap().contains("<polyline"));
 }
 
+/// Where the directory with the checkpoints is lost, a job goes on from what was uploaded last.
+#[cfg(feature = "object-store")]
+#[test]
+fn a_job_goes_on_from_what_was_uploaded() {
+    let folder = TempDir::new().unwrap();
+    let program = heat(&folder).display().to_string();
+    let [calm, saved, store] =
+        ["calm", "saved", "store"].map(|name| folder.path().join(name).display().to_string());
+    let expected = run(&[&program, &calm, STEPS]);
+    assert!(expected.status.success(), "{expected:?}");
+    fs::create_dir(&store).unwrap();
+    let url = format!("file://{store}");
+    let words = [
+        "--on-failure",
+        "restart",
+        "--checkpoint",
+        &saved,
+        "--mtbf",
+        "0.2",
+        "--upload",
+        &url,
+        &program,
+        &saved,
+        STEPS,
+    ];
+    for is_lost in [false, true] {
+        let found = run(&words);
+        let text = String::from_utf8(found.stderr).unwrap();
+        assert!(found.status.success(), "{text}");
+        assert_eq!(found.stdout, expected.stdout);
+        let fetched =
+            text.contains(&format!("was fetched from {url}")) && text.contains("starts from generation");
+        assert_eq!(fetched, is_lost, "{text}");
+        fs::remove_dir_all(&saved).unwrap();
+    }
+}
+
 /// Several ranks that save together are killed at random, and end as if nothing had been: all begin again at the step that
 /// all of them have. The table at the end has what the journal says.
 #[test]
