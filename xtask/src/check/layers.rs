@@ -7,18 +7,18 @@ use super::packages::Package;
 /// What each package may use of ours. Its tests may also use what stands below that. This is the one place where the
 /// directions of dependencies stand; `ARCHITECTURE.md` and `docs/decisions` say why.
 const LAYERS: &[(&str, &[&str])] = &[
-    // For copies on other hosts, a feature.
-    ("ropewalk-checkpoint", &["ropewalk-rpc"]),
-    ("ropewalk-checkpoint-c", &["ropewalk-checkpoint"]),
     ("ropewalk-group", &[]),
     ("ropewalk-ofi-sys", &[]),
-    ("ropewalk-openfoam", &["ropewalk-checkpoint"]),
     ("ropewalk-pmi", &[]),
     ("ropewalk-pmi-abi", &["ropewalk-pmi"]),
     ("ropewalk-pmi-c", &["ropewalk-pmi", "ropewalk-pmi-abi"]),
     ("ropewalk-pmi2-c", &["ropewalk-pmi", "ropewalk-pmi-abi"]),
     ("ropewalk-fabric", &["ropewalk-group", "ropewalk-ofi-sys"]),
     ("ropewalk-rpc", &["ropewalk-fabric"]),
+    // For copies on other hosts, a feature.
+    ("ropewalk-checkpoint", &["ropewalk-rpc"]),
+    ("ropewalk-checkpoint-c", &["ropewalk-checkpoint"]),
+    ("ropewalk-openfoam", &["ropewalk-checkpoint"]),
     (
         "ropewalk-launch",
         &[

@@ -192,16 +192,18 @@ impl Guard {
         self.on_hosts(hosts).into_keys().collect()
     }
 
-    /// The own generations that may go: those older than two safe ones, and if copies lag far behind, all but the newest of
-    /// those that are not safe yet, so that the disk does not fill.
+    /// The own generations that may go: those older than the newest safe one, but for the newest safe ones before it, and if
+    /// copies lag far behind, all but the newest of those that are not safe yet, so that the disk does not fill.
     fn retirement(&self) -> BTreeSet<u64> {
         let safe = self.safe();
+        let kept: BTreeSet<u64> = safe.into_iter().rev().take(KEEP_MIN).collect();
+        let newest_safe = kept.last().copied().unwrap_or(0);
+        let has_enough = kept.len() == KEEP_MIN;
         let own: BTreeSet<u64> = self.own.iter().map(|part| part.generation).collect();
-        let mut newest_first = safe.iter().rev();
-        let newest_safe = newest_first.next().map_or(0, |&newest| newest);
-        let oldest_kept = newest_first.nth(KEEP_MIN - 2).map_or(0, |&oldest| oldest);
+        let old = own
+            .range(..newest_safe)
+            .filter(|&generation| has_enough && !kept.contains(generation));
         let lagging = own.range(newest_safe + 1..).rev().skip(LAG_MAX);
-        let old = own.range(..oldest_kept);
         old.chain(lagging).copied().collect()
     }
 

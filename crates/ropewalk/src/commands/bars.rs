@@ -109,6 +109,6 @@ mod tests {
             .lines()
             .filter_map(|line| line.split("\" width=\"").nth(1)?.split('"').next())
             .collect();
-        assert_eq!(widths[1..], ["350.0", "700.0", "700.0"], "{drawn}");
+        assert_eq!(widths, ["350.0", "700.0", "700.0"], "{drawn}");
     }
 }
