@@ -10,10 +10,11 @@ use std::{
     },
     path::PathBuf,
     process::Command,
+    thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::{FdFlags, fcntl_setfd},
@@ -102,7 +103,7 @@ pub(super) fn run_far(words: &[String], arguments: &Arguments) -> anyhow::Result
     Ok(())
 }
 
-/// Until the program closes its connection.
+/// Until the program or the process manager closes its connection.
 fn forward(mut program: &UnixStream, mut manager: &UnixStream, delay: Duration) -> anyhow::Result<()> {
     let mut under_way: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
     let mut buffer = vec![0; 64 << 10];
@@ -126,7 +127,12 @@ fn forward(mut program: &UnixStream, mut manager: &UnixStream, delay: Duration) 
         if is_answered {
             let length = manager.read(&mut buffer)?;
             if length == 0 {
-                bail!("the process manager closed the connection");
+                // After the program's last request; if it had more, it tells.
+                for (due, answer) in under_way {
+                    thread::sleep(due.saturating_duration_since(Instant::now()));
+                    program.write_all(&answer)?;
+                }
+                return Ok(());
             }
             under_way.push_back((Instant::now() + delay, buffer[..length].to_vec()));
         }
