@@ -7,32 +7,32 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk_rpc::{Address, CallError, Engine, Limits, Transports};
+use ropewalk_rpc::{Address, CallError, Engine, Limits};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
     Hang, LONG, Null, engine, finish,
     forking::fork_idle,
-    over_each_transport,
-    settings::{set_transports, transports},
+    settings::{heed, tell},
 };
 
 /// Tells a process that it is the one that forks.
 const CALLER: &str = "ROPEWALK_TEST_CALLER";
-/// Tell it by which ways it reaches its caller.
-const TCP: &str = "ROPEWALK_TEST_TCP";
-const SHM: &str = "ROPEWALK_TEST_SHM";
 
-/// A process that forked goes on calling and being called, also when the copy is killed.
-#[test]
-fn fork_after_start_disturbs_nobody() {
-    be_the_forking_process();
-    over_each_transport(|| call_a_forking_process("fork_after_start::fork_after_start_disturbs_nobody"));
+crate::on_every_transport! { any_driver: fork_after_start_disturbs_nobody, }
+
+/// A process that is killed while it holds a lock of libfabric's `shm` keeps it, and whoever sends to it next turns in
+/// libfabric for ever.
+mod dying {
+    use super::fork_after_start_hides_no_death;
+
+    crate::on_every_transport! { any_driver_without_ofi_shm: fork_after_start_hides_no_death, }
 }
 
-fn call_a_forking_process(test: &str) {
+/// A process that forked goes on calling and being called, also when the copy is killed.
+fn fork_after_start_disturbs_nobody() {
     let mut engine = engine(0);
-    let mut forking = Forking::start(&mut engine, test);
+    let mut forking = Forking::start(&mut engine);
     for _ in 0..100 {
         forking.call(&mut engine).unwrap();
     }
@@ -45,15 +45,9 @@ fn call_a_forking_process(test: &str) {
 
 /// A process that dies is told as dead although its copy holds all its connections open: at the latest when
 /// heartbeats stay away.
-#[test]
 fn fork_after_start_hides_no_death() {
-    be_the_forking_process();
-    over_each_transport(|| kill_a_forking_process("fork_after_start::fork_after_start_hides_no_death"));
-}
-
-fn kill_a_forking_process(test: &str) {
     let mut engine = engine(0);
-    let mut forking = Forking::start(&mut engine, test);
+    let mut forking = Forking::start(&mut engine);
     forking.call(&mut engine).unwrap();
     let hanging = engine.call::<Hang>(&forking.address, &(), LONG).unwrap();
     forking.call(&mut engine).unwrap();
@@ -77,16 +71,18 @@ struct Forking {
 }
 
 impl Forking {
-    /// Starts a process that runs the same test, there only to be called.
-    fn start(engine: &mut Engine, test: &str) -> Self {
-        let mut process = Command::new(env::current_exe().unwrap())
-            .args(["--exact", test, "--nocapture"])
+    fn start(engine: &mut Engine) -> Self {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command
+            .args([
+                "--exact",
+                "fork_after_start::be_the_forking_process",
+                "--nocapture",
+            ])
             .env(CALLER, engine.address().to_string())
-            .env(TCP, transports().tcp.to_string())
-            .env(SHM, transports().shm.to_string())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .stdout(Stdio::piped());
+        tell(&mut command);
+        let mut process = command.spawn().unwrap();
         // It calls once before it forks, so that the copy has a connection.
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let start = Instant::now();
@@ -129,23 +125,19 @@ impl Drop for Forking {
     }
 }
 
-/// If this is the process that is to fork, it does, and serves until it is killed.
+/// Not a test, but the process that the others start: it forks, and serves until it is killed.
+#[test]
 fn be_the_forking_process() {
     let Ok(caller) = env::var(CALLER) else {
         return;
     };
     let caller: Address = caller.parse().unwrap();
-    let [tcp, shm] = [TCP, SHM].map(|name| env::var(name).unwrap().parse().unwrap());
-    set_transports(Transports {
-        tcp,
-        shm,
-        ..Transports::default()
-    });
+    assert!(heed(), "it is told over what it calls");
     let mut engine = engine(1);
     let call = engine.call::<Null>(&caller, &(), LONG).unwrap();
     engine.block_on(call).unwrap();
     let copy = fork_idle(LONG * 2);
-    println!("forked {copy} {}", engine.address());
+    println!("\nforked {copy} {}", engine.address());
     std::io::stdout().flush().unwrap();
     let start = Instant::now();
     while start.elapsed() < LONG * 2 {

@@ -5,19 +5,20 @@
 
 mod corrupted_frame;
 mod descriptors_exhausted;
+#[path = "../behaviours/every_transport.rs"]
+mod every_transport;
 mod fork_after_start;
 mod forking;
+#[path = "../behaviours/listed.rs"]
+mod listed;
 #[path = "../behaviours/settings.rs"]
 mod settings;
 mod slow_consumer;
 mod version_mismatch;
 
-use std::{
-    env,
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
+use every_transport::{each_over, on_every_transport, spinning_and_sleeping};
 use ropewalk_group::{Incarnation, JobId, Rank};
 use ropewalk_rpc::{Call, CallError, Endpoint, EndpointOptions, Engine, Identity, JobKey, Procedure, Role};
 use settings::Waiting;
@@ -41,28 +42,6 @@ impl Procedure for Hang {
     const NAME: &'static str = "test.hang";
     type Input = ();
     type Output = ();
-}
-
-/// Runs a test over each way by which engines on one host can reach each other.
-fn over_each_transport(test: fn()) {
-    for over in [settings::tcp, settings::shm, settings::either] {
-        over(Waiting::Spinning, test);
-    }
-}
-
-/// As [`over_each_transport`], with engines that spin and with engines that sleep.
-fn over_each_transport_and_waiting(test: fn()) {
-    over_each_transport(test);
-    for over in [settings::tcp, settings::shm, settings::either] {
-        over(Waiting::Sleeping, test);
-    }
-}
-
-/// Runs a test over one provider of libfabric's, with engines that spin and with engines that sleep.
-#[cfg(feature = "ofi")]
-fn over_waiting(over: fn(Waiting, fn()), test: fn()) {
-    over(Waiting::Spinning, test);
-    over(Waiting::Sleeping, test);
 }
 
 fn options(rank: u32) -> EndpointOptions {
@@ -111,22 +90,4 @@ fn finish<O: serde::de::DeserializeOwned>(
 fn call(origin: &mut Engine, target: &mut Engine) -> Result<(), CallError> {
     let call = origin.call::<Null>(target.address(), &(), LONG)?;
     finish(&mut [origin, target], call)
-}
-
-/// Runs a test in a process in which there is nothing else, since it does something to the whole process.
-fn alone(test: &str, body: impl FnOnce()) {
-    if env::var_os("ROPEWALK_TEST_ALONE").is_some() {
-        return body();
-    }
-    let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture"]);
-    let output = command.env("ROPEWALK_TEST_ALONE", "1").output().unwrap();
-    let (stdout, stderr) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
-    assert!(
-        output.status.success() && stdout.contains("1 passed"),
-        "{stdout}{stderr}"
-    );
 }

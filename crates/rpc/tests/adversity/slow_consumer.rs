@@ -9,7 +9,7 @@ use std::{
 use ropewalk_rpc::{Address, Call, CallError, Endpoint, Engine, Limits, Procedure};
 
 use crate::{
-    LONG, drive, engine, finish, options, over_each_transport_and_waiting,
+    LONG, drive, engine, finish, options,
     settings::{self, Waiting},
 };
 
@@ -28,38 +28,11 @@ const TEXT_SIZE: usize = 256 << 10;
 /// How long a caller does not read: well within the limit of heartbeats, after which it would be taken for dead.
 const UNREADING: Duration = Duration::from_millis(800);
 
+crate::on_every_transport! { slow_consumers_slow_nobody_else_down, }
+
 /// A caller that asks for far more than it reads, and than may be queued for it, slows nobody else down; as soon
 /// as it reads, each of its calls ends, with its answer or as `Busy`.
-#[test]
 fn slow_consumers_slow_nobody_else_down() {
-    over_each_transport_and_waiting(consume_slowly);
-}
-
-#[cfg(feature = "ofi")]
-mod over_ofi {
-    use super::consume_slowly;
-    use crate::{over_waiting, settings};
-
-    /// As over shared memory and TCP.
-    #[test]
-    fn slow_consumers_over_ofi_shm() {
-        over_waiting(settings::ofi_shm, consume_slowly);
-    }
-
-    /// As over shared memory and TCP.
-    #[test]
-    fn slow_consumers_over_ofi_sockets() {
-        over_waiting(settings::ofi_sockets, consume_slowly);
-    }
-
-    /// As over shared memory and TCP.
-    #[test]
-    fn slow_consumers_over_ofi_tcp() {
-        over_waiting(settings::ofi_tcp, consume_slowly);
-    }
-}
-
-fn consume_slowly() {
     let mut options = options(1);
     options.limits = Limits {
         queued_bytes_max: 4 << 20,

@@ -9,14 +9,15 @@ use std::{
 };
 
 use ropewalk_group::Rank;
-use ropewalk_rpc::{Call, CallError, Fault, Procedure, Responder};
+use ropewalk_rpc::{Call, CallError, Engine, Fault, Procedure, Responder};
 
 use crate::{Count, Describe, Double, Echo, LONG, Null, Refuse, Relay, Shared, Survey, call, drive, engines};
 
 crate::on_every_transport! {
     null_call,
     struct_both_ways,
-    unknown_procedure,
+    registered_then_removed_procedure,
+    procedure_unknown_to_the_target,
     faults_are_told,
     mismatched_definitions,
     one_way,
@@ -63,24 +64,33 @@ fn struct_both_ways() {
     );
 }
 
-/// What is not served, or is served no longer, is an error that names it; what is served again works.
-fn unknown_procedure() {
+/// What was never served is an error that names it and the target, beside what is served.
+fn procedure_unknown_to_the_target() {
     let [mut origin, mut target] = engines();
-    for served in [false, true, false] {
-        if served {
-            target.serve::<Null>(|_, ()| Ok(()));
-        } else {
-            target.stop_serving::<Null>();
-        }
-        match call::<Null>(&mut origin, &mut target, &()) {
-            Ok(()) => assert!(served),
-            Err(CallError::UnknownProcedure { procedure, peer }) => {
-                assert!(!served && procedure == Null::NAME && peer == *target.address());
-            }
-            Err(other) => panic!("{other:?}"),
-        }
+    target.serve::<Double>(|_, number| Ok(number * 2));
+    expect_unknown(&mut origin, &mut target);
+    assert_eq!(call::<Double>(&mut origin, &mut target, &4).unwrap(), 8);
+}
+
+/// What is served no longer is an error that names it, and what is served again works.
+fn registered_then_removed_procedure() {
+    let [mut origin, mut target] = engines();
+    for _ in 0..3 {
+        target.serve::<Null>(|_, ()| Ok(()));
+        call::<Null>(&mut origin, &mut target, &()).unwrap();
+        assert!(target.stop_serving::<Null>());
+        expect_unknown(&mut origin, &mut target);
     }
     assert!(!target.stop_serving::<Null>());
+}
+
+fn expect_unknown(origin: &mut Engine, target: &mut Engine) {
+    match call::<Null>(origin, target, &()) {
+        Err(CallError::UnknownProcedure { procedure, peer }) => {
+            assert!(procedure == Null::NAME && peer == *target.address());
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 /// What a handler says went wrong is told to the caller, in its words.

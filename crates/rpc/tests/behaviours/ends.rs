@@ -9,9 +9,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use ropewalk_rpc::{Buffer, CallError, Endpoint, Engine, Responder, TransferError};
+use ropewalk_rpc::{Buffer, CallError, Endpoint, Engine, InProgress, Responder, TransferError};
 
-use crate::{Double, LONG, Null, Shared, call, drive, engines, options_at};
+use crate::{Double, LONG, Null, Shared, call, drive, engines, options, options_at};
 
 crate::on_every_transport! {
     cancel_in_flight,
@@ -21,6 +21,7 @@ crate::on_every_transport! {
     target_dies,
     answers_to_an_earlier_life,
     dropped_engines_end_their_calls,
+    repeated_connect_and_disconnect,
 }
 
 /// A cancelled call is forgotten: its answer harms nobody, and the next calls are answered.
@@ -205,4 +206,39 @@ fn dropped_engines_end_their_calls() {
     assert!(matches!(call.try_take(), Some(Err(CallError::Stopped { .. }))));
     assert!(matches!(pull.try_take(), Some(Err(TransferError::Stopped))));
     target.progress();
+}
+
+/// Engines come, call, are called back and go again, by turns and several at once: each time the other sees it go, and
+/// then has nothing of it left.
+fn repeated_connect_and_disconnect() {
+    let [mut target] = engines();
+    target.serve::<Double>(|_, number| Ok(number * 2));
+    for round in 0..12 {
+        let mut origins: Vec<Engine> = (0..1 + round % 3)
+            .map(|index| {
+                let mut origin = Engine::new(Endpoint::bind(options(1 + index)).unwrap());
+                origin.serve::<Double>(|_, number| Ok(number * 3));
+                origin
+            })
+            .collect();
+        for origin in &mut origins {
+            assert_eq!(call::<Double>(origin, &mut target, &7).unwrap(), 14);
+            assert_eq!(call::<Double>(&mut target, origin, &7).unwrap(), 21);
+        }
+        let mut gone: Vec<_> = origins.iter().map(|origin| origin.address().clone()).collect();
+        drop(origins);
+        while !gone.is_empty() {
+            let start = Instant::now();
+            let lost = loop {
+                match target.poll_lost_peer() {
+                    Some(lost) => break lost,
+                    None => target.wait(Duration::from_millis(100)),
+                };
+                assert!(start.elapsed() < LONG, "those who went are not missed");
+            };
+            let index = gone.iter().position(|address| *address == lost.address);
+            gone.swap_remove(index.expect("only those who went are lost"));
+        }
+        assert_eq!(target.in_progress(), InProgress::default());
+    }
 }

@@ -2,59 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says what it expects by failing")]
 
-/// Makes each of these functions a test over every provider, once with engines that are looked at all the time and
-/// once with engines that sleep while there is nothing to do. Those behind `any_driver` are run once, because their
-/// engines are driven by threads or tasks of their own, or by `Engine::wait`, which does both.
-macro_rules! on_every_transport {
-    (any_driver: $($name:ident,)+) => {
-        crate::on_every_transport! { any_driver_without_ofi_shm: $($name,)+ }
-        #[cfg(feature = "ofi")]
-        mod over_ofi_shm { crate::each_over!(ofi_shm, Spinning, $($name,)+); }
-    };
-    (any_driver_without_ofi_shm: $($name:ident,)+) => {
-        mod over_tcp { crate::each_over!(tcp, Spinning, $($name,)+); }
-        mod over_shm { crate::each_over!(shm, Spinning, $($name,)+); }
-        mod over_either { crate::each_over!(either, Spinning, $($name,)+); }
-        #[cfg(feature = "ofi")]
-        mod over_ofi_sockets { crate::each_over!(ofi_sockets, Spinning, $($name,)+); }
-        #[cfg(feature = "ofi")]
-        mod over_ofi_tcp { crate::each_over!(ofi_tcp, Spinning, $($name,)+); }
-    };
-    (without_ofi: $($name:ident,)+) => {
-        mod over_tcp { crate::spinning_and_sleeping!(tcp, $($name,)+); }
-        mod over_shm { crate::spinning_and_sleeping!(shm, $($name,)+); }
-        mod over_either { crate::spinning_and_sleeping!(either, $($name,)+); }
-    };
-    (without_ofi_shm: $($name:ident,)+) => {
-        crate::on_every_transport! { without_ofi: $($name,)+ }
-        #[cfg(feature = "ofi")]
-        mod over_ofi_sockets { crate::spinning_and_sleeping!(ofi_sockets, $($name,)+); }
-        #[cfg(feature = "ofi")]
-        mod over_ofi_tcp { crate::spinning_and_sleeping!(ofi_tcp, $($name,)+); }
-    };
-    ($($name:ident,)+) => {
-        crate::on_every_transport! { without_ofi_shm: $($name,)+ }
-        #[cfg(feature = "ofi")]
-        mod over_ofi_shm { crate::spinning_and_sleeping!(ofi_shm, $($name,)+); }
-    };
-}
-use on_every_transport;
-
-macro_rules! spinning_and_sleeping {
-    ($over:ident, $($name:ident,)+) => {
-        mod spinning { $(#[test] fn $name() { crate::settings::$over(crate::Waiting::Spinning, super::super::$name); })+ }
-        mod sleeping { $(#[test] fn $name() { crate::settings::$over(crate::Waiting::Sleeping, super::super::$name); })+ }
-    };
-}
-use spinning_and_sleeping;
-
-macro_rules! each_over {
-    ($over:ident, $waiting:ident, $($name:ident,)+) => {
-        $(#[test] fn $name() { crate::settings::$over(crate::Waiting::$waiting, super::$name); })+
-    };
-}
-use each_over;
-
 mod async_handlers;
 mod batches;
 mod bulk;
@@ -66,12 +13,15 @@ mod calls;
 mod drivers;
 mod driving;
 mod ends;
+mod every_transport;
 mod handles;
 mod hedged;
 mod limits;
+mod listed;
 mod observing;
 mod once;
 mod oneself;
+mod oneself_bulk;
 mod overflow;
 mod processes;
 mod settings;
@@ -88,6 +38,7 @@ use ropewalk_rpc::{
 };
 use serde::{Deserialize, Serialize};
 
+use every_transport::{each_over, on_every_transport, spinning_and_sleeping};
 use settings::{Waiting, sleep, transports, waiting};
 
 /// Longer than anything takes on a loaded machine.

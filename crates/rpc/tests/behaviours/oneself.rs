@@ -1,20 +1,18 @@
 //! An engine that calls itself and moves its own memory: what it does with others it does with itself.
 
 use std::{
-    cell::RefCell,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    thread,
     time::Duration,
 };
 
 use bytes::Bytes;
-use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
 use ropewalk_rpc::{
-    AccessError, Amount, Buffer, BulkHandle, BusyReason, CallError, CallOptions, Endpoint, Engine,
-    EngineOptions, Fault, Hedge, InProgress, Pipeline, Procedure, Responder, SubmitError, Transfer,
-    TransferError, Withdrawn,
+    Buffer, BusyReason, CallError, CallOptions, Endpoint, Engine, EngineOptions, Fault, Hedge, InProgress,
+    Procedure, Responder, TransferError,
 };
 
 use crate::{
@@ -25,13 +23,20 @@ mod over_loopback {
     crate::spinning_and_sleeping! { either,
         null_call,
         struct_both_ways,
-        unknown_and_removed_procedure,
+        registered_then_removed_procedure,
+        procedure_unknown_to_the_target,
         faults_and_mismatches,
         one_way,
         overflow_both_ways,
+        input_beyond_the_eager_limit,
+        one_way_input_beyond_the_eager_limit,
+        output_beyond_the_eager_limit,
         cancel_in_flight,
         deadline,
         many_calls,
+        many_calls_from_many_threads,
+        several_engines_in_a_process,
+        repeated_connect_and_disconnect,
         nested_calls,
         batches,
         hedged,
@@ -39,19 +44,13 @@ mod over_loopback {
         busy,
         timing_and_counts,
         handle_in_an_argument,
-        bulk_of_every_shape,
-        bulk_random_segments,
-        bulk_null,
-        bulk_cancelled,
-        bulk_errors,
-        pipelined_pull,
         dropped_engine_ends_everything,
     }
 }
 
 const LARGE: usize = 200_000;
 
-fn one() -> Engine {
+pub(crate) fn one() -> Engine {
     let [engine] = engines();
     engine
 }
@@ -63,12 +62,8 @@ fn call<P: Procedure>(engine: &mut Engine, input: &P::Input) -> Result<P::Output
     drive(&mut [engine], || call.try_take())
 }
 
-fn end<T>(engine: &mut Engine, mut transfer: Transfer<T>) -> Result<T, TransferError> {
-    drive(&mut [engine], || transfer.try_take())
-}
-
 /// Drives until nothing is in progress.
-fn settle(engine: &mut Engine) {
+pub(crate) fn settle(engine: &mut Engine) {
     let start = std::time::Instant::now();
     while engine.in_progress() != InProgress::default() {
         engine.progress();
@@ -109,20 +104,29 @@ fn struct_both_ways() {
     assert_eq!(described, survey(&[shots[1], shots[0]]));
 }
 
-/// What is not served, or no longer, is an error that names it.
-fn unknown_and_removed_procedure() {
+/// What was never served is an error that names it.
+fn procedure_unknown_to_the_target() {
     let mut engine = one();
-    for served in [false, true, false] {
-        if served {
-            engine.serve::<Null>(|_, ()| Ok(()));
-        } else {
-            engine.stop_serving::<Null>();
-        }
-        match call::<Null>(&mut engine, &()) {
-            Ok(()) => assert!(served),
-            Err(CallError::UnknownProcedure { procedure, .. }) => assert!(!served && procedure == Null::NAME),
-            Err(other) => panic!("{other:?}"),
-        }
+    engine.serve::<Double>(|_, number| Ok(number * 2));
+    expect_unknown(&mut engine);
+    assert_eq!(call::<Double>(&mut engine, &4).unwrap(), 8);
+}
+
+/// What is served no longer is an error that names it, and what is served again works.
+fn registered_then_removed_procedure() {
+    let mut engine = one();
+    for _ in 0..3 {
+        engine.serve::<Null>(|_, ()| Ok(()));
+        call::<Null>(&mut engine, &()).unwrap();
+        assert!(engine.stop_serving::<Null>());
+        expect_unknown(&mut engine);
+    }
+}
+
+fn expect_unknown(engine: &mut Engine) {
+    match call::<Null>(engine, &()) {
+        Err(CallError::UnknownProcedure { procedure, .. }) => assert_eq!(procedure, Null::NAME),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -186,6 +190,41 @@ fn overflow_both_ways() {
     settle(&mut engine);
 }
 
+/// A large input comes whole, and nothing but a small answer goes back.
+fn input_beyond_the_eager_limit() {
+    let mut engine = one();
+    engine.serve::<Echo>(|_, bytes| {
+        assert!(bytes == vec![3; LARGE]);
+        Ok(vec![1])
+    });
+    assert_eq!(call::<Echo>(&mut engine, &vec![3; LARGE]).unwrap(), [1]);
+    settle(&mut engine);
+}
+
+/// A large input of a notification comes whole.
+fn one_way_input_beyond_the_eager_limit() {
+    let mut engine = one();
+    let seen: Shared<Vec<u8>> = Arc::default();
+    let log = seen.clone();
+    engine.serve::<Echo>(move |_, bytes| {
+        log.lock().unwrap().push(bytes);
+        Ok(vec![])
+    });
+    let itself = engine.address().clone();
+    engine.notify::<Echo>(&itself, &vec![3; LARGE]).unwrap();
+    let came = drive(&mut [&mut engine], || seen.lock().unwrap().pop());
+    assert!(came == vec![3; LARGE]);
+    settle(&mut engine);
+}
+
+/// A large output of a call with a small input comes whole.
+fn output_beyond_the_eager_limit() {
+    let mut engine = one();
+    engine.serve::<Echo>(|_, _| Ok(vec![3; LARGE]));
+    assert!(call::<Echo>(&mut engine, &vec![]).unwrap() == vec![3; LARGE]);
+    settle(&mut engine);
+}
+
 /// A cancelled call, small or large, is forgotten, its handler hears of it, and the next calls are answered.
 fn cancel_in_flight() {
     let mut engine = one();
@@ -243,6 +282,54 @@ fn many_calls() {
     for (number, mut call) in calls.into_iter().enumerate() {
         let answer = drive(&mut [&mut engine], || call.try_take());
         assert_eq!(answer.unwrap(), number as u64 * 2);
+    }
+}
+
+/// Many threads have one engine call itself at once, and each gets its own answers.
+fn many_calls_from_many_threads() {
+    let mut engine = one();
+    engine.serve::<Double>(|_, number| Ok(number * 2));
+    let itself = engine.address().clone();
+    let handle = engine.handle();
+    let running = AtomicUsize::new(8);
+    thread::scope(|scope| {
+        for thread in 0..8_u64 {
+            let (handle, itself, running) = (handle.clone(), &itself, &running);
+            scope.spawn(move || {
+                for number in thread * 1000..thread * 1000 + 100 {
+                    let doubled = handle.call_blocking::<Double>(itself, number, LONG);
+                    assert_eq!(doubled.unwrap(), number * 2);
+                }
+                running.fetch_sub(1, Ordering::SeqCst);
+            });
+        }
+        drive(&mut [&mut engine], || {
+            (running.load(Ordering::SeqCst) == 0).then_some(())
+        });
+    });
+}
+
+/// Each of several engines in a process that calls itself reaches itself, and not another.
+fn several_engines_in_a_process() {
+    let mut engines = engines::<4>();
+    for engine in &mut engines {
+        let rank = u64::from(engine.identity().rank.0);
+        engine.serve::<Double>(move |_, number| Ok(number * 2 + rank * 1000));
+    }
+    for engine in &mut engines {
+        let rank = u64::from(engine.identity().rank.0);
+        assert_eq!(call::<Double>(engine, &7).unwrap(), 14 + rank * 1000);
+    }
+}
+
+/// Engines that call themselves come and go, and nothing is told as lost.
+fn repeated_connect_and_disconnect() {
+    for number in 0..20 {
+        let mut engine = one();
+        engine.serve::<Double>(|_, number| Ok(number * 2));
+        assert_eq!(call::<Double>(&mut engine, &number).unwrap(), number * 2);
+        assert!(engine.poll_lost_peer().is_none());
+        assert_eq!(engine.in_progress(), InProgress::default());
     }
 }
 
@@ -389,196 +476,6 @@ fn handle_in_an_argument() {
         .expose_segments(vec![Bytes::from(vec![1; 70_000]), Bytes::from(vec![2; 5])])
         .unwrap();
     assert_eq!(call::<SumOf>(&mut engine, &handle).unwrap(), 70_010);
-}
-
-fn content(length: usize, seed: usize) -> Vec<u8> {
-    (0..length)
-        .map(|at| (at * 31 + at / 251 + seed * 7) as u8)
-        .collect()
-}
-
-/// Pulls a range of what the segments show, pushes something else there, and finds all as it must be.
-fn move_both_ways(engine: &mut Engine, segments: &[usize], offset: usize, length: usize) {
-    let shown: Vec<_> = (segments.iter().enumerate())
-        .map(|(seed, &length)| content(length, seed))
-        .collect();
-    let mut expected = shown.concat();
-    let buffers = shown.iter().map(|segment| Buffer::copy_of(segment)).collect();
-    let handle = engine.expose_segments_writable(buffers).unwrap();
-    let pull = engine
-        .pull_bulk(&handle, offset as u64, Buffer::zeroed(length), LONG)
-        .unwrap();
-    assert!(*end(engine, pull).unwrap() == expected[offset..offset + length]);
-    let other = Bytes::from(content(length, 99));
-    expected[offset..offset + length].copy_from_slice(&other);
-    let push = engine.push_bulk(&handle, offset as u64, other, LONG).unwrap();
-    end(engine, push).unwrap();
-    let written = engine
-        .withdraw_bulk(&handle)
-        .into_iter()
-        .flat_map(|segment| match segment {
-            Some(Withdrawn::Writable(buffer)) => buffer.to_vec(),
-            other => panic!("a writable segment came back as {other:?}"),
-        });
-    assert!(written.eq(expected));
-}
-
-/// Size 0, whole, quarter, eighth, two segments of 8 bytes crossed, 16 and 1,024 segments.
-fn bulk_of_every_shape() {
-    const MIB: usize = 1 << 20;
-    let engine = &mut one();
-    move_both_ways(engine, &[10], 5, 0);
-    move_both_ways(engine, &[0, 10, 0, 0, 10, 0], 0, 20);
-    move_both_ways(engine, &[4 * MIB], 0, 4 * MIB);
-    for part in 0..4 {
-        move_both_ways(engine, &[3 * MIB / 2, 5 * MIB / 2], part * MIB, MIB);
-        move_both_ways(engine, &[MIB + 3; 4], part * MIB / 2 + 17, MIB / 2);
-    }
-    for offset in 0..=12 {
-        move_both_ways(engine, &[8, 8], offset, 4);
-    }
-    move_both_ways(engine, &[8, 100_000].repeat(8), 50_000, 500_000);
-    move_both_ways(engine, &[8; 1024], 4, 8184);
-    assert_eq!(engine.in_progress(), InProgress::default());
-}
-
-/// Any segments, any range.
-fn bulk_random_segments() {
-    let length = || prop_oneof![0..20_usize, 0..5000_usize, 0..300_000_usize];
-    let shapes = (vec(length(), 0..20), 0..=1000_usize, 0..=1000_usize);
-    let engine = RefCell::new(one());
-    let mut runner = TestRunner::new(ProptestConfig {
-        cases: 32,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    });
-    let result = runner.run(&shapes, |(segments, first, second)| {
-        let total: usize = segments.iter().sum();
-        let (start, end) = (total * first.min(second) / 1000, total * first.max(second) / 1000);
-        move_both_ways(&mut engine.borrow_mut(), &segments, start, end - start);
-        Ok(())
-    });
-    result.unwrap();
-}
-
-/// A handle that shows nothing, of which nothing can be moved.
-fn bulk_null() {
-    let mut engine = one();
-    let null = engine.expose_segments(Vec::new()).unwrap();
-    assert_eq!(null, BulkHandle::null());
-    let pull = engine.pull_bulk(&null, 0, Buffer::default(), LONG).unwrap();
-    assert!(end(&mut engine, pull).unwrap().is_empty());
-    let outside = engine.pull_bulk(&null, 0, Buffer::zeroed(1), LONG);
-    assert!(matches!(
-        outside,
-        Err(TransferError::Submit(SubmitError::OutOfRange { .. }))
-    ));
-}
-
-/// A transfer that is dropped is cancelled at whatever stage, and the next is right.
-fn bulk_cancelled() {
-    let mut engine = one();
-    let handle = engine
-        .expose_segments_writable(vec![
-            Buffer::copy_of(&[5; 1 << 20]),
-            Buffer::copy_of(&[5; 1 << 20]),
-        ])
-        .unwrap();
-    for steps in 0..4 {
-        let pull = engine
-            .pull_bulk(&handle, 0, Buffer::zeroed(2 << 20), LONG)
-            .unwrap();
-        let push = engine
-            .push_bulk(&handle, 0, Bytes::from(vec![5; 2 << 20]), LONG)
-            .unwrap();
-        for _ in 0..steps {
-            engine.progress();
-        }
-        drop((pull, push));
-        let pull = engine
-            .pull_bulk(&handle, (1 << 20) - 50, Buffer::zeroed(100), LONG)
-            .unwrap();
-        assert_eq!(*end(&mut engine, pull).unwrap(), [5; 100]);
-        settle(&mut engine);
-    }
-}
-
-/// Read-only, forged, too long and stale handles give an error, never memory.
-fn bulk_errors() {
-    let mut engine = one();
-    let readable = engine.expose_segments(vec![Bytes::from(vec![5; 5000])]).unwrap();
-    let refused = engine.push_bulk(&readable, 0, Bytes::from(vec![1; 10]), LONG);
-    assert!(matches!(
-        refused,
-        Err(TransferError::Submit(SubmitError::ReadOnly))
-    ));
-    let region = readable.segments().next().unwrap().region.clone();
-    let (mut lying, mut forged) = (region.clone(), region);
-    lying.writable = true;
-    forged.token ^= 1 << 77;
-    let push = engine
-        .push_bulk(&lying.into(), 0, Bytes::from(vec![1; 5000]), LONG)
-        .unwrap();
-    let result = end(&mut engine, push);
-    assert!(matches!(
-        result,
-        Err(TransferError::Access {
-            source: AccessError::ReadOnly,
-            ..
-        })
-    ));
-    assert_eq!(engine.withdraw_bulk(&readable).len(), 1);
-    let bad = [
-        (BulkHandle::from(forged), AccessError::Unknown),
-        (readable, AccessError::Unknown),
-    ];
-    for (bad, expected) in bad {
-        let pull = engine.pull_bulk(&bad, 0, Buffer::zeroed(5000), LONG).unwrap();
-        let result = end(&mut engine, pull);
-        assert!(matches!(result, Err(TransferError::Access { source, .. }) if source == expected));
-    }
-    let shown = engine.expose_segments(vec![Bytes::from(vec![5; 5000])]).unwrap();
-    let mut too_long = shown.segments().next().unwrap().region.clone();
-    too_long.length += 1;
-    let pull = engine
-        .pull_bulk(&too_long.into(), 0, Buffer::zeroed(5001), LONG)
-        .unwrap();
-    let result = end(&mut engine, pull);
-    assert!(matches!(
-        result,
-        Err(TransferError::Access {
-            source: AccessError::OutOfRange,
-            ..
-        })
-    ));
-}
-
-/// The chunks of a pipelined pull from oneself are the range, in order.
-fn pipelined_pull() {
-    let mut engine = one();
-    let shown = content(5 << 20, 1);
-    let handle = engine.expose_segments(vec![Bytes::from(shown.clone())]).unwrap();
-    for pipeline in [
-        Pipeline::default(),
-        Pipeline {
-            depth: Amount::Exactly(3),
-            chunk: Amount::Exactly(100_000),
-        },
-    ] {
-        let mut chunks = engine
-            .pull_pipelined(&handle, 7..shown.len() as u64, pipeline, LONG)
-            .unwrap();
-        let mut at = 7;
-        drive(&mut [&mut engine], || {
-            while let Some(chunk) = chunks.try_next() {
-                let chunk = chunk.unwrap();
-                assert!(chunk.offset() == at as u64 && *chunk == shown[at..at + chunk.len()]);
-                at += chunk.len();
-            }
-            chunks.is_finished().then_some(())
-        });
-        assert_eq!(at, shown.len());
-    }
 }
 
 /// What is in progress with itself ends when the engine goes.

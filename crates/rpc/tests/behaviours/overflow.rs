@@ -8,7 +8,9 @@ use crate::{Count, Echo, LONG, Null, Shared, call, drive, engines, options};
 
 crate::on_every_transport! {
     overflow_both_ways,
-    overflow_to_oneself,
+    input_beyond_the_eager_limit,
+    one_way_input_beyond_the_eager_limit,
+    output_beyond_the_eager_limit,
     large_inputs_keep_their_place,
     too_large_is_refused,
     too_much_is_busy,
@@ -49,7 +51,7 @@ fn overflow_both_ways() {
     let [mut origin, mut target] = engines();
     target.serve::<Echo>(|_, bytes| Ok(bytes));
     for size in [0, 1, 65_000, 65_536, 65_537, 1 << 20, 20 << 20] {
-        let input: Vec<u8> = (0..size).map(|at| (at * 7) as u8).collect();
+        let input = pattern(size);
         let output = call::<Echo>(&mut origin, &mut target, &input).unwrap();
         assert!(output == input, "{size} bytes");
         origin.notify::<Echo>(target.address(), &input).unwrap();
@@ -57,17 +59,44 @@ fn overflow_both_ways() {
     settle(&mut origin, &mut target);
 }
 
-/// An engine that calls itself carries them too.
-fn overflow_to_oneself() {
-    let [mut engine] = engines();
-    engine.serve::<Echo>(|_, bytes| Ok(bytes));
-    let address = engine.address().clone();
-    let call = engine.call::<Echo>(&address, &vec![7; LARGE], LONG).unwrap();
-    assert!(engine.block_on(call).unwrap() == vec![7; LARGE]);
-    for _ in 0..3 {
-        engine.progress();
-    }
-    assert_eq!(engine.in_progress(), InProgress::default());
+/// A large input comes whole, and nothing but a small answer goes back.
+fn input_beyond_the_eager_limit() {
+    let [mut origin, mut target] = engines();
+    target.serve::<Echo>(|_, bytes| {
+        assert!(bytes == pattern(LARGE));
+        Ok(vec![1])
+    });
+    let output = call::<Echo>(&mut origin, &mut target, &pattern(LARGE));
+    assert_eq!(output.unwrap(), [1]);
+    settle(&mut origin, &mut target);
+}
+
+/// A large input of a notification comes whole, and nobody has to wait for it.
+fn one_way_input_beyond_the_eager_limit() {
+    let [mut origin, mut target] = engines();
+    let seen: Shared<Vec<u8>> = Arc::default();
+    let log = seen.clone();
+    target.serve::<Echo>(move |_, bytes| {
+        log.lock().unwrap().push(bytes);
+        Ok(vec![])
+    });
+    origin.notify::<Echo>(target.address(), &pattern(LARGE)).unwrap();
+    let came = drive(&mut [&mut origin, &mut target], || seen.lock().unwrap().pop());
+    assert!(came == pattern(LARGE));
+    settle(&mut origin, &mut target);
+}
+
+/// A large output of a call with a small input comes whole.
+fn output_beyond_the_eager_limit() {
+    let [mut origin, mut target] = engines();
+    target.serve::<Echo>(|_, _| Ok(pattern(LARGE)));
+    let output = call::<Echo>(&mut origin, &mut target, &vec![]);
+    assert!(output.unwrap() == pattern(LARGE));
+    settle(&mut origin, &mut target);
+}
+
+fn pattern(size: usize) -> Vec<u8> {
+    (0..size).map(|at| (at * 7) as u8).collect()
 }
 
 /// What comes after a large input is handled after it, whether it is large, small or one-way.

@@ -12,12 +12,12 @@ use std::{
 use bytes::Bytes;
 use ropewalk_rpc::{
     Address, Buffer, BulkHandle, CallError, CallOptions, Endpoint, Engine, Fault, InProgress, Pipeline,
-    Procedure, Transfer, TransferError, Transports, thread::Driver,
+    Procedure, Transfer, TransferError, thread::Driver,
 };
 
 use crate::{
     Double, Echo, LONG, Null, Relayed, SumOf, drive, engines, options, options_at,
-    settings::{set_transports, transports},
+    settings::{heed, tell},
 };
 
 crate::on_every_transport! {
@@ -46,8 +46,6 @@ mod restarted {
 
 /// Tells this program, started again, that it is a server, and where: an address, or nothing for any.
 const SERVER: &str = "ROPEWALK_TEST_SERVER";
-/// Tells it over what it serves.
-const TRANSPORTS: &str = "ROPEWALK_TEST_TRANSPORTS";
 /// Tells it whom to pass handles on to.
 const THIRD: &str = "ROPEWALK_TEST_THIRD";
 
@@ -76,14 +74,13 @@ impl Server {
 
     /// At the address of an earlier one, passing handles on to a third.
     fn start_at(address: Option<&Address>, third: Option<&Address>) -> Self {
-        let Transports { tcp, shm, ofi, .. } = transports();
         let mut command = Command::new(env::current_exe().unwrap());
         command
             .args(["--exact", "processes::be_a_server", "--nocapture"])
             .env(SERVER, address.map(Address::to_string).unwrap_or_default())
-            .env(TRANSPORTS, format!("{tcp} {shm} {}", ofi.unwrap_or_default()))
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
+        tell(&mut command);
         if let Some(third) = third {
             command.env(THIRD, third.to_string());
         }
@@ -116,14 +113,7 @@ impl Drop for Server {
 #[test]
 fn be_a_server() {
     let Ok(address) = env::var(SERVER) else { return };
-    let said = env::var(TRANSPORTS).unwrap();
-    let [tcp, shm, ofi] = said.splitn(3, ' ').collect::<Vec<_>>().try_into().unwrap();
-    set_transports(Transports {
-        tcp: tcp.parse().unwrap(),
-        shm: shm.parse().unwrap(),
-        ofi: Some(ofi.to_owned()).filter(|provider| !provider.is_empty()),
-        ..Transports::default()
-    });
+    assert!(heed(), "a server is told over what it serves");
     let options = match address.parse() {
         Ok(address) => options_at(7, &address),
         Err(_) => options(7),

@@ -2,7 +2,9 @@
 
 use std::{
     cell::RefCell,
+    env,
     os::fd::AsFd,
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -33,10 +35,33 @@ pub(crate) fn waiting() -> Waiting {
     WAITING.with_borrow(|waiting| *waiting)
 }
 
-/// Engines in another thread or process of a test are to reach each other so.
-pub(crate) fn set_transports(transports: Transports) {
-    TRANSPORTS.set(transports);
+/// Tells another process of a test, which is started so, by which ways it reaches this one, and what it does while there is
+/// nothing to do.
+pub(crate) fn tell(command: &mut Command) {
+    let Transports { tcp, shm, ofi, .. } = transports();
+    let sleeping = waiting() == Waiting::Sleeping;
+    let told = format!("{tcp} {shm} {sleeping} {}", ofi.unwrap_or_default());
+    command.env(TOLD, told);
 }
+
+/// Heeds what this process was [told](tell). Returns whether it was.
+pub(crate) fn heed() -> bool {
+    let Ok(told) = env::var(TOLD) else { return false };
+    let [tcp, shm, sleeping, ofi] = told.splitn(4, ' ').collect::<Vec<_>>().try_into().unwrap();
+    TRANSPORTS.set(Transports {
+        tcp: tcp.parse().unwrap(),
+        shm: shm.parse().unwrap(),
+        ofi: Some(ofi.to_owned()).filter(|provider| !provider.is_empty()),
+        ..Transports::default()
+    });
+    WAITING.set(match sleeping.parse().unwrap() {
+        true => Waiting::Sleeping,
+        false => Waiting::Spinning,
+    });
+    true
+}
+
+const TOLD: &str = "ROPEWALK_TEST_SETTINGS";
 
 pub(crate) fn tcp(waiting: Waiting, test: fn()) {
     over(true, false, waiting, test);
@@ -67,7 +92,7 @@ pub(crate) fn ofi_tcp(waiting: Waiting, test: fn()) {
 }
 
 fn over(tcp: bool, shm: bool, waiting: Waiting, test: fn()) {
-    set_transports(Transports {
+    TRANSPORTS.set(Transports {
         tcp,
         shm,
         ..Transports::default()
@@ -79,7 +104,7 @@ fn over(tcp: bool, shm: bool, waiting: Waiting, test: fn()) {
 /// Where libfabric does not have the provider it is said and the test is left out.
 #[cfg(feature = "ofi")]
 fn over_ofi(provider: &str, waiting: Waiting, test: fn()) {
-    set_transports(Transports {
+    TRANSPORTS.set(Transports {
         ofi: Some(provider.to_owned()),
         ..Transports::default()
     });
