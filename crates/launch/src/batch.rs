@@ -62,14 +62,17 @@ mod tests {
     fn only_whole_batches_are_read() {
         let batch = vec![Up {
             host: HostId(3),
+            stamp: None,
             report: Report::Lost { how: "x".to_owned() },
         }];
         let mut bytes = postcard::to_allocvec(&batch).unwrap();
         let read = decode::<Up>(&bytes).unwrap();
-        assert!(matches!(&read[..], [Up { host: HostId(3), report: Report::Lost { how } }] if how == "x"));
+        assert!(
+            matches!(&read[..], [Up { host: HostId(3), report: Report::Lost { how }, .. }] if how == "x")
+        );
         let error = decode::<Up>(&bytes[..bytes.len() - 1]).unwrap_err().to_string();
         assert!(
-            error.starts_with("sent 4 bytes that are no message of ropewalk"),
+            error.starts_with("sent 5 bytes that are no message of ropewalk"),
             "{error}"
         );
         bytes.push(0);

@@ -56,6 +56,15 @@ pub enum JobEvent {
         /// For how long.
         after: Duration,
     },
+    /// The agent of a host is there.
+    HostReady {
+        /// The name of the host.
+        host: String,
+        /// How many are.
+        ready: u32,
+        /// How many the job has.
+        hosts: u32,
+    },
     /// A rank was killed on purpose ([`JobSpec::injection`](crate::JobSpec::injection)).
     Injected {
         /// Who.

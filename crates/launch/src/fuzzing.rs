@@ -21,9 +21,12 @@ use crate::{
 /// Gives a launcher what an agent right below it sends, and an agent what the node above it sends. Each batch is so long
 /// as the byte before it says.
 pub fn links(bytes: &[u8]) {
-    let plan = plan_of_three_hosts();
-    launcher(&plan, bytes);
-    agent(&plan, bytes);
+    let mut plan = plan_of_three_hosts();
+    for continues in [false, true] {
+        plan.continues = continues;
+        launcher(&plan, bytes);
+        agent(&plan, bytes);
+    }
 }
 
 /// Places what a process asks for by PMI, and gives the plan to those that get it.
@@ -63,7 +66,7 @@ pub fn spawn(bytes: &[u8]) {
 
 fn launcher(plan: &Plan, bytes: &[u8]) {
     let now = Duration::ZERO;
-    let mut relay = Relay::new(plan.tree(), NodeId::ROOT, plan.detect);
+    let mut relay = Relay::of(plan, NodeId::ROOT);
     let mut supervisor = Supervisor::new(plan, OnFailure::Continue, None);
     relay.start(now);
     relay.handle_connected(NodeId(1));
@@ -88,7 +91,7 @@ fn agent(plan: &Plan, bytes: &[u8]) {
     let Ok(address) = "tcp://127.0.0.1:1/1".parse::<Address>() else {
         unreachable!("it is one");
     };
-    let mut relay = Relay::new(plan.tree(), node, plan.detect);
+    let mut relay = Relay::of(plan, node);
     let mut mind = HostAgent::new(
         plan.start(HostId(0), JobKey::from_bytes([0; 32])),
         address,
@@ -123,10 +126,10 @@ fn obey(plan: &Plan, mind: &mut HostAgent, down: Down) {
             mind.handle_group(group.first, options, &ranks);
         }
         Down::News(news) => mind.handle_news(news),
+        Down::Order(Order::Pmi(down)) | Down::Pmi(down) => mind.handle_pmi_down(down),
         Down::Order(Order::Respawn { rank, incarnation }) => mind.handle_respawn(rank, incarnation),
         Down::Order(Order::Signal { rank, signal }) => mind.handle_signal(rank, signal),
         Down::Order(Order::Spawned { id, result }) => mind.handle_spawn_answer(id, result),
-        Down::Pmi(down) => mind.handle_pmi_down(down),
         _ => {}
     }
 }

@@ -50,6 +50,10 @@ pub struct JobSpec {
     pub arity: u32,
     /// How long an agent may be silent before it is taken for dead. All other time-outs derive from it.
     pub detect: Duration,
+    /// How long a host may take to bring its agent up, logins and all, before it counts as lost; ten times
+    /// [`detect`](Self::detect) if `None`. After `detect` it is told that it is waited for
+    /// ([`JobEvent::HostLate`](crate::JobEvent::HostLate)).
+    pub start_timeout: Option<Duration>,
     /// What happens when a rank fails.
     pub on_failure: OnFailure,
     /// Who reads the standard input of this process. The others read nothing.
@@ -101,6 +105,7 @@ impl JobSpec {
             universe: UniverseSize::Unknown,
             arity: Self::ARITY,
             detect: Self::DETECT,
+            start_timeout: None,
             on_failure: OnFailure::Abort,
             stdin: StdinSource::Null,
             timeout: None,

@@ -2,7 +2,7 @@
 //! and everything that can happen drawn from a seed.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
@@ -14,13 +14,13 @@ use crate::{
     group_plan::GroupPlan,
     host_agent::{self, HostAgent},
     hosts::parse_hosts,
-    job::{JobSpec, OnFailure, RespawnPolicy},
+    job::{JobSpec, OnFailure},
     plan::{self, Surroundings},
     protocol::{Down, Order, Plan, StartError, StartErrorKind, Up},
     relay::{self, Relay},
     supervisor::{self, Supervisor},
     tree::NodeId,
-    verdict::{Failure, Verdict},
+    verdict::Verdict,
 };
 
 const SIGKILL: i32 = 9;
@@ -51,6 +51,17 @@ struct Process {
     script: VecDeque<Vec<u8>>,
     is_waiting: bool,
     dies_of: Option<i32>,
+    /// Whose key it asked for.
+    wanted: Option<Rank>,
+    has_failed_fence: bool,
+}
+
+/// A death that somebody beside it in the tree will see.
+enum Sight {
+    /// The first sees the death of the second, right below it.
+    Child(NodeId, NodeId),
+    /// The second sees the death of the first, above it.
+    Parent(NodeId, NodeId),
 }
 
 struct Node {
@@ -67,6 +78,13 @@ struct World {
     root: Relay,
     nodes: BTreeMap<NodeId, Node>,
     connecting: Vec<NodeId>,
+    /// In jobs that adopt; elsewhere all see it at once.
+    sights: Vec<Sight>,
+    /// Of agents that were adopted.
+    parents: BTreeMap<NodeId, NodeId>,
+    adoptions: u32,
+    exited_well: BTreeSet<Rank>,
+    on_failure: OnFailure,
     links: BTreeMap<(NodeId, NodeId), VecDeque<Message>>,
     processes: BTreeMap<Rank, Process>,
     kills_left: u32,
@@ -86,7 +104,7 @@ struct Faults {
 impl World {
     fn new(seed: u64, faults: Faults) -> Self {
         let mut random = Random(seed);
-        let hosts = ["a", "a,b", "a,b,c", "a:2,b,c,d,e"][random.below(4)];
+        let hosts = ["a", "a,b", "a,b,c", "a:2,b,c,d,e", "a,b,c,d,e,f,g"][random.below(5)];
         let spec = JobSpec {
             ranks: 1 + random.below(6) as u32,
             hosts: parse_hosts(hosts).unwrap(),
@@ -107,10 +125,15 @@ impl World {
             now: Duration::ZERO,
             groups: vec![plan.first_group()],
             supervisor: Supervisor::new(&plan, faults.on_failure, None),
-            root: Relay::new(plan.tree(), NodeId::ROOT, plan.detect),
+            root: Relay::of(&plan, NodeId::ROOT),
             plan,
             nodes: BTreeMap::new(),
             connecting: Vec::new(),
+            sights: Vec::new(),
+            parents: BTreeMap::new(),
+            adoptions: 0,
+            exited_well: BTreeSet::new(),
+            on_failure: faults.on_failure,
             links: BTreeMap::new(),
             processes: BTreeMap::new(),
             kills_left: faults.kills,
@@ -120,13 +143,17 @@ impl World {
         }
     }
 
-    fn run(mut self) -> (Verdict, u32) {
+    fn run(mut self) -> (Verdict, Counts) {
         self.root.start(self.now);
         self.settle();
         for _ in 0..STEPS_MAX {
             if self.verdict.is_some() && self.is_quiet() {
                 assert!(self.processes.is_empty(), "processes are left");
-                return (self.verdict.take().unwrap(), self.spawns_answered);
+                let counts = Counts {
+                    spawns: self.spawns_answered,
+                    adoptions: self.adoptions,
+                };
+                return (self.verdict.take().unwrap(), counts);
             }
             self.step();
             self.settle();
@@ -156,11 +183,12 @@ impl World {
             self.connecting.len(),
             starting.len(),
             2 * acting.len(),
+            self.sights.len(),
             usize::from(self.kills_left > 0 && !victims.is_empty()),
             usize::from(self.agent_deaths_left > 0 && !agents.is_empty()),
         ];
         let all: usize = kinds.iter().sum();
-        let harmless: usize = kinds[..4].iter().sum();
+        let harmless: usize = kinds[..5].iter().sum();
         if harmless == 0 {
             return self.advance_clock();
         }
@@ -183,6 +211,10 @@ impl World {
             Some(2) => self.start_next(starting[drawn]),
             Some(3) => self.act(acting[drawn / 2]),
             Some(4) => {
+                let sight = self.sights.remove(drawn);
+                self.see(sight);
+            }
+            Some(5) => {
                 self.kills_left -= 1;
                 let victim = victims[self.random.below(victims.len())];
                 self.processes.get_mut(&victim).unwrap().dies_of = Some(SIGKILL);
@@ -201,7 +233,8 @@ impl World {
             .chain(self.root.deadline())
             .chain(self.supervisor.deadline());
         let next = deadlines.min();
-        self.now = next.unwrap_or_else(|| panic!("everybody waits for ever: {:?}", self.supervisor));
+        let next = next.unwrap_or_else(|| panic!("everybody waits for ever: {:?}", self.supervisor));
+        self.now = self.now.max(next);
         self.supervisor.handle_timeout(self.now);
         self.root.handle_timeout(self.now);
         for node in self.nodes.values_mut() {
@@ -213,13 +246,22 @@ impl World {
         let host = id.host().unwrap();
         let start = self.plan.start(host, JobKey::from_bytes([0; 32]));
         let mut node = Node {
-            relay: Relay::new(self.plan.tree(), id, self.plan.detect),
+            relay: Relay::of(&self.plan, id),
             mind: HostAgent::new(start, "tcp://127.0.0.1:1".parse().unwrap(), 0),
         };
         node.relay.start(self.now);
         self.nodes.insert(id, node);
-        let parent = self.plan.tree().parent(id).unwrap();
-        self.relay(parent).handle_connected(id);
+        let parent = self.parent(id);
+        if parent == NodeId::ROOT || self.nodes.contains_key(&parent) {
+            self.relay(parent).handle_connected(id);
+        } else {
+            self.relay(id).handle_parent_lost(SIGKILL);
+        }
+    }
+
+    fn parent(&self, node: NodeId) -> NodeId {
+        let adopted = self.parents.get(&node).copied();
+        adopted.or(self.plan.tree().parent(node)).unwrap()
     }
 
     fn relay(&mut self, node: NodeId) -> &mut Relay {
@@ -236,7 +278,8 @@ impl World {
         }
         match message.unwrap() {
             Message::Up(up) => self.relay(to).handle_up(from, up),
-            Message::Down(down) => self.relay(to).handle_down(down),
+            Message::Down(down) if self.parent(to) == from => self.relay(to).handle_down(down),
+            Message::Down(_) => {}
         }
     }
 
@@ -256,18 +299,21 @@ impl World {
             return;
         }
         node.mind.handle_spawned(rank, 100 + rank.0);
-        let depth = group.id;
+        let (group, place) = (group.clone(), rank.0 - group.first.0);
         let process = Process {
             node: id,
-            script: self.script(depth),
+            script: self.script(&group, place),
             is_waiting: false,
             dies_of: None,
+            wanted: None,
+            has_failed_fence: false,
         };
         self.processes.insert(rank, process);
     }
 
-    /// A program: it may spawn, meets its like, and finalizes.
-    fn script(&mut self, depth: u32) -> VecDeque<Vec<u8>> {
+    /// A program: it may spawn, tells its like something and hears it of them, twice, and finalizes.
+    fn script(&mut self, group: &GroupPlan, place: u32) -> VecDeque<Vec<u8>> {
+        let depth = group.id;
         let mut script = VecDeque::from([b"cmd=init pmi_version=1 pmi_subversion=1\n".to_vec()]);
         if depth < 4 && self.random.below(3) == 0 {
             let program = ["other", "missing"][usize::from(self.random.below(3) == 0)];
@@ -280,7 +326,16 @@ impl World {
             );
             script.push_back(first.into_bytes());
         }
-        script.push_back(b"cmd=barrier_in\n".to_vec());
+        let kvsname = self.plan.kvsname(group.id);
+        for round in 0..2 {
+            let key = format!("key={place}.{round} value={place}");
+            script.push_back(format!("cmd=put kvsname={kvsname} {key}\n").into_bytes());
+            script.push_back(b"cmd=barrier_in\n".to_vec());
+            for other in 0..group.size {
+                let key = format!("key={other}.{round}");
+                script.push_back(format!("cmd=get kvsname={kvsname} {key}\n").into_bytes());
+            }
+        }
         script.push_back(b"cmd=finalize\n".to_vec());
         script
     }
@@ -292,12 +347,19 @@ impl World {
             (Some(signal), _) => Cause::Signalled(signal),
             (None, Some(line)) => {
                 process.is_waiting = true;
+                process.wanted = wanted(&line).map(|place| {
+                    let group = self.groups.iter().find(|group| group.has(rank)).unwrap();
+                    Rank(group.first.0 + place)
+                });
                 if let Some(node) = self.nodes.get_mut(&node) {
                     node.mind.handle_pmi(rank, &line);
                 }
                 return;
             }
-            (None, None) => Cause::Exited(0),
+            (None, None) => {
+                self.exited_well.insert(rank);
+                Cause::Exited(0)
+            }
         };
         self.processes.remove(&rank);
         if let Some(node) = self.nodes.get_mut(&node) {
@@ -305,8 +367,12 @@ impl World {
         }
     }
 
-    /// An agent is gone, and with it all that is below it.
+    /// An agent is gone, and with it all that is below it, if that is not adopted.
     fn lose(&mut self, node: NodeId) {
+        if self.plan.adopts() {
+            self.sights.push(Sight::Child(self.parent(node), node));
+            return self.remove_one(node);
+        }
         self.remove(node);
         let parent = self.plan.tree().parent(node).unwrap();
         self.relay(parent).handle_child_lost(node, "died".to_owned());
@@ -319,6 +385,40 @@ impl World {
             self.connecting.retain(|&connecting| connecting != below);
             self.links.retain(|&(from, to), _| from != below && to != below);
             self.processes.retain(|_, process| process.node != below);
+        }
+    }
+
+    /// An agent is gone, and what it had sent is on its way.
+    fn remove_one(&mut self, node: NodeId) {
+        self.nodes.remove(&node);
+        self.connecting.retain(|&connecting| connecting != node);
+        self.links.retain(|&(_, to), _| to != node);
+        self.processes.retain(|_, process| process.node != node);
+        let orphans: Vec<_> = self
+            .nodes
+            .keys()
+            .copied()
+            .filter(|&id| self.parent(id) == node)
+            .collect();
+        let sights = orphans.into_iter().map(|orphan| Sight::Parent(node, orphan));
+        self.sights.extend(sights);
+    }
+
+    /// What had not come until then does not come any more.
+    fn see(&mut self, sight: Sight) {
+        match sight {
+            Sight::Child(parent, node) => {
+                self.links.remove(&(node, parent));
+                if parent == NodeId::ROOT || self.nodes.contains_key(&parent) {
+                    self.relay(parent).handle_child_lost(node, "died".to_owned());
+                }
+            }
+            Sight::Parent(parent, node) => {
+                self.links.remove(&(parent, node));
+                if self.nodes.contains_key(&node) && self.parent(node) == parent {
+                    self.relay(node).handle_parent_lost(SIGKILL);
+                }
+            }
         }
     }
 
@@ -339,7 +439,10 @@ impl World {
                 }
                 // An agent whose work is done goes.
                 if self.nodes.get(&id).is_some_and(|node| node.relay.is_over()) {
-                    self.nodes.remove(&id);
+                    match self.plan.adopts() {
+                        true => self.remove_one(id),
+                        false => drop(self.nodes.remove(&id)),
+                    }
                 }
             }
             while let Some(action) = self.root.poll_action() {
@@ -370,12 +473,19 @@ impl World {
             host_agent::Action::Report(report) => node.relay.report(id.host().unwrap(), report),
             host_agent::Action::SendChild(child, down) => node.relay.send_pmi(child, down),
             host_agent::Action::SendPmi(rank, bytes) => {
+                self.check_answer(rank, &bytes);
                 if let Some(process) = self.processes.get_mut(&rank) {
+                    assert!(process.is_waiting, "{rank:?} was answered twice");
                     process.is_waiting = false;
                     self.spawns_answered += u32::from(bytes.starts_with(b"cmd=spawn_result"));
                 }
             }
             host_agent::Action::Signal(rank, signal) => {
+                let is_first = rank.0 < self.plan.size;
+                assert!(
+                    self.on_failure.ends_job() || !is_first,
+                    "{rank:?} was well and is ended"
+                );
                 if let Some(process) = self.processes.get_mut(&rank) {
                     process.dies_of = Some(signal);
                 }
@@ -387,11 +497,38 @@ impl World {
         }
     }
 
+    /// Who has passed a fence has what all others put before it.
+    fn check_answer(&mut self, rank: Rank, bytes: &[u8]) {
+        let Some(process) = self.processes.get_mut(&rank) else {
+            return;
+        };
+        let has = |part: &str| bytes.windows(part.len()).any(|window| window == part.as_bytes());
+        if has("cmd=barrier_out") && has("rc=-1") {
+            process.has_failed_fence = true;
+            assert!(self.on_failure.ends_job(), "{rank:?} was left alone in a fence");
+        }
+        // A new process of a rank begins where others have gone on.
+        let are_in_step = !matches!(self.on_failure, OnFailure::Respawn(_));
+        if let Some(other) = process.wanted
+            && has("rc=-1")
+            && are_in_step
+            && !process.has_failed_fence
+        {
+            let is_well = |other: &Process| other.dies_of.is_none();
+            let is_there = self.processes.get(&other).is_some_and(is_well);
+            let knows = is_there || self.exited_well.contains(&other);
+            assert!(!knows, "{rank:?} has not what {other:?} put");
+        }
+    }
+
     fn carry(&mut self, id: NodeId, action: relay::Action) {
         let now = self.now;
         match action {
             relay::Action::Abandon(child) => {
-                self.remove(child);
+                match self.plan.adopts() {
+                    true => self.remove_one(child),
+                    false => self.remove(child),
+                }
                 match self.nodes.get_mut(&id) {
                     Some(node) => node.mind.handle_child_lost(child),
                     None => self.supervisor.handle_child_lost(now, child),
@@ -411,7 +548,7 @@ impl World {
                         mind.handle_group(group.first, options, &ranks);
                     }
                     (Down::News(news), _) => mind.handle_news(news),
-                    (Down::Pmi(down), _) => mind.handle_pmi_down(down),
+                    (Down::Order(Order::Pmi(down)) | Down::Pmi(down), _) => mind.handle_pmi_down(down),
                     (Down::Order(Order::Respawn { rank, incarnation }), _) => {
                         mind.handle_respawn(rank, incarnation)
                     }
@@ -425,9 +562,12 @@ impl World {
                 None => self.supervisor.handle_pmi(now, child, up),
             },
             relay::Action::SendChild(child, down) => self.push(id, child, Message::Down(down)),
-            relay::Action::SendParent(up) => match self.plan.tree().parent(id) {
-                Some(parent) => self.push(id, parent, Message::Up(up)),
-                None => self.supervisor.handle_up(now, up),
+            relay::Action::Adopted => self.adoptions += 1,
+            relay::Action::LoseParent => {}
+            relay::Action::SeekLauncher => drop(self.parents.insert(id, NodeId::ROOT)),
+            relay::Action::SendParent(up) => match id {
+                NodeId::ROOT => self.supervisor.handle_up(now, up),
+                _ => self.push(id, self.parent(id), Message::Up(up)),
             },
             relay::Action::StartChild(child) => self.connecting.push(child),
         }
@@ -441,56 +581,18 @@ impl World {
     }
 }
 
-fn simulate(seeds: std::ops::Range<u64>, faults: Faults, check: impl Fn(&Verdict)) -> u32 {
-    let mut answered = 0;
-    for seed in seeds {
-        let result = std::panic::catch_unwind(|| World::new(seed, faults).run());
-        let Ok((verdict, spawns)) = result else {
-            panic!("seed {seed} of {faults:?}");
-        };
-        answered += spawns;
-        check(&verdict);
-    }
-    answered
+/// What happened in a run, or in many.
+#[derive(Debug, Default)]
+struct Counts {
+    spawns: u32,
+    adoptions: u32,
 }
 
-/// Nobody waits for ever while programs spawn programs that spawn programs, some of which are not there; each spawn is
-/// answered, and a spawn that is refused is no failure of the job.
-#[test]
-fn spawns_are_always_answered() {
-    let faults = Faults {
-        kills: 0,
-        agent_deaths: 0,
-        on_failure: OnFailure::Abort,
-    };
-    let answered = simulate(0..1500, faults, |verdict| {
-        assert!(verdict.is_success(), "{verdict}")
-    });
-    assert!(answered > 1500, "only {answered} spawns were answered");
+/// Whose key a line asks for, by its rank in its group.
+fn wanted(line: &[u8]) -> Option<u32> {
+    let line = std::str::from_utf8(line).ok()?;
+    let key = line.strip_prefix("cmd=get ")?.split_once("key=")?.1;
+    key.split_once('.')?.0.parse().ok()
 }
 
-/// Whoever dies while programs spawn, processes and agents, before, during and after: the job comes to its end and the
-/// verdict names a culprit, under each policy.
-#[test]
-fn deaths_during_spawns_end_in_a_verdict() {
-    let respawn = OnFailure::Respawn(RespawnPolicy::default());
-    for on_failure in [OnFailure::Abort, OnFailure::Continue, respawn] {
-        let faults = Faults {
-            kills: 3,
-            agent_deaths: 0,
-            on_failure,
-        };
-        simulate(0..1500, faults, |verdict| {
-            // Only what was spawned, and is not replaced, can make a job fail that replaces its ranks.
-            let is_spawned = |failure: &Failure| failure.spawned.is_some();
-            let is_well = verdict.is_success() || verdict.failures.iter().all(is_spawned);
-            assert!(on_failure != respawn || is_well, "{verdict}");
-        });
-        let faults = Faults {
-            kills: 1,
-            agent_deaths: 2,
-            on_failure,
-        };
-        simulate(0..1500, faults, |_| {});
-    }
-}
+mod tests;

@@ -24,6 +24,9 @@ pub(crate) const INCARNATION_VARIABLE: &str = "ROPEWALK_INCARNATION";
 /// The process group that the job begins with.
 pub(crate) const FIRST_GROUP: pmi::GroupId = pmi::GroupId(0);
 
+/// In jobs in which agents are adopted, the servers of all of them, as the launcher's PMI server knows them.
+pub(crate) const ALL_AGENTS: pmi::ChildId = pmi::ChildId(0);
+
 /// What the launcher knows besides what it was asked for.
 pub(crate) struct Surroundings {
     pub(crate) job: JobId,
@@ -79,6 +82,9 @@ pub(crate) fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, Placeme
         environment,
         arity: spec.arity,
         detect: spec.detect,
+        start_timeout: spec
+            .start_timeout
+            .unwrap_or(spec.detect.saturating_mul(START_PATIENCE)),
         method: spec.method.clone(),
         agent: spec.agent.clone().into_os_string(),
         interface: spec.interface,
@@ -98,6 +104,8 @@ pub(crate) fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, Placeme
     })
 }
 
+/// A login takes longer than a sign of life, this many times as long at most.
+const START_PATIENCE: u32 = 10;
 /// Below the ports that systems choose themselves (32768 and above on Linux).
 const MASTER_PORT_MIN: u16 = 20_000;
 const MASTER_PORTS: u16 = 10_000;
@@ -138,7 +146,15 @@ impl Plan {
     /// A process group as the PMI server of one node knows it.
     pub(crate) fn pmi_group(&self, group: &GroupPlan, node: NodeId) -> pmi::GroupOptions {
         let tree = self.tree();
-        let children = tree.children(node).map(NodeId);
+        let below = |child| group.ranks_on(tree.hosts_below(child));
+        let children = match (self.adopts(), node) {
+            (true, NodeId::ROOT) => vec![(ALL_AGENTS, below(NodeId::ROOT))],
+            (true, _) => Vec::new(),
+            (false, _) => tree
+                .children(node)
+                .map(|child| (pmi::ChildId(child), below(NodeId(child))))
+                .collect(),
+        };
         let segments = group.programs.iter().map(|program| program.segment.ranks);
         let absent = match self.continues {
             true => pmi::AbsentMembers::Exclude,
@@ -146,9 +162,7 @@ impl Plan {
         };
         pmi::GroupOptions {
             local: group.ranks_on(node.host()),
-            children: children
-                .map(|child| (pmi::ChildId(child.0), group.ranks_on(tree.hosts_below(child))))
-                .collect(),
+            children,
             mapping: group.process_mapping(),
             segments: if group.programs.len() > 1 {
                 segments.collect()

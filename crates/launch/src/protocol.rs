@@ -37,6 +37,8 @@ pub(crate) struct Bootstrap {
     pub(crate) node: NodeId,
     /// Where the node above listens.
     pub(crate) parent: Address,
+    /// Where the launcher listens, for when the node above is lost.
+    pub(crate) launcher: Address,
     /// A [`Plan`], which is handed on as it is.
     pub(crate) plan: Vec<u8>,
 }
@@ -55,6 +57,8 @@ pub(crate) struct Plan {
     pub(crate) arity: u32,
     /// How long a node may be silent before it is taken for dead; all other time-outs derive from it.
     pub(crate) detect: Duration,
+    /// How long an agent may take to come up.
+    pub(crate) start_timeout: Duration,
     pub(crate) method: StartMethod,
     /// The agent's executable, on every host.
     pub(crate) agent: OsString,
@@ -128,6 +132,12 @@ impl HostPlan {
 }
 
 impl Plan {
+    /// Whether an agent goes on below the launcher when the agent above it is lost. Where the job ends with a lost agent
+    /// nobody need, and where all are right below the launcher nobody can.
+    pub(crate) fn adopts(&self) -> bool {
+        self.continues && self.hosts.len() > self.arity.max(1) as usize
+    }
+
     pub(crate) fn tree(&self) -> Tree {
         Tree::new(self.hosts.len() as u32, self.arity)
     }
@@ -143,12 +153,35 @@ impl Plan {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Up {
     pub(crate) host: HostId,
+    /// In jobs in which agents are adopted, if it must neither be lost nor doubled.
+    pub(crate) stamp: Option<Stamp>,
     pub(crate) report: Report,
+}
+
+/// Where a report stands among those of its agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Stamp {
+    /// Who reports: not always the host that the report is about.
+    pub(crate) from: NodeId,
+    /// From 1 on; output and ends are counted by themselves, for all else overtakes them.
+    pub(crate) number: u64,
+    /// The number of the last of the launcher's messages that this agent had heard.
+    pub(crate) heard: u64,
 }
 
 /// From the launcher to agents.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Down {
+    /// So many reports, and so many with output or ends, have reached the launcher from a node, with the last that it
+    /// says or not.
+    Acknowledged {
+        node: NodeId,
+        control: u64,
+        output: u64,
+        is_last: bool,
+    },
+    /// The launcher is the node above the receiver from now on. What the receiver has not heard follows.
+    Adopted,
     /// All of the receiver's subtree was heard to be over: it may go.
     Bye,
     /// This many bytes of output were taken from the receiver.
@@ -161,10 +194,15 @@ pub(crate) enum Down {
     Group(Box<GroupPlan>),
     /// Something about the ranks of another host.
     News(News),
-    /// From the PMI server of the node above to that of the receiver.
+    /// The next message is the launcher's, and this is its number among all that it says.
+    Number(u64),
+    /// From the PMI server of the node above to that of the receiver; from the launcher's to those of all agents in jobs
+    /// in which agents are adopted.
     Pmi(pmi::Down),
     /// This is for all nodes.
     Order(Order),
+    /// What the launcher is not known to have was perhaps lost: all below the receiver, and it too, say it again.
+    Resend,
     /// This is for one node.
     To(NodeId, Order),
 }
@@ -172,6 +210,8 @@ pub(crate) enum Down {
 /// What an agent is to do for its own ranks. A type of its own, so that nothing from a peer is nested without end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
+    /// From the launcher's PMI server, if agents have no other above them.
+    Pmi(pmi::Down),
     /// Start another process of a rank that failed.
     Respawn { rank: Rank, incarnation: Incarnation },
     /// Send a signal to the process group of one rank, or end all of them with it.
@@ -251,6 +291,8 @@ pub(crate) enum Report {
     Finished,
     /// Nothing is left of a spawned process group on this host.
     GroupOver(u32),
+    /// What the launcher said has been heard, as the stamp says; there was nothing else to report for a while.
+    Heard,
     /// Memory of a rank that is gone is served by its agent.
     Inherited {
         rank: Rank,
@@ -282,6 +324,9 @@ pub(crate) enum Report {
         from: pmi::Process,
         spawn: pmi::Spawn,
     },
+    /// The node above is lost, and the launcher asked to be it. The number is that of the last of its messages that was
+    /// heard.
+    Orphaned { heard: u64 },
     /// A rank runs.
     Started { rank: Rank, pid: u32 },
     /// The ranks of the host that have input took this many bytes of it, the slowest of them.

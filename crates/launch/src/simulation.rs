@@ -98,7 +98,7 @@ impl Start {
     }
 
     fn begin(&mut self, now: Duration, node: NodeId) {
-        let mut relay = Relay::new(self.tree, node, JobSpec::DETECT);
+        let mut relay = Relay::new(self.tree, node, JobSpec::DETECT, 10 * JobSpec::DETECT);
         relay.start(now);
         self.nodes.insert(node, Node { relay, free_at: now });
         self.perform(node);

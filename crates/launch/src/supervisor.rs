@@ -3,6 +3,7 @@
 mod groups;
 mod respawns;
 mod stalls;
+mod star;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -186,7 +187,7 @@ impl Supervisor {
         }
     }
 
-    pub(crate) fn handle_up(&mut self, now: Duration, Up { host, report }: Up) {
+    pub(crate) fn handle_up(&mut self, now: Duration, Up { host, report, .. }: Up) {
         if self.phase == Phase::Over || self.hosts.get(host.0 as usize).is_none_or(|host| host.is_over) {
             return;
         }
@@ -298,8 +299,9 @@ impl Supervisor {
                 let kind = FailureKind::NotStarted { exit_code, reason };
                 self.fail(now, host, rank, kind, OnFailure::Abort, SIGKILL);
             }
-            // What carries bytes is counted and handed on by the driver.
-            Report::Output { .. } | Report::Pmi(_) | Report::StdinTaken(_) => {}
+            // What carries bytes is counted and handed on by the driver, and what is about the way by the relay.
+            Report::Heard | Report::Orphaned { .. } | Report::Output { .. } | Report::StdinTaken(_) => {}
+            Report::Pmi(up) => self.handle_agent_pmi(now, host, up),
             Report::Ready { host_name } => {
                 let known = &mut self.hosts[host.0 as usize];
                 known.is_ready = true;
@@ -307,6 +309,12 @@ impl Supervisor {
                 if self.tree.is_single() {
                     known.name = host_name;
                 }
+                let ready = self.hosts.iter().filter(|host| host.is_ready).count();
+                self.tell(JobEvent::HostReady {
+                    host: self.hosts[host.0 as usize].name.clone(),
+                    ready: ready as u32,
+                    hosts: self.hosts.len() as u32,
+                });
             }
             Report::Spawn { id, from, spawn } => self.handle_spawn(Asker::Agent(host, id), from, spawn),
             Report::Started { rank, pid } => {
@@ -405,11 +413,16 @@ impl Supervisor {
         self.phase == Phase::Over
     }
 
-    /// An agent is gone, and whoever is below it can tell nothing any more: their ranks count as dead.
+    /// An agent is gone, and whoever is below it can tell nothing any more, unless the launcher adopts them: their ranks
+    /// count as dead.
     fn handle_lost(&mut self, now: Duration, host: HostId, how: String) {
         let name = self.hosts[host.0 as usize].name.clone();
         self.lost.get_or_insert((name.clone(), how.clone()));
-        for host in self.tree.hosts_below(NodeId::of(host)) {
+        let lost = match self.plan.adopts() {
+            true => vec![host],
+            false => self.tree.hosts_below(NodeId::of(host)),
+        };
+        for host in lost {
             if std::mem::replace(&mut self.hosts[host.0 as usize].is_over, true) {
                 continue;
             }
@@ -420,6 +433,7 @@ impl Supervisor {
             {
                 self.depart(host, rank, Cause::AgentLost, 0);
             }
+            self.tell_pmi_of_lost(host);
             self.handle_host_over(host);
         }
         self.forward_pmi(now);

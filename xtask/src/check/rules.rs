@@ -135,10 +135,6 @@ const UNSAFE: &[(&str, &str)] = &[
         "asks the allocator to give free memory back",
     ),
     (
-        "crates/launch/src/driver/interface_addresses.rs",
-        "asks the C library for the addresses of interfaces",
-    ),
-    (
         "crates/launch/src/driver/keeper.rs",
         "forks the agent off its keeper",
     ),

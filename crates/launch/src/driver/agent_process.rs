@@ -58,22 +58,26 @@ unsafe fn run() -> io::Result<u8> {
     })?;
     let plan: Plan = postcard::from_bytes(&bootstrap.plan).map_err(io::Error::other)?;
     // SAFETY: as the caller has promised.
-    match unsafe { keeper::fork() }? {
-        Part::Agent => Agent::run(
+    match unsafe { keeper::fork(plan.detect.saturating_mul(ORPHAN_PATIENCE)) }? {
+        Part::Agent(keeper) => Agent::run(
             Position {
                 node: bootstrap.node,
                 key: bootstrap.key,
                 plan: Arc::new(plan),
                 encoded_plan: bootstrap.plan,
                 parent: Some(bootstrap.parent),
+                launcher: Some(bootstrap.launcher),
                 forked: None,
             },
             slots,
+            keeper,
         ),
         Part::Keeper(code) => Ok(code),
     }
 }
 
+/// An agent that looks for another node above it ends by itself after once the detection time; a stopped one does not.
+const ORPHAN_PATIENCE: u32 = 2;
 /// How long the one who started this process may take to say why.
 const BOOTSTRAP_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -197,7 +197,10 @@ impl AttemptRun {
                     BranchEvent::Pmi(child, up) => self.supervisor.handle_pmi(self.now(), child, up),
                     BranchEvent::ChildLost(child) => self.supervisor.handle_child_lost(self.now(), child),
                     // The launcher has no host of its own and nobody above.
-                    BranchEvent::Down(_) | BranchEvent::ParentLost(_) => {}
+                    BranchEvent::Adopted
+                    | BranchEvent::Down(_)
+                    | BranchEvent::Orphaned
+                    | BranchEvent::ParentLost(_) => {}
                 }
             }
             while let Some(action) = self.supervisor.poll_action() {
@@ -260,26 +263,29 @@ impl AttemptRun {
             Report::Output { rank, stream, lines } => {
                 self.waiting.push(Delivery::Output { rank, stream, lines });
             }
-            Report::StdinTaken(size) => self.add_taken(up.host, size, input),
-            Report::Lost { .. } => {
-                self.was_abandoned = true;
+            Report::StdinTaken(size) => self.add_taken(up.host, size.into(), input),
+            _ => {
+                self.was_abandoned |= matches!(up.report, Report::Lost { .. });
+                if matches!(up.report, Report::Finished | Report::Lost { .. }) {
+                    self.add_taken(up.host, ALL, input);
+                }
                 self.supervisor.handle_up(self.now(), up);
             }
-            _ => self.supervisor.handle_up(self.now(), up),
         }
     }
 
     /// The slowest host sets the pace; a host that is over has no pace.
-    fn add_taken(&mut self, host: HostId, size: u32, input: Option<&Input>) {
+    fn add_taken(&mut self, host: HostId, size: u64, input: Option<&Input>) {
         let Some(taken) = self.stdin_taken.get_mut(host.0 as usize) else {
             return;
         };
-        *taken += u64::from(size);
+        *taken = taken.saturating_add(size);
         let taken = match self.plan.stdin {
             StdinSource::InheritAll => self.stdin_taken.iter().min(),
-            _ => self.stdin_taken.iter().max(),
+            // Of the only one that reads.
+            _ => self.stdin_taken.iter().filter(|&&taken| taken < ALL).max(),
         };
-        let taken = taken.copied().unwrap_or_default();
+        let taken = taken.copied().filter(|&taken| taken < ALL).unwrap_or_default();
         if let Some(input) = input
             && taken > self.stdin_told
         {
@@ -326,6 +332,9 @@ impl AttemptRun {
         self.started.elapsed()
     }
 }
+
+/// More than anybody takes.
+const ALL: u64 = u64::MAX;
 
 enum Happening {
     /// A neighbour in the tree, or the clock.

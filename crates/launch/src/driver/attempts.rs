@@ -110,6 +110,7 @@ impl Attempts {
                 plan: plan.clone(),
                 encoded_plan,
                 parent: None,
+                launcher: None,
                 forked: None,
             },
             plan,

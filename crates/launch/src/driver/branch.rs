@@ -1,5 +1,7 @@
 //! A node's links in the tree, as sockets and processes: drives its [`Relay`].
 
+mod starting;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
@@ -20,7 +22,7 @@ use super::{
 };
 use crate::{
     batch::decode,
-    protocol::{Bootstrap, Down, Order, Plan, Report, TAG_DOWN, TAG_UP, Up},
+    protocol::{Down, Order, Plan, Report, TAG_DOWN, TAG_UP, Up},
     relay::{Action, Relay},
     tree::NodeId,
 };
@@ -34,6 +36,8 @@ pub(super) struct Position {
     pub(super) encoded_plan: Vec<u8>,
     /// Where the node above listens; `None` for the launcher.
     pub(super) parent: Option<Address>,
+    /// Where the launcher listens; `None` for itself.
+    pub(super) launcher: Option<Address>,
     /// An agent that waits to be told which it is, for the first of those right below that is on this host.
     pub(super) forked: Option<Spawned>,
 }
@@ -41,10 +45,14 @@ pub(super) struct Position {
 /// What a node learns from the others.
 #[derive(Debug)]
 pub(super) enum BranchEvent {
+    /// The launcher is the node above from now on.
+    Adopted,
     /// A node right below is gone, or nothing more is expected of it.
     ChildLost(NodeId),
     /// Something for this node's own host.
     Down(Down),
+    /// The node above is gone, and the launcher was asked to be it.
+    Orphaned,
     /// The node above is gone; why.
     ParentLost(String),
     /// Something for this node's PMI server, from that of a node right below.
@@ -64,6 +72,7 @@ pub(super) struct Branch {
     poller: OwnedFd,
     begun: Instant,
     parent: Option<PeerId>,
+    why_lost: String,
     peers: BTreeMap<PeerId, NodeId>,
     children: BTreeMap<NodeId, Child>,
     outgoing_up: Outgoing<Up>,
@@ -71,6 +80,7 @@ pub(super) struct Branch {
     events: VecDeque<BranchEvent>,
 }
 
+#[derive(Default)]
 struct Child {
     starter: Option<Starter>,
     peer: Option<PeerId>,
@@ -127,7 +137,7 @@ impl Branch {
             }
             None => None,
         };
-        let mut relay = Relay::new(plan.tree(), *node, plan.detect);
+        let mut relay = Relay::of(plan, *node);
         relay.start(Duration::ZERO);
         let mut branch = Self {
             endpoint,
@@ -135,6 +145,7 @@ impl Branch {
             poller,
             begun: Instant::now(),
             parent,
+            why_lost: String::new(),
             peers: BTreeMap::new(),
             children: BTreeMap::new(),
             outgoing_up: Outgoing::default(),
@@ -340,15 +351,18 @@ impl Branch {
         }
         let identity = self.endpoint.peer_info(peer)?.identity;
         let node = NodeId::of(HostId(identity.rank.0));
-        if identity.role != Role::Agent || !self.relay.is_awaited(node) {
+        let is_awaited = self.relay.is_awaited(node);
+        if identity.role != Role::Agent || !(is_awaited || self.relay.may_adopt(node)) {
             return None;
         }
         self.peers.insert(peer, node);
-        self.children.get_mut(&node)?.peer = Some(peer);
+        self.children.entry(node).or_default().peer = Some(peer);
         // If that is refused its death is told by the system only.
         let _ = self.endpoint.watch(peer);
-        self.relay.handle_connected(node);
-        self.perform_actions();
+        if is_awaited {
+            self.relay.handle_connected(node);
+            self.perform_actions();
+        }
         Some(node)
     }
 
@@ -386,9 +400,9 @@ impl Branch {
 
     fn lose_parent(&mut self, why: String) {
         self.parent = None;
+        self.why_lost = why;
         self.relay.handle_parent_lost(SIGKILL);
         self.perform_actions();
-        self.events.push_back(BranchEvent::ParentLost(why));
     }
 
     fn look_at_starters(&mut self) {
@@ -492,8 +506,15 @@ impl Branch {
                         child.wait_until = Some((Instant::now() + self.position.plan.detect, Wait::End));
                     }
                 }
+                Action::Adopted => self.events.push_back(BranchEvent::Adopted),
                 Action::Local(down) => self.events.push_back(BranchEvent::Down(down)),
                 Action::LocalPmi(node, up) => self.events.push_back(BranchEvent::Pmi(node, up)),
+                Action::LoseParent => {
+                    self.parent = None;
+                    let why = std::mem::take(&mut self.why_lost);
+                    self.events.push_back(BranchEvent::ParentLost(why));
+                }
+                Action::SeekLauncher => self.seek_launcher(),
                 Action::SendChild(node, down) => {
                     if matches!(down, Down::Bye)
                         && let Some(child) = self.children.get_mut(&node)
@@ -524,8 +545,7 @@ impl Branch {
                     };
                     let child = Child {
                         starter,
-                        peer: None,
-                        wait_until: None,
+                        ..Child::default()
                     };
                     self.children.insert(node, child);
                     if let Some(error) = failure {
@@ -539,39 +559,6 @@ impl Branch {
 
     fn is_slow(&self, report: &Report) -> bool {
         matches!(report, Report::Trace { .. }) && self.outgoing_up.len() > TRACE_BATCHES_MAX
-    }
-
-    fn start_child(&mut self, node: NodeId) -> io::Result<Starter> {
-        let Position {
-            key,
-            plan,
-            encoded_plan,
-            forked,
-            ..
-        } = &mut self.position;
-        let bootstrap = Bootstrap {
-            key: key.clone(),
-            node,
-            parent: self.endpoint.address().clone(),
-            plan: encoded_plan.clone(),
-        };
-        let mut frame = postcard::to_extend(&bootstrap, vec![0; 4]).map_err(io::Error::other)?;
-        let length = (frame.len() - 4) as u32;
-        frame[..4].copy_from_slice(&length.to_le_bytes());
-        let host = node.host().and_then(|host| plan.hosts.get(host.0 as usize));
-        let host = host.ok_or_else(|| io::Error::other("there is no such host"))?;
-        let forked = forked.take_if(|_| host.is_local);
-        let mut starter = Starter::start(plan, host, forked, frame)?;
-        let has_unsent = starter.write();
-        let data = |kind| epoll::EventData::new_u64(u64::from(node.0) << 2 | kind);
-        epoll::add(&self.poller, starter.pidfd(), data(PIDFD), epoll::EventFlags::IN)?;
-        if let Some(life_line) = starter.life_line().filter(|_| has_unsent) {
-            epoll::add(&self.poller, life_line, data(LIFE_LINE), epoll::EventFlags::OUT)?;
-        }
-        if let Some(stderr) = starter.stderr() {
-            epoll::add(&self.poller, stderr, data(STDERR), epoll::EventFlags::IN)?;
-        }
-        Ok(starter)
     }
 }
 

@@ -2,11 +2,14 @@
 
 use std::{
     io,
+    os::fd::{AsFd, OwnedFd},
     time::{Duration, Instant},
 };
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    pipe::{PipeFlags, pipe_with},
     process::{
         Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, kill_process, pidfd_open,
         set_parent_process_death_signal, waitpid,
@@ -22,23 +25,67 @@ use super::{
 /// Which of the two a process is after [`fork`].
 pub(super) enum Part {
     /// The agent; it dies with its keeper.
-    Agent,
+    Agent(KeeperLine),
     /// The keeper, when all is over, with the exit code of the agent: 128 + n if signal n killed it.
     Keeper(u8),
 }
 
+/// How an agent tells its keeper that it goes on although the one who started it is gone.
+pub(super) struct KeeperLine(OwnedFd);
+
+impl KeeperLine {
+    /// The launcher is asked to be the node above.
+    pub(super) fn tell_orphaned(&self) {
+        self.tell(ORPHANED);
+    }
+
+    /// It is.
+    pub(super) fn tell_adopted(&self) {
+        self.tell(ADOPTED);
+    }
+
+    fn tell(&self, word: u8) {
+        // A keeper that is gone took the agent with it.
+        let _ = rustix::io::write(&self.0, &[word]);
+    }
+}
+
+const ORPHANED: u8 = b'o';
+const ADOPTED: u8 = b'a';
+
 /// How long the agent has to end by itself once the one who started it is gone.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+/// What the keeper knows of the one who started the agent.
+struct LifeLine {
+    ended: Option<Instant>,
+    /// Until when the agent may look for another node above it, if it does.
+    orphaned_until: Option<Instant>,
+    is_adopted: bool,
+}
+
+impl LifeLine {
+    /// When the agent has to be gone.
+    fn deadline(&self) -> Option<Instant> {
+        let ended = self.ended.filter(|_| !self.is_adopted)?;
+        Some(
+            self.orphaned_until
+                .map_or(ended + PATIENCE, |until| until.max(ended + PATIENCE)),
+        )
+    }
+}
 
 /// Parts this process in two. The keeper waits until the agent is gone, however that happens, and then kills whatever
 /// descends from it: orphans become children of the keeper, wherever they went and whatever they forgot. If standard
 /// input, the line to whoever started the agent, ends, the agent is killed unless it ends by itself: also if it is
-/// stopped, or its host cut off from the one above.
+/// stopped, or its host cut off from the one above. An agent that says that it looks for another node above it has
+/// `orphan_patience` for that, and then, if it found one, needs the line no more.
 ///
 /// # Safety
 /// To be called while the process has one thread.
-pub(super) unsafe fn fork() -> io::Result<Part> {
+pub(super) unsafe fn fork(orphan_patience: Duration) -> io::Result<Part> {
     descendants::adopt_orphans();
+    let (its_line, line) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let keeper = getpid();
     // SAFETY: with a single thread no lock is held by anybody else, so that the child may do what its parent may.
     let pid = unsafe { libc::fork() };
@@ -49,26 +96,35 @@ pub(super) unsafe fn fork() -> io::Result<Part> {
             if getppid() != Some(keeper) {
                 return Err(io::Error::other("its keeper died"));
             }
-            Ok(Part::Agent)
+            Ok(Part::Agent(KeeperLine(line)))
         }
         pid => {
             let agent = Pid::from_raw(pid).ok_or_else(|| io::Error::other("fork told no number"))?;
-            keep(agent).map(Part::Keeper)
+            drop(line);
+            keep(agent, Some(its_line), orphan_patience).map(Part::Keeper)
         }
     }
 }
 
-fn keep(agent: Pid) -> io::Result<u8> {
+fn keep(agent: Pid, mut words: Option<OwnedFd>, orphan_patience: Duration) -> io::Result<u8> {
     let pidfd = pidfd_open(agent, PidfdFlags::empty())?;
-    let mut deadline = None;
+    let mut life_line = LifeLine {
+        ended: None,
+        orphaned_until: None,
+        is_adopted: false,
+    };
     let mut is_settled = false;
     loop {
         let stdin = rustix::stdio::stdin();
         let mut polled = vec![PollFd::new(&pidfd, PollFlags::IN)];
-        if deadline.is_none() {
+        if let Some(words) = &words {
+            polled.push(PollFd::new(words, PollFlags::IN));
+        }
+        if life_line.ended.is_none() {
             polled.push(PollFd::from_borrowed_fd(stdin, PollFlags::IN));
         }
-        let left = deadline.map(|deadline: Instant| deadline.saturating_duration_since(Instant::now()));
+        let deadline = life_line.deadline();
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let left = left.or((!is_settled).then_some(IdleMemory::DELAY));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut polled, timeout.as_ref()) {
@@ -79,20 +135,37 @@ fn keep(agent: Pid) -> io::Result<u8> {
             Ok(0) => {
                 // Gone already is what we want.
                 let _ = kill_process(agent, Signal::KILL);
-                deadline = Some(Instant::now() + PATIENCE);
+                life_line.ended = Some(Instant::now());
+                life_line.orphaned_until = None;
             }
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
-        let is_line_ready = polled.get(1).is_some_and(|polled| !polled.revents().is_empty());
+        let is_line_ready =
+            life_line.ended.is_none() && polled.last().is_some_and(|polled| !polled.revents().is_empty());
         if is_line_ready && !matches!(rustix::io::read(stdin, &mut [0; 256]), Ok(1..)) {
-            deadline = Some(Instant::now() + PATIENCE);
+            life_line.ended = Some(Instant::now());
         }
+        words = words.filter(|words| listen(words, &mut life_line, orphan_patience));
         if let Some((_, status)) = waitpid(Some(agent), WaitOptions::NOHANG)? {
             descendants::kill_all();
             let signal = status.terminating_signal().map(|signal| 128 + signal);
             let code = signal.or(status.exit_status()).unwrap_or(i32::from(FAILED));
             return Ok(u8::try_from(code).unwrap_or(FAILED));
+        }
+    }
+}
+
+/// Takes what the agent says. Returns whether it may say more.
+fn listen(words: impl AsFd, life_line: &mut LifeLine, orphan_patience: Duration) -> bool {
+    let mut word = [0];
+    loop {
+        match rustix::io::read(&words, &mut word) {
+            Ok(1..) if word == [ADOPTED] => life_line.is_adopted = true,
+            Ok(1..) => life_line.orphaned_until = Some(Instant::now() + orphan_patience),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return true,
+            Ok(0) | Err(_) => return false,
         }
     }
 }

@@ -8,6 +8,7 @@ use super::*;
 use crate::event::OutputStream;
 
 const DETECT: Duration = Duration::from_secs(3);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 
@@ -15,15 +16,17 @@ const SIGKILL: i32 = 9;
 #[derive(Debug)]
 enum Event {
     Connect(NodeId),
-    Down(NodeId, Down),
-    Up(NodeId, Up),
+    /// From the first node to the second.
+    Down(NodeId, NodeId, Down),
+    Up(NodeId, NodeId, Up),
     /// The host of a node writes so many bytes, or is finished.
     Write(NodeId, usize),
     Finish(NodeId),
     /// A node is gone; those beside it see it later.
     Die(NodeId),
-    SeeChildDie(NodeId),
-    SeeParentDie(NodeId),
+    /// Its parent sees the death of the first, its child that of the second.
+    SeeChildDie(NodeId, NodeId),
+    SeeParentDie(NodeId, NodeId),
     /// Whoever watches the job takes output.
     Take(u32),
     Timeout(NodeId),
@@ -50,6 +53,12 @@ struct World {
     number: u64,
     queue: BTreeMap<(u64, u64), Event>,
     tree: Tree,
+    adopts: bool,
+    /// Of those that were adopted.
+    parents: BTreeMap<NodeId, NodeId>,
+    adoptions: u32,
+    /// For when each has to look at its clock.
+    alarms: BTreeMap<NodeId, u64>,
     relays: BTreeMap<NodeId, Relay>,
     /// The last delivery on each link: messages arrive in order.
     links: BTreeMap<(NodeId, NodeId), u64>,
@@ -59,6 +68,8 @@ struct World {
     taken: BTreeMap<HostId, usize>,
     finished: BTreeSet<HostId>,
     lost: BTreeSet<HostId>,
+    /// Those that died of themselves.
+    struck: BTreeSet<HostId>,
     is_ended: bool,
     log: Vec<String>,
 }
@@ -66,9 +77,10 @@ struct World {
 const MILLISECOND: u64 = 1_000_000;
 
 impl World {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, adopts: bool) -> Self {
         let mut random = Random(seed);
         let hosts = 1 + random.below(24) as u32;
+        let deaths = if adopts { 5 } else { 3 };
         let tree = Tree::new(hosts, 1 + random.below(5) as u32);
         let mut world = Self {
             random,
@@ -76,6 +88,10 @@ impl World {
             number: 0,
             queue: BTreeMap::new(),
             tree,
+            adopts,
+            parents: BTreeMap::new(),
+            adoptions: 0,
+            alarms: BTreeMap::new(),
             relays: BTreeMap::new(),
             links: BTreeMap::new(),
             dead: BTreeSet::new(),
@@ -84,12 +100,14 @@ impl World {
             taken: BTreeMap::new(),
             finished: BTreeSet::new(),
             lost: BTreeSet::new(),
+            struck: BTreeSet::new(),
             is_ended: false,
             log: Vec::new(),
         };
-        for _ in 0..world.random.below(3) {
+        for _ in 0..world.random.below(deaths) {
             let node = NodeId(1 + world.random.below(u64::from(hosts)) as u32);
             let at = world.random.below(400 * MILLISECOND);
+            world.struck.extend(node.host());
             world.at(at, Event::Die(node));
         }
         if world.random.below(4) == 0 {
@@ -107,7 +125,7 @@ impl World {
 
     fn begin(&mut self, node: NodeId) {
         let now = Duration::from_nanos(self.now);
-        let mut relay = Relay::new(self.tree, node, DETECT);
+        let mut relay = Relay::new(self.tree, node, DETECT, START_TIMEOUT).adopting(self.adopts);
         relay.start(now);
         self.relays.insert(node, relay);
         self.perform(node);
@@ -137,12 +155,14 @@ impl World {
             match action {
                 Action::Abandon(child) => self.at(MILLISECOND, Event::Die(child)),
                 Action::Local(Down::Order(Order::Signal { .. })) => self.at(MILLISECOND, Event::Finish(node)),
-                Action::Local(_) | Action::LocalPmi(..) => {}
-                Action::SendChild(child, down) => self.send(node, child, Event::Down(child, down)),
+                Action::Adopted => self.adoptions += 1,
+                Action::Local(_) | Action::LocalPmi(..) | Action::LoseParent => {}
+                Action::SeekLauncher => drop(self.parents.insert(node, NodeId::ROOT)),
+                Action::SendChild(child, down) => self.send(node, child, Event::Down(node, child, down)),
                 Action::SendParent(up) if node == NodeId::ROOT => self.take(up),
                 Action::SendParent(up) => {
-                    let parent = self.tree.parent(node).unwrap();
-                    self.send(node, parent, Event::Up(node, up));
+                    let parent = self.parent(node);
+                    self.send(node, parent, Event::Up(node, parent, up));
                 }
                 Action::StartChild(child) => {
                     // One in twenty never comes up.
@@ -150,12 +170,27 @@ impl World {
                     if self.random.below(20) > 0 {
                         self.at(delay, Event::Connect(child));
                     }
-                    for times in [1, 10] {
-                        self.at(DETECT.as_nanos() as u64 * times, Event::Timeout(node));
-                    }
                 }
             }
         }
+        self.set_alarm(node);
+    }
+
+    fn set_alarm(&mut self, node: NodeId) {
+        let Some(deadline) = self.relays.get(&node).and_then(Relay::deadline) else {
+            return;
+        };
+        let due = (deadline.as_nanos() as u64).max(self.now + 1);
+        let alarm = self.alarms.entry(node).or_default();
+        if *alarm <= self.now || due < *alarm {
+            *alarm = due;
+            self.at(due - self.now, Event::Timeout(node));
+        }
+    }
+
+    fn parent(&self, node: NodeId) -> NodeId {
+        let adopted = self.parents.get(&node).copied();
+        adopted.or(self.tree.parent(node)).unwrap()
     }
 
     /// Something reached the launcher.
@@ -179,10 +214,12 @@ impl World {
             }
             Report::Late => assert!(!self.finished.contains(&host) && !self.lost.contains(&host)),
             Report::Finished => assert!(self.finished.insert(host), "{host:?} ended twice"),
+            // Of one that had said all, but had not heard that it was heard.
+            Report::Lost { .. } if self.adopts && self.finished.contains(&host) => {}
             Report::Lost { .. } => {
                 assert!(!self.finished.contains(&host) || is_below_lost);
                 self.lost.insert(host);
-                if !self.is_ended {
+                if !self.is_ended && !self.adopts {
                     self.at(1, Event::End);
                 }
             }
@@ -194,19 +231,24 @@ impl World {
         match event {
             Event::Connect(node) => {
                 let parent = self.tree.parent(node).unwrap();
-                if self.dead.contains(&parent) || self.dead.contains(&node) {
+                let is_orphan = self.dead.contains(&parent);
+                if self.dead.contains(&node) || (is_orphan && !self.adopts) {
                     self.dead.insert(node);
+                } else if is_orphan {
+                    self.begin(node);
+                    self.with(node, |relay| relay.handle_parent_lost(SIGKILL));
                 } else if self.relays[&parent].is_awaited(node) {
                     self.relays.get_mut(&parent).unwrap().handle_connected(node);
                     self.begin(node);
                     self.perform(parent);
                 }
             }
-            Event::Down(node, down) => self.with(node, |relay| relay.handle_down(down)),
-            Event::Up(child, up) => {
-                let parent = self.tree.parent(child).unwrap();
-                self.with(parent, |relay| relay.handle_up(child, up));
+            Event::Down(from, node, down) => {
+                if self.parent(node) == from {
+                    self.with(node, |relay| relay.handle_down(down));
+                }
             }
+            Event::Up(child, to, up) => self.with(to, |relay| relay.handle_up(child, up)),
             Event::Write(node, size) => {
                 let host = node.host().unwrap();
                 let busy = self
@@ -230,11 +272,14 @@ impl World {
                 }
             }
             Event::Die(node) => self.die(node),
-            Event::SeeChildDie(node) => {
-                let parent = self.tree.parent(node).unwrap();
+            Event::SeeChildDie(parent, node) => {
                 self.with(parent, |relay| relay.handle_child_lost(node, String::new()));
             }
-            Event::SeeParentDie(node) => self.with(node, |relay| relay.handle_parent_lost(SIGKILL)),
+            Event::SeeParentDie(parent, node) => {
+                if self.parent(node) == parent {
+                    self.with(node, |relay| relay.handle_parent_lost(SIGKILL));
+                }
+            }
             Event::Take(size) => self.with(NodeId::ROOT, |relay| relay.handle_down(Down::Credit(size))),
             Event::Timeout(node) => {
                 let now = Duration::from_nanos(self.now);
@@ -256,9 +301,10 @@ impl World {
         }
         if let Some(relay) = self.relays.get_mut(&node) {
             act(relay);
-            let children = self.tree.children(node).len();
-            // Each link's window, and the one message that may exceed it.
-            let bound = (children + 1) * (OUTPUT_WINDOW + (3 << 20));
+            // Each link's window, and the one message that may exceed it; what is said again comes at once.
+            let window = OUTPUT_WINDOW + (3 << 20);
+            let said_again = if self.adopts { 6 * window } else { 0 };
+            let bound = (relay.children.len() + 1) * (window + said_again);
             assert!(
                 relay.held_bytes() <= bound,
                 "{} bytes wait in {node:?}",
@@ -275,20 +321,20 @@ impl World {
         if !self.dead.insert(node) {
             return;
         }
-        let parent = self.tree.parent(node).unwrap();
+        let parent = self.parent(node);
         let seen = self.random.below(DETECT.as_nanos() as u64);
         // After what it had sent, as a connection's end comes.
         let last = self.links.get(&(node, parent)).copied().unwrap_or_default();
         let after = last.saturating_sub(self.now) + 1 + seen;
-        self.at(after, Event::SeeChildDie(node));
+        self.at(after, Event::SeeChildDie(parent, node));
         for child in self.tree.children(node).map(NodeId) {
             let seen = self.random.below(DETECT.as_nanos() as u64);
-            self.at(seen + 1, Event::SeeParentDie(child));
+            self.at(seen + 1, Event::SeeParentDie(node, child));
         }
     }
 
-    fn run(seed: u64) -> Self {
-        let mut world = Self::new(seed);
+    fn run(seed: u64, adopts: bool) -> Self {
+        let mut world = Self::new(seed, adopts);
         while let Some(((at, _), event)) = world.queue.pop_first() {
             world.now = at;
             world.step(event);
@@ -302,7 +348,7 @@ impl World {
 #[test]
 fn trees_always_come_to_an_end() {
     for seed in 0..3000 {
-        let world = World::run(seed);
+        let world = World::run(seed, false);
         let root = &world.relays[&NodeId::ROOT];
         assert!(
             root.are_children_over(),
@@ -330,18 +376,54 @@ fn trees_always_come_to_an_end() {
     }
 }
 
+/// Whatever dies in a job that adopts: only those are lost that died or never came, the launcher hears of the end of all
+/// others, and has their output once and whole, and nobody stays.
+#[test]
+fn only_the_dead_are_lost_where_orphans_are_adopted() {
+    let mut adoptions = 0;
+    for seed in 0..6000 {
+        let world = World::run(seed, true);
+        adoptions += world.adoptions;
+        let root = &world.relays[&NodeId::ROOT];
+        assert!(
+            root.are_children_over(),
+            "seed {seed}: somebody is still waited for"
+        );
+        for (node, relay) in &world.relays {
+            let is_gone = *node == NodeId::ROOT || world.dead.contains(node);
+            assert!(is_gone, "seed {seed}: {node:?} is still there: {relay:?}");
+        }
+        for host in world.tree.hosts_below(NodeId::ROOT) {
+            let (finished, lost) = (world.finished.contains(&host), world.lost.contains(&host));
+            assert!(finished != lost, "seed {seed}: {host:?} {finished} {lost}");
+            if finished {
+                let (written, taken) = (world.written.get(&host), world.taken.get(&host));
+                assert_eq!(written, taken, "seed {seed}: output of {host:?}");
+            }
+            let has_come = world.relays.contains_key(&NodeId::of(host));
+            assert!(
+                !lost || world.struck.contains(&host) || !has_come || world.is_ended,
+                "seed {seed}: {host:?} is lost, and was well"
+            );
+        }
+    }
+    assert!(adoptions > 1000, "only {adoptions} were adopted");
+}
+
 /// The same seed tells the same story, to the nanosecond.
 #[test]
 fn a_seed_is_one_history() {
     for seed in 0..50 {
-        assert_eq!(World::run(seed).log, World::run(seed).log);
+        for adopts in [false, true] {
+            assert_eq!(World::run(seed, adopts).log, World::run(seed, adopts).log);
+        }
     }
 }
 
 /// A message that is larger than the window still goes, and its credit comes back whole.
 #[test]
 fn large_output_goes_alone() {
-    let mut relay = Relay::new(Tree::new(1, 1), NodeId(1), DETECT);
+    let mut relay = Relay::new(Tree::new(1, 1), NodeId(1), DETECT, START_TIMEOUT);
     let output = |size| Report::Output {
         rank: Rank(0),
         stream: OutputStream::Stdout,

@@ -26,7 +26,7 @@ pub(super) struct SpawnedGroup {
     is_cancelled: bool,
     /// Where something of it is left.
     hosts: BTreeSet<HostId>,
-    plan: GroupPlan,
+    pub(super) plan: GroupPlan,
 }
 
 /// Who wants to know what came of a spawn.
@@ -306,6 +306,7 @@ impl Supervisor {
                     members,
                     failed: failed.map(Rank),
                 }),
+                pmi::Action::ToChild { message, .. } if self.plan.adopts() => self.tell_agents_pmi(message),
                 pmi::Action::ToChild { child, message } => {
                     self.actions.push_back(Action::SendPmi(NodeId(child.0), message));
                 }

@@ -43,7 +43,8 @@ fn supervisor(on_failure: OnFailure) -> Supervisor {
 
 fn up(host: u32, report: Report) -> Up {
     let host = HostId(host);
-    Up { host, report }
+    let stamp = None;
+    Up { host, stamp, report }
 }
 
 fn report(supervisor: &mut Supervisor, now: Duration, report: Report) {

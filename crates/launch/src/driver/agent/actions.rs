@@ -113,6 +113,7 @@ impl Agent {
         for index in 0..self.inputs.len() {
             self.write_input(index);
         }
+        self.tell_taken();
     }
 
     pub(super) fn write_input(&mut self, index: usize) {
@@ -129,6 +130,11 @@ impl Agent {
                 let _ = epoll::add(&self.poller, pipe, data, epoll::EventFlags::OUT);
             }
         }
+        self.tell_taken();
+    }
+
+    /// Tells how much of the input was taken. Those that take no more count no more.
+    pub(super) fn tell_taken(&mut self) {
         if let Some(taken) = self.inputs.taken() {
             self.branch.report(Report::StdinTaken(taken));
         }

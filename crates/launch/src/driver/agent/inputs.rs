@@ -8,6 +8,9 @@ use rustix::io::{Errno, write};
 /// The inputs of a host's ranks, by their number on it.
 pub(super) struct Inputs {
     inputs: Vec<Input>,
+    /// Other hosts read it too: it goes on when nobody here reads any more.
+    is_shared: bool,
+    pushed: u64,
     /// How much the slowest has taken, as it was told.
     told: u64,
 }
@@ -26,10 +29,14 @@ struct Input {
 }
 
 impl Inputs {
-    /// For so many ranks, the first of the host.
-    pub(super) fn new(ranks: usize) -> Self {
-        let inputs = std::iter::repeat_with(Input::default).take(ranks).collect();
-        Self { inputs, told: 0 }
+    /// For so many ranks, the first of the host; shared with other hosts or not.
+    pub(super) fn new(ranks: usize, is_shared: bool) -> Self {
+        Self {
+            inputs: std::iter::repeat_with(Input::default).take(ranks).collect(),
+            is_shared,
+            pushed: 0,
+            told: 0,
+        }
     }
 
     /// Whether a rank has input.
@@ -52,6 +59,7 @@ impl Inputs {
 
     pub(super) fn push(&mut self, bytes: Vec<u8>) {
         let bytes = Bytes::from(bytes);
+        self.pushed += bytes.len() as u64;
         for input in self.inputs.iter_mut().filter(|input| !input.closed) {
             input.queue.push_back(bytes.clone());
         }
@@ -99,11 +107,12 @@ impl Inputs {
         }
     }
 
-    /// How many more bytes the slowest of those that read has taken since this was last asked; nothing once nobody
-    /// reads any more.
+    /// How many more bytes the slowest of those that read has taken since this was last asked. Once nobody reads any
+    /// more, it is nothing, or all if others do.
     pub(super) fn taken(&mut self) -> Option<u32> {
         let open = self.inputs.iter().filter(|input| !input.closed);
-        let taken = open.map(|input| input.written).min()?;
+        let slowest = open.map(|input| input.written).min();
+        let taken = slowest.or(self.is_shared.then_some(self.pushed))?;
         let more = taken.checked_sub(self.told).filter(|&more| more > 0)?;
         self.told = taken;
         u32::try_from(more).ok()
@@ -115,5 +124,30 @@ impl Input {
         self.closed = true;
         self.pipe = None;
         self.queue.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where others read the same, they wait neither for a rank that is gone nor for a host on which nobody reads.
+    #[test]
+    fn whoever_is_gone_keeps_nobody_waiting() {
+        let pipe = || rustix::pipe::pipe().unwrap();
+        for is_shared in [false, true] {
+            let mut inputs = Inputs::new(2, is_shared);
+            let (reader, writer) = pipe();
+            inputs.set_pipe(0, writer);
+            inputs.push(vec![0; 100]);
+            assert!(!inputs.write(0));
+            assert_eq!(inputs.taken(), None);
+            inputs.close(1);
+            assert_eq!(inputs.taken(), Some(100));
+            drop(reader);
+            inputs.push(vec![0; 10]);
+            assert!(!inputs.write(0));
+            assert_eq!(inputs.taken(), is_shared.then_some(10));
+        }
     }
 }

@@ -34,7 +34,9 @@ use super::{
     branch::{Branch, BranchEvent, Position},
     descendants,
     idle_memory::IdleMemory,
-    interface, mpi_programs,
+    interface,
+    keeper::KeeperLine,
+    mpi_programs,
     process::Slots,
     signals::{ChildNews, ChildSignals, next_child},
     starter::Ended,
@@ -59,6 +61,7 @@ pub(super) struct Agent {
     host: HostId,
     mind: HostAgent,
     branch: Branch,
+    keeper: KeeperLine,
     slots: Slots,
     children: ChildSignals,
     poller: OwnedFd,
@@ -134,8 +137,8 @@ const SWEEP_MAX: Duration = Duration::from_secs(2);
 
 impl Agent {
     /// Works until the job is over, or nobody wants it any more. Returns the exit code.
-    pub(super) fn run(position: Position, slots: Slots) -> io::Result<u8> {
-        let mut agent = Self::new(position, slots)?;
+    pub(super) fn run(position: Position, slots: Slots, keeper: KeeperLine) -> io::Result<u8> {
+        let mut agent = Self::new(position, slots, keeper)?;
         agent.branch.report(Report::Ready {
             host_name: uname().nodename().to_string_lossy().into_owned(),
         });
@@ -147,7 +150,7 @@ impl Agent {
         })
     }
 
-    fn new(position: Position, slots: Slots) -> io::Result<Self> {
+    fn new(position: Position, slots: Slots, keeper: KeeperLine) -> io::Result<Self> {
         descendants::adopt_orphans();
         let descriptors = raise_descriptor_limit();
         let children = ChildSignals::listen()?;
@@ -177,10 +180,10 @@ impl Agent {
             )?;
         }
         let ranks = start.ranks.clone();
-        let with_input = match plan.stdin {
-            StdinSource::Inherit => usize::from(ranks.first() == Some(&Rank(0))),
-            StdinSource::InheritAll => ranks.len(),
-            StdinSource::Null => 0,
+        let inputs = match plan.stdin {
+            StdinSource::Inherit => Inputs::new(usize::from(ranks.first() == Some(&Rank(0))), false),
+            StdinSource::InheritAll => Inputs::new(ranks.len(), true),
+            StdinSource::Null => Inputs::new(0, false),
         };
         let processors = match plan.binding {
             placement::Binding::Nowhere => Vec::new(),
@@ -193,6 +196,7 @@ impl Agent {
             plan,
             host,
             branch,
+            keeper,
             slots,
             children,
             poller,
@@ -207,7 +211,7 @@ impl Agent {
             ranks: ranks.iter().map(|_| None).collect(),
             pids: BTreeMap::new(),
             held: BTreeMap::new(),
-            inputs: Inputs::new(with_input),
+            inputs,
             activity,
             memory: IdleMemory::default(),
             processors,
@@ -270,6 +274,8 @@ impl Agent {
 
     fn handle_branch(&mut self, event: BranchEvent) {
         match event {
+            BranchEvent::Adopted => self.keeper.tell_adopted(),
+            BranchEvent::Orphaned => self.keeper.tell_orphaned(),
             BranchEvent::ChildLost(node) => self.mind.handle_child_lost(node),
             BranchEvent::Pmi(node, up) => self.mind.handle_pmi_up(node, up),
             BranchEvent::Down(Down::Cancel(id)) => self.mind.handle_cancel(id),
@@ -279,7 +285,16 @@ impl Agent {
             BranchEvent::Down(Down::Pmi(down)) => self.mind.handle_pmi_down(down),
             BranchEvent::Down(Down::News(news)) => self.mind.handle_news(news),
             // These are the relay's own.
-            BranchEvent::Down(Down::Bye | Down::Credit(_) | Down::To(..)) | BranchEvent::Up(_) => {}
+            BranchEvent::Down(
+                Down::Acknowledged { .. }
+                | Down::Adopted
+                | Down::Bye
+                | Down::Credit(_)
+                | Down::Number(_)
+                | Down::Resend
+                | Down::To(..),
+            )
+            | BranchEvent::Up(_) => {}
             BranchEvent::ParentLost(why) => {
                 self.is_orphaned = true;
                 // Whoever reads it is not there any more, or never was reached.
@@ -290,6 +305,7 @@ impl Agent {
 
     fn handle_order(&mut self, order: Order) {
         match order {
+            Order::Pmi(down) => self.mind.handle_pmi_down(down),
             Order::Respawn { rank, incarnation } => self.mind.handle_respawn(rank, incarnation),
             Order::Signal { rank, signal } => self.mind.handle_signal(rank, signal),
             Order::Spawned { id, result } => self.mind.handle_spawn_answer(id, result),
@@ -380,6 +396,7 @@ impl Agent {
                     self.handle_closed(Some(rank));
                     self.mind.handle_exit(rank, cause, monotonic_ns());
                     self.inputs.close(index);
+                    self.tell_taken();
                     // Its memory is looked for under its number before it is told who gets it.
                     self.settle();
                     if let Some(io) = &mut self.ranks[index] {

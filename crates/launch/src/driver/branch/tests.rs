@@ -36,6 +36,7 @@ fn position(node: NodeId, parent: Option<Address>) -> Position {
         encoded_plan: vec![],
         plan,
         parent,
+        launcher: None,
         forked: None,
     }
 }
@@ -91,6 +92,7 @@ fn a_child_that_sends_garbage_is_lost() {
         BranchEvent::Up(Up {
             host: HostId(0),
             report: Report::Lost { how },
+            ..
         }) => Some(how),
         _ => None,
     };

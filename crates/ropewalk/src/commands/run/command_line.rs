@@ -100,6 +100,7 @@ struct Parser {
     seed: u64,
     timeout: Option<Duration>,
     detect: Duration,
+    start_timeout: Option<Duration>,
     arity: u32,
     universe: UniverseSize,
     prefix: Option<Pattern>,
@@ -141,6 +142,7 @@ impl Parser {
             seed: 0,
             timeout: None,
             detect: JobSpec::DETECT,
+            start_timeout: None,
             arity: JobSpec::ARITY,
             universe: UniverseSize::Unknown,
             prefix: None,
@@ -311,6 +313,7 @@ impl Parser {
             "seed" => self.seed = words.number(name)?.into(),
             "timeout" => self.timeout = Some(words.seconds(name)?),
             "detect" => self.detect = words.seconds(name)?,
+            "start-timeout" => self.start_timeout = Some(words.seconds(name)?),
             _ => bail!("there is no option -{name}; `ropewalk run --help` lists those that there are"),
         }
         Ok(())
@@ -413,6 +416,7 @@ impl Parser {
             arity: self.arity,
             universe: self.universe,
             detect: self.detect,
+            start_timeout: self.start_timeout.filter(|timeout| !timeout.is_zero()),
             on_failure: self.on_failure,
             // What one attempt has read the next cannot read again.
             stdin: self.stdin.unwrap_or(match self.on_failure {

@@ -9,7 +9,7 @@ use std::{
 
 use ropewalk::{group::Rank, launch::OutputStream};
 
-use super::pattern::Pattern;
+use super::{pattern::Pattern, progress};
 
 /// Writes the lines of all ranks, each in one piece.
 pub(super) struct Console {
@@ -68,9 +68,17 @@ impl Console {
         Ok(())
     }
 
+    /// Whether all that was written, be it to a terminal or not, ended with a line's end.
+    pub(super) fn is_at_line_start(&self) -> bool {
+        self.unfinished.iter().all(Option::is_none)
+    }
+
     /// Writes what was collected.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         let buffer = std::mem::take(&mut self.buffer);
+        if !buffer.is_empty() {
+            progress::erase();
+        }
         match self.stream {
             OutputStream::Stderr => io::stderr().write_all(&buffer),
             OutputStream::Stdout => {

@@ -8,6 +8,7 @@ mod observer;
 mod openfoam;
 mod partners;
 mod pattern;
+mod progress;
 mod record;
 mod report;
 mod summary;
@@ -35,6 +36,7 @@ use command_line::{Command, HELP, Request, Surroundings, parse};
 use console::Console;
 use observer::Observer;
 use openfoam::CaseKeeper;
+use progress::Progress;
 
 /// What `ropewalk run` is told.
 #[derive(Debug, clap::Args)]
@@ -129,6 +131,7 @@ fn watch(request: Request) -> anyhow::Result<u8> {
         is_openfoam,
     } = request;
     let began = Instant::now();
+    let mut progress = Progress::new(&spec, log_json || verbose);
     let mut observer = Observer::start(metrics, report, &spec)?;
     let supervisor = checkpoints.as_ref().map(Checkpoints::new).transpose()?;
     let account = supervisor.as_ref().map(Checkpoints::account);
@@ -159,12 +162,20 @@ fn watch(request: Request) -> anyhow::Result<u8> {
                 if let Err(error) = console.flush() {
                     failure.get_or_insert(give_up(&launcher, error)?);
                 }
-                launcher.next_event(None)?
+                let patience = progress.patience();
+                match launcher.next_event(patience)? {
+                    None if patience.is_some() => {
+                        progress.show(console.is_at_line_start());
+                        continue;
+                    }
+                    event => event,
+                }
             }
         };
         let Some(event) = event else {
             bail!("the launcher stopped without a verdict");
         };
+        progress.handle(&event);
         if log_json {
             log(&event);
         }
@@ -290,6 +301,7 @@ fn sum_up(
     // Who is told to end, or has no time left, has not failed.
     let failed = matches!(verdict.ending, Ending::Failed | Ending::AgentLost { .. });
     let summary = account.finish(options, total, failed)?;
+    progress::erase();
     let _ = writeln!(io::stderr(), "{}", summary.table());
     Ok(summary.section())
 }
@@ -323,6 +335,9 @@ fn log(event: &JobEvent) {
         JobEvent::HostLate { host, after } => {
             json!({"event": "host_late", "host": host, "after_s": after.as_secs_f64()})
         }
+        JobEvent::HostReady { host, ready, hosts } => {
+            json!({"event": "host_ready", "host": host, "ready": ready, "hosts": hosts})
+        }
         JobEvent::Injected { rank, host } => json!({"event": "injected", "rank": rank.0, "host": host}),
         JobEvent::Respawning { failure, pause } => json!({
             "event": "respawning", "rank": failure.rank.0, "host": failure.host, "cause": failure.to_string(),
@@ -348,6 +363,7 @@ fn log(event: &JobEvent) {
         } => json!({"event": "stopped", "rank": rank.0, "host": host, "pid": pid, "signal": signal}),
         _ => return,
     };
+    progress::erase();
     let _ = writeln!(io::stderr(), "{object}");
 }
 
@@ -358,6 +374,7 @@ fn give_up(launcher: &Launcher, error: io::Error) -> anyhow::Result<io::Error> {
 }
 
 fn finish(console: &mut Console, verdict: &Verdict, failure: Option<io::Error>) -> anyhow::Result<u8> {
+    progress::erase();
     match failure.map_or_else(|| console.flush(), Err) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(128 + SIGPIPE as u8),
@@ -386,5 +403,6 @@ const NOT_LOADED: &str = "OpenFOAM has not loaded the function object that saves
 
 /// Tells the user, if that is possible: the exit code must come out even if standard error cannot be written.
 fn say(text: &str) {
+    progress::erase();
     let _ = writeln!(io::stderr(), "ropewalk: {text}");
 }

@@ -130,6 +130,7 @@ impl Partners {
             interface: spec.interface,
             arity: spec.arity,
             detect: spec.detect,
+            start_timeout: spec.start_timeout,
             on_failure: OnFailure::Continue,
             ..JobSpec::new(&spec.agent, spec.agent.clone())
         })

@@ -47,6 +47,8 @@ When something fails:
                               itself when that is best; by default in the folder checkpoints of the case
   --mtbf auto|SECONDS         the mean time between failures [default: auto, learned from the journal in DIR]
   --detect SECONDS            how long a host may be silent before it counts as lost [default: 3]
+  --start-timeout SECONDS     how long a host may take to bring its agent up, login and all, before it counts as lost
+                              [default: 10 times --detect]; after once --detect it is named
   --stall SECONDS             treat it as a failure if no rank does anything for so long
   --inject-mtbf SECONDS, --seed N  kill a random rank now and then, on average after so long
   --timeout SECONDS           end the job after this time, with exit code 124

@@ -245,6 +245,11 @@ const FAILURE: &[Documented] = &[
         "How long a host may be silent before it counts as lost; by default 3",
     ),
     option(
+        "start-timeout",
+        Value::Any("SECONDS"),
+        "How long a host may take to bring its agent up; by default ten times as long as it may be silent",
+    ),
+    option(
         "stall",
         Value::Any("SECONDS"),
         "Treat it as a failure if no rank does anything for so long",

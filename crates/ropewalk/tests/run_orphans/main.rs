@@ -1,0 +1,183 @@
+//! A host in the middle of the tree is lost, and with `--on-failure continue` those below it go on. The hosts are all this
+//! machine, behind a command like rsh whose processes outlive who started them, as those of sshd do.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
+const PYTHON: &str = "python3";
+
+/// What starts processes for whoever connects, and a folder of its own.
+struct Remote {
+    server: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Remote {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/run_orphans/remote.py");
+        let socket = folder.path().join("socket");
+        let mut server = Command::new(PYTHON)
+            .arg(&program)
+            .arg("serve")
+            .arg(&socket)
+            .env("FOLDER", folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3 is missing: install the Debian package python3");
+        let mut line = String::new();
+        let mut said = BufReader::new(server.stdout.take().unwrap());
+        said.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        let script = format!(
+            "#!/bin/sh\nexec {PYTHON} {} run {} \"$@\"\n",
+            program.display(),
+            socket.display()
+        );
+        let path = folder.path().join("like-rsh");
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        Self { server, folder }
+    }
+
+    /// Seven hosts: `h1` above `h3` and `h4`, `h2` above `h5` and `h6`, `h3` above `h7`. One rank on each.
+    fn run(&self, options: &[&str], script: &str) -> Output {
+        let like_rsh = self.folder.path().join("like-rsh");
+        let output = Command::new("timeout")
+            .args(["120", ROPEWALK, "run", "-launcher-exec"])
+            .arg(like_rsh)
+            .args(["-iface", "127.0.0.1", "--detect", "2", "--arity", "2"])
+            .args(["-hosts", "h1,h2,h3,h4,h5,h6,h7", "-n", "7"])
+            .args(options)
+            .args(["bash", "-c", script])
+            .env("FOLDER", self.folder.path())
+            .stdin(Stdio::null())
+            .output();
+        output.unwrap()
+    }
+
+    /// "Nothing left 2 s after exit", but for the server.
+    fn assert_none_left(&self) {
+        let marker = format!("FOLDER={}", self.folder.path().display());
+        let deadline = Instant::now() + Duration::from_secs(2);
+        loop {
+            let left: Vec<_> = fs::read_dir("/proc")
+                .unwrap()
+                .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
+                .filter(|pid| *pid != self.server.id())
+                .filter(|pid| {
+                    let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+                    variables
+                        .split(|&byte| byte == 0)
+                        .any(|one| one == marker.as_bytes())
+                })
+                .collect();
+            if left.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "processes {left:?} are left");
+            sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Each rank tells the others something in a fence before, writes much while the agent of `h1` is killed or stopped, and
+/// tells them something in a fence after. Those of the other hosts have all that they told, and all that they wrote is
+/// there, once.
+#[test]
+fn hosts_below_a_lost_one_go_on() {
+    let remote = Remote::start();
+    for (signal, how) in [
+        ("KILL", "was killed by signal 9"),
+        ("STOP", "gave no sign of life for 2 s"),
+    ] {
+        let script = format!(
+            r#"
+            ask() {{ printf '%s\n' "$1" >&$PMI_FD; read -r answer <&$PMI_FD; }}
+            ask 'cmd=init pmi_version=1 pmi_subversion=1'
+            ask 'cmd=get_my_kvsname'; kvs=${{answer##*kvsname=}}
+            ask "cmd=put kvsname=$kvs key=before$RANK value=$RANK$RANK"
+            ask 'cmd=barrier_in'
+            if [ $RANK = 0 ]; then sleep 0.3; kill -{signal} $PPID; sleep 100; fi
+            for round in $(seq 30); do seq -f "$RANK $round %g" 1000; sleep 0.05; done
+            ask "cmd=put kvsname=$kvs key=after$RANK value=${{RANK}}9"
+            ask 'cmd=barrier_in'
+            for other in 1 2 3 4 5 6; do
+                for when in before after; do
+                    ask "cmd=get kvsname=$kvs key=$when$other"; all="$all ${{answer##*value=}}"
+                done
+            done
+            echo "$RANK has$all"
+            ask 'cmd=finalize'
+            "#
+        );
+        let output = remote.run(&["--on-failure", "continue"], &script);
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        for rank in 1..7 {
+            let prefix = format!("{rank} ");
+            let mut lines = stdout.lines().filter_map(|line| line.strip_prefix(&prefix));
+            for round in 1..=30 {
+                for number in 1..=1000 {
+                    let expected = format!("{round} {number}");
+                    assert_eq!(
+                        lines.next(),
+                        Some(expected.as_str()),
+                        "{signal}: rank {rank}: {stderr}"
+                    );
+                }
+            }
+            let last = lines.next();
+            assert_eq!(
+                last,
+                Some("has 11 19 22 29 33 39 44 49 55 59 66 69"),
+                "{signal}: rank {rank}: {stderr}"
+            );
+            assert_eq!(lines.next(), None, "{signal}: rank {rank}");
+        }
+        assert_eq!(output.status.code(), Some(125), "{stderr}");
+        let named = format!("the agent on host h1 {how}");
+        assert!(stderr.contains(&named), "{stderr}");
+        for host in 2..8 {
+            assert!(!stderr.contains(&format!("host h{host} ")), "{stderr}");
+        }
+        remote.assert_none_left();
+    }
+}
+
+/// Where the job ends with the first host that is lost, those below it end too, though whoever started them does not end
+/// them.
+#[test]
+fn hosts_below_a_lost_one_end_with_the_job() {
+    let remote = Remote::start();
+    let script = "if [ $RANK = 0 ]; then sleep 0.3; kill -KILL $PPID; fi; sleep 100";
+    let output = remote.run(&[], script);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{stderr}");
+    assert!(
+        stderr.contains("the agent on host h1 was killed by signal 9"),
+        "{stderr}"
+    );
+    remote.assert_none_left();
+}
