@@ -53,28 +53,46 @@ fn headers() -> anyhow::Result<PathBuf> {
     ))?;
     let folder = project::target()?.join("openfoam").join(version.trim());
     let include = folder.join("include");
-    if include.exists() {
+    // Links that lead nowhere are those of a target folder that was copied or moved, made when they still were absolute.
+    if include.join(A_HEADER).exists() {
         return Ok(include);
     }
     let source = folder.join("source");
-    fs::create_dir_all(&source)?;
-    download(&folder, version.trim())?;
-    let archive = fs::read_dir(&folder)?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .find(|path| path.to_string_lossy().contains(".orig.tar."))
-        .context("Debian's source package of openfoam has no file .orig.tar")?;
-    let mut tar = program("tar", &["--extract", "--wildcards", "--strip-components=2"]);
-    tar.arg("--file").arg(archive).arg("--directory").arg(&source);
-    tar.args(["*/src/OpenFOAM/*", "*/src/OSspecific/POSIX/*"]);
-    run(tar)?;
+    if !source.join(A_SOURCE).exists() {
+        extract(&folder, version.trim(), &source)?;
+    }
     // All in one folder, as OpenFOAM's own build has them; it is complete when it has its name.
     let making = folder.join("include.tmp");
-    let _ = fs::remove_dir_all(&making);
+    for old in [&making, &include] {
+        if old.symlink_metadata().is_ok() {
+            fs::remove_dir_all(old).with_context(|| format!("cannot remove {}", old.display()))?;
+        }
+    }
     fs::create_dir(&making)?;
     // Relative links, so that the target folder may be moved.
     link_sources(&source, Path::new("../source"), &making)?;
     fs::rename(making, &include)?;
+    if !include.join(A_HEADER).exists() {
+        bail!(
+            "Debian's source package of openfoam {} has no {A_HEADER}",
+            version.trim()
+        );
+    }
     Ok(include)
+}
+
+/// Fetches the source package and takes out of it what is compiled against.
+fn extract(folder: &Path, version: &str, source: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(source)?;
+    download(folder, version)?;
+    let archive = fs::read_dir(folder)?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| path.to_string_lossy().contains(".orig.tar."))
+        .context("Debian's source package of openfoam has no file .orig.tar")?;
+    let mut tar = program("tar", &["--extract", "--wildcards", "--strip-components=2"]);
+    tar.arg("--file").arg(archive).arg("--directory").arg(source);
+    tar.args(["*/src/OpenFOAM/*", "*/src/OSspecific/POSIX/*"]);
+    run(tar)
 }
 
 /// Fetches the source package without a change to the system's own sources.
@@ -132,6 +150,10 @@ fn link_sources(from: &Path, known_as: &Path, to: &Path) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+/// One of the headers, and where it is among the sources: if it is found all are.
+const A_HEADER: &str = "functionObject.H";
+const A_SOURCE: &str = "OpenFOAM/db/functionObjects/functionObject/functionObject.H";
 
 /// As Debian's OpenFOAM was compiled: double precision, labels of 32 bits.
 const FLAGS: &[&str] = &[
