@@ -147,6 +147,7 @@ def _load() -> ctypes.CDLL:
         "store_close": [pointer],
         "store_restore": [pointer, ctypes.POINTER(_Restored)],
         "store_begin": [pointer, number, ctypes.POINTER(pointer)],
+        "save_level": [pointer, ctypes.c_int],
         "store_commit": [pointer, pointer],
         "store_abandon": [pointer, pointer],
         "store_retire": [pointer],
@@ -209,11 +210,13 @@ class Store:
             return None
         return Restored(found.generation, found.step, Path(os.fsdecode(found.folder)), found.quarantined)
 
-    def save(self, step: int, write: Callable[[Path], object]) -> None:
-        """Saves what ``write`` puts into the folder that it is given, and removes the oldest generations."""
+    def save(self, step: int, write: Callable[[Path], object], level: int = FULL) -> None:
+        """Saves what ``write`` puts into the folder that it is given, and removes the oldest generations. Under ``ropewalk
+        run --partner`` another host copies saves of level ``FULL``."""
         save = ctypes.c_void_p()
         _call("store_begin", self._handle, step, ctypes.byref(save))
         try:
+            _call("save_level", save, level)
             write(Path(os.fsdecode(_library.rw_checkpoint_save_folder(save))))
         except BaseException:
             _call("store_abandon", self._handle, save)
@@ -248,6 +251,7 @@ class Advisor:
         )
         path = None if journal is None else os.fsencode(journal)
         self._handle = ctypes.c_void_p()
+        self._level = FULL
         _call("advisor_open", ctypes.byref(options), path, ctypes.byref(self._handle))
 
     def __enter__(self) -> "Advisor":
@@ -266,20 +270,23 @@ class Advisor:
         """A time step is over: whether to save now."""
         found = _Decision()
         _call("step_end", self._handle, ctypes.byref(found))
+        self._level = found.level
         return Decision(
             bool(found.save), found.level, found.reason.decode(), found.interval, found.overhead, found.mtbf
         )
 
     def save(self, store: Store, step: int, write: Callable[[Path], object]) -> bool:
-        """Saves, and measures how long that takes. A save that fails is warned of, and the run goes on without it."""
-        self.save_begin()
+        """Saves at the level of the last decision, and measures how long that takes. A save that fails is warned of, and the
+        run goes on without it."""
+        level = self._level
+        self.save_begin(level)
         try:
-            store.save(step, write)
+            store.save(step, write, level)
         except (CheckpointError, OSError) as error:
-            self.save_failed()
+            self.save_failed(level)
             warnings.warn(f"not saved: {error}", RuntimeWarning, stacklevel=2)
             return False
-        self.save_end()
+        self.save_end(level)
         return True
 
     def save_begin(self, level: int = FULL) -> None:

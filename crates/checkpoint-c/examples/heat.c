@@ -101,6 +101,7 @@ int main(int count, char **words)
         rw_checkpoint_save *save;
         check(rw_checkpoint_save_begin(advisor, decision.level), "begin a save");
         check(rw_checkpoint_store_begin(store, step, &save), "begin a generation");
+        check(rw_checkpoint_save_level(save, decision.level), "say of which level it is");
         FILE *file = open_in(rw_checkpoint_save_folder(save), "wb");
         fwrite(rod, sizeof *rod, CELLS, file);
         fclose(file);

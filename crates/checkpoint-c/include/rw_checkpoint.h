@@ -19,6 +19,7 @@
  *         if (!decision.save) continue;
  *         rw_checkpoint_save_begin(advisor, decision.level);
  *         rw_checkpoint_store_begin(store, step, &save);
+ *         rw_checkpoint_save_level(save, decision.level);
  *         ...write files below rw_checkpoint_save_folder(save)...
  *         if (rw_checkpoint_store_commit(store, save) == RW_CHECKPOINT_OK)
  *             rw_checkpoint_save_end(advisor, decision.level);
@@ -64,7 +65,8 @@ typedef struct {
     double restore;       /* how long a restore takes, until one was measured; by default 1 */
     double limit;         /* how long the job may run from now on; by default for ever */
     uint64_t steps;       /* how many steps there will be; by default nobody knows */
-    double fast_save;     /* how long a save of level RW_CHECKPOINT_FAST takes; by default there is no such level */
+    double fast_save;     /* how long a save of level RW_CHECKPOINT_FAST takes; by default there is no such level, unless
+                             `ropewalk run --partner` copies full saves to other hosts: fast ones are then the others */
     double fast_covers;   /* which part of the failures it survives, between 0 and 1 */
 } rw_checkpoint_advisor_options;
 
@@ -174,6 +176,11 @@ const char *rw_checkpoint_save_folder(const rw_checkpoint_save *save);
 int rw_checkpoint_save_add(rw_checkpoint_save *save, const char *path);
 /* In place: the files are also results of the program's, and stay when the generation is removed. */
 int rw_checkpoint_save_keep(rw_checkpoint_save *save);
+/*
+ * Of which level it is; RW_CHECKPOINT_FULL by default. Under `ropewalk run --partner` full saves are copied to another host,
+ * and fast ones are not. All ranks say the same.
+ */
+int rw_checkpoint_save_level(rw_checkpoint_save *save, int level);
 /*
  * Hashes the files, brings them to the disk, and makes the save exist by a rename. Takes the save, also on failure. The
  * generation is complete when all ranks have done that, and can be restored then.

@@ -277,6 +277,11 @@ exports! {
         unsafe { object(save) }?.save.keep();
     }
 
+    fn rw_checkpoint_save_level(save: *mut OpenSave, level: c_int) {
+        // SAFETY: the caller promises that it was begun and is not over.
+        unsafe { object(save) }?.save.set_level(level_of(level)?);
+    }
+
     fn rw_checkpoint_store_commit(store: *mut OpenStore, save: *mut OpenSave) {
         // SAFETY: the caller promises that it was opened and not closed.
         let open = unsafe { object(store) }?;
@@ -364,6 +369,8 @@ fn advisor_options(options: &CAdvisorOptions) -> Result<AdvisorOptions, Failure>
             save: options.fast_save,
             covers: options.fast_covers,
         }),
+        // A job's supervisor says it.
+        host_mtbf: None,
     })
 }
 

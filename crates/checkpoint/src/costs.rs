@@ -171,7 +171,13 @@ impl Costs {
     /// survives the part `covers` of the failures: 0.3 is three tenths. Each way then has a period of its own. Nothing if it
     /// is best not to use the fast way, as when it takes nearly as long or survives little.
     pub fn saving_of_fast_level(&self, save: f64, covers: f64) -> f64 {
-        TwoLevels::new(self, save, covers).map_or(0.0, |two| 1.0 - two.overhead / self.overhead)
+        self.two_levels(save, covers)
+            .map_or(0.0, |two| 1.0 - two.overhead / self.overhead)
+    }
+
+    /// How such a fast way to save is best used beside this one; nothing if it is best not to use it.
+    pub fn two_levels(&self, save: f64, covers: f64) -> Option<TwoLevels> {
+        TwoLevels::new(self, save, covers)
     }
 
     /// How long `work` seconds that are left since the last save are expected to take if they are cut in the best way.

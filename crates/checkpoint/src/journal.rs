@@ -44,6 +44,20 @@ pub enum Record {
     },
     /// The save that was copied last protects.
     Committed,
+    /// A save that was written in the background protected so many seconds after it had all it needs.
+    CommitTime {
+        /// Of which kind.
+        level: Level,
+        /// Seconds.
+        seconds: f64,
+    },
+    /// A full save was copied to another host.
+    CopyTime {
+        /// Seconds, from the save on.
+        seconds: f64,
+        /// By how many seconds steps were longer meanwhile.
+        slowdown: f64,
+    },
     /// A restore took so many seconds.
     Restored {
         /// Seconds.
@@ -71,6 +85,8 @@ pub enum Record {
         /// Seconds since the start.
         ran: f64,
     },
+    /// The failure that is noted too was the loss of a host with all that was on it.
+    HostLost,
     /// The program came to its end, or was stopped on purpose.
     Ended,
     /// All that was before, in short.
@@ -94,19 +110,23 @@ pub struct Totals {
     pub restore_seconds: f64,
     /// How many seconds lay between the last save, restore or start and each failure.
     pub lost: f64,
+    /// How many of the failures were the loss of a host.
+    pub hosts_lost: u64,
 }
 
 impl Totals {
     /// What happened since another time, of which these are the totals.
     pub fn since(&self, before: &Self) -> Self {
+        let since = |now: f64, before: f64| (now - before).max(0.0);
         Self {
-            exposure: self.exposure - before.exposure,
+            exposure: since(self.exposure, before.exposure),
             failures: self.failures.saturating_sub(before.failures),
             saves: self.saves.saturating_sub(before.saves),
-            save_seconds: self.save_seconds - before.save_seconds,
+            save_seconds: since(self.save_seconds, before.save_seconds),
             restores: self.restores.saturating_sub(before.restores),
-            restore_seconds: self.restore_seconds - before.restore_seconds,
-            lost: self.lost - before.lost,
+            restore_seconds: since(self.restore_seconds, before.restore_seconds),
+            lost: since(self.lost, before.lost),
+            hosts_lost: self.hosts_lost.saturating_sub(before.hosts_lost),
         }
     }
 
@@ -129,6 +149,7 @@ impl Totals {
         self.restores = self.restores.saturating_add(other.restores);
         self.restore_seconds += other.restore_seconds;
         self.lost += other.lost;
+        self.hosts_lost = self.hosts_lost.saturating_add(other.hosts_lost);
     }
 }
 
@@ -142,22 +163,26 @@ impl Record {
             Self::Saved { level, seconds } => format!("saved {level} {seconds}"),
             Self::Copied { level, seconds } => format!("copied {level} {seconds}"),
             Self::Committed => "committed".to_owned(),
+            Self::CommitTime { level, seconds } => format!("commit-time {level} {seconds}"),
+            Self::CopyTime { seconds, slowdown } => format!("copy-time {seconds} {slowdown}"),
             Self::Restored { seconds } => format!("restored {seconds}"),
             Self::SaveTime { level, seconds } => format!("save-time {level} {seconds}"),
             Self::StepTime { seconds } => format!("step-time {seconds}"),
             Self::RestoreTime { seconds } => format!("restore-time {seconds}"),
             Self::Failed { ran } => format!("failed {ran}"),
             Self::Safe => "safe".to_owned(),
+            Self::HostLost => "host-lost".to_owned(),
             Self::Ended => "ended".to_owned(),
             Self::Before(totals) => format!(
-                "before {} {} {} {} {} {} {}",
+                "before {} {} {} {} {} {} {} {}",
                 totals.exposure,
                 totals.failures,
                 totals.saves,
                 totals.save_seconds,
                 totals.restores,
                 totals.restore_seconds,
-                totals.lost
+                totals.lost,
+                totals.hosts_lost
             ),
         };
         format!("{:08x} {text}\n", crc32c::crc32c(text.as_bytes()))
@@ -194,6 +219,14 @@ impl Record {
                 seconds: seconds(next()?)?,
             },
             "committed" => Self::Committed,
+            "commit-time" => Self::CommitTime {
+                level: Level::parse(next()?)?,
+                seconds: seconds(next()?)?,
+            },
+            "copy-time" => Self::CopyTime {
+                seconds: seconds(next()?)?,
+                slowdown: seconds(next()?)?,
+            },
             "restored" => Self::Restored {
                 seconds: seconds(next()?)?,
             },
@@ -211,6 +244,7 @@ impl Record {
                 ran: seconds(next()?)?,
             },
             "safe" => Self::Safe,
+            "host-lost" => Self::HostLost,
             "ended" => Self::Ended,
             "before" => Self::Before(Totals {
                 exposure: seconds(next()?)?,
@@ -220,6 +254,8 @@ impl Record {
                 restores: next()?.parse().ok()?,
                 restore_seconds: seconds(next()?)?,
                 lost: seconds(next()?)?,
+                // Journals that were written before hosts were counted do not say it.
+                hosts_lost: next().map_or(Some(0), |count| count.parse().ok())?,
             }),
             _ => return None,
         };
@@ -236,6 +272,10 @@ pub struct History {
     copied: Option<Copied>,
     /// The last saves of each level, the last one last.
     saves: [Vec<f64>; 2],
+    /// How long after that those protected that were written in the background.
+    commits: [Vec<f64>; 2],
+    /// The last copies on another host: how long each took, and by how much it made steps longer.
+    copies: Vec<(f64, f64)>,
     restore: Option<f64>,
     /// The steps since the last save: if the program failed they will be done again.
     steps: Vec<f64>,
@@ -318,8 +358,12 @@ impl History {
                 self.is_safe_now();
                 self.totals.saves = self.totals.saves.saturating_add(1);
                 self.totals.save_seconds += seconds;
-                self.save_took(level, seconds);
+                keep_last(&mut self.saves[level as usize], seconds);
+                // It was not written in the background, and so the next will not be.
+                self.commits[level as usize].clear();
             }
+            Record::CommitTime { level, seconds } => keep_last(&mut self.commits[level as usize], seconds),
+            Record::CopyTime { seconds, slowdown } => keep_last(&mut self.copies, (seconds, slowdown)),
             Record::Copied { level, seconds } => {
                 self.ran(seconds);
                 self.copied = self.open.map(|open| Copied {
@@ -343,9 +387,9 @@ impl History {
                 }
                 self.totals.saves = self.totals.saves.saturating_add(1);
                 self.totals.save_seconds += copied.seconds;
-                self.save_took(copied.level, copied.seconds);
+                keep_last(&mut self.saves[copied.level as usize], copied.seconds);
             }
-            Record::SaveTime { level, seconds } => self.save_took(level, seconds),
+            Record::SaveTime { level, seconds } => keep_last(&mut self.saves[level as usize], seconds),
             Record::RestoreTime { seconds } => self.restore = Some(seconds),
             Record::Restored { seconds } => {
                 self.ran(seconds);
@@ -367,6 +411,7 @@ impl History {
                     }
                 }
             }
+            Record::HostLost => self.totals.hosts_lost = self.totals.hosts_lost.saturating_add(1),
             Record::Ended => {
                 self.copied = None;
                 self.totals.exposure += self.open.take().map_or(0.0, |open| open.ran);
@@ -398,14 +443,6 @@ impl History {
         }
     }
 
-    fn save_took(&mut self, level: Level, seconds: f64) {
-        let saves = &mut self.saves[level as usize];
-        if saves.len() == SAVES_MAX {
-            saves.remove(0);
-        }
-        saves.push(seconds);
-    }
-
     fn ran(&mut self, seconds: f64) {
         match &mut self.open {
             Some(open) => {
@@ -428,6 +465,12 @@ impl History {
             for &seconds in &self.saves[level as usize] {
                 line(Record::SaveTime { level, seconds });
             }
+            for &seconds in &self.commits[level as usize] {
+                line(Record::CommitTime { level, seconds });
+            }
+        }
+        for &(seconds, slowdown) in &self.copies {
+            line(Record::CopyTime { seconds, slowdown });
         }
         if let Some(seconds) = self.restore {
             line(Record::RestoreTime { seconds });
@@ -485,6 +528,17 @@ impl History {
         &self.saves[level as usize]
     }
 
+    /// How long after its blocking part each of the last saves of a level protected, in seconds; none if they are not written
+    /// in the background.
+    pub fn commits(&self, level: Level) -> &[f64] {
+        &self.commits[level as usize]
+    }
+
+    /// How long each of the last copies on another host took, and by how much steps were longer meanwhile, in seconds.
+    pub fn copies(&self) -> &[(f64, f64)] {
+        &self.copies
+    }
+
     /// The time of the last restore, in seconds.
     pub fn restore(&self) -> Option<f64> {
         self.restore
@@ -501,13 +555,21 @@ impl History {
     }
 }
 
+/// Adds to a list of bounded length, of which the oldest goes.
+fn keep_last<T>(list: &mut Vec<T>, new: T) {
+    if list.len() == SAVES_MAX {
+        list.remove(0);
+    }
+    list.push(new);
+}
+
 fn seconds(text: &str) -> Option<f64> {
     let seconds: f64 = text.parse().ok()?;
     (0.0..=SECONDS_MAX).contains(&seconds).then_some(seconds)
 }
 
 /// The longest line that is written is shorter.
-const LINE_BYTES_MAX: usize = 128;
+const LINE_BYTES_MAX: usize = 256;
 
 /// As many saves are looked back at.
 pub(crate) const SAVES_MAX: usize = 64;

@@ -57,10 +57,10 @@ pub use advisor::{Advice, Advisor, AdvisorOptions, FastLevel, Level, MTBF_AT_FIR
 pub use costs::{Costs, CostsError};
 pub use driver::{
     Alone, Coordination, CoordinationError, DIRECTORY_VARIABLE, Decided, Entry, EntryKind, Files,
-    GENERATION_VARIABLE, JOURNAL, JournalFile, MTBF_VARIABLE, NEXT_VARIABLE, RESTORE_STEP_VARIABLE,
-    RESTORE_VARIABLE, RealFiles, Restored, RunAdvisor, START_VARIABLE, Save, SharedDirectory, Store,
-    StoreError, StoreOptions, decided_of_job, directory_of_job, mtbf_of_job, open_all, restore_all,
-    start_of_job,
+    GENERATION_VARIABLE, HOST_MTBF_VARIABLE, JOURNAL, JournalFile, MTBF_VARIABLE, NEXT_VARIABLE,
+    RESTORE_STEP_VARIABLE, RESTORE_VARIABLE, RealFiles, Restored, RunAdvisor, START_VARIABLE, Save,
+    SharedDirectory, Store, StoreError, StoreOptions, decided_of_job, directory_of_job, host_mtbf_of_job,
+    mtbf_of_job, open_all, restore_all, start_of_job,
 };
 #[cfg(feature = "object-store")]
 pub use driver::{Archive, ArchiveError, Uploader};
@@ -75,4 +75,5 @@ pub use manifest::{MANIFEST_BYTES_MAX, Manifest, ManifestError, Place, SavedFile
 pub use plan::Plan;
 pub use policy::{Decision, FixedSeconds, FixedSteps, Moment, Nearest, Paper, Policy, Rate, Reason};
 pub use rehearsal::{Rehearsal, Rehearsed};
+pub use two_levels::TwoLevels;
 pub use uploads::{UploadAction, Uploads};

@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use thiserror::Error;
 
+use crate::advisor::Level;
+
 /// What one rank has saved in one generation.
 ///
 /// As text it is one line for each fact and ends with a checksum of all that is before it, so that people can read it
@@ -20,6 +22,8 @@ pub struct Manifest {
     pub step: u64,
     /// Where the paths of the files begin.
     pub place: Place,
+    /// Whether other hosts are to have copies, which a fast save does without.
+    pub level: Level,
     /// The files, in order of path.
     pub files: Vec<SavedFile>,
     /// Directories without files, in order of path.
@@ -94,6 +98,9 @@ impl Manifest {
         let _ = writeln!(text, "rank {} of {}", self.rank, self.ranks);
         let _ = writeln!(text, "step {}", self.step);
         let _ = writeln!(text, "place {place}");
+        if self.level == Level::Fast {
+            let _ = writeln!(text, "{FAST}");
+        }
         for file in &self.files {
             let hash = blake3::Hash::from_bytes(file.hash).to_hex();
             let _ = writeln!(text, "file {} {hash} {}", file.size, escape(&file.path));
@@ -147,10 +154,15 @@ impl Manifest {
             ranks,
             step,
             place,
+            level: Level::Full,
             files: Vec::new(),
             empty_directories: Vec::new(),
         };
         while let Some(line) = lines.next() {
+            if line == FAST {
+                manifest.level = Level::Fast;
+                continue;
+            }
             if let Some(path) = line.strip_prefix("directory ") {
                 manifest.empty_directories.push(lines.path(path)?);
                 continue;
@@ -269,6 +281,9 @@ fn unescape(text: &str) -> Option<Vec<u8>> {
 
 const HEADER: &str = "ropewalk checkpoint 1";
 
+/// The line of a fast save, after the place; a full one has none.
+const FAST: &str = "level fast";
+
 /// The longest manifest that is read, in bytes: about 400,000 files.
 pub const MANIFEST_BYTES_MAX: usize = 64 << 20;
 
@@ -288,6 +303,7 @@ mod tests {
             ranks: 4,
             step: 1200,
             place: Place::InPlace,
+            level: Level::Fast,
             files: vec![SavedFile {
                 path: b"processor1/0.5/p rgh%\xff".to_vec(),
                 size: 10,
@@ -334,6 +350,9 @@ mod tests {
             assert_eq!(found, Err(ManifestError::Path { line: 6 }), "{path}");
         }
         assert_eq!(sealed("ropewalk checkpoint 2\n"), Err(ManifestError::Version));
+        assert!(sealed(&format!("{head}level fast\ndirectory a\n")).is_ok());
+        assert!(sealed(&format!("{head}directory a\nlevel fast\n")).is_err());
+        assert!(sealed(&format!("{head}level fast\nlevel fast\n")).is_err());
         assert!(sealed(&head.replace("0 of 1", "1 of 1")).is_err());
         assert!(sealed(&head.replace("step 1", "step 01")).is_err());
     }

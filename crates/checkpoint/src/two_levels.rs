@@ -7,11 +7,13 @@ use crate::{costs::Costs, interval::optimal_interval};
 /// Between two full saves lie some fast ones, all at equal distances. A failure that the fast way survives costs what was
 /// done since the last save of either kind, any other what was done since the last full one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct TwoLevels {
+pub struct TwoLevels {
+    /// The best compute time between two saves of either kind, in seconds.
+    pub fast_interval: f64,
     /// The best time from one full save to the next, fast saves included, in seconds.
-    pub(crate) full_interval: f64,
+    pub full_interval: f64,
     /// By which part of its compute time a run becomes longer: exact for these intervals.
-    pub(crate) overhead: f64,
+    pub overhead: f64,
 }
 
 impl TwoLevels {
@@ -39,6 +41,7 @@ impl TwoLevels {
         let round = (full_interval + full.save()) / segments;
         let overhead = expected_round(full, covers, segments, round) / compute - 1.0;
         (overhead < full.overhead()).then_some(Self {
+            fast_interval: round - save,
             full_interval,
             overhead,
         })

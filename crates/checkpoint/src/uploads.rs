@@ -108,6 +108,7 @@ const DOUBLINGS_MAX: u32 = 9;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::advisor::Level;
 
     fn parts(generations: &[(u64, u32)]) -> BTreeSet<Part> {
         let part = |&(generation, rank)| Part {
@@ -115,6 +116,7 @@ mod tests {
             rank,
             step: generation,
             ranks: 2,
+            level: Level::Full,
         };
         generations.iter().map(part).collect()
     }

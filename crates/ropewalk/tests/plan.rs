@@ -41,6 +41,44 @@ fn steps_of_equal_length_are_planned() {
     assert!(expected(&answer, "never") > 1e6);
 }
 
+/// A fast way to save that survives most failures makes a run shorter, on paper and rehearsed; one that is nearly as slow is
+/// not used, and one of which nobody knows what it survives is refused.
+#[test]
+fn two_levels_are_planned() {
+    let run = ["--save", "0.6", "--mtbf", "25", "--total", "2000"];
+    let told = [&run[..], &["--fast-save", "0.06", "--host-mtbf", "250"]].concat();
+    let answer = json(&told);
+    assert_eq!(answer["recommended"], "two levels");
+    let (two, one) = (expected(&answer, "two levels"), expected(&answer, "equation 5"));
+    assert!(
+        two - 2000.0 < 0.8 * (one - 2000.0),
+        "{two}, not much less than {one}"
+    );
+    let same = json(&[&run[..], &["--fast-save", "0.06", "--fast-covers", "0.9"]].concat());
+    assert_eq!(same, answer);
+
+    let rehearsed = Command::cargo_bin("ropewalk")
+        .unwrap()
+        .arg("rehearse")
+        .args(&told)
+        .args(["--runs", "100", "--json"])
+        .assert()
+        .success();
+    let rehearsed: serde_json::Value = serde_json::from_slice(&rehearsed.get_output().stdout).unwrap();
+    let rows = rehearsed["rows"].as_array().unwrap();
+    let mean = |row: &serde_json::Value| row["mean_total_s"].as_f64().unwrap();
+    let [.., one, two] = &rows[..] else {
+        panic!("{rows:?}");
+    };
+    assert_eq!(two["policy"], "the same, two levels");
+    assert!(mean(two) < mean(one), "{two} {one}");
+
+    let slow = json(&[&run[..], &["--fast-save", "0.59", "--fast-covers", "0.5"]].concat());
+    assert_eq!(slow["fast_pays"], false);
+    assert_eq!(slow["recommended"], "equation 5");
+    plan(&[&run[..], &["--fast-save", "0.06"]].concat()).code(2);
+}
+
 /// A trace is read from the last column of a file, and what is no number is named by its line.
 #[test]
 fn traces_are_read_from_files() {

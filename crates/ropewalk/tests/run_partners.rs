@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk::checkpoint::Manifest;
+use ropewalk::checkpoint::{History, JournalFile, Level, Manifest};
 use tempfile::TempDir;
 
 const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
@@ -56,12 +56,10 @@ impl Hosts {
 
     /// A job of some ranks that compute, save and print.
     fn start(&self, ranks: &str) -> Job {
-        let program = env::current_exe()
-            .unwrap()
-            .ancestors()
-            .nth(2)
-            .unwrap()
-            .join("examples/saving_ranks");
+        self.start_with(ranks, &[], &[STEPS, EVERY])
+    }
+
+    fn start_with(&self, ranks: &str, options: &[&str], words: &[&str]) -> Job {
         let said = self.folder.path().join("said");
         let child = Command::new(ROPEWALK)
             .args(["run", "-launcher-exec"])
@@ -77,8 +75,9 @@ impl Hosts {
                 "--checkpoint",
             ])
             .arg(self.folder.path().join("saves"))
-            .arg(program)
-            .args([STEPS, EVERY])
+            .args(options)
+            .arg(program())
+            .args(words)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(fs::File::create(&said).unwrap())
@@ -101,15 +100,25 @@ impl Hosts {
 
     /// The generations of which each rank's part has a manifest on two hosts.
     fn safe(&self, ranks: u32) -> BTreeSet<u64> {
+        self.on_hosts(ranks, 2)
+    }
+
+    /// The same on so many hosts.
+    fn on_hosts(&self, ranks: u32, hosts: usize) -> BTreeSet<u64> {
         let mut parts: Vec<(u64, u32)> = Vec::new();
         for name in &self.names {
             parts.extend(manifests(&self.disk(name)));
         }
-        let is_safe = |&generation: &u64| {
-            (0..ranks).all(|rank| parts.iter().filter(|&&part| part == (generation, rank)).count() >= 2)
+        let is_there = |&generation: &u64| {
+            (0..ranks).all(|rank| parts.iter().filter(|&&part| part == (generation, rank)).count() >= hosts)
         };
         let generations = parts.iter().map(|&(generation, _)| generation);
-        generations.filter(is_safe).collect()
+        generations.filter(is_there).collect()
+    }
+
+    /// What is known of the job on a host.
+    fn history(&self, name: &str, journal: &str) -> Option<History> {
+        JournalFile::look(&self.disk(name).join(journal)).unwrap()
     }
 
     fn wait_until_safe(&self, ranks: u32, job: &mut Job) -> u64 {
@@ -127,7 +136,17 @@ impl Hosts {
     }
 }
 
+fn program() -> PathBuf {
+    let tests = env::current_exe().unwrap();
+    tests.ancestors().nth(2).unwrap().join("examples/saving_ranks")
+}
+
 fn manifests(disk: &Path) -> Vec<(u64, u32)> {
+    let parts = levels(disk).into_iter();
+    parts.map(|(generation, rank, _)| (generation, rank)).collect()
+}
+
+fn levels(disk: &Path) -> Vec<(u64, u32, Level)> {
     let mut found = Vec::new();
     for generation in fs::read_dir(disk).unwrap().flatten() {
         for file in fs::read_dir(generation.path()).into_iter().flatten().flatten() {
@@ -139,11 +158,25 @@ fn manifests(disk: &Path) -> Vec<(u64, u32)> {
                 let manifest = fs::read(file.path())
                     .ok()
                     .and_then(|text| Manifest::parse(&text).ok());
-                found.extend(manifest.map(|manifest| (manifest.generation, manifest.rank)));
+                found.extend(manifest.map(|manifest| (manifest.generation, manifest.rank, manifest.level)));
             }
         }
     }
     found
+}
+
+/// Waits until something is so, while the job goes on.
+fn wait_until(job: &mut Job, what: &str, mut is_so: impl FnMut(&mut Job) -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so(job) {
+        assert!(Instant::now() < deadline, "{what}: {}", job.said());
+        assert!(
+            job.child.try_wait().unwrap().is_none(),
+            "{what}, but it is over: {}",
+            job.said()
+        );
+        sleep(Duration::from_millis(5));
+    }
 }
 
 struct Job {
@@ -183,7 +216,12 @@ impl Drop for Job {
 
 /// The generation from which the second attempt has started.
 fn started_from(said: &str) -> u64 {
-    let (_, rest) = said.split_once("attempt 2 starts from generation ").expect(said);
+    attempt_from(said, 2)
+}
+
+fn attempt_from(said: &str, attempt: u32) -> u64 {
+    let words = format!("attempt {attempt} starts from generation ");
+    let (_, rest) = said.split_once(&words).expect(said);
     rest.split(',').next().unwrap().parse().unwrap()
 }
 
@@ -229,6 +267,73 @@ fn the_survivor_goes_on_from_copies() {
     assert!(said.contains("checkpoints have no copy"), "{said}");
 }
 
+/// Where an advisor decides, most saves stay on their host and some are copied. A process that fails goes on from the newest
+/// of all; when the host of rank 0 is lost with its disk, the job goes on from the newest that was copied, and what was
+/// learned is still known.
+#[test]
+fn two_levels_have_their_own_failures() {
+    const STEPS: &str = "8000";
+    let alone = TempDir::new().unwrap();
+    let undisturbed = Command::new(ROPEWALK)
+        .args(["run", "-n", "2", "--checkpoint"])
+        .arg(alone.path())
+        .arg(program())
+        .args([STEPS, "1000000", "0"])
+        .output()
+        .unwrap();
+    assert!(undisturbed.status.success(), "{undisturbed:?}");
+    let text = String::from_utf8(undisturbed.stdout).unwrap();
+    let mut expected: Vec<_> = text.lines().map(str::to_owned).collect();
+    expected.sort_unstable();
+
+    let hosts = Hosts::new(&["a", "b"]);
+    let options = ["--mtbf", "2", "--host-mtbf", "50", "-verbose"];
+    let mut job = hosts.start_with("2", &options, &[STEPS, "advised"]);
+    wait_until(&mut job, "copies are made, and other saves", |_| {
+        let newest = [1, 2].map(|copies| hosts.on_hosts(2, copies).last().copied());
+        hosts
+            .history("a", "journal")
+            .is_some_and(|known| !known.copies().is_empty() && known.saves(Level::Fast).len() > 3)
+            && newest[1].is_some()
+            && newest[0] > newest[1]
+    });
+    for (host, own) in [("a", 0), ("b", 1)] {
+        for (generation, rank, level) in levels(&hosts.disk(host)) {
+            assert!(
+                level == Level::Full || rank == own,
+                "{generation} of {rank} on {host}"
+            );
+        }
+    }
+    let newest = hosts.on_hosts(2, 1).last().copied().unwrap();
+    let said = job.said();
+    let (_, pid) = said.split_once("rank 1 on host b runs, pid ").expect(&said);
+    let pid = pid.split_whitespace().next().unwrap();
+    Command::new("kill").args(["-9", pid]).output().unwrap();
+    wait_until(&mut job, "the job is started again", |job| {
+        job.said().contains("attempt 2 starts")
+    });
+    assert!(started_from(&job.said()) >= newest, "{newest}: {}", job.said());
+
+    let base = started_from(&job.said());
+    wait_until(&mut job, "what is saved now is copied", |_| {
+        hosts.safe(2).last().is_some_and(|&safe| safe > base)
+            && hosts
+                .history("b", "journal-of-partner")
+                .is_some_and(|known| known.totals().failures > 0)
+    });
+    let safe = hosts.safe(2).last().copied().unwrap();
+    let known = hosts.history("b", "journal-of-partner").unwrap();
+    hosts.lose("a");
+    let (found, said) = job.finish();
+    assert_eq!(found, expected, "{said}");
+    assert!(attempt_from(&said, 3) >= safe, "{safe}: {said}");
+    let after = hosts.history("a", "journal").unwrap();
+    assert!(after.totals().failures > known.totals().failures, "{after:?}");
+    assert!(after.totals().saves >= known.totals().saves, "{after:?}");
+    assert!(after.copies().len() >= known.copies().len(), "{after:?}");
+}
+
 /// Copies need a directory and another host.
 #[test]
 fn what_cannot_be_copied_is_refused() {
@@ -239,6 +344,7 @@ fn what_cannot_be_copied_is_refused() {
             &["--partner", "--checkpoint", "/tmp", "-hosts", "a,a", "true"],
             "two hosts",
         ),
+        (&["--host-mtbf", "9", "--checkpoint", "/tmp", "true"], "--partner"),
     ] {
         let output = Command::new(ROPEWALK).arg("run").args(words).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();

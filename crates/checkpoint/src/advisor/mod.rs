@@ -1,12 +1,12 @@
 //! When to save, as told by what a run has shown so far.
 
+mod copies;
 mod failures;
 mod forecast;
+mod options;
 mod save_times;
 #[cfg(test)]
 mod tests;
-
-use std::fmt;
 
 use crate::{
     costs::Costs,
@@ -15,8 +15,12 @@ use crate::{
     two_levels::TwoLevels,
 };
 
+pub use options::{Advice, AdvisorOptions, FastLevel, Level, MTBF_AT_FIRST, Mtbf};
+
+use copies::Copies;
 use failures::Failures;
 use forecast::Forecast;
+use options::SAVE_AT_FIRST;
 use save_times::SaveTimes;
 
 /// Says at the end of each step whether to save, and learns from what happens.
@@ -25,8 +29,8 @@ use save_times::SaveTimes;
 /// at the end of each step; [`save_begin`](Self::save_begin) and [`save_end`](Self::save_end), or
 /// [`save_failed`](Self::save_failed), around each save, with [`save_copied`](Self::save_copied) between them if the program
 /// goes on while the save is written; after a failure that the process survives
-/// [`failed`](Self::failed), and after each restore [`restored`](Self::restored). Times that run backwards count as no
-/// time. No call allocates.
+/// [`failed`](Self::failed), and after each restore [`restored`](Self::restored). If full saves are copied to another host,
+/// [`copy_end`](Self::copy_end) tells when a copy is made. Times that run backwards count as no time. No call allocates.
 #[derive(Clone, Debug)]
 pub struct Advisor {
     start: f64,
@@ -41,7 +45,10 @@ pub struct Advisor {
     full_at_fast: f64,
     /// Nobody knows how long a save takes.
     is_save_unknown: bool,
+    /// Which part of the failures the fast level survives.
     covered: f64,
+    /// If full saves are fast ones that are copied to another host.
+    copies: Option<Copies>,
     restore: f64,
     forecast: Forecast,
     remaining_steps: Option<u64>,
@@ -53,73 +60,6 @@ pub struct Advisor {
     writing: Option<Writing>,
     /// After a save that failed none is asked for until then.
     hold_until: f64,
-}
-
-/// What an advisor is told at first. All times are in seconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AdvisorOptions {
-    /// The mean time between failures.
-    pub mtbf: Mtbf,
-    /// How long a save takes, until one was measured. If nobody knows, a save is advised after the first step, to measure
-    /// it: a guess that is too long could make a program that fails often never save.
-    pub save: Option<f64>,
-    /// How long a restore takes, until one was measured.
-    pub restore: f64,
-    /// How long the job may run from now on: the last save starts early enough.
-    pub limit: Option<f64>,
-    /// How many steps there will be, if somebody knows.
-    pub steps: Option<u64>,
-    /// A second, fast way to save that some failures leave nothing of.
-    pub fast: Option<FastLevel>,
-}
-
-/// The mean time between failures.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Mtbf {
-    /// Known, in seconds.
-    Known(f64),
-    /// To be learned, from this number of seconds at first, of which half is believed: too short costs less than too long.
-    Learned(f64),
-}
-
-/// A fast way to save, as to the memory or disk of the own host.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FastLevel {
-    /// How long such a save takes, in seconds, until one was measured.
-    pub save: f64,
-    /// Which part of the failures it survives, between 0 and 1.
-    pub covers: f64,
-}
-
-/// A way to save.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// The fast one that some failures leave nothing of.
-    Fast,
-    /// The one that survives all failures.
-    Full,
-}
-
-/// What to do at the end of a step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Advice {
-    /// Whether to save and why.
-    pub decision: Decision,
-    /// In which way.
-    pub level: Level,
-}
-
-impl Default for AdvisorOptions {
-    fn default() -> Self {
-        Self {
-            mtbf: Mtbf::Learned(MTBF_AT_FIRST),
-            save: None,
-            restore: SAVE_AT_FIRST,
-            limit: None,
-            steps: None,
-            fast: None,
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -157,26 +97,6 @@ struct Notice {
     is_saved: bool,
 }
 
-impl Level {
-    /// The level of this name.
-    pub fn parse(name: &str) -> Option<Self> {
-        match name {
-            "fast" => Some(Self::Fast),
-            "full" => Some(Self::Full),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for Level {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Fast => "fast",
-            Self::Full => "full",
-        })
-    }
-}
-
 impl Advisor {
     /// The advisor of a run that begins now, with what is known from before.
     pub fn new(options: &AdvisorOptions, history: &History, now: f64) -> Self {
@@ -185,28 +105,50 @@ impl Advisor {
             Mtbf::Learned(before) => Failures::learned(positive(before), history.totals()),
         };
         let restore = history.restore().unwrap_or(options.restore).clamp(0.0, LONGEST);
-        let level = |seconds: f64, level| {
+        let save = options.save.unwrap_or(SAVE_AT_FIRST);
+        let copies = options
+            .host_mtbf
+            .map(|mtbf| Copies::new(positive(mtbf), positive(save), history.copies()));
+        // What is copied is saved in the same way as what is not.
+        let both: &[Level] = &[Level::Fast, Level::Full];
+        let level = |seconds: f64, own: &[Level]| {
             let mut times = SaveTimes::expected(positive(seconds));
-            history.saves(level).iter().for_each(|&save| times.add(save));
+            let mut commits = SaveTimes::expected(0.0);
+            for &level in if copies.is_some() { both } else { own } {
+                history.saves(level).iter().for_each(|&save| times.add(save));
+                history
+                    .commits(level)
+                    .iter()
+                    .for_each(|&commit| commits.add(commit));
+            }
             LevelState {
                 costs: costs(times.mean(), restore, failures.mtbf(0.0)),
                 times,
-                commits: SaveTimes::expected(0.0),
+                commits,
                 elapsed: 0.0,
                 steps: 0,
                 began: None,
             }
         };
+        let fast_save = match copies {
+            Some(_) => Some(save),
+            None => options.fast.map(|fast| fast.save),
+        };
+        let (fast, full) = (
+            fast_save.map(|save| level(save, &[Level::Fast])),
+            level(save, &[Level::Full]),
+        );
         let mut advisor = Self {
             start: now,
             mark: now,
             failures,
-            fast: options.fast.map(|fast| level(fast.save, Level::Fast)),
-            full: level(options.save.unwrap_or(SAVE_AT_FIRST), Level::Full),
-            is_save_unknown: options.save.is_none() && history.saves(Level::Full).is_empty(),
+            is_save_unknown: options.save.is_none() && !full.times.is_measured(),
+            fast,
+            full,
             two_levels: None,
             full_at_fast: 0.0,
             covered: options.fast.map_or(0.0, |fast| fast.covers.clamp(0.0, 1.0)),
+            copies,
             restore,
             forecast: Forecast::new(history.steps()),
             remaining_steps: options.steps,
@@ -229,6 +171,9 @@ impl Advisor {
         for level in [Some(&mut self.full), self.fast.as_mut()].into_iter().flatten() {
             level.elapsed += step;
             level.steps += 1;
+        }
+        if let Some(copies) = &mut self.copies {
+            copies.step(step);
         }
         self.advice(now)
     }
@@ -263,28 +208,36 @@ impl Advisor {
             return full(Reason::SaveTimeUnknown);
         }
         let remaining = self.remaining();
-        let decide = |level: &LevelState, remaining| {
+        let decide = |costs: &Costs, since: &LevelState, remaining| {
             let moment = Moment {
-                elapsed: level.elapsed,
+                elapsed: since.elapsed,
                 next_step,
-                steps: level.steps,
+                steps: since.steps,
                 remaining,
                 // What is measured is never equal.
                 equal_steps: false,
             };
-            Rate.decide(&level.costs, &moment)
+            Rate.decide(costs, &moment)
         };
-        let mut advice = Advice {
-            decision: decide(&self.full, remaining),
-            level: Level::Full,
+        let (decision, level) = match (&self.fast, &self.copies) {
+            // While a copy is made no other begins, and what is saved is saved here only.
+            (Some(fast), Some(copies)) if copies.is_awaited(now) => {
+                (decide(&fast.costs, fast, remaining), Level::Fast)
+            }
+            // Every save is to be copied, and that which was made while the last copy was is as good for its time.
+            (Some(fast), Some(_)) if self.two_levels.is_none() => {
+                (decide(&self.full.costs, fast, remaining), Level::Full)
+            }
+            _ => (decide(&self.full.costs, &self.full, remaining), Level::Full),
         };
+        let mut advice = Advice { decision, level };
         if let (Some(fast), Some(two)) = (&self.fast, &self.two_levels) {
-            if !advice.decision.save {
+            if !advice.decision.save && level == Level::Full {
                 // The next full save ends the need for fast ones as the end of the run does, but has to be done too.
                 let until_full = (two.full_interval - self.full.elapsed).max(0.0) + self.full.times.mean();
                 let remaining = remaining.map_or(until_full, |remaining| remaining.min(until_full));
                 advice = Advice {
-                    decision: decide(fast, Some(remaining)),
+                    decision: decide(&fast.costs, fast, Some(remaining)),
                     level: Level::Fast,
                 };
             }
@@ -299,7 +252,8 @@ impl Advisor {
             return self.full.advice(Level::Full, Reason::LastSaveUnderWay);
         }
         if !notice.is_saved {
-            if left > self.full.times.p95() + self.full.commits.p95() {
+            let copy = self.copies.as_ref().map_or(0.0, Copies::p95);
+            if left > self.full.times.p95() + self.full.commits.p95() + copy {
                 return self.full.advice(Level::Full, Reason::EndIsAnnounced);
             }
             if let Some(fast) = self
@@ -335,7 +289,6 @@ impl Advisor {
             return 0.0;
         };
         let took = mark - began;
-        state.times.add(took);
         let elapsed = std::mem::take(&mut state.elapsed);
         state.steps = 0;
         match (level, &mut self.fast) {
@@ -346,6 +299,7 @@ impl Advisor {
             (Level::Fast, Some(_)) => self.full.elapsed += took,
             _ => {}
         }
+        self.measure(level, |state| state.times.add(took));
         self.writing = Some(Writing {
             level,
             since: mark,
@@ -371,20 +325,39 @@ impl Advisor {
             return 0.0;
         };
         let wrote = (now - writing.since).max(0.0);
-        if is_background {
-            self.level_mut(writing.level).commits.add(wrote);
-        }
+        self.measure(writing.level, |state| match is_background {
+            true => state.commits.add(wrote),
+            // Nor will the next be.
+            false => state.commits = SaveTimes::expected(0.0),
+        });
         self.full_at_fast = match writing.level {
             Level::Fast => writing.full_elapsed,
             Level::Full => 0.0,
         };
         self.steps -= writing.steps;
         self.forecast.committed();
+        if let (Level::Full, Some(copies)) = (writing.level, &mut self.copies) {
+            copies.begin(now, self.forecast.mean());
+        }
         if let Some(notice) = &mut self.notice {
             notice.is_saved = true;
         }
         self.reconsider(now);
         took + if is_background { wrote } else { 0.0 }
+    }
+
+    /// The last full save is copied to another host, and survives the loss of its own from now on. Says how long that took
+    /// and by how much steps were longer meanwhile, both in seconds; nothing if no copy was awaited. May be told in the
+    /// middle of a step.
+    pub fn copy_end(&mut self, now: f64) -> Option<(f64, f64)> {
+        let made = self.copies.as_mut()?.end(now)?;
+        self.reconsider(now.max(self.mark));
+        Some(made)
+    }
+
+    /// Whether a full save is being copied to another host.
+    pub fn is_copying(&self) -> bool {
+        self.copies.as_ref().is_some_and(Copies::is_under_way)
     }
 
     /// Whether a save is being written in the background.
@@ -492,6 +465,18 @@ impl Advisor {
         }
     }
 
+    /// Takes into account what a save of a level has shown, for both where they are made alike.
+    fn measure(&mut self, level: Level, measure: impl Fn(&mut LevelState)) {
+        let are_alike = self.copies.is_some();
+        let is_full = level == Level::Full || self.fast.is_none();
+        if is_full || are_alike {
+            measure(&mut self.full);
+        }
+        if let Some(fast) = self.fast.as_mut().filter(|_| !is_full || are_alike) {
+            measure(fast);
+        }
+    }
+
     /// How long it was since the last call.
     fn mark_to(&mut self, now: f64) -> f64 {
         let since = (now - self.mark).max(0.0);
@@ -502,13 +487,17 @@ impl Advisor {
     /// Works out the intervals from what is known now.
     fn reconsider(&mut self, now: f64) {
         let mtbf = self.failures.mtbf((now - self.start).max(0.0));
-        let [save, restore] = [self.full.times.mean(), self.restore];
+        let [mut save, restore] = [self.full.times.mean(), self.restore];
+        if let Some(copies) = &self.copies {
+            save += copies.cost();
+            self.covered = (1.0 - mtbf / copies.host_mtbf()).clamp(0.0, 1.0);
+        }
         self.full.costs = costs(save, restore, mtbf);
         self.full.mind_commits();
         let Some(fast) = &mut self.fast else { return };
         let fast_save = fast.times.mean();
         self.two_levels = TwoLevels::new(&self.full.costs, fast_save, self.covered);
-        if self.two_levels.is_some() {
+        if let Some(two) = &mut self.two_levels {
             // Each level is there for the failures that the other does not survive, or need not; and a full save costs only
             // what it takes longer than the fast one in whose place it is.
             self.full.costs = costs(
@@ -517,6 +506,14 @@ impl Advisor {
                 mtbf / (1.0 - self.covered).max(f64::EPSILON),
             );
             fast.costs = costs(fast_save, restore, mtbf / self.covered);
+            if let Some(copies) = &self.copies {
+                // What was computed while the last copy was made is lost with a host too.
+                two.overhead += copies.mean() / copies.host_mtbf();
+                fast.mind_commits();
+            }
+        } else if self.copies.is_some() {
+            fast.costs = costs(fast_save, restore, mtbf);
+            fast.mind_commits();
         }
     }
 }
@@ -553,12 +550,6 @@ fn positive(seconds: f64) -> f64 {
 
 const SHORTEST: f64 = 1e-9;
 const LONGEST: f64 = 1e12;
-
-/// Short, since to save too often costs less than to lose too much: an hour.
-pub const MTBF_AT_FIRST: f64 = 3600.0;
-
-/// Until the first save is measured.
-const SAVE_AT_FIRST: f64 = 1.0;
 
 /// By how much the next step may be longer than foreseen when there is no second chance.
 const CAUTION: f64 = 1.25;

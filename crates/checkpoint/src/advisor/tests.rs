@@ -286,6 +286,125 @@ fn saves_in_the_background_cost_what_the_program_waits() {
     assert_eq!(advisor.full.elapsed, f64::from(steps) * 0.5);
 }
 
+/// How a program went whose full saves are copied in the background: how many of each level there were.
+fn run_with_copies(advisor: &mut Advisor, until: f64, slowdown: f64) -> (u32, u32) {
+    let (mut now, mut fast, mut full) = (0.0, 0, 0);
+    let mut copied_at = f64::INFINITY;
+    while now < until {
+        now += if advisor.is_copying() { 1.0 + slowdown } else { 1.0 };
+        let advice = advisor.step_end(now);
+        if now >= copied_at {
+            let (took, _) = advisor.copy_end(copied_at).unwrap();
+            assert!((took - 4.0).abs() < 1e-9);
+            copied_at = f64::INFINITY;
+        }
+        if !advice.decision.save {
+            continue;
+        }
+        advisor.save_begin(advice.level, now);
+        now += 0.5;
+        advisor.save_end(advice.level, now);
+        match advice.level {
+            Level::Fast => fast += 1,
+            Level::Full => {
+                assert_eq!(copied_at, f64::INFINITY, "one copy at a time");
+                copied_at = now + 4.0;
+                full += 1;
+            }
+        }
+    }
+    (fast, full)
+}
+
+/// Copies on another host have a period of their own, that of what they cost and of how often a host is lost.
+#[test]
+fn copies_are_a_level_of_their_own() {
+    let options = AdvisorOptions {
+        host_mtbf: Some(1e5),
+        ..options(100.0, 0.5)
+    };
+    let mut advisor = Advisor::new(&options, &History::default(), 0.0);
+    let (fast, full) = run_with_copies(&mut advisor, 1e5, 0.25);
+    // A copy of four seconds makes four steps longer by a quarter of a second each.
+    let expected = [optimal_interval(0.5, 100.0), optimal_interval(1.0, 1e5)];
+    let found = [Level::Fast, Level::Full].map(|level| advisor.costs(level).unwrap().interval());
+    for (found, expected) in found.into_iter().zip(expected) {
+        assert!((found / expected - 1.0).abs() < 0.02, "{found}, not {expected}");
+    }
+    let [_, expected] = expected.map(|interval| 1e5 / interval);
+    assert!(
+        (f64::from(full) / expected - 1.0).abs() < 0.05,
+        "{full}, not {expected}"
+    );
+    let segments = f64::from(fast + full) / f64::from(full);
+    assert!((40.0..50.0).contains(&segments), "{fast} {full}");
+}
+
+/// Where a host is lost as often as a process every save is copied, but for those that are due while a copy is made.
+#[test]
+fn every_save_is_copied_if_hosts_fail_often() {
+    let options = AdvisorOptions {
+        host_mtbf: Some(25.0),
+        ..options(25.0, 0.5)
+    };
+    let mut advisor = Advisor::new(&options, &History::default(), 0.0);
+    let (fast, full) = run_with_copies(&mut advisor, 1e4, 0.0);
+    assert!(full > 1000 && fast == 0, "{fast} {full}");
+    // Work of three seconds lies between two saves, and the copy takes four.
+    let options = AdvisorOptions {
+        mtbf: Mtbf::Known(8.0),
+        host_mtbf: Some(8.0),
+        ..options
+    };
+    let mut advisor = Advisor::new(&options, &History::default(), 0.0);
+    let (fast, full) = run_with_copies(&mut advisor, 1e4, 0.0);
+    assert!(
+        full > 1000 && fast.abs_diff(full) <= 1 + full / 20,
+        "{fast} {full}"
+    );
+}
+
+/// A copy that is never made does not keep others from being made, and what is saved meanwhile is saved here.
+#[test]
+fn a_copy_that_never_ends_is_given_up() {
+    let options = AdvisorOptions {
+        host_mtbf: Some(1e3),
+        ..options(25.0, 0.5)
+    };
+    let mut advisor = Advisor::new(&options, &History::default(), 0.0);
+    let (mut now, mut full) = (0.0, Vec::new());
+    let mut last = 0.0;
+    while now < 1000.0 {
+        now += 1.0;
+        let advice = advisor.step_end(now);
+        if advice.decision.save {
+            assert!(now - last < 8.0, "{now} after {last}");
+            last = now;
+            advisor.save_begin(advice.level, now);
+            advisor.save_end(advice.level, now + 0.5);
+            if advice.level == Level::Full {
+                full.push(now);
+            }
+        }
+    }
+    assert!(full.len() > 10, "{full:?}");
+    assert!(full.windows(2).all(|pair| pair[1] - pair[0] >= 60.0), "{full:?}");
+}
+
+/// How long saves take in the background is known from the journal, until one is not written there.
+#[test]
+fn commits_are_known_from_the_journal() {
+    let mut history = History::default();
+    let level = Level::Full;
+    history.add(crate::journal::Record::CommitTime { level, seconds: 3.0 });
+    let mut advisor = Advisor::new(&options(25.0, 0.6), &history, 0.0);
+    assert_eq!(advisor.costs(level).unwrap().commit(), 3.0);
+    advisor.step_end(1.0);
+    advisor.save_begin(level, 1.0);
+    advisor.save_end(level, 1.6);
+    assert_eq!(advisor.costs(level).unwrap().commit(), 0.0);
+}
+
 /// Senseless times do no harm.
 #[test]
 fn senseless_times_do_no_harm() {
@@ -300,12 +419,17 @@ fn senseless_times_do_no_harm() {
                 save: odd,
                 covers: if odd.is_nan() { 0.5 } else { odd },
             }),
+            host_mtbf: None,
         };
-        let mut advisor = Advisor::new(&options, &History::default(), 0.0);
-        advisor.step_end(-5.0);
-        advisor.save_end(Level::Fast, 1.0);
-        advisor.save_begin(Level::Full, 1.0);
-        advisor.save_end(Level::Full, 0.0);
-        assert!(advisor.step_end(1e300).decision.interval.is_finite());
+        let host_mtbf = Some(odd);
+        for options in [options, AdvisorOptions { host_mtbf, ..options }] {
+            let mut advisor = Advisor::new(&options, &History::default(), 0.0);
+            advisor.step_end(-5.0);
+            advisor.save_end(Level::Fast, 1.0);
+            advisor.save_begin(Level::Full, 1.0);
+            advisor.save_end(Level::Full, 0.0);
+            advisor.copy_end(-1.0);
+            assert!(advisor.step_end(1e300).decision.interval.is_finite());
+        }
     }
 }

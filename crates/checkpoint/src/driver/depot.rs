@@ -79,18 +79,16 @@ impl Depot {
     /// If the directory cannot be read.
     pub fn inventory(&mut self) -> Result<Inventory, StoreError> {
         let mut inventory = Inventory::default();
-        for part in self.parts()? {
+        let listed = self.parts()?;
+        for part in &listed {
             let root = root_of(&self.lister.directory);
             self.open_store(part.rank, part.ranks, root)?;
         }
         for (&rank, store) in &mut self.stores {
             let holdings = store.holdings()?;
-            inventory.parts.extend(holdings.held.into_iter().map(|held| Part {
-                generation: held.generation,
-                rank,
-                step: held.step,
-                ranks: held.ranks,
-            }));
+            let of_rank = listed.iter().filter(|part| part.rank == rank);
+            let is_whole = |part: &&Part| holdings.held.contains(&part.held());
+            inventory.parts.extend(of_rank.filter(is_whole));
             inventory.highest = inventory.highest.max(holdings.highest);
             inventory
                 .restarts
@@ -123,6 +121,7 @@ impl Depot {
         if manifest.place == Place::Kept {
             save.keep();
         }
+        save.set_level(manifest.level);
         let base = save.folder().to_owned();
         let is_in_place = store.options.in_place.is_some();
         let mut receive_all = || -> Result<(), E> {
@@ -295,6 +294,7 @@ fn read_part(path: &Path, generation: u64, rank: u32) -> Option<Part> {
         rank: manifest.rank,
         step: manifest.step,
         ranks: manifest.ranks,
+        level: manifest.level,
     };
     (part.generation == generation && part.rank == rank).then_some(part)
 }

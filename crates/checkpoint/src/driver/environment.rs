@@ -15,6 +15,9 @@ pub const RESTORE_STEP_VARIABLE: &str = "ROPEWALK_RESTORE_STEP";
 /// The variable with the mean time between failures in seconds, if somebody knows it.
 pub const MTBF_VARIABLE: &str = "ROPEWALK_MTBF";
 
+/// The variable with the mean time between losses of a host in seconds, if saves of the full level are copied to other hosts.
+pub const HOST_MTBF_VARIABLE: &str = "ROPEWALK_HOST_MTBF";
+
 /// The variable with the number of the start, by which the supervisor and the program know that they mean the same.
 pub const START_VARIABLE: &str = "ROPEWALK_CHECKPOINT_START";
 
@@ -54,10 +57,19 @@ pub fn directory_of_job() -> Option<PathBuf> {
 
 /// The job's mean time between failures, in seconds, if the supervisor was told.
 pub fn mtbf_of_job() -> Option<f64> {
-    let text = env::var(MTBF_VARIABLE).ok()?;
+    seconds(MTBF_VARIABLE)
+}
+
+/// The mean time between losses of a host, in seconds, if the job's hosts copy what others save.
+pub fn host_mtbf_of_job() -> Option<f64> {
+    seconds(HOST_MTBF_VARIABLE)
+}
+
+fn seconds(variable: &str) -> Option<f64> {
+    let text = env::var(variable).ok()?;
     text.parse()
         .ok()
-        .filter(|mtbf| (0.0..f64::INFINITY).contains(mtbf))
+        .filter(|seconds| (0.0..f64::INFINITY).contains(seconds))
 }
 
 /// The number that the supervisor gave this start.

@@ -27,13 +27,8 @@ impl JournalFile {
     pub fn open(path: impl Into<PathBuf>) -> io::Result<(Self, History)> {
         let path = path.into();
         let mut file = options().open(&path)?;
-        let mut text = Vec::new();
-        // A longer one was not written by us. Its end says most.
         let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(READ_BYTES_MAX)))?;
-        Read::by_ref(&mut file)
-            .take(READ_BYTES_MAX)
-            .read_to_end(&mut text)?;
+        let text = read_end(&mut file, length)?;
         let history = History::read(&text);
         let mut journal = Self { path, file, length };
         if text.last().is_some_and(|&byte| byte != b'\n') {
@@ -44,6 +39,31 @@ impl JournalFile {
             journal.rewrite(&history)?;
         }
         Ok((journal, history))
+    }
+
+    /// What is in a journal that others may write; nothing if there is none.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn look(path: &Path) -> io::Result<Option<History>> {
+        let mut file = match File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file?,
+        };
+        let length = file.metadata()?.len();
+        Ok(Some(History::read(&read_end(&mut file, length)?)))
+    }
+
+    /// Puts a journal that says this in the place of what there is, at once.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn replace(path: &Path, history: &History) -> io::Result<()> {
+        let temporary = path.with_extension("tmp");
+        let mut file = File::create(&temporary)?;
+        file.write_all(history.encode().as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
     }
 
     /// Where it is.
@@ -76,16 +96,19 @@ impl JournalFile {
 
     /// Puts a short journal in the place of the long one, at once.
     fn rewrite(&mut self, history: &History) -> io::Result<()> {
-        let temporary = self.path.with_extension("tmp");
-        let text = history.encode();
-        let mut file = File::create(&temporary)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&temporary, &self.path)?;
+        Self::replace(&self.path, history)?;
         self.file = options().open(&self.path)?;
-        self.length = text.len() as u64;
+        self.length = self.file.metadata()?.len();
         Ok(())
     }
+}
+
+/// A longer journal than this reads was not written by us. Its end says most.
+fn read_end(file: &mut File, length: u64) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    file.seek(SeekFrom::Start(length.saturating_sub(READ_BYTES_MAX)))?;
+    file.take(READ_BYTES_MAX).read_to_end(&mut text)?;
+    Ok(text)
 }
 
 fn options() -> OpenOptions {

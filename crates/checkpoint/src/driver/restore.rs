@@ -106,6 +106,7 @@ impl<F: Files> Store<F> {
         other.quarantine(generation, "it was torn when a copy came")?;
         let mut save = other.stage(generation, manifest.step)?;
         other.next = other.next.max(generation.saturating_add(1));
+        save.set_level(manifest.level);
         let (from, to) = (self.base(generation), save.folder().to_owned());
         let copied = manifest.files.iter().try_for_each(|file| {
             let path = Path::new(OsStr::from_bytes(&file.path));

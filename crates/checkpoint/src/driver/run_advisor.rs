@@ -12,7 +12,8 @@ use crate::{
 };
 
 use super::{
-    environment::{directory_of_job, mtbf_of_job, start_of_job},
+    copied::Copied,
+    environment::{directory_of_job, host_mtbf_of_job, mtbf_of_job, start_of_job},
     journal_file::JournalFile,
 };
 
@@ -45,10 +46,20 @@ pub struct RunAdvisor {
     advisor: Advisor,
     origin: Instant,
     journal: Option<JournalFile>,
+    copies: Option<AwaitedCopies>,
     /// Time that is not in the journal yet.
     unwritten: f64,
     last: f64,
     failure: Option<io::Error>,
+}
+
+/// Word of copies on other hosts.
+#[derive(Debug)]
+struct AwaitedCopies {
+    copied: Copied,
+    /// What was copied when the last full save began.
+    before: Option<u64>,
+    looked: f64,
 }
 
 impl RunAdvisor {
@@ -75,6 +86,7 @@ impl RunAdvisor {
             advisor: Advisor::new(options, &history, 0.0),
             origin: Instant::now(),
             journal,
+            copies: None,
             unwritten: 0.0,
             last: 0.0,
             failure: None,
@@ -82,14 +94,33 @@ impl RunAdvisor {
     }
 
     /// The same in a job whose supervisor says where the journal is, and knows the mean time between failures or not. Without
-    /// a supervisor nothing is remembered.
+    /// a supervisor nothing is remembered. If the job's hosts copy what others save, [full](Level::Full) saves are those that
+    /// are copied, and it is seen when they are; the stores' saves have to be told their
+    /// [level](super::Save::set_level).
     ///
     /// # Errors
     /// If the journal cannot be read and written.
     pub fn start_in_job(options: &AdvisorOptions) -> io::Result<Self> {
         let mtbf = mtbf_of_job().map_or(options.mtbf, Mtbf::Known);
-        let journal = directory_of_job().map(|directory| directory.join(JOURNAL));
-        Self::start(&AdvisorOptions { mtbf, ..*options }, journal)
+        let directory = directory_of_job();
+        let host_mtbf = host_mtbf_of_job()
+            .filter(|_| directory.is_some())
+            .or(options.host_mtbf);
+        let journal = directory.as_ref().map(|directory| directory.join(JOURNAL));
+        let options = AdvisorOptions {
+            mtbf,
+            host_mtbf,
+            ..*options
+        };
+        let mut advisor = Self::start(&options, journal)?;
+        advisor.copies = directory
+            .filter(|_| host_mtbf.is_some())
+            .map(|directory| AwaitedCopies {
+                copied: Copied::of(&directory),
+                before: None,
+                looked: 0.0,
+            });
+        Ok(advisor)
     }
 
     /// What is decided by, and has been learned.
@@ -115,6 +146,7 @@ impl RunAdvisor {
             self.write_rest(0.0);
         }
         self.last = now;
+        self.look_for_copy(now);
         advice
     }
 
@@ -129,6 +161,9 @@ impl RunAdvisor {
         self.unwritten += now - self.last;
         self.write_rest(0.0);
         self.last = now;
+        if let (Level::Full, Some(copies)) = (level, &mut self.copies) {
+            copies.before = copies.copied.read();
+        }
         self.advisor.save_begin(level, now);
     }
 
@@ -144,8 +179,9 @@ impl RunAdvisor {
     pub fn save_end(&mut self, level: Level) {
         let now = self.now();
         if self.advisor.is_writing() {
-            self.advisor.save_end(level, now);
+            let seconds = self.advisor.save_end(level, now);
             self.write(Record::Committed);
+            self.write(Record::CommitTime { level, seconds });
             return;
         }
         let seconds = self.advisor.save_end(level, now);
@@ -210,6 +246,24 @@ impl RunAdvisor {
         self.write(Record::Ended);
     }
 
+    /// Looks now and then whether the copy that is awaited is made.
+    fn look_for_copy(&mut self, now: f64) {
+        let Some(copies) = self.copies.as_mut().filter(|_| self.advisor.is_copying()) else {
+            return;
+        };
+        if now - copies.looked < LOOK {
+            return;
+        }
+        copies.looked = now;
+        if copies.copied.read() == copies.before {
+            return;
+        }
+        let age = copies.copied.age().unwrap_or_default().as_secs_f64();
+        if let Some((seconds, slowdown)) = self.advisor.copy_end(now - age) {
+            self.write(Record::CopyTime { seconds, slowdown });
+        }
+    }
+
     fn now(&self) -> f64 {
         self.origin.elapsed().as_secs_f64()
     }
@@ -243,6 +297,9 @@ fn start_number() -> u64 {
 /// Shorter steps are written together, so that the journal costs nothing that one could measure: a line takes a few
 /// microseconds.
 const WRITTEN_STEP: f64 = 0.05;
+
+/// A look for what is copied is two calls of the system.
+const LOOK: f64 = 0.02;
 
 /// The name of the journal in the directory of the checkpoints.
 pub const JOURNAL: &str = "journal";

@@ -6,7 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::manifest::{Manifest, Place, SavedFile, is_safe};
+use crate::{
+    advisor::Level,
+    manifest::{Manifest, Place, SavedFile, is_safe},
+};
 
 use super::{
     files::{EntryKind, Files},
@@ -22,6 +25,7 @@ pub struct Save {
     base: PathBuf,
     added: Vec<PathBuf>,
     is_kept: bool,
+    level: Level,
 }
 
 impl Save {
@@ -32,6 +36,7 @@ impl Save {
             base,
             added: Vec::new(),
             is_kept: false,
+            level: Level::Full,
         }
     }
 
@@ -69,6 +74,12 @@ impl Save {
         self.is_kept = true;
     }
 
+    /// Of which level it is: a full one if nobody says it. Where hosts copy what others save, a fast one stays on its own
+    /// host, and is removed when there are newer ones. All ranks say the same.
+    pub fn set_level(&mut self, level: Level) {
+        self.level = level;
+    }
+
     /// Brings all files to the disk and says what they are.
     pub(super) fn manifest<F: Files>(&self, store: &Store<F>) -> Result<Manifest, StoreError> {
         let mut walk = Walk {
@@ -83,6 +94,7 @@ impl Save {
                     Place::InPlace if self.is_kept => Place::Kept,
                     place => place,
                 },
+                level: self.level,
                 files: Vec::new(),
                 empty_directories: Vec::new(),
             },

@@ -27,6 +27,12 @@ fn record() -> impl Strategy<Value = Record> {
             seconds
         }),
         Just(Record::Committed),
+        seconds().prop_map(|seconds| Record::CommitTime {
+            level: Level::Full,
+            seconds
+        }),
+        (seconds(), seconds()).prop_map(|(seconds, slowdown)| Record::CopyTime { seconds, slowdown }),
+        Just(Record::HostLost),
         seconds().prop_map(|seconds| Record::Restored { seconds }),
         seconds().prop_map(|seconds| Record::SaveTime {
             level: Level::Full,
@@ -77,7 +83,10 @@ proptest! {
         prop_assert!(near(ran(&short), ran(&history)));
         prop_assert_eq!(short.totals.failures, history.totals.failures);
         prop_assert_eq!(short.totals.saves, history.totals.saves);
+        prop_assert_eq!(short.totals.hosts_lost, history.totals.hosts_lost);
         prop_assert_eq!(&short.saves, &history.saves);
+        prop_assert_eq!(&short.commits, &history.commits);
+        prop_assert_eq!(&short.copies, &history.copies);
         let copied = |history: &History| history.copied.map(|copied| (copied.level, copied.steps));
         prop_assert_eq!(copied(&short), copied(&history));
         let held = |history: &History| history.copied.map_or(0.0, |copied| copied.unsaved);
@@ -157,4 +166,28 @@ fn torn_lines_are_passed_over() {
     let history = History::read(text.as_bytes());
     assert_eq!(exposure_and_failures(&history), (3.0, 0));
     assert_eq!(history.unreadable(), 2);
+}
+
+/// How long saves take in the background is remembered until one was not written there.
+#[test]
+fn commits_are_remembered() {
+    let level = Level::Full;
+    let mut history = History::default();
+    history.add(Record::CommitTime { level, seconds: 4.0 });
+    history.add(Record::CommitTime { level, seconds: 6.0 });
+    assert_eq!(history.commits(level), [4.0, 6.0]);
+    assert_eq!(history.commits(Level::Fast), [0.0; 0]);
+    history.add(Record::Saved { level, seconds: 1.0 });
+    assert_eq!(history.commits(level), [0.0; 0]);
+}
+
+/// What was written before hosts were counted is read as if none was lost.
+#[test]
+fn totals_without_hosts_are_read() {
+    let text = "before 1 2 3 4 5 6 7";
+    let line = format!("{:08x} {text}", crc32c::crc32c(text.as_bytes()));
+    let Some(Record::Before(totals)) = Record::parse(line.as_bytes()) else {
+        panic!("{line} is not read");
+    };
+    assert_eq!((totals.failures, totals.lost, totals.hosts_lost), (2, 7.0, 0));
 }

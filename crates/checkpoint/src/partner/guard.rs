@@ -3,8 +3,14 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Part, ring::guarded_by};
-use crate::generation::{Held, KEEP_MIN};
+use super::{
+    Part,
+    ring::{guarded_by, partner_of},
+};
+use crate::{
+    advisor::Level,
+    generation::{Held, KEEP_MIN},
+};
 
 /// Decides for one host, again and again, what it asks, copies and removes.
 ///
@@ -192,8 +198,9 @@ impl Guard {
         self.on_hosts(hosts).into_keys().collect()
     }
 
-    /// The own generations that may go: those older than the newest safe one, but for the newest safe ones before it, and if
-    /// copies lag far behind, all but the newest of those that are not safe yet, so that the disk does not fill.
+    /// The own generations that may go: those older than the newest safe one, but for the newest safe ones before it, and of
+    /// those that are not safe all but the newest, so that the disk does not fill: fast ones never are, and of the others
+    /// there are many if copies lag far behind.
     fn retirement(&self) -> BTreeSet<u64> {
         let safe = self.safe();
         let kept: BTreeSet<u64> = safe.into_iter().rev().take(KEEP_MIN).collect();
@@ -203,8 +210,16 @@ impl Guard {
         let old = own
             .range(..newest_safe)
             .filter(|&generation| has_enough && !kept.contains(generation));
-        let lagging = own.range(newest_safe + 1..).rev().skip(LAG_MAX);
-        old.chain(lagging).copied().collect()
+        let is_base = |part: &Part| Some(part.generation) == self.options.base;
+        let copied: BTreeSet<u64> = (self.own.iter())
+            .filter(|part| part.level == Level::Full || is_base(part))
+            .map(|part| part.generation)
+            .collect();
+        let newer = || own.range(newest_safe + 1..).rev();
+        let lagging = newer().filter(|&generation| copied.contains(generation));
+        let fast = newer().filter(|&generation| !copied.contains(generation));
+        let beyond = lagging.skip(LAG_MAX).chain(fast.skip(FAST_MAX));
+        old.chain(beyond).copied().collect()
     }
 
     fn on_hosts(&self, enough: usize) -> BTreeMap<u64, Held> {
@@ -244,8 +259,11 @@ impl Guard {
         let from = self.guarded()?;
         let of_host = |part: &&Part| self.options.host_of_rank.get(part.rank as usize) == Some(&from);
         let theirs: BTreeSet<&Part> = self.others[&from].parts.iter().filter(of_host).collect();
-        let wanted = |generation: u64| {
-            generation >= self.options.next || self.options.base.is_some_and(|base| base == generation)
+        // What the ranks started from is copied, of whatever level it is: the time to the next copy is counted from there.
+        let wanted = |generation: u64, parts: &[Part]| {
+            let is_new =
+                generation >= self.options.next && parts.iter().all(|part| part.level == Level::Full);
+            is_new || self.options.base == Some(generation)
         };
         let mut generations: BTreeMap<u64, Vec<Part>> = BTreeMap::new();
         for &&part in &theirs {
@@ -262,7 +280,7 @@ impl Guard {
             .map(|(&generation, _)| generation);
         let missing = generations
             .into_iter()
-            .filter(|&(generation, _)| wanted(generation) && Some(generation) > newest_here)
+            .filter(|(generation, parts)| wanted(*generation, parts) && Some(*generation) > newest_here)
             .filter(|(_, parts)| parts.len() == ranks)
             .filter_map(|(generation, parts)| {
                 let missing = parts.into_iter().find(|part| !self.own.contains(part))?;
@@ -279,7 +297,10 @@ impl Guard {
     }
 
     fn period(&self, host: usize) -> Duration {
-        if self.guarded() == Some(host) {
+        let gone = self.gone();
+        let Self { options, .. } = self;
+        let is_partner = partner_of(options.host, options.hosts, &gone) == Some(host);
+        if is_partner || self.guarded() == Some(host) {
             ASK_GUARDED
         } else {
             // All ask all: not so often that the answers cost something.
@@ -288,7 +309,7 @@ impl Guard {
     }
 }
 
-/// How long a part may wait until it is seen. To ask costs a message each way.
+/// How long a part may wait until it is seen, and its copy until that is. To ask costs a message each way.
 const ASK_GUARDED: Duration = Duration::from_millis(250);
 
 /// Only what may be removed depends on the others.
@@ -309,5 +330,8 @@ const SILENCES_MAX: u32 = 2;
 const COPY_AGAIN: Duration = Duration::from_secs(1);
 const DOUBLINGS_MAX: u32 = 6;
 
-/// So many generations may lie on their own hosts only.
+/// So many generations that are to be copied may lie on their own hosts only.
 const LAG_MAX: usize = 8;
+
+/// So many fast ones are kept: the newest may not be there on all hosts yet, and the one before it may turn out torn.
+const FAST_MAX: usize = 3;

@@ -38,25 +38,18 @@ pub fn plan_recovery(inventories: &[Inventory], host_of_rank: &[usize], restarts
     }
     let mut fetches = Vec::new();
     if let Some(held) = choice.restore {
-        let mut holders: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        let mut holders: BTreeMap<u32, Vec<(usize, Part)>> = BTreeMap::new();
         for (host, inventory) in inventories.iter().enumerate() {
-            for part in inventory.parts.iter().filter(|part| part.held() == held) {
-                holders.entry(part.rank).or_default().push(host);
+            for &part in inventory.parts.iter().filter(|part| part.held() == held) {
+                holders.entry(part.rank).or_default().push((host, part));
             }
         }
         for (rank, &to) in host_of_rank.iter().enumerate() {
-            let rank = rank as u32;
-            let from = holders.get(&rank).map_or(&[][..], |hosts| hosts);
-            if from.contains(&to) || from.is_empty() {
+            let from = holders.get(&(rank as u32)).map_or(&[][..], |hosts| hosts);
+            if from.is_empty() || from.iter().any(|&(host, _)| host == to) {
                 continue;
             }
-            let part = Part {
-                generation: held.generation,
-                rank,
-                step: held.step,
-                ranks: held.ranks,
-            };
-            let from = from[rank as usize % from.len()];
+            let (from, part) = from[rank % from.len()];
             fetches.push(Fetch { part, from, to });
         }
     }
@@ -98,7 +91,7 @@ pub const NUMBERS_LEFT_OUT: u64 = 1000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generation::Restarts;
+    use crate::{advisor::Level, generation::Restarts};
 
     fn part(generation: u64, rank: u32) -> Part {
         Part {
@@ -106,6 +99,7 @@ mod tests {
             rank,
             step: generation * 10,
             ranks: 2,
+            level: Level::Full,
         }
     }
 

@@ -8,8 +8,8 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
 use ropewalk_checkpoint::{
-    Costs, FixedSeconds, FixedSteps, Nearest, Paper, Plan, Policy, Rate, daly_first_order, daly_higher_order,
-    young,
+    Costs, FixedSeconds, FixedSteps, Nearest, Paper, Plan, Policy, Rate, TwoLevels, daly_first_order,
+    daly_higher_order, young,
 };
 use serde::Serialize;
 
@@ -44,6 +44,21 @@ pub(super) struct RunArguments {
     /// The mean time between failures, in seconds
     #[arg(long, value_name = "SECONDS")]
     mtbf: f64,
+    /// How long a save takes that some failures leave nothing of, as one that stays on its own host, in seconds; --save is
+    /// then one that survives all
+    #[arg(long, value_name = "SECONDS", conflicts_with = "commit")]
+    fast_save: Option<f64>,
+    /// Which part of the failures such a fast save survives, from 0 to 1
+    #[arg(
+        long,
+        value_name = "PART",
+        requires = "fast_save",
+        conflicts_with = "host_mtbf"
+    )]
+    fast_covers: Option<f64>,
+    /// The mean time between losses of a host, which a fast save does not survive, in seconds
+    #[arg(long, value_name = "SECONDS", requires = "fast_save")]
+    host_mtbf: Option<f64>,
     /// How long each time step takes: a text file whose lines end with a number of seconds, after commas or blanks. A
     /// first line of other text is passed over
     #[arg(long, value_name = "FILE", conflicts_with_all = ["step", "total"])]
@@ -60,6 +75,27 @@ impl RunArguments {
     pub(super) fn costs(&self) -> anyhow::Result<Costs> {
         let costs = Costs::new(self.save, self.restore.unwrap_or(self.save), self.mtbf)?;
         Ok(costs.written_in_background(self.commit)?)
+    }
+
+    /// How long a fast save takes, and which part of the failures it survives; nothing if there is none.
+    pub(super) fn fast(&self) -> anyhow::Result<Option<(f64, f64)>> {
+        let Some(save) = self.fast_save else {
+            return Ok(None);
+        };
+        let covers = match (self.fast_covers, self.host_mtbf) {
+            (Some(part), _) => {
+                ensure!(
+                    (0.0..=1.0).contains(&part),
+                    "--fast-covers has to be a number from 0 to 1, not {part}"
+                );
+                part
+            }
+            (None, Some(host_mtbf)) => {
+                (1.0 - self.mtbf / positive("--host-mtbf", host_mtbf)?).clamp(0.0, 1.0)
+            }
+            (None, None) => bail!("--fast-save wants --fast-covers PART or --host-mtbf SECONDS too"),
+        };
+        Ok(Some((positive("--fast-save", save)?, covers)))
     }
 
     /// How long each step takes; nothing if one can save at any moment.
@@ -98,6 +134,8 @@ struct Answer {
     total_s: f64,
     /// The best time between two saves if one could save at any moment.
     interval_s: f64,
+    /// Whether it is best to use the fast way to save too; nothing if there is none.
+    fast_pays: Option<bool>,
     recommended: &'static str,
     rows: Vec<Row>,
 }
@@ -132,10 +170,19 @@ fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
     let costs = run.costs()?;
     let total = run.total()?;
     let steps = run.steps()?;
-    let (total, recommended, rows) = match steps {
+    let (total, mut recommended, mut rows) = match steps {
         Some(steps) => (steps.iter().sum(), "rate", rows_of_steps(&costs, &steps)),
         None => (total, "equation 5", rows_at_any_moment(&costs, total)),
     };
+    let mut fast_pays = None;
+    if let Some((save, covers)) = run.fast()? {
+        let two = costs.two_levels(save, covers);
+        fast_pays = Some(two.is_some());
+        if let Some(two) = two {
+            recommended = TWO_LEVELS;
+            rows.push(row_of_two_levels(&two, total));
+        }
+    }
     Ok(Answer {
         save_s: costs.save(),
         restore_s: costs.restore(),
@@ -143,9 +190,22 @@ fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
         mtbf_s: costs.mtbf(),
         total_s: total,
         interval_s: costs.interval(),
+        fast_pays,
         recommended,
         rows,
     })
+}
+
+/// Fast saves between full ones, by the clock.
+fn row_of_two_levels(two: &TwoLevels, total: f64) -> Row {
+    Row {
+        policy: TWO_LEVELS,
+        interval_s: two.fast_interval,
+        saves: (total / two.fast_interval) as u64,
+        expected_total_s: total * (1.0 + two.overhead),
+        overhead: two.overhead,
+        remark: format!("one that survives all every {:.1} s", two.full_interval),
+    }
 }
 
 fn positive(option: &str, seconds: f64) -> anyhow::Result<f64> {
@@ -299,10 +359,17 @@ fn show(arguments: &Arguments, answer: &Answer) -> anyhow::Result<()> {
     }
     println!("{table}");
     let recommended = answer.rows.iter().find(|row| row.policy == answer.recommended);
+    if answer.fast_pays == Some(false) {
+        println!("Fast saves would not pay: they cost too much for the failures that they survive.");
+    }
     if let Some(row) = recommended {
+        let interval = match row.policy {
+            TWO_LEVELS => row.interval_s,
+            _ => answer.interval_s,
+        };
         println!(
-            "Save about every {:.1} s of computing (policy: {}). {:.0} s of it then take about {:.0} s.",
-            answer.interval_s, row.policy, answer.total_s, row.expected_total_s
+            "Save about every {interval:.1} s of computing (policy: {}). {:.0} s of it then take about {:.0} s.",
+            row.policy, answer.total_s, row.expected_total_s
         );
     }
     Ok(())
@@ -325,6 +392,8 @@ fn draw(answer: &Answer) -> String {
     );
     draw_bars(&bars, answer.total_s, &below)
 }
+
+const TWO_LEVELS: &str = "two levels";
 
 const STEPS_MAX: usize = 1_000_000;
 const COUNTS_TRIED_MAX: u64 = 400;

@@ -7,7 +7,8 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_C
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use ropewalk::checkpoint::{
-    AdvisorOptions, FixedSeconds, FixedSteps, Mtbf, Nearest, Paper, Plan, Rate, Rehearsal, Rehearsed, young,
+    AdvisorOptions, FastLevel, FixedSeconds, FixedSteps, Mtbf, Nearest, Paper, Plan, Rate, Rehearsal,
+    Rehearsed, young,
 };
 use serde::Serialize;
 
@@ -138,6 +139,18 @@ fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
     }
     let runs = rehearse(arguments, |uniform| rehearsal.advised(&options, uniform));
     rows.push(Row::of(&format!("advisor, told {told} s"), &runs, total, None));
+    if let Some((save, covers)) = arguments.run.fast()? {
+        let rehearsal = Rehearsal {
+            fast: Some((save, covers)),
+            ..rehearsal
+        };
+        let options = AdvisorOptions {
+            fast: Some(FastLevel { save, covers }),
+            ..options
+        };
+        let runs = rehearse(arguments, |uniform| rehearsal.advised(&options, uniform));
+        rows.push(Row::of("the same, two levels", &runs, total, None));
+    }
     Ok(Answer {
         save_s: save,
         restore_s: costs.restore(),

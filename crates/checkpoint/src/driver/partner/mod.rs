@@ -1,6 +1,8 @@
 //! The effects around [`crate::partner`]: what hosts ask of each other, and the directory of each.
 
 mod blocking;
+mod copier;
+mod journals;
 mod partner_error;
 mod procedures;
 mod service;

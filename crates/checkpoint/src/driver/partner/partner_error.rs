@@ -42,6 +42,9 @@ pub enum PartnerError {
         #[source]
         source: ManifestError,
     },
+    /// The journal of another host cannot be kept.
+    #[error("cannot keep the journal of the job")]
+    Journal(#[source] std::io::Error),
     /// The host that lets all others begin did not.
     #[error("the hosts' checkpoints were not made ready in time")]
     NotBegun,

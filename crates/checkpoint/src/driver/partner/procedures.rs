@@ -9,6 +9,8 @@ use crate::{
     partner::{Fetch, Inventory, Part},
 };
 
+use super::journals::Knowledge;
+
 /// Reads and hashes all that a host has.
 pub(super) struct TakeStock;
 
@@ -23,6 +25,8 @@ impl Procedure for TakeStock {
 pub(super) struct Stock {
     pub(super) inventory: Inventory,
     pub(super) root: Option<Vec<u8>>,
+    /// How much it knows of the job, if it was looked.
+    pub(super) journal: Option<Knowledge>,
 }
 
 /// What a host has by its manifests, as of a moment ago.
@@ -32,6 +36,15 @@ impl Procedure for Listing {
     const NAME: &'static str = "checkpoint.listing";
     type Input = ();
     type Output = Stock;
+}
+
+/// What a host knows of the job, as a journal; empty if that is nothing.
+pub(super) struct ReadJournal;
+
+impl Procedure for ReadJournal {
+    const NAME: &'static str = "checkpoint.read_journal";
+    type Input = ();
+    type Output = Bytes;
 }
 
 /// The text of a manifest.
@@ -83,6 +96,8 @@ pub(super) struct Orders {
     pub(super) choice: Choice,
     pub(super) fetches: Vec<Fetch>,
     pub(super) root: Option<Vec<u8>>,
+    /// The host whose journal the job goes on with, and the host that writes it from now on.
+    pub(super) journal: Option<(usize, usize)>,
 }
 
 /// What a host has done.

@@ -16,27 +16,27 @@ use std::{
 };
 
 use bytes::Bytes;
-use ropewalk_rpc::{
-    Address, CallError, Endpoint, EndpointOptions, Engine, Fault, Handle, Responder, thread::Driver,
-};
+use ropewalk_rpc::{Address, Endpoint, EndpointOptions, Engine, Fault, Handle, Responder, thread::Driver};
 
 use crate::{
     driver::{
+        copied::Copied,
         depot::{Depot, Lister, base_of, read_manifest, root_of},
         files::{EntryKind, Files, RealFiles},
-        store_error::StoreError,
     },
     generation::Held,
-    manifest::{Manifest, Place, is_safe},
+    manifest::{Place, is_safe},
     partner::{Action, Fetch, Guard, GuardOptions, Inventory, Part, plan_recovery},
 };
 
 use super::{
     blocking::wait_for,
+    copier::{ASK_TIMEOUT, Copier, with_causes},
+    journals,
     partner_error::PartnerError,
     procedures::{
-        Begin, Beginning, Listing, Orders, Piece, ReadManifest, ReadPiece, Recover, Recovered, Stock,
-        TakeStock,
+        Begin, Beginning, Listing, Orders, Piece, ReadJournal, ReadManifest, ReadPiece, Recover, Recovered,
+        Stock, TakeStock,
     },
 };
 
@@ -161,6 +161,8 @@ impl Service {
         for _ in 0..ROUNDS_MAX {
             let stocks = self.all::<TakeStock>(&addresses, &(), STOCK_TIMEOUT)?;
             let root = stocks.iter().find_map(|stock| stock.root.clone());
+            let known: Vec<_> = stocks.iter().map(|stock| stock.journal).collect();
+            let writer = self.options.host_of_rank.first().copied().unwrap_or(0);
             let inventories: Vec<_> = stocks.into_iter().map(|stock| stock.inventory).collect();
             let plan = plan_recovery(
                 &inventories,
@@ -171,6 +173,7 @@ impl Service {
                 choice: plan.choice.clone(),
                 fetches: plan.fetches.clone(),
                 root: root.clone(),
+                journal: journals::best_of(&known, writer).map(|best| (best, writer)),
             };
             let done = self.all::<Recover>(&addresses, &orders, RECOVER_TIMEOUT)?;
             if let Some(missing) = done.iter().find_map(|host| host.missing.clone()) {
@@ -221,13 +224,15 @@ impl Service {
         });
         let copier = Copier {
             handle: &self.handle,
-            shared: &self.shared,
+            depot: &self.shared.depot,
             addresses: &addresses,
             names: &self.options.names,
         };
         let name = |host: usize| &self.options.names[host];
         let origin = Instant::now();
         let mut told = 0;
+        let copied = Copied::of(&self.options.directory);
+        let mut safe = None;
         let mut failing: BTreeSet<Part> = BTreeSet::new();
         loop {
             match lock(&self.shared.depot).parts() {
@@ -247,6 +252,12 @@ impl Service {
                         Ok(()) => {
                             failing.remove(&part);
                             guard.handle_copied(part);
+                            // Rank 0 writes the journal, and with its part goes what is known by then.
+                            if part.rank == 0
+                                && let Err(error) = copier.copy_journal(from, &self.options.directory)
+                            {
+                                say(with_causes(&error));
+                            }
                         }
                         Err(error) => {
                             guard.handle_not_copied(origin.elapsed(), part);
@@ -281,6 +292,14 @@ impl Service {
             {
                 told = held.generation;
                 newest(held);
+            }
+            // The program waits for that to say it to the next save.
+            let newest_safe = guard.safe().last().copied();
+            if newest_safe > safe {
+                safe = newest_safe;
+                if let Err(error) = copied.write(newest_safe.unwrap_or(0)) {
+                    say(format!("cannot tell the ranks what is copied: {error}"));
+                }
             }
             let now = origin.elapsed();
             thread::sleep(guard.next_deadline(now).saturating_sub(now));
@@ -343,6 +362,11 @@ fn serve(engine: &mut Engine, directory: &Path, shared: &Arc<Shared>, tasks: &Se
         Ok(stock(inventory, &at))
     });
     let at = directory.to_owned();
+    engine.serve::<ReadJournal>(move |_, ()| {
+        let known = journals::known(&at).map_err(Fault::new)?;
+        Ok(known.map_or_else(Bytes::new, |(_, history)| history.encode().into()))
+    });
+    let at = directory.to_owned();
     engine
         .serve::<ReadManifest>(move |_, part| read_manifest(&at, &part).map(Bytes::from).map_err(Fault::new));
     let at = directory.to_owned();
@@ -359,6 +383,7 @@ fn stock(inventory: Inventory, directory: &Path) -> Stock {
     Stock {
         inventory,
         root: root_of(directory).map(|root| root.into_os_string().into_vec()),
+        journal: None,
     }
 }
 
@@ -399,7 +424,14 @@ impl Worker {
             match task {
                 Task::TakeStock(responder) => {
                     let mut depot = lock(&self.shared.depot);
-                    let stock = depot.inventory().map(|found| stock(found, &self.directory));
+                    let stock = depot.inventory().map(|found| Stock {
+                        // One that cannot be read is none.
+                        journal: journals::known(&self.directory)
+                            .ok()
+                            .flatten()
+                            .map(|(knows, _)| knows),
+                        ..stock(found, &self.directory)
+                    });
                     responder.answer(stock.map_err(Fault::new));
                 }
                 Task::Recover(orders, responder) => responder.answer(self.recover(&orders)),
@@ -411,7 +443,7 @@ impl Worker {
         let addresses = lock(&self.shared.addresses).clone();
         let copier = Copier {
             handle: &self.handle,
-            shared: &self.shared,
+            depot: &self.shared.depot,
             addresses: &addresses,
             names: &self.names,
         };
@@ -427,7 +459,14 @@ impl Worker {
             }
         }
         let put_aside = lock(&self.shared.depot).apply(&orders.choice);
-        let put_aside = put_aside.map_err(Fault::new)?;
+        let mut put_aside = put_aside.map_err(Fault::new)?;
+        if let Some((from, to)) = orders.journal
+            && to == self.host
+            && let Err(error) = copier.go_on_with_journal(from, &self.directory)
+        {
+            // The job can do without what it has learned.
+            put_aside.stuck.push(with_causes(&error));
+        }
         let quarantined = put_aside.quarantined.iter();
         Ok(Recovered {
             quarantined: quarantined.map(|path| path.display().to_string()).collect(),
@@ -437,116 +476,10 @@ impl Worker {
     }
 }
 
-/// Copies parts from other hosts.
-struct Copier<'a> {
-    handle: &'a Handle,
-    shared: &'a Shared,
-    addresses: &'a [Address],
-    names: &'a [String],
-}
-
-impl Copier<'_> {
-    fn ask(&self, host: usize) -> Result<Stock, CallError> {
-        self.handle
-            .call_blocking::<Listing>(&self.addresses[host], (), ASK_TIMEOUT)
-    }
-
-    fn call_failed(&self, host: usize) -> impl Fn(CallError) -> PartnerError {
-        let host = self.names[host].clone();
-        move |source| PartnerError::Call {
-            host: host.clone(),
-            source,
-        }
-    }
-
-    fn copy(&self, from: usize, part: &Part) -> Result<(), PartnerError> {
-        let stock = self.ask(from).map_err(self.call_failed(from))?;
-        self.copy_below(
-            from,
-            part,
-            stock.root.as_deref().map(OsStr::from_bytes).map(PathBuf::from),
-        )
-    }
-
-    fn copy_below(&self, from: usize, part: &Part, root: Option<PathBuf>) -> Result<(), PartnerError> {
-        let address = &self.addresses[from];
-        let text = self
-            .handle
-            .call_blocking::<ReadManifest>(address, *part, PIECE_TIMEOUT);
-        let text = text.map_err(self.call_failed(from))?;
-        let name = &self.names[from];
-        let manifest = Manifest::parse(&text).map_err(|source| PartnerError::Manifest {
-            host: name.clone(),
-            source,
-        })?;
-        let found = (manifest.generation, manifest.rank, manifest.step, manifest.ranks);
-        let changed = || PartnerError::Changed {
-            host: name.clone(),
-            rank: part.rank,
-            generation: part.generation,
-        };
-        if found != (part.generation, part.rank, part.step, part.ranks) {
-            return Err(changed());
-        }
-        let is_inside = manifest.place == Place::Inside;
-        let mut depot = lock(&self.shared.depot);
-        depot.receive::<PartnerError>(&manifest, root, |file, write| {
-            let (path, size) = (&file.path, file.size);
-            let ask = |offset: u64| {
-                let length = (size - offset).min(Piece::LENGTH_MAX.into()) as u32;
-                let piece = Piece {
-                    part: *part,
-                    is_inside,
-                    path: path.clone(),
-                    offset,
-                    length,
-                };
-                (length > 0).then(|| self.handle.call::<ReadPiece>(address, piece, PIECE_TIMEOUT))
-            };
-            let mut offset = 0;
-            let mut asked = ask(offset);
-            while let Some(call) = asked {
-                let bytes = wait_for(call).map_err(self.call_failed(from))?;
-                let expected = (size - offset).min(Piece::LENGTH_MAX.into());
-                if bytes.len() as u64 != expected {
-                    return Err(changed());
-                }
-                offset += expected;
-                // The next one comes while this one is written.
-                asked = ask(offset);
-                write(&bytes).map_err(|source| StoreError::Files {
-                    action: "write the copy of",
-                    path: PathBuf::from(OsStr::from_bytes(path)),
-                    source,
-                })?;
-            }
-            Ok(())
-        })
-    }
-}
-
-/// An error with what caused it, in one line.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
-}
-
 /// Nothing that panics leaves what is behind a lock half done.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// A short answer from memory.
-const ASK_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// To read a few megabytes on a busy disk.
-const PIECE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// To read and hash all that a host has; one that dies is noticed earlier.
 const STOCK_TIMEOUT: Duration = Duration::from_secs(3600);

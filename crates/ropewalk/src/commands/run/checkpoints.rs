@@ -10,12 +10,12 @@ use std::{
 use anyhow::Context;
 use ropewalk::{
     checkpoint::{
-        DIRECTORY_VARIABLE, GENERATION_VARIABLE, Held, JOURNAL, JournalFile, Level, MTBF_AT_FIRST,
-        MTBF_VARIABLE, NEXT_VARIABLE, RESTORE_STEP_VARIABLE, RESTORE_VARIABLE, Record, START_VARIABLE, Store,
-        StoreOptions, Totals, open_all, restore_all,
+        DIRECTORY_VARIABLE, GENERATION_VARIABLE, HOST_MTBF_VARIABLE, Held, JOURNAL, JournalFile, Level,
+        MTBF_AT_FIRST, MTBF_VARIABLE, NEXT_VARIABLE, RESTORE_STEP_VARIABLE, RESTORE_VARIABLE, Record,
+        START_VARIABLE, Store, StoreOptions, Totals, open_all, restore_all,
     },
     launch::{
-        JobSpec,
+        Ending, JobSpec,
         restart::{Attempt, BetweenAttempts, RestartPolicy},
     },
 };
@@ -29,6 +29,8 @@ pub(super) struct CheckpointOptions {
     pub(super) directory: PathBuf,
     /// Known, in seconds; learned if `None`.
     pub(super) mtbf: Option<f64>,
+    /// The same between losses of a host, for which copies are made.
+    pub(super) host_mtbf: Option<f64>,
     /// Whether the directory is each host's own, and hosts copy what others save.
     pub(super) has_partners: bool,
     /// The address of an object store.
@@ -40,6 +42,7 @@ pub(super) struct CheckpointOptions {
 pub(super) struct Checkpoints {
     directory: PathBuf,
     mtbf: Option<f64>,
+    host_mtbf: Option<f64>,
     /// The same for all attempts of this command but for the attempt's number in the low bits.
     base: u64,
     origin: Instant,
@@ -67,6 +70,28 @@ struct Known {
     /// When the running attempt began.
     began: Duration,
     quarantined: u64,
+}
+
+/// How the last attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LastEnd {
+    /// Something failed.
+    Failed,
+    /// A host was lost.
+    HostLost,
+    /// It was done, or ended because somebody wanted it to.
+    Planned,
+}
+
+impl LastEnd {
+    pub(super) fn of(ending: &Ending) -> Self {
+        match ending {
+            Ending::AgentLost { .. } => Self::HostLost,
+            Ending::Failed => Self::Failed,
+            // Who is told to end, or has no time left, has not failed.
+            _ => Self::Planned,
+        }
+    }
 }
 
 /// An attempt that is over.
@@ -110,6 +135,7 @@ impl Checkpoints {
             upload: options.upload.clone(),
             directory,
             mtbf: options.mtbf,
+            host_mtbf: options.host_mtbf,
             base: (time.as_nanos() as u64) << 20,
             origin: Instant::now(),
             account,
@@ -135,12 +161,21 @@ impl Checkpoints {
         let newest = self.account.newest(&self.directory);
         self.account
             .known(|known| known.end(attempt.began, attempt.lasted, true, newest));
-        let failed = Record::Failed {
+        let mut records = vec![Record::Failed {
             ran: attempt.lasted.as_secs_f64(),
-        };
-        if let Err(error) = add(&self.directory, &[failed]) {
+        }];
+        if LastEnd::of(&attempt.verdict.ending) == LastEnd::HostLost {
+            records.push(Record::HostLost);
+        }
+        if let Err(error) = add(&self.directory, &records) {
             say(&format!("cannot write the journal: {error}"));
         }
+    }
+
+    /// The mean time between losses of a host, as it is believed in after these.
+    fn host_mtbf(&self, totals: &Totals) -> f64 {
+        let learned = (HOST_MTBF_AT_FIRST / 2.0 + totals.exposure) / (1.0 + totals.hosts_lost as f64);
+        self.host_mtbf.unwrap_or(learned)
     }
 }
 
@@ -162,6 +197,20 @@ impl BetweenAttempts for Checkpoints {
                 let ready = partners
                     .prepare(start, spec)
                     .map_err(|error| format!("{error:#}"))?;
+                let (_, history) = JournalFile::open(self.directory.join(JOURNAL)).map_err(|error| {
+                    format!(
+                        "the journal in {} cannot be used: {error}",
+                        self.directory.display()
+                    )
+                })?;
+                let totals = history.totals();
+                if number == 1 {
+                    // It may have come from another host.
+                    self.account.known(|known| known.before = *totals);
+                }
+                let host_mtbf = self.host_mtbf(totals).to_string();
+                spec.environment
+                    .push((HOST_MTBF_VARIABLE.into(), host_mtbf.into()));
                 let mut set = |name: &str, value: String| spec.environment.push((name.into(), value.into()));
                 let generation = ready.restore.map(|(generation, ..)| generation.to_string());
                 set(
@@ -228,8 +277,9 @@ impl Account {
         &self,
         options: &CheckpointOptions,
         total: Duration,
-        failed: bool,
+        end: LastEnd,
     ) -> anyhow::Result<Summary> {
+        let failed = end != LastEnd::Planned;
         let directory = &options.directory;
         let journal = directory.join(JOURNAL);
         let cannot_use = || format!("cannot use {}", journal.display());
@@ -246,10 +296,17 @@ impl Account {
                 false => vec![Record::Ran { seconds }, Record::Ended],
             };
             add(directory, &last).with_context(cannot_use)?;
+            if end == LastEnd::HostLost {
+                add(directory, &[Record::HostLost]).with_context(cannot_use)?;
+            }
         }
         let (_, history) = JournalFile::open(&journal).with_context(cannot_use)?;
         let newest = self.newest(directory);
-        let saves = history.saves(Level::Full);
+        let mut saves = history.saves(Level::Full).to_vec();
+        if options.has_partners {
+            // What is copied is saved in the same way as what is not.
+            saves.extend(history.saves(Level::Fast));
+        }
         let mean = |times: &[f64]| match times {
             [] => None,
             times => Some(times.iter().sum::<f64>() / times.len() as f64),
@@ -264,7 +321,7 @@ impl Account {
                 totals,
                 mtbf: options.mtbf.unwrap_or(learned),
                 mtbf_is_known: options.mtbf.is_some(),
-                save: mean(saves),
+                save: mean(&saves),
                 restore: history.restore(),
                 quarantined: known.quarantined,
                 attempts: known.attempts.clone(),
@@ -357,6 +414,9 @@ fn add(directory: &Path, records: &[Record]) -> io::Result<()> {
     let (mut journal, _) = JournalFile::open(directory.join(JOURNAL))?;
     records.iter().try_for_each(|&record| journal.add(record))
 }
+
+/// Until a host was lost: a day, of which half is believed.
+const HOST_MTBF_AT_FIRST: f64 = 86_400.0;
 
 /// As many can be drawn.
 const ATTEMPTS_KEPT_MAX: usize = 200;

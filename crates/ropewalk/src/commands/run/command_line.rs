@@ -115,6 +115,7 @@ struct Parser {
     upload: Option<String>,
     is_openfoam: bool,
     checkpoint_mtbf: Option<f64>,
+    host_mtbf: Option<Option<f64>>,
     files_read: u32,
 }
 
@@ -157,6 +158,7 @@ impl Parser {
             upload: None,
             is_openfoam: false,
             checkpoint_mtbf: None,
+            host_mtbf: None,
             files_read: 0,
         }
     }
@@ -275,14 +277,8 @@ impl Parser {
             "partner" => self.has_partners = true,
             "upload" => self.upload = Some(words.text(name)?),
             "checkpoint" => self.checkpoint_directory = Some(words.next(name)?.into()),
-            "mtbf" => {
-                let text = words.text(name)?;
-                self.checkpoint_mtbf = match (text.as_str(), text.parse()) {
-                    ("auto", _) => None,
-                    (_, Ok(mtbf)) if mtbf > 0.0 && f64::is_finite(mtbf) => Some(mtbf),
-                    _ => bail!("option --mtbf wants auto or a positive number of seconds, not {text:?}"),
-                }
-            }
+            "mtbf" => self.checkpoint_mtbf = words.mtbf(name)?,
+            "host-mtbf" => self.host_mtbf = Some(words.mtbf(name)?),
             "report" => self.report = Some(words.next(name)?.into()),
             "verbose" | "v" => self.verbose = true,
             "on-failure" => {
@@ -442,22 +438,22 @@ impl Parser {
             directory = Some(openfoam::folder(&spec)?.join("checkpoints"));
         }
         if self.has_partners {
-            if self.is_openfoam {
-                bail!(
-                    "--partner cannot copy cases of OpenFOAM: it is for programs whose files are in their checkpoints"
-                );
-            }
-            partners::check(&spec, directory.is_some())?;
-            if self.upload.is_some() {
-                bail!(
-                    "--upload is for a directory that this host sees, and --partner for such as it does not"
-                );
-            }
+            partners::check(
+                &spec,
+                directory.is_some(),
+                self.is_openfoam,
+                self.upload.is_some(),
+            )?;
+        } else if self.host_mtbf.is_some() {
+            bail!(
+                "option --host-mtbf wants --partner: without copies the loss of a host is one failure of many"
+            );
         }
         let checkpoints = match directory {
             Some(directory) => Some(CheckpointOptions {
                 directory,
                 mtbf: self.checkpoint_mtbf,
+                host_mtbf: self.host_mtbf.flatten(),
                 has_partners: self.has_partners,
                 upload: self.upload,
             }),

@@ -25,12 +25,12 @@ use std::{
 
 use anyhow::{Context, bail};
 use ropewalk::{
-    launch::{Ending, JobEvent, Launcher, Verdict},
+    launch::{JobEvent, Launcher, Verdict},
     openfoam::Loading,
 };
 use serde_json::json;
 
-use checkpoints::{Account, CheckpointOptions, Checkpoints};
+use checkpoints::{Account, CheckpointOptions, Checkpoints, LastEnd};
 pub(crate) use command_line::documented;
 use command_line::{Command, HELP, Request, Surroundings, parse};
 use console::Console;
@@ -298,9 +298,7 @@ fn sum_up(
     total: Duration,
     verdict: &Verdict,
 ) -> anyhow::Result<String> {
-    // Who is told to end, or has no time left, has not failed.
-    let failed = matches!(verdict.ending, Ending::Failed | Ending::AgentLost { .. });
-    let summary = account.finish(options, total, failed)?;
+    let summary = account.finish(options, total, LastEnd::of(&verdict.ending))?;
     progress::erase();
     let _ = writeln!(io::stderr(), "{}", summary.table());
     Ok(summary.section())

@@ -138,7 +138,24 @@ impl Partners {
 }
 
 /// Whether there can be copies on other hosts.
-pub(super) fn check(spec: &JobSpec, has_directory: bool) -> anyhow::Result<()> {
+pub(super) fn check(
+    spec: &JobSpec,
+    has_directory: bool,
+    is_openfoam: bool,
+    is_uploaded: bool,
+) -> anyhow::Result<()> {
+    if is_openfoam {
+        bail!(
+            "--partner cannot be used with --adapter openfoam: this host prepares the case before each start, for which \
+             all hosts have to see its folder, and then they see the checkpoints in it too"
+        );
+    }
+    if is_uploaded {
+        bail!(
+            "--partner cannot be used with --upload: what is uploaded is read here, where only some ranks' parts lie; \
+             let DIR be a folder that all hosts see, and leave out --partner"
+        );
+    }
     if !has_directory {
         bail!("option --partner wants --checkpoint DIR");
     }

@@ -254,6 +254,7 @@ mod tests {
                 restores: 1,
                 restore_seconds: 5.0,
                 lost: 10.0,
+                hosts_lost: 0,
             },
             mtbf: 50.0,
             mtbf_is_known: true,

@@ -41,6 +41,7 @@ When something fails:
                               cost; ranks find ROPEWALK_CHECKPOINT_DIR, and ROPEWALK_RESTORE if there is one
   --partner                   DIR is each host's own: each also copies what another host saves, and the job goes on from
                               that if a host is lost, on a new one in its place or on those that are left
+  --host-mtbf auto|SECONDS    the mean time between losses of a host [default: auto, learned, a day at first]
   --upload file:///FOLDER     upload each newest checkpoint there in the background, and fetch it where nothing is left
                               in DIR (if built with the feature object-store)
   --adapter openfoam          the program is a solver of OpenFOAM: prepare its case before each attempt, and have it save

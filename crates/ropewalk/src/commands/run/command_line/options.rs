@@ -225,6 +225,12 @@ const FAILURE: &[Documented] = &[
         "The checkpoints' folder is each host's own: each also copies what another host saves",
     ),
     option(
+        "host-mtbf",
+        Value::Any("auto|SECONDS"),
+        "The mean time between losses of a host, by which it is decided how often another copies what a program saves \
+         that asks when to; by default learned, from a day at first",
+    ),
+    option(
         "upload",
         Value::Any("URL"),
         "Upload each newest checkpoint there in the background, and fetch it where nothing is left",
@@ -307,6 +313,12 @@ mod tests {
             words.push("true".into());
             if ["mtbf", "partner", "upload"].contains(&option.name) {
                 words.splice(0..0, ["--checkpoint=d".into(), "--hosts=a,b".into()]);
+            }
+            if option.name == "host-mtbf" {
+                words.splice(
+                    0..0,
+                    ["--checkpoint=d", "--hosts=a,b", "--partner"].map(OsString::from),
+                );
             }
             // Its case is looked for on the disk.
             if option.name == "adapter" {

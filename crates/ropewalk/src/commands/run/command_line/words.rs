@@ -38,6 +38,16 @@ impl Words {
         seconds(&text).with_context(|| format!("option -{option} wants seconds"))
     }
 
+    /// A mean time between failures in seconds; nothing if it is to be learned.
+    pub(super) fn mtbf(&mut self, option: &str) -> anyhow::Result<Option<f64>> {
+        let text = self.text(option)?;
+        match (text.as_str(), text.parse()) {
+            ("auto", _) => Ok(None),
+            (_, Ok(mtbf)) if mtbf > 0.0 && f64::is_finite(mtbf) => Ok(Some(mtbf)),
+            _ => bail!("option --{option} wants auto or a positive number of seconds, not {text:?}"),
+        }
+    }
+
     /// `NAME=VALUE` in one word, or two words.
     pub(super) fn variable(&mut self, option: &str) -> anyhow::Result<(OsString, OsString)> {
         let word = self.next(option)?;
