@@ -29,6 +29,13 @@ struct Cut {
 /// Up to how many steps in an interval it matters that a segment has a whole number of them.
 const STEPS_MAX: f64 = 16.0;
 
+/// Near the end is what is nearer than so many intervals, and long steps are those of which an interval has no more than this.
+const INTERVALS_MAX: f64 = 10.0;
+const FEW_STEPS: f64 = 8.0;
+
+/// By which part the next step may differ from the mean of those since the last save.
+const LIKENESS: f64 = 0.25;
+
 /// By which part what is left may differ from a whole number of steps: rounding, nothing more.
 const TOLERANCE: f64 = 1e-6;
 
@@ -78,46 +85,89 @@ impl<'costs> EqualSteps<'costs> {
     }
 }
 
+/// What is best near the end of a run of long steps that resemble each other, if those to come take as long as the last.
+/// Where an interval has few steps, how many whole ones the rest has says more than how long it takes. Nothing where that is
+/// not so; far from the end the plain rule is as good, and the next step may be the first of a trend.
+pub(crate) fn decide_near_end(costs: &Costs, moment: &Moment) -> Option<Reason> {
+    let Moment {
+        elapsed, next_step, ..
+    } = *moment;
+    let remaining = moment.remaining?;
+    let interval = costs.interval();
+    let is_near = elapsed + remaining < INTERVALS_MAX * interval && next_step * FEW_STEPS >= interval;
+    let mean = elapsed / moment.steps as f64;
+    let are_alike = (next_step - mean).abs() <= LIKENESS * next_step;
+    if !is_near || !are_alike || costs.commit() > 0.0 {
+        return None;
+    }
+    if elapsed + next_step < 0.5 * interval {
+        return Some(Reason::NotYet);
+    }
+    let powers = Powers::of(costs, next_step);
+    let left = (remaining / next_step).round().max(1.0);
+    let unsaved = (elapsed / costs.mtbf()).exp();
+    let saved = unsaved * powers.of_save;
+    let now = saved - 1.0 + powers.best_cut(left).time;
+    if unsaved * powers.power(left) - 1.0 < now {
+        return Some(Reason::EndIsNear);
+    }
+    // After two steps it is never cheaper if it was not after one.
+    let is_cheaper_later = left > 1.0 && saved * powers.growth - 1.0 + powers.best_cut(left - 1.0).time < now;
+    Some(match is_cheaper_later {
+        true => Reason::NotYet,
+        false => Reason::CheaperNow,
+    })
+}
+
 /// The expected times of segments in a unit that spares the exponentials but for a few: [`Costs::segment`] is
 /// `e^((steps * step + save) / mtbf) - 1` times what is the same for all of them.
 struct Powers {
     /// `e^(step / mtbf)`.
     growth: f64,
-    /// How many whole steps are in an interval, one at least.
-    few: f64,
-    /// `e` to the power of those steps and a save after them, divided by the mean time between failures.
-    of_few: f64,
-    /// The same without the save.
-    of_few_unsaved: f64,
-    /// How many steps could be done in the time of a save.
+    /// `e^(save / mtbf)`.
+    of_save: f64,
+    /// How many whole steps a segment has if there are very many.
+    usual: f64,
+    /// How many steps could be done in the time of a save, how many whole ones, and `e` to the power of those, divided by the
+    /// mean time between failures.
     spared: f64,
+    whole: f64,
+    of_whole: f64,
 }
 
 impl Powers {
     fn of(costs: &Costs, step: f64) -> Self {
+        let growth = (step / costs.mtbf()).exp();
+        let of_save = (costs.save() / costs.mtbf()).exp();
         let few = (costs.interval() / step).floor().max(1.0);
-        let of_few_unsaved = (few * step / costs.mtbf()).exp();
-        Self {
-            growth: (step / costs.mtbf()).exp(),
-            few,
-            of_few: of_few_unsaved * (costs.save() / costs.mtbf()).exp(),
-            of_few_unsaved,
-            spared: costs.save() / step,
+        let spared = costs.save() / step;
+        let whole = spared.floor();
+        let mut powers = Self {
+            growth,
+            of_save,
+            usual: few,
+            spared,
+            whole,
+            of_whole: if whole == 0.0 {
+                1.0
+            } else {
+                growth.powi(whole as i32)
+            },
+        };
+        // What a second costs is convex over the length of a segment: one of the two numbers beside the best length is
+        // the usual one.
+        let many = few + 1.0;
+        let of_few = powers.power(few) * of_save;
+        if (of_few - 1.0) * many > (of_few * growth - 1.0) * few {
+            powers.usual = many;
         }
+        powers
     }
 
     /// The best way to cut so many steps with no save at their end.
     fn best_cut(&self, steps: f64) -> Cut {
-        // What a second costs is convex over the length of a segment: one of the two numbers beside the best length is
-        // how many steps it has if there are very many.
-        let Self { few, .. } = *self;
-        let many = few + 1.0;
-        let usual = match self.segment(few) * many <= self.segment(many) * few {
-            true => few,
-            false => many,
-        };
-        // The time is convex over the number of segments too.
-        let fewer = ((steps - self.spared) / usual).floor().max(1.0);
+        // The time is convex over the number of segments.
+        let fewer = ((steps - self.spared) / self.usual).floor().max(1.0);
         let [fewer, more] = [fewer, fewer + 1.0].map(|segments| self.cut(steps, segments));
         if fewer.time <= more.time { fewer } else { more }
     }
@@ -125,8 +175,7 @@ impl Powers {
     /// So many steps in so many segments.
     fn cut(&self, steps: f64, segments: f64) -> Cut {
         // The last segment may be longer by what it spares, and is the first to get one of the steps that are over.
-        let spared = self.spared.floor();
-        let shortest = ((steps - spared) / segments).floor();
+        let shortest = ((steps - self.whole) / segments).floor();
         if segments == 1.0 || shortest < 1.0 {
             return Cut {
                 segments: 1.0,
@@ -134,13 +183,14 @@ impl Powers {
                 time: self.last_segment(steps),
             };
         }
-        let over = steps - spared - shortest * segments;
-        let last = shortest + spared + over.min(1.0);
+        let over = steps - self.whole - shortest * segments;
         let longer = (over - 1.0).max(0.0);
-        let mut time = self.last_segment(last) + (segments - 1.0 - longer) * self.segment(shortest);
-        if longer > 0.0 {
-            time += longer * self.segment(shortest + 1.0);
-        }
+        let of_shortest = self.power(shortest);
+        let of_last = of_shortest * self.of_whole * if over >= 1.0 { self.growth } else { 1.0 };
+        let segment = of_shortest * self.of_save;
+        let time = of_last - 1.0
+            + (segments - 1.0 - longer) * (segment - 1.0)
+            + longer * (segment * self.growth - 1.0);
         Cut {
             segments,
             shortest,
@@ -149,11 +199,11 @@ impl Powers {
     }
 
     fn segment(&self, steps: f64) -> f64 {
-        self.of_few * self.power(steps - self.few) - 1.0
+        self.of_save * self.power(steps) - 1.0
     }
 
     fn last_segment(&self, steps: f64) -> f64 {
-        self.of_few_unsaved * self.power(steps - self.few) - 1.0
+        self.power(steps) - 1.0
     }
 
     fn power(&self, steps: f64) -> f64 {

@@ -1,6 +1,9 @@
 //! At the end of which time step to save.
 
-use crate::{costs::Costs, equal_steps::EqualSteps};
+use crate::{
+    costs::Costs,
+    equal_steps::{EqualSteps, decide_near_end},
+};
 
 /// The end of a time step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -137,6 +140,9 @@ impl Policy for Rate {
         };
         if let Some(steps) = EqualSteps::of(costs, moment) {
             return Decision::new(costs, steps.decide());
+        }
+        if let Some(reason) = decide_near_end(costs, moment) {
+            return Decision::new(costs, reason);
         }
         // It becomes cheaper up to the interval: that spares the exponentials at most moments.
         if elapsed + next_step < least {

@@ -51,6 +51,7 @@ pub(crate) fn print(_: u32) {
     for (name, remaining) in [
         ("the rate rule, near the interval", None),
         ("the same, the rest of the run is known", Some(100.0)),
+        ("the same, near the end of a run of long steps", Some(20.0)),
     ] {
         row(
             name,

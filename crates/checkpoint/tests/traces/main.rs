@@ -1,9 +1,11 @@
 //! Policies on whole runs, beside the best plan that one could have made had one known the steps beforehand.
 
 mod cases;
+mod known_rest;
 mod random;
 
 use cases::papers_cases;
+use known_rest::KnownRest;
 use rand_core::SeedableRng;
 use rand_pcg::Pcg64;
 use random::random_case;
@@ -69,35 +71,60 @@ fn steps_of_equal_length_are_saved_at_the_best_moments() {
     assert!((0.026..0.06).contains(&worst_of_paper), "{worst_of_paper}");
 }
 
-/// On many kinds of runs the default is near the best, and never much worse than the paper's rule.
+/// How a policy did on some runs, by which part each took longer than the best plan.
+#[derive(Debug, Default)]
+struct Behind {
+    sum: f64,
+    most: f64,
+    /// By how much the worst was worse than the paper's rule, and how many were by more than [`TOLERATED`].
+    paper: f64,
+    worse: usize,
+}
+
+impl Behind {
+    fn add(&mut self, behind: f64, paper: f64) {
+        assert!(behind > -1e-9, "no policy is better than the best plan");
+        self.sum += behind;
+        self.most = self.most.max(behind);
+        self.paper = self.paper.max(behind - paper);
+        self.worse += usize::from(behind - paper > TOLERATED);
+    }
+}
+
+const TOLERATED: f64 = 5e-4;
+
+/// On many kinds of runs the default is near the best, and nearly never worse than the paper's rule. What is left to it is that
+/// nobody knows how long the rest of a run takes whose steps become longer or shorter: told that, it is behind the paper's
+/// rule by no more than what the length of single steps makes.
 #[test]
 fn the_default_is_near_the_best_on_random_traces() {
-    let mut random = Pcg64::seed_from_u64(42);
-    let (mut sum, mut most, mut behind) = (0.0, 0.0f64, f64::NEG_INFINITY);
-    let (mut papers, mut nearest) = (0.0, 0.0);
     const TRACES: usize = 300;
-    for _ in 0..TRACES {
-        let case = random_case(&mut random);
-        let (steps, costs) = (case.steps, case.costs);
-        let best = best(&costs, &steps);
-        let rate = expected(&Rate, &costs, &steps) / best - 1.0;
-        let paper = expected(&Paper, &costs, &steps) / best - 1.0;
+    const SEEDS: [u64; 6] = [42, 1, 2, 3, 4, 5];
+    let [mut rates, mut known] = [(); 2].map(|()| Behind::default());
+    for seed in SEEDS {
+        let mut random = Pcg64::seed_from_u64(seed);
+        let (mut papers, mut nearest, before) = (0.0, 0.0, rates.sum);
+        for _ in 0..TRACES {
+            let case = random_case(&mut random);
+            let (steps, costs) = (case.steps, case.costs);
+            let best = best(&costs, &steps);
+            let behind = |policy: &dyn Policy| expected(policy, &costs, &steps) / best - 1.0;
+            let paper = behind(&Paper);
+            papers += paper;
+            nearest += behind(&Nearest);
+            rates.add(behind(&Rate), paper);
+            known.add(behind(&KnownRest::new(&steps)), paper);
+        }
+        let [mean, papers, nearest] = [rates.sum - before, papers, nearest].map(|sum| sum / TRACES as f64);
+        assert!(mean < 4e-4, "{mean} on average with seed {seed}");
         assert!(
-            rate > -1e-9 && paper > -1e-9,
-            "no policy is better than the best plan"
+            mean < papers / 10.0 && mean < nearest / 10.0,
+            "{mean}, {papers}, {nearest}"
         );
-        sum += rate;
-        papers += paper;
-        nearest += expected(&Nearest, &costs, &steps) / best - 1.0;
-        most = most.max(rate);
-        behind = behind.max(rate - paper);
     }
-    let [mean, papers, nearest] = [sum, papers, nearest].map(|sum| sum / TRACES as f64);
-    assert!(mean < 4e-4, "{mean} on average");
-    assert!(most < 6e-3, "{most} at most");
-    assert!(behind < 5e-4, "{behind} worse than the paper's rule");
-    assert!(
-        mean < papers / 10.0 && mean < nearest / 10.0,
-        "{mean}, {papers}, {nearest}"
-    );
+    let all = TRACES * SEEDS.len();
+    assert!(rates.most < 6e-3, "{rates:?}");
+    assert!(rates.paper < 3e-3 && rates.worse <= all / 200, "{rates:?}");
+    assert!(known.sum / (all as f64) < 4e-5, "{known:?}");
+    assert!(known.paper < 1.5e-3 && known.worse <= all / 1000, "{known:?}");
 }
