@@ -215,9 +215,10 @@ impl Guard {
             .filter(|part| part.level == Level::Full || is_base(part))
             .map(|part| part.generation)
             .collect();
-        let newer = || own.range(newest_safe + 1..).rev();
-        let lagging = newer().filter(|&generation| copied.contains(generation));
-        let fast = newer().filter(|&generation| !copied.contains(generation));
+        let newer = own.range(newest_safe + 1..).rev();
+        let lagging = newer.filter(|&generation| copied.contains(generation));
+        let fast = own.iter().rev();
+        let fast = fast.filter(|&generation| !copied.contains(generation) && !kept.contains(generation));
         let beyond = lagging.skip(LAG_MAX).chain(fast.skip(FAST_MAX));
         old.chain(beyond).copied().collect()
     }
