@@ -2,7 +2,7 @@
 //!
 //! The agent gives each rank one end of an `AF_UNIX` `SOCK_SEQPACKET` pair, whose number stands in
 //! [`AgentLink::VARIABLE`]. Inheritance is the authentication. The agent's first message is [`Welcome`], which
-//! carries the job's key; a rank that wants to be told of departures and to have its data kept answers with
+//! carries the rank's key; a rank that wants to be told of departures and to have its data kept answers with
 //! [`ToAgent::Attach`]. A message is one packet, at most [`AgentLink::MESSAGE_SIZE_MAX`] bytes of postcard.
 //!
 //! [`ToAgent::Hold`] travels with a [`WritableMemfd`](crate::memfd::WritableMemfd). From the moment that the packet is sent the kernel keeps the
@@ -30,17 +30,15 @@ use rustix::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
-use crate::{Address, Identity, JobKey, RegionHandle};
+use crate::{Address, MemberKey, RegionHandle};
 
 /// The agent's first message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     /// The job.
     pub job: JobId,
-    /// Its secret.
-    pub key: JobKey,
-    /// Who the receiver is.
-    pub identity: Identity,
+    /// Who the receiver is, and by what it proves that.
+    pub key: MemberKey,
     /// How many ranks the job has.
     pub size: u32,
     /// Where the agent serves the memory of ranks that are gone.

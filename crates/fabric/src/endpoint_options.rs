@@ -8,17 +8,15 @@ use std::{
 use ropewalk_group::JobId;
 use thiserror::Error;
 
-use crate::{Identity, JobKey, Limits};
+use crate::{Identity, JobKey, KeyMaker, Limits, MemberKey};
 
 /// What an endpoint needs to know to be made.
 #[derive(Clone, Debug)]
 pub struct EndpointOptions {
     /// The job; processes of another one are refused.
     pub job: JobId,
-    /// The job's secret, by which processes prove that they belong to it.
-    pub key: JobKey,
-    /// Who this process is.
-    pub identity: Identity,
+    /// Who this process is, and by what it proves that.
+    pub key: MemberKey,
     /// The address and port to listen on; port 0 lets the system choose.
     pub bind: SocketAddr,
     /// The name in its `shm://` address, if it is without TCP; without one it gets a random one. A name is free
@@ -116,13 +114,17 @@ impl Default for Transports {
 }
 
 impl EndpointOptions {
+    /// As [`of_member`](Self::of_member), for a process that has the key of the job itself.
+    pub fn new(job: JobId, key: JobKey, identity: Identity) -> Self {
+        Self::of_member(job, KeyMaker::new(key).key_of(identity))
+    }
+
     /// Options for an endpoint on a port of the system's choice on the loopback interface, with the default
     /// limits.
-    pub fn new(job: JobId, key: JobKey, identity: Identity) -> Self {
+    pub fn of_member(job: JobId, key: MemberKey) -> Self {
         Self {
             job,
             key,
-            identity,
             bind: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
             name: None,
             transports: Transports::default(),

@@ -242,7 +242,10 @@ pub enum PeerDeath {
     /// It could not be connected to in time.
     #[error("no connection in time")]
     ConnectTimedOut,
-    /// It did not prove that it belongs to the job.
+    /// [`Endpoint::fence`](crate::Endpoint::fence) was called for it.
+    #[error("it is fenced: the job counts it as gone")]
+    Fenced,
+    /// It did not prove who it is in the job, or one of the two is fenced.
     #[error("it did not prove that it belongs to the job")]
     Handshake(#[source] HandshakeError),
     /// The operating system reports the connection broken, or refused.

@@ -1,12 +1,15 @@
 //! Entry points for fuzz targets: each takes any bytes, and panics only if something is wrong with the
 //! parser.
 
+use std::sync::{Arc, OnceLock};
+
 use ropewalk_group::{Incarnation, JobId, Rank};
 
 use crate::{
-    Address, Identity, JobKey, Limits, Peer, Role,
+    Address, Identity, JobKey, KeyMaker, Limits, MemberKey, Peer, Role,
+    fences::Fences,
     frame::{Decoded, Decoder},
-    handshake::{Handshake, Introduction},
+    handshake::{HANDSHAKE_SIZE_MAX, Handshake, Introduction},
     provider::{
         messaging::{Association, Envelope, EnvelopeKind},
         shm,
@@ -71,23 +74,27 @@ pub fn handshake(bytes: &[u8]) {
         rank: Rank(0),
         incarnation: Incarnation(0),
     };
-    let introduction = Introduction {
-        job: JobId([0; 16]),
-        key: JobKey::from_bytes([0; 32]),
-        peer: Peer {
-            address: address.clone(),
-            identity,
-            instance: 0,
-        },
+    let introduction = introduction(identity, address.clone());
+    let fenced = Identity {
+        rank: Rank(1),
+        ..identity
     };
+    introduction.fences.raise(fenced);
     let mut side = match choice % 2 {
         0 => Handshake::respond(introduction, [0; 32]),
         _ => Handshake::initiate(introduction, address, [0; 32]).0,
     };
     for piece in stream.chunks(usize::from(choice / 2) + 1) {
         match side.handle_bytes(piece) {
-            Ok(step) => assert!(step.consumed <= piece.len(), "more was consumed than there was"),
-            Err(_) => return,
+            Ok(step) => {
+                assert!(step.consumed <= piece.len(), "more was consumed than there was");
+                assert!(step.proven.is_none(), "a stranger was believed");
+            }
+            Err(error) => {
+                let said = side.farewell(&error).map_or(0, <[u8]>::len);
+                assert!(said <= HANDSHAKE_SIZE_MAX, "{said} bytes for a stranger");
+                return;
+            }
         }
     }
 }
@@ -103,15 +110,7 @@ pub fn association(mut bytes: &[u8]) {
     let Ok(address) = "ofi://sockets/00".parse::<Address>() else {
         return;
     };
-    let introduction = Introduction {
-        job: JobId([0; 16]),
-        key: JobKey::from_bytes([0; 32]),
-        peer: Peer {
-            address,
-            identity,
-            instance: 0,
-        },
-    };
+    let introduction = introduction(identity, address);
     let mut regions = RegionTable::new([0; 32]);
     let mut side = Association::answer(introduction, 1, 2, [0; 32], &Limits::default());
     let mut sequence = 0;
@@ -135,5 +134,21 @@ pub fn association(mut bytes: &[u8]) {
             Err(_) => return,
         }
         sequence += 1;
+    }
+}
+
+fn introduction(identity: Identity, address: Address) -> Introduction {
+    // Each input would otherwise take the time that keys take.
+    static KEY: OnceLock<Arc<MemberKey>> = OnceLock::new();
+    let key = KEY.get_or_init(|| Arc::new(KeyMaker::new(JobKey::from_bytes([0; 32])).key_of(identity)));
+    Introduction {
+        job: JobId([0; 16]),
+        key: Arc::clone(key),
+        peer: Peer {
+            address,
+            identity,
+            instance: 0,
+        },
+        fences: Fences::default(),
     }
 }

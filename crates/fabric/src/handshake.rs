@@ -1,4 +1,4 @@
-//! How two processes prove to each other that they belong to the same job, before anything else is parsed.
+//! How two processes prove to each other who they are in the same job, before anything else is parsed.
 //!
 //! ```text
 //! initiator                                    responder
@@ -8,29 +8,39 @@
 //!     proof of the initiator            ->
 //! ```
 //!
-//! A proof is HMAC-SHA256 under the job's key over the prover's part in the handshake and both greetings.
-//! Both nonces are under it, so that it is of no use in another connection; so is the part, so that it cannot
+//! A proof is HMAC-SHA256 under the key that the two identities in the greetings share, over the prover's part in the
+//! handshake and both greetings. Each side has the [key of its own identity](MemberKey), and finds what it shares with
+//! the other's without asking anybody: who has not the key of the identity that it claims finds something else.
+//! Both nonces are under the proof, so that it is of no use in another connection; so is the part, so that it cannot
 //! be reflected; and the initiator checks that who answers has the address it called, so that its own
 //! greeting cannot be relayed back to itself.
+//!
+//! Whoever the membership counts as gone is fenced, and refused in that incarnation and all earlier ones. A responder tells
+//! it so with its greeting and an HMAC as for a proof, for which `fence` stands in the place of the part.
 //!
 //! Magic and version come first in each greeting, whatever the version. A responder that is called in another version
 //! answers with these alone and drops the connection.
 //!
-//! A proof shows that the other side is a member, not which one: all members share the key, and each is
-//! trusted to say its own identity and address.
+//! A member is trusted to say its own address: who answers there proves who it is, not that it is who was looked for.
 //!
 //! Each side reads at most [`HANDSHAKE_SIZE_MAX`] bytes.
 
+use std::sync::Arc;
+
 use bytes::{Buf, BufMut};
-use hmac::{Hmac, KeyInit, Mac};
-use ropewalk_group::{Incarnation, JobId, Rank};
-use sha2::Sha256;
+use hmac::Mac;
+use ropewalk_group::JobId;
 use thiserror::Error;
 
-use crate::{Address, Identity, JobKey, Peer, Role};
+use crate::{
+    Address, Identity, MemberKey, Peer,
+    fences::Fences,
+    identity::IDENTITY_SIZE,
+    member_key::{KeyedHash, PairKey},
+};
 
 /// The version of the handshake and of the frames after it.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 
 /// The most bytes that either side of a handshake sends.
 pub(crate) const HANDSHAKE_SIZE_MAX: usize = GREETING_SIZE_MAX + PROOF_SIZE;
@@ -39,8 +49,8 @@ const MAGIC: [u8; 8] = *b"ropewalk";
 const VERSION_SIZE: usize = 2;
 const NONCE_SIZE: usize = 32;
 const PROOF_SIZE: usize = 32;
-/// Magic, version, job, role, rank, incarnation, instance, nonce, length of the address.
-const FIXED_SIZE: usize = 8 + VERSION_SIZE + 16 + 1 + 4 + 4 + 8 + NONCE_SIZE + 1;
+/// Magic, version, job, identity, instance, nonce, length of the address.
+const FIXED_SIZE: usize = 8 + VERSION_SIZE + 16 + IDENTITY_SIZE + 8 + NONCE_SIZE + 1;
 const ADDRESS_SIZE_MAX: usize = 128;
 const GREETING_SIZE_MAX: usize = FIXED_SIZE + ADDRESS_SIZE_MAX;
 const _: () = assert!(HANDSHAKE_SIZE_MAX <= 256);
@@ -49,8 +59,10 @@ const _: () = assert!(HANDSHAKE_SIZE_MAX <= 256);
 #[derive(Clone, Debug)]
 pub(crate) struct Introduction {
     pub(crate) job: JobId,
-    pub(crate) key: JobKey,
+    /// That of the identity in `peer`.
+    pub(crate) key: Arc<MemberKey>,
     pub(crate) peer: Peer,
+    pub(crate) fences: Fences,
 }
 
 /// One side of one handshake. Feed it what comes with [`handle_bytes`](Self::handle_bytes); send what it
@@ -60,6 +72,8 @@ pub(crate) struct Handshake {
     introduction: Introduction,
     own_greeting: Vec<u8>,
     received: Vec<u8>,
+    /// What tells a peer that it is fenced, if it is.
+    notice: Vec<u8>,
     part: Part,
 }
 
@@ -102,6 +116,7 @@ impl Handshake {
             own_greeting: encode_greeting(&introduction, nonce),
             introduction,
             received: Vec::new(),
+            notice: Vec::new(),
             part,
         }
     }
@@ -133,11 +148,16 @@ impl Handshake {
     }
 
     /// What is said to one that is dropped because of `error`, if anything: who was called by a peer of another version
-    /// tells its own, so that the peer knows what is wrong.
+    /// tells its own, and who was called by one that is fenced tells that, so that the peer knows what is wrong.
     pub(crate) fn farewell(&self, error: &HandshakeError) -> Option<&[u8]> {
         let called = !matches!(self.part, Part::Initiator { .. });
-        let other_version = matches!(error, HandshakeError::Version { .. });
-        (called && other_version).then(|| &self.own_greeting[..MAGIC.len() + VERSION_SIZE])
+        match error {
+            HandshakeError::Fenced { .. } if !self.notice.is_empty() => Some(&self.notice),
+            HandshakeError::Version { .. } if called => {
+                Some(&self.own_greeting[..MAGIC.len() + VERSION_SIZE])
+            }
+            _ => None,
+        }
     }
 
     /// How many bytes it may take next without taking more than belongs to it; at least one.
@@ -185,23 +205,38 @@ impl Handshake {
             Part::Initiator { called } => {
                 let (greeting, proof) = self.received.split_at(self.received.len() - PROOF_SIZE);
                 let peer = decode_greeting(greeting, self.introduction.job)?;
-                self.mac(Side::Responder, &self.own_greeting, greeting)
-                    .verify_slice(proof)
-                    .map_err(|_| HandshakeError::Proof)?;
+                let key = self.introduction.key.shared_with(peer.identity);
+                let is_proof_of = |said| {
+                    let hash = hash(&key, said, &self.own_greeting, greeting);
+                    hash.verify_slice(proof).is_ok()
+                };
+                if !is_proof_of(Said::ByResponder) {
+                    return Err(match is_proof_of(Said::OfFence) {
+                        true => HandshakeError::Fenced {
+                            identity: self.introduction.peer.identity,
+                        },
+                        false => HandshakeError::Proof,
+                    });
+                }
                 if peer.address != *called {
                     return Err(HandshakeError::Address {
                         address: peer.address,
                     });
                 }
-                step.reply = self.proof(Side::Initiator, &self.own_greeting, greeting).to_vec();
+                self.check_fences(peer.identity)?;
+                step.reply = proof_of(&key, Said::ByInitiator, &self.own_greeting, greeting).to_vec();
                 step.proven = Some(peer);
             }
             Part::Responder => {
                 let peer = decode_greeting(&self.received, self.introduction.job)?;
-                step.reply = self.own_greeting.clone();
-                step.reply
-                    .extend(self.proof(Side::Responder, &self.received, &self.own_greeting));
-                let proof = self.proof(Side::Initiator, &self.received, &self.own_greeting);
+                let key = self.introduction.key.shared_with(peer.identity);
+                let proof = |said| proof_of(&key, said, &self.received, &self.own_greeting);
+                if let Err(error) = self.check_fences(peer.identity) {
+                    self.notice = [&self.own_greeting[..], &proof(Said::OfFence)].concat();
+                    return Err(error);
+                }
+                step.reply = [&self.own_greeting[..], &proof(Said::ByResponder)].concat();
+                let proof = proof(Said::ByInitiator);
                 self.part = Part::ResponderWaiting { peer, proof };
                 self.received.clear();
             }
@@ -209,37 +244,51 @@ impl Handshake {
                 if !bool::from(subtle::ConstantTimeEq::ct_eq(&proof[..], &self.received[..])) {
                     return Err(HandshakeError::Proof);
                 }
+                // It may have become known meanwhile.
+                self.check_fences(peer.identity)?;
                 step.proven = Some(peer.clone());
             }
         }
         Ok(())
     }
 
-    fn proof(&self, prover: Side, initiator: &[u8], responder: &[u8]) -> [u8; PROOF_SIZE] {
-        self.mac(prover, initiator, responder)
-            .finalize()
-            .into_bytes()
-            .into()
-    }
-
-    fn mac(&self, prover: Side, initiator: &[u8], responder: &[u8]) -> Hmac<Sha256> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(self.introduction.key.as_bytes())
-            .expect("HMAC takes a key of any length");
-        mac.update(match prover {
-            Side::Initiator => b"ropewalk initiator",
-            Side::Responder => b"ropewalk responder",
-        });
-        // A greeting contains its own length, so that the two cannot be divided differently.
-        mac.update(initiator);
-        mac.update(responder);
-        mac
+    fn check_fences(&self, peer: Identity) -> Result<(), HandshakeError> {
+        match self.introduction.fences.has(peer) {
+            true => Err(HandshakeError::Fenced { identity: peer }),
+            false => Ok(()),
+        }
     }
 }
 
+/// What an HMAC under the key of two members says.
 #[derive(Clone, Copy)]
-enum Side {
-    Initiator,
-    Responder,
+enum Said {
+    /// That the initiator has the key.
+    ByInitiator,
+    /// That the responder has it.
+    ByResponder,
+    /// That the responder has it, and knows the initiator to be fenced.
+    OfFence,
+}
+
+fn proof_of(key: &PairKey, said: Said, initiator: &[u8], responder: &[u8]) -> [u8; PROOF_SIZE] {
+    hash(key, said, initiator, responder)
+        .finalize()
+        .into_bytes()
+        .into()
+}
+
+fn hash(key: &PairKey, said: Said, initiator: &[u8], responder: &[u8]) -> KeyedHash {
+    let label: &[u8] = match said {
+        Said::ByInitiator => b"ropewalk initiator",
+        Said::ByResponder => b"ropewalk responder",
+        Said::OfFence => b"ropewalk fence",
+    };
+    let mut hash = key.hash(label);
+    // A greeting contains its own length, so that the two cannot be divided differently.
+    hash.update(initiator);
+    hash.update(responder);
+    hash
 }
 
 fn encode_greeting(introduction: &Introduction, nonce: [u8; NONCE_SIZE]) -> Vec<u8> {
@@ -253,13 +302,7 @@ fn encode_greeting(introduction: &Introduction, nonce: [u8; NONCE_SIZE]) -> Vec<
     bytes.put_slice(&MAGIC);
     bytes.put_u16_le(VERSION);
     bytes.put_slice(&introduction.job.0);
-    bytes.put_u8(match identity.role {
-        Role::Agent => 0,
-        Role::Launcher => 1,
-        Role::Rank => 2,
-    });
-    bytes.put_u32_le(identity.rank.0);
-    bytes.put_u32_le(identity.incarnation.0);
+    bytes.put_slice(&identity.encode());
     bytes.put_u64_le(*instance);
     bytes.put_slice(&nonce);
     let address_size = u8::try_from(address.len()).unwrap_or(u8::MAX);
@@ -284,23 +327,13 @@ fn decode_greeting(bytes: &[u8], job: JobId) -> Result<Peer, HandshakeError> {
     if their_job != job {
         return Err(HandshakeError::Job { job: their_job });
     }
-    let role = match at.get_u8() {
-        0 => Role::Agent,
-        1 => Role::Launcher,
-        2 => Role::Rank,
-        _ => return Err(HandshakeError::Foreign),
-    };
-    let rank = Rank(at.get_u32_le());
-    let incarnation = Incarnation(at.get_u32_le());
+    let mut identity = [0; IDENTITY_SIZE];
+    at.copy_to_slice(&mut identity);
+    let identity = Identity::decode(identity).ok_or(HandshakeError::Foreign)?;
     let instance = at.get_u64_le();
     at.advance(NONCE_SIZE + 1);
     let address = std::str::from_utf8(at).map_err(|_| HandshakeError::Foreign)?;
     let address = address.parse().map_err(|_| HandshakeError::Foreign)?;
-    let identity = Identity {
-        role,
-        rank,
-        incarnation,
-    };
     Ok(Peer {
         address,
         identity,
@@ -318,6 +351,13 @@ pub enum HandshakeError {
         /// Where the one that answered says it is.
         address: Address,
     },
+    /// One of the two is fenced: its job counts it as gone, and the other knows that. If it is this one it can come back
+    /// only as a later incarnation.
+    #[error("{identity} is fenced: it was found to be gone, and comes back only as a later incarnation")]
+    Fenced {
+        /// Who.
+        identity: Identity,
+    },
     /// It speaks something else.
     #[error("it does not speak ropewalk's protocol")]
     Foreign,
@@ -327,8 +367,8 @@ pub enum HandshakeError {
         /// Which.
         job: JobId,
     },
-    /// It does not know the job's key.
-    #[error("it does not know the job's key")]
+    /// It has not the key of who it says it is.
+    #[error("it does not have the key of the member of the job that it says it is")]
     Proof,
     /// It closed the connection instead of proving itself.
     #[error(
@@ -348,213 +388,4 @@ pub enum HandshakeError {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::{collection::vec, prelude::*};
-
-    use super::*;
-
-    fn introduction(rank: u32) -> Introduction {
-        Introduction {
-            job: JobId([1; 16]),
-            key: JobKey::from_bytes([2; 32]),
-            peer: Peer {
-                address: format!("tcp://127.0.0.1:{}", 1000 + rank).parse().unwrap(),
-                identity: Identity {
-                    role: Role::Rank,
-                    rank: Rank(rank),
-                    incarnation: Incarnation(3),
-                },
-                instance: 40 + u64::from(rank),
-            },
-        }
-    }
-
-    fn responder() -> Handshake {
-        Handshake::respond(introduction(1), [8; 32])
-    }
-
-    fn initiate(introduction: Introduction) -> (Handshake, Vec<u8>) {
-        Handshake::initiate(introduction, introduction_address(1), [7; 32])
-    }
-
-    fn introduction_address(rank: u32) -> Address {
-        introduction(rank).peer.address
-    }
-
-    /// Feeds `bytes` cut into pieces of `size`; what came of it, in all.
-    fn feed(handshake: &mut Handshake, bytes: &[u8], size: usize) -> Result<Step, HandshakeError> {
-        let mut all = Step {
-            reply: vec![],
-            proven: None,
-            consumed: 0,
-        };
-        for piece in bytes.chunks(size) {
-            let step = handshake.handle_bytes(piece)?;
-            all.reply.extend(step.reply);
-            all.consumed += step.consumed;
-            all.proven = step.proven;
-            if all.proven.is_some() {
-                break;
-            }
-        }
-        Ok(all)
-    }
-
-    proptest! {
-        /// Two members prove themselves to each other, wherever the stream is cut, and what follows the
-        /// handshake is left alone.
-        #[test]
-        fn members_prove_themselves(size in 1usize..300, rest in vec(any::<u8>(), 0..50)) {
-            let (mut initiator, greeting) = initiate(introduction(0));
-            let mut responder = responder();
-            let answer = feed(&mut responder, &greeting, size).unwrap();
-            prop_assert!(answer.proven.is_none() && answer.reply.len() <= HANDSHAKE_SIZE_MAX);
-            let end = feed(&mut initiator, &answer.reply, size).unwrap();
-            prop_assert_eq!(end.proven, Some(introduction(1).peer));
-            prop_assert!(greeting.len() + end.reply.len() <= HANDSHAKE_SIZE_MAX);
-            let last = feed(&mut responder, &[end.reply.clone(), rest].concat(), size).unwrap();
-            prop_assert_eq!(last.proven, Some(introduction(0).peer));
-            prop_assert_eq!(last.consumed, end.reply.len());
-        }
-
-        /// Garbage proves nothing and does no harm, on either side and also after a good beginning.
-        #[test]
-        fn garbage_proves_nothing(bytes in vec(any::<u8>(), 0..400), good in 0usize..120, size in 1usize..50) {
-            let (initiator, greeting) = initiate(introduction(0));
-            let bytes = [&greeting[..good.min(greeting.len())], &bytes].concat();
-            for mut side in [initiator, responder()] {
-                if let Ok(step) = feed(&mut side, &bytes, size) {
-                    prop_assert!(step.proven.is_none());
-                }
-            }
-        }
-
-        /// Whatever bit of whatever part is changed on the way, somebody notices.
-        #[test]
-        fn changed_bits_are_noticed(message in 0..3, at: proptest::sample::Index, bit in 0..8u32) {
-            let change = |number: i32, bytes: &mut Vec<u8>| {
-                if number == message {
-                    let at = at.index(bytes.len());
-                    bytes[at] ^= 1u8 << bit;
-                }
-            };
-            let (mut initiator, mut greeting) = initiate(introduction(0));
-            let mut responder = responder();
-            change(0, &mut greeting);
-            let Ok(mut answer) = responder.handle_bytes(&greeting) else {
-                return Ok(());
-            };
-            change(1, &mut answer.reply);
-            let Ok(mut end) = initiator.handle_bytes(&answer.reply) else {
-                return Ok(());
-            };
-            change(2, &mut end.reply);
-            let last = responder.handle_bytes(&end.reply);
-            prop_assert!(last.is_err() || last.unwrap().proven.is_none());
-        }
-    }
-
-    fn run(initiator: Introduction, responder: Introduction) -> Result<(), (&'static str, HandshakeError)> {
-        let (mut initiator, greeting) = initiate(initiator);
-        let mut responder = Handshake::respond(responder, [8; 32]);
-        let answer = responder
-            .handle_bytes(&greeting)
-            .map_err(|error| ("responder", error))?;
-        let end = initiator
-            .handle_bytes(&answer.reply)
-            .map_err(|error| ("initiator", error))?;
-        let last = responder
-            .handle_bytes(&end.reply)
-            .map_err(|error| ("responder", error))?;
-        assert!(last.proven.is_some());
-        Ok(())
-    }
-
-    /// Another key, another job and an address that was not called are each found.
-    #[test]
-    fn strangers_are_found() {
-        assert_eq!(run(introduction(0), introduction(1)), Ok(()));
-        let other_key = Introduction {
-            key: JobKey::from_bytes([3; 32]),
-            ..introduction(1)
-        };
-        assert_eq!(
-            run(introduction(0), other_key),
-            Err(("initiator", HandshakeError::Proof))
-        );
-        let job = JobId([9; 16]);
-        let other_job = Introduction {
-            job,
-            ..introduction(0)
-        };
-        assert_eq!(
-            run(other_job, introduction(1)),
-            Err(("responder", HandshakeError::Job { job }))
-        );
-        let address = introduction_address(2);
-        assert_eq!(
-            run(introduction(0), introduction(2)),
-            Err(("initiator", HandshakeError::Address { address }))
-        );
-    }
-
-    /// A process that does not know the key gets nothing out of a responder that would open it the door: the
-    /// responder rejects a made-up proof.
-    #[test]
-    fn a_made_up_proof_is_rejected() {
-        let (_, greeting) = initiate(introduction(0));
-        let mut responder = responder();
-        responder.handle_bytes(&greeting).unwrap();
-        assert_eq!(
-            responder.handle_bytes(&[5; PROOF_SIZE]),
-            Err(HandshakeError::Proof)
-        );
-    }
-
-    /// The proof of one connection does not open another, whose nonces differ.
-    #[test]
-    fn proofs_cannot_be_replayed() {
-        let (mut initiator, greeting) = initiate(introduction(0));
-        let answer = responder().handle_bytes(&greeting).unwrap();
-        let end = initiator.handle_bytes(&answer.reply).unwrap();
-        let mut later = Handshake::respond(introduction(1), [9; 32]);
-        later.handle_bytes(&greeting).unwrap();
-        assert_eq!(later.handle_bytes(&end.reply), Err(HandshakeError::Proof));
-        let (mut later, _) = Handshake::initiate(introduction(0), introduction_address(1), [6; 32]);
-        assert_eq!(later.handle_bytes(&answer.reply), Err(HandshakeError::Proof));
-    }
-
-    /// What a responder sends is no proof of an initiator, and an initiator is not fooled by its own
-    /// greeting, answered by itself.
-    #[test]
-    fn proofs_cannot_be_reflected() {
-        let (_, greeting) = initiate(introduction(0));
-        let mut responder = responder();
-        let answer = responder.handle_bytes(&greeting).unwrap();
-        let proof = &answer.reply[answer.reply.len() - PROOF_SIZE..];
-        assert_eq!(responder.handle_bytes(proof), Err(HandshakeError::Proof));
-
-        let (mut initiator, greeting) = initiate(introduction(0));
-        let mut itself = Handshake::respond(introduction(0), [8; 32]);
-        let answer = itself.handle_bytes(&greeting).unwrap();
-        let address = introduction_address(0);
-        assert_eq!(
-            initiator.handle_bytes(&answer.reply),
-            Err(HandshakeError::Address { address })
-        );
-    }
-
-    /// Another version is named, so that the user knows what to do; other protocols are dropped at their
-    /// first byte.
-    #[test]
-    fn other_protocols_are_told_apart() {
-        let (_, mut greeting) = initiate(introduction(0));
-        greeting[8..10].copy_from_slice(&7u16.to_le_bytes());
-        assert_eq!(
-            responder().handle_bytes(&greeting),
-            Err(HandshakeError::Version { version: 7 })
-        );
-        assert_eq!(responder().handle_bytes(b"G"), Err(HandshakeError::Foreign));
-        assert_eq!(responder().handle_bytes(b"rope\n"), Err(HandshakeError::Foreign));
-    }
-}
+mod tests;

@@ -1,5 +1,7 @@
 //! Who a process is.
 
+use std::fmt;
+
 use ropewalk_group::{Incarnation, Rank};
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +17,7 @@ pub struct Identity {
 }
 
 /// What a process does in its job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Role {
     /// The agent of a host.
     Agent,
@@ -23,4 +25,49 @@ pub enum Role {
     Launcher,
     /// A rank of the program.
     Rank,
+}
+
+/// How many bytes an identity takes in greetings and in what keys are made of.
+pub(crate) const IDENTITY_SIZE: usize = 1 + 4 + 4;
+
+impl Identity {
+    /// Role, rank and incarnation, little-endian.
+    pub(crate) fn encode(self) -> [u8; IDENTITY_SIZE] {
+        let role = match self.role {
+            Role::Agent => 0,
+            Role::Launcher => 1,
+            Role::Rank => 2,
+        };
+        let [a, b, c, d] = self.rank.0.to_le_bytes();
+        let [e, f, g, h] = self.incarnation.0.to_le_bytes();
+        [role, a, b, c, d, e, f, g, h]
+    }
+
+    /// The identity that these bytes stand for; `None` if its role is none.
+    pub(crate) fn decode([role, a, b, c, d, e, f, g, h]: [u8; IDENTITY_SIZE]) -> Option<Self> {
+        let role = match role {
+            0 => Role::Agent,
+            1 => Role::Launcher,
+            2 => Role::Rank,
+            _ => return None,
+        };
+        Some(Self {
+            role,
+            rank: Rank(u32::from_le_bytes([a, b, c, d])),
+            incarnation: Incarnation(u32::from_le_bytes([e, f, g, h])),
+        })
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            rank, incarnation, ..
+        } = self;
+        match self.role {
+            Role::Agent => write!(f, "the agent of host {}", rank.0),
+            Role::Launcher => f.write_str("the launcher"),
+            Role::Rank => write!(f, "rank {rank} (incarnation {})", incarnation.0),
+        }
+    }
 }

@@ -69,6 +69,18 @@ impl Inbox {
         Some(event)
     }
 
+    /// Forgets the messages of a peer that are no answers and were not taken.
+    pub(crate) fn drop_messages_from(&mut self, peer: PeerId) {
+        let bytes = &mut self.bytes;
+        self.events.retain(|event| {
+            let is_dropped = matches!(event, Event::Unexpected { from, .. } if *from == peer);
+            if is_dropped {
+                *bytes -= event.message_bytes();
+            }
+            !is_dropped
+        });
+    }
+
     fn push(&mut self, event: Event) {
         self.bytes += event.message_bytes();
         self.events.push_back(event);

@@ -1,11 +1,12 @@
-//! The secret that the processes of one job share.
+//! The secret that the keys of a job's processes are made of.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// The 32-byte secret of a job, drawn by its launcher; wiped from memory when dropped, never printed.
+/// The 32-byte secret of a job, drawn by its launcher; wiped from memory when dropped, never printed. Who has it can make
+/// the [key of any member](crate::MemberKey), and so be taken for anybody: launcher and agents have it, ranks have not.
 #[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop, Serialize, Deserialize)]
 pub struct JobKey([u8; 32]);
 

@@ -1,7 +1,7 @@
 //! Moves bytes between the processes of a job.
 //!
 //! An [`Endpoint`] is one process's end: it sends messages, exposes memory, and reads and writes what others
-//! expose, to endpoints that have proven that they belong to the same job. [`AgentLink`] joins a rank with
+//! expose, to endpoints that have proven who they are in the same job. [`AgentLink`] joins a rank with
 //! the agent of its host, and [`memfd`] is memory that outlives its process.
 
 mod agent_link;
@@ -12,6 +12,7 @@ mod dense_map;
 mod endpoint;
 mod endpoint_options;
 mod event;
+mod fences;
 mod fork_guard;
 mod frame;
 #[cfg(feature = "fuzzing")]
@@ -24,9 +25,11 @@ mod key_file;
 mod lent_buffer;
 mod limits;
 mod loopback;
+mod member_key;
 pub mod memfd;
 mod messages;
 mod operations;
+mod pair_polynomial;
 mod peer_table;
 mod poller;
 mod provider;
@@ -48,6 +51,7 @@ pub use identity::{Identity, Role};
 pub use key::JobKey;
 pub use lent_buffer::LentBuffer;
 pub use limits::Limits;
+pub use member_key::{KeyMaker, MemberKey};
 pub use messages::{Messages, Received};
 pub use peer_table::PeerId;
 pub use provider::ProviderStatus;

@@ -6,10 +6,10 @@ mod respawns;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ropewalk_fabric::{
-    Address, AgentLink, AgentLinkError, FromAgent, Held, HoldId, Identity, RegionHandle, Role, ToAgent,
-    Welcome,
+    Address, AgentLink, AgentLinkError, FromAgent, Held, HoldId, Identity, KeyMaker, RegionHandle, Role,
+    ToAgent, Welcome,
 };
-use ropewalk_group::{Cause, Departure, Membership, Rank};
+use ropewalk_group::{Cause, Departure, Incarnation, Membership, Rank};
 use ropewalk_pmi as pmi;
 
 use crate::{
@@ -26,6 +26,7 @@ use groups::KnownGroup;
 #[derive(Debug)]
 pub(crate) struct HostAgent {
     start: Start,
+    keys: KeyMaker,
     address: Address,
     members: Membership,
     pmi: pmi::Server,
@@ -59,6 +60,8 @@ pub(crate) enum Action {
     ClosePmi(Rank),
     /// Serve this memory of a rank that is gone, and say where with [`HostAgent::handle_exposed`].
     Expose(Rank, Held),
+    /// Let this incarnation of a rank in no more.
+    Fence(Identity),
     /// Let go of memory.
     Forget(Rank, HoldId),
     /// Tell the launcher.
@@ -108,6 +111,7 @@ impl HostAgent {
             pmi,
             groups: BTreeMap::from([(Rank(0), KnownGroup::first(start.size))]),
             to_spawn: start.ranks.iter().copied().collect(),
+            keys: KeyMaker::new(start.key.clone()),
             start,
             address,
             running: BTreeSet::new(),
@@ -147,16 +151,11 @@ impl HostAgent {
         self.actions.pop_front()
     }
 
-    /// The first message of a rank's link, to be sent before the rank runs.
+    /// The first message of a rank's link, to be sent before the rank runs. Its key is that of this incarnation only.
     pub(crate) fn welcome(&self, rank: Rank) -> FromAgent {
         FromAgent::Welcome(Welcome {
             job: self.start.job,
-            key: self.start.key.clone(),
-            identity: Identity {
-                role: Role::Rank,
-                rank,
-                incarnation: self.members.incarnation(rank).unwrap_or_default(),
-            },
+            key: self.keys.key_of(rank_identity(rank, self.incarnation(rank))),
             size: self.start.size.max(rank.0 + 1),
             agent: self.address.clone(),
         })
@@ -287,6 +286,7 @@ impl HostAgent {
         let Some(departure) = self.members.handle_departure(rank, incarnation, cause) else {
             return;
         };
+        self.fence(departure);
         self.report(Report::Departed {
             departure,
             unfinished,
@@ -346,6 +346,7 @@ impl HostAgent {
                 cause,
             } => {
                 if let Some(departure) = self.members.handle_departure(rank, incarnation, cause) {
+                    self.fence(departure);
                     self.announce(FromAgent::Departed(departure));
                 }
             }
@@ -485,6 +486,12 @@ impl HostAgent {
         }
     }
 
+    /// Whoever has the key of a process that is gone, it was the only one that could prove itself by it.
+    fn fence(&mut self, departure: Departure) {
+        let gone = rank_identity(departure.rank, departure.incarnation);
+        self.actions.push_back(Action::Fence(gone));
+    }
+
     fn announce(&mut self, message: FromAgent) {
         for &rank in &self.attached {
             self.actions.push_back(Action::SendLink(rank, message.clone()));
@@ -512,6 +519,14 @@ impl HostAgent {
 
     fn report(&mut self, report: Report) {
         self.actions.push_back(Action::Report(report));
+    }
+}
+
+fn rank_identity(rank: Rank, incarnation: Incarnation) -> Identity {
+    Identity {
+        role: Role::Rank,
+        rank,
+        incarnation,
     }
 }
 

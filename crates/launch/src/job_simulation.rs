@@ -492,7 +492,7 @@ impl World {
             }
             host_agent::Action::Sweep => node.mind.handle_swept(),
             // A connection is closed only after its last answer, or to a process that broke the protocol.
-            host_agent::Action::ClosePmi(_) => {}
+            host_agent::Action::ClosePmi(_) | host_agent::Action::Fence(_) => {}
             other => panic!("nobody asked for {other:?}"),
         }
     }

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use ropewalk_group::HostId;
+use ropewalk_fabric::{Identity, Role};
+use ropewalk_group::{HostId, Incarnation, Rank};
 use serde::{Deserialize, Serialize};
 
 /// A place in the tree: 0 is the launcher, `n` the agent of host `n - 1`.
@@ -16,6 +17,19 @@ impl NodeId {
     /// The agent of a host.
     pub(crate) fn of(host: HostId) -> Self {
         Self(host.0.saturating_add(1))
+    }
+
+    /// What it proves to be when it connects.
+    pub(crate) fn identity(self) -> Identity {
+        let (role, number) = match self.host() {
+            Some(host) => (Role::Agent, host.0),
+            None => (Role::Launcher, 0),
+        };
+        Identity {
+            role,
+            rank: Rank(number),
+            incarnation: Incarnation(0),
+        }
     }
 
     /// The host whose agent this is; `None` for the launcher.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ropewalk_group::Rank;
+use ropewalk_group::{Incarnation, Rank};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -35,6 +35,14 @@ pub enum ReductionError {
     ContributionLost {
         /// Who.
         rank: Rank,
+    },
+    /// The others count this process as gone, and will not hear it any more.
+    #[error("this process, rank {rank} (incarnation {incarnation}), is fenced: the others count it as gone")]
+    Fenced {
+        /// Which rank.
+        rank: Rank,
+        /// Which life of it.
+        incarnation: Incarnation,
     },
     /// The identifier given for this reduction was used before in this group.
     #[error("{reduction} was called before; an identifier may be used once in a group")]

@@ -98,7 +98,7 @@ fn inherit(rank: Rank) {
     let FromAgent::Welcome(welcome) = next(&link) else {
         panic!("the first message is no welcome");
     };
-    assert_eq!((welcome.identity.rank, welcome.size), (rank, 3));
+    assert_eq!((welcome.key.identity().rank, welcome.size), (rank, 3));
     if rank == Rank(2) {
         // By now rank 1 is gone, most probably: what was before comes all the same.
         std::thread::sleep(Duration::from_millis(200));
@@ -122,7 +122,7 @@ fn inherit(rank: Rank) {
 }
 
 fn read(welcome: &Welcome, handle: &RegionHandle) -> Buffer {
-    let options = EndpointOptions::new(welcome.job, welcome.key.clone(), welcome.identity);
+    let options = EndpointOptions::of_member(welcome.job, welcome.key.clone());
     let mut endpoint = Endpoint::bind(options).unwrap();
     let into = Buffer::zeroed(handle.length as usize);
     endpoint.get(handle, 0, into, PATIENCE).unwrap();

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod handshake;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -94,7 +96,35 @@ fn say(port: u16, words: &[u8]) {
     assert!(answer.len() <= 256, "{} bytes for a stranger", answer.len());
 }
 
-/// Idle, slow, garbage, HTTP, huge lengths, a thousand idle connections: the job does not notice, and its launcher and
+/// The job of a process, which is no secret.
+fn job_of(pid: u32) -> Option<[u8; 16]> {
+    let environment = fs::read_to_string(format!("/proc/{pid}/environ")).ok()?;
+    let mut variables = environment.split('\0');
+    let digits = variables.find_map(|variable| variable.strip_prefix("ROPEWALK_JOB_ID="))?;
+    u128::from_str_radix(digits, 16).ok().map(u128::to_be_bytes)
+}
+
+/// Greets as each member of the job would, and has no key: what it sends for a proof is the answerer's own. Returns how
+/// often it was answered.
+fn pretend(port: u16, job: [u8; 16]) -> usize {
+    let members = [(0, 0, 0), (0, 1, 0), (1, 0, 0), (2, 0, 0), (2, 1, 7)];
+    let answered = members.iter().filter(|&&(role, rank, incarnation)| {
+        let Some(mut stream) = connect(port) else {
+            return false;
+        };
+        let identity = handshake::identity(role, rank, incarnation);
+        let Some((_, proof)) = handshake::answer(&mut stream, &handshake::greeting(job, identity, 5)) else {
+            return false;
+        };
+        // It may be dropped already.
+        let _ = stream.write_all(&proof);
+        assert!(handshake::is_dropped(stream, Duration::from_secs(20)));
+        true
+    });
+    answered.count()
+}
+
+/// Idle, slow, garbage, HTTP, huge lengths, valid greetings without a key, a thousand idle connections: the job does not notice, and its launcher and
 /// agents listen on loopback only.
 #[test]
 fn strangers_do_not_disturb_a_job() {
@@ -131,8 +161,13 @@ fn strangers_do_not_disturb_a_job() {
         stdout.read_line(&mut line).unwrap();
         assert_eq!(line, "up\n");
     }
-    let ports = ports(&descendants(job.id()));
+    let processes = descendants(job.id());
+    let ports = ports(&processes);
     assert!(ports.len() >= 3, "launcher and two agents listen: {ports:?}");
+    let job_id = processes.iter().find_map(|&pid| job_of(pid)).unwrap();
+    for &port in &ports {
+        assert_eq!(pretend(port, job_id), 5);
+    }
     let idle: Vec<_> = ports
         .iter()
         .cycle()
@@ -144,6 +179,8 @@ fn strangers_do_not_disturb_a_job() {
         for &port in &ports {
             scope.spawn(move || say(port, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"));
             scope.spawn(move || say(port, &[0xff; 4096]));
+            // There may be no room for it.
+            scope.spawn(move || pretend(port, job_id));
             scope.spawn(move || say(port, b"cmd=init pmi_version=1 pmi_subversion=1\n"));
             scope.spawn(move || {
                 let mut slow = connect(port);

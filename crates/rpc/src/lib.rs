@@ -72,6 +72,7 @@ pub use timers::Sleep;
 pub use timing::CallTiming;
 
 pub use ropewalk_fabric::{
-    AccessError, Address, BindError, Buffer, Endpoint, EndpointOptions, HeartbeatCounts, Identity, JobKey,
-    Limits, Peer, PeerDeath, PeerId, RegionHandle, Role, SubmitError, ToPeer, Transports, Waker, Withdrawn,
+    AccessError, Address, BindError, Buffer, Endpoint, EndpointOptions, HandshakeError, HeartbeatCounts,
+    Identity, JobKey, Limits, MemberKey, Peer, PeerDeath, PeerId, RegionHandle, Role, SubmitError, ToPeer,
+    Transports, Waker, Withdrawn,
 };

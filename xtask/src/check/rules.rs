@@ -12,8 +12,11 @@ use super::paths::paths;
 const PURE: &[(&str, &[&str])] = &[
     ("crates/checkpoint/src/", &["driver/"]),
     ("crates/fabric/src/frame.rs", &[]),
+    ("crates/fabric/src/fences.rs", &[]),
     ("crates/fabric/src/handshake.rs", &[]),
+    ("crates/fabric/src/member_key.rs", &[]),
     ("crates/fabric/src/operations.rs", &[]),
+    ("crates/fabric/src/pair_polynomial.rs", &[]),
     ("crates/fabric/src/endpoint/heartbeat.rs", &[]),
     ("crates/group/src/", &[]),
     ("crates/launch/src/", &["driver/", "driver.rs"]),

@@ -8,7 +8,8 @@ use super::{Endpoint, Heartbeat, HeartbeatCounts};
 #[cfg(feature = "ofi")]
 use crate::provider::ofi::{OfiListener, OfiProvider};
 use crate::{
-    Address, BindError, EndpointOptions, Peer, ProviderStatus, Waker,
+    Address, BindError, EndpointOptions, MemberKey, Peer, ProviderStatus, Waker,
+    fences::Fences,
     fork_guard::ForkGuard,
     handshake::Introduction,
     inbox::Inbox,
@@ -35,8 +36,11 @@ impl Endpoint {
         }
         let instance = u64::from_le_bytes(instance);
         let poller = Poller::new(Source::Waker).map_err(|errno| failed(errno.into()))?;
+        let fences = Fences::default();
         let mut binding = Binding {
             options: &options,
+            key: Arc::new(options.key.clone()),
+            fences: &fences,
             poller: &poller,
             instance,
             address: None,
@@ -66,7 +70,7 @@ impl Endpoint {
             .map_err(|errno| failed(errno.into()))?;
         let itself = Peer {
             address: own,
-            identity: options.identity,
+            identity: options.key.identity(),
             instance,
         };
         let mut peers = PeerTable::default();
@@ -84,6 +88,7 @@ impl Endpoint {
             limits: options.limits,
             regions: RegionTable::new(token_secret),
             peers,
+            fences,
             inbox: Inbox::new(instance),
             loopback: Loopback::default(),
             heartbeat: options.limits.heartbeat.map(Heartbeat::new),
@@ -114,6 +119,8 @@ impl Endpoint {
 /// An endpoint in the making.
 struct Binding<'a> {
     options: &'a EndpointOptions,
+    key: Arc<MemberKey>,
+    fences: &'a Fences,
     poller: &'a Poller,
     instance: u64,
     /// Where peers reach it, once that is known.
@@ -127,12 +134,13 @@ impl Binding<'_> {
     fn introduction(&self, address: Address) -> Introduction {
         Introduction {
             job: self.options.job,
-            key: self.options.key.clone(),
+            key: Arc::clone(&self.key),
             peer: Peer {
                 address,
-                identity: self.options.identity,
+                identity: self.key.identity(),
                 instance: self.instance,
             },
+            fences: self.fences.clone(),
         }
     }
 

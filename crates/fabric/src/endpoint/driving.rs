@@ -205,7 +205,7 @@ impl Endpoint {
     }
 
     /// What a provider and the owner's own messages need besides themselves.
-    fn around(
+    pub(super) fn around(
         &mut self,
         now: Instant,
         provider: usize,

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use crate::{
     Address, Body, Buffer, Identity, Limits, OperationId, Peer, PeerId, ProviderStatus, RegionHandle,
     SubmitError, Waker, Withdrawn,
+    fences::Fences,
     fork_guard::ForkGuard,
     inbox::Inbox,
     loopback::Loopback,
@@ -24,6 +25,7 @@ use crate::{
 
 mod binding;
 mod driving;
+mod fencing;
 mod heartbeat;
 
 use heartbeat::Heartbeat;
@@ -80,6 +82,7 @@ pub struct Endpoint {
     limits: Limits,
     regions: RegionTable,
     peers: PeerTable,
+    fences: Fences,
     inbox: Inbox,
     loopback: Loopback,
     heartbeat: Option<Heartbeat>,

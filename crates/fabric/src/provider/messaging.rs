@@ -49,6 +49,8 @@ pub(crate) struct Association {
     heard: bool,
     /// The first bytes of our stream that are not sent: the opening and the handshake.
     unsent: Vec<u8>,
+    /// Whether they say why the peer is not let in.
+    refuses: bool,
     state: State,
     outbox: Outbox,
     decoder: Decoder,
@@ -179,6 +181,7 @@ impl Association {
             remote,
             heard: false,
             unsent,
+            refuses: false,
             state: State::Greeting(Box::new(handshake)),
             outbox: Outbox::default(),
             decoder: Decoder::new(limits.message_size_max),
@@ -353,7 +356,13 @@ impl Association {
         self.messages += 1;
         match &mut self.state {
             State::Greeting(handshake) => {
-                let step = handshake.handle_bytes(stream).map_err(PeerDeath::Handshake)?;
+                let step = handshake.handle_bytes(stream).map_err(|error| {
+                    if let Some(farewell) = handshake.farewell(&error) {
+                        self.unsent.extend_from_slice(farewell);
+                        self.refuses = true;
+                    }
+                    PeerDeath::Handshake(error)
+                })?;
                 self.unsent.extend_from_slice(&step.reply);
                 match step.proven {
                     Some(peer) => {
@@ -433,6 +442,20 @@ impl Association {
             self.sent = self.sent.wrapping_add(1);
             self.under_way.push_back(self.outbox.sent_bytes());
         }
+        Some(ENVELOPE_SIZE + length)
+    }
+
+    /// Writes the message that tells a peer why it is not let in, and returns its length; `None` if there is nothing to tell.
+    pub(crate) fn fill_refusal(&mut self, message: &mut [u8]) -> Option<usize> {
+        if !self.refuses || !self.may_send() {
+            return None;
+        }
+        let (envelope, content) = message.split_at_mut(ENVELOPE_SIZE);
+        let length = self.unsent.len();
+        content[..length].copy_from_slice(&self.unsent);
+        envelope.copy_from_slice(&self.envelope(EnvelopeKind::Data).encode());
+        self.sent = self.sent.wrapping_add(1);
+        self.refuses = false;
         Some(ENVELOPE_SIZE + length)
     }
 

@@ -19,6 +19,8 @@ macro_rules! conformance {
 macro_rules! behaviours {
     ($fabric:expr) => {
         super::behaviours!($fabric, [
+            members::nobody_poses_as_another,
+            members::the_fenced_stay_out,
             messages::all_endpoints_of_a_process_talk_to_each_other,
             messages::expected_messages_go_to_their_receive,
             messages::messages_arrive_in_order,

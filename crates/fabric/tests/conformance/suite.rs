@@ -9,6 +9,7 @@ use ropewalk_fabric::{
 };
 use ropewalk_group::{Incarnation, JobId, Rank};
 
+pub(crate) mod members;
 pub(crate) mod messages;
 pub(crate) mod one_sided;
 pub(crate) mod peers;
@@ -62,8 +63,7 @@ impl Fabric {
 
     /// A later life of a rank, where an earlier one was.
     fn incarnation_at(&self, address: &Address, rank: u32, incarnation: u32) -> Endpoint {
-        let mut options = self.options(rank);
-        options.identity.incarnation = Incarnation(incarnation);
+        let mut options = self.options_of(rank, incarnation);
         match address.provider() {
             "tcp" => options.bind = address.location().parse().unwrap(),
             "ofi" => {
@@ -79,11 +79,11 @@ impl Fabric {
     }
 
     fn options(&self, rank: u32) -> EndpointOptions {
-        let identity = Identity {
-            role: Role::Rank,
-            rank: Rank(rank),
-            incarnation: Incarnation(0),
-        };
+        self.options_of(rank, 0)
+    }
+
+    fn options_of(&self, rank: u32, incarnation: u32) -> EndpointOptions {
+        let identity = identity(rank, incarnation);
         let mut options = EndpointOptions::new(JobId([1; 16]), JobKey::from_bytes([2; 32]), identity);
         options.transports = self.transports.clone();
         options.bulk_checksum = self.bulk_checksum;
@@ -102,6 +102,14 @@ impl Fabric {
     /// How many endpoints a process has memory for; each takes tens of megabytes at libfabric.
     fn many(&self) -> usize {
         if self.transports.ofi.is_some() { 30 } else { 300 }
+    }
+}
+
+fn identity(rank: u32, incarnation: u32) -> Identity {
+    Identity {
+        role: Role::Rank,
+        rank: Rank(rank),
+        incarnation: Incarnation(incarnation),
     }
 }
 

@@ -10,8 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk_fabric::{Address, Endpoint, EndpointOptions, Event, Identity, JobKey, PeerDeath, PeerId, Role};
-use ropewalk_group::{HostId, Incarnation, Rank};
+use ropewalk_fabric::{Address, Endpoint, EndpointOptions, Event, JobKey, PeerDeath, PeerId};
+use ropewalk_group::HostId;
 use ropewalk_pmi as pmi;
 use rustix::{event::epoll, process::Pid};
 
@@ -72,6 +72,8 @@ pub(super) struct Branch {
     poller: OwnedFd,
     begun: Instant,
     parent: Option<PeerId>,
+    /// Who that has to be.
+    above: NodeId,
     why_lost: String,
     peers: BTreeMap<PeerId, NodeId>,
     children: BTreeMap<NodeId, Child>,
@@ -110,21 +112,12 @@ impl Branch {
     /// Binds an endpoint to `address` and starts the agents right below. An agent connects to the node above.
     pub(super) fn start(position: Position, address: std::net::IpAddr) -> io::Result<Self> {
         let Position { node, plan, .. } = &position;
-        let (role, number) = match node.host() {
-            Some(host) => (Role::Agent, host.0),
-            None => (Role::Launcher, 0),
-        };
-        let identity = Identity {
-            role,
-            rank: Rank(number),
-            incarnation: Incarnation(0),
-        };
-        let mut options = EndpointOptions::new(plan.job, position.key.clone(), identity);
+        let mut options = EndpointOptions::new(plan.job, position.key.clone(), node.identity());
         options.bind.set_ip(address);
         options.limits.heartbeat = Some(plan.detect);
         options.limits.connect_timeout = plan.detect;
         // The launcher moves nothing that shared memory would make faster.
-        options.transports.shm = role == Role::Agent;
+        options.transports.shm = *node != NodeId::ROOT;
         let mut endpoint = Endpoint::bind(options).map_err(io::Error::other)?;
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let data = epoll::EventData::new_u64(ENDPOINT);
@@ -145,6 +138,7 @@ impl Branch {
             poller,
             begun: Instant::now(),
             parent,
+            above: position.plan.tree().parent(position.node).unwrap_or(NodeId::ROOT),
             why_lost: String::new(),
             peers: BTreeMap::new(),
             children: BTreeMap::new(),
@@ -186,8 +180,8 @@ impl Branch {
 
     /// Whether the node above has proven itself, and this one to it.
     pub(super) fn is_connected(&self) -> bool {
-        self.parent
-            .is_some_and(|parent| self.endpoint.peer_info(parent).is_some())
+        let parent = self.parent.and_then(|parent| self.endpoint.peer_info(parent));
+        parent.is_some_and(|known| known.identity == self.above.identity())
     }
 
     /// See [`Relay::own_output`].
@@ -317,6 +311,9 @@ impl Branch {
     /// What is no message of a neighbour's, ranks might send for example, is none.
     fn handle_message(&mut self, from: PeerId, tag: u64, body: &[u8]) {
         if tag == TAG_DOWN && Some(from) == self.parent {
+            if !self.is_connected() {
+                return self.lose_parent("another member of the job answered in its place".to_owned());
+            }
             match decode::<Down>(body) {
                 Ok(downs) => {
                     for down in downs {
@@ -352,7 +349,7 @@ impl Branch {
         let identity = self.endpoint.peer_info(peer)?.identity;
         let node = NodeId::of(HostId(identity.rank.0));
         let is_awaited = self.relay.is_awaited(node);
-        if identity.role != Role::Agent || !(is_awaited || self.relay.may_adopt(node)) {
+        if identity != node.identity() || !(is_awaited || self.relay.may_adopt(node)) {
             return None;
         }
         self.peers.insert(peer, node);

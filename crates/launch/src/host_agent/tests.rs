@@ -1,6 +1,6 @@
 //! Tests of what an agent decides.
 
-use ropewalk_fabric::JobKey;
+use ropewalk_fabric::{JobKey, MemberKey};
 use ropewalk_group::JobId;
 
 use super::*;
@@ -53,6 +53,8 @@ fn drain(agent: &mut HostAgent) -> Vec<String> {
                 agent.handle_exposed(rank, held, handle);
                 line
             }
+            // It goes with each departure, and has a test of its own.
+            Action::Fence(_) => continue,
             Action::Forget(rank, id) => format!("forget {} of {rank}", id.0),
             Action::Report(Report::Departed {
                 departure,
@@ -222,4 +224,49 @@ fn a_lost_launcher_ends_all() {
     agent.handle_signal(Some(Rank(1)), 10);
     agent.handle_signal(Some(Rank(2)), 10);
     assert_eq!(drain(&mut agent), ["signal 10 to 1"]);
+}
+
+fn key(agent: &HostAgent, rank: u32) -> MemberKey {
+    match agent.welcome(Rank(rank)) {
+        FromAgent::Welcome(welcome) => welcome.key,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The incarnations that the agent lets in no more, of those that something was just told about.
+fn fences(agent: &mut HostAgent) -> Vec<Identity> {
+    let actions = std::iter::from_fn(|| agent.poll_action());
+    let fences = actions.filter_map(|action| match action {
+        Action::Fence(identity) => Some(identity),
+        _ => None,
+    });
+    fences.collect()
+}
+
+/// Each rank is given a key of its own, and another for each life; whoever is gone, here or elsewhere, is let in no more.
+#[test]
+fn keys_die_with_their_incarnation() {
+    let mut agent = agent(4);
+    agent.start.respawns = true;
+    for _ in 0..4 {
+        let rank = agent.poll_spawn().unwrap();
+        agent.handle_spawned(rank, 100 + rank.0);
+    }
+    let (first, other) = (key(&agent, 1), key(&agent, 0));
+    assert_eq!(first.identity(), rank_identity(Rank(1), Incarnation(0)));
+    assert!(first != other && first == key(&agent, 1));
+    assert!(fences(&mut agent).is_empty());
+    agent.handle_exit(Rank(1), Cause::Signalled(9), 0);
+    assert_eq!(fences(&mut agent), [first.identity()]);
+    agent.handle_respawn(Rank(1), Incarnation(1));
+    let second = key(&agent, 1);
+    assert_eq!(second.identity(), rank_identity(Rank(1), Incarnation(1)));
+    assert!(second != first);
+    assert!(fences(&mut agent).is_empty());
+    agent.handle_news(News::Departed {
+        rank: Rank(3),
+        incarnation: Incarnation(0),
+        cause: Cause::Exited(0),
+    });
+    assert_eq!(fences(&mut agent), [rank_identity(Rank(3), Incarnation(0))]);
 }

@@ -27,8 +27,8 @@ pub(super) struct Bootstrapped {
 
 /// Learns from the environment who this process is, and tells the others where it is reached.
 ///
-/// Under our own agent the key comes over the inherited link. Under a foreign PMI-1 process manager rank 0
-/// draws it and publishes it in the key-value space, whose readers are then trusted. Without either the process
+/// Under our own agent the key of this rank comes over the inherited link. Under a foreign PMI-1 process manager rank 0
+/// draws one for all and publishes it in the key-value space, whose readers are then trusted. Without either the process
 /// is a job of one.
 pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
     let link = AgentLink::from_env()?.map(Arc::new);
@@ -76,14 +76,15 @@ fn receive_welcome(link: &AgentLink, rank: Rank, size: u32) -> Result<EndpointOp
     let Some((FromAgent::Welcome(welcome), _)) = link.receive()? else {
         return Err(BootstrapError::NoWelcome);
     };
-    if welcome.identity.rank != rank || welcome.size != size {
-        let found = (welcome.identity.rank, welcome.size);
+    let named = welcome.key.identity().rank;
+    if named != rank || welcome.size != size {
+        let found = (named, welcome.size);
         return Err(BootstrapError::Contradiction {
             pmi: (rank, size),
             agent: found,
         });
     }
-    Ok(EndpointOptions::new(welcome.job, welcome.key, welcome.identity))
+    Ok(EndpointOptions::of_member(welcome.job, welcome.key))
 }
 
 fn agree_on_key(pmi: &Option<Client>, rank: Rank) -> Result<EndpointOptions, BootstrapError> {

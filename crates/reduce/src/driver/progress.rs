@@ -9,8 +9,8 @@ use std::{
 
 use bytes::Bytes;
 use ropewalk_fabric::{
-    Address, AgentLink, AgentLinkError, FromAgent, Held, HoldId, RegionHandle, Role, SpanKind, SubmitError,
-    ToAgent,
+    Address, AgentLink, AgentLinkError, FromAgent, HandshakeError, Held, HoldId, Identity, PeerDeath,
+    RegionHandle, Role, SpanKind, SubmitError, ToAgent,
 };
 use ropewalk_group::Rank;
 use ropewalk_rpc::{CallError, Caller, Engine};
@@ -66,7 +66,7 @@ pub(super) struct ProgressThread {
     /// On rank 0.
     scheduler: Option<Scheduler>,
     addresses: Vec<Option<Address>>,
-    to_scheduler: mpsc::Receiver<(Rank, Vec<ToScheduler>)>,
+    to_scheduler: mpsc::Receiver<(Identity, Vec<ToScheduler>)>,
     to_worker: mpsc::Receiver<Vec<ToWorker>>,
     /// Messages that the engine has not taken yet, by receiver.
     unsent_to_workers: BTreeMap<Rank, VecDeque<ToWorker>>,
@@ -75,6 +75,8 @@ pub(super) struct ProgressThread {
     unsent_releases: VecDeque<HoldId>,
     /// Peers whose connection broke, and when they count as gone unless the agent speaks before.
     suspects: BTreeMap<Rank, Instant>,
+    /// Who has told the scheduler something, as they proved it.
+    heard: BTreeMap<Rank, Identity>,
     kept: BTreeMap<ReductionId, Kept>,
     pulls: Pulls,
 }
@@ -89,7 +91,7 @@ impl ProgressThread {
                 let sender = caller.identity();
                 if sender.role == Role::Rank {
                     // Nobody receives any more only when the thread is about to end.
-                    let _ = scheduler_sender.send((sender.rank, messages));
+                    let _ = scheduler_sender.send((sender, messages));
                 }
                 Ok(())
             });
@@ -114,6 +116,7 @@ impl ProgressThread {
             unsent_to_scheduler: VecDeque::new(),
             unsent_releases: VecDeque::new(),
             suspects: BTreeMap::new(),
+            heard: BTreeMap::new(),
             kept: BTreeMap::new(),
             pulls: Pulls::default(),
         }
@@ -204,9 +207,10 @@ impl ProgressThread {
             let Some(scheduler) = &mut self.scheduler else {
                 continue;
             };
+            self.heard.insert(from.rank, from);
             messages
                 .into_iter()
-                .for_each(|message| scheduler.handle_message(now, from, message));
+                .for_each(|message| scheduler.handle_message(now, from.rank, message));
         }
         while let Ok(messages) = self.to_worker.try_recv() {
             messages
@@ -237,7 +241,14 @@ impl ProgressThread {
             FromAgent::Inherited {
                 rank, held, handle, ..
             } => self.inherit(rank, &held, handle),
-            FromAgent::Departed(departure) => self.handle_departed(departure.rank),
+            FromAgent::Departed(departure) => {
+                self.engine.fence(Identity {
+                    role: Role::Rank,
+                    rank: departure.rank,
+                    incarnation: departure.incarnation,
+                });
+                self.handle_departed(departure.rank);
+            }
             FromAgent::Welcome(_) => {}
         }
     }
@@ -263,6 +274,7 @@ impl ProgressThread {
             Duration::ZERO
         };
         while let Some(lost) = self.engine.poll_lost_peer() {
+            self.fail_if_fenced(&lost.cause);
             let known = self
                 .addresses
                 .iter()
@@ -273,7 +285,26 @@ impl ProgressThread {
         }
         let due = self.suspects.iter().filter(|&(_, &at)| at <= now);
         for rank in due.map(|(&rank, _)| rank).collect::<Vec<_>>() {
+            // It may only have been away: from now on it counts as gone.
+            if let Some(&identity) = self.heard.get(&rank) {
+                self.engine.fence(identity);
+            }
             self.handle_departed(rank);
+        }
+    }
+
+    /// A process that was stopped for long, or cut off, learns from its peers that they go on without it.
+    fn fail_if_fenced(&mut self, cause: &PeerDeath) {
+        let own = self.engine.identity();
+        if let PeerDeath::Handshake(HandshakeError::Fenced { identity }) = cause
+            && *identity == own
+        {
+            let Identity {
+                rank, incarnation, ..
+            } = own;
+            self.worker
+                .fail_all(&ReductionError::Fenced { rank, incarnation });
+            self.unsent_to_scheduler.clear();
         }
     }
 

@@ -176,7 +176,7 @@ fn endpoint(towards: IpAddr) -> anyhow::Result<EndpointOptions> {
         .with_context(|| format!("there is no way to {towards}"))?;
     Ok(EndpointOptions {
         bind: SocketAddr::new(socket.local_addr()?.ip(), 0),
-        ..EndpointOptions::new(welcome.job, welcome.key, welcome.identity)
+        ..EndpointOptions::of_member(welcome.job, welcome.key)
     })
 }
 

@@ -246,6 +246,12 @@ impl Engine {
         self.endpoint.identity()
     }
 
+    /// Keeps out a member that its job counts as gone, in this and all earlier incarnations: see [`Endpoint::fence`]. Calls
+    /// and transfers with it end, and its calls are served no more.
+    pub fn fence(&mut self, identity: Identity) {
+        self.endpoint.fence(identity);
+    }
+
     /// Sends, receives, serves and completes what is possible at once. Never blocks. Returns how much
     /// happened: it is worth calling again before sleeping if that is not 0.
     ///

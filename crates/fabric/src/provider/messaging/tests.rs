@@ -1,10 +1,10 @@
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use proptest::{collection::vec, prelude::*};
 use ropewalk_group::{Incarnation, JobId, Rank};
 
 use super::*;
-use crate::{Identity, JobKey, RegionHandle, Role};
+use crate::{Identity, JobKey, KeyMaker, RegionHandle, Role, fences::Fences};
 
 /// Two endpoints and the messages under way between them.
 struct Pair {
@@ -22,18 +22,20 @@ struct Side {
 }
 
 fn introduction(rank: u32) -> Introduction {
+    let identity = Identity {
+        role: Role::Rank,
+        rank: Rank(rank),
+        incarnation: Incarnation(0),
+    };
     Introduction {
         job: JobId([1; 16]),
-        key: JobKey::from_bytes([2; 32]),
+        key: Arc::new(KeyMaker::new(JobKey::from_bytes([2; 32])).key_of(identity)),
         peer: Peer {
             address: format!("ofi://sockets/{rank}").parse().unwrap(),
-            identity: Identity {
-                role: Role::Rank,
-                rank: Rank(rank),
-                incarnation: Incarnation(0),
-            },
+            identity,
             instance: u64::from(rank),
         },
+        fences: Fences::default(),
     }
 }
 

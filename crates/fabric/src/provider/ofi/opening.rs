@@ -341,11 +341,20 @@ impl OfiProvider {
             self.rdm.release(slot);
             return;
         }
-        let Some(farewell) = connection.association.farewell() else {
+        let Some(mut slot) = self.rdm.take() else {
             return;
         };
-        let Some(slot) = self.rdm.take() else {
-            return;
+        if let Some(length) = connection.association.fill_refusal(self.rdm.memory(&slot)) {
+            slot = match self.rdm.send(slot, length, connection.remote) {
+                Err((slot, _)) => slot,
+                Ok(()) => match self.rdm.take() {
+                    Some(next) => next,
+                    None => return,
+                },
+            };
+        }
+        let Some(farewell) = connection.association.farewell() else {
+            return self.rdm.release(slot);
         };
         self.rdm.memory(&slot)[..farewell.len()].copy_from_slice(&farewell);
         if let Err((slot, _)) = self.rdm.send(slot, farewell.len(), connection.remote) {

@@ -25,7 +25,9 @@ use super::{
     ring_memory::{RingMemory, Window},
 };
 use crate::{
-    Endpoint, EndpointOptions, Event, FrameError, Identity, JobKey, Peer, PeerDeath, Role, Transports,
+    Endpoint, EndpointOptions, Event, FrameError, Identity, JobKey, KeyMaker, Peer, PeerDeath, Role,
+    Transports,
+    fences::Fences,
     frame::{Header, Kind},
     handshake::{Handshake, Introduction},
     memfd::SharedMapping,
@@ -134,17 +136,19 @@ fn kind(kind: Kind) -> u32 {
 }
 
 fn introduction() -> Introduction {
+    let identity = Identity {
+        rank: Rank(9),
+        ..options().key.identity()
+    };
     Introduction {
         job: options().job,
-        key: options().key,
+        key: Arc::new(KeyMaker::new(JobKey::from_bytes([2; 32])).key_of(identity)),
         peer: Peer {
             address: "shm://member".parse().unwrap(),
-            identity: Identity {
-                rank: Rank(9),
-                ..options().identity
-            },
+            identity,
             instance: 1,
         },
+        fences: Fences::default(),
     }
 }
 

@@ -8,7 +8,7 @@ mod strangers;
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
-    sync::mpsc,
+    sync::{Arc, mpsc},
     thread,
     time::Duration,
 };
@@ -17,8 +17,9 @@ use ropewalk_group::{Incarnation, JobId, Rank};
 
 use super::*;
 use crate::{
-    Completion, Endpoint, Event, FrameError, HandshakeError, Identity, JobKey, OperationError, Peer,
-    RegionHandle, Role, Transports, Withdrawn, frame::ACCESS_SIZE, frame::HEADER_SIZE, handshake::Handshake,
+    Completion, Endpoint, Event, FrameError, HandshakeError, Identity, JobKey, KeyMaker, OperationError,
+    Peer, RegionHandle, Role, Transports, Withdrawn, fences::Fences, frame::ACCESS_SIZE, frame::HEADER_SIZE,
+    handshake::Handshake,
 };
 
 /// Longer than anything takes on a loaded machine.
@@ -35,8 +36,12 @@ fn options() -> EndpointOptions {
             shm: false,
             ..Transports::default()
         },
-        ..EndpointOptions::new(JobId([1; 16]), JobKey::from_bytes([2; 32]), identity)
+        ..EndpointOptions::new(JobId([1; 16]), job_key(), identity)
     }
+}
+
+fn job_key() -> JobKey {
+    JobKey::from_bytes([2; 32])
 }
 
 fn endpoint(limits: Limits) -> Endpoint {
@@ -84,18 +89,25 @@ fn dial(address: &Address) -> TcpStream {
 }
 
 fn introduction(address: Address) -> Introduction {
+    introduction_of(Incarnation(0), address)
+}
+
+/// Of an incarnation of the member that plays the peers.
+fn introduction_of(incarnation: Incarnation, address: Address) -> Introduction {
     let identity = Identity {
         rank: Rank(9),
-        ..options().identity
+        incarnation,
+        ..options().key.identity()
     };
     Introduction {
         job: options().job,
-        key: options().key,
+        key: Arc::new(KeyMaker::new(job_key()).key_of(identity)),
         peer: Peer {
             address,
             identity,
             instance: 1,
         },
+        fences: Fences::default(),
     }
 }
 

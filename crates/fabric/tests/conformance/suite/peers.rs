@@ -8,11 +8,11 @@ use std::{
 use bytes::Bytes;
 use ropewalk_fabric::{
     AccessError, Address, Buffer, Completion, Endpoint, EndpointOptions, Event, HandshakeError, JobKey,
-    Limits, OperationError, OperationId, PeerDeath, RegionHandle, SubmitError,
+    KeyMaker, Limits, OperationError, OperationId, PeerDeath, RegionHandle, SubmitError,
 };
 use ropewalk_group::JobId;
 
-use super::{Fabric, LONG, drive, get, pattern, put, withdrawn};
+use super::{Fabric, LONG, drive, get, identity, pattern, put, withdrawn};
 
 /// A server sees many clients come and go, one after the other, and stays well.
 pub(crate) fn connections_come_and_go(fabric: &Fabric) {
@@ -352,7 +352,7 @@ pub(crate) fn other_jobs_are_refused(fabric: &Fabric) {
     let mut member = fabric.endpoint(0);
     let address = member.address().clone();
     let other_key = EndpointOptions {
-        key: JobKey::from_bytes([3; 32]),
+        key: KeyMaker::new(JobKey::from_bytes([3; 32])).key_of(identity(1, 0)),
         ..fabric.options(1)
     };
     let other_job = EndpointOptions {

@@ -35,6 +35,7 @@ impl Agent {
                 let handle = self.branch.endpoint().expose(bytes);
                 self.mind.handle_exposed(rank, held, handle);
             }
+            Action::Fence(gone) => self.branch.endpoint().fence(gone),
             Action::Forget(rank, id) => drop(self.held.remove(&(rank, id))),
             Action::Report(report) => self.branch.report(report),
             Action::SendChild(node, down) => self.branch.send_pmi(node, down),

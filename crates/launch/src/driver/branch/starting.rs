@@ -59,7 +59,7 @@ impl Branch {
         let peer = self.endpoint.peer(launcher);
         let watched = peer.and_then(|peer| self.endpoint.watch(peer).map(|()| peer));
         match watched {
-            Ok(peer) => self.parent = Some(peer),
+            Ok(peer) => (self.parent, self.above) = (Some(peer), NodeId::ROOT),
             Err(error) => {
                 self.why_lost = error.to_string();
                 self.relay.handle_parent_lost(SIGKILL);

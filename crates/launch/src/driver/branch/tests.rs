@@ -1,6 +1,7 @@
 use std::net::Ipv4Addr;
 
-use ropewalk_group::JobId;
+use ropewalk_fabric::{Identity, Role};
+use ropewalk_group::{Incarnation, JobId, Rank};
 
 use super::*;
 use crate::{
@@ -124,5 +125,24 @@ fn a_parent_that_sends_garbage_is_lost() {
         why.starts_with("it sent 1 bytes that are no message of ropewalk"),
         "{why}"
     );
+    branch.end_now();
+}
+
+/// A rank that answers where the node above should be is not obeyed, although it belongs to the job.
+#[test]
+fn a_rank_is_no_parent() {
+    let mut rank = neighbour(Role::Rank);
+    let parent = rank.address().clone();
+    let mut branch = Branch::start(position(NodeId(1), Some(parent)), LOOPBACK).unwrap();
+    branch.report(Report::Active);
+    let lost = |event| match event {
+        BranchEvent::ParentLost(why) => Some(why),
+        _ => None,
+    };
+    let why = await_event(&mut branch, &mut rank, lost, |rank, from| {
+        let order = postcard::to_allocvec(&vec![Down::Bye]).unwrap();
+        rank.send_unexpected(from, TAG_DOWN, order).unwrap();
+    });
+    assert_eq!(why, "another member of the job answered in its place");
     branch.end_now();
 }
