@@ -28,6 +28,8 @@ pub(crate) struct Poller {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Source {
+    /// Descriptors that are watched for edges: what was found of them is kept until it is [cleared](Ready::clear).
+    Bell,
     #[cfg_attr(not(feature = "ofi"), allow(dead_code, reason = "there is no such part"))]
     Ofi,
     Shm,
@@ -105,6 +107,10 @@ impl Ready {
     /// Sleeps until something is ready, but not longer than `timeout`, maybe a millisecond shorter. Returns whether
     /// it also found what it is. An interrupting signal may end it early.
     pub(crate) fn sleep(&mut self, poller: &Poller, timeout: Duration) -> bool {
+        if self.of(Source::Bell).next().is_some() {
+            self.look(poller);
+            return true;
+        }
         // The time-outs of epoll_wait(2) are in milliseconds; epoll_pwait2(2) is not everywhere.
         let milliseconds = Duration::from_millis(timeout.as_millis().min(Self::TIMEOUT_MAX) as u64);
         if !milliseconds.is_zero() {
@@ -125,17 +131,29 @@ impl Ready {
         })
     }
 
+    /// Forgets what was found, once it has been seen to.
+    pub(crate) fn clear(&mut self) {
+        self.found.clear();
+    }
+
     /// A day, in milliseconds.
     const TIMEOUT_MAX: u128 = 24 * 3600 * 1000;
 
     fn find(&mut self, poller: &Poller, timeout: Duration) {
         let mut events = [MaybeUninit::uninit(); Self::MAX];
         let found = epoll::wait(poller, &mut events[..], timespec(timeout).as_ref());
-        self.found.clear();
+        // An edge is told of once.
+        self.found
+            .retain(|&(data, _)| data >> Poller::KEY_BITS == Source::Bell as u64);
+        let kept = self.found.len();
         // What cannot be found now is found later.
         if let Ok((events, _)) = found {
-            let found = events.iter().map(|&Event { flags, data }| (data.u64(), flags));
-            self.found.extend(found);
+            for &Event { flags, data } in events.iter() {
+                let found = (data.u64(), flags);
+                if !self.found[..kept].contains(&found) {
+                    self.found.push(found);
+                }
+            }
         }
     }
 }

@@ -54,6 +54,9 @@ impl Endpoint {
             providers[index].progress(look.then_some(&ready), &mut around);
         }
         self.ready = ready;
+        if look {
+            self.ready.clear();
+        }
         if !self.inbox.dead.is_empty() || !self.inbox.pings.is_empty() {
             self.handle_news(now);
         }
@@ -140,7 +143,9 @@ impl Endpoint {
         let ready = woken || self.providers.iter_mut().any(|provider| provider.arm());
         let sendable = || self.providers.iter().any(|provider| provider.has_sendable());
         let untimed = self.inbox.operations.untimed() > 0;
-        if ready || untimed || !self.loopback.is_empty() || self.inbox.len() > 0 || sendable() {
+        // The descriptor does not become readable for it again.
+        let rung = self.ready.of(Source::Bell).next().is_some();
+        if ready || rung || untimed || !self.loopback.is_empty() || self.inbox.len() > 0 || sendable() {
             return Some(Instant::now());
         }
         let providers = self

@@ -1,5 +1,6 @@
 //! What two processes on one host have between them besides a UNIX socket: shared memory.
 
+mod bells;
 mod channel;
 mod credentials;
 // It is to be plugged in.

@@ -274,6 +274,7 @@ impl StreamProvider {
         let shares = connection.channel.is_some() && connection.is_open();
         self.handle_handled(id, result, around);
         if shares {
+            self.watch_bell(id, around);
             // Whatever comes is a doorbell.
             self.activate(id, around.now);
             self.exchange(id, around);

@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     io,
     num::NonZeroU32,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
     time::Instant,
 };
@@ -12,6 +12,7 @@ use std::{
 use rustix::io::Errno;
 
 use super::{
+    bells::Bells,
     direct::{OwnMemory, WritingWord},
     layout::Layout,
     liveness::{PeerLiveness, own_page},
@@ -36,6 +37,8 @@ pub(crate) struct Channel {
     unsent: VecDeque<Unsent>,
     unsent_bytes: usize,
     liveness: Option<PeerLiveness>,
+    /// Without them the socket is the doorbell.
+    bells: Option<Bells>,
     /// What the other end did to the ring.
     broken: Option<FrameError>,
 }
@@ -62,7 +65,7 @@ impl Channel {
     pub(crate) const MESSAGES_MAX: usize = Layout::SLOTS_MAX as usize;
 
     /// What is offered to the other end, and the descriptors to go with it. Who made the connection also makes the
-    /// memory, with its offer; from then on it can send.
+    /// memory, with its offer; from then on it can send. Who was called makes the bells: it may have many others.
     ///
     /// # Errors
     /// If the system is out of descriptors or memory.
@@ -86,6 +89,11 @@ impl Channel {
             offer.liveness = true;
             descriptors.push(page);
         }
+        if !dialed && let Ok((bells, theirs)) = Bells::new() {
+            self.bells = Some(bells);
+            offer.bells = true;
+            descriptors.extend(theirs);
+        }
         // Without it one-sided operations go as frames.
         if let Some((memory, fds)) = own.and_then(|own| own.offer().ok()) {
             offer.memory = Some(memory);
@@ -108,7 +116,7 @@ impl Channel {
     ) -> Result<Vec<OwnedFd>, PeerDeath> {
         // The memory comes once, from who made the connection. If descriptors are missing, this process has no room for
         // them.
-        if offer.rings.is_some() == self.is_joined() {
+        if offer.rings.is_some() == self.is_joined() || (offer.bells && offer.rings.is_some()) {
             return Err(PeerDeath::Protocol(FrameError::Unsolicited));
         }
         if descriptors.len() != offer.descriptors() {
@@ -126,6 +134,11 @@ impl Channel {
             && let Some(process) = process
         {
             self.liveness = PeerLiveness::new(page.as_fd(), process).map_err(io_death)?;
+        }
+        if offer.bells
+            && let Some(bells) = descriptors.next().zip(descriptors.next())
+        {
+            self.bells = Some(Bells::of(bells.into())?);
         }
         Ok(descriptors.collect())
     }
@@ -237,6 +250,16 @@ impl Channel {
             }
         };
         Ok(Some((known, tag)))
+    }
+
+    /// The bell that the other end rings, if there is one.
+    pub(crate) fn bell(&self) -> Option<BorrowedFd<'_>> {
+        self.bells.as_ref().map(Bells::own)
+    }
+
+    /// Rings the other end's bell. Returns false if there is none.
+    pub(crate) fn ring(&self) -> bool {
+        self.bells.as_ref().is_some_and(Bells::ring)
     }
 
     /// Whether there is something to receive.

@@ -3,20 +3,22 @@
 use bytes::{Buf, BufMut};
 
 use super::{
+    bells::Bells,
     direct::{MemoryOffer, Probe},
     layout::Layout,
 };
 use crate::{FrameError, frame::OFFER_SIZE};
 
 /// The most descriptors that come with an offer.
-pub(crate) const DESCRIPTORS_MAX: usize = 4;
+pub(crate) const DESCRIPTORS_MAX: usize = 6;
 
-/// What one end offers. Its descriptors come with it, in the order of the fields that speak of them.
+/// What one end offers. Its descriptors come with it, in the order of the fields that speak of them; bells come before
+/// those of memory.
 ///
 /// | bytes | field | |
 /// |---|---|---|
 /// | 0..2 | version | [`VERSION`](Self::VERSION) |
-/// | 2..4 | which descriptors come with it | bits 0 to 3: rings, liveness, arena, board |
+/// | 2..4 | which descriptors come with it | bits 0 to 4: rings, liveness, arena, board, two bells |
 /// | 4..8 | slots of a ring | 0 if it offers no rings |
 /// | 8..12 | lines of a ring | 0 if it offers no rings |
 /// | 12..16 | reserved | 0 |
@@ -29,21 +31,25 @@ pub(crate) struct Offer {
     pub(super) rings: Option<Layout>,
     /// The page that tells of the process' death.
     pub(super) liveness: bool,
+    /// The doorbells of both ends: the offer of who was called.
+    pub(super) bells: bool,
     /// What may be reached of its memory.
     pub(crate) memory: Option<MemoryOffer>,
 }
 
 impl Offer {
-    const VERSION: u16 = 1;
+    const VERSION: u16 = 2;
     const RINGS: u16 = 1;
     const LIVENESS: u16 = 2;
     const ARENA: u16 = 4;
     const BOARD: u16 = 8;
+    const BELLS: u16 = 16;
 
     /// How many descriptors come with it.
     pub(super) fn descriptors(&self) -> usize {
         let memory = self.memory.as_ref().map_or(0, MemoryOffer::descriptors);
-        usize::from(self.rings.is_some()) + usize::from(self.liveness) + memory
+        let bells = if self.bells { Bells::DESCRIPTORS } else { 0 };
+        usize::from(self.rings.is_some()) + usize::from(self.liveness) + bells + memory
     }
 
     pub(crate) fn encode(&self) -> [u8; OFFER_SIZE] {
@@ -53,6 +59,9 @@ impl Offer {
         }
         if self.liveness {
             shares |= Self::LIVENESS;
+        }
+        if self.bells {
+            shares |= Self::BELLS;
         }
         if let Some(memory) = &self.memory {
             shares |= Self::BOARD;
@@ -98,6 +107,7 @@ impl Offer {
                 false => None,
             },
             liveness: has(Self::LIVENESS),
+            bells: has(Self::BELLS),
             memory: has(Self::BOARD).then_some(MemoryOffer {
                 arena_length: arena,
                 probe: (address != 0).then_some(Probe { address, content }),
@@ -120,12 +130,13 @@ mod tests {
     fn offers() -> impl Strategy<Value = Offer> {
         (
             any::<Option<(u8, u8)>>(),
-            any::<bool>(),
+            any::<[bool; 2]>(),
             any::<Option<(u64, Option<(u64, [u8; Probe::LENGTH])>)>>(),
         )
-            .prop_map(|(rings, liveness, memory)| Offer {
+            .prop_map(|(rings, [liveness, bells], memory)| Offer {
                 rings: rings.map(|(slots, lines)| Layout::new(4 << (slots % 14), 4 << (lines % 15)).unwrap()),
                 liveness,
+                bells,
                 memory: memory.map(|(arena_length, probe)| MemoryOffer {
                     arena_length,
                     probe: probe

@@ -40,6 +40,8 @@ pub(super) struct Connection {
     pub(super) outbox: Outbox,
     /// Where messages go if both ends are on one host; frames carry the rest.
     pub(super) channel: Option<Channel>,
+    /// Whether the poller tells of the channel's bell.
+    pub(super) bell_watched: bool,
     /// What of the other end's memory is reached without its help.
     pub(super) memory: Option<PeerMemory>,
     /// Descriptors that came and belong to a frame to come.
@@ -180,6 +182,7 @@ impl Connection {
             redials: 0,
             outbox: Outbox::default(),
             channel: (family == Family::Unix).then(Channel::default),
+            bell_watched: false,
             memory: None,
             descriptors: Vec::new(),
             active: false,

@@ -1,7 +1,11 @@
 //! How connections end.
 
 use super::{ConnectionId, StreamProvider, connection::Surroundings};
-use crate::{PeerDeath, PeerId, inbox::Around, provider::TransferFailure};
+use crate::{
+    PeerDeath, PeerId,
+    inbox::Around,
+    provider::{TransferFailure, shm::Channel},
+};
 
 impl StreamProvider {
     /// Closes a connection, and with it all others of its peer, ends what was in progress with the peer, and
@@ -66,6 +70,12 @@ impl StreamProvider {
         self.deadlines.remove(&(connection.deadline, id));
         // Closing is not enough if a child of this process has a copy of the descriptor.
         let _ = self.poller.delete(&connection.socket);
+        // Nor is it of a bell, which the peer has too.
+        if connection.bell_watched
+            && let Some(bell) = connection.channel.as_ref().and_then(Channel::bell)
+        {
+            let _ = self.poller.delete(bell);
+        }
         let peer = connection.peer;
         self.keep_out(connection);
         peer

@@ -355,7 +355,10 @@ impl StreamProvider {
             })
         });
         match decoded {
-            Ok(()) => self.activate(id, around.now),
+            Ok(()) => {
+                self.watch_bell(id, around);
+                self.activate(id, around.now);
+            }
             Err(cause) => self.lose(id, cause, around),
         }
     }

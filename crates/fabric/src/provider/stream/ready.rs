@@ -3,7 +3,10 @@
 use rustix::event::epoll::EventFlags;
 
 use super::{ConnectionId, StreamProvider, connection::Handled, socket::Family};
-use crate::{inbox::Around, poller::Ready};
+use crate::{
+    inbox::Around,
+    poller::{Ready, Source},
+};
 
 impl StreamProvider {
     /// Sees to the connections that are ready, and to all whose time has come.
@@ -12,6 +15,12 @@ impl StreamProvider {
         let count = ready.of(source).count();
         let first = self.look_turn.checked_rem(count).unwrap_or(0);
         self.look_turn = first + 1;
+        if self.family == Family::Unix {
+            // Whoever finds no room stays one that is looked into.
+            for (key, _) in ready.of(Source::Bell) {
+                self.is_roused(ConnectionId(key), around);
+            }
+        }
         let mut crowded = false;
         let in_turn = ready.of(source).skip(first).chain(ready.of(source).take(first));
         for (index, (key, flags)) in in_turn.enumerate() {

@@ -1,5 +1,5 @@
 //! What a connection between two processes of one host has besides its socket: messages go through shared memory, and
-//! the socket is the doorbell.
+//! each end has a bell. Where there are no descriptors for those, the socket is the doorbell.
 
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -11,6 +11,7 @@ use std::{
 use bytes::Bytes;
 use rustix::{
     cmsg_space,
+    event::epoll::EventFlags,
     io::Errno,
     net::{
         RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -25,6 +26,7 @@ use crate::{
     frame::{Header, Kind},
     inbox::Around,
     peer_table::Known,
+    poller::Source,
     provider::shm::{Channel, Credentials, DESCRIPTORS_MAX, Offer, OwnMemory, PeerMemory},
 };
 
@@ -45,6 +47,24 @@ impl StreamProvider {
                 connection.active = true;
                 self.active.push(id);
             }
+        }
+    }
+
+    /// Hears the bell of a connection from now on, if it has one.
+    pub(super) fn watch_bell(&mut self, id: ConnectionId, around: &mut Around<'_>) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        let Some(bell) = connection.channel.as_ref().and_then(Channel::bell) else {
+            return;
+        };
+        if std::mem::replace(&mut connection.bell_watched, true) {
+            return;
+        }
+        let flags = EventFlags::IN | EventFlags::ET;
+        if let Err(errno) = self.poller.of(Source::Bell).add(id.0, bell, flags) {
+            connection.bell_watched = false;
+            self.lose(id, errno.into(), around);
         }
     }
 
@@ -237,7 +257,7 @@ impl Connection {
             doorbell |= channel.flush().map_err(PeerDeath::Protocol)?;
         }
         // Whatever is sent anyway is a doorbell too.
-        if doorbell && self.outbox.is_empty() {
+        if doorbell && self.outbox.is_empty() && !channel.ring() {
             self.outbox
                 .push_frame(Header::new(Kind::Doorbell, 0), Bytes::new());
         }
