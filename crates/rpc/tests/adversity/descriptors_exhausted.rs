@@ -16,7 +16,7 @@ use crate::{
     settings::{heed, tell},
 };
 
-crate::on_every_transport! { descriptors_exhausted_is_an_error_and_passes, }
+crate::on_every_transport! { without_ofi_shm: descriptors_exhausted_is_an_error_and_passes, }
 
 /// Without descriptors nothing new comes about, which is told by errors in time, and what is connected goes on;
 /// when there are some again, everything works again. In a process of its own, since it uses up those of the process.
