@@ -255,7 +255,8 @@ impl Relay {
             return;
         }
         let is_last = matches!(up.report, Report::Finished) && child.host() == Some(up.host);
-        if is_last && self.adopts() {
+        // Without a node above nobody will say that the launcher knows.
+        if is_last && self.adopts() && self.parent != Parent::Lost {
             self.children.insert(child, Child::Finished);
         } else if is_last {
             self.children.insert(child, Child::Over);
@@ -378,6 +379,12 @@ impl Relay {
         // What waits goes nowhere from now on, and those below get their credit for it: they must come to their end.
         self.parent = Parent::Lost;
         self.actions.push_back(Action::LoseParent);
+        for (&node, child) in &mut self.children {
+            if matches!(child, Child::Finished) {
+                *child = Child::Over;
+                self.actions.push_back(Action::SendChild(node, Down::Bye));
+            }
+        }
         self.end(Down::Order(Order::Signal { rank: None, signal }), None);
     }
 

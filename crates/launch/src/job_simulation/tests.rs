@@ -69,7 +69,7 @@ fn survivors_of_a_host_in_the_middle_finish() {
             agent_deaths,
             on_failure: OnFailure::Continue,
         };
-        let counts = simulate(0..4000, faults, |_| {});
+        let counts = simulate(0..2000, faults, |_| {});
         assert!(counts.adoptions > 100, "only {counts:?}");
     }
 }

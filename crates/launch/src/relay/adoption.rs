@@ -90,8 +90,21 @@ impl Kept {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.lanes.iter().all(|lane| lane.kept.is_empty())
+    /// Whether the launcher may not have heard of the end of this agent, which was told.
+    pub(super) fn has_end(&self) -> bool {
+        let is_end = |up: &Up| matches!(up.report, Report::Finished) && self.node.host() == Some(up.host);
+        self.lanes[OUTPUT].kept.back().is_some_and(is_end)
+    }
+
+    /// Unsays the end of this agent, if the launcher may not have heard of it. Returns whether it is to be said again.
+    pub(super) fn take_back_end(&mut self) -> bool {
+        let has_end = self.has_end();
+        if has_end {
+            let lane = &mut self.lanes[OUTPUT];
+            lane.kept.pop_back();
+            lane.said -= 1;
+        }
+        has_end
     }
 
     /// All that the launcher may not have, each lane in its order.

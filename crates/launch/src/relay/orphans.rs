@@ -51,7 +51,7 @@ impl Relay {
         let (Some(kept), Some(host)) = (&mut self.kept, self.node.host()) else {
             return false;
         };
-        if self.own == Own::Told && kept.is_empty() {
+        if self.own == Own::Told && !kept.has_end() {
             self.parent = Parent::Satisfied;
             return true;
         }
@@ -60,6 +60,10 @@ impl Relay {
             return false;
         }
         kept.next_number = None;
+        // It is the last, and comes after the ends of those below, which are said again too.
+        if kept.take_back_end() {
+            self.own = Own::Finished;
+        }
         // What was before that was perhaps lost, and without it nobody is finished.
         self.waiting
             .retain(|(from, up)| from.is_none() || !matches!(up.report, Report::Finished));

@@ -381,7 +381,7 @@ fn trees_always_come_to_an_end() {
 #[test]
 fn only_the_dead_are_lost_where_orphans_are_adopted() {
     let mut adoptions = 0;
-    for seed in 0..6000 {
+    for seed in 0..2000 {
         let world = World::run(seed, true);
         adoptions += world.adoptions;
         let root = &world.relays[&NodeId::ROOT];
@@ -407,7 +407,7 @@ fn only_the_dead_are_lost_where_orphans_are_adopted() {
             );
         }
     }
-    assert!(adoptions > 1000, "only {adoptions} were adopted");
+    assert!(adoptions > 300, "only {adoptions} were adopted");
 }
 
 /// The same seed tells the same story, to the nanosecond.
