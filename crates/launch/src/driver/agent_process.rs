@@ -52,32 +52,32 @@ unsafe fn run() -> io::Result<u8> {
     // First of all: a fork of the launcher has the other end of its own life line until then.
     // SAFETY: as the caller has promised.
     let slots = unsafe { Slots::reserve() }?;
+    // While whoever started this process still prepares what it has to say.
+    // SAFETY: as the caller has promised.
+    let keeper = match unsafe { keeper::fork() }? {
+        Part::Agent(keeper) => keeper,
+        Part::Keeper(code) => return Ok(code),
+    };
     let bootstrap = read_bootstrap().map_err(|error| {
         let hint = "an agent is started by a launcher, which tells it by its standard input what to do, and not by hand";
         io::Error::other(format!("{error}; {hint}"))
     })?;
     let plan: Plan = postcard::from_bytes(&bootstrap.plan).map_err(io::Error::other)?;
-    // SAFETY: as the caller has promised.
-    match unsafe { keeper::fork(plan.detect.saturating_mul(ORPHAN_PATIENCE)) }? {
-        Part::Agent(keeper) => Agent::run(
-            Position {
-                node: bootstrap.node,
-                key: bootstrap.key,
-                plan: Arc::new(plan),
-                encoded_plan: bootstrap.plan,
-                parent: Some(bootstrap.parent),
-                launcher: Some(bootstrap.launcher),
-                forked: None,
-            },
-            slots,
-            keeper,
-        ),
-        Part::Keeper(code) => Ok(code),
-    }
+    Agent::run(
+        Position {
+            node: bootstrap.node,
+            key: bootstrap.key,
+            plan: Arc::new(plan),
+            encoded_plan: bootstrap.plan,
+            parent: Some(bootstrap.parent),
+            launcher: Some(bootstrap.launcher),
+            forked: None,
+        },
+        slots,
+        keeper,
+    )
 }
 
-/// An agent that looks for another node above it ends by itself after once the detection time; a stopped one does not.
-const ORPHAN_PATIENCE: u32 = 2;
 /// How long the one who started this process may take to say why.
 const BOOTSTRAP_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -99,6 +99,8 @@ impl AttemptRun {
         position: Position,
         surface: &mut Surface,
     ) -> io::Result<Option<Verdict>> {
+        // First of all: agents wait for it.
+        let mut branch = Branch::start(position, interface::of_launcher(&self.plan)?)?;
         let (inputs, input_queue) = mpsc::unbounded_channel();
         let mut reader = Reader {
             input: match self.plan.stdin {
@@ -107,7 +109,6 @@ impl AttemptRun {
             },
             queue: input_queue,
         };
-        let mut branch = Branch::start(position, interface::of_launcher(&self.plan)?)?;
         let descriptor = watch(branch.as_fd().try_clone_to_owned()?, Interest::READABLE)?;
         let mut interrupted = false;
         let mut give_up_at = None;

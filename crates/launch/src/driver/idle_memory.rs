@@ -1,4 +1,5 @@
-//! Giving back the memory that starting took and waiting does not take, with unsafe code to call the allocator.
+//! Taking little memory, and giving back what starting took and waiting does not take, with unsafe code to call the
+//! allocator.
 //!
 //! A launcher and an agent start for some milliseconds and wait for hours.
 
@@ -38,6 +39,16 @@ pub(super) fn give_back() {
     // SAFETY: it has no conditions.
     unsafe {
         libc::malloc_trim(0);
+    }
+}
+
+/// Lets all threads of this process have one heap. Each would otherwise begin one of its own, which takes as long as a
+/// thread does, and memory for as long as the process lives.
+pub(super) fn share_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it changes where memory comes from later, and has no conditions.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
     }
 }
 

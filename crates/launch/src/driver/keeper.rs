@@ -34,9 +34,10 @@ pub(super) enum Part {
 pub(super) struct KeeperLine(OwnedFd);
 
 impl KeeperLine {
-    /// The launcher is asked to be the node above.
-    pub(super) fn tell_orphaned(&self) {
-        self.tell(ORPHANED);
+    /// The launcher is asked to be the node above; that is known after this time.
+    pub(super) fn tell_orphaned(&self, detect: Duration) {
+        let patience = detect.saturating_mul(ORPHAN_PATIENCE).as_millis();
+        self.tell(u64::try_from(patience).unwrap_or(u64::MAX).max(ADOPTED + 1));
     }
 
     /// It is.
@@ -44,14 +45,17 @@ impl KeeperLine {
         self.tell(ADOPTED);
     }
 
-    fn tell(&self, word: u8) {
+    fn tell(&self, word: u64) {
         // A keeper that is gone took the agent with it.
-        let _ = rustix::io::write(&self.0, &[word]);
+        let _ = rustix::io::write(&self.0, &word.to_le_bytes());
     }
 }
 
-const ORPHANED: u8 = b'o';
-const ADOPTED: u8 = b'a';
+/// What an agent says that was adopted. One that was orphaned says how many milliseconds it is to be let alone.
+const ADOPTED: u64 = 0;
+
+/// An agent that looks for another node above it ends by itself after once the detection time; a stopped one does not.
+const ORPHAN_PATIENCE: u32 = 2;
 
 /// How long the agent has to end by itself once the one who started it is gone.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -79,11 +83,11 @@ impl LifeLine {
 /// descends from it: orphans become children of the keeper, wherever they went and whatever they forgot. If standard
 /// input, the line to whoever started the agent, ends, the agent is killed unless it ends by itself: also if it is
 /// stopped, or its host cut off from the one above. An agent that says that it looks for another node above it has
-/// `orphan_patience` for that, and then, if it found one, needs the line no more.
+/// the time for that which it says, and then, if it found one, needs the line no more.
 ///
 /// # Safety
 /// To be called while the process has one thread.
-pub(super) unsafe fn fork(orphan_patience: Duration) -> io::Result<Part> {
+pub(super) unsafe fn fork() -> io::Result<Part> {
     descendants::adopt_orphans();
     let (its_line, line) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let keeper = getpid();
@@ -101,12 +105,12 @@ pub(super) unsafe fn fork(orphan_patience: Duration) -> io::Result<Part> {
         pid => {
             let agent = Pid::from_raw(pid).ok_or_else(|| io::Error::other("fork told no number"))?;
             drop(line);
-            keep(agent, Some(its_line), orphan_patience).map(Part::Keeper)
+            keep(agent, Some(its_line)).map(Part::Keeper)
         }
     }
 }
 
-fn keep(agent: Pid, mut words: Option<OwnedFd>, orphan_patience: Duration) -> io::Result<u8> {
+fn keep(agent: Pid, mut words: Option<OwnedFd>) -> io::Result<u8> {
     let pidfd = pidfd_open(agent, PidfdFlags::empty())?;
     let mut life_line = LifeLine {
         ended: None,
@@ -121,7 +125,8 @@ fn keep(agent: Pid, mut words: Option<OwnedFd>, orphan_patience: Duration) -> io
             polled.push(PollFd::new(words, PollFlags::IN));
         }
         if life_line.ended.is_none() {
-            polled.push(PollFd::from_borrowed_fd(stdin, PollFlags::IN));
+            // Only its end: what comes before that is the agent's.
+            polled.push(PollFd::from_borrowed_fd(stdin, PollFlags::RDHUP));
         }
         let deadline = life_line.deadline();
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -141,12 +146,10 @@ fn keep(agent: Pid, mut words: Option<OwnedFd>, orphan_patience: Duration) -> io
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
-        let is_line_ready =
-            life_line.ended.is_none() && polled.last().is_some_and(|polled| !polled.revents().is_empty());
-        if is_line_ready && !matches!(rustix::io::read(stdin, &mut [0; 256]), Ok(1..)) {
+        if life_line.ended.is_none() && polled.last().is_some_and(|polled| !polled.revents().is_empty()) {
             life_line.ended = Some(Instant::now());
         }
-        words = words.filter(|words| listen(words, &mut life_line, orphan_patience));
+        words = words.filter(|words| listen(words, &mut life_line));
         if let Some((_, status)) = waitpid(Some(agent), WaitOptions::NOHANG)? {
             descendants::kill_all();
             let signal = status.terminating_signal().map(|signal| 128 + signal);
@@ -157,12 +160,17 @@ fn keep(agent: Pid, mut words: Option<OwnedFd>, orphan_patience: Duration) -> io
 }
 
 /// Takes what the agent says. Returns whether it may say more.
-fn listen(words: impl AsFd, life_line: &mut LifeLine, orphan_patience: Duration) -> bool {
-    let mut word = [0];
+fn listen(words: impl AsFd, life_line: &mut LifeLine) -> bool {
+    let mut word = [0; 8];
     loop {
         match rustix::io::read(&words, &mut word) {
-            Ok(1..) if word == [ADOPTED] => life_line.is_adopted = true,
-            Ok(1..) => life_line.orphaned_until = Some(Instant::now() + orphan_patience),
+            // Short words are not written to pipes in pieces.
+            Ok(1..) => match u64::from_le_bytes(word) {
+                ADOPTED => life_line.is_adopted = true,
+                patience => {
+                    life_line.orphaned_until = Instant::now().checked_add(Duration::from_millis(patience));
+                }
+            },
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return true,
             Ok(0) | Err(_) => return false,

@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 use super::{
     attempts::{Attempts, Prepared},
     forked_agent::fork_agent,
+    idle_memory::share_heap,
     launch_error::{LaunchError, system},
 };
 use crate::{
@@ -93,6 +94,9 @@ impl Launcher {
             mut position,
             limit,
         } = attempts.prepare(1)?;
+        if forks {
+            share_heap();
+        }
         if forks && plan.hosts.first().is_some_and(|host| host.is_local) {
             // Failing that, it is executed, and that says what is wrong.
             position.forked = fork_agent().ok().flatten();

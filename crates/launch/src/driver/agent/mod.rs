@@ -227,8 +227,7 @@ impl Agent {
     fn work(&mut self) -> io::Result<()> {
         loop {
             self.settle();
-            // Not before somebody can be told of it, and can end it.
-            if self.branch.is_connected() {
+            if self.may_start() {
                 for _ in 0..STARTS_PER_TURN {
                     self.start_next();
                 }
@@ -275,7 +274,7 @@ impl Agent {
     fn handle_branch(&mut self, event: BranchEvent) {
         match event {
             BranchEvent::Adopted => self.keeper.tell_adopted(),
-            BranchEvent::Orphaned => self.keeper.tell_orphaned(),
+            BranchEvent::Orphaned => self.keeper.tell_orphaned(self.plan.detect),
             BranchEvent::ChildLost(node) => self.mind.handle_child_lost(node),
             BranchEvent::Pmi(node, up) => self.mind.handle_pmi_up(node, up),
             BranchEvent::Down(Down::Cancel(id)) => self.mind.handle_cancel(id),
@@ -326,7 +325,7 @@ impl Agent {
             Sweep::Draining { read } if self.are_outputs_read => Some(read + IDLE_MAX),
             _ => None,
         };
-        let starts = self.mind.is_spawning() && self.branch.is_connected();
+        let starts = self.mind.is_spawning() && self.may_start();
         let flush = starts.then(Instant::now);
         let deadline = self
             .branch

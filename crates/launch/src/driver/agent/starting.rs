@@ -102,6 +102,17 @@ pub(super) fn stream(which: u64) -> OutputStream {
 }
 
 impl Agent {
+    /// Whether ranks may be started: not before somebody can be told of it. From the launcher's own host it will be, and there the life line is enough to
+    /// end it meanwhile.
+    pub(super) fn may_start(&self) -> bool {
+        let is_beside_launcher = self
+            .plan
+            .hosts
+            .get(self.host.0 as usize)
+            .is_some_and(|host| host.is_local);
+        is_beside_launcher || self.branch.is_connected()
+    }
+
     /// Starts the next rank, if one is to be started.
     pub(super) fn start_next(&mut self) {
         let Some(rank) = self.mind.poll_spawn() else {
