@@ -21,7 +21,7 @@ use ropewalk_openfoam::CaseOptions;
 use crate::{debian, project};
 
 use self::{
-    gaps::Gaps,
+    gaps::{Gaps, Moment},
     make::{STUDIES, Study},
     model::{Mean, Parts, median},
     report::{Measured, Report},
@@ -33,7 +33,7 @@ use super::solver::{Solver, copy};
 /// How the cases are run.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// How often each policy runs each case, with other failures each time
+    /// How often each policy runs each case, one run after the other, while the failures go on
     #[arg(long, default_value_t = 3)]
     runs: usize,
     /// Decides when the runs fail
@@ -75,7 +75,7 @@ pub(super) fn cases(library: &Path, options: &Options) -> anyhow::Result<()> {
     fs::create_dir_all(&target)?;
     for study in STUDIES.iter().filter(chosen) {
         if options.again {
-            let report = Report::read(&target, study.name, options.seed, options.runs)?;
+            let report = Report::read(&target, study.name, options.seed)?;
             report.print()?;
             report.write(&target)?;
             continue;
@@ -135,7 +135,6 @@ impl Bench<'_> {
         let mut report = Report {
             study: self.study.name.to_owned(),
             mtbf,
-            runs: options.runs,
             seed: options.seed,
             parts: parts(&alone, &found),
             undisturbed: vec![first.seconds],
@@ -146,15 +145,15 @@ impl Bench<'_> {
         if options.predict {
             return Ok(());
         }
+        let mut moments = vec![report.gaps().start(); policies.len()];
         for run in 0..options.runs {
             if run > 0 {
                 alone.push(self.undisturbed()?);
                 report.parts = parts(&alone, &found);
                 report.undisturbed = alone.iter().map(|alone| alone.seconds).collect();
             }
-            let gaps = report.gaps(run);
-            for &every in &policies {
-                let measured = self.run(every, &gaps, &report)?;
+            for (&every, moment) in policies.iter().zip(&mut moments) {
+                let measured = self.run(every, moment, &report)?;
                 println!("{}", report.line(&measured));
                 report.measured.push(measured);
             }
@@ -236,8 +235,10 @@ impl Bench<'_> {
         Ok(found)
     }
 
-    /// Runs the case to its end, killed after each gap.
-    fn run(&self, every: Option<usize>, gaps: &Gaps, report: &Report) -> anyhow::Result<Measured> {
+    /// Runs the case to its end, killed after each gap, and says where the failures are then.
+    fn run(&self, every: Option<usize>, moment: &mut Moment, report: &Report) -> anyhow::Result<Measured> {
+        let from = *moment;
+        let gaps: Gaps = report.gaps();
         let solver = self.copy_of("run")?;
         let told = CaseOptions {
             every: every.map(u32::try_from).transpose()?,
@@ -246,7 +247,7 @@ impl Bench<'_> {
         };
         let case = solver.open(told)?;
         let mut random = Pcg64::seed_from_u64(gaps.seed);
-        let mut gaps = gaps.iter().map(Duration::from_secs_f64);
+        let mut gaps = gaps.from(from).map(Duration::from_secs_f64);
         let mut gap = || gaps.next().unwrap_or(Duration::MAX);
         let began = Instant::now();
         let mut failures = 0;
@@ -274,12 +275,21 @@ impl Bench<'_> {
             );
         }
         case.finish().context("the case cannot be tidied up")?;
-        let seconds = began.elapsed().as_secs_f64();
+        let now = Instant::now();
+        let seconds = (now - began).as_secs_f64();
+        while next <= now {
+            failures += 1;
+            next += gap();
+        }
+        *moment = Moment {
+            left: (next - now).as_secs_f64(),
+            begun: from.begun + failures,
+        };
         let steps = || all.iter().flat_map(|observed| &observed.steps);
         let usual: f64 = steps().map(|&(at, _)| report.parts.steps[at]).sum();
         Ok(Measured {
             every,
-            run: report.measured.len() / report.policies.len(),
+            from,
             seconds,
             failures,
             speed: steps().map(|(_, took)| took).sum::<f64>() / usual,

@@ -3,36 +3,51 @@
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
-/// The times between the failures of a run, in seconds: exponential, the same for each policy.
+/// The times between failures, in seconds: exponential, the same for each policy, and without end.
 ///
-/// They are stratified: of `runs` runs, one has its first failure in each `runs`-th part of the distribution, and so on for
-/// the later ones. Few runs then show nearly as many failures, as far apart, as very many do.
-#[derive(Clone, Debug)]
+/// They are stratified: of each [`BLOCK`](Self::BLOCK) that follow each other, one comes from each part of the distribution
+/// that is as likely as the others. Runs one after the other then show nearly as many failures, as far apart, as very
+/// many do.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Gaps {
     pub(super) seed: u64,
-    pub(super) run: usize,
-    pub(super) runs: usize,
     pub(super) mtbf: f64,
 }
 
+/// Where a policy is in the sequence: what is left of the gap that has begun, and how many began before it ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Moment {
+    pub(super) left: f64,
+    pub(super) begun: usize,
+}
+
 impl Gaps {
-    /// Without end.
-    pub(super) fn iter(&self) -> impl Iterator<Item = f64> {
-        let this = self.clone();
-        (0_u64..).map(move |at| {
-            // For all runs, of which this is one, so that each has another part.
-            let mut random = Pcg64::seed_from_u64(this.seed.wrapping_mul(1_000_003).wrapping_add(at));
-            let mut parts: Vec<usize> = (0..this.runs).collect();
+    const BLOCK: usize = 8;
+
+    fn all(self) -> impl Iterator<Item = f64> {
+        (0_u64..).flat_map(move |block| {
+            let mut random = Pcg64::seed_from_u64(self.seed.wrapping_mul(1_000_003).wrapping_add(block));
+            let mut parts: Vec<usize> = (0..Self::BLOCK).collect();
             for last in (1..parts.len()).rev() {
                 parts.swap(
                     last,
                     (uniform(&mut random) * (last + 1) as f64) as usize % (last + 1),
                 );
             }
-            let within = (0..=this.run).map(|_| uniform(&mut random)).last().unwrap_or(1.0);
-            let share = (parts[this.run] as f64 + within) / this.runs as f64;
-            -share.ln() * this.mtbf
+            let gap = |part| -((part as f64 + uniform(&mut random)) / Self::BLOCK as f64).ln() * self.mtbf;
+            parts.into_iter().map(gap).collect::<Vec<_>>()
         })
+    }
+
+    /// Where all policies begin.
+    pub(super) fn start(self) -> Moment {
+        let left = self.all().next().unwrap_or(f64::INFINITY);
+        Moment { left, begun: 1 }
+    }
+
+    /// The times until the failures from a moment on: until the first, and then from each to the next.
+    pub(super) fn from(self, moment: Moment) -> impl Iterator<Item = f64> {
+        std::iter::once(moment.left).chain(self.all().skip(moment.begun))
     }
 }
 
@@ -45,30 +60,34 @@ pub(super) fn uniform(random: &mut Pcg64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Each run has failures of its own, and all together come to the mean more closely than chance would.
+    /// The gaps of a block are from all parts of the distribution, and come to the mean more closely than chance would.
     #[test]
     fn gaps_are_spread() {
-        let runs = 10;
-        let all: Vec<Vec<f64>> = (0..runs)
-            .map(|run| {
-                let gaps = Gaps {
-                    seed: 5,
-                    run,
-                    runs,
-                    mtbf: 20.0,
-                };
-                gaps.iter().take(50).collect()
-            })
-            .collect();
-        for at in 0..50 {
-            let mut parts: Vec<usize> = all
+        let gaps = Gaps { seed: 5, mtbf: 20.0 };
+        let all: Vec<f64> = gaps.all().take(500 * Gaps::BLOCK).collect();
+        for block in all.chunks(Gaps::BLOCK) {
+            let mut parts: Vec<usize> = block
                 .iter()
-                .map(|gaps| ((-gaps[at] / 20.0).exp() * 10.0 - 1e-9) as usize)
+                .map(|gap| ((-gap / 20.0).exp() * Gaps::BLOCK as f64 - 1e-9) as usize)
                 .collect();
             parts.sort_unstable();
-            assert_eq!(parts, (0..runs).collect::<Vec<_>>());
+            assert_eq!(parts, (0..Gaps::BLOCK).collect::<Vec<_>>());
         }
-        let mean = all.iter().flatten().sum::<f64>() / 500.0;
-        assert!((mean - 20.0).abs() < 0.5, "{mean}");
+        let mean = all.iter().sum::<f64>() / all.len() as f64;
+        assert!((mean - 20.0).abs() < 0.3, "{mean}");
+    }
+
+    /// Whoever goes on from a moment sees the same failures as whoever never stopped.
+    #[test]
+    fn a_sequence_goes_on() {
+        let gaps = Gaps { seed: 7, mtbf: 3.0 };
+        let all: Vec<f64> = gaps.from(gaps.start()).take(20).collect();
+        let moment = Moment {
+            left: all[4] - 0.1,
+            begun: 5,
+        };
+        let rest: Vec<f64> = gaps.from(moment).take(16).collect();
+        assert_eq!(rest[0], all[4] - 0.1);
+        assert_eq!(rest[1..], all[5..]);
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     Spread,
-    gaps::Gaps,
+    gaps::{Gaps, Moment},
     model::{Mean, Outcome, Parts, Saves},
 };
 
@@ -16,7 +16,6 @@ pub(super) struct Report {
     pub(super) study: String,
     /// The mean time between failures, in seconds.
     pub(super) mtbf: f64,
-    pub(super) runs: usize,
     pub(super) seed: u64,
     pub(super) parts: Parts,
     /// How long each run without failures and saves took, in seconds.
@@ -30,9 +29,10 @@ pub(super) struct Report {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Measured {
     pub(super) every: Option<usize>,
-    pub(super) run: usize,
+    /// Where the failures were when it began.
+    pub(super) from: Moment,
     pub(super) seconds: f64,
-    pub(super) failures: u32,
+    pub(super) failures: usize,
     /// How long its steps took, as a multiple of what the same steps take without failures.
     pub(super) speed: f64,
 }
@@ -48,11 +48,9 @@ struct Row {
 }
 
 impl Report {
-    pub(super) fn gaps(&self, run: usize) -> Gaps {
+    pub(super) fn gaps(&self) -> Gaps {
         Gaps {
             seed: self.seed,
-            run,
-            runs: self.runs,
             mtbf: self.mtbf,
         }
     }
@@ -68,9 +66,8 @@ impl Report {
     pub(super) fn line(&self, measured: &Measured) -> String {
         let replay = self.replay(measured);
         format!(
-            "{}, run {}: {:.2} s with {} failures; by the model {:.2} s with {}; steps took {:.3} times as long as alone",
+            "{}: {:.2} s with {} failures; by the model {:.2} s with {}; steps took {:.3} times as long as alone",
             name(measured.every),
-            measured.run + 1,
             measured.seconds,
             measured.failures,
             replay.seconds,
@@ -82,7 +79,7 @@ impl Report {
     /// What a run should have taken with its failures, if the machine had been as fast as it was in this run.
     fn replay(&self, run: &Measured) -> Outcome {
         let parts = self.parts.at_speed(run.speed);
-        self.saves(run.every).replay(&parts, self.gaps(run.run).iter())
+        self.saves(run.every).replay(&parts, self.gaps().from(run.from))
     }
 
     fn rows(&self) -> anyhow::Result<Vec<Row>> {
@@ -153,11 +150,11 @@ impl Report {
         Ok(fs::write(folder.join("cases.svg"), draw(&all))?)
     }
 
-    /// What an earlier run of the command has found of a case, with this seed and number of runs.
+    /// What an earlier run of the command has found of a case, with this seed.
     ///
     /// # Errors
     /// If it was not found, or the file is not ours.
-    pub(super) fn read(folder: &Path, study: &str, seed: u64, runs: usize) -> anyhow::Result<Self> {
+    pub(super) fn read(folder: &Path, study: &str, seed: u64) -> anyhow::Result<Self> {
         let path = folder.join("cases.json");
         let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let all: Vec<Value> = serde_json::from_slice(&text)?;
@@ -182,7 +179,6 @@ impl Report {
         let mut report = Self {
             study: study.to_owned(),
             mtbf: number(&case["mtbf_s"])?,
-            runs,
             seed,
             parts,
             undisturbed: list(&case["undisturbed_s"])?,
@@ -193,17 +189,16 @@ impl Report {
             let steps = row["policy"].as_str().and_then(|name| name.split(' ').nth(1));
             let every = steps.and_then(|steps| steps.parse().ok());
             report.policies.push(every);
-            for (at, run) in row["runs"]
-                .as_array()
-                .context("runs are missing")?
-                .iter()
-                .enumerate()
-            {
+            for run in row["runs"].as_array().context("runs are missing")? {
+                let from = Moment {
+                    left: number(&run["until_failure_s"])?,
+                    begun: number(&run["failures_before"])? as usize + 1,
+                };
                 report.measured.push(Measured {
                     every,
-                    run: at,
+                    from,
                     seconds: number(&run["seconds"])?,
-                    failures: number(&run["failures"])? as u32,
+                    failures: number(&run["failures"])? as usize,
                     speed: number(&run["speed"])?,
                 });
             }
@@ -214,7 +209,10 @@ impl Report {
     fn json(&self) -> anyhow::Result<Value> {
         let rows = self.rows()?.into_iter().map(|row| {
             let runs = row.runs.iter().zip(&row.replays).map(|(run, replay)| {
-                json!({"seconds": run.seconds, "failures": run.failures, "model_s": replay, "speed": run.speed})
+                json!({
+                    "seconds": run.seconds, "failures": run.failures, "model_s": replay, "speed": run.speed,
+                    "until_failure_s": run.from.left, "failures_before": run.from.begun - 1,
+                })
             });
             json!({
                 "policy": row.name, "saves": row.saves, "expected_s": row.expected, "seconds": row.measured().mean,
