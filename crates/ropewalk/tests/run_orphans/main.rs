@@ -52,19 +52,31 @@ impl Remote {
     }
 
     /// Seven hosts: `h1` above `h3` and `h4`, `h2` above `h5` and `h6`, `h3` above `h7`. One rank on each.
-    fn run(&self, options: &[&str], script: &str) -> Output {
-        let like_rsh = self.folder.path().join("like-rsh");
-        let output = Command::new("timeout")
-            .args(["120", ROPEWALK, "run", "-launcher-exec"])
-            .arg(like_rsh)
-            .args(["-iface", "127.0.0.1", "--detect", "2", "--arity", "2"])
+    fn job(&self, options: &[&str], script: &str) -> Command {
+        let mut command = Command::new(ROPEWALK);
+        command
+            .args(["run", "-launcher-exec"])
+            .arg(self.folder.path().join("like-rsh"))
+            .args([
+                "-iface",
+                "127.0.0.1",
+                "--detect",
+                "2",
+                "--arity",
+                "2",
+                "--timeout",
+                "120",
+            ])
             .args(["-hosts", "h1,h2,h3,h4,h5,h6,h7", "-n", "7"])
             .args(options)
             .args(["bash", "-c", script])
             .env("FOLDER", self.folder.path())
-            .stdin(Stdio::null())
-            .output();
-        output.unwrap()
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, options: &[&str], script: &str) -> Output {
+        self.job(options, script).output().unwrap()
     }
 
     /// "Nothing left 2 s after exit", but for the server.
@@ -179,5 +191,19 @@ fn hosts_below_a_lost_one_end_with_the_job() {
         stderr.contains("the agent on host h1 was killed by signal 9"),
         "{stderr}"
     );
+    remote.assert_none_left();
+}
+
+/// The launcher is killed when it has adopted hosts: they end as all others do.
+#[test]
+fn adopted_hosts_end_with_the_launcher() {
+    let remote = Remote::start();
+    let script = "if [ $RANK = 0 ]; then sleep 0.3; kill -KILL $PPID; fi; sleep 1.5; echo up; sleep 100";
+    let mut job = remote.job(&["--on-failure", "continue"], script);
+    let mut job = job.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(job.stdout.take().unwrap()).lines();
+    assert_eq!(lines.map_while(Result::ok).take(6).count(), 6);
+    job.kill().unwrap();
+    job.wait().unwrap();
     remote.assert_none_left();
 }
