@@ -361,6 +361,8 @@ pub(crate) enum StartErrorKind {
     NotFound,
     /// The program cannot be executed.
     NotExecutable,
+    /// Nothing more is started on the host, for all that it had is gone.
+    HostLeft,
     /// The host lacks something, such as descriptors or memory.
     System,
 }

@@ -283,14 +283,14 @@ impl Supervisor {
             }),
             Report::Lost { how } => self.handle_lost(now, host, how),
             Report::Notice { rank, text } => self.tell(JobEvent::Notice { rank, text }),
-            Report::NotStarted { rank, ref error } if self.handle_group_not_started(rank, error) => {
+            Report::NotStarted { rank, ref error } if self.handle_group_not_started(host, rank, error) => {
                 self.forward_pmi(now);
             }
             Report::NotStarted { rank, error } => {
                 let exit_code = match error.kind {
                     StartErrorKind::NotFound => 127,
                     StartErrorKind::NotExecutable => 126,
-                    StartErrorKind::System => 125,
+                    StartErrorKind::System | StartErrorKind::HostLeft => 125,
                 };
                 let program = self.programs.iter().find(|(behind, _)| rank < *behind);
                 let program = program.map_or("", |(_, program)| program);

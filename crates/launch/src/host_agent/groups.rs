@@ -38,7 +38,7 @@ impl HostAgent {
             // The hosts below may have some of it, so that the group is known here all the same.
             if let Some(&rank) = ranks.first() {
                 let error = StartError {
-                    kind: StartErrorKind::System,
+                    kind: StartErrorKind::HostLeft,
                     reason: "its host was left already".to_owned(),
                 };
                 self.report(Report::NotStarted { rank, error });

@@ -10,7 +10,7 @@ use crate::{
     event::JobEvent,
     group_plan::{GroupPlan, Seat, Spawning, plan_spawn},
     job::{JobSpec, OnFailure},
-    protocol::{Down, Order, Plan, StartError},
+    protocol::{Down, Order, Plan, StartError, StartErrorKind},
     tree::NodeId,
     verdict::{FailureKind, SpawnedAs},
 };
@@ -20,13 +20,23 @@ use crate::{
 pub(super) struct SpawnedGroup {
     first: Rank,
     size: u32,
-    /// Who waits for it to be started, and for which ranks.
-    asked: Option<(Asker, BTreeSet<Rank>)>,
+    /// Who waits for it to be started.
+    asked: Option<Asked>,
     /// It could not be started whole and is ended; what becomes of its processes is no failure.
     is_cancelled: bool,
     /// Where something of it is left.
     hosts: BTreeSet<HostId>,
     pub(super) plan: GroupPlan,
+}
+
+/// What somebody waits for.
+#[derive(Debug)]
+struct Asked {
+    asker: Asker,
+    from: pmi::Process,
+    spawn: pmi::Spawn,
+    /// The ranks that do not run yet.
+    starting: BTreeSet<Rank>,
 }
 
 /// Who wants to know what came of a spawn.
@@ -44,15 +54,24 @@ impl Supervisor {
 
     /// A process wants more processes.
     pub(super) fn handle_spawn(&mut self, asker: Asker, from: pmi::Process, spawn: pmi::Spawn) {
-        let text = match self.plan_group(from, spawn) {
-            Ok(plan) => return self.begin_group(asker, from, plan),
+        let text = match self.plan_group(from, &spawn) {
+            Ok(plan) => {
+                let ranks = (plan.first.0..plan.first.0 + plan.size).map(Rank);
+                let asked = Asked {
+                    asker,
+                    from,
+                    spawn,
+                    starting: ranks.collect(),
+                };
+                return self.begin_group(asked, plan);
+            }
             Err(text) => text,
         };
         let rank = self.job_rank(from).unwrap_or_default();
         self.refuse(asker, rank, text);
     }
 
-    fn plan_group(&self, from: pmi::Process, spawn: pmi::Spawn) -> Result<GroupPlan, String> {
+    fn plan_group(&self, from: pmi::Process, spawn: &pmi::Spawn) -> Result<GroupPlan, String> {
         if self.phase != Phase::Running {
             return Err("the job is being ended".to_owned());
         }
@@ -94,10 +113,10 @@ impl Supervisor {
             working_directory: directory.as_ref().map(|directory| directory.as_os_str()),
             size_max: JobSpec::RANKS_MAX - first.0,
         };
-        plan_spawn(spawn, &around, &seats)
+        plan_spawn(spawn.clone(), &around, &seats)
     }
 
-    fn begin_group(&mut self, asker: Asker, from: pmi::Process, plan: GroupPlan) {
+    fn begin_group(&mut self, asked: Asked, plan: GroupPlan) {
         self.next_group += 1;
         self.members.grow(plan.size);
         let mut behind = plan.first.0;
@@ -116,19 +135,18 @@ impl Supervisor {
         if let Some(pmi) = &mut self.pmi {
             pmi.add_group(self.plan.pmi_group(&plan, NodeId::ROOT));
         }
-        let ranks = (plan.first.0..plan.first.0 + plan.size).map(Rank);
         self.tell(JobEvent::Spawned {
             group: plan.id,
             first: plan.first,
             size: plan.size,
-            by: self.job_rank(from).unwrap_or_default(),
+            by: self.job_rank(asked.from).unwrap_or_default(),
         });
         self.actions
             .push_back(Action::Send(Down::Group(Box::new(plan.clone()))));
         let group = SpawnedGroup {
             first: plan.first,
             size: plan.size,
-            asked: Some((asker, ranks.collect())),
+            asked: Some(asked),
             is_cancelled: false,
             hosts,
             plan,
@@ -141,12 +159,12 @@ impl Supervisor {
         let Some((id, group)) = self.group_of(rank) else {
             return;
         };
-        let Some((asker, starting)) = &mut group.asked else {
+        let Some(asked) = &mut group.asked else {
             return;
         };
-        starting.remove(&rank);
-        if starting.is_empty() {
-            let (asker, size) = (*asker, group.size);
+        asked.starting.remove(&rank);
+        if asked.starting.is_empty() {
+            let (asker, size) = (asked.asker, group.size);
             group.asked = None;
             let spawned = pmi::Spawned {
                 kvsname: self.plan.kvsname(id).into(),
@@ -156,12 +174,17 @@ impl Supervisor {
         }
     }
 
-    /// A process of a spawned group could not be started: all of it is given up, and the spawner hears why. Returns
-    /// whether the rank is of a spawned group.
-    pub(super) fn handle_group_not_started(&mut self, rank: Rank, error: &StartError) -> bool {
+    /// A process of a spawned group could not be started: all of it is given up, and the spawner hears why. A host that was
+    /// left just before it heard of the group is no reason: others take it. Returns whether the rank is of a spawned group.
+    pub(super) fn handle_group_not_started(&mut self, host: HostId, rank: Rank, error: &StartError) -> bool {
         let Some((id, _)) = self.group_of(rank) else {
             return false;
         };
+        if error.kind == StartErrorKind::HostLeft {
+            self.hosts[host.0 as usize].is_closed = true;
+            self.begin_elsewhere(id);
+            return true;
+        }
         let program = self.programs.iter().find(|(behind, _)| rank < *behind);
         let program = program.map_or("", |(_, program)| program);
         let reason = format!("{program}: {}", error.reason);
@@ -179,7 +202,6 @@ impl Supervisor {
 
     /// Nothing of a group is left on a host.
     pub(super) fn handle_group_over(&mut self, host: HostId, id: u32) {
-        let name = &self.hosts[host.0 as usize].name;
         let Some(group) = self.groups.get_mut(&id) else {
             return;
         };
@@ -194,11 +216,12 @@ impl Supervisor {
         let is_incomplete = group
             .asked
             .as_ref()
-            .is_some_and(|(_, starting)| starting.iter().any(is_missing));
+            .is_some_and(|asked| asked.starting.iter().any(is_missing));
         let is_last = group.hosts.is_empty();
         if is_incomplete {
-            let reason = format!("host {name} takes no more processes");
-            self.cancel(id, reason);
+            // Nothing more is planned for it, so that this comes to an end.
+            self.hosts[host.0 as usize].is_closed = true;
+            self.begin_elsewhere(id);
         }
         if is_last {
             self.groups.remove(&id);
@@ -240,17 +263,29 @@ impl Supervisor {
     }
 
     fn cancel(&mut self, id: u32, reason: String) {
-        let Some(group) = self.groups.get_mut(&id) else {
+        let Some(first) = self.groups.get(&id).map(|group| group.first) else {
             return;
         };
-        if std::mem::replace(&mut group.is_cancelled, true) {
-            return;
+        if let Some(asked) = self.give_up(id) {
+            self.refuse(asked.asker, first, reason);
         }
-        let first = group.first;
-        if let Some((asker, _)) = group.asked.take() {
-            self.refuse(asker, first, reason);
+    }
+
+    /// A group that was planned where nothing is started any more makes room for another, which is.
+    fn begin_elsewhere(&mut self, id: u32) {
+        if let Some(asked) = self.give_up(id) {
+            self.handle_spawn(asked.asker, asked.from, asked.spawn);
+        }
+    }
+
+    /// Ends what runs of a group. Returns who still waits for it to be started.
+    fn give_up(&mut self, id: u32) -> Option<Asked> {
+        let group = self.groups.get_mut(&id)?;
+        if std::mem::replace(&mut group.is_cancelled, true) {
+            return None;
         }
         self.actions.push_back(Action::Send(Down::Cancel(id)));
+        group.asked.take()
     }
 
     fn refuse(&mut self, asker: Asker, rank: Rank, text: String) {

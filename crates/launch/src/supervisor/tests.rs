@@ -2,7 +2,7 @@
 
 use ropewalk_group::{Departure, Epoch, Incarnation, JobId};
 
-use super::*;
+use super::{groups::Asker, *};
 use crate::{
     hosts::parse_hosts,
     job::JobSpec,
@@ -362,4 +362,66 @@ fn a_stall_is_told() {
     report(&mut going, 30 * SECOND, Report::Active);
     going.handle_timeout(35 * SECOND);
     assert_eq!(told(&mut going), 1);
+}
+
+/// A group that was planned on a host that is left just then is begun anew on another, and the spawner hears of that one.
+#[test]
+fn a_spawn_goes_where_processes_are_still_started() {
+    let mut supervisor = supervisor_of("localhost:1,other:1", OnFailure::Abort);
+    let spawner = pmi::Process {
+        group: pmi::GroupId(0),
+        rank: 0,
+    };
+    let command = pmi::SpawnCommand {
+        program: "child".into(),
+        processes: 2,
+        arguments: vec![],
+        info: vec![],
+    };
+    let spawn = pmi::Spawn {
+        preput: vec![],
+        commands: vec![command],
+    };
+    supervisor.handle_spawn(Asker::Agent(HostId(0), 7), spawner, spawn);
+    let first: Vec<Down> = std::iter::from_fn(|| supervisor.poll_action())
+        .filter_map(|action| match action {
+            Action::Send(down) => Some(down),
+            _ => None,
+        })
+        .collect();
+    let [Down::Group(group)] = first.as_slice() else {
+        panic!("{first:?}");
+    };
+    assert!(group.runs.iter().all(|runs| runs.len() == 1), "{group:?}");
+    let there = group.runs[1][0].first;
+    let error = StartError {
+        kind: StartErrorKind::HostLeft,
+        reason: "left".to_owned(),
+    };
+    supervisor.handle_up(SECOND, up(1, Report::NotStarted { rank: there, error }));
+    let then: Vec<_> = std::iter::from_fn(|| supervisor.poll_action()).collect();
+    let again = then.iter().find_map(|action| match action {
+        Action::Send(Down::Group(group)) => Some(group),
+        _ => None,
+    });
+    let again = again.unwrap();
+    assert!(again.runs[1].is_empty() && again.id != group.id, "{again:?}");
+    assert!(
+        then.iter()
+            .any(|action| matches!(action, Action::Send(Down::Cancel(id)) if *id == group.id))
+    );
+    for rank in 0..2 {
+        let started = Report::Started {
+            rank: Rank(again.first.0 + rank),
+            pid: 300 + rank,
+        };
+        supervisor.handle_up(2 * SECOND, up(0, started));
+    }
+    let answers: Vec<_> = std::iter::from_fn(|| supervisor.poll_action())
+        .filter_map(|action| match action {
+            Action::Send(Down::To(_, Order::Spawned { id, result })) => Some((id, result.is_ok())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(answers, [(7, true)]);
 }
