@@ -243,8 +243,14 @@ fn pretend(welcome: &Welcome) {
         let identity = rank(2, 0);
         assert_eq!(error, HandshakeError::Fenced { identity }, "{target}");
     }
-    say(&mut honest, &other, END);
-    await_file("over");
+    // Whoever hears this ends at once, so that no more can be said of the connection.
+    honest.send_unexpected(&other, END, b"bye".to_vec()).unwrap();
+    let begun = Instant::now();
+    while !path("over").exists() {
+        assert!(begun.elapsed() < PATIENCE, "nobody left over");
+        honest.wait(Duration::from_millis(5));
+        honest.progress();
+    }
 }
 
 /// To the agent: a valid greeting with no proof of its own behind it, a true proof, and both of these once more.
