@@ -37,20 +37,20 @@ pub(super) const STUDIES: [Study; 3] = [
         application: "icoFoam",
         steps: 840,
         step: 1.2e-3,
-        cells: 22.0,
+        cells: 35.0,
         mtbf_share: 50.0 / 214.43,
         save_share: 0.60 / 214.43,
-        fixed: [1, 4, 16, 64, 256],
+        fixed: [4, 8, 16, 64, 256],
     },
     Study {
         name: "pitzDaily",
         application: "pisoFoam",
         steps: 1190,
         step: 5e-6,
-        cells: 0.84,
+        cells: 0.73,
         mtbf_share: 100.0 / 888.14,
         save_share: 0.85 / 888.14,
-        fixed: [1, 4, 16, 64, 256],
+        fixed: [4, 8, 16, 64, 256],
     },
     Study {
         name: "damBreak",
@@ -60,7 +60,7 @@ pub(super) const STUDIES: [Study; 3] = [
         cells: 1.72,
         mtbf_share: 25.0 / 167.09,
         save_share: 0.27 / 167.09,
-        fixed: [1, 4, 16, 64, 256],
+        fixed: [4, 8, 16, 64, 256],
     },
 ];
 
