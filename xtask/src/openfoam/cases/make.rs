@@ -40,7 +40,7 @@ pub(super) const STUDIES: [Study; 3] = [
         cells: 35.0,
         mtbf_share: 50.0 / 214.43,
         save_share: 0.60 / 214.43,
-        fixed: [4, 8, 16, 64, 256],
+        fixed: [8, 16, 64, 128, 256],
     },
     Study {
         name: "pitzDaily",
@@ -50,7 +50,7 @@ pub(super) const STUDIES: [Study; 3] = [
         cells: 0.73,
         mtbf_share: 100.0 / 888.14,
         save_share: 0.85 / 888.14,
-        fixed: [4, 8, 16, 64, 256],
+        fixed: [8, 16, 64, 128, 256],
     },
     Study {
         name: "damBreak",
@@ -60,7 +60,7 @@ pub(super) const STUDIES: [Study; 3] = [
         cells: 1.72,
         mtbf_share: 25.0 / 167.09,
         save_share: 0.27 / 167.09,
-        fixed: [4, 8, 16, 64, 256],
+        fixed: [8, 16, 64, 128, 256],
     },
 ];
 
