@@ -1,8 +1,8 @@
 //! The process manager: starts, serves, watches and ends the ranks of a job.
 //!
-//! [`Launcher`] is what a program uses that runs a job. It starts an agent, a process of its own on the host
-//! of the ranks, which starts them, serves them PMI-1, watches them, carries their input and output, and keeps
-//! the memory that ranks hand it for the case that they die. What is decided is decided in pure machines,
+//! [`Launcher`] is what a program uses that runs a job. It starts a tree of agents, one on each host that ranks are to run on,
+//! which start the ranks, serve them PMI-1 and PMI-2, watch them, carry their input and output, and keep the memory that
+//! ranks hand them for the case that they die. What is decided is decided in pure machines,
 //! `Supervisor` for the job and `HostAgent` for a host; `driver` lends them processes, sockets and clocks.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]

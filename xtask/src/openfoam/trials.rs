@@ -12,9 +12,15 @@ use super::{cavity::Cavity, solver::Mode, tests::Bench};
 /// How many trials.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// How many runs are killed, of each kind: with the store and without
+    /// How many runs with the store are killed, a third of each kind
     #[arg(long, default_value_t = 500)]
     count: u64,
+    /// How many runs without it, if not as many
+    #[arg(long)]
+    without: Option<u64>,
+    /// Only the runs of this kind: serial, "2 ranks" or collated; as many as all kinds together have of it
+    #[arg(long)]
+    only: Option<String>,
     /// Decides when and whom; trial i has the seed SEED + i
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -42,14 +48,27 @@ pub(super) fn trials(library: &Path, options: &Options) -> anyhow::Result<()> {
     let mut all_right = true;
     println!("| runs | killed | torn or uncommitted | failed restarts | other results |");
     println!("|---|---|---|---|---|");
-    for (at, mode) in Mode::ALL.into_iter().enumerate() {
+    let names = Mode::ALL.map(Mode::name);
+    let chosen = |mode: Mode| options.only.as_deref().is_none_or(|only| only == mode.name());
+    ensure!(
+        Mode::ALL.into_iter().any(chosen),
+        "there are the kinds {}",
+        names.join(", ")
+    );
+    let numbers = |at: usize, count: u64| (at as u64..count).step_by(Mode::ALL.len());
+    for (at, mode) in Mode::ALL
+        .into_iter()
+        .enumerate()
+        .filter(|&(_, mode)| chosen(mode))
+    {
         let bench = Bench::prepare(folder.path(), library, mode, SAVED_BY_US)?;
         let by_itself = Bench::prepare(folder.path(), library, mode, SAVED_BY_ITSELF)?;
         let [mut with, mut without] = [Tally::default(); 2];
-        for trial in (at as u64..options.count).step_by(Mode::ALL.len()) {
-            let seed = options.seed.wrapping_add(trial);
-            with.count(with_store(&bench, seed)?);
-            without.count(without_store(&by_itself, seed)?);
+        for trial in numbers(at, options.count) {
+            with.count(with_store(&bench, options.seed.wrapping_add(trial))?);
+        }
+        for trial in numbers(at, options.without.unwrap_or(options.count)) {
+            without.count(without_store(&by_itself, options.seed.wrapping_add(trial))?);
         }
         for (kind, tally) in [("with our store", with), ("without", without)] {
             let Tally {
