@@ -109,10 +109,11 @@ impl Report {
     /// If what was measured means nothing.
     pub(super) fn print(&self) -> anyhow::Result<()> {
         println!(
-            "| {} | saves | expected s | measured s | by the model for these failures and this speed s | measured/model |",
+            "| {} | saves | expected s | measured s | by the model for these failures and this speed s | measured/model | \
+             without luck s |",
             self.study
         );
-        println!("|---|---|---|---|---|---|");
+        println!("|---|---|---|---|---|---|---|");
         for row in self.rows()? {
             let Row {
                 name,
@@ -121,14 +122,15 @@ impl Report {
                 ..
             } = &row;
             if row.runs.is_empty() {
-                println!("| {name} | {saves} | {expected:.2} | | | |");
+                println!("| {name} | {saves} | {expected:.2} | | | | |");
                 continue;
             }
             println!(
-                "| {name} | {saves} | {expected:.2} | {} | {:.2} | {} |",
+                "| {name} | {saves} | {expected:.2} | {} | {:.2} | {} | {} |",
                 Spread(row.measured()),
                 Mean::of(&row.replays).mean,
-                Spread(row.ratio())
+                Spread(row.ratio()),
+                Spread(row.without_luck())
             );
         }
         Ok(())
@@ -246,6 +248,16 @@ impl Row {
                 .map(|(run, replay)| run.seconds / replay)
                 .collect::<Vec<_>>(),
         )
+    }
+
+    /// What runs take on average, whatever failures struck those that were measured and however fast the machine was then:
+    /// the ratio estimator, with the model beside.
+    fn without_luck(&self) -> Mean {
+        let Mean { mean, error } = self.ratio();
+        Mean {
+            mean: mean * self.expected,
+            error: error * self.expected,
+        }
     }
 }
 
