@@ -88,6 +88,14 @@ pub enum JobEvent {
         /// The line with its end; without one if the rank ended its output so, or if the line is very long.
         line: Vec<u8>,
     },
+    /// A rank put another value under a key of PMI that had one; the last counts. Programs seldom mean that. Of a rank the
+    /// first such keys are told only.
+    Overwritten {
+        /// Who.
+        rank: Rank,
+        /// The key.
+        key: String,
+    },
     /// A rank failed, and gets another process ([`OnFailure::Respawn`](crate::OnFailure::Respawn)).
     Respawning {
         /// What happened to the one before.

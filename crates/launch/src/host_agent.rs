@@ -45,6 +45,8 @@ pub(crate) struct HostAgent {
     /// The first abort ends the job; no other matters.
     aborted: bool,
     notices: BTreeMap<Rank, u32>,
+    /// How often the launcher heard that a rank put something else under a key.
+    overwritten: BTreeMap<Rank, u32>,
     /// Ranks that failed and may get another process.
     waiting: BTreeSet<Rank>,
     /// All ranks were told to end.
@@ -124,6 +126,7 @@ impl HostAgent {
             held_bytes_max,
             aborted: false,
             notices: BTreeMap::new(),
+            overwritten: BTreeMap::new(),
             waiting: BTreeSet::new(),
             is_ending: false,
             swept: false,
@@ -456,7 +459,10 @@ impl HostAgent {
                     rank_of(connection),
                     format!("its PMI connection was closed: {error}"),
                 ),
-                pmi::Action::Overwritten { .. } => {}
+                pmi::Action::Overwritten { process, key } => {
+                    let rank = self.job_rank(process);
+                    self.tell_of_overwritten(rank, key.to_string());
+                }
                 pmi::Action::Send { connection, bytes } => {
                     self.actions
                         .push_back(Action::SendPmi(rank_of(connection), bytes));
@@ -515,6 +521,14 @@ impl HostAgent {
         }
         *notices += 1;
         self.report(Report::Notice { rank, text });
+    }
+
+    fn tell_of_overwritten(&mut self, rank: Rank, key: String) {
+        let told = self.overwritten.entry(rank).or_default();
+        if *told < Self::NOTICES_MAX {
+            *told += 1;
+            self.report(Report::Overwritten { rank, key });
+        }
     }
 
     fn report(&mut self, report: Report) {

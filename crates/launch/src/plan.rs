@@ -259,7 +259,7 @@ pub(crate) fn inheritable_environment(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hosts::parse_hosts;
+    use crate::{hosts::parse_hosts, protocol::RankRun};
 
     fn around() -> Surroundings {
         Surroundings {
@@ -345,13 +345,92 @@ mod tests {
         assert_eq!(mapping.to_string(), "(vector,(1,2,1),(0,1,1))");
     }
 
-    /// A launcher that is itself a rank does not pass its own identity on.
+    /// "Environment given to a process", as Hydra does by default: "PMI_RANK .. global rank in the process group", "PMI_ID ..
+    /// set ONLY in port mode", "PMI_SPAWNED .. `1` in spawned processes only", "PMI_TOTALVIEW .. never set it", "prefer fd mode
+    /// always". What names descriptors comes to it where they are made.
+    #[test]
+    fn ranks_are_told_what_hydra_tells() {
+        let spec = JobSpec {
+            ranks: 3,
+            hosts: parse_hosts("user@a:2,b").unwrap(),
+            ..JobSpec::new("agent", "program")
+        };
+        let plan = plan(&spec, around()).unwrap();
+        let of_mpi = |group: &GroupPlan, rank| {
+            let variables = plan
+                .rank_variables(group, HostId(0), Rank(rank), 1, 2)
+                .into_iter();
+            let of_mpi = variables.filter(|(name, _)| ["PMI", "MPI", "HYD", "GFO"].contains(&&name[..3]));
+            let texts = of_mpi.map(|(name, value)| format!("{name}={value}"));
+            texts.collect::<Vec<_>>().join(" ")
+        };
+        let of_machine = "MPI_LOCALNRANKS=2 MPI_LOCALRANKID=1 GFORTRAN_UNBUFFERED_PRECONNECTED=y";
+        let group = plan.first_group();
+        assert_eq!(
+            of_mpi(&group, 1),
+            format!("PMI_RANK=1 PMI_SIZE=3 {of_machine} MPIR_CVAR_CH3_INTERFACE_HOSTNAME=a")
+        );
+        let spawned = GroupPlan {
+            id: 1,
+            first: Rank(3),
+            size: 2,
+            spawner: Some(0),
+            ..group
+        };
+        assert_eq!(
+            of_mpi(&spawned, 4),
+            format!("PMI_RANK=1 PMI_SIZE=2 {of_machine} PMI_SPAWNED=1 MPIR_CVAR_CH3_INTERFACE_HOSTNAME=a")
+        );
+    }
+
+    /// "hosts `h1:2,h2:1,h3:3` -> `(vector,(0,1,2),(1,1,1),(2,1,3))`; `-ppn 2 -hosts h1,h2` -> `(vector,(0,2,2))`;
+    /// `h1:2,h2:2,h3:1` n=5 -> `(vector,(0,2,2),(2,1,1))`; Slurm one node, 2 tasks `(vector,(0,1,2))`"; of a spawned process
+    /// alone no "`(vector,0)`-like value .. 4.0.2 client rejects that, so do not send it".
+    #[test]
+    fn mappings_are_those_that_were_seen() {
+        for (hosts, ranks, ranks_per_host, mapping) in [
+            ("h1:2,h2:1,h3:3", 6, None, "(vector,(0,1,2),(1,1,1),(2,1,3))"),
+            ("h1,h2", 4, Some(2), "(vector,(0,2,2))"),
+            ("h1:2,h2:2,h3:1", 5, None, "(vector,(0,2,2),(2,1,1))"),
+            ("h1:2", 2, None, "(vector,(0,1,2))"),
+        ] {
+            let mut spec = JobSpec {
+                ranks,
+                hosts: parse_hosts(hosts).unwrap(),
+                ..JobSpec::new("agent", "program")
+            };
+            spec.placement.ranks_per_host = ranks_per_host;
+            let group = plan(&spec, around()).unwrap().first_group();
+            assert_eq!(group.process_mapping().to_string(), mapping, "{hosts}");
+            let run = RankRun {
+                first: Rank(ranks),
+                count: 1,
+            };
+            let alone = GroupPlan {
+                id: 1,
+                first: Rank(ranks),
+                size: 1,
+                runs: vec![vec![], vec![run]],
+                ..group
+            };
+            assert_eq!(alone.process_mapping().to_string(), "(vector,(0,1,1))");
+        }
+    }
+
+    /// A launcher that is itself a rank does not pass its own identity on, nor what "PMI_ID .. set ONLY in port mode",
+    /// "PMI_TOTALVIEW .. never set it" and "HYDI_CONTROL_FD .. leak of internals, do not copy" forbid.
     #[test]
     fn an_outer_job_does_not_shine_through() {
         let environment = [
             "PATH",
             "PMI_FD",
             "PMI_RANK",
+            "PMI_ID",
+            "PMI_PORT",
+            "PMI_JOBID",
+            "PMI_SPAWNED",
+            "PMI_TOTALVIEW",
+            "HYDI_CONTROL_FD",
             "MPI_LOCALRANKID",
             "ROPEWALK_AGENT_FD",
             "PMIX_NAMESPACE",

@@ -314,6 +314,8 @@ pub(crate) enum Report {
         stream: OutputStream,
         lines: Vec<u8>,
     },
+    /// A rank put something else under a key of PMI; the last value counts.
+    Overwritten { rank: Rank, key: String },
     /// The first report.
     Ready { host_name: String },
     /// From the PMI server of the agent to that of the node above.

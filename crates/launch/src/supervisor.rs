@@ -301,6 +301,7 @@ impl Supervisor {
             }
             // What carries bytes is counted and handed on by the driver, and what is about the way by the relay.
             Report::Heard | Report::Orphaned { .. } | Report::Output { .. } | Report::StdinTaken(_) => {}
+            Report::Overwritten { rank, key } => self.tell(JobEvent::Overwritten { rank, key }),
             Report::Pmi(up) => self.handle_agent_pmi(now, host, up),
             Report::Ready { host_name } => {
                 let known = &mut self.hosts[host.0 as usize];

@@ -48,7 +48,8 @@ fn a_rank_that_exits_early_keeps_nobody_waiting() {
     assert_eq!(output.status.code(), Some(5), "{output:?}");
 }
 
-/// MPI says how much room for processes there is, as it does under `mpiexec.hydra`.
+/// "Hydra: `-usize SYSTEM` gives the core total, `-usize N` gives N, default answer was -1": MPI says how much room for
+/// processes there is, as it does under `mpiexec.hydra`.
 #[test]
 fn the_universe_size_is_told() {
     let folder = TempDir::new().unwrap();

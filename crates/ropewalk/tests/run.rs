@@ -212,7 +212,7 @@ fn ranks_get_their_environment() {
     );
 }
 
-/// A rank has two sockets, for PMI and for its agent, and three more descriptors: none of another rank's, and
+/// A rank has two sockets, for PMI ("inherited, not close-on-exec") and for its agent, and three more: none of another's, and
 /// none of ours.
 #[test]
 fn ranks_inherit_no_descriptors_of_others() {
@@ -433,7 +433,7 @@ fn garbage_on_pmi_hurts_only_its_sender() {
     );
 }
 
-/// A rank that begins with PMI, does not finalize and exits with 0 failed: others would wait for it for ever.
+/// "EOF without finalize after any PMI command = abnormal end of that rank": others would wait for it for ever.
 #[test]
 fn leaving_pmi_open_is_a_failure() {
     let script = r"
@@ -450,7 +450,7 @@ fn leaving_pmi_open_is_a_failure() {
     );
 }
 
-/// Rank 1 may end the job by PMI, with any exit code.
+/// "`cmd=abort exitcode=7` .. mpiexec kills all and exits with 7", or with any other code, whoever says it.
 #[test]
 fn a_pmi_abort_ends_the_job() {
     let script = "if [ $RANK = 1 ]; then printf 'cmd=abort exitcode=9\\n' >&$PMI_FD; fi; exec sleep 30";

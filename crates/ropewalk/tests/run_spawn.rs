@@ -5,10 +5,11 @@
 use std::{
     env,
     io::{BufRead, BufReader, Write},
-    net::TcpListener,
+    net::{Shutdown, TcpListener, TcpStream},
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
-    time::Duration,
+    process::{Child, Command, Output, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
 };
 
 use tempfile::TempDir;
@@ -68,7 +69,9 @@ const PLACES: [&[&str]; 2] = [
     ],
 ];
 
-/// Two programs spawned by PMI-1 have one key-value space with what their parent put there, barriers of their own,
+/// "Effects: new process group = new KVS with the preput pairs already in it .., ranks 0.., PMI_SPAWNED=1, PMI_SIZE =
+/// sum(nprocs), appnum = block index, own barrier domain", "Shell quoting: none, args are passed verbatim": two programs that
+/// are spawned by PMI-1 have one key-value space with what their parent put there, barriers of their own,
 /// their own numbers, arguments and directory, and meet their parent by name.
 #[test]
 fn a_pmi1_program_spawns() {
@@ -96,7 +99,8 @@ fn a_pmi2_program_spawns() {
     }
 }
 
-/// A program that is not there is an error to whoever spawns it, and the job goes on: nobody waits for ever.
+/// "Ours may wait for exec": a program that is not there is an error to whoever spawns it, and the job goes on; nobody waits
+/// for ever.
 #[test]
 fn a_missing_program_is_an_error_to_the_spawner() {
     let folder = TempDir::new().unwrap();
@@ -126,12 +130,8 @@ fn a_death_in_a_spawned_group_is_named() {
 }
 
 /// "C listens on an ephemeral TCP port on all interfaces, forks and execs `mpiexec -pmi_args <port> default_interface
-/// default_key <pid>` found through PATH": a program that nobody started is served, may spawn, and its process manager
-/// ends with it.
-#[test]
-fn a_singleton_is_served() {
-    let folder = TempDir::new().unwrap();
-    let program = compile("spawn1.c", "pmi", &folder);
+/// default_key <pid>` found through PATH": what such a process starts, and its connection.
+fn singleton(folder: &TempDir) -> (Child, TcpStream) {
     let mpiexec = folder.path().join("mpiexec");
     std::os::unix::fs::symlink(ROPEWALK, &mpiexec).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -146,6 +146,16 @@ fn a_singleton_is_served() {
         .unwrap();
     let (stream, _) = listener.accept().unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    (manager, stream)
+}
+
+/// "Protocol a good mpiexec must do: connect to 127.0.0.1:<port>; .. From there it is a normal PMI-1 connection": a program
+/// that nobody started is served, may spawn, and its process manager ends with it.
+#[test]
+fn a_singleton_is_served() {
+    let folder = TempDir::new().unwrap();
+    let program = compile("spawn1.c", "pmi", &folder);
+    let (manager, stream) = singleton(&folder);
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut line = move || {
         let mut line = String::new();
@@ -181,4 +191,72 @@ fn a_singleton_is_served() {
     let output = manager.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
     assert_eq!(count(&output, "of 3 is content"), 3, "{output:?}");
+}
+
+/// "mpiexec must exit when that connection finalizes or closes and its spawned jobs ended": a process that is gone without a
+/// word is a failure, which ends what it spawned.
+#[test]
+fn the_manager_of_a_singleton_ends_with_its_connection() {
+    let folder = TempDir::new().unwrap();
+    let (mut manager, stream) = singleton(&folder);
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut line = || {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        line
+    };
+    let say = |text: &str| (&stream).write_all(text.as_bytes()).unwrap();
+    line();
+    say("cmd=singinit pmi_version=1 pmi_subversion=1 stdio=yes authtype=none\n");
+    line();
+    say("cmd=init pmi_version=1 pmi_subversion=1\n");
+    line();
+    let stay = format!("echo $$; exec tail -f {} /dev/null", folder.path().display());
+    say(&format!(
+        "mcmd=spawn\nnprocs=1\nexecname=sh\ntotspawns=1\nspawnssofar=1\narg1=-c\narg2={stay}\nargcnt=2\n\
+         preput_num=0\ninfo_num=0\nendcmd\n"
+    ));
+    assert_eq!(line(), "cmd=spawn_result rc=0 errcodes=0\n");
+    let mut pid = String::new();
+    let mut stdout = BufReader::new(manager.stdout.take().unwrap());
+    stdout.read_line(&mut pid).unwrap();
+    let process = Path::new("/proc").join(pid.trim());
+    assert!(process.exists());
+
+    stream.shutdown(Shutdown::Both).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while manager.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < deadline, "the manager stays");
+        sleep(Duration::from_millis(10));
+    }
+    assert!(!process.exists(), "what was spawned is left");
+}
+
+/// "Effects: .. stdin = /dev/null", wherever the processes run: what the launcher reads is for those that it has started.
+#[test]
+fn spawned_processes_have_no_input() {
+    // The others stay meanwhile: what goes to a host that is being left is begun anew elsewhere.
+    let script = r#"
+        ask() { printf '%s\n' "$@" >&$PMI_FD; read -r answer <&$PMI_FD; }
+        ask 'cmd=init pmi_version=1 pmi_subversion=1'
+        if [ $RANK = 0 ]; then
+            ask mcmd=spawn nprocs=2 execname=readlink totspawns=1 spawnssofar=1 arg1=/proc/self/fd/0 argcnt=1 \
+                preput_num=0 info_num=0 endcmd
+            echo $answer
+        fi
+        ask cmd=barrier_in
+        ask cmd=finalize
+    "#;
+    for place in PLACES {
+        let mut job = assert_cmd::Command::new(ROPEWALK);
+        let job = job.arg("run").args(place).args(["bash", "-c", script]);
+        let output = job.write_stdin("input").timeout(PATIENCE).output().unwrap();
+        assert!(output.status.success(), "{place:?}: {output:?}");
+        assert_eq!(
+            count(&output, "cmd=spawn_result rc=0 errcodes=0,0\n"),
+            1,
+            "{output:?}"
+        );
+        assert_eq!(count(&output, "/dev/null\n"), 2, "{output:?}");
+    }
 }

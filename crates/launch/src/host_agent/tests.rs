@@ -164,6 +164,27 @@ fn what_is_odd_is_not_told_for_ever() {
     assert_eq!(drain(&mut agent), ["notice about 1"]);
 }
 
+/// "duplicate put: .. Ours: last write wins, and report it in debug": each time it is another value, but not for ever, and
+/// what else is odd is told all the same.
+#[test]
+fn overwritten_keys_are_reported() {
+    let mut agent = started(2);
+    agent.handle_pmi(Rank(1), b"cmd=init pmi_version=1 pmi_subversion=1\n");
+    drain(&mut agent);
+    let mut put = |value: u32| {
+        let put = format!("cmd=put kvsname=kvs key=k value={value}\n");
+        agent.handle_pmi(Rank(1), put.as_bytes());
+        drain(&mut agent)
+    };
+    assert_eq!(put(0), ["answer 1"]);
+    assert_eq!(put(0), ["answer 1"]);
+    assert_eq!(put(1), ["Overwritten { rank: Rank(1), key: \"k\" }", "answer 1"]);
+    let told = (2..1000).filter(|&value| put(value).len() > 1).count();
+    assert_eq!(told, HostAgent::NOTICES_MAX as usize - 1);
+    hold(&mut agent, 1, 1, None);
+    assert_eq!(drain(&mut agent), ["notice about 1"]);
+}
+
 /// A rank that leaves PMI open is reported so, and its barrier goes on without it.
 #[test]
 fn an_open_pmi_connection_is_reported() {

@@ -58,7 +58,7 @@ impl Client {
     /// How long a request waits for its answer if nobody says otherwise. A fence waits for the slowest process.
     pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(120);
     /// The longest value in PMI-1 as it travels: Hydra's limits leave this much of a line.
-    pub const VALUE_SIZE_MAX: usize = 674;
+    pub const VALUE_SIZE_MAX: usize = crate::LINE_VALUE_SIZE_MAX;
 
     /// The connection that the process manager left in the environment (`PMI_FD`, or `PMI_PORT` and `PMI_ID`),
     /// initialized; `None` if there is no process manager, so that the process is alone. Speaks PMI-2 under Slurm

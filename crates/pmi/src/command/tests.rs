@@ -127,6 +127,25 @@ fn names_are_unique() {
     }
 }
 
+/// "Every response MUST contain `rc=`", "Responses are matched by the client against the expected name as a PREFIX compare of
+/// the full expected string", which is the request's name and `-response`; nobody waits for one to an abort.
+#[test]
+fn every_frame_has_an_answer_with_a_return_code() {
+    let frames = |rows: &'static [Command]| rows.iter().filter(|row| row.form == Form::Frame);
+    for request in frames(Request::COMMANDS) {
+        let name = format!("{}-response", request.name);
+        let response = frames(Response::COMMANDS).find(|row| row.name == name);
+        match request.name {
+            "abort" => assert_eq!(response, None),
+            _ => assert!(response.is_some_and(|row| row.keys.contains(&"rc")), "{name}"),
+        }
+    }
+    assert_eq!(
+        frames(Response::COMMANDS).count() + 1,
+        frames(Request::COMMANDS).count()
+    );
+}
+
 /// "Unknown keys are ignored by all clients", and Slurm's order of attributes is as good as Hydra's.
 #[test]
 fn order_and_unknown_attributes_do_not_matter() {

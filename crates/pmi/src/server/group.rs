@@ -9,7 +9,10 @@ use super::{
     fences::{Above, Fences, Membership},
     waiter::Waiter,
 };
-use crate::{KEY_SIZE_MAX, KVSNAME_SIZE_MAX, KeyValueSpace, ProcessMapping, PutError, RankSet};
+use crate::{
+    Form, KEY_SIZE_MAX, KVSNAME_SIZE_MAX, KeyValueSpace, LINE_VALUE_SIZE_MAX, ProcessMapping, PutError,
+    RankSet,
+};
 
 /// What a [`Server`](crate::Server) must know of a process group.
 #[derive(Clone, Debug)]
@@ -275,12 +278,16 @@ impl Group {
     }
 
     /// What the process manager itself says under a key.
-    pub(super) fn attribute(&self, key: &[u8]) -> Option<BString> {
+    pub(super) fn attribute(&self, key: &[u8], form: Form) -> Option<BString> {
         match key {
             b"PMI_process_mapping" => {
-                // "if it cannot fit, answer not found": the client then finds out by itself.
+                // "if it cannot fit, answer not found": the client then finds out by itself. Half of one would be wrong.
                 let mapping = self.options.mapping.to_string();
-                (mapping.len() <= KeyValueSpace::VALUE_SIZE_MAX).then(|| mapping.into())
+                let size_max = match form {
+                    Form::Frame => KeyValueSpace::VALUE_SIZE_MAX,
+                    Form::Block | Form::Line => LINE_VALUE_SIZE_MAX,
+                };
+                (mapping.len() <= size_max).then(|| mapping.into())
             }
             b"PMI_dead_processes" => Some(self.dead_processes()),
             _ => {
@@ -301,12 +308,11 @@ impl Group {
 
     /// As many as fit into a value of any form: a client that asks wants to know whether there are any.
     fn dead_processes(&self) -> BString {
-        const SIZE_MAX: usize = 900;
         let mut list = String::new();
         for rank in self.dead.iter() {
             let separator = if list.is_empty() { "" } else { "," };
             let next = format!("{separator}{rank}");
-            if list.len() + next.len() > SIZE_MAX {
+            if list.len() + next.len() > LINE_VALUE_SIZE_MAX {
                 break;
             }
             list.push_str(&next);

@@ -9,6 +9,7 @@ mod questions;
 mod requests;
 mod tree;
 mod waiter;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

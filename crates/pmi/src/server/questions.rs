@@ -2,8 +2,10 @@
 
 use bstr::BString;
 
-use super::{Action, Answer, ChildId, Down, Question, Server, SpawnId, Up, fences::Above, waiter::Waiter};
-use crate::{Form, Response};
+use super::{
+    Action, Answer, ChildId, Down, Question, Server, SpawnId, Up, fences::Above, waiter::Waiter, words::words,
+};
+use crate::{Form, LINE_SIZE_MAX, Response};
 
 /// Who wants to know.
 #[derive(Clone, Debug)]
@@ -125,7 +127,7 @@ fn response(form: Form, wanted: Wanted, answer: Answer) -> Response {
         Wanted::Connect { job } => Response::JobConnect {
             kvscopy: Some(false),
             rc: Some(if done { 0 } else { -1 }),
-            message: said(done, bstr::concat([b"no_job_", &job[..]]).into()),
+            message: said(done, bstr::concat([b"no_job_", &words(job)[..]]).into()),
         },
         Wanted::Get => get_response(
             form,
@@ -151,7 +153,7 @@ fn response(form: Form, wanted: Wanted, answer: Answer) -> Response {
                 match (is_lost, in_words) {
                     (true, _) => lost(),
                     (false, true) => "key_already_present".into(),
-                    (false, false) => bstr::concat([b"duplicate_service_", &service[..]]).into(),
+                    (false, false) => bstr::concat([b"duplicate_service_", &words(service)[..]]).into(),
                 },
             ),
         },
@@ -164,23 +166,13 @@ fn response(form: Form, wanted: Wanted, answer: Answer) -> Response {
                 Ok(spawned) => Response::Spawn {
                     rc: Some(0),
                     message: None,
-                    errcodes: (!spawned.errcodes.is_empty()).then(|| {
-                        let codes: Vec<String> = spawned.errcodes.iter().map(i32::to_string).collect();
-                        codes.join(",").into()
-                    }),
+                    errcodes: errcodes(&spawned.errcodes),
                     job: Some(spawned.kvsname),
                     error_count: Some(0),
                 },
                 Err(reason) => Response::Spawn {
                     rc: Some(-1),
-                    // A word of PMI-1 ends at a space.
-                    message: Some(
-                        reason
-                            .iter()
-                            .map(|&byte| if byte.is_ascii_graphic() { byte } else { b'_' })
-                            .collect::<Vec<_>>()
-                            .into(),
-                    ),
+                    message: Some(words(reason)),
                     errcodes: None,
                     job: None,
                     error_count: None,
@@ -195,7 +187,7 @@ fn response(form: Form, wanted: Wanted, answer: Answer) -> Response {
                 match (is_lost, in_words) {
                     (true, _) => lost(),
                     (false, true) => "service_not_found".into(),
-                    (false, false) => bstr::concat([b"service_", &service[..], b"_not_found"]).into(),
+                    (false, false) => bstr::concat([b"service_", &words(service)[..], b"_not_found"]).into(),
                 },
             ),
         },
@@ -224,4 +216,14 @@ pub(super) fn get_response(form: Form, value: Option<BString>, otherwise: BStrin
             message: Some(otherwise),
         },
     }
+}
+
+/// What became of each process. Clients take it that all were started if there is none, as is said of more than fit into a
+/// line.
+fn errcodes(codes: &[i32]) -> Option<BString> {
+    /// With room for what else the line says.
+    const SIZE_MAX: usize = LINE_SIZE_MAX - 64;
+    let text = codes.iter().map(i32::to_string).collect::<Vec<_>>().join(",");
+    let says_nothing = codes.iter().all(|&code| code == 0) && text.len() > SIZE_MAX;
+    (!codes.is_empty() && !says_nothing).then(|| text.into())
 }

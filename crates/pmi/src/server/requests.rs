@@ -9,6 +9,7 @@ use super::{
     group::Phase,
     questions::{Asker, Wanted, get_response},
     waiter::Waiter,
+    words::words,
 };
 use crate::{
     DecodeError, Decoded, Form, KEY_SIZE_MAX, KVSNAME_SIZE_MAX, Message, MessageBuffer, Request, Response,
@@ -403,14 +404,14 @@ impl Server {
         }
         // Of frames "jobid: both ignore it", so that clients may say anything there.
         let reads_own = is_own || form == Form::Frame;
-        let value = match group.attribute(&key) {
+        let value = match group.attribute(&key, form) {
             Some(value) => Some(value),
             None if reads_own && !group.is_served(&key) => group.space.value(&key).cloned(),
             None => None,
         };
         // The key goes into the answer, which has to fit into a line.
         let shown = &key[..key.len().min(KEY_SIZE_MAX)];
-        let otherwise = bstr::concat([b"key_", shown, b"_not_found"]).into();
+        let otherwise = bstr::concat([b"key_", &words(shown)[..], b"_not_found"]).into();
         Answered(get_response(form, value, otherwise))
     }
 
@@ -447,7 +448,7 @@ impl Server {
         let value = self.group_of(process).and_then(|group| match key.as_slice() {
             b"hasNameServ" => Some("TRUE".into()),
             b"universeSize" => group.options.universe_size.map(|size| size.to_string().into()),
-            key => group.attribute(key),
+            key => group.attribute(key, Form::Frame),
         });
         Response::JobAttribute {
             found: Some(value.is_some()),

@@ -252,7 +252,8 @@ mod tests {
         assert_eq!(parse(&longest), Err(MessageError::LineTooLong));
     }
 
-    /// A block may come byte by byte, and has an end.
+    /// "Client writes are several `write()`s and can be larger than 1024 in total": a block may come byte by byte, and has an
+    /// end.
     #[test]
     fn blocks_are_bounded() {
         let mut buffer = MessageBuffer::default();
@@ -284,7 +285,7 @@ mod tests {
     }
 
     proptest! {
-        /// The messages do not depend on how the stream is cut into pieces.
+        /// "Header and body may arrive in separate reads": the messages do not depend on how the stream is cut into pieces.
         #[test]
         fn split_anywhere_gives_the_same_messages(
             pieces in proptest::collection::vec(

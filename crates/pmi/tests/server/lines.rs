@@ -5,7 +5,7 @@ use ropewalk_pmi::{AbsentMembers, Action, GroupOptions, Peer, ProtocolError};
 
 use super::{GROUP, ask, connection, drain, initialize, process, say, server, server_of};
 
-/// Transcript 8.1: "MPICH 4.0.2 hello, -n 2, Hydra".
+/// Transcript 8.1: "MPICH 4.0.2 hello, -n 2, Hydra", with the order of keys: "keep Hydra's order anyway".
 #[test]
 fn golden_transcript_of_mpich() {
     let mut server = server(2, AbsentMembers::Fail);
@@ -131,6 +131,46 @@ fn keys_and_values() {
         &format!("cmd=get kvsname=kvs key={}", "k".repeat(990)),
     );
     assert!(answer.starts_with("cmd=get_result rc=-1 "), "{answer}");
+}
+
+/// "S must buffer per connection and never block waiting for the rest of a message (.. one stalled client stalls the
+/// node)": one that says a part of a message and then nothing keeps nobody waiting, and is answered when it goes on.
+#[test]
+fn an_unfinished_message_keeps_nobody_waiting() {
+    let (line, block, frame) = (
+        &b"cmd=get_maxes\n"[..],
+        &b"mcmd=spawn\nnprocs=1\nexecname=x\ntotspawns=2\nspawnssofar=1\nargcnt=0\nendcmd\ncmd=get_maxes\n"[..],
+        &b"14    cmd=job-getid;"[..],
+    );
+    for message in [line, block, frame] {
+        for cut in 1..message.len() {
+            let mut server = server(2, AbsentMembers::Fail);
+            initialize(&mut server, [0, 1]);
+            server.handle_bytes(connection(0), &message[..cut]);
+            let early = drain(&mut server);
+            assert_eq!(ask(&mut server, 1, "cmd=get_appnum"), "cmd=appnum appnum=0");
+            server.handle_bytes(connection(0), &message[cut..]);
+            assert_eq!(early.len() + drain(&mut server).len(), 1, "cut at {cut}");
+        }
+    }
+}
+
+/// "duplicate put: .. Ours: last write wins, and report it in debug": another value under a key is told, with who put it.
+#[test]
+fn a_second_put_is_told() {
+    let mut server = server(2, AbsentMembers::Fail);
+    initialize(&mut server, [0, 1]);
+    let mut told = Vec::new();
+    for (rank, value) in [(0, "a"), (0, "a"), (1, "b"), (1, "b"), (0, "a")] {
+        let put = format!("cmd=put kvsname=kvs key=k value={value}\n");
+        server.handle_bytes(connection(rank), put.as_bytes());
+        while let Some(action) = server.poll_action() {
+            if let Action::Overwritten { process, key } = action {
+                told.push((process.rank, key.to_string()));
+            }
+        }
+    }
+    assert_eq!(told, [(1, "k".to_owned()), (0, "k".to_owned())]);
 }
 
 /// "kvsname mismatch: .. Ours: unknown kvsname -> rc=-1, except keys served by S itself."
@@ -299,7 +339,7 @@ fn a_rank_may_come_back() {
     );
 }
 
-/// "appnum (index of the MPMD segment)", "`-usize N` gives N".
+/// "appnum (index of the MPMD segment)", "`-usize N` gives N", "`PMI_hwloc_xmlfile` (absent is fine)".
 #[test]
 fn segments_and_universe_are_told() {
     let mut server = server_of(GroupOptions {
@@ -347,7 +387,8 @@ fn port_mode() {
     assert!(server.is_unfinished(process(1)));
 }
 
-/// Transcript 8.6, with names that differ in their second word kept apart.
+/// Transcript 8.6, but "append a token without `=` to the previous value with one space (superset, makes this case work)":
+/// names that differ in their second word are kept apart.
 #[test]
 fn names_are_published_looked_up_and_unpublished() {
     let mut server = server(1, AbsentMembers::Fail);
@@ -372,11 +413,18 @@ fn names_are_published_looked_up_and_unpublished() {
     exchange("cmd=unpublish_name service=my svc", gone);
 }
 
-/// Transcript 8.7: "no answer".
+/// Transcript 8.7: "no answer"; "`cmd=abort` may carry `message=`", which is told with its spaces.
 #[test]
 fn an_abort_is_told_and_not_answered() {
     let mut server = server(2, AbsentMembers::Fail);
     assert_eq!(say(&mut server, 1, "cmd=abort exitcode=7"), ["1 aborts with 7"]);
+    server.handle_bytes(connection(0), b"cmd=abort exitcode=8 message=no more room\n");
+    let aborted = Action::Abort {
+        process: process(0),
+        exit_code: 8,
+        message: Some("no more room".into()),
+    };
+    assert_eq!(server.poll_action(), Some(aborted));
 }
 
 /// What breaks the protocol closes the connection, and the others do not notice.

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod frames;
+mod limits;
 mod lines;
+mod listed;
 mod singleton;
 mod spawn;
 mod tree;
@@ -67,7 +69,7 @@ fn messages(bytes: &[u8]) -> Vec<String> {
     while !rest.is_empty() {
         if rest.starts_with("cmd=") {
             let (line, tail) = rest.split_once('\n').unwrap();
-            assert!(line.len() < 1023);
+            assert!(line.len() < 1023, "{} bytes", line.len());
             texts.push(line.to_owned());
             rest = tail;
         } else {

@@ -180,3 +180,24 @@ fn a_spawned_group_is_its_own() {
     // The fence of the first group does not wait for the second.
     assert_eq!(ask(&mut server, 0, "cmd=barrier_in"), "cmd=barrier_out");
 }
+
+/// "HEAD: argcnt first", "preput .. (every block repeats it in 4.0.2; HEAD only in the first)", "can be larger than 1024 in
+/// total": it is understood as the other is.
+#[test]
+fn spawn_in_the_order_of_newer_clients() {
+    let mut server = server(1, AbsentMembers::Fail);
+    initialize(&mut server, [0]);
+    let long = "x".repeat(5000);
+    let blocks = format!(
+        "mcmd=spawn\nnprocs=1\nexecname=./sp3\ntotspawns=2\nspawnssofar=1\nargcnt=2\narg1=arg one\narg2={long}\n\
+         preput_num=1\npreput_key_0=PARENT_ROOT_PORT_NAME\npreput_val_0=tag#0$description#vm$\ninfo_num=1\n\
+         info_key_0=wdir\ninfo_val_0=/scratch\nendcmd\n\
+         mcmd=spawn\nnprocs=2\nexecname=./sp3\ntotspawns=2\nspawnssofar=2\nargcnt=1\narg1=q\ninfo_num=1\n\
+         info_key_0=foo\ninfo_val_0=bar baz\nendcmd\n"
+    );
+    server.handle_bytes(connection(0), blocks.as_bytes());
+    let mut expected = wanted(true);
+    expected.commands[0].arguments[1] = long.into();
+    let (_, spawn) = poll_spawn(&mut server);
+    assert_eq!(spawn, expected);
+}

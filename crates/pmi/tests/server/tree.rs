@@ -272,7 +272,8 @@ impl Job {
     }
 }
 
-/// With random trees and random delivery every fence is a barrier: nobody passes before the last has come, and who
+/// "barrier: over ALL live members of the process group .. Puts made before the barrier must be readable by all after it": with
+/// random trees and random delivery every fence is a barrier: nobody passes before the last has come, and who
 /// has passed gets all that was put before. Messages are one per agent and fence in either direction.
 #[test]
 fn fences_of_random_trees_are_barriers() {

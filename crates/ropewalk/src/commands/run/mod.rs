@@ -282,6 +282,9 @@ fn watch(request: Request) -> anyhow::Result<u8> {
             } if verbose => say(&format!(
                 "rank {by} spawned group {group}: {size} processes, from rank {first} of the job on"
             )),
+            JobEvent::Overwritten { rank, key } if verbose => say(&format!(
+                "rank {rank} put another value under the key {key} of PMI; the last one counts"
+            )),
             JobEvent::Started { rank, pid } if verbose => {
                 let host = launcher.host_of(rank).unwrap_or_default();
                 say(&format!("rank {rank} on host {host} runs, pid {pid}"));
@@ -327,6 +330,7 @@ fn log(event: &JobEvent) {
             "event": "finished", "exit_code": verdict.exit_code(), "verdict": verdict.to_string(),
         }),
         JobEvent::Notice { rank, text } => json!({"event": "notice", "rank": rank.0, "text": text}),
+        JobEvent::Overwritten { rank, key } => json!({"event": "overwritten", "rank": rank.0, "key": key}),
         JobEvent::Stalled { after, who } => {
             json!({"event": "stalled", "after_s": after.as_secs_f64(), "who": who})
         }

@@ -32,7 +32,7 @@ Output and input:
   --log json                  tell on standard error what happens, one object a line
   --metrics [ADDRESS:]PORT    let Prometheus read how the job is, from this host unless told otherwise
   --report FILE.html          write a page about the job: processes, fences, failures, output, cost of saving
-  -verbose                    say who started and ended
+  -verbose                    say who started and ended, and who put another value under a key of PMI
 When something fails:
   --on-failure abort|continue what happens to the others [default: abort]
   --on-failure respawn[=N]    start the rank again, at most N times each [3]; it finds ROPEWALK_INCARNATION=1, 2..

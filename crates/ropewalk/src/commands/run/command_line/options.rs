@@ -204,7 +204,12 @@ const OUTPUT: &[Documented] = &[
         Value::File("FILE.html"),
         "Write a page about the job: processes, fences, failures, output, cost of saving",
     ),
-    short('v', "verbose", Value::None, "Say who started and ended"),
+    short(
+        'v',
+        "verbose",
+        Value::None,
+        "Say who started and ended, and who put another value under a key of PMI",
+    ),
 ];
 
 const FAILURE: &[Documented] = &[
