@@ -164,6 +164,56 @@ fn a_stopped_rank_is_named() {
     marker.assert_none_left();
 }
 
+/// A hangup, as when the terminal goes away, ends the job by what it is called, whether the ranks listen or not, and leaves
+/// nothing: within two seconds, of which a rank that does not listen has one.
+#[test]
+fn a_hangup_ends_the_job() {
+    for listens in [true, false] {
+        let marker = Marker::new();
+        let trap = if listens { "" } else { "trap '' HUP;" };
+        let stay = marker.path("stay");
+        let stay = format!("tail -q -f {} /dev/null", stay.display());
+        let script = format!("{trap} {stay} & setsid {stay} & echo ready; exec {stay}");
+        // Whoever runs the tests may ignore hangups, and then the launcher would too.
+        let mut job = Command::new("env")
+            .args([
+                "--default-signal=HUP",
+                ROPEWALK,
+                "run",
+                "-n",
+                "3",
+                "sh",
+                "-c",
+                &script,
+            ])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = BufReader::new(job.stdout.take().unwrap());
+        let mut lines = stdout.lines().map(Result::unwrap);
+        assert_eq!(lines.by_ref().take(3).collect::<Vec<_>>(), ["ready"; 3]);
+        let struck = Instant::now();
+        let pid = job.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-HUP", &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+        let job = job.wait_with_output().unwrap();
+        let time = struck.elapsed();
+        marker.assert_none_left();
+        assert_eq!(job.status.code(), Some(129), "{job:?}");
+        let verdict = text(&job.stderr);
+        let cause = "ropewalk: the job was ended by signal 1 (SIGHUP)\n";
+        assert!(verdict.ends_with(cause), "{verdict}");
+        assert!(time < Duration::from_secs(2) + SLACK, "{time:?}");
+    }
+}
+
 /// An agent that is stopped on the launcher's own host is named within `--detect` and a second.
 #[test]
 fn a_stopped_agent_is_named() {
