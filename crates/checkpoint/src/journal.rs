@@ -518,6 +518,12 @@ impl History {
         &self.totals
     }
 
+    /// How many saves there were, and for how many seconds the job ran: of journals of one job the newer one knows more.
+    pub fn knowledge(&self) -> (u64, f64) {
+        let ran = self.totals.exposure + self.open_ran().unwrap_or(0.0);
+        (self.totals.saves, ran)
+    }
+
     /// How long the start ran that is not over yet, in seconds; nothing if there is none.
     pub fn open_ran(&self) -> Option<f64> {
         self.open.map(|open| open.ran)

@@ -67,7 +67,7 @@ pub use driver::{Archive, ArchiveError, Uploader};
 #[cfg(any(feature = "object-store", feature = "partner"))]
 pub use driver::{Depot, PutAside};
 #[cfg(feature = "partner")]
-pub use driver::{PartnerError, Report, Service, ServiceOptions};
+pub use driver::{PartnerError, Report, Service, ServiceOptions, history_of_host};
 pub use generation::{Choice, Held, Holdings, KEEP_MIN, Restarts, choose, retirable};
 pub use interval::{daly_first_order, daly_higher_order, optimal_interval, young};
 pub use journal::{History, Record, Totals};

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk::checkpoint::{History, JournalFile, Level, Manifest};
+use ropewalk::checkpoint::{History, JournalFile, Level, Manifest, Totals};
 use tempfile::TempDir;
 
 const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
@@ -332,6 +332,55 @@ fn two_levels_have_their_own_failures() {
     assert!(after.totals().failures > known.totals().failures, "{after:?}");
     assert!(after.totals().saves >= known.totals().saves, "{after:?}");
     assert!(after.copies().len() >= known.copies().len(), "{after:?}");
+    let saves = format!("{}, ", after.totals().saves);
+    assert!(row(&said, "saves").starts_with(&saves), "{after:?}: {said}");
+}
+
+/// What the table at the end says behind a name.
+fn row<'a>(said: &'a str, name: &str) -> &'a str {
+    let cells = |line: &'a str| {
+        let (name, value) = line.strip_prefix('│')?.strip_suffix('│')?.split_once('┆')?;
+        Some((name.trim(), value.trim()))
+    };
+    let mut rows = said.lines().filter_map(cells);
+    rows.find(|(found, _)| *found == name).expect(said).1
+}
+
+/// What saving cost is told by the journal on rank 0's host, though the launcher is on another, and of a second run of a job
+/// only what that did. Where a program keeps none nobody knows.
+#[test]
+fn the_table_says_what_rank_0_has_measured() {
+    let hosts = Hosts::new(&["a", "b"]);
+    let options = ["--mtbf", "2", "--host-mtbf", "50"];
+    let known = || hosts.history("a", "journal").map(|history| *history.totals());
+    let mut before = Totals::default();
+    for steps in ["1500", "3000"] {
+        let (_, said) = hosts.start_with("2", &options, &[steps, "advised"]).finish();
+        let totals = known().unwrap();
+        let own = totals.since(&before);
+        assert!(own.saves > 0, "{own:?}");
+        let saves = row(&said, "saves").split_once(", ").unwrap();
+        assert_eq!(saves.0.parse(), Ok(own.saves), "{said}");
+        assert_ne!(saves.1, "0.0 ms", "{said}");
+        let restores = row(&said, "restores").split_once(", ").unwrap().0;
+        assert_eq!(restores.parse(), Ok(u64::from(steps == "3000")), "{said}");
+        let number = |name: &str, unit: &str| -> f64 {
+            let text = row(&said, name).strip_suffix(unit).expect(&said);
+            text.trim().parse().unwrap()
+        };
+        let useful = own.exposure - own.save_seconds - own.restore_seconds - own.lost;
+        let expected = number("total", "s") / useful - 1.0;
+        let measured = number("measured overhead", "%") / 100.0;
+        assert!((measured - expected).abs() < 0.02, "{expected}: {said}");
+        before = totals;
+    }
+
+    let hosts = Hosts::new(&["a", "b"]);
+    let (_, said) = hosts.start_with("2", &[], &["200", EVERY]).finish();
+    assert!(hosts.history("a", "journal").is_none());
+    for name in ["saves", "measured overhead"] {
+        assert_eq!(row(&said, name), "not known", "{said}");
+    }
 }
 
 /// Copies need a directory and another host.

@@ -4,16 +4,18 @@ use std::{
     io::{self, Write},
     net::{IpAddr, SocketAddr, UdpSocket},
     path::PathBuf,
-    process::ExitCode,
+    process::{self, ExitCode},
+    thread,
 };
 
 use anyhow::{Context, bail};
 use ropewalk::{
-    checkpoint::{Held, PartnerError, Service, ServiceOptions},
+    checkpoint::{Held, PartnerError, Record, Service, ServiceOptions, Totals, history_of_host},
     fabric::{AgentLink, EndpointOptions, FromAgent},
     pmi::client::Client,
 };
 use serde::{Deserialize, Serialize};
+use tokio::{runtime, signal::unix};
 
 /// One host's part in the copies of checkpoints
 #[derive(Debug, clap::Args)]
@@ -47,6 +49,8 @@ pub(crate) enum Said {
     Failed { host: Option<String>, why: String },
     /// All ranks have saved this.
     Newest { generation: u64, step: u64, ranks: u32 },
+    /// What its host knows of the job when it is over, as a journal.
+    Journal { text: String },
     /// Something that a user should know.
     Note(String),
 }
@@ -62,6 +66,19 @@ pub(crate) struct Ready {
     /// What was put aside, and the host.
     pub(crate) quarantined: Vec<(usize, String)>,
     pub(crate) stuck: Vec<(usize, String)>,
+    /// What happened before, as a line of a journal.
+    before: Option<String>,
+}
+
+impl Ready {
+    /// What happened before, if that is known.
+    pub(crate) fn before(&self) -> Option<Totals> {
+        let line = self.before.as_ref()?;
+        match Record::parse(line.trim_end().as_bytes()) {
+            Some(Record::Before(totals)) => Some(totals),
+            _ => None,
+        }
+    }
 }
 
 /// The ranks of a job on its hosts, as an argument.
@@ -115,6 +132,7 @@ fn serve(arguments: &Arguments) -> anyhow::Result<std::convert::Infallible> {
         start: Some(arguments.start),
         restarts_max: arguments.restarts_max,
     };
+    tell_at_the_end(arguments.directory.clone())?;
     let mut service = Service::start(endpoint(arguments.towards)?, options)?;
     pmi.put(&key(host), service.address().to_string())?;
     pmi.fence()?;
@@ -137,6 +155,7 @@ fn serve(arguments: &Arguments) -> anyhow::Result<std::convert::Infallible> {
             fetched: report.fetched,
             quarantined: report.quarantined,
             stuck: report.stuck,
+            before: report.before.map(|totals| Record::Before(totals).encode()),
         }))?;
     }
     let note = |text: String| drop(say(&Said::Note(text)));
@@ -156,6 +175,27 @@ fn serve(arguments: &Arguments) -> anyhow::Result<std::convert::Infallible> {
         }
     };
     Ok(service.guard(note, newest)?)
+}
+
+/// Once somebody ends this process, it tells what its host knows of the job, and goes.
+fn tell_at_the_end(directory: PathBuf) -> anyhow::Result<()> {
+    let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
+    let mut ended = {
+        let _inside = runtime.enter();
+        unix::signal(unix::SignalKind::terminate())?
+    };
+    let wait = move || {
+        runtime.block_on(ended.recv());
+        // What cannot be read, or told to nobody, is not known.
+        if let Ok(Some(history)) = history_of_host(&directory) {
+            let text = history.encode();
+            drop(say(&Said::Journal { text }));
+        }
+        process::exit(0);
+    };
+    let thread = thread::Builder::new().name("ropewalk-end".to_owned());
+    thread.spawn(wait).context("cannot start a thread")?;
+    Ok(())
 }
 
 /// An endpoint with the key that the agent has given, on the interface towards the other hosts.

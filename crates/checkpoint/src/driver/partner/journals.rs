@@ -23,11 +23,8 @@ pub(super) struct Knowledge {
 
 impl Knowledge {
     fn of(history: &History) -> Self {
-        let totals = history.totals();
-        Self {
-            saves: totals.saves,
-            ran: totals.exposure + history.open_ran().unwrap_or(0.0),
-        }
+        let (saves, ran) = history.knowledge();
+        Self { saves, ran }
     }
 }
 
@@ -40,7 +37,16 @@ pub(super) fn best_of(hosts: &[Option<Knowledge>], home: usize) -> Option<usize>
     Some(if known(home) >= known(best) { home } else { best })
 }
 
-/// What a host knows of a job: by its journal, or by the copy of another host's, whichever knows more.
+/// What a host knows of a job: by its journal, or by its copy of another host's, whichever knows more. Nothing if it has
+/// neither.
+///
+/// # Errors
+/// If one of them cannot be read.
+pub fn history_of_host(directory: &Path) -> io::Result<Option<History>> {
+    Ok(known(directory)?.map(|(_, history)| history))
+}
+
+/// The same, and how much that is.
 pub(super) fn known(directory: &Path) -> io::Result<Option<(Knowledge, History)>> {
     let mut best: Option<(Knowledge, History)> = None;
     for path in [directory.join(JOURNAL), copy_path(directory)] {

@@ -7,5 +7,6 @@ mod partner_error;
 mod procedures;
 mod service;
 
+pub use journals::history_of_host;
 pub use partner_error::PartnerError;
 pub use service::{Report, Service, ServiceOptions};

@@ -25,6 +25,7 @@ use crate::{
         files::{EntryKind, Files, RealFiles},
     },
     generation::Held,
+    journal::{History, Record, Totals},
     manifest::{Place, is_safe},
     partner::{Action, Fetch, Guard, GuardOptions, Inventory, Part, plan_recovery},
 };
@@ -72,7 +73,7 @@ pub struct ServiceOptions {
 }
 
 /// What a job starts from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     /// The generation and its step; nothing if the job starts from its beginning.
     pub restore: Option<Held>,
@@ -86,6 +87,8 @@ pub struct Report {
     pub quarantined: Vec<(usize, String)>,
     /// What could not be put aside, and why.
     pub stuck: Vec<(usize, String)>,
+    /// What happened before this start, by the journal that the job goes on with; nothing if its host does not tell.
+    pub before: Option<Totals>,
 }
 
 /// What handlers and the own threads share.
@@ -198,9 +201,24 @@ impl Service {
                 fetched: plan.fetches.len(),
                 quarantined: all(|host| host.quarantined),
                 stuck: all(|host| host.stuck),
+                before: self.before(&addresses, writer),
             });
         }
         Err(PartnerError::NotFetched { generation, why })
+    }
+
+    /// What the journal says that a host goes on with, all starts before this one being over.
+    fn before(&self, addresses: &[Address], writer: usize) -> Option<Totals> {
+        let address = addresses.get(writer)?;
+        let text = self
+            .handle
+            .call_blocking::<ReadJournal>(address, (), ASK_TIMEOUT)
+            .ok()?;
+        let mut history = History::read(&text);
+        if let Some(start) = self.options.start {
+            history.add(Record::Start { start });
+        }
+        Some(*history.totals())
     }
 
     /// Waits until host 0 has let all begin, and then copies what another host's ranks save, and removes what is old, until

@@ -10,8 +10,8 @@ use std::{
 use anyhow::Context;
 use ropewalk::{
     checkpoint::{
-        DIRECTORY_VARIABLE, GENERATION_VARIABLE, HOST_MTBF_VARIABLE, Held, JOURNAL, JournalFile, Level,
-        MTBF_AT_FIRST, MTBF_VARIABLE, NEXT_VARIABLE, RESTORE_STEP_VARIABLE, RESTORE_VARIABLE, Record,
+        DIRECTORY_VARIABLE, GENERATION_VARIABLE, HOST_MTBF_VARIABLE, Held, History, JOURNAL, JournalFile,
+        Level, MTBF_AT_FIRST, MTBF_VARIABLE, NEXT_VARIABLE, RESTORE_STEP_VARIABLE, RESTORE_VARIABLE, Record,
         START_VARIABLE, Store, StoreOptions, Totals, open_all, restore_all,
     },
     launch::{
@@ -20,7 +20,12 @@ use ropewalk::{
     },
 };
 
-use super::{partners::Partners, say, summary::Summary, upload};
+use super::{
+    partners::{LastWord, LastWords, Partners},
+    say,
+    summary::Summary,
+    upload,
+};
 use crate::commands::partner::Ready;
 
 /// What the user says about checkpoints.
@@ -57,8 +62,11 @@ pub(super) struct Account(Arc<Mutex<Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// What the journal said before this command.
+    /// What the journal here said before this command.
     before: Totals,
+    /// The same of the journal on rank 0's host, if that is told.
+    before_elsewhere: Option<Totals>,
+    last_words: Option<LastWords>,
     /// What the running attempt began from.
     from: Option<Held>,
     /// The first attempts; of the others only how many there were.
@@ -122,10 +130,9 @@ impl Checkpoints {
         };
         let directory = directory
             .with_context(|| format!("cannot find the directory {}", options.directory.display()))?;
-        let (_, history) = JournalFile::open(directory.join(JOURNAL))
+        JournalFile::open(directory.join(JOURNAL))
             .with_context(|| format!("cannot use the journal in {}", directory.display()))?;
         let account = Account::default();
-        account.known(|known| known.before = *history.totals());
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let partners = options
             .has_partners
@@ -203,12 +210,11 @@ impl BetweenAttempts for Checkpoints {
                         self.directory.display()
                     )
                 })?;
-                let totals = history.totals();
                 if number == 1 {
-                    // It may have come from another host.
-                    self.account.known(|known| known.before = *totals);
+                    self.account
+                        .known(|known| known.before_elsewhere = ready.before());
                 }
-                let host_mtbf = self.host_mtbf(totals).to_string();
+                let host_mtbf = self.host_mtbf(history.totals()).to_string();
                 spec.environment
                     .push((HOST_MTBF_VARIABLE.into(), host_mtbf.into()));
                 let mut set = |name: &str, value: String| spec.environment.push((name.into(), value.into()));
@@ -238,12 +244,19 @@ impl BetweenAttempts for Checkpoints {
         }
         let began = self.origin.elapsed();
         self.account.known(|known| known.began = began);
-        add(&self.directory, &[Record::Start { start }]).map_err(|error| {
+        let cannot_use = |error: io::Error| {
             format!(
-                "the journal in {} cannot be written: {error}",
+                "the journal in {} cannot be used: {error}",
                 self.directory.display()
             )
-        })
+        };
+        add(&self.directory, &[Record::Start { start }]).map_err(cannot_use)?;
+        if number == 1 {
+            // It may have come from another host. A start before this one is over by now.
+            let (_, history) = JournalFile::open(self.directory.join(JOURNAL)).map_err(cannot_use)?;
+            self.account.known(|known| known.before = *history.totals());
+        }
+        Ok(())
     }
 
     fn came_to_something(&mut self, attempt: &Attempt, policy: &RestartPolicy) -> bool {
@@ -261,6 +274,11 @@ impl Account {
     /// All ranks have saved this.
     pub(super) fn note_newest(&self, held: Held) {
         self.known(|known| known.newest = Some(held));
+    }
+
+    /// From whom what the hosts know can be had when all is over.
+    pub(super) fn note_last_words(&self, last_words: LastWords) {
+        self.known(|known| known.last_words = Some(last_words));
     }
 
     /// The newest that all ranks have saved.
@@ -283,42 +301,42 @@ impl Account {
         let directory = &options.directory;
         let journal = directory.join(JOURNAL);
         let cannot_use = || format!("cannot use {}", journal.display());
-        let (_, history) = JournalFile::open(&journal).with_context(cannot_use)?;
         let began = self.known(|known| known.began);
         let lasted = total.saturating_sub(began);
-        if let Some(ran) = history.open_ran() {
-            // The program need not have a journal of its own.
-            let seconds = (lasted.as_secs_f64() - ran).max(0.0);
-            let last = match failed {
-                true => vec![Record::Failed {
-                    ran: lasted.as_secs_f64(),
-                }],
-                false => vec![Record::Ran { seconds }, Record::Ended],
-            };
+        let told = self
+            .known(|known| known.last_words.take())
+            .and_then(LastWords::take);
+        let (_, history) = JournalFile::open(&journal).with_context(cannot_use)?;
+        let last = last_records(&history, lasted, failed);
+        if !last.is_empty() {
             add(directory, &last).with_context(cannot_use)?;
             if end == LastEnd::HostLost {
                 add(directory, &[Record::HostLost]).with_context(cannot_use)?;
             }
         }
-        let (_, history) = JournalFile::open(&journal).with_context(cannot_use)?;
+        let (_, here) = JournalFile::open(&journal).with_context(cannot_use)?;
         let newest = self.newest(directory);
-        let mut saves = history.saves(Level::Full).to_vec();
-        if options.has_partners {
-            // What is copied is saved in the same way as what is not.
-            saves.extend(history.saves(Level::Fast));
-        }
         let mean = |times: &[f64]| match times {
             [] => None,
             times => Some(times.iter().sum::<f64>() / times.len() as f64),
         };
         self.known(|known| {
             known.end(began, lasted, failed, newest);
-            let totals = history.totals().since(&known.before);
+            let told = told.map(|word| word.with(|history| last_records(history, lasted, failed)));
+            let measured = known.measured(told, &here, options.has_partners);
+            let history = measured.as_ref().map_or(&here, |(history, _)| history);
+            let mut saves = history.saves(Level::Full).to_vec();
+            if options.has_partners {
+                // What is copied is saved in the same way as what is not.
+                saves.extend(history.saves(Level::Fast));
+            }
             let all = history.totals();
             let learned = (MTBF_AT_FIRST / 2.0 + all.exposure) / (1.0 + all.failures as f64);
             Ok(Summary {
                 total: total.as_secs_f64(),
-                totals,
+                totals: measured
+                    .as_ref()
+                    .map(|(history, before)| history.totals().since(before)),
                 mtbf: options.mtbf.unwrap_or(learned),
                 mtbf_is_known: options.mtbf.is_some(),
                 save: mean(&saves),
@@ -332,7 +350,41 @@ impl Account {
     }
 }
 
+/// What a journal lacks at the end, if its start is still open: the program need not have one of its own.
+fn last_records(history: &History, lasted: Duration, failed: bool) -> Vec<Record> {
+    let (Some(ran), lasted) = (history.open_ran(), lasted.as_secs_f64()) else {
+        return Vec::new();
+    };
+    match failed {
+        true => vec![Record::Failed { ran: lasted }],
+        false => {
+            let seconds = (lasted - ran).max(0.0);
+            vec![Record::Ran { seconds }, Record::Ended]
+        }
+    }
+}
+
 impl Known {
+    /// The journal with what saving cost, and what it said before this command. Rank 0 writes it on its host; with partners
+    /// that need not be this one, whose journal says only how long attempts took.
+    fn measured(
+        &self,
+        told: Option<LastWord>,
+        here: &History,
+        has_partners: bool,
+    ) -> Option<(History, Totals)> {
+        match told {
+            Some(LastWord::Own(history)) => Some((history, self.before_elsewhere?)),
+            Some(LastWord::Copy(history)) if history.knowledge() > here.knowledge() => {
+                Some((history, self.before_elsewhere?))
+            }
+            _ => {
+                let is_measured = !has_partners || here.totals().since(&self.before).saves > 0;
+                is_measured.then(|| (here.clone(), self.before))
+            }
+        }
+    }
+
     fn end(&mut self, began: Duration, lasted: Duration, failed: bool, newest: Option<Held>) {
         let from_step = self.from.map_or(0, |held| held.step);
         self.attempt_count += 1;

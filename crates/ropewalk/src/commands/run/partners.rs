@@ -7,14 +7,15 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
+        mpsc,
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
 use ropewalk::{
-    checkpoint::{Held, StoreOptions},
+    checkpoint::{Held, History, Record, StoreOptions},
     launch::{
         Ending, JobEvent, JobSpec, Launcher, Layout, OnFailure, OutputStream, Placement, hosts::HostSlots,
     },
@@ -37,6 +38,23 @@ pub(super) struct Partners {
 struct Running {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What the hosts know of the job, to be asked for once it is over.
+#[derive(Debug)]
+pub(super) struct LastWords {
+    wanted: Arc<AtomicBool>,
+    told: mpsc::Receiver<(usize, History)>,
+    writer: usize,
+}
+
+/// What was asked for.
+#[derive(Debug)]
+pub(super) enum LastWord {
+    /// From the host that wrote it.
+    Own(History),
+    /// The copy that knows most: that host does not answer.
+    Copy(History),
 }
 
 /// Why an attempt cannot be prepared with a host.
@@ -82,7 +100,8 @@ impl Partners {
                         let parts = if ready.fetched == 1 { "part" } else { "parts" };
                         say(&format!("{} {parts} came from other hosts", ready.fetched));
                     }
-                    self.running = Some(Running::follow(launcher, self.account.clone())?);
+                    let writer = layout.host_of_rank.first().copied().unwrap_or(0);
+                    self.running = Some(Running::follow(launcher, self.account.clone(), writer)?);
                     return Ok(ready);
                 }
                 Err(Trouble { host, why }) => {
@@ -188,7 +207,7 @@ fn wait_until_ready(launcher: &mut Launcher) -> anyhow::Result<Result<Ready, Tro
                         return Ok(Err(Trouble { host, why }));
                     }
                     Some(Said::Note(text)) => say(&format!("host {own}: {text}")),
-                    Some(Said::Newest { .. }) => {}
+                    Some(Said::Newest { .. } | Said::Journal { .. }) => {}
                     None => last_words = String::from_utf8_lossy(&line).trim_end().to_owned(),
                 }
             }
@@ -213,14 +232,28 @@ fn name(layout: &Layout, host: usize) -> &str {
 }
 
 impl Running {
-    /// Takes what the processes say, in a thread of its own.
-    fn follow(mut launcher: Launcher, account: Account) -> anyhow::Result<Self> {
+    /// Takes what the processes say, in a thread of its own. The journal of a job is written on the host `writer`.
+    fn follow(mut launcher: Launcher, account: Account, writer: usize) -> anyhow::Result<Self> {
         let over = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&over);
+        let wanted = Arc::new(AtomicBool::new(false));
+        let (sender, told) = mpsc::channel();
+        account.note_last_words(LastWords {
+            wanted: Arc::clone(&wanted),
+            told,
+            writer,
+        });
+        let is_over = Arc::clone(&over);
         let thread = thread::Builder::new()
             .name("ropewalk-partners".to_owned())
             .spawn(move || {
-                while !told.load(Ordering::Relaxed) {
+                let mut is_asked = false;
+                while !is_over.load(Ordering::Relaxed) {
+                    if !is_asked && wanted.load(Ordering::Relaxed) {
+                        is_asked = true;
+                        if let Err(error) = launcher.interrupt(SIGTERM) {
+                            return say(&format!("the hosts cannot be asked what they know: {error}"));
+                        }
+                    }
                     let event = match launcher.next_event(Some(LOOK)) {
                         Ok(event) => event,
                         Err(error) => return say(&format!("checkpoints have no copy any more: {error}")),
@@ -228,9 +261,13 @@ impl Running {
                     match event {
                         Some(JobEvent::Output { rank, line, .. }) => {
                             let host = launcher.host_of(rank).unwrap_or_default();
-                            take(host, &line, &account);
+                            if let Some(text) = take(host, &line, &account) {
+                                // Nobody may wait any more.
+                                let _ = sender.send((rank.0 as usize, History::read(text.as_bytes())));
+                            }
                         }
-                        Some(JobEvent::Departed { departure, host, .. }) => say(&format!(
+                        // Who was asked for last words is done.
+                        Some(JobEvent::Departed { departure, host, .. }) if !is_asked => say(&format!(
                             "host {host} neither copies checkpoints nor has its own copied: {}",
                             departure.cause
                         )),
@@ -247,6 +284,42 @@ impl Running {
     }
 }
 
+impl LastWord {
+    /// The same with what is to be added to it.
+    pub(super) fn with(self, last: impl FnOnce(&History) -> Vec<Record>) -> Self {
+        let add = |mut history: History| {
+            last(&history).into_iter().for_each(|record| history.add(record));
+            history
+        };
+        match self {
+            Self::Own(history) => Self::Own(add(history)),
+            Self::Copy(history) => Self::Copy(add(history)),
+        }
+    }
+}
+
+impl LastWords {
+    /// Ends the processes of the hosts, each of which tells its journal then. Nothing if none does so in time.
+    pub(super) fn take(self) -> Option<LastWord> {
+        self.wanted.store(true, Ordering::Relaxed);
+        let deadline = Instant::now() + LAST_WORDS_TIMEOUT;
+        let left = || deadline.saturating_duration_since(Instant::now());
+        let mut best: Option<History> = None;
+        while let Ok((host, history)) = self.told.recv_timeout(left()) {
+            if host == self.writer {
+                return Some(LastWord::Own(history));
+            }
+            if best
+                .as_ref()
+                .is_none_or(|best| history.knowledge() > best.knowledge())
+            {
+                best = Some(history);
+            }
+        }
+        best.map(LastWord::Copy)
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
@@ -257,7 +330,8 @@ impl Drop for Running {
     }
 }
 
-fn take(host: &str, line: &[u8], account: &Account) {
+/// What a process says; a journal is given back.
+fn take(host: &str, line: &[u8], account: &Account) -> Option<String> {
     match serde_json::from_slice(line) {
         Ok(Said::Newest {
             generation,
@@ -270,13 +344,20 @@ fn take(host: &str, line: &[u8], account: &Account) {
         }),
         Ok(Said::Note(text)) => say(&format!("host {host}: {text}")),
         Ok(Said::Failed { why, .. }) => say(&format!("host {host}: {why}")),
+        Ok(Said::Journal { text }) => return Some(text),
         Ok(Said::Ready(_)) => {}
         Err(_) => say(&format!(
             "host {host}: {}",
             String::from_utf8_lossy(line).trim_end()
         )),
     }
+    None
 }
+
+/// How long it is waited for what hosts know when the job is over: they have little to read.
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(5);
+
+const SIGTERM: i32 = 15;
 
 /// How soon it is seen that the attempt is over.
 const LOOK: Duration = Duration::from_millis(50);

@@ -15,8 +15,8 @@ use super::{
 pub(super) struct Summary {
     /// From the begin of the first attempt to the end of the last.
     pub(super) total: f64,
-    /// What the journal says of it.
-    pub(super) totals: Totals,
+    /// What the journal says of it, if it could be had.
+    pub(super) totals: Option<Totals>,
     pub(super) mtbf: f64,
     pub(super) mtbf_is_known: bool,
     /// How long a save took on average, if the program measured any.
@@ -34,24 +34,20 @@ impl Summary {
     fn lines(&self) -> Vec<(String, String)> {
         let mut lines = Vec::new();
         let mut line = |name: &str, value: String| lines.push((name.to_owned(), value));
-        let Totals {
-            saves,
-            save_seconds,
-            restores,
-            restore_seconds,
-            lost,
-            ..
-        } = self.totals;
         line("attempts", self.attempt_count.to_string());
         line("failures", self.failures.to_string());
         line("total", time(self.total));
-        line("saves", format!("{saves}, {}", time(save_seconds)));
-        line("restores", format!("{restores}, {}", time(restore_seconds)));
-        line("lost work", time(lost));
-        line(
-            "pauses and starts",
-            time((self.total - self.totals.exposure).max(0.0)),
-        );
+        let of_journal = |value: fn(&Totals, f64) -> String| match &self.totals {
+            Some(totals) => value(totals, self.total),
+            None => NOT_KNOWN.to_owned(),
+        };
+        let saves = of_journal(|all, _| often(all.saves, all.save_seconds));
+        line("saves", saves);
+        let restores = of_journal(|all, _| often(all.restores, all.restore_seconds));
+        line("restores", restores);
+        line("lost work", of_journal(|all, _| time(all.lost)));
+        let others = of_journal(|all, total| time((total - all.exposure).max(0.0)));
+        line("pauses and starts", others);
         if self.quarantined > 0 {
             line("put aside", format!("{} parts of saves", self.quarantined));
         }
@@ -60,7 +56,11 @@ impl Summary {
             "mean time between failures",
             format!("{}, {learned}", time(self.mtbf)),
         );
-        line("measured overhead", percent(self.measured_overhead()));
+        let measured = self.measured_overhead().map(percent);
+        line(
+            "measured overhead",
+            measured.unwrap_or_else(|| NOT_KNOWN.to_owned()),
+        );
         if let Some(costs) = self.costs() {
             line("expected overhead", percent(costs.overhead()));
             line("best interval", time(costs.interval()));
@@ -76,20 +76,17 @@ impl Summary {
         Costs::new(save, self.restore.unwrap_or(save), self.mtbf).ok()
     }
 
-    /// The time that was computed and not lost.
-    fn useful(&self) -> f64 {
+    /// What the job took longer than what was computed and not lost.
+    fn measured_overhead(&self) -> Option<f64> {
         let Totals {
             exposure,
             save_seconds,
             restore_seconds,
             lost,
             ..
-        } = self.totals;
-        exposure - save_seconds - restore_seconds - lost
-    }
-
-    fn measured_overhead(&self) -> f64 {
-        self.total / self.useful().max(1e-9) - 1.0
+        } = self.totals?;
+        let useful = exposure - save_seconds - restore_seconds - lost;
+        Some(self.total / useful.max(1e-9) - 1.0)
     }
 
     /// What other periods are expected to cost: powers of four around the best one.
@@ -225,9 +222,16 @@ fn time(seconds: f64) -> String {
     }
 }
 
+fn often(count: u64, seconds: f64) -> String {
+    format!("{count}, {}", time(seconds))
+}
+
 fn percent(part: f64) -> String {
     format!("{:.2} %", part * 100.0)
 }
+
+/// In the place of a figure.
+const NOT_KNOWN: &str = "not known";
 
 const LANE: f64 = 22.0;
 
@@ -246,7 +250,7 @@ mod tests {
     fn summary() -> Summary {
         Summary {
             total: 130.0,
-            totals: Totals {
+            totals: Some(Totals {
                 exposure: 125.0,
                 failures: 1,
                 saves: 10,
@@ -255,7 +259,7 @@ mod tests {
                 restore_seconds: 5.0,
                 lost: 10.0,
                 hosts_lost: 0,
-            },
+            }),
             mtbf: 50.0,
             mtbf_is_known: true,
             save: Some(1.0),
@@ -285,11 +289,36 @@ mod tests {
     /// What was computed and not lost is what the overhead is measured by.
     #[test]
     fn the_overhead_is_measured() {
-        assert!((summary().measured_overhead() - 0.3).abs() < 1e-9);
+        assert!((summary().measured_overhead().unwrap() - 0.3).abs() < 1e-9);
         let table = summary().table();
         for expected in ["30.00 %", "10, 10.00 s", "2 parts of saves", "50.00 s, given"] {
             assert!(table.contains(expected), "{table}");
         }
+    }
+
+    /// Where nobody could tell what was saved, no figure stands for it.
+    #[test]
+    fn what_is_not_known_has_no_figure() {
+        let summary = Summary {
+            totals: None,
+            save: None,
+            restore: None,
+            ..summary()
+        };
+        let lines = summary.lines();
+        let unknown = lines.iter().filter(|(_, value)| value == NOT_KNOWN);
+        let unknown: Vec<_> = unknown.map(|(name, _)| name.as_str()).collect();
+        assert_eq!(
+            unknown,
+            [
+                "saves",
+                "restores",
+                "lost work",
+                "pauses and starts",
+                "measured overhead"
+            ]
+        );
+        assert!(lines.contains(&("failures".to_owned(), "1".to_owned())));
     }
 
     /// The section draws each attempt and the curve; a job that measured no save has no curve.
