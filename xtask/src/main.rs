@@ -4,6 +4,7 @@ mod bench_reduce;
 mod check;
 mod debian;
 mod fuzz;
+mod link_order;
 mod look;
 mod mpi4py;
 mod openfoam;
@@ -34,6 +35,8 @@ enum Task {
     Check,
     /// Feeds every parser of foreign bytes with what it does not expect
     Fuzz(fuzz::Options),
+    /// Finds the functions that starting a job needs, for the linker to put side by side; needs perf
+    LinkOrder,
     /// Opens a report in a headless browser, fails if its console shows anything, and takes a picture
     Look {
         /// The page; by default the demo's report
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Task::Check => check::check(),
         Task::Fix => check::fix(),
         Task::Fuzz(options) => fuzz::fuzz(&options),
+        Task::LinkOrder => link_order::link_order(),
         Task::Look { page } => look::look(&page.unwrap_or_else(test::report)).map(drop),
         Task::Mpi4py(options) => mpi4py::mpi4py(&options),
         Task::Openfoam(options) => openfoam::openfoam(&options),
