@@ -233,15 +233,25 @@ impl Costs {
         self.scale * (length / self.mtbf).exp_m1()
     }
 
-    /// Whether a second of work costs less, or no more, if it is saved after `now` seconds than after `later`.
-    pub(crate) fn is_cheaper(&self, now: f64, later: f64) -> bool {
+    /// Whether a second of work costs less if it is saved after `now` seconds than after `later`, or more by no more than a part.
+    pub(crate) fn is_cheaper(&self, now: f64, later: f64, tolerance: f64) -> bool {
         let rate = |compute: f64| ((compute + self.save) / self.mtbf).exp_m1() / compute;
-        rate(now) <= rate(later)
+        rate(now) <= rate(later) * (1.0 + tolerance)
+    }
+
+    /// What is left of a run, if `expected` seconds are a forecast of that. Nothing if the end is so far that the forecast may be
+    /// wrong by as much as there is to be gained.
+    pub(crate) fn near_end(&self, expected: f64) -> Option<f64> {
+        (expected <= INTERVALS_FORESEEN * self.interval).then_some(expected)
     }
 }
 
 /// From so many segments on, one more or less makes so little difference that Young's model says well enough which is better.
 const SEGMENTS_MANY: f64 = 8.0;
+
+/// So many intervals before its end a run can be cut by what is foreseen of it. Of runs whose steps become longer or shorter the
+/// rest is known no better further off, and where they stay as they are, this many intervals share nearly as well what is over.
+const INTERVALS_FORESEEN: f64 = 3.0;
 
 #[cfg(test)]
 mod tests {

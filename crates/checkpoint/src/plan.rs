@@ -17,12 +17,16 @@ pub struct Plan {
 /// Up to which part of their time steps are taken for equal.
 const ROUNDING: f64 = 1e-9;
 
+/// The weight of a new step in what is expected of the others.
+const SMOOTHING: f64 = 0.5;
+
 impl Plan {
-    /// What a policy makes of a run whose steps take so many seconds each, if it takes each step to come for as long as
-    /// the last one and knows how many there are. Failures do not change it: after one, the steps since the last save
-    /// are done again, and saved where they were to be saved before.
+    /// What a policy makes of a run whose steps take so many seconds each, if it takes the next step for as long as the last
+    /// one, and near the end of the run, since it knows how many there are, all others for as long as the last few. Failures do
+    /// not change it: after one, the steps since the last save are done again, and saved where they were to be saved before.
     pub fn by(policy: &dyn Policy, costs: &Costs, steps: &[f64]) -> Self {
         let mut saves = Vec::new();
+        let mut usual = steps.first().copied().unwrap_or_default();
         let mut moment = Moment {
             elapsed: 0.0,
             next_step: 0.0,
@@ -35,7 +39,12 @@ impl Plan {
             moment.equal_steps &= (step - steps[0]).abs() <= ROUNDING * steps[0];
             moment.next_step = step;
             moment.steps += 1;
-            moment.remaining = Some(step * (steps.len() - done) as f64);
+            usual += SMOOTHING * (step - usual);
+            let left = (steps.len() - done) as f64;
+            moment.remaining = match moment.equal_steps {
+                true => Some(step * left),
+                false => costs.near_end(usual * left),
+            };
             if policy.decide(costs, &moment).save {
                 saves.push(done);
                 moment.elapsed = 0.0;
@@ -172,10 +181,12 @@ fn insert(
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::{FixedSteps, Paper, Rate};
+    use crate::policy::{Decision, FixedSteps, Paper, Rate};
 
     /// The best of all plans, by trying each.
     fn best_of_all(costs: &Costs, steps: &[f64]) -> f64 {
@@ -201,6 +212,32 @@ mod tests {
             let expected = best_of_all(&costs, &steps);
             prop_assert!((best / expected - 1.0).abs() < 1e-12, "{best}, not {expected}");
         }
+    }
+
+    /// What is left of a run is told near its end only, if it is a forecast, and then it is one by the last few steps.
+    #[test]
+    fn the_end_is_foreseen_where_it_is_near() {
+        struct Seen(RefCell<Vec<Option<f64>>>);
+        impl Policy for Seen {
+            fn decide(&self, costs: &Costs, moment: &Moment) -> Decision {
+                self.0.borrow_mut().push(moment.remaining);
+                FixedSteps(5).decide(costs, moment)
+            }
+        }
+        let seen = |steps: &[f64]| {
+            // An interval is 5.08 s long.
+            let (costs, seen) = (Costs::new(0.6, 0.6, 25.0).unwrap(), Seen(RefCell::default()));
+            Plan::by(&seen, &costs, steps);
+            seen.0.into_inner()
+        };
+        let steps: Vec<f64> = (0..60).map(|at| if at % 2 == 0 { 0.9 } else { 1.1 }).collect();
+        let told = seen(&steps);
+        assert_eq!((told.len(), told[41]), (59, None));
+        for (done, left) in (1..60).zip(&told).skip(45) {
+            let (left, truth) = (left.unwrap(), f64::from(60 - done));
+            assert!((left / truth - 1.0).abs() < 0.04, "{left}, not {truth}");
+        }
+        assert_eq!(seen(&[1.0; 60])[0], Some(59.0), "equal steps are no forecast");
     }
 
     /// A plan says after which steps to save, and none for the last.

@@ -16,7 +16,8 @@ pub struct Moment {
     pub steps: u64,
     /// How long is still to be computed until the end of the run, in seconds, if somebody knows. The work at the end
     /// needs no save, and what is before it is best cut into equal parts: for a run of ten intervals that can make
-    /// one percent.
+    /// one percent. Better nothing than a guess over many intervals: [`Plan::by`](crate::Plan::by) and
+    /// [`Advisor`](crate::Advisor) tell what they foresee only where the end is near.
     pub remaining: Option<f64>,
     /// Whether all steps so far took as long as the last one, but for rounding. Then the rest is cut into whole steps.
     pub equal_steps: bool,
@@ -70,7 +71,7 @@ pub enum Reason {
     IntervalOver,
     /// After the next step it would be too late.
     NextIsTooLate,
-    /// Work that is saved now costs less than work that is saved one step later.
+    /// Work that is saved now costs less than work that is saved one step later, or hardly more.
     CheaperNow,
     /// So many steps are done.
     StepsDone,
@@ -99,7 +100,8 @@ pub trait Policy {
 /// The default: saves when a second of work costs no more if it is saved now than if it is saved one step later.
 ///
 /// It is best for steps of equal length, where the rule of the paper, which always saves before the interval is over,
-/// can waste 5 % of a run.
+/// can waste 5 % of a run. Where it makes next to no difference and nobody knows the end, it saves when the paper's rule does:
+/// which of the two comes to the end at a better moment would be chance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate;
 
@@ -156,10 +158,15 @@ impl Policy for Rate {
             },
         };
         let [now, later] = [elapsed, elapsed + next_step].map(|time| time * scale);
+        // If nobody knows the end, the paper's rule saves as soon as it comes to here.
+        let tolerance = match remaining.is_none() && !moment.equal_steps {
+            true => NEXT_TO_NOTHING,
+            false => 0.0,
+        };
         // A next step of no length would make both rates equal.
         let reason = if now == later {
             reached(now, costs.interval())
-        } else if costs.is_cheaper(now, later) {
+        } else if costs.is_cheaper(now, later, tolerance) {
             Reason::CheaperNow
         } else {
             Reason::NotYet
@@ -177,6 +184,9 @@ impl Policy for Rate {
         Decision::new(costs, reason)
     }
 }
+
+/// By which part of a run the default may become longer to save when the paper's rule does.
+const NEXT_TO_NOTHING: f64 = 1e-4;
 
 impl Policy for Paper {
     fn decide(&self, costs: &Costs, moment: &Moment) -> Decision {
@@ -270,6 +280,34 @@ mod tests {
         // Nine seconds are best cut into two parts, of which the last is longer by what it need not save.
         assert_eq!(at(4.0, 5.0), Reason::NotYet);
         assert_eq!(at(4.2, 4.8), Reason::CheaperNow);
+    }
+
+    /// Just before the interval is over the default saves with the paper's rule, unless somebody knows better.
+    #[test]
+    fn what_makes_no_difference_is_left_to_the_papers_rule() {
+        let costs = Costs::new(0.6, 0.6, 25.0).unwrap();
+        let moment = Moment {
+            elapsed: 5.0,
+            next_step: 0.1,
+            steps: 50,
+            remaining: None,
+            equal_steps: false,
+        };
+        assert!(Paper.decide(&costs, &moment).save && Rate.decide(&costs, &moment).save);
+        for known in [
+            Moment {
+                remaining: Some(1e9),
+                ..moment
+            },
+            Moment {
+                equal_steps: true,
+                ..moment
+            },
+        ] {
+            assert!(!Rate.decide(&costs, &known).save, "{known:?}");
+        }
+        // With longer steps it does make a difference.
+        assert!(saves(&Paper, 4.5, 1.0) && !saves(&Rate, 4.5, 1.0));
     }
 
     /// Nothing computed is nothing to save, and without a forecast the interval decides.

@@ -219,16 +219,21 @@ impl Advisor {
             };
             Rate.decide(costs, &moment)
         };
+        // The end of the run is a forecast.
+        let by_forecast = |costs: &Costs, since: &LevelState| {
+            let near = remaining.and_then(|remaining| costs.near_end(remaining));
+            decide(costs, since, near)
+        };
         let (decision, level) = match (&self.fast, &self.copies) {
             // While a copy is made no other begins, and what is saved is saved here only.
             (Some(fast), Some(copies)) if copies.is_awaited(now) => {
-                (decide(&fast.costs, fast, remaining), Level::Fast)
+                (by_forecast(&fast.costs, fast), Level::Fast)
             }
             // Every save is to be copied, and that which was made while the last copy was is as good for its time.
             (Some(fast), Some(_)) if self.two_levels.is_none() => {
-                (decide(&self.full.costs, fast, remaining), Level::Full)
+                (by_forecast(&self.full.costs, fast), Level::Full)
             }
-            _ => (decide(&self.full.costs, &self.full, remaining), Level::Full),
+            _ => (by_forecast(&self.full.costs, &self.full), Level::Full),
         };
         let mut advice = Advice { decision, level };
         if let (Some(fast), Some(two)) = (&self.fast, &self.two_levels) {
