@@ -16,7 +16,7 @@ pub fn path_of<'a>(cache: &'a [u8], library: &str) -> Option<&'a str> {
     let entries = cache.get(HEADER_SIZE..)?.chunks_exact(ENTRY_SIZE).take(count);
     entries
         .filter(|entry| text(cache, number(entry, 4)) == Some(library))
-        .find_map(|entry| text(cache, number(entry, 8)))
+        .find_map(|entry| text(cache, number(entry, 8)).filter(|path| !path.is_empty()))
 }
 
 fn number(bytes: &[u8], at: usize) -> Option<usize> {
@@ -65,6 +65,7 @@ mod tests {
         ]);
         assert_eq!(path_of(&cache, "libmpi.so.40"), Some("/lib/libmpi.so.40"));
         assert_eq!(path_of(&cache, "libmpi.so"), None);
+        assert_eq!(path_of(&self::cache(&[("liba.so.1", "")]), "liba.so.1"), None);
         let behind = [b"ld.so-1.7.0\0\0\0\0\0", &cache[..]].concat();
         assert_eq!(path_of(&behind, "liba.so.1"), Some("/lib/liba.so.1"));
         assert_eq!(path_of(&cache[..60], "liba.so.1"), None);
