@@ -19,8 +19,8 @@ pub struct EndpointOptions {
     pub key: MemberKey,
     /// The address and port to listen on; port 0 lets the system choose.
     pub bind: SocketAddr,
-    /// The name in its `shm://` address, if it is without TCP; without one it gets a random one. A name is free
-    /// again once its endpoint is gone.
+    /// The name in its `shm://` or `unix://` address, if it is without TCP; without one it gets a random one. A name is
+    /// free again once its endpoint is gone.
     pub name: Option<String>,
     /// By which ways peers are reached.
     pub transports: Transports,
@@ -50,6 +50,10 @@ pub struct Transports {
     /// [`Endpoint::allocate`](crate::Endpoint::allocate), where it allows that (`process_vm_readv`); else such memory is
     /// sent.
     pub process_vm: bool,
+    /// Instead of TCP and shared memory, UNIX sockets with nothing beside them, for peers on this host that have little
+    /// to say: such a link takes next to no time and memory to make. The address is `unix://NAME`, which endpoints with
+    /// shared memory reach too.
+    pub unix: bool,
     /// The libfabric provider of this name, instead of TCP; needs the feature `ofi`.
     pub ofi: Option<String>,
 }
@@ -58,32 +62,34 @@ pub struct Transports {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TransportsError {
     /// One of the words is none.
-    #[error("{word:?} is no transport; there are `tcp`, `shm`, `no-process-vm` and `ofi:PROVIDER`")]
+    #[error("{word:?} is no transport; there are `tcp`, `shm`, `no-process-vm`, `unix` and `ofi:PROVIDER`")]
     Unknown {
         /// Which.
         word: String,
     },
     /// Nothing is left by which a peer could be reached.
-    #[error("no transport is named; give `tcp`, `shm`, both, or `ofi:PROVIDER`")]
+    #[error("no transport is named; give `tcp`, `shm`, both, `unix`, or `ofi:PROVIDER`")]
     None,
 }
 
 impl FromStr for Transports {
     type Err = TransportsError;
 
-    /// From names with commas between them: `tcp`, `shm`, and with it `no-process-vm` to leave that out, or
+    /// From names with commas between them: `tcp`, `shm`, and with it `no-process-vm` to leave that out, `unix`, or
     /// `ofi:PROVIDER` with libfabric's name of the provider. What is not named is not used.
     fn from_str(text: &str) -> Result<Self, TransportsError> {
         let mut transports = Self {
             tcp: false,
             shm: false,
             process_vm: true,
+            unix: false,
             ofi: None,
         };
         for word in text.split(',').map(str::trim) {
             match word {
                 "tcp" => transports.tcp = true,
                 "shm" => transports.shm = true,
+                "unix" => transports.unix = true,
                 "no-process-vm" => transports.process_vm = false,
                 _ => match word.strip_prefix("ofi:") {
                     Some(provider) if !provider.is_empty() => transports.ofi = Some(provider.to_owned()),
@@ -94,7 +100,7 @@ impl FromStr for Transports {
                 },
             }
         }
-        if !transports.tcp && !transports.shm && transports.ofi.is_none() {
+        if !transports.tcp && !transports.shm && !transports.unix && transports.ofi.is_none() {
             return Err(TransportsError::None);
         }
         Ok(transports)
@@ -108,6 +114,7 @@ impl Default for Transports {
             tcp: true,
             shm: true,
             process_vm: true,
+            unix: false,
             ofi: None,
         }
     }
@@ -151,9 +158,16 @@ mod tests {
         let sent = Transports {
             tcp: false,
             process_vm: false,
-            ..all
+            ..all.clone()
         };
         assert_eq!("shm, no-process-vm".parse(), Ok(sent));
+        let unix = Transports {
+            tcp: false,
+            shm: false,
+            unix: true,
+            ..all
+        };
+        assert_eq!("unix".parse(), Ok(unix));
         let libfabric = "ofi:tcp;ofi_rxm".parse::<Transports>().unwrap();
         assert_eq!(libfabric.ofi.as_deref(), Some("tcp;ofi_rxm"));
         for bad in ["", "udp", "tcp,", "ofi:", "TCP"] {

@@ -9,6 +9,10 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     net::{Ipv4Addr, TcpStream},
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr, UnixStream},
+    },
     process::{Command, Stdio},
     thread,
     time::Duration,
@@ -47,8 +51,8 @@ fn descendants(of: u32) -> BTreeSet<u32> {
     }
 }
 
-/// The TCP ports on which processes listen (proc(5): the state is 0A, the tenth word the socket's number).
-fn ports(of: &BTreeSet<u32>) -> BTreeSet<u16> {
+/// The numbers of the sockets that processes have.
+fn sockets(of: &BTreeSet<u32>) -> BTreeSet<String> {
     let mut sockets = BTreeSet::new();
     for pid in of {
         for entry in fs::read_dir(format!("/proc/{pid}/fd"))
@@ -64,6 +68,29 @@ fn ports(of: &BTreeSet<u32>) -> BTreeSet<u16> {
             sockets.extend(number.map(str::to_owned));
         }
     }
+    sockets
+}
+
+/// The names at which processes listen on this host (proc(5): flag 10000, the seventh word the socket's number, the eighth the
+/// name, `@` for the zero before one that is of no file system).
+fn names(of: &BTreeSet<u32>) -> BTreeSet<String> {
+    let sockets = sockets(of);
+    let table = fs::read_to_string("/proc/net/unix").unwrap();
+    let listening = table.lines().filter_map(|line| {
+        let words: Vec<_> = line.split_ascii_whitespace().collect();
+        let is_ours = words.get(3) == Some(&"00010000") && sockets.contains(*words.get(6)?);
+        words
+            .get(7)?
+            .strip_prefix('@')
+            .filter(|_| is_ours)
+            .map(str::to_owned)
+    });
+    listening.collect()
+}
+
+/// The TCP ports on which processes listen (proc(5): the state is 0A, the tenth word the socket's number).
+fn ports(of: &BTreeSet<u32>) -> BTreeSet<u16> {
+    let sockets = sockets(of);
     let table = fs::read_to_string("/proc/net/tcp").unwrap();
     let listening = table.lines().filter_map(|line| {
         let words: Vec<_> = line.split_ascii_whitespace().collect();
@@ -84,9 +111,16 @@ fn connect(port: u16) -> Option<TcpStream> {
     Some(stream)
 }
 
+fn connect_locally(name: &str) -> Option<UnixStream> {
+    let address = SocketAddr::from_abstract_name(name).unwrap();
+    let stream = UnixStream::connect_addr(&address).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    Some(stream)
+}
+
 /// Whoever says something that proves nothing gets no answer: at most the greeting that all get, and an end.
-fn say(port: u16, words: &[u8]) {
-    let Some(mut stream) = connect(port) else {
+fn say(stream: Option<impl Read + Write>, words: &[u8]) {
+    let Some(mut stream) = stream else {
         return;
     };
     // It may be dropped in the middle.
@@ -177,11 +211,11 @@ fn strangers_do_not_disturb_a_job() {
     assert!(!idle.is_empty());
     thread::scope(|scope| {
         for &port in &ports {
-            scope.spawn(move || say(port, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"));
-            scope.spawn(move || say(port, &[0xff; 4096]));
+            scope.spawn(move || say(connect(port), b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+            scope.spawn(move || say(connect(port), &[0xff; 4096]));
             // There may be no room for it.
             scope.spawn(move || pretend(port, job_id));
-            scope.spawn(move || say(port, b"cmd=init pmi_version=1 pmi_subversion=1\n"));
+            scope.spawn(move || say(connect(port), b"cmd=init pmi_version=1 pmi_subversion=1\n"));
             scope.spawn(move || {
                 let mut slow = connect(port);
                 for byte in 0..40 {
@@ -201,5 +235,69 @@ fn strangers_do_not_disturb_a_job() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && stderr.is_empty(), "{stderr}");
     assert_eq!(text.lines().count(), 2 * 5000);
+    drop(idle);
+}
+
+/// The launcher of a job on its own host has no port at all; who calls it there by its name is a stranger as much.
+#[test]
+fn strangers_on_the_same_host_do_not_disturb_a_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let go = folder.path().join("go");
+    let script = format!(
+        "echo up; while [ ! -e {} ]; do sleep 0.1; done; seq 5000",
+        go.display()
+    );
+    let mut job = Command::new(ROPEWALK)
+        .args([
+            "run",
+            "-n",
+            "1",
+            "--detect",
+            "10",
+            "--timeout",
+            "300",
+            "sh",
+            "-c",
+            &script,
+        ])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(job.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    assert_eq!(line, "up\n");
+    let launcher = BTreeSet::from([job.id()]);
+    assert_eq!(ports(&launcher), BTreeSet::new());
+    let names = names(&descendants(job.id()));
+    assert!(names.len() >= 2, "launcher and agent listen: {names:?}");
+    // Those behind them wait in the backlog, which is what connecting would wait for too.
+    let idle: Vec<_> = names
+        .iter()
+        .cycle()
+        .take(200)
+        .filter_map(|name| connect_locally(name))
+        .collect();
+    assert_eq!(idle.len(), 200);
+    thread::scope(|scope| {
+        for name in &names {
+            scope.spawn(move || {
+                say(
+                    connect_locally(name),
+                    b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                )
+            });
+            scope.spawn(move || say(connect_locally(name), &[0xff; 4096]));
+        }
+    });
+    fs::write(&go, "").unwrap();
+    let mut text = String::new();
+    stdout.read_to_string(&mut text).unwrap();
+    let output = job.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.is_empty(), "{stderr}");
+    assert_eq!(text.lines().count(), 5000);
     drop(idle);
 }

@@ -152,8 +152,10 @@ impl Bench<'_> {
                 report.parts = parts(&alone, &found);
                 report.undisturbed = alone.iter().map(|alone| alone.seconds).collect();
             }
-            for (&every, moment) in policies.iter().zip(&mut moments) {
-                let measured = self.run(every, moment, &report)?;
+            // Each round begins with another policy, so that no speed of the machine comes back to the same one.
+            let first = (run + options.seed as usize) % policies.len();
+            for at in (0..policies.len()).map(|at| (first + at) % policies.len()) {
+                let measured = self.run(policies[at], &mut moments[at], &report)?;
                 println!("{}", report.line(&measured));
                 report.measured.push(measured);
             }
@@ -209,7 +211,8 @@ impl Bench<'_> {
             let mut running = solver.start_watched(Some(&prepared))?;
             let watch = Watch::begin(&solver, &mut running)?;
             let count = if failed.is_none() {
-                SAVES * every
+                // What is begun again goes on from there; it too has to be killed before the end.
+                (SAVES * every).min(steps.len().saturating_sub((RESTARTS + 2) * every))
             } else {
                 every + 1
             };

@@ -49,6 +49,7 @@ impl Endpoint {
         };
         match &options.transports.ofi {
             Some(provider) => binding.bind_ofi(provider)?,
+            None if options.transports.unix => binding.bind_unix()?,
             None => {
                 binding.bind_tcp()?;
                 binding.bind_shm()?;
@@ -108,13 +109,19 @@ impl Endpoint {
         if has("ofi") {
             return "ofi://PROVIDER/NAME of the same libfabric provider";
         }
+        if has("unix") {
+            return LOCAL_ADDRESSES;
+        }
         match (has("tcp"), has("shm")) {
             (true, _) => "tcp://IP:PORT",
-            (false, true) => "shm://NAME or tcp://IP:PORT of this host",
+            (false, true) => LOCAL_ADDRESSES,
             (false, false) => "none",
         }
     }
 }
+
+/// What is reached by UNIX sockets.
+const LOCAL_ADDRESSES: &str = "shm://NAME, unix://NAME or tcp://IP:PORT of this host";
 
 /// An endpoint in the making.
 struct Binding<'a> {
@@ -184,6 +191,29 @@ impl Binding<'_> {
         })
     }
 
+    /// Peers of this host only, and nothing shared with them.
+    fn bind_unix(&mut self) -> Result<(), BindError> {
+        for name in ["tcp", "shm", "ofi"] {
+            self.leave_out(name, "UNIX sockets are used instead");
+        }
+        let failed = |source: io::Error| BindError::Io {
+            address: self.options.bind,
+            source,
+        };
+        let address = self.named_address("unix").map_err(failed)?;
+        let listener = StreamProvider::listen_unix(&address).map_err(failed)?;
+        let introduction = self.introduction(address.clone());
+        let poller = self.poller.of(Source::Shm);
+        let provider = StreamProvider::new("unix", listener, introduction, self.options, poller)?;
+        self.providers.push(Box::new(provider));
+        self.address = Some(address);
+        self.statuses.push(ProviderStatus {
+            name: "unix",
+            unavailable: None,
+        });
+        Ok(())
+    }
+
     fn bind_tcp(&mut self) -> Result<(), BindError> {
         let mut unavailable = None;
         if self.options.transports.tcp {
@@ -214,7 +244,7 @@ impl Binding<'_> {
             let beside = self.address.clone();
             match beside
                 .clone()
-                .map_or_else(|| self.shm_address(), Ok)
+                .map_or_else(|| self.named_address("shm"), Ok)
                 .and_then(|address| {
                     let listener = StreamProvider::listen_unix(&address)?;
                     Ok((listener, address))
@@ -249,7 +279,7 @@ impl Binding<'_> {
     }
 
     /// The address of an endpoint that only this host can reach.
-    fn shm_address(&self) -> io::Result<Address> {
+    fn named_address(&self, provider: &str) -> io::Result<Address> {
         let name = match &self.options.name {
             Some(name) => name.clone(),
             None => {
@@ -258,6 +288,6 @@ impl Binding<'_> {
                 format!("{:032x}", u128::from_le_bytes(random))
             }
         };
-        format!("shm://{name}").parse().map_err(io::Error::other)
+        format!("{provider}://{name}").parse().map_err(io::Error::other)
     }
 }

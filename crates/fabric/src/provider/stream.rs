@@ -43,7 +43,8 @@ mod socket;
 #[cfg(test)]
 mod tests;
 
-/// Endpoints at `tcp://IP:PORT`, reached by TCP or, on the same host, by UNIX sockets.
+/// Endpoints at `tcp://IP:PORT`, reached by TCP or, on the same host, by UNIX sockets; and at `shm://NAME` and `unix://NAME`,
+/// reached by UNIX sockets only.
 ///
 /// A peer is reached over the first connection with it, whoever made it; if both made one at the same time
 /// both stay, each side sending over its own. The loss of one is the death of the peer, and closes the other;
@@ -143,6 +144,9 @@ impl Transfer {
     }
 }
 
+/// The provider of addresses at which nothing is shared with whoever calls.
+const UNSHARED: &str = "unix";
+
 impl StreamProvider {
     const LISTENER: u64 = Poller::KEY_MAX;
     /// With more connections in use than these it is cheaper to ask the system which are ready.
@@ -163,9 +167,11 @@ impl StreamProvider {
 
     /// Listens for connections from this host to `address`.
     pub(crate) fn listen_unix(address: &Address) -> io::Result<OwnedFd> {
-        // The page by which peers see this process die is held by the thread that makes the first endpoint, which is
-        // likely to live long. If it cannot be had, they see it later, by their sockets.
-        let _ = own_page();
+        if address.provider() != UNSHARED {
+            // The page by which peers see this process die is held by the thread that makes the first endpoint, which is
+            // likely to live long. If it cannot be had, they see it later, by their sockets.
+            let _ = own_page();
+        }
         Ok(socket::unix_listener(address.location())?)
     }
 
@@ -203,9 +209,9 @@ impl StreamProvider {
             deadlines: BTreeSet::new(),
             sendable: BTreeSet::new(),
             transfers: BTreeMap::new(),
-            own_memory: match family {
-                Family::Tcp => None,
-                Family::Unix => one_sided::own_memory(options),
+            own_memory: match name {
+                "shm" => one_sided::own_memory(options),
+                _ => None,
             },
             direct: Transfers::new(),
             hot: Vec::new(),
@@ -218,6 +224,11 @@ impl StreamProvider {
             exchange_turn: 0,
             look_turn: 0,
         })
+    }
+
+    /// Whether the two ends of a connection share memory: where the one is that was called says so.
+    fn shares(&self, called: &Address) -> bool {
+        self.family == Family::Unix && called.provider() != UNSHARED
     }
 
     /// The connection to send to `peer` over.
@@ -500,7 +511,7 @@ impl Provider for StreamProvider {
     }
 
     fn sees_processes(&self) -> bool {
-        self.family == Family::Unix
+        self.shares(&self.introduction.peer.address)
     }
 
     fn activity(&self, peer: PeerId) -> Activity {

@@ -81,6 +81,7 @@ conformance! {
         ..ropewalk_fabric::Transports::default()
     }),
     automatic: crate::suite::Fabric::of(ropewalk_fabric::Transports::default()),
+    unix: crate::suite::Fabric::of(ropewalk_fabric::Transports { unix: true, ..ropewalk_fabric::Transports::default() }),
 }
 
 mod checked {

@@ -14,14 +14,14 @@ use tokio::{sync::mpsc, time::sleep_until};
 use super::{
     attempt::{AttemptRun, Surface},
     branch::Position,
-    descendants,
+    descendants, input,
     interrupts::{Signals, next_signal},
     launch_error::{LaunchError, system},
     launcher::{Delivery, Request},
 };
 use crate::{
     event::JobEvent,
-    job::{JobSpec, OnFailure, UniverseSize},
+    job::{JobSpec, OnFailure, StdinSource, UniverseSize},
     plan::{self, Surroundings},
     protocol::{BOOTSTRAP_SIZE_MAX, Plan},
     restart::{ATTEMPT_VARIABLE, Attempt, BetweenAttempts, Next, RestartPolicy, Restarts},
@@ -306,5 +306,9 @@ pub(super) fn make_plan(spec: &JobSpec) -> Result<Plan, LaunchError> {
         environment: env::vars_os().collect(),
         working_directory: env::current_dir().ok().map(Into::into),
     };
-    Ok(plan::plan(spec, around)?)
+    let mut plan = plan::plan(spec, around)?;
+    if input::is_empty() {
+        plan.stdin = StdinSource::Null;
+    }
+    Ok(plan)
 }

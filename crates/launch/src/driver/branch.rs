@@ -109,15 +109,22 @@ impl Branch {
     /// How long agents may take to end when nothing is wanted of them any more.
     const END: Duration = Duration::from_millis(1500);
 
-    /// Binds an endpoint to `address` and starts the agents right below. An agent connects to the node above.
-    pub(super) fn start(position: Position, address: std::net::IpAddr) -> io::Result<Self> {
+    /// Binds an endpoint to `address`, if other hosts have to reach it, and starts the agents right below. An agent connects to
+    /// the node above.
+    pub(super) fn start(position: Position, address: Option<std::net::IpAddr>) -> io::Result<Self> {
         let Position { node, plan, .. } = &position;
         let mut options = EndpointOptions::new(plan.job, position.key.clone(), node.identity());
-        options.bind.set_ip(address);
+        if let Some(address) = address {
+            options.bind.set_ip(address);
+        }
         options.limits.heartbeat = Some(plan.detect);
         options.limits.connect_timeout = plan.detect;
-        // The launcher moves nothing that shared memory would make faster.
-        options.transports.shm = *node != NodeId::ROOT;
+        if *node == NodeId::ROOT {
+            // The launcher moves nothing that shared memory would make faster; and to choose a port costs more than all else
+            // that a link takes.
+            options.transports.shm = false;
+            options.transports.unix = address.is_none();
+        }
         let mut endpoint = Endpoint::bind(options).map_err(io::Error::other)?;
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let data = epoll::EventData::new_u64(ENDPOINT);

@@ -4,6 +4,7 @@ use std::{io, os::fd::OwnedFd, sync::mpsc, thread};
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    fs::{FileType, fstat, makedev},
     io::Errno,
     pipe::{PipeFlags, pipe_with},
     process::getpgrp,
@@ -43,6 +44,14 @@ impl Input {
     pub(super) fn add_credit(&self, size: usize) {
         let _ = self.credit.send(size);
     }
+}
+
+/// Whether standard input is /dev/null, so that nothing can come from it and nobody need read it.
+pub(super) fn is_empty() -> bool {
+    let null = makedev(1, 3);
+    fstat(rustix::stdio::stdin()).is_ok_and(|found| {
+        FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice && found.st_rdev == null
+    })
 }
 
 /// How often is looked whether this process is in the foreground.

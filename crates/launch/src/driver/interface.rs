@@ -9,32 +9,36 @@ use ropewalk_fabric::Address;
 
 use crate::protocol::Plan;
 
-/// Where the launcher listens: on loopback if nobody else needs it, else on the interface towards the first host that is
-/// not its own.
-pub(super) fn of_launcher(plan: &Plan) -> io::Result<IpAddr> {
-    if let Some(interface) = plan.interface {
-        return Ok(interface);
+/// Where the launcher listens: on the interface towards the first host that is not its own. `None` if there is no such host,
+/// so that no other host need reach it.
+pub(super) fn of_launcher(plan: &Plan) -> io::Result<Option<IpAddr>> {
+    if plan.interface.is_some() {
+        return Ok(plan.interface);
     }
     let Some(host) = plan.hosts.iter().find(|host| !host.is_local) else {
-        return Ok(Ipv4Addr::LOCALHOST.into());
+        return Ok(None);
     };
     let name = host.name.rsplit('@').next().unwrap_or(&host.name);
     let resolved = (name, ANY_PORT)
         .to_socket_addrs()
         .ok()
         .and_then(|mut addresses| addresses.next());
-    match resolved {
+    let address = match resolved {
         Some(address) => towards(address),
         // A name that only the command knows which starts the agent. An address of documentation (RFC 5737) stands for
         // any that is not here.
         None => towards(SocketAddr::new(Ipv4Addr::new(192, 0, 2, 1).into(), ANY_PORT))
             .or(Ok(Ipv4Addr::LOCALHOST.into())),
-    }
+    };
+    address.map(Some)
 }
 
-/// Where an agent listens: on the interface towards the node above it.
-pub(super) fn of_agent(parent: &Address) -> io::Result<IpAddr> {
-    match parent.location().parse() {
+/// Where an agent listens: on the interface towards the node above it. `None` if only this host reaches that one.
+pub(super) fn of_agent(parent: &Address) -> io::Result<Option<IpAddr>> {
+    if matches!(parent.provider(), "unix" | "shm") {
+        return Ok(None);
+    }
+    let address = match parent.location().parse() {
         Ok(address) => towards(address).map_err(|error| {
             io::Error::other(format!(
                 "the node above cannot be reached at {address}: {error}; -iface tells the launcher's address for the \
@@ -44,7 +48,8 @@ pub(super) fn of_agent(parent: &Address) -> io::Result<IpAddr> {
         Err(_) => Err(io::Error::other(format!(
             "{parent} is no address of the node above"
         ))),
-    }
+    };
+    address.map(Some)
 }
 
 /// The own address from which packets to another one would go. None is sent.

@@ -1,6 +1,9 @@
 //! Where the ranks of a job will be.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr},
+};
 
 use super::{
     attempts::make_plan,
@@ -48,7 +51,7 @@ impl Layout {
         Ok(Self {
             hosts,
             host_of_rank,
-            interface,
+            interface: interface.unwrap_or(Ipv4Addr::LOCALHOST.into()),
         })
     }
 }

@@ -7,12 +7,7 @@ use rustix::{
     net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg},
 };
 
-use super::{
-    ConnectionId, Transfer,
-    outbox::Outbox,
-    send_queue, sharing,
-    socket::{self, Family},
-};
+use super::{ConnectionId, Transfer, outbox::Outbox, send_queue, sharing, socket};
 use crate::{
     Address, Body, FrameError, HandshakeError, Limits, OperationId, Peer, PeerDeath, PeerId, SubmitError,
     frame::{Decoded, Decoder, HEADER_SIZE, Header, Kind},
@@ -128,10 +123,10 @@ impl Connection {
     /// the next frame's data still goes straight into place.
     const READ_BEYOND_BULK: usize = 1 << 10;
 
-    /// A connection that was accepted.
+    /// A connection that was accepted; `shares` says whether memory is shared with the other end.
     pub(super) fn accepted(
         id: ConnectionId,
-        family: Family,
+        shares: bool,
         socket: OwnedFd,
         handshake: Handshake,
         now: Instant,
@@ -142,13 +137,13 @@ impl Connection {
             unsent: None,
         };
         let deadline = now + limits.handshake_timeout;
-        Self::new(id, family, socket, None, state, deadline, limits)
+        Self::new(id, shares, socket, None, state, deadline, limits)
     }
 
     /// A connection that is being made; `handshake` is the initiator's side and what it says first.
     pub(super) fn dialed(
         id: ConnectionId,
-        family: Family,
+        shares: bool,
         socket: OwnedFd,
         called: (PeerId, Address),
         handshake: (Handshake, Vec<u8>),
@@ -159,12 +154,12 @@ impl Connection {
             unsent: Some(handshake.1),
         };
         let deadline = Instant::now() + limits.connect_timeout;
-        Self::new(id, family, socket, Some(called), state, deadline, limits)
+        Self::new(id, shares, socket, Some(called), state, deadline, limits)
     }
 
     fn new(
         id: ConnectionId,
-        family: Family,
+        shares: bool,
         socket: OwnedFd,
         called: Option<(PeerId, Address)>,
         state: State,
@@ -181,13 +176,13 @@ impl Connection {
             deadline,
             redials: 0,
             outbox: Outbox::default(),
-            channel: (family == Family::Unix).then(Channel::default),
+            channel: shares.then(Channel::default),
             bell_watched: false,
             memory: None,
             descriptors: Vec::new(),
             active: false,
             used: deadline,
-            offer_awaited: family == Family::Unix,
+            offer_awaited: shares,
             blocked: false,
             reset: false,
             failed: None,

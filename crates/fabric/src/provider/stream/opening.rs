@@ -70,7 +70,7 @@ impl StreamProvider {
         let handshake = Handshake::initiate(self.introduction.clone(), address.clone(), nonce);
         let mut connection = Connection::dialed(
             id,
-            self.family,
+            self.shares(address),
             socket,
             (peer, address.clone()),
             handshake,
@@ -269,7 +269,8 @@ impl StreamProvider {
         }
         self.connections_made += 1;
         let handshake = Handshake::respond(self.introduction.clone(), nonce);
-        let connection = Connection::accepted(id, self.family, socket, handshake, around.now, &self.limits);
+        let shares = self.shares(&self.introduction.peer.address);
+        let connection = Connection::accepted(id, shares, socket, handshake, around.now, &self.limits);
         self.deadlines.insert((connection.deadline, id));
         self.strangers.insert(id);
         self.connections.insert(id, connection);

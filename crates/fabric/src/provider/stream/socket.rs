@@ -40,7 +40,7 @@ impl Family {
     pub(super) fn locate(self, address: &Address) -> Option<Location> {
         match (self, address.provider()) {
             (Self::Tcp, "tcp") => address.location().parse().ok().map(Location::Tcp),
-            (Self::Unix, "tcp" | "shm") => unix_name(address.location()).ok().map(Location::Unix),
+            (Self::Unix, "tcp" | "shm" | "unix") => unix_name(address.location()).ok().map(Location::Unix),
             _ => None,
         }
     }

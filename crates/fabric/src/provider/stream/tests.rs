@@ -4,6 +4,7 @@ mod checked_data;
 mod dials;
 mod driving;
 mod strangers;
+mod unshared;
 
 use std::{
     io::{Read, Write},

@@ -124,6 +124,8 @@ mod kind {
     pub(super) const OUTPUTS: u64 = u64::MAX - 2;
 }
 
+/// So large that the allocator has it from the system, where it is zero and takes no memory until something is read into it.
+const BUFFER_SIZE: usize = 256 << 10;
 /// How many ranks are started between two looks at what else happens.
 const STARTS_PER_TURN: usize = 16;
 /// How long reports may wait for company while ranks are being started.
@@ -161,7 +163,7 @@ impl Agent {
         let parent = position.parent.clone().ok_or_else(no_host)?;
         let address = match plan.interface {
             // The launcher's interface is an agent's only on the same host.
-            Some(address) if plan.hosts.iter().all(|host| host.is_local) => address,
+            Some(address) if plan.hosts.iter().all(|host| host.is_local) => Some(address),
             _ => interface::of_agent(&parent)?,
         };
         let mut branch = Branch::start(position, address)?;
@@ -219,7 +221,7 @@ impl Agent {
             sweep: Sweep::NotYet,
             is_orphaned: false,
             flushed: Instant::now(),
-            buffer: vec![0; 64 << 10],
+            buffer: vec![0; BUFFER_SIZE],
             asking: requests::Asking::default(),
         })
     }

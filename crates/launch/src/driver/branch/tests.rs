@@ -84,7 +84,7 @@ fn await_event<T>(
 /// An agent whose messages cannot be read is lost, and it is told what it sent.
 #[test]
 fn a_child_that_sends_garbage_is_lost() {
-    let mut branch = Branch::start(position(NodeId::ROOT, None), LOOPBACK).unwrap();
+    let mut branch = Branch::start(position(NodeId::ROOT, None), Some(LOOPBACK)).unwrap();
     let mut agent = neighbour(Role::Agent);
     agent
         .send_unexpected(branch.endpoint().address(), TAG_UP, GARBAGE.to_vec())
@@ -110,7 +110,7 @@ fn a_child_that_sends_garbage_is_lost() {
 fn a_parent_that_sends_garbage_is_lost() {
     let mut launcher = neighbour(Role::Launcher);
     let parent = launcher.address().clone();
-    let mut branch = Branch::start(position(NodeId(1), Some(parent)), LOOPBACK).unwrap();
+    let mut branch = Branch::start(position(NodeId(1), Some(parent)), Some(LOOPBACK)).unwrap();
     branch.report(Report::Active);
     let lost = |event| match event {
         BranchEvent::ParentLost(why) => Some(why),
@@ -133,7 +133,7 @@ fn a_parent_that_sends_garbage_is_lost() {
 fn a_rank_is_no_parent() {
     let mut rank = neighbour(Role::Rank);
     let parent = rank.address().clone();
-    let mut branch = Branch::start(position(NodeId(1), Some(parent)), LOOPBACK).unwrap();
+    let mut branch = Branch::start(position(NodeId(1), Some(parent)), Some(LOOPBACK)).unwrap();
     branch.report(Report::Active);
     let lost = |event| match event {
         BranchEvent::ParentLost(why) => Some(why),

@@ -1,0 +1,76 @@
+//! Endpoints at `unix://NAME`, played against one that shares memory with its other peers.
+
+use super::*;
+
+fn unix(limits: Limits) -> Endpoint {
+    let mut options = EndpointOptions { limits, ..options() };
+    options.transports.unix = true;
+    Endpoint::bind(options).unwrap()
+}
+
+fn sharing() -> Endpoint {
+    let mut options = options();
+    options.transports.shm = true;
+    Endpoint::bind(options).unwrap()
+}
+
+/// Messages of any size go both ways, transfers too, without anything that is shared; the end of one is told to the other.
+#[test]
+fn who_shares_nothing_is_reached_all_the_same() {
+    let mut plain = unix(Limits::default());
+    let mut other = sharing();
+    assert_eq!(plain.address().provider(), "unix");
+    let known: Vec<_> = plain
+        .providers()
+        .iter()
+        .filter(|known| known.unavailable.is_none())
+        .collect();
+    assert!(matches!(&known[..], [known] if known.name == "unix"));
+    let address = plain.address().clone();
+    let bodies = [0, 1, 5000, 60 << 10];
+    for (tag, &size) in bodies.iter().enumerate() {
+        let body = Bytes::from(vec![tag as u8; size]);
+        other.send_unexpected(&address, tag as u64, body).unwrap();
+    }
+    let mut received = Vec::new();
+    let start = Instant::now();
+    while received.len() < 2 * bodies.len() {
+        assert!(start.elapsed() < LONG, "{} came", received.len());
+        for at in [0, 1] {
+            let endpoint = if at == 0 { &mut plain } else { &mut other };
+            endpoint.progress();
+            while let Some(event) = endpoint.poll_event() {
+                let Event::Unexpected { from, tag, body } = event else {
+                    panic!("{event:?}");
+                };
+                assert!(body.len() == bodies[tag as usize] && body.iter().all(|&byte| byte == tag as u8));
+                received.push((at, tag));
+                if at == 0 {
+                    plain.send_unexpected(from, tag, body).unwrap();
+                }
+            }
+        }
+    }
+    assert_eq!(received.iter().filter(|(at, _)| *at == 0).count(), bodies.len());
+    let region = plain.expose(vec![7; 3 << 20].into());
+    other.get(&region, 0, Buffer::zeroed(3 << 20), LONG).unwrap();
+    let into = loop {
+        assert!(start.elapsed() < LONG);
+        plain.progress();
+        other.progress();
+        if let Some(event) = other.poll_event() {
+            let Event::Completed {
+                result: Ok(Completion::Got(into)),
+                ..
+            } = event
+            else {
+                panic!("{event:?}");
+            };
+            break into;
+        }
+    };
+    assert!(into.iter().all(|&byte| byte == 7));
+    other.watch(&address).unwrap();
+    drop(plain);
+    assert!(matches!(death(&mut other), PeerDeath::Closed));
+}
