@@ -1,9 +1,9 @@
 //! What a rank and the agent of its host say to each other, over an inherited socketpair.
 //!
 //! The agent gives each rank one end of an `AF_UNIX` `SOCK_SEQPACKET` pair, whose number stands in
-//! [`AgentLink::VARIABLE`]. Inheritance is the authentication. The agent's first message is [`Welcome`], which
-//! carries the rank's key; a rank that wants to be told of departures and to have its data kept answers with
-//! [`ToAgent::Attach`]. A message is one packet, at most [`AgentLink::MESSAGE_SIZE_MAX`] bytes of postcard.
+//! [`AgentLink::VARIABLE`]. Inheritance is the authentication. A program that knows of this asks who it is
+//! ([`AgentLink::join`]), and the answer, [`Welcome`], carries its key; one that wants to be told of departures and to have its
+//! data kept then says [`ToAgent::Attach`]. To programs that know nothing of it nothing is said. A message is one packet, at most [`AgentLink::MESSAGE_SIZE_MAX`] bytes of postcard.
 //!
 //! [`ToAgent::Hold`] travels with a [`WritableMemfd`](crate::memfd::WritableMemfd). From the moment that the packet is sent the kernel keeps the
 //! memory for the agent: a rank may be killed right after it and its data is still there. When a rank is gone
@@ -14,6 +14,7 @@ use std::{
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    time::{Duration, Instant},
 };
 
 use ropewalk_group::{Departure, Incarnation, JobId, Rank};
@@ -32,7 +33,7 @@ use thiserror::Error;
 
 use crate::{Address, MemberKey, RegionHandle};
 
-/// The agent's first message.
+/// The agent's answer to [`ToAgent::Join`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     /// The job.
@@ -70,6 +71,8 @@ pub enum ToAgent {
     Release(HoldId),
     /// Something for whoever watches the job.
     Trace(TraceEvent),
+    /// The program knows of its agent, and asks who it is: [`FromAgent::Welcome`] says so.
+    Join,
 }
 
 /// From an agent to a rank of its host.
@@ -88,7 +91,7 @@ pub enum FromAgent {
         /// Where it is read.
         handle: RegionHandle,
     },
-    /// The first message.
+    /// The answer to [`ToAgent::Join`].
     Welcome(Welcome),
 }
 
@@ -155,6 +158,8 @@ impl AgentLink {
     pub const MESSAGE_SIZE_MAX: usize = 16 << 10;
     /// The largest label of held memory, in bytes.
     pub const LABEL_SIZE_MAX: usize = 4 << 10;
+    /// An agent that starts a thousand processes beside other people's takes some seconds.
+    const ANSWER_TIME: Duration = Duration::from_secs(30);
 
     /// Both ends of a new link, closed on exec: (the agent's, the rank's).
     ///
@@ -191,6 +196,30 @@ impl AgentLink {
         // SAFETY: as above; the call before it has shown that the descriptor is open.
         let socket = unsafe { OwnedFd::from_raw_fd(number) };
         Ok(Some(Self { socket }))
+    }
+
+    /// Asks the agent who this process is, and waits for the answer. To be called before anything else is sent.
+    ///
+    /// # Errors
+    /// [`AgentLinkError::Closed`] if the agent is gone, [`AgentLinkError::NoWelcome`] if it says something else, or nothing within
+    /// half a minute.
+    pub fn join(&self) -> Result<Welcome, AgentLinkError> {
+        self.send(&ToAgent::Join, None)?;
+        let deadline = Instant::now() + Self::ANSWER_TIME;
+        loop {
+            match self.receive()? {
+                Some((FromAgent::Welcome(welcome), _)) => return Ok(welcome),
+                Some(_) => return Err(AgentLinkError::NoWelcome),
+                None => {}
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = Timespec::try_from(left).ok();
+            match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], timeout.as_ref()) {
+                Ok(0) => return Err(AgentLinkError::NoWelcome),
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
     }
 
     /// Sends one message, with a descriptor if there is one to hand over. Never blocks.
@@ -310,6 +339,11 @@ pub enum AgentLinkError {
     /// The operating system refused.
     #[error("the link between rank and agent failed")]
     Io(#[source] io::Error),
+    /// The agent does not say who this process is.
+    #[error(
+        "the agent does not say which rank of which job this is; start the program with the `ropewalk run` of its own version"
+    )]
+    NoWelcome,
     /// The message is larger than [`AgentLink::MESSAGE_SIZE_MAX`].
     #[error(
         "a message of {size} bytes is larger than the largest on this link, {}",
@@ -363,6 +397,50 @@ mod tests {
         let bytes = HeldMemfd::of(descriptor.unwrap()).unwrap().into_bytes().unwrap();
         assert_eq!(bytes, &[3; 100][..]);
         assert!(matches!(agent.receive::<ToAgent>(), Err(AgentLinkError::Closed)));
+    }
+
+    /// Who asks is answered, also later; another answer, or none because the agent is gone, is an error.
+    #[test]
+    fn a_program_asks_who_it_is() {
+        let identity = crate::Identity {
+            role: crate::Role::Rank,
+            rank: Rank(7),
+            incarnation: Incarnation(1),
+        };
+        let welcome = Welcome {
+            job: JobId([1; 16]),
+            key: crate::KeyMaker::new(crate::JobKey::from_bytes([2; 32])).key_of(identity),
+            size: 9,
+            agent: "tcp://127.0.0.1:1".parse().unwrap(),
+        };
+        let departure = Departure {
+            rank: Rank(0),
+            incarnation: Incarnation(0),
+            epoch: ropewalk_group::Epoch(1),
+            cause: ropewalk_group::Cause::Exited(0),
+        };
+        let answers = [
+            FromAgent::Welcome(welcome.clone()),
+            FromAgent::Departed(departure),
+        ];
+        for (index, answer) in answers.into_iter().enumerate() {
+            let (agent, rank) = AgentLink::pair().unwrap();
+            let joins = std::thread::spawn(move || rank.join());
+            let asked = std::iter::repeat_with(|| {
+                std::thread::sleep(Duration::from_millis(1));
+                agent.receive::<ToAgent>().unwrap()
+            });
+            assert_eq!(asked.flatten().next().unwrap().0, ToAgent::Join);
+            agent.send(&answer, None).unwrap();
+            match (index, joins.join().unwrap()) {
+                (0, Ok(found)) => assert_eq!(found, welcome),
+                (1, Err(AgentLinkError::NoWelcome)) => {}
+                (_, other) => panic!("{other:?}"),
+            }
+        }
+        let (agent, rank) = AgentLink::pair().unwrap();
+        drop(agent);
+        assert!(matches!(rank.join(), Err(AgentLinkError::Closed)));
     }
 
     /// What was sent counts also if its sender is gone without having read what was sent to it.

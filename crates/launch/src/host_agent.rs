@@ -154,8 +154,8 @@ impl HostAgent {
         self.actions.pop_front()
     }
 
-    /// The first message of a rank's link, to be sent before the rank runs. Its key is that of this incarnation only.
-    pub(crate) fn welcome(&self, rank: Rank) -> FromAgent {
+    /// Says to a rank who it is. Its key is that of this incarnation only.
+    fn welcome(&self, rank: Rank) -> FromAgent {
         FromAgent::Welcome(Welcome {
             job: self.start.job,
             key: self.keys.key_of(rank_identity(rank, self.incarnation(rank))),
@@ -235,6 +235,11 @@ impl HostAgent {
     /// some that nobody can change any more. Returns whether the memory is to be kept.
     pub(crate) fn handle_link(&mut self, rank: Rank, message: ToAgent, memory: Option<u64>) -> bool {
         match message {
+            ToAgent::Join => {
+                let welcome = self.welcome(rank);
+                self.actions.push_back(Action::SendLink(rank, welcome));
+                false
+            }
             ToAgent::Attach => {
                 if self.attached.insert(rank) {
                     if !std::mem::replace(&mut self.has_attached, true) {

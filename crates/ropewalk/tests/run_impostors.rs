@@ -137,9 +137,7 @@ fn be_told() {
 
 fn join() -> (AgentLink, Welcome) {
     let link = AgentLink::from_env().unwrap().unwrap();
-    let Some((FromAgent::Welcome(welcome), _)) = link.receive().unwrap() else {
-        panic!("the first message is no welcome");
-    };
+    let welcome = link.join().unwrap();
     link.send(&ToAgent::Attach, None).unwrap();
     (link, welcome)
 }

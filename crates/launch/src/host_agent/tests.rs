@@ -101,6 +101,8 @@ fn hold(agent: &mut HostAgent, rank: u32, id: u64, memory: Option<u64>) -> bool 
 #[test]
 fn data_is_announced_before_the_departure() {
     let mut agent = started(3);
+    agent.handle_link(Rank(0), ToAgent::Join, None);
+    assert_eq!(drain(&mut agent), ["welcome 0"]);
     agent.handle_link(Rank(0), ToAgent::Attach, None);
     assert_eq!(drain(&mut agent), ["Attached"]);
     assert!(hold(&mut agent, 1, 7, Some(400)) && hold(&mut agent, 1, 8, Some(400)));

@@ -6,8 +6,8 @@ use std::{
 };
 
 use ropewalk_fabric::{
-    Address, AgentLink, AgentLinkError, BindError, Endpoint, EndpointOptions, FromAgent, Identity, JobKey,
-    Role, Transports, TransportsError,
+    Address, AgentLink, AgentLinkError, BindError, Endpoint, EndpointOptions, Identity, JobKey, Role,
+    Transports, TransportsError,
 };
 use ropewalk_group::{Incarnation, JobId, Rank};
 use ropewalk_pmi::client::{Client, ClientError};
@@ -72,10 +72,7 @@ fn transports_from_env() -> Result<Transports, BootstrapError> {
 }
 
 fn receive_welcome(link: &AgentLink, rank: Rank, size: u32) -> Result<EndpointOptions, BootstrapError> {
-    // The agent sends it before it starts the process.
-    let Some((FromAgent::Welcome(welcome), _)) = link.receive()? else {
-        return Err(BootstrapError::NoWelcome);
-    };
+    let welcome = link.join()?;
     let named = welcome.key.identity().rank;
     if named != rank || welcome.size != size {
         let found = (named, welcome.size);
@@ -183,9 +180,6 @@ pub enum BootstrapError {
         /// Under which key.
         key: String,
     },
-    /// The agent did not greet.
-    #[error("the link to the agent holds no welcome; start the program with `ropewalk run`")]
-    NoWelcome,
     /// The process manager failed.
     #[error(transparent)]
     Pmi(#[from] ClientError),

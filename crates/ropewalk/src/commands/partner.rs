@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, bail};
 use ropewalk::{
     checkpoint::{Held, PartnerError, Record, Service, ServiceOptions, Totals, history_of_host},
-    fabric::{AgentLink, EndpointOptions, FromAgent},
+    fabric::{AgentLink, EndpointOptions},
     pmi::client::Client,
 };
 use serde::{Deserialize, Serialize};
@@ -202,9 +202,7 @@ fn tell_at_the_end(directory: PathBuf) -> anyhow::Result<()> {
 fn endpoint(towards: IpAddr) -> anyhow::Result<EndpointOptions> {
     let link =
         AgentLink::from_env()?.context("there is no agent: this is started by `ropewalk run --partner`")?;
-    let Some((FromAgent::Welcome(welcome), _)) = link.receive()? else {
-        bail!("the agent does not say to which job this process belongs");
-    };
+    let welcome = link.join()?;
     let any: IpAddr = match towards {
         IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),

@@ -149,8 +149,6 @@ impl Agent {
         };
         let (pmi, rank_pmi) = UnixStream::pair().map_err(failed)?;
         let (link, rank_link) = AgentLink::pair().map_err(failed)?;
-        link.send(&self.mind.welcome(rank), None)
-            .map_err(|error| failed(io::Error::other(error)))?;
         let (stdout, rank_stdout) = pipe_for_reading().map_err(failed)?;
         let (stderr, rank_stderr) = pipe_for_reading().map_err(failed)?;
         let incarnation = self.mind.incarnation(rank);

@@ -19,6 +19,7 @@ use std::{
     ffi::OsString,
     fs, io,
     io::Write,
+    mem,
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -217,6 +218,10 @@ fn watch(request: Request) -> anyhow::Result<u8> {
                 // The exit code tells of the job, and comes out all the same.
                 if let Err(error) = observer.finish(&section) {
                     say(&format!("{error:#}"));
+                }
+                if checkpoints.is_none() {
+                    // Its thread has nothing left to do, and ends with this process: to wait for it would only take time.
+                    mem::forget(launcher);
                 }
                 return code;
             }

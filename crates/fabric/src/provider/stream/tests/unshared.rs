@@ -46,7 +46,7 @@ fn who_shares_nothing_is_reached_all_the_same() {
                 assert!(body.len() == bodies[tag as usize] && body.iter().all(|&byte| byte == tag as u8));
                 received.push((at, tag));
                 if at == 0 {
-                    plain.send_unexpected(from, tag, body).unwrap();
+                    endpoint.send_unexpected(from, tag, body).unwrap();
                 }
             }
         }
