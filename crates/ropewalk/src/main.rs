@@ -49,7 +49,19 @@ enum Command {
 
 fn main() -> ExitCode {
     let words = words(env::args_os());
-    match command(words).unwrap_or_else(|words| Arguments::parse_from(words).command) {
+    match command(words) {
+        Ok(Command::Agent) => agent::run(),
+        Ok(Command::Run(arguments)) => run::run(arguments),
+        Ok(command) => perform(command),
+        Err(words) => perform(Arguments::parse_from(words).command),
+    }
+}
+
+/// A function of its own, so that what starts jobs does not have all other commands in its midst.
+#[cold]
+#[inline(never)]
+fn perform(command: Command) -> ExitCode {
+    match command {
         Command::Agent => agent::run(),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::BenchTarget => bench::target::run(),
