@@ -1,7 +1,7 @@
 //! Which functions of a program run, found by a breakpoint at the beginning of each (ptrace(2)).
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     fs::{self, File, OpenOptions},
     os::unix::fs::FileExt,
     path::Path,
@@ -131,10 +131,10 @@ impl<'a> Tracer<'a> {
         let shift = u64::from_str_radix(start, 16)?;
         let memory = memory(process)?;
         for &address in self.functions.keys() {
-            if !self.bytes.contains_key(&address) {
+            if let Entry::Vacant(unknown) = self.bytes.entry(address) {
                 let mut byte = [0];
                 memory.read_exact_at(&mut byte, shift + address)?;
-                self.bytes.insert(address, byte[0]);
+                unknown.insert(byte[0]);
             }
             if !self.found.contains(&address) {
                 memory.write_all_at(&[BREAKPOINT], shift + address)?;
