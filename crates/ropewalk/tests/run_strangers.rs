@@ -13,12 +13,13 @@ use std::{
         linux::net::SocketAddrExt,
         unix::net::{SocketAddr, UnixStream},
     },
-    process::{Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
     thread,
     time::Duration,
 };
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tempfile::TempDir;
 
 const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
 const IDLE: usize = 1000;
@@ -158,6 +159,68 @@ fn pretend(port: u16, job: [u8; 16]) -> usize {
     answered.count()
 }
 
+/// A job whose ranks wait, and then say much.
+struct Waiting {
+    job: Child,
+    stdout: BufReader<ChildStdout>,
+    folder: TempDir,
+    ranks: usize,
+}
+
+impl Waiting {
+    const LINES: usize = 5000;
+
+    /// Starts so many ranks with these options, and waits until all are up.
+    fn start(ranks: usize, options: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let script = format!(
+            "echo up; while [ ! -e {} ]; do sleep 0.1; done; seq {}",
+            folder.path().join("go").display(),
+            Self::LINES
+        );
+        let mut job = Command::new(ROPEWALK)
+            .args([
+                "run",
+                "-n",
+                &ranks.to_string(),
+                "--detect",
+                "10",
+                "--timeout",
+                "300",
+            ])
+            .args(options)
+            .args(["sh", "-c", &script])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(job.stdout.take().unwrap());
+        for _ in 0..ranks {
+            let mut line = String::new();
+            stdout.read_line(&mut line).unwrap();
+            assert_eq!(line, "up\n");
+        }
+        Self {
+            job,
+            stdout,
+            folder,
+            ranks,
+        }
+    }
+
+    /// Lets the ranks go on: all that they say comes, and nothing else.
+    fn finish(mut self) {
+        fs::write(self.folder.path().join("go"), "").unwrap();
+        let mut text = String::new();
+        self.stdout.read_to_string(&mut text).unwrap();
+        let output = self.job.wait_with_output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && stderr.is_empty(), "{stderr}");
+        assert_eq!(text.lines().count(), self.ranks * Self::LINES);
+    }
+}
+
 /// Idle, slow, garbage, HTTP, huge lengths, valid greetings without a key, a thousand idle connections: the job does not notice, and its launcher and
 /// agents listen on loopback only.
 #[test]
@@ -165,37 +228,8 @@ fn strangers_do_not_disturb_a_job() {
     let limit = getrlimit(Resource::Nofile);
     let current = limit.maximum.map_or(Some(8192), |most| Some(most.min(8192)));
     setrlimit(Resource::Nofile, Rlimit { current, ..limit }).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let go = folder.path().join("go");
-    let script = format!(
-        "echo up; while [ ! -e {} ]; do sleep 0.1; done; seq 5000",
-        go.display()
-    );
-    let mut job = Command::new(ROPEWALK)
-        .args([
-            "run",
-            "-launcher",
-            "fork",
-            "-hosts",
-            "alpha,beta",
-            "-n",
-            "2",
-            "--detect",
-            "10",
-        ])
-        .args(["--timeout", "300", "sh", "-c", &script])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdout = BufReader::new(job.stdout.take().unwrap());
-    for _ in 0..2 {
-        let mut line = String::new();
-        stdout.read_line(&mut line).unwrap();
-        assert_eq!(line, "up\n");
-    }
-    let processes = descendants(job.id());
+    let waiting = Waiting::start(2, &["-launcher", "fork", "-hosts", "alpha,beta"]);
+    let processes = descendants(waiting.job.id());
     let ports = ports(&processes);
     assert!(ports.len() >= 3, "launcher and two agents listen: {ports:?}");
     let job_id = processes.iter().find_map(|&pid| job_of(pid)).unwrap();
@@ -228,50 +262,17 @@ fn strangers_do_not_disturb_a_job() {
             });
         }
     });
-    fs::write(&go, "").unwrap();
-    let mut text = String::new();
-    stdout.read_to_string(&mut text).unwrap();
-    let output = job.wait_with_output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && stderr.is_empty(), "{stderr}");
-    assert_eq!(text.lines().count(), 2 * 5000);
+    waiting.finish();
     drop(idle);
 }
 
 /// The launcher of a job on its own host has no port at all; who calls it there by its name is a stranger as much.
 #[test]
 fn strangers_on_the_same_host_do_not_disturb_a_job() {
-    let folder = tempfile::tempdir().unwrap();
-    let go = folder.path().join("go");
-    let script = format!(
-        "echo up; while [ ! -e {} ]; do sleep 0.1; done; seq 5000",
-        go.display()
-    );
-    let mut job = Command::new(ROPEWALK)
-        .args([
-            "run",
-            "-n",
-            "1",
-            "--detect",
-            "10",
-            "--timeout",
-            "300",
-            "sh",
-            "-c",
-            &script,
-        ])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdout = BufReader::new(job.stdout.take().unwrap());
-    let mut line = String::new();
-    stdout.read_line(&mut line).unwrap();
-    assert_eq!(line, "up\n");
-    let launcher = BTreeSet::from([job.id()]);
-    assert_eq!(ports(&launcher), BTreeSet::new());
-    let names = names(&descendants(job.id()));
+    let waiting = Waiting::start(1, &[]);
+    let launcher = waiting.job.id();
+    assert_eq!(ports(&BTreeSet::from([launcher])), BTreeSet::new());
+    let names = names(&descendants(launcher));
     assert!(names.len() >= 2, "launcher and agent listen: {names:?}");
     // Those behind them wait in the backlog, which is what connecting would wait for too.
     let idle: Vec<_> = names
@@ -292,12 +293,6 @@ fn strangers_on_the_same_host_do_not_disturb_a_job() {
             scope.spawn(move || say(connect_locally(name), &[0xff; 4096]));
         }
     });
-    fs::write(&go, "").unwrap();
-    let mut text = String::new();
-    stdout.read_to_string(&mut text).unwrap();
-    let output = job.wait_with_output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && stderr.is_empty(), "{stderr}");
-    assert_eq!(text.lines().count(), 5000);
+    waiting.finish();
     drop(idle);
 }

@@ -125,7 +125,16 @@ impl Branch {
             options.transports.shm = false;
             options.transports.unix = address.is_none();
         }
-        let mut endpoint = Endpoint::bind(options).map_err(io::Error::other)?;
+        let mut endpoint = Endpoint::bind(options.clone())
+            .or_else(|error| match options.transports.unix {
+                // Some sandboxes have no such sockets; a port serves this host too.
+                true => {
+                    options.transports.unix = false;
+                    Endpoint::bind(options)
+                }
+                false => Err(error),
+            })
+            .map_err(io::Error::other)?;
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let data = epoll::EventData::new_u64(ENDPOINT);
         epoll::add(&poller, &endpoint, data, epoll::EventFlags::IN)?;
