@@ -28,7 +28,7 @@ pub(crate) fn link_order() -> anyhow::Result<()> {
     // What happens at every start comes first, then what does while a job runs: memory is given back, neighbours are heard.
     for job in [
         "--detect 60 -n 2 true".to_owned(),
-        format!("--detect 60 -hosts localhost,127.0.0.2 --launcher-exec {rsh} -n 2 -l true"),
+        format!("--detect 60 -hosts alpha,beta --launcher-exec {rsh} -n 2 -l true"),
         "--detect 60 -n 200 sleep 0.5".to_owned(),
         "--detect 2 -n 2 sleep 4".to_owned(),
     ] {

@@ -4,6 +4,7 @@ mod bench_reduce;
 mod check;
 mod debian;
 mod fuzz;
+#[cfg(target_arch = "x86_64")]
 mod link_order;
 mod look;
 mod mpi4py;
@@ -64,7 +65,12 @@ fn main() -> ExitCode {
         Task::Check => check::check(),
         Task::Fix => check::fix(),
         Task::Fuzz(options) => fuzz::fuzz(&options),
+        #[cfg(target_arch = "x86_64")]
         Task::LinkOrder => link_order::link_order(),
+        #[cfg(not(target_arch = "x86_64"))]
+        Task::LinkOrder => Err(anyhow::anyhow!(
+            "functions are found, and put in order, on x86-64 only"
+        )),
         Task::Look { page } => look::look(&page.unwrap_or_else(test::report)).map(drop),
         Task::Mpi4py(options) => mpi4py::mpi4py(&options),
         Task::Openfoam(options) => openfoam::openfoam(&options),

@@ -341,7 +341,7 @@ pub enum AgentLinkError {
     Io(#[source] io::Error),
     /// The agent does not say who this process is.
     #[error(
-        "the agent does not say which rank of which job this is; start the program with the `ropewalk run` of its own version"
+        "the agent does not say which rank of which job this is: it is stalled, or of another version than this program"
     )]
     NoWelcome,
     /// The message is larger than [`AgentLink::MESSAGE_SIZE_MAX`].

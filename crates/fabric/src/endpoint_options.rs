@@ -39,7 +39,8 @@ pub struct EndpointOptions {
     pub limits: Limits,
 }
 
-/// By which ways an endpoint reaches its peers, and they it. Two endpoints have to have one in common.
+/// By which ways an endpoint reaches its peers, and they it. Two endpoints have to have one in common, except that those with
+/// `shm` and those with `unix` reach each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transports {
     /// TCP, to any host.
@@ -67,6 +68,9 @@ pub enum TransportsError {
         /// Which.
         word: String,
     },
+    /// UNIX sockets without shared memory stand beside something else.
+    #[error("`unix` is instead of all other transports; name it alone or leave it out")]
+    Beside,
     /// Nothing is left by which a peer could be reached.
     #[error("no transport is named; give `tcp`, `shm`, both, `unix`, or `ofi:PROVIDER`")]
     None,
@@ -99,6 +103,9 @@ impl FromStr for Transports {
                     }
                 },
             }
+        }
+        if transports.unix && (transports.tcp || transports.shm || transports.ofi.is_some()) {
+            return Err(TransportsError::Beside);
         }
         if !transports.tcp && !transports.shm && !transports.unix && transports.ofi.is_none() {
             return Err(TransportsError::None);
@@ -175,5 +182,8 @@ mod tests {
             assert_eq!(bad.parse::<Transports>(), Err(TransportsError::Unknown { word }));
         }
         assert_eq!("no-process-vm".parse::<Transports>(), Err(TransportsError::None));
+        for beside in ["tcp,unix", "unix,shm", "unix,ofi:tcp"] {
+            assert_eq!(beside.parse::<Transports>(), Err(TransportsError::Beside));
+        }
     }
 }

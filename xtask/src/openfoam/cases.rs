@@ -216,6 +216,11 @@ impl Bench<'_> {
             } else {
                 every + 1
             };
+            ensure!(
+                count >= every,
+                "{} is too short to measure its saves",
+                self.study.name
+            );
             let moment = began + Duration::from_secs_f64(1.0 + mean * (count as f64 + 0.5));
             ensure!(
                 running.kill_at(moment, &mut random)?,

@@ -1,5 +1,6 @@
 //! A node's links in the tree, as sockets and processes: drives its [`Relay`].
 
+mod binding;
 mod starting;
 
 use std::{
@@ -10,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk_fabric::{Address, Endpoint, EndpointOptions, Event, JobKey, PeerDeath, PeerId};
+use ropewalk_fabric::{Address, Endpoint, Event, JobKey, PeerDeath, PeerId};
 use ropewalk_group::HostId;
 use ropewalk_pmi as pmi;
 use rustix::{event::epoll, process::Pid};
@@ -112,29 +113,7 @@ impl Branch {
     /// Binds an endpoint to `address`, if other hosts have to reach it, and starts the agents right below. An agent connects to
     /// the node above.
     pub(super) fn start(position: Position, address: Option<std::net::IpAddr>) -> io::Result<Self> {
-        let Position { node, plan, .. } = &position;
-        let mut options = EndpointOptions::new(plan.job, position.key.clone(), node.identity());
-        if let Some(address) = address {
-            options.bind.set_ip(address);
-        }
-        options.limits.heartbeat = Some(plan.detect);
-        options.limits.connect_timeout = plan.detect;
-        if *node == NodeId::ROOT {
-            // The launcher moves nothing that shared memory would make faster; and to choose a port costs more than all else
-            // that a link takes.
-            options.transports.shm = false;
-            options.transports.unix = address.is_none();
-        }
-        let mut endpoint = Endpoint::bind(options.clone())
-            .or_else(|error| match options.transports.unix {
-                // Some sandboxes have no such sockets; a port serves this host too.
-                true => {
-                    options.transports.unix = false;
-                    Endpoint::bind(options)
-                }
-                false => Err(error),
-            })
-            .map_err(io::Error::other)?;
+        let mut endpoint = binding::bind(&position, address)?;
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let data = epoll::EventData::new_u64(ENDPOINT);
         epoll::add(&poller, &endpoint, data, epoll::EventFlags::IN)?;
@@ -146,7 +125,7 @@ impl Branch {
             }
             None => None,
         };
-        let mut relay = Relay::of(plan, *node);
+        let mut relay = Relay::of(&position.plan, position.node);
         relay.start(Duration::ZERO);
         let mut branch = Self {
             endpoint,

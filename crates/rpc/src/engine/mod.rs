@@ -230,7 +230,7 @@ impl Engine {
         self.endpoint.peer(address)
     }
 
-    /// What carries the calls to this peer: `"shm"`, `"tcp"`, `"ofi"` or `"loopback"`; `None` if there is no
+    /// What carries the calls to this peer: `"shm"`, `"tcp"`, `"unix"`, `"ofi"` or `"loopback"`; `None` if there is no
     /// connection to it.
     pub fn provider_of(&self, peer: PeerId) -> Option<&'static str> {
         self.endpoint.provider_of(peer)

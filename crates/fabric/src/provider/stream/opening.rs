@@ -152,6 +152,11 @@ impl StreamProvider {
         let Some(other) = other else {
             return false;
         };
+        // What goes through shared memory on the one may not go over the other.
+        let shares = |id: &ConnectionId| self.connections.get(id).map(|known| known.channel.is_some());
+        if shares(&id) != shares(&other) {
+            return false;
+        }
         // One that is replaced goes with all that its peer had.
         if is_open(&id) || matches!(cause, PeerDeath::Replaced) {
             return false;

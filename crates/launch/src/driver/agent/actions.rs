@@ -1,6 +1,7 @@
 //! What an agent does for its mind.
 
 use bytes::Bytes;
+use ropewalk_fabric::FromAgent;
 use ropewalk_group::Rank;
 use rustix::{
     event::epoll,
@@ -41,6 +42,10 @@ impl Agent {
             Action::SendChild(node, down) => self.branch.send_pmi(node, down),
             Action::SendLink(rank, message) => {
                 if let Some((index, sockets)) = self.sockets_of(rank) {
+                    // Who asks again and again, and does not read the answers, gets no more.
+                    if sockets.is_left && matches!(message, FromAgent::Welcome(_)) {
+                        return;
+                    }
                     sockets.unsent.push_back(message);
                     // Else it is sent when the rank has read what was before it.
                     if !sockets.is_left {

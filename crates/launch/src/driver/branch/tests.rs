@@ -1,6 +1,6 @@
 use std::net::Ipv4Addr;
 
-use ropewalk_fabric::{Identity, Role};
+use ropewalk_fabric::{EndpointOptions, Identity, Role};
 use ropewalk_group::{Incarnation, JobId, Rank};
 
 use super::*;
