@@ -102,7 +102,8 @@ fn survivors_meet_the_new_process() {
 /// Ranks are killed on purpose, which is told when it happens and counted in the end; equal seeds kill equally.
 #[test]
 fn failures_are_injected() {
-    let words = ["-n", "4", "--inject-mtbf", "0.2", "--seed", "7", "sleep", "60"];
+    // With this seed one rank is killed after a fifth of a second and the next not within a minute.
+    let words = ["-n", "4", "--inject-mtbf", "20", "--seed", "10297", "sleep", "60"];
     let killed: Vec<_> = (0..2)
         .map(|_| {
             let (code, _, stderr) = run(&[], &words);
