@@ -3,7 +3,15 @@
 /// Collects a stream and gives it out in runs of whole lines.
 #[derive(Debug, Default)]
 pub(crate) struct WholeLines {
+    /// Elsewhere, since there are two streams of each rank, and most have no line that is begun.
+    begun: Option<Box<Begun>>,
+}
+
+/// The beginning of a line.
+#[derive(Debug, Default)]
+struct Begun {
     bytes: Vec<u8>,
+    /// How much of it has no end of a line.
     searched: usize,
 }
 
@@ -14,24 +22,31 @@ impl WholeLines {
     /// Takes the next bytes of the stream; returns the whole lines that there are now. A line that is longer
     /// than [`LINE_SIZE_MAX`](Self::LINE_SIZE_MAX) comes out in pieces.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
-        self.bytes.extend_from_slice(bytes);
-        let unsearched = &self.bytes[self.searched..];
+        let mut lines = self.begun.take().unwrap_or_default();
+        lines.bytes.extend_from_slice(bytes);
+        let unsearched = &lines.bytes[lines.searched..];
         let end = match unsearched.iter().rposition(|&byte| byte == b'\n') {
-            Some(last) => self.searched + last + 1,
-            None if self.bytes.len() > Self::LINE_SIZE_MAX => self.bytes.len(),
+            Some(last) => lines.searched + last + 1,
+            None if lines.bytes.len() > Self::LINE_SIZE_MAX => lines.bytes.len(),
             None => {
-                self.searched = self.bytes.len();
+                lines.searched = lines.bytes.len();
+                self.begun = Some(lines);
                 return None;
             }
         };
-        let rest = self.bytes.split_off(end);
-        self.searched = rest.len();
-        Some(std::mem::replace(&mut self.bytes, rest))
+        let bytes = lines.bytes.split_off(end);
+        if !bytes.is_empty() {
+            let searched = bytes.len();
+            self.begun = Some(Box::new(Begun { bytes, searched }));
+        }
+        Some(lines.bytes)
     }
 
     /// What is left when the stream has ended: a line without its end.
     pub(crate) fn finish(self) -> Option<Vec<u8>> {
-        (!self.bytes.is_empty()).then_some(self.bytes)
+        self.begun
+            .map(|begun| begun.bytes)
+            .filter(|bytes| !bytes.is_empty())
     }
 }
 

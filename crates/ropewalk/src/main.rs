@@ -1,14 +1,14 @@
 //! The `ropewalk` command.
 
 mod commands;
+mod elementary_functions;
 
 use std::{env, ffi::OsString, path::Path, process::ExitCode};
 
 use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{
-    agent, bench, completions, demo, demo_worker, info, man, partner, plan, reduce, reduce_worker, rehearse,
-    run,
+    agent, completions, demo, demo_worker, info, man, partner, plan, reduce, reduce_worker, rehearse, run,
 };
 
 /// Runs parallel jobs, and keeps them going.
@@ -25,7 +25,7 @@ enum Command {
     #[command(hide = true)]
     Agent,
     /// Measure what this machine and ropewalk do.
-    Bench(bench::Arguments),
+    Bench(ropewalk_bench::Arguments),
     /// The process at the other end of a measurement; started by others, not by hand.
     #[command(hide = true)]
     BenchTarget,
@@ -63,8 +63,8 @@ fn main() -> ExitCode {
 fn perform(command: Command) -> ExitCode {
     match command {
         Command::Agent => agent::run(),
-        Command::Bench(arguments) => bench::run(&arguments),
-        Command::BenchTarget => bench::target::run(),
+        Command::Bench(arguments) => ropewalk_bench::run(&arguments),
+        Command::BenchTarget => ropewalk_bench::target::run(),
         Command::Completions(arguments) => completions::run(&arguments, documented()),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::DemoWorker(arguments) => demo_worker::run(arguments),

@@ -37,6 +37,10 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ropewalk-rpc",
         ],
     ),
+    (
+        "ropewalk-bench",
+        &["ropewalk-group", "ropewalk-pmi", "ropewalk-rpc"],
+    ),
     ("kv", &["ropewalk-group", "ropewalk-rpc"]),
     ("pipelined-write", &["ropewalk-group", "ropewalk-rpc"]),
     ("hot-restart", &["ropewalk-group", "ropewalk-rpc"]),
@@ -46,6 +50,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "ropewalk",
         &[
             "psdm",
+            "ropewalk-bench",
             "ropewalk-checkpoint",
             "ropewalk-checkpoint-c",
             "ropewalk-fabric",

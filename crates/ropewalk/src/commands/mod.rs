@@ -2,7 +2,6 @@
 
 pub(crate) mod agent;
 mod bars;
-pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod demo_worker;

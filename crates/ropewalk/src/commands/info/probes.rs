@@ -10,19 +10,14 @@ use std::{
     thread,
 };
 
-use anyhow::{Context, anyhow, ensure};
-use ropewalk::rpc::JobKey;
+use anyhow::{Context, ensure};
+use ropewalk_bench::probes::{foreign_memory, robust_mutexes};
 use rustix::{
     fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create},
     net::sockopt::{set_tcp_congestion, tcp_congestion},
     process::{Resource, getrlimit},
 };
 use serde::Serialize;
-
-use crate::commands::bench::{
-    floors::shared_memory::{ForeignBytes, Owner, SharedMemory},
-    process::Process,
-};
 
 /// One thing that was tried.
 #[derive(Debug, Serialize)]
@@ -77,36 +72,6 @@ fn abstract_sockets() -> anyhow::Result<String> {
     let _listener = UnixListener::bind_addr(&name).context("cannot listen at an abstract name")?;
     UnixStream::connect_addr(&name).context("cannot connect to an abstract name")?;
     Ok("processes in this network namespace find each other by name".to_owned())
-}
-
-fn robust_mutexes() -> anyhow::Result<String> {
-    let memory = SharedMemory::create(4096)?;
-    let waiting = SharedMemory::open(memory.place())?;
-    let ended = thread::spawn(move || memory.lock_robust().map(|()| memory)).join();
-    let _memory = ended.map_err(|_| anyhow!("the probe failed"))??;
-    let owner = waiting.wait_for_owner()?;
-    ensure!(
-        owner == Owner::Died,
-        "the death of an owner is not told: {owner:?}"
-    );
-    Ok("the kernel tells of a process's death through shared memory".to_owned())
-}
-
-/// A process that is not the parent of the other may be forbidden what the parent is allowed.
-fn foreign_memory() -> anyhow::Result<String> {
-    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
-    let scope = scope.map_or("no Yama".to_owned(), |scope| {
-        format!("Yama ptrace_scope {}", scope.trim())
-    });
-    let bytes = Box::new([7; 64]);
-    let said = Process::reader(&JobKey::generate()?, ForeignBytes::of(&*bytes))?;
-    ensure!(
-        said == "7",
-        "a process of the same user may not read another's memory ({scope}): {said}"
-    );
-    Ok(format!(
-        "processes of one user may read each other's memory ({scope})"
-    ))
 }
 
 fn huge_pages() -> anyhow::Result<String> {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use ropewalk::rpc::{Address, Endpoint, Engine, JobKey};
+use ropewalk_rpc::{Address, Endpoint, Engine, JobKey};
 use rustix::{
     event::{
         Timespec,

@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::Context;
-use ropewalk::rpc::Buffer;
+use ropewalk_rpc::Buffer;
 use rustix::{
     fs::{MemfdFlags, fstat, ftruncate, memfd_create},
     mm::{MapFlags, ProtFlags, mmap, munmap},

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::ValueEnum;
-use ropewalk::rpc::{Address, Endpoint, Engine, JobKey};
+use ropewalk_rpc::{Address, Endpoint, Engine, JobKey};
 
 use super::{
     cases::Case,

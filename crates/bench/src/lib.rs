@@ -1,18 +1,22 @@
 //! `ropewalk bench`: what the machine gives, and what is made of it.
+//!
+//! A crate of its own, since the floors are compiled to be fast, and the command, which starts jobs, to be small
+//! (`docs/decisions/0010`).
 
 mod cases;
 mod crowd;
-pub(crate) mod floors;
+mod floors;
 mod launch;
 mod mpi;
 mod origin;
 mod pmi;
-pub(crate) mod process;
+pub mod probes;
+mod process;
 mod protocol;
 mod provider;
 mod row;
 mod rpc;
-pub(crate) mod target;
+pub mod target;
 mod timing;
 
 use std::process::ExitCode;
@@ -21,7 +25,7 @@ use clap::Subcommand;
 
 /// What `ropewalk bench` is told.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub struct Arguments {
     #[command(subcommand)]
     what: What,
 }
@@ -38,7 +42,7 @@ enum What {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+pub fn run(arguments: &Arguments) -> ExitCode {
     let result = match &arguments.what {
         What::Launch(arguments) => launch::run(arguments),
         What::Mpi(arguments) => mpi::run(arguments),

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
-use ropewalk::rpc::{Address, JobKey};
+use ropewalk_rpc::{Address, JobKey};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, Signal, kill_process},

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use ropewalk::rpc::JobKey;
+use ropewalk_rpc::JobKey;
 use rustix::process::Signal;
 
 use super::Case;
-use crate::commands::bench::{
+use crate::{
     floors::{
         Floor,
         shared_memory::Owner,

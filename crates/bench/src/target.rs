@@ -9,12 +9,10 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
-use ropewalk::{
-    group::{Incarnation, JobId, Rank},
-    rpc::{
-        Address, Buffer, Endpoint, EndpointOptions, Engine, Fault, Identity, JobKey, RegionHandle, Responder,
-        Role,
-    },
+use ropewalk_group::{Incarnation, JobId, Rank};
+use ropewalk_rpc::{
+    Address, Buffer, Endpoint, EndpointOptions, Engine, Fault, Identity, JobKey, RegionHandle, Responder,
+    Role,
 };
 use rustix::{
     process::{Signal, getppid, set_parent_process_death_signal},
@@ -51,7 +49,7 @@ pub(super) enum Part {
 }
 
 /// `ropewalk bench-target`: what the order on the standard input says, until the one that started it ends.
-pub(crate) fn run() -> ExitCode {
+pub fn run() -> ExitCode {
     match obey() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use anyhow::Context;
-use ropewalk::rpc::{Buffer, EndpointOptions, Engine, PeerId};
+use ropewalk_rpc::{Buffer, EndpointOptions, Engine, PeerId};
 use serde::{Deserialize, Serialize};
 
 /// What carries the calls.

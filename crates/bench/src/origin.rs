@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use ropewalk::rpc::{
+use ropewalk_rpc::{
     Address, Buffer, Call, CallError, Endpoint, Engine, JobKey, PeerId, Procedure, RegionHandle,
 };
 

@@ -6,7 +6,7 @@ mod null_call;
 mod peer_death;
 
 use clap::ValueEnum;
-use ropewalk::rpc::JobKey;
+use ropewalk_rpc::JobKey;
 
 use super::{origin::Origin, provider::Provider, row::Row, timing::Pace};
 

@@ -1,6 +1,6 @@
 //! What the measuring process asks of the other one.
 
-use ropewalk::rpc::{Procedure, RegionHandle};
+use ropewalk_rpc::{Procedure, RegionHandle};
 use serde::{Deserialize, Serialize};
 
 use super::floors::{Floor, FloorAt};

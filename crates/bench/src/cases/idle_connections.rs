@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use ropewalk::rpc::JobKey;
+use ropewalk_rpc::JobKey;
 
 use super::Case;
-use crate::commands::bench::{
+use crate::{
     origin::Origin,
     process::Process,
     protocol::Usage,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::Case;
-use crate::commands::bench::{
+use crate::{
     floors::{
         Floor,
         ring::RingEnd,

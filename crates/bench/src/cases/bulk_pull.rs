@@ -3,7 +3,7 @@
 use anyhow::ensure;
 
 use super::Case;
-use crate::commands::bench::{
+use crate::{
     floors::{
         Floor,
         sockets::{Asking, Service, Waiting},
@@ -13,7 +13,7 @@ use crate::commands::bench::{
     row::{Row, Unit},
     timing::{Pace, sampled, seconds},
 };
-use ropewalk::rpc::Buffer;
+use ropewalk_rpc::Buffer;
 
 /// From 4 KiB to 64 MiB, out of each kind of memory that makes a difference. Floor: a copy from mapped memory,
 /// `process_vm_readv`, or TCP whose two ends spin.
