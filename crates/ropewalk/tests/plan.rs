@@ -185,3 +185,31 @@ fn rehearsals_come_near_to_what_is_expected() {
     let drawn = std::fs::read_to_string(&picture).unwrap();
     assert_eq!(drawn.matches("#6a9fd8").count(), 8);
 }
+
+/// Where the answer cannot be written, that is said, and is a failure.
+#[test]
+fn a_full_output_is_told() {
+    for command in ["plan", "rehearse", "info"] {
+        let costs: &[&str] = match command {
+            "info" => &[],
+            _ => &["--save", "0.6", "--mtbf", "25", "--step", "2", "--total", "50"],
+        };
+        for form in [&[][..], &["--json"]] {
+            let output = std::process::Command::new(env!("CARGO_BIN_EXE_ropewalk"))
+                .arg(command)
+                .args(costs)
+                .args(form)
+                .stdout(std::fs::File::options().write(true).open("/dev/full").unwrap())
+                .output()
+                .unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert!(
+                matches!(output.status.code(), Some(1 | 2)),
+                "{command}: {}",
+                output.status
+            );
+            let expected = format!("ropewalk {command}: cannot write to the standard output: ");
+            assert!(said.starts_with(&expected), "{said}");
+        }
+    }
+}

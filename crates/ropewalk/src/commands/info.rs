@@ -12,6 +12,7 @@ use self::{
     probes::{Probe, probe_all},
     providers::{ProviderInfo, provider_infos},
 };
+use super::output::print;
 
 /// Show which providers there are on this host, what was probed, and why one is not available
 #[derive(Debug, clap::Args)]
@@ -47,22 +48,18 @@ fn show(arguments: &Arguments) -> anyhow::Result<()> {
         probes: probe_all(),
     };
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&info)?);
-        return Ok(());
+        return print(serde_json::to_string_pretty(&info)?);
     }
-    println!("ropewalk {}", info.version);
     let mut providers = table(["provider", "usable", "what for, or why not"]);
     for provider in &info.providers {
         let said = provider.unavailable.as_deref().unwrap_or(provider.reaches);
         providers.add_row([provider.name, yes_or_no(provider.usable), said]);
     }
-    println!("{providers}");
     let mut probes = table(["probed", "usable", "what was found"]);
     for probe in &info.probes {
         probes.add_row([probe.name, yes_or_no(probe.usable), &probe.found]);
     }
-    println!("{probes}");
-    Ok(())
+    print(format_args!("ropewalk {}\n{providers}\n{probes}", info.version))
 }
 
 fn table(header: [&str; 3]) -> Table {

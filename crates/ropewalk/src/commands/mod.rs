@@ -7,6 +7,7 @@ pub(crate) mod demo;
 pub(crate) mod demo_worker;
 pub(crate) mod info;
 pub(crate) mod man;
+mod output;
 mod page;
 pub(crate) mod partner;
 pub(crate) mod plan;

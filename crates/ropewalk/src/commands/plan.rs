@@ -13,7 +13,10 @@ use ropewalk_checkpoint::{
 };
 use serde::Serialize;
 
-use super::bars::{Bar, draw_bars};
+use super::{
+    bars::{Bar, draw_bars},
+    output::print,
+};
 
 /// Say how often a long computation should save, and how long it will take
 #[derive(Debug, clap::Args)]
@@ -335,8 +338,7 @@ fn show(arguments: &Arguments, answer: &Answer) -> anyhow::Result<()> {
         std::fs::write(path, draw(answer)).with_context(|| format!("cannot write {}", path.display()))?;
     }
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(answer)?);
-        return Ok(());
+        return print(serde_json::to_string_pretty(answer)?);
     }
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
@@ -357,20 +359,20 @@ fn show(arguments: &Arguments, answer: &Answer) -> anyhow::Result<()> {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    println!("{table}");
+    print(table)?;
     let recommended = answer.rows.iter().find(|row| row.policy == answer.recommended);
     if answer.fast_pays == Some(false) {
-        println!("Fast saves would not pay: they cost too much for the failures that they survive.");
+        print("Fast saves would not pay: they cost too much for the failures that they survive.")?;
     }
     if let Some(row) = recommended {
         let interval = match row.policy {
             TWO_LEVELS => row.interval_s,
             _ => answer.interval_s,
         };
-        println!(
+        print(format_args!(
             "Save about every {interval:.1} s of computing (policy: {}). {:.0} s of it then take about {:.0} s.",
             row.policy, answer.total_s, row.expected_total_s
-        );
+        ))?;
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::{
     bars::{Bar, draw_bars},
+    output::print,
     plan,
 };
 
@@ -197,8 +198,7 @@ fn show(arguments: &Arguments, answer: &Answer) -> anyhow::Result<()> {
         std::fs::write(path, draw(answer)).with_context(|| format!("cannot write {}", path.display()))?;
     }
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(answer)?);
-        return Ok(());
+        return print(serde_json::to_string_pretty(answer)?);
     }
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
@@ -231,12 +231,11 @@ fn show(arguments: &Arguments, answer: &Answer) -> anyhow::Result<()> {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    println!("{table}");
-    println!(
+    print(table)?;
+    print(format_args!(
         "{} runs each of {:.0} s of computing, seed {}; ± is the 95 % confidence interval of the mean.",
         answer.runs, answer.total_s, answer.seed
-    );
-    Ok(())
+    ))
 }
 
 /// A bar for each row, of the time beyond the computing, with its confidence interval.

@@ -1,0 +1,16 @@
+//! What a command has found, on the standard output.
+
+use std::io::{Write, stdout};
+
+use anyhow::Context;
+
+/// Prints a text and the end of its last line.
+///
+/// # Errors
+/// If nobody takes it, as where the disk is full or the reader has gone.
+pub(super) fn print(text: impl std::fmt::Display) -> anyhow::Result<()> {
+    let mut out = stdout().lock();
+    writeln!(out, "{text}")
+        .and_then(|()| out.flush())
+        .context("cannot write to the standard output")
+}
