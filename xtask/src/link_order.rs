@@ -2,7 +2,13 @@
 
 mod tracer;
 
-use std::{fmt::Write, fs, os::unix::fs::PermissionsExt, path::Path};
+use std::{
+    collections::BTreeSet,
+    fmt::Write,
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, ensure};
 
@@ -17,9 +23,7 @@ use tracer::Tracer;
 /// # Errors
 /// If the command cannot be built or traced, or next to nothing runs.
 pub(crate) fn link_order() -> anyhow::Result<()> {
-    // As users build it: names of functions depend on what is built together.
-    run(cargo(&["build", "--release", "--locked"]))?;
-    let command = fs::canonicalize(project::target()?.join("release/ropewalk"))?;
+    let command = build()?;
     let name = command.to_str().context("the target folder is no text")?;
     let symbols = output(program("nm", &[name]))?;
     let folder = tempfile::tempdir()?;
@@ -40,10 +44,47 @@ pub(crate) fn link_order() -> anyhow::Result<()> {
     for symbol in &order {
         writeln!(text, "{symbol}")?;
     }
-    let path = project::root().join("crates/ropewalk/link_order.txt");
-    fs::write(&path, text)?;
-    println!("{} functions are in {}", order.len(), path.display());
+    fs::write(list(), text)?;
+    println!("{} functions are in {}", order.len(), list().display());
     Ok(())
+}
+
+/// Looks whether the executable still has the functions that the list names.
+///
+/// # Errors
+/// If many are gone, so that the list is to be made anew.
+pub(crate) fn check() -> anyhow::Result<()> {
+    let command = build()?;
+    let symbols = output(program(
+        "nm",
+        &[command.to_str().context("the target folder is no text")?],
+    ))?;
+    let there: BTreeSet<_> = symbols
+        .lines()
+        .filter_map(|line| line.split(' ').nth(2))
+        .collect();
+    let list = fs::read_to_string(list())?;
+    let (found, gone): (Vec<_>, Vec<_>) = list.lines().partition(|name| there.contains(name));
+    println!(
+        "{} of the functions in link_order.txt are there, {} are not",
+        found.len(),
+        gone.len()
+    );
+    ensure!(
+        gone.len() * GONE_SHARE <= list.lines().count(),
+        "too many functions are gone from link_order.txt: run `cargo xtask link-order` and commit it"
+    );
+    Ok(())
+}
+
+/// The command as users build it: names of functions depend on what is built together.
+fn build() -> anyhow::Result<PathBuf> {
+    run(cargo(&["build", "--release", "--locked"]))?;
+    Ok(fs::canonicalize(project::target()?.join("release/ropewalk"))?)
+}
+
+fn list() -> PathBuf {
+    project::root().join("crates/ropewalk/link_order.txt")
 }
 
 /// A command like rsh that starts what it is told on this host.
@@ -56,3 +97,6 @@ fn rsh(folder: &Path) -> anyhow::Result<String> {
 
 /// Fewer functions than run when a job starts.
 const FEW: usize = 200;
+
+/// One of so many may be gone.
+const GONE_SHARE: usize = 10;
