@@ -46,7 +46,7 @@ impl Agent {
                     if sockets.is_left && matches!(message, FromAgent::Welcome(_)) {
                         return;
                     }
-                    sockets.unsent.push_back(message);
+                    sockets.queue(message);
                     // Else it is sent when the rank has read what was before it.
                     if !sockets.is_left {
                         self.send_link(index);
@@ -55,7 +55,7 @@ impl Agent {
             }
             Action::SendPmi(rank, bytes) => {
                 if let Some((index, sockets)) = self.sockets_of(rank) {
-                    sockets.answers.extend_from_slice(&bytes);
+                    sockets.queue_answers(&bytes);
                     self.send_answers(index);
                 }
             }

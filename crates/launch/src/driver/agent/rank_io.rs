@@ -28,17 +28,23 @@ pub(super) struct RankIo {
 /// How the agent and a rank that lives speak.
 pub(super) struct Sockets {
     pub(super) pmi: OwnedFd,
-    /// Answers to its requests that it did not read yet.
-    pub(super) answers: Vec<u8>,
     /// What is waited for on the PMI socket.
     pub(super) pmi_interest: epoll::EventFlags,
     /// The connection ends after them.
     pub(super) ends_after_answers: bool,
     pub(super) link: AgentLink,
-    /// What the rank will hear once it reads.
-    pub(super) unsent: VecDeque<FromAgent>,
     /// The rank does not read fast enough: it is waited for.
     pub(super) is_left: bool,
+    /// Elsewhere, since there are a thousand ranks and most have nothing to hear.
+    unsent: Option<Box<Unsent>>,
+}
+
+/// What a rank will hear once it reads.
+#[derive(Default)]
+struct Unsent {
+    /// To its PMI requests.
+    answers: Vec<u8>,
+    messages: VecDeque<FromAgent>,
 }
 
 /// A pipe that a rank writes to.
@@ -55,6 +61,31 @@ pub(super) enum Reading<T> {
 }
 
 impl Sockets {
+    /// Of a rank that has said nothing and read all.
+    pub(super) fn new(pmi: OwnedFd, link: AgentLink) -> Self {
+        Self {
+            pmi,
+            pmi_interest: epoll::EventFlags::IN,
+            ends_after_answers: false,
+            link,
+            is_left: false,
+            unsent: None,
+        }
+    }
+
+    /// The rank shall hear this by its link.
+    pub(super) fn queue(&mut self, message: FromAgent) {
+        self.unsent.get_or_insert_default().messages.push_back(message);
+    }
+
+    /// The rank shall hear this by PMI.
+    pub(super) fn queue_answers(&mut self, bytes: &[u8]) {
+        self.unsent
+            .get_or_insert_default()
+            .answers
+            .extend_from_slice(bytes);
+    }
+
     pub(super) fn read_link(&self) -> Reading<Result<(ToAgent, Option<HeldMemfd>), AgentLinkError>> {
         match self.link.receive() {
             Ok(None) => Reading::Drained,
@@ -83,35 +114,51 @@ impl Sockets {
     /// left.
     pub(super) fn send_answers(&mut self) -> usize {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let mut sent = 0;
-        while sent < self.answers.len() {
-            match send(&self.pmi, &self.answers[sent..], flags) {
-                Ok(length) => sent += length,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => break,
-                // The rank has closed its end.
-                Err(_) => sent = self.answers.len(),
+        let mut left = 0;
+        if let Some(unsent) = &mut self.unsent {
+            let answers = &mut unsent.answers;
+            let mut sent = 0;
+            while sent < answers.len() {
+                match send(&self.pmi, &answers[sent..], flags) {
+                    Ok(length) => sent += length,
+                    Err(Errno::INTR) => {}
+                    Err(Errno::AGAIN) => break,
+                    // The rank has closed its end.
+                    Err(_) => sent = answers.len(),
+                }
             }
+            answers.drain(..sent);
+            left = answers.len();
         }
-        self.answers.drain(..sent);
-        if self.ends_after_answers && self.answers.is_empty() {
+        self.forget_sent();
+        if self.ends_after_answers && left == 0 {
             // A connection that is closed already is what we want.
             let _ = shutdown(&self.pmi, Shutdown::Both);
         }
-        self.answers.len()
+        left
     }
 
     /// Sends what the rank takes now. Returns whether something is left.
     pub(super) fn send_unsent(&mut self) -> bool {
-        while let Some(message) = self.unsent.front() {
+        let Some(unsent) = &mut self.unsent else {
+            return false;
+        };
+        while let Some(message) = unsent.messages.front() {
             match self.link.send(message, None) {
-                Ok(()) => drop(self.unsent.pop_front()),
+                Ok(()) => drop(unsent.messages.pop_front()),
                 Err(AgentLinkError::Full) => return true,
                 // The rank has closed its end.
-                Err(_) => self.unsent.clear(),
+                Err(_) => unsent.messages.clear(),
             }
         }
+        self.forget_sent();
         false
+    }
+
+    /// Gives memory back once the rank has heard all.
+    fn forget_sent(&mut self) {
+        self.unsent
+            .take_if(|unsent| unsent.answers.is_empty() && unsent.messages.is_empty());
     }
 }
 

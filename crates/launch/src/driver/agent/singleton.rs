@@ -41,15 +41,7 @@ impl Agent {
             rank,
             pid,
             foreign: Some(pidfd),
-            sockets: Some(Sockets {
-                pmi,
-                answers: Vec::new(),
-                pmi_interest: epoll::EventFlags::IN,
-                ends_after_answers: false,
-                link,
-                unsent: Default::default(),
-                is_left: false,
-            }),
+            sockets: Some(Sockets::new(pmi, link)),
             outputs: [None, None],
         });
         Ok(singleton.pid)

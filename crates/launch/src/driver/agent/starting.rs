@@ -217,15 +217,7 @@ impl Agent {
             rank,
             pid,
             foreign: None,
-            sockets: Some(Sockets {
-                pmi: pmi.into(),
-                answers: Vec::new(),
-                pmi_interest: epoll::EventFlags::IN,
-                ends_after_answers: false,
-                link,
-                unsent: Default::default(),
-                is_left: false,
-            }),
+            sockets: Some(Sockets::new(pmi.into(), link)),
             outputs: [output(stdout), output(stderr)],
         };
         // A rank that runs and cannot be watched is left to the sweep that follows a failed start.
