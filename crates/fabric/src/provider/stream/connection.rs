@@ -50,7 +50,7 @@ pub(super) struct Connection {
     /// When it is given up if it is not open.
     pub(super) deadline: Instant,
     /// How often it was dialed anew.
-    pub(super) redials: usize,
+    pub(super) redials: u32,
     /// The socket takes no more, and the poller tells when it does.
     pub(super) blocked: bool,
     /// The peer has reset the connection. What it had sent before is still to be read; then comes the end.

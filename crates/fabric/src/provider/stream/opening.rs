@@ -92,22 +92,23 @@ impl StreamProvider {
 
     /// Sees to it that a connection that was dropped during its handshake is made anew. Returns whether it is.
     pub(super) fn redial_later(&mut self, id: ConnectionId, cause: &PeerDeath) -> bool {
-        let dropped = match cause {
-            PeerDeath::Handshake(HandshakeError::Refused) => true,
-            PeerDeath::Io(error) => matches!(
-                error.kind(),
-                io::ErrorKind::ConnectionReset | io::ErrorKind::WouldBlock
-            ),
-            _ => false,
-        };
+        let failed_by = |kind| matches!(cause, PeerDeath::Io(error) if error.kind() == kind);
+        // A UNIX socket whose queue is full: whoever listens has as long as one that is silent.
+        let is_full = failed_by(io::ErrorKind::WouldBlock);
+        let dropped = is_full
+            || failed_by(io::ErrorKind::ConnectionReset)
+            || matches!(cause, PeerDeath::Handshake(HandshakeError::Refused));
         let Some(connection) = self.connections.get_mut(&id) else {
             return false;
         };
         if connection.is_open() || connection.accepted || !dropped {
             return false;
         }
-        let Some(&pause) = Self::REDIAL_PAUSES.get(connection.redials) else {
-            return false;
+        let [.., longest] = Self::REDIAL_PAUSES;
+        let pause = match Self::REDIAL_PAUSES.get(connection.redials as usize) {
+            Some(&pause) => pause,
+            None if is_full && longest * connection.redials < self.limits.connect_timeout => longest,
+            None => return false,
         };
         let _ = self.poller.delete(&connection.socket);
         self.deadlines.remove(&(connection.deadline, id));

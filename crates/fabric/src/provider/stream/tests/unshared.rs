@@ -1,5 +1,10 @@
 //! Endpoints at `unix://NAME`, played against one that shares memory with its other peers.
 
+use std::os::{
+    linux::net::SocketAddrExt,
+    unix::net::{SocketAddr, UnixListener, UnixStream},
+};
+
 use super::*;
 
 fn unix(limits: Limits) -> Endpoint {
@@ -73,4 +78,23 @@ fn who_shares_nothing_is_reached_all_the_same() {
     other.watch(&address).unwrap();
     drop(plain);
     assert!(matches!(death(&mut other), PeerDeath::Closed));
+}
+
+/// A peer that lets nobody in for a while, and whose queue is full, is dialed until there is room.
+#[test]
+fn full_queues_are_waited_for() {
+    let name = format!("full/{}", std::process::id());
+    let listening = SocketAddr::from_abstract_name(format!("ropewalk/{name}")).unwrap();
+    let listener = UnixListener::bind_addr(&listening).unwrap();
+    // Room for one.
+    rustix::net::listen(&listener, 0).unwrap();
+    let _first = UnixStream::connect_addr(&listening).unwrap();
+    let mut endpoint = unix(Limits::default());
+    let address: Address = format!("unix://{name}").parse().unwrap();
+    endpoint.send_unexpected(&address, 0, Bytes::new()).unwrap();
+    let tried = 2 * StreamProvider::REDIAL_PAUSES.iter().sum::<Duration>();
+    beside(&mut endpoint, || {
+        thread::sleep(tried);
+        (listener.accept().unwrap(), listener.accept().unwrap())
+    });
 }
