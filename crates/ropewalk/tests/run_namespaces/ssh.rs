@@ -169,6 +169,52 @@ fn ssh_starts_agents_in_a_tree() {
     drop(servers);
 }
 
+/// The agent of the first host is killed, which started that of the second: sshd there does not end what it started, the launcher
+/// finds it, and its rank goes on to its end.
+#[test]
+fn the_host_behind_a_lost_one_goes_on() {
+    let Some(network) = Network::new(81) else {
+        return;
+    };
+    let servers = Servers::start(&network);
+    let hosts = SERVERS.map(|host| network.address(10 + host)).join(",");
+    let script = "if [ $RANK = 0 ]; then sleep 0.3; kill -KILL $PPID; sleep 100; fi
+         for round in $(seq 30); do seq -f \"$round %g\" 1000; sleep 0.1; done; echo done on $(hostname)";
+    let output = Command::new(ROPEWALK)
+        .args([
+            "run",
+            "-hosts",
+            &hosts,
+            "-n",
+            "2",
+            "--arity",
+            "1",
+            "--detect",
+            "2",
+            "--timeout",
+            "60",
+            "--on-failure",
+            "continue",
+            "sh",
+            "-c",
+            script,
+        ])
+        .env("HYDRA_LAUNCHER_EXTRA_ARGS", servers.options())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    let mut expected: Vec<_> = (1..=30)
+        .flat_map(|round| (1..=1000).map(move |number| format!("{round} {number}")))
+        .collect();
+    expected.push("done on host2".to_owned());
+    assert!(stdout.lines().eq(expected.iter().map(String::as_str)), "{stderr}");
+    assert_eq!(output.status.code(), Some(125), "{stderr}");
+    let named = format!("the agent on host {} was killed by signal 9", network.address(11));
+    assert!(stderr.contains(&named), "{stderr}");
+    drop(servers);
+}
+
 fn log(folder: &Path, host: u8) -> PathBuf {
     folder.join(format!("log{host}"))
 }
