@@ -22,7 +22,7 @@ impl WholeLines {
     /// Takes the next bytes of the stream; returns the whole lines that there are now. A line that is longer
     /// than [`LINE_SIZE_MAX`](Self::LINE_SIZE_MAX) comes out in pieces.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
-        let mut lines = self.begun.take().unwrap_or_default();
+        let mut lines = self.begun.take().map_or_else(Begun::default, |begun| *begun);
         lines.bytes.extend_from_slice(bytes);
         let unsearched = &lines.bytes[lines.searched..];
         let end = match unsearched.iter().rposition(|&byte| byte == b'\n') {
@@ -30,7 +30,7 @@ impl WholeLines {
             None if lines.bytes.len() > Self::LINE_SIZE_MAX => lines.bytes.len(),
             None => {
                 lines.searched = lines.bytes.len();
-                self.begun = Some(lines);
+                self.begun = Some(Box::new(lines));
                 return None;
             }
         };

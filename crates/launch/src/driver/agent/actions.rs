@@ -55,7 +55,7 @@ impl Agent {
             }
             Action::SendPmi(rank, bytes) => {
                 if let Some((index, sockets)) = self.sockets_of(rank) {
-                    sockets.queue_answers(&bytes);
+                    sockets.answer(&bytes);
                     self.send_answers(index);
                 }
             }

@@ -78,12 +78,17 @@ impl Sockets {
         self.unsent.get_or_insert_default().messages.push_back(message);
     }
 
-    /// The rank shall hear this by PMI.
-    pub(super) fn queue_answers(&mut self, bytes: &[u8]) {
-        self.unsent
-            .get_or_insert_default()
-            .answers
-            .extend_from_slice(bytes);
+    /// Answers a request of the rank: at once, or as soon as it has read what was before.
+    pub(super) fn answer(&mut self, bytes: &[u8]) {
+        let is_first = self
+            .unsent
+            .as_ref()
+            .is_none_or(|unsent| unsent.answers.is_empty());
+        let sent = if is_first { send_pmi(&self.pmi, bytes) } else { 0 };
+        if sent < bytes.len() {
+            let unsent = self.unsent.get_or_insert_default();
+            unsent.answers.extend_from_slice(&bytes[sent..]);
+        }
     }
 
     pub(super) fn read_link(&self) -> Reading<Result<(ToAgent, Option<HeldMemfd>), AgentLinkError>> {
@@ -113,22 +118,11 @@ impl Sockets {
     /// Sends as much of the answers to the rank's requests as it takes now. Returns how many bytes are
     /// left.
     pub(super) fn send_answers(&mut self) -> usize {
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let mut left = 0;
         if let Some(unsent) = &mut self.unsent {
-            let answers = &mut unsent.answers;
-            let mut sent = 0;
-            while sent < answers.len() {
-                match send(&self.pmi, &answers[sent..], flags) {
-                    Ok(length) => sent += length,
-                    Err(Errno::INTR) => {}
-                    Err(Errno::AGAIN) => break,
-                    // The rank has closed its end.
-                    Err(_) => sent = answers.len(),
-                }
-            }
-            answers.drain(..sent);
-            left = answers.len();
+            let sent = send_pmi(&self.pmi, &unsent.answers);
+            unsent.answers.drain(..sent);
+            left = unsent.answers.len();
         }
         self.forget_sent();
         if self.ends_after_answers && left == 0 {
@@ -160,6 +154,20 @@ impl Sockets {
         self.unsent
             .take_if(|unsent| unsent.answers.is_empty() && unsent.messages.is_empty());
     }
+}
+
+/// Sends as much as the rank takes now. Returns how much that is; all, if it has closed its end.
+fn send_pmi(pmi: &OwnedFd, bytes: &[u8]) -> usize {
+    let mut sent = 0;
+    while sent < bytes.len() {
+        match send(pmi, &bytes[sent..], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(length) => sent += length,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => break,
+            Err(_) => return bytes.len(),
+        }
+    }
+    sent
 }
 
 impl Output {
