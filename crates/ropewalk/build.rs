@@ -53,6 +53,10 @@ fn include_unwinder() {
     ) else {
         return;
     };
+    for archive in [&unwinder, &rest] {
+        // Another version of the compiler has others.
+        println!("cargo:rerun-if-changed={}", archive.display());
+    }
     let script = format!("GROUP ( \"{}\" \"{}\" )\n", unwinder.display(), rest.display());
     if fs::write(Path::new(&out).join("libgcc_s.so"), script).is_ok() {
         println!(

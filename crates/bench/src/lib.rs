@@ -1,7 +1,4 @@
 //! `ropewalk bench`: what the machine gives, and what is made of it.
-//!
-//! A crate of its own, since the floors are compiled to be fast, and the command, which starts jobs, to be small
-//! (`docs/decisions/0010`).
 
 mod cases;
 mod crowd;

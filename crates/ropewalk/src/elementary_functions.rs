@@ -1,7 +1,10 @@
 //! `exp`, `sin` and the like, for the whole executable.
 //!
 //! Otherwise they were the system's, in a library that each launcher and agent would load and never use: 0.2 ms, and 150 KiB
-//! (`docs/decisions/0010`). One that is missing here is taken from there, with the library, which a test finds out.
+//! (`docs/decisions/0010`). One that is missing here is taken from there, with the library, which a test and `cargo xtask
+//! link-order --check` find out.
+
+use std::arch::global_asm;
 
 macro_rules! define {
     ($($name:ident($($argument:ident),*: $number:ty);)*) => {$(
@@ -24,6 +27,20 @@ define! {
     pow(x, y: f64);
     sinf(x: f32);
 }
+
+// Libraries that the executable opens have the system's: theirs say by `errno` what went wrong.
+global_asm!(
+    ".hidden exp",
+    ".hidden exp2",
+    ".hidden expf",
+    ".hidden expm1",
+    ".hidden log",
+    ".hidden log10",
+    ".hidden log1p",
+    ".hidden pow",
+    ".hidden sincos",
+    ".hidden sinf",
+);
 
 /// Both at once, as the compiler calls it where the sine and the cosine of a number are wanted.
 ///
@@ -57,7 +74,7 @@ mod tests {
             ((10.0 * one).ln(), LN_10),
             ((1000.0 * one).log10(), 3.0),
             ((1e-10 * one).ln_1p(), 0.999_999_999_95e-10),
-            ((2.0 * one).powf(0.5), SQRT_2),
+            ((2.0 * one).powf(0.3), 1.231_144_413_344_916_3),
             (f64::from((one as f32).sin()), 0.841_470_984_807_896_5),
             (sine, 0.479_425_538_604_203),
             (cosine, 0.877_582_561_890_372_7),

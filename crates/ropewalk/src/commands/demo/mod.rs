@@ -20,7 +20,7 @@ use self::{
     report::{Report, write_report},
     watched_run::{WatchedRun, watch},
 };
-use super::demo_worker::PICTURE;
+use super::{demo_worker::PICTURE, output::print};
 
 /// What `ropewalk demo` is told.
 #[derive(Debug, clap::Args)]
@@ -74,16 +74,16 @@ fn show(arguments: &Arguments) -> anyhow::Result<()> {
         out,
     )?;
 
-    println!("Migrating it on {workers} workers, nobody killed.");
+    print(format_args!("Migrating it on {workers} workers, nobody killed."))?;
     let calm = migrate(&survey, &out.join("undisturbed"), *workers, Vec::new())?;
     let victims = victims(*seed, *workers, *kill);
-    println!(
+    print(format_args!(
         "Migrating it again; killed in the middle of the reduction: rank {}.",
         listed(&victims)
-    );
+    ))?;
     let killed_out = out.join("killed");
     let killed = migrate(&survey, &killed_out, *workers, victims)?;
-    println!("Migrating it in one process, for comparison.");
+    print("Migrating it in one process, for comparison.")?;
     let (serial_digest, serial_time) = migrate_serially(&survey, &out.join("serial"), *workers as usize)?;
 
     let image = out.join(PICTURE);
@@ -99,8 +99,12 @@ fn show(arguments: &Arguments) -> anyhow::Result<()> {
     };
     let page = out.join("report.html");
     write_report(&report, &page).with_context(|| format!("cannot write {}", page.display()))?;
-    println!("{}", table(&report));
-    println!("image:  {}\nreport: {}", image.display(), page.display());
+    print(table(&report))?;
+    print(format_args!(
+        "image:  {}\nreport: {}",
+        image.display(),
+        page.display()
+    ))?;
     if killed.summary.digest != serial_digest || calm.summary.digest != serial_digest {
         bail!("the images differ: this is a defect of ropewalk, please report it with --seed {seed}");
     }
@@ -108,10 +112,10 @@ fn show(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 fn survey(options: SurveyOptions, out: &Path) -> anyhow::Result<PathBuf> {
-    println!(
+    print(format_args!(
         "Preparing the survey: {} shots of synthetic seismic data.",
         options.layout().shots
-    );
+    ))?;
     let bar = bar("modelling", options.layout().shots as u64);
     let survey = prepare_survey(&options, &out.join("survey"), |done, _| {
         bar.set_position(done as u64)
