@@ -1,15 +1,12 @@
 //! `ropewalk bench rpc`: which cases are measured over which providers, and what is shown of it.
 
 use std::{
-    fs::{self, File, OpenOptions},
-    io::{ErrorKind, Write},
     net::SocketAddr,
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     time::Instant,
 };
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
 use ropewalk_rpc::{Address, Endpoint, Engine, JobKey};
 
@@ -131,7 +128,8 @@ fn measure_here(arguments: &Arguments) -> anyhow::Result<Results> {
 }
 
 fn measure_elsewhere(arguments: &Arguments, target: &Address) -> anyhow::Result<Results> {
-    let key = read_key(arguments.key_file()?)?;
+    let path = arguments.key_file()?;
+    let key = JobKey::read_from(path).with_context(|| format!("cannot read {}", path.display()))?;
     let providers = arguments.providers(&[Provider::Tcp]);
     let mut schedule = arguments.schedule(&providers);
     let mut results = Results::default();
@@ -160,7 +158,9 @@ fn serve_others(arguments: &Arguments) -> anyhow::Result<()> {
         [ref provider] => provider,
         _ => bail!("--serve serves over one --provider, or over what those who connect choose"),
     };
-    let key = read_or_draw_key(arguments.key_file()?)?;
+    let path = arguments.key_file()?;
+    let key =
+        JobKey::read_from_or_make(path).with_context(|| format!("cannot read or make {}", path.display()))?;
     let options = public_options(&key, provider, arguments.bind);
     let mut engine = Engine::new(Endpoint::bind(options)?);
     say(engine.address())?;
@@ -217,59 +217,6 @@ impl Schedule {
         match self.is_quick {
             true => Pace::quick(self.start.elapsed(), left),
             false => Pace::THOROUGH,
-        }
-    }
-}
-
-fn read_key(path: &Path) -> anyhow::Result<JobKey> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    key_of(&text).ok_or_else(|| anyhow!("{} does not hold 64 hexadecimal digits", path.display()))
-}
-
-fn read_or_draw_key(path: &Path) -> anyhow::Result<JobKey> {
-    let made = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path);
-    let mut file: File = match made {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => return read_key(path),
-        made => made.with_context(|| format!("cannot make {}", path.display()))?,
-    };
-    let key = JobKey::generate()?;
-    for byte in key.as_bytes() {
-        write!(file, "{byte:02x}")?;
-    }
-    writeln!(file)?;
-    Ok(key)
-}
-
-fn key_of(text: &str) -> Option<JobKey> {
-    let digits = text.trim().as_bytes();
-    let mut key = [0; 32];
-    if digits.len() != 2 * key.len() {
-        return None;
-    }
-    for (byte, pair) in key.iter_mut().zip(digits.chunks_exact(2)) {
-        let [high, low] = [pair[0], pair[1]].map(|digit| char::from(digit).to_digit(16));
-        *byte = u8::try_from(high? * 16 + low?).ok()?;
-    }
-    Some(JobKey::from_bytes(key))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A key that was drawn for a file is read back from it, and what is no key is refused.
-    #[test]
-    fn keys_are_kept_in_files() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("key");
-        let drawn = read_or_draw_key(&path).unwrap();
-        assert!(read_or_draw_key(&path).unwrap() == drawn && read_key(&path).unwrap() == drawn);
-        for wrong in ["", "00", &"0g".repeat(32), &"00".repeat(33)] {
-            assert!(key_of(wrong).is_none(), "{wrong}");
         }
     }
 }

@@ -5,6 +5,7 @@
 use std::{
     collections::BTreeSet,
     io::{BufRead, BufReader},
+    os::unix::fs::PermissionsExt,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -128,6 +129,7 @@ fn two_hosts_measure_with_one_key() {
 
     let other = folder.path().join("other");
     std::fs::write(&other, "00".repeat(32)).unwrap();
+    std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o600)).unwrap();
     let mut command = assert_cmd::Command::new(ROPEWALK);
     command.args(["bench", "rpc"]).args(connect).arg(&other);
     command.timeout(Duration::from_secs(60)).assert().failure();
