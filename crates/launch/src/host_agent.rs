@@ -184,7 +184,14 @@ impl HostAgent {
         self.sweep_if_all_are_gone();
     }
 
-    /// The launcher sends a signal to one rank or to all.
+    /// The launcher sends all ranks a signal that somebody sent it for them.
+    pub(crate) fn handle_forward(&mut self, signal: i32) {
+        for &rank in &self.running {
+            self.actions.push_back(Action::Signal(rank, signal));
+        }
+    }
+
+    /// The launcher sends a signal to one rank, or ends all with it.
     pub(crate) fn handle_signal(&mut self, rank: Option<Rank>, signal: i32) {
         match rank {
             Some(rank) if self.running.contains(&rank) => {
@@ -192,9 +199,7 @@ impl HostAgent {
             }
             Some(_) => {}
             None => {
-                for &rank in &self.running {
-                    self.actions.push_back(Action::Signal(rank, signal));
-                }
+                self.handle_forward(signal);
                 self.to_spawn.clear();
                 self.waiting.clear();
                 self.is_ending = true;

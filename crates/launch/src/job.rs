@@ -60,8 +60,9 @@ pub struct JobSpec {
     pub stdin: StdinSource,
     /// End the job after this time, all its attempts together.
     pub timeout: Option<Duration>,
-    /// Hand SIGINT, SIGTERM and SIGHUP on to the ranks, and end them if they stay; a second such signal ends
-    /// the job and this process at once. SIGHUP stays ignored if it is, as under nohup(1).
+    /// Hand SIGINT, SIGTERM, SIGHUP and SIGQUIT on to the ranks, and end them if they stay; a second such signal ends
+    /// the job and this process at once. SIGUSR1 and SIGUSR2 are handed on, and that is all. All but the first two stay
+    /// ignored if they are, as SIGHUP is under nohup(1).
     pub forward_signals: bool,
     /// If no rank does anything for this time, asks nothing by PMI, writes nothing, and takes no processor time, that
     /// counts as a failure of the job. It is seen within one and a half times as long.

@@ -214,6 +214,11 @@ pub(crate) enum Order {
     Pmi(pmi::Down),
     /// Start another process of a rank that failed.
     Respawn { rank: Rank, incarnation: Incarnation },
+    /// Send a signal to the process groups of all ranks, which go on unless it ends them.
+    Forward {
+        /// The signal's number.
+        signal: i32,
+    },
     /// Send a signal to the process group of one rank, or end all of them with it.
     Signal {
         /// To whom; to all if `None`.

@@ -284,19 +284,32 @@ fn no_secret_shows_in_proc() {
     assert_none_left(&marker);
 }
 
-/// ^C reaches the ranks, ends the job, and is told in the exit code.
+/// It says who it is, as mpiexec is asked to.
 #[test]
-fn an_interrupt_ends_the_job() {
-    let marker = marker();
-    let script = format!("trap 'echo caught; exit 0' INT; echo ready; sleep {marker} & wait");
-    let mut job = start(&["-n", "2", "sh", "-c", &script]);
-    let mut output = BufReader::new(job.stdout.take().unwrap()).lines();
-    let mut lines: Vec<String> = output.by_ref().take(2).map(Result::unwrap).collect();
-    signal(job.id(), "INT");
-    lines.extend(output.map(Result::unwrap));
-    assert_eq!(lines, ["ready", "ready", "caught", "caught"]);
-    assert_eq!(wait(&mut job).code(), Some(130));
-    assert_none_left(&marker);
+fn versions_are_told() {
+    for word in ["-version", "--version", "-V"] {
+        let output = start(&[word]).wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(said.trim_end(), concat!("ropewalk ", env!("CARGO_PKG_VERSION")));
+    }
+}
+
+/// ^C and ^\\ reach the ranks, end the job, and are told in the exit code; signals of the user's reach them, and that is all.
+#[test]
+fn signals_reach_the_ranks() {
+    for (name, code) in [("INT", 130), ("QUIT", 131), ("USR1", 0), ("USR2", 0)] {
+        let marker = marker();
+        let script = format!("trap 'echo caught; exit 0' {name}; echo ready; sleep {marker} & wait");
+        let mut job = start(&["-n", "2", "sh", "-c", &script]);
+        let mut output = BufReader::new(job.stdout.take().unwrap()).lines();
+        let mut lines: Vec<String> = output.by_ref().take(2).map(Result::unwrap).collect();
+        signal(job.id(), name);
+        lines.extend(output.map(Result::unwrap));
+        assert_eq!(lines, ["ready", "ready", "caught", "caught"], "{name}");
+        assert_eq!(wait(&mut job).code(), Some(code), "{name}");
+        assert_none_left(&marker);
+    }
 }
 
 /// The end of a terminal ends a job, unless nohup(1) says otherwise.

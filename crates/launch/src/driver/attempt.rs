@@ -21,7 +21,7 @@ use super::{
     idle_memory::IdleMemory,
     input::Input,
     interface,
-    interrupts::{Signals, next_signal},
+    interrupts::{Signalled, Signals, next_signal},
     launcher::{Delivery, Launcher, Request, trace_size},
     watched::{Watched, watch},
 };
@@ -169,7 +169,10 @@ impl AttemptRun {
                     return Ok(None);
                 }
                 Happening::Input(order) => self.send_input(&mut branch, order),
-                Happening::Signal(signal) => {
+                Happening::Signal(Signalled::Forward(signal)) => {
+                    branch.send(Down::Order(Order::Forward { signal }));
+                }
+                Happening::Signal(Signalled::End(signal)) => {
                     if interrupted {
                         branch.end_now();
                         descendants::kill_job(self.plan.job);
@@ -344,7 +347,7 @@ enum Happening {
     Dropped,
     Input(Order),
     Request(Request),
-    Signal(i32),
+    Signal(Signalled),
 }
 
 /// Whether reading would find something now. If that cannot be told, trying does no harm.

@@ -15,7 +15,7 @@ use super::{
     attempt::{AttemptRun, Surface},
     branch::Position,
     descendants, input,
-    interrupts::{Signals, next_signal},
+    interrupts::{Signals, next_ending_signal},
     launch_error::{LaunchError, system},
     launcher::{Delivery, Request},
 };
@@ -211,7 +211,7 @@ impl Attempts {
         if surface.signals.is_some() {
             // Whoever takes the events may be stuck in writing what came before the last.
             tokio::select! {
-                signal = next_signal(&mut surface.signals) => std::process::exit(128 + signal),
+                signal = next_ending_signal(&mut surface.signals) => std::process::exit(128 + signal),
                 () = closed(&mut surface.requests) => {}
             }
         }
@@ -267,7 +267,7 @@ impl Attempts {
         loop {
             tokio::select! {
                 () = sleep_until(until.into()) => return Pause::Over,
-                signal = next_signal(&mut surface.signals) => return Pause::Interrupted(signal),
+                signal = next_ending_signal(&mut surface.signals) => return Pause::Interrupted(signal),
                 request = surface.requests.recv() => match request {
                     None => return Pause::Dropped,
                     Some(Request::Interrupt(signal)) => return Pause::Interrupted(signal),

@@ -1,48 +1,93 @@
-//! The signals that end a job from outside.
+//! The signals that end a job from outside, and those that are for its ranks.
 
-use std::io;
+use std::{future::pending, io};
 
 use tokio::signal::unix::{self, SignalKind};
 
 use super::signals::is_ignored;
 
-/// The signals by which users and batch systems end a job.
+/// The signals by which users and batch systems end a job, or tell its ranks something.
 pub(super) struct Signals {
-    /// Not if whoever started us wants it ignored, as nohup(1) does.
-    hangup: Option<unix::Signal>,
-    interrupt: unix::Signal,
-    terminate: unix::Signal,
+    interrupt: Listener,
+    terminate: Listener,
+    hangup: Listener,
+    quit: Listener,
+    user: [Listener; 2],
+}
+
+/// What a signal is for.
+pub(super) enum Signalled {
+    /// To end the job.
+    End(i32),
+    /// To go to all ranks.
+    Forward(i32),
+}
+
+/// Listens for one signal, if it does.
+struct Listener {
+    kind: SignalKind,
+    signal: Option<unix::Signal>,
 }
 
 impl Signals {
-    /// From now on these signals do not end this process, but are told.
+    /// From now on these signals do not end this process, but are told. Some are not if whoever started us wants them ignored, as
+    /// nohup(1) does.
     pub(super) fn listen() -> io::Result<Self> {
-        let hangup = SignalKind::hangup();
+        let unless_ignored = |kind: SignalKind| match is_ignored(kind.as_raw_value()) {
+            true => Ok(Listener { kind, signal: None }),
+            false => Listener::new(kind),
+        };
         Ok(Self {
-            hangup: match is_ignored(hangup.as_raw_value()) {
-                true => None,
-                false => Some(unix::signal(hangup)?),
-            },
-            interrupt: unix::signal(SignalKind::interrupt())?,
-            terminate: unix::signal(SignalKind::terminate())?,
+            interrupt: Listener::new(SignalKind::interrupt())?,
+            terminate: Listener::new(SignalKind::terminate())?,
+            hangup: unless_ignored(SignalKind::hangup())?,
+            quit: unless_ignored(SignalKind::quit())?,
+            user: [
+                unless_ignored(SignalKind::user_defined1())?,
+                unless_ignored(SignalKind::user_defined2())?,
+            ],
         })
     }
 }
 
-/// The number of the next signal; never one if none is listened for.
-pub(super) async fn next_signal(signals: &mut Option<Signals>) -> i32 {
-    let Some(signals) = signals else {
-        return std::future::pending().await;
-    };
-    let hangup = async {
-        match &mut signals.hangup {
-            Some(hangup) => hangup.recv().await,
-            None => std::future::pending().await,
+impl Listener {
+    fn new(kind: SignalKind) -> io::Result<Self> {
+        let signal = Some(unix::signal(kind)?);
+        Ok(Self { kind, signal })
+    }
+
+    /// The number of the signal, once it has come.
+    async fn next(&mut self) -> i32 {
+        if let Some(signal) = &mut self.signal
+            && signal.recv().await.is_some()
+        {
+            return self.kind.as_raw_value();
         }
+        pending().await
+    }
+}
+
+/// The next signal; never one if none is listened for.
+pub(super) async fn next_signal(signals: &mut Option<Signals>) -> Signalled {
+    let Some(signals) = signals else {
+        return pending().await;
     };
+    let [user1, user2] = &mut signals.user;
     tokio::select! {
-        Some(()) = hangup => SignalKind::hangup().as_raw_value(),
-        Some(()) = signals.interrupt.recv() => SignalKind::interrupt().as_raw_value(),
-        Some(()) = signals.terminate.recv() => SignalKind::terminate().as_raw_value(),
+        signal = signals.interrupt.next() => Signalled::End(signal),
+        signal = signals.terminate.next() => Signalled::End(signal),
+        signal = signals.hangup.next() => Signalled::End(signal),
+        signal = signals.quit.next() => Signalled::End(signal),
+        signal = user1.next() => Signalled::Forward(signal),
+        signal = user2.next() => Signalled::Forward(signal),
+    }
+}
+
+/// The next signal that is to end the job, while there is no rank that could be told another.
+pub(super) async fn next_ending_signal(signals: &mut Option<Signals>) -> i32 {
+    loop {
+        if let Signalled::End(signal) = next_signal(signals).await {
+            return signal;
+        }
     }
 }

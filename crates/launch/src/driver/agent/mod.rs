@@ -308,6 +308,7 @@ impl Agent {
         match order {
             Order::Pmi(down) => self.mind.handle_pmi_down(down),
             Order::Respawn { rank, incarnation } => self.mind.handle_respawn(rank, incarnation),
+            Order::Forward { signal } => self.mind.handle_forward(signal),
             Order::Signal { rank, signal } => self.mind.handle_signal(rank, signal),
             Order::Spawned { id, result } => self.mind.handle_spawn_answer(id, result),
             Order::Stdin(bytes) => {

@@ -31,6 +31,7 @@ use super::{checkpoints::CheckpointOptions, openfoam, partners, pattern::Pattern
 #[derive(Debug)]
 pub(super) enum Command {
     Help,
+    Version,
     Run(Box<Request>),
 }
 
@@ -65,8 +66,10 @@ pub(super) struct Surroundings<'a> {
 /// Reads the words of a command.
 pub(super) fn parse(words: Vec<OsString>, around: &Surroundings<'_>) -> anyhow::Result<Command> {
     let mut parser = Parser::new();
+    parser.take_variables(around)?;
     match parser.take(words, around)? {
         Taken::Help => return Ok(Command::Help),
+        Taken::Version => return Ok(Command::Version),
         Taken::All => {}
     }
     parser
@@ -77,6 +80,7 @@ pub(super) fn parse(words: Vec<OsString>, around: &Surroundings<'_>) -> anyhow::
 enum Taken {
     All,
     Help,
+    Version,
 }
 
 struct Parser {
@@ -163,6 +167,18 @@ impl Parser {
         }
     }
 
+    /// What Hydra's variables say where an option can say otherwise.
+    fn take_variables(&mut self, around: &Surroundings<'_>) -> anyhow::Result<()> {
+        for (variable, option) in [("HYDRA_BINDING", "bind-to"), ("HYDRA_MAPPING", "map-by")] {
+            if let Some(value) = (around.variable)(variable) {
+                let mut value = Words([value].into());
+                self.option(option, &mut value, around)
+                    .with_context(|| format!("the variable {variable}"))?;
+            }
+        }
+        Ok(())
+    }
+
     fn take(&mut self, words: Vec<OsString>, around: &Surroundings<'_>) -> anyhow::Result<Taken> {
         let mut words = Words(words.into());
         while let Some(word) = words.0.pop_front() {
@@ -187,6 +203,10 @@ impl Parser {
             }
             if name == "help" || name == "h" {
                 return Ok(Taken::Help);
+            }
+            // As mpiexec is asked who it is.
+            if name == "version" || name == "V" {
+                return Ok(Taken::Version);
             }
             self.option(&name, &mut words, around)?;
         }
@@ -216,7 +236,7 @@ impl Parser {
             }
             "map-by" => {
                 self.placement.order = match words.text(name)?.as_str() {
-                    "slot" | "core" | "hwthread" | "socket" | "numa" => DealOrder::BySlot,
+                    "slot" | "core" | "hwthread" => DealOrder::BySlot,
                     "node" | "host" => DealOrder::ByNode,
                     other => bail!("option -map-by wants slot or node, not {other:?}"),
                 }
@@ -364,11 +384,11 @@ impl Parser {
         if let ([only], false, false) = (&mut self.segments[..], self.has_ranks, self.hosts.is_empty()) {
             only.ranks = total_slots(&self.hosts);
         }
-        let launcher = self.launcher.take().or_else(|| variable("HYDRA_LAUNCHER"));
-        let command = self
-            .launcher_exec
-            .take()
-            .or_else(|| variable("HYDRA_LAUNCHER_EXEC"));
+        let either = |one: &str, other: &str| variable(one).or_else(|| variable(other));
+        let launcher = self.launcher.take();
+        let launcher = launcher.or_else(|| either("HYDRA_LAUNCHER", "HYDRA_BOOTSTRAP"));
+        let command = self.launcher_exec.take();
+        let command = command.or_else(|| either("HYDRA_LAUNCHER_EXEC", "HYDRA_BOOTSTRAP_EXEC"));
         let further = variable("HYDRA_LAUNCHER_EXTRA_ARGS").unwrap_or_default();
         let method = method(launcher.as_deref(), command.as_deref(), &further, in_slurm)?;
         let interface = self.interface.take().or_else(|| variable("HYDRA_IFACE"));

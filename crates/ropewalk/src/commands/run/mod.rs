@@ -56,6 +56,10 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
             let _ = writeln!(io::stdout(), "{HELP}");
             Ok(0)
         }
+        Command::Version => {
+            let _ = writeln!(io::stdout(), "ropewalk {}", env!("CARGO_PKG_VERSION"));
+            Ok(0)
+        }
         Command::Run(request) => watch(*request),
     }) {
         Ok(code) => ExitCode::from(code),

@@ -54,7 +54,8 @@ When something fails:
   --inject-mtbf SECONDS, --seed N  kill a random rank now and then, on average after so long
   --timeout SECONDS           end the job after this time, with exit code 124
 
+Signals: INT, TERM, HUP and QUIT end the job, a second one at once; USR1 and USR2 go to all ranks.
 Variables: HYDRA_HOST_FILE, HYDRA_ENV, HYDRA_LAUNCHER, HYDRA_LAUNCHER_EXEC, HYDRA_LAUNCHER_EXTRA_ARGS (options for ssh
-or srun), HYDRA_IFACE, MPIEXEC_TIMEOUT, and Slurm's; ROPEWALK_LIBRARY_DIR (where libpmi.so.0 is, for Open MPI).
+or srun), HYDRA_IFACE, HYDRA_BINDING, HYDRA_MAPPING, MPIEXEC_TIMEOUT, and Slurm's; ROPEWALK_LIBRARY_DIR (where libpmi.so.0 is, for Open MPI).
 Exit code: the first failing rank's, 128 + n for signal n, 124 time-out, 125 trouble of the launcher's own,
 126 and 127 for a program that cannot be executed or found.";

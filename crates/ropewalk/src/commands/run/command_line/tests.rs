@@ -14,6 +14,7 @@ fn parsed(words: &str, variables: &[(&str, &str)], file: &str) -> anyhow::Result
     match parse(words.split(' ').map(OsString::from).collect(), &around)? {
         Command::Run(request) => Ok(*request),
         Command::Help => bail!("help"),
+        Command::Version => bail!("version"),
     }
 }
 
@@ -92,6 +93,26 @@ fn hosts_are_found() {
         StartMethod::Command(["my|rsh", "-p", "2222"].map(Into::into).into())
     );
     assert!(parsed("-hosts -oProxyCommand=id prog", &[], "").is_err());
+}
+
+/// Hydra's variables say where ranks run, unless options do.
+#[test]
+fn variables_place_and_bind() {
+    let variables = [("HYDRA_BINDING", "socket"), ("HYDRA_MAPPING", "node")];
+    let placement = |words| parsed(words, &variables, "").unwrap().spec.placement;
+    let found = placement("prog");
+    assert_eq!((found.binding, found.order), (Binding::Socket, DealOrder::ByNode));
+    let found = placement("-bind-to core -map-by slot prog");
+    assert_eq!((found.binding, found.order), (Binding::Core, DealOrder::BySlot));
+    let error = parsed("prog", &[("HYDRA_BINDING", "moon")], "").unwrap_err();
+    assert!(
+        format!("{error:#}").contains("the variable HYDRA_BINDING"),
+        "{error:#}"
+    );
+    assert!(
+        parsed("-map-by socket prog", &[], "").is_err(),
+        "not done, and not silently"
+    );
 }
 
 /// What an option says counts, then what Hydra's variable says, then all is passed on.
