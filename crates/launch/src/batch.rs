@@ -1,8 +1,12 @@
 //! What neighbours in the tree send each other: many messages in one.
 
-use serde::de::DeserializeOwned;
+use ropewalk_fabric::Body;
+use serde::{Serialize, de::DeserializeOwned};
 
-use crate::protocol::{Down, Up};
+use crate::{
+    link::Head,
+    protocol::{Down, Up},
+};
 
 /// A neighbour knows the job's key, but does not speak as this version does.
 #[derive(Debug, thiserror::Error)]
@@ -15,20 +19,36 @@ pub(crate) struct LinkError {
     reason: String,
 }
 
+impl LinkError {
+    /// It says that what cannot be has come, or something is missing before it.
+    pub(crate) fn numbers(body: &[u8]) -> Self {
+        Self {
+            size: body.len(),
+            reason: "its numbers do not agree with what came before".to_owned(),
+        }
+    }
+}
+
 /// A message of a link.
 pub(crate) trait LinkMessage: DeserializeOwned {
     /// Whether somebody may act on it who trusts its numbers.
     fn is_sound(&self) -> bool;
 }
 
+/// A batch as it is sent.
+pub(crate) fn encode<T: Serialize>(head: Head, batch: &[T]) -> Body {
+    let bytes = postcard::to_allocvec(&(head, batch)).expect("messages have no map and no unsized sequence");
+    Body::from(bytes)
+}
+
 /// Reads one batch, with nothing behind it.
-pub(crate) fn decode<T: LinkMessage>(body: &[u8]) -> Result<Vec<T>, LinkError> {
+pub(crate) fn decode<T: LinkMessage>(body: &[u8]) -> Result<(Head, Vec<T>), LinkError> {
     let error = |reason: &str| LinkError {
         size: body.len(),
         reason: reason.to_owned(),
     };
-    match postcard::take_from_bytes::<Vec<T>>(body) {
-        Ok((batch, [])) if batch.iter().all(T::is_sound) => Ok(batch),
+    match postcard::take_from_bytes::<(Head, Vec<T>)>(body) {
+        Ok((read, [])) if read.1.iter().all(T::is_sound) => Ok(read),
         Ok((_, [])) => Err(error("its numbers do not agree")),
         Ok(_) => Err(error("something follows it")),
         Err(reason) => Err(error(&reason.to_string())),
@@ -65,14 +85,16 @@ mod tests {
             stamp: None,
             report: Report::Lost { how: "x".to_owned() },
         }];
-        let mut bytes = postcard::to_allocvec(&batch).unwrap();
-        let read = decode::<Up>(&bytes).unwrap();
+        let head = Head::default();
+        let mut bytes = encode(head, &batch).to_vec();
+        let (read_head, read) = decode::<Up>(&bytes).unwrap();
+        assert_eq!(read_head, head);
         assert!(
             matches!(&read[..], [Up { host: HostId(3), report: Report::Lost { how }, .. }] if how == "x")
         );
         let error = decode::<Up>(&bytes[..bytes.len() - 1]).unwrap_err().to_string();
         assert!(
-            error.starts_with("sent 5 bytes that are no message of ropewalk"),
+            error.starts_with("sent 8 bytes that are no message of ropewalk"),
             "{error}"
         );
         bytes.push(0);

@@ -7,10 +7,10 @@ use ropewalk_group::{HostId, JobId, Rank};
 use ropewalk_pmi as pmi;
 
 use crate::{
-    batch::decode,
     group_plan::{Seat, Spawning, plan_spawn},
     host_agent::HostAgent,
     job::{JobSpec, OnFailure},
+    link::Link,
     plan::{Surroundings, plan},
     protocol::{Down, Order, Plan, Up},
     relay::{Action, Relay},
@@ -70,8 +70,9 @@ fn launcher(plan: &Plan, bytes: &[u8]) {
     let mut supervisor = Supervisor::new(plan, OnFailure::Continue, None);
     relay.start(now);
     relay.handle_connected(NodeId(1));
+    let mut link = Link::<Down>::default();
     for batch in batches(bytes) {
-        for up in decode::<Up>(batch).into_iter().flatten() {
+        for up in link.handle_body::<Up>(batch).into_iter().flatten() {
             relay.handle_up(NodeId(1), up);
             while let Some(action) = relay.poll_action() {
                 match action {
@@ -101,8 +102,9 @@ fn agent(plan: &Plan, bytes: &[u8]) {
     while let Some(rank) = mind.poll_spawn() {
         mind.handle_spawned(rank, 1);
     }
+    let mut link = Link::<Up>::default();
     for batch in batches(bytes) {
-        for down in decode::<Down>(batch).into_iter().flatten() {
+        for down in link.handle_body::<Down>(batch).into_iter().flatten() {
             relay.handle_down(down);
             while let Some(action) = relay.poll_action() {
                 if let Action::Local(down) = action {

@@ -25,6 +25,7 @@ mod job;
 #[cfg(test)]
 mod job_simulation;
 mod lines;
+mod link;
 pub mod mpi;
 mod placement;
 mod plan;

@@ -1,6 +1,7 @@
 //! A node's links in the tree, as sockets and processes: drives its [`Relay`].
 
 mod binding;
+mod links;
 mod starting;
 
 use std::{
@@ -11,22 +12,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk_fabric::{Address, Endpoint, Event, JobKey, PeerDeath, PeerId};
+use ropewalk_fabric::{Address, Endpoint, Event, JobKey, PeerId};
 use ropewalk_group::HostId;
 use ropewalk_pmi as pmi;
 use rustix::{event::epoll, process::Pid};
 
 use super::{
-    outgoing::{Outgoing, send_batches},
     session::Spawned,
     starter::{Ended, Starter},
 };
 use crate::{
-    batch::decode,
+    link::Link,
     protocol::{Down, Order, Plan, Report, TAG_DOWN, TAG_UP, Up},
     relay::{Action, Relay},
     tree::NodeId,
 };
+use links::{Above, send_bodies};
 
 /// What a node is, and knows of the job.
 pub(super) struct Position {
@@ -72,14 +73,9 @@ pub(super) struct Branch {
     relay: Relay,
     poller: OwnedFd,
     begun: Instant,
-    parent: Option<PeerId>,
-    /// Who that has to be.
-    above: NodeId,
-    why_lost: String,
+    above: Above,
     peers: BTreeMap<PeerId, NodeId>,
     children: BTreeMap<NodeId, Child>,
-    outgoing_up: Outgoing<Up>,
-    outgoing_down: BTreeMap<NodeId, Outgoing<Down>>,
     events: VecDeque<BranchEvent>,
 }
 
@@ -87,6 +83,10 @@ pub(super) struct Branch {
 struct Child {
     starter: Option<Starter>,
     peer: Option<PeerId>,
+    link: Link<Down>,
+    /// The connection is lost, and it may make it again.
+    may_come_back: bool,
+    is_given_up: bool,
     /// The link is gone, or nothing more is expected: until then its process may say why, or end.
     wait_until: Option<(Instant, Wait)>,
 }
@@ -117,14 +117,9 @@ impl Branch {
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let data = epoll::EventData::new_u64(ENDPOINT);
         epoll::add(&poller, &endpoint, data, epoll::EventFlags::IN)?;
-        let parent = match &position.parent {
-            Some(address) => {
-                let parent = endpoint.peer(address).map_err(io::Error::other)?;
-                endpoint.watch(parent).map_err(io::Error::other)?;
-                Some(parent)
-            }
-            None => None,
-        };
+        let node_above = position.plan.tree().parent(position.node);
+        let mut above = Above::new(node_above.unwrap_or(NodeId::ROOT), position.parent.clone());
+        above.connect(&mut endpoint).map_err(io::Error::other)?;
         let mut relay = Relay::of(&position.plan, position.node);
         relay.start(Duration::ZERO);
         let mut branch = Self {
@@ -132,13 +127,9 @@ impl Branch {
             relay,
             poller,
             begun: Instant::now(),
-            parent,
-            above: position.plan.tree().parent(position.node).unwrap_or(NodeId::ROOT),
-            why_lost: String::new(),
+            above,
             peers: BTreeMap::new(),
             children: BTreeMap::new(),
-            outgoing_up: Outgoing::default(),
-            outgoing_down: BTreeMap::new(),
             events: VecDeque::new(),
             position,
         };
@@ -175,8 +166,7 @@ impl Branch {
 
     /// Whether the node above has proven itself, and this one to it.
     pub(super) fn is_connected(&self) -> bool {
-        let parent = self.parent.and_then(|parent| self.endpoint.peer_info(parent));
-        parent.is_some_and(|known| known.identity == self.above.identity())
+        self.above.is_connected(&self.endpoint)
     }
 
     /// See [`Relay::own_output`].
@@ -228,12 +218,15 @@ impl Branch {
             .children
             .values()
             .filter_map(|child| Some(child.wait_until.as_ref()?.0));
-        waits.chain(relay).chain(self.endpoint.next_deadline()).min()
+        let mending = self.above.deadline();
+        let endpoint = self.endpoint.next_deadline();
+        waits.chain(relay).chain(mending).chain(endpoint).min()
     }
 
     /// Takes what came and does what is due. Never waits.
     pub(super) fn progress(&mut self) {
         self.drive_endpoint();
+        self.mend();
         self.look_at_starters();
         self.relay.handle_timeout(self.begun.elapsed());
         self.perform_actions();
@@ -241,13 +234,13 @@ impl Branch {
 
     /// Sends what was to be sent.
     pub(super) fn flush(&mut self) {
-        let (parent, mut sent) = (self.parent, false);
-        if let Some(parent) = parent {
-            sent |= send_batches(&mut self.endpoint, parent, TAG_UP, &mut self.outgoing_up);
+        let mut sent = false;
+        if let Some(peer) = self.above.peer {
+            sent |= send_bodies(&mut self.endpoint, peer, TAG_UP, &mut self.above.link);
         }
-        for (node, outgoing) in &mut self.outgoing_down {
-            if let Some(peer) = self.children.get(node).and_then(|child| child.peer) {
-                sent |= send_batches(&mut self.endpoint, peer, TAG_DOWN, outgoing);
+        for child in self.children.values_mut() {
+            if let Some(peer) = child.peer {
+                sent |= send_bodies(&mut self.endpoint, peer, TAG_DOWN, &mut child.link);
             }
         }
         if sent {
@@ -301,100 +294,6 @@ impl Branch {
                 Event::Completed { .. } => {}
             }
         }
-    }
-
-    /// What is no message of a neighbour's, ranks might send for example, is none.
-    fn handle_message(&mut self, from: PeerId, tag: u64, body: &[u8]) {
-        if tag == TAG_DOWN && Some(from) == self.parent {
-            if !self.is_connected() {
-                return self.lose_parent("another member of the job answered in its place".to_owned());
-            }
-            match decode::<Down>(body) {
-                Ok(downs) => {
-                    for down in downs {
-                        self.relay.handle_down(down);
-                        self.perform_actions();
-                    }
-                }
-                Err(error) => self.lose_parent(format!("it {error}")),
-            }
-        } else if tag == TAG_UP
-            && let Some(node) = self.child(from)
-        {
-            match decode::<Up>(body) {
-                Ok(ups) => {
-                    for up in ups {
-                        self.relay.handle_up(node, up);
-                        self.perform_actions();
-                    }
-                }
-                Err(error) => {
-                    self.relay.handle_child_lost(node, error.to_string());
-                    self.perform_actions();
-                }
-            }
-        }
-    }
-
-    /// The child that a peer is. It is one from its first message on.
-    fn child(&mut self, peer: PeerId) -> Option<NodeId> {
-        if let Some(&node) = self.peers.get(&peer) {
-            return Some(node);
-        }
-        let identity = self.endpoint.peer_info(peer)?.identity;
-        let node = NodeId::of(HostId(identity.rank.0));
-        let is_awaited = self.relay.is_awaited(node);
-        if identity != node.identity() || !(is_awaited || self.relay.may_adopt(node)) {
-            return None;
-        }
-        self.peers.insert(peer, node);
-        self.children.entry(node).or_default().peer = Some(peer);
-        // If that is refused its death is told by the system only.
-        let _ = self.endpoint.watch(peer);
-        if is_awaited {
-            self.relay.handle_connected(node);
-            self.perform_actions();
-        }
-        Some(node)
-    }
-
-    fn handle_peer_died(&mut self, peer: PeerId, cause: &PeerDeath) {
-        if Some(peer) == self.parent {
-            return self.lose_parent(chain(cause));
-        }
-        let Some(node) = self.peers.remove(&peer) else {
-            return;
-        };
-        let Some(child) = self.children.get_mut(&node) else {
-            return;
-        };
-        child.peer = None;
-        match cause {
-            PeerDeath::Silent => {
-                let how = format!(
-                    "gave no sign of life for {} s",
-                    self.position.plan.detect.as_secs_f64()
-                );
-                self.relay.handle_child_lost(node, how);
-                self.perform_actions();
-            }
-            _ if child.starter.is_some() && child.wait_until.is_none() => {
-                let wait = Wait::Explain(format!("lost its connection: {}", chain(cause)));
-                child.wait_until = Some((Instant::now() + Self::EXPLANATION, wait));
-            }
-            _ => {
-                self.relay
-                    .handle_child_lost(node, format!("lost its connection: {}", chain(cause)));
-                self.perform_actions();
-            }
-        }
-    }
-
-    fn lose_parent(&mut self, why: String) {
-        self.parent = None;
-        self.why_lost = why;
-        self.relay.handle_parent_lost(SIGKILL);
-        self.perform_actions();
     }
 
     fn look_at_starters(&mut self) {
@@ -482,6 +381,11 @@ impl Branch {
                     child.wait_until = Some((now + Self::EXPLANATION, Wait::End));
                 }
             },
+            (None, _) if is_due => {
+                if let Some((_, Wait::Explain(link))) = child.wait_until.take() {
+                    self.relay.handle_child_lost(node, link);
+                }
+            }
             _ => {}
         }
     }
@@ -491,19 +395,20 @@ impl Branch {
             match action {
                 Action::Abandon(node) => {
                     self.events.push_back(BranchEvent::ChildLost(node));
-                    if let Some(child) = self.children.get_mut(&node)
-                        && let Some(starter) = &mut child.starter
-                    {
-                        starter.let_go();
-                        child.wait_until = Some((Instant::now() + self.position.plan.detect, Wait::End));
+                    if let Some(child) = self.children.get_mut(&node) {
+                        (child.is_given_up, child.may_come_back) = (true, false);
+                        if let Some(starter) = &mut child.starter {
+                            starter.let_go();
+                            child.wait_until = Some((Instant::now() + self.position.plan.detect, Wait::End));
+                        }
                     }
                 }
                 Action::Adopted => self.events.push_back(BranchEvent::Adopted),
                 Action::Local(down) => self.events.push_back(BranchEvent::Down(down)),
                 Action::LocalPmi(node, up) => self.events.push_back(BranchEvent::Pmi(node, up)),
                 Action::LoseParent => {
-                    self.parent = None;
-                    let why = std::mem::take(&mut self.why_lost);
+                    self.above.is_lost = true;
+                    let why = std::mem::take(&mut self.above.why_lost);
                     self.events.push_back(BranchEvent::ParentLost(why));
                 }
                 Action::SeekLauncher => self.seek_launcher(),
@@ -517,18 +422,18 @@ impl Branch {
                         Down::Order(Order::Stdin(bytes)) | Down::To(_, Order::Stdin(bytes)) => bytes.len(),
                         _ => 0,
                     };
-                    self.outgoing_down.entry(node).or_default().push(down, size);
+                    self.children.entry(node).or_default().link.push(down, size);
                 }
                 Action::SendParent(up) if self.position.node == NodeId::ROOT => {
                     self.events.push_back(BranchEvent::Up(up));
                 }
                 // Without a node above reports go nowhere.
-                Action::SendParent(_) if self.parent.is_none() => {}
+                Action::SendParent(_) if self.above.is_lost => {}
                 // Nobody waits for these; whoever is slow does without.
                 Action::SendParent(up) if self.is_slow(&up.report) => {}
                 Action::SendParent(up) => {
                     let size = up.report.output_size();
-                    self.outgoing_up.push(up, size);
+                    self.above.link.push(up, size);
                 }
                 Action::StartChild(node) => {
                     let (starter, failure) = match self.start_child(node) {
@@ -550,7 +455,7 @@ impl Branch {
     }
 
     fn is_slow(&self, report: &Report) -> bool {
-        matches!(report, Report::Trace { .. }) && self.outgoing_up.len() > TRACE_BATCHES_MAX
+        matches!(report, Report::Trace { .. }) && self.above.link.waiting() > TRACE_BATCHES_MAX
     }
 }
 
@@ -563,17 +468,6 @@ impl AsFd for Branch {
 const SIGKILL: i32 = 9;
 /// With so many messages waiting, trace events are dropped.
 const TRACE_BATCHES_MAX: usize = 16;
-
-/// An error with its causes, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(": {error}");
-        cause = error.source();
-    }
-    text
-}
 
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,6 @@ mod launch_error;
 mod launcher;
 mod layout;
 mod mpi_programs;
-mod outgoing;
 mod process;
 mod session;
 mod signals;

@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod broken_links;
 mod mpi;
 mod network;
+mod relay;
 mod slurm;
 mod spawn;
 mod ssh;

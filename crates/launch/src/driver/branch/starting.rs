@@ -1,15 +1,11 @@
-//! Starting the agents right below, and going on below the launcher when the one above is lost.
+//! Starting the agents right below.
 
 use std::io;
 
 use rustix::event::epoll;
 
-use super::{Branch, BranchEvent, LIFE_LINE, PIDFD, Position, SIGKILL, STDERR};
-use crate::{
-    driver::{outgoing::Outgoing, starter::Starter},
-    protocol::Bootstrap,
-    tree::NodeId,
-};
+use super::{Branch, LIFE_LINE, PIDFD, Position, STDERR};
+use crate::{driver::starter::Starter, protocol::Bootstrap, tree::NodeId};
 
 impl Branch {
     pub(super) fn start_child(&mut self, node: NodeId) -> io::Result<Starter> {
@@ -46,24 +42,5 @@ impl Branch {
             epoll::add(&self.poller, stderr, data(STDERR), epoll::EventFlags::IN)?;
         }
         Ok(starter)
-    }
-
-    /// The node above is lost; what was to be sent there is said to the launcher, or not at all.
-    pub(super) fn seek_launcher(&mut self) {
-        self.outgoing_up = Outgoing::default();
-        self.parent = None;
-        self.events.push_back(BranchEvent::Orphaned);
-        let Some(launcher) = &self.position.launcher else {
-            return;
-        };
-        let peer = self.endpoint.peer(launcher);
-        let watched = peer.and_then(|peer| self.endpoint.watch(peer).map(|()| peer));
-        match watched {
-            Ok(peer) => (self.parent, self.above) = (Some(peer), NodeId::ROOT),
-            Err(error) => {
-                self.why_lost = error.to_string();
-                self.relay.handle_parent_lost(SIGKILL);
-            }
-        }
     }
 }

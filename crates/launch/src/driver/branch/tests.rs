@@ -5,8 +5,10 @@ use ropewalk_group::{Incarnation, JobId, Rank};
 
 use super::*;
 use crate::{
+    batch::encode,
     hosts::parse_hosts,
     job::{JobSpec, StartMethod},
+    link::Head,
     plan::{Surroundings, plan},
 };
 
@@ -140,7 +142,7 @@ fn a_rank_is_no_parent() {
         _ => None,
     };
     let why = await_event(&mut branch, &mut rank, lost, |rank, from| {
-        let order = postcard::to_allocvec(&vec![Down::Bye]).unwrap();
+        let order = encode(Head::default(), &[Down::Bye]);
         rank.send_unexpected(from, TAG_DOWN, order).unwrap();
     });
     assert_eq!(why, "another member of the job answered in its place");

@@ -1,0 +1,319 @@
+//! The connections below the links to the neighbours: who is at the other end, and what if one breaks.
+//!
+//! One that breaks although both ends live, by a reset or a byte that came wrong, is made again by the node below, which has
+//! the detection time for that. Nobody but the two hears of it, for what was under way is [sent again](Link).
+
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+use ropewalk_fabric::{Address, Endpoint, PeerDeath, PeerId, SubmitError};
+use ropewalk_group::HostId;
+use serde::Serialize;
+
+use super::{Branch, SIGKILL, Wait};
+use crate::{
+    link::Link,
+    protocol::{Down, TAG_DOWN, TAG_UP, Up},
+    tree::NodeId,
+};
+
+/// The link to the node above.
+pub(super) struct Above {
+    /// Who that has to be.
+    node: NodeId,
+    /// Where it listens; `None` for the launcher, which has none.
+    address: Option<Address>,
+    pub(super) peer: Option<PeerId>,
+    pub(super) link: Link<Up>,
+    was_connected: bool,
+    mending: Option<Mending>,
+    /// Nothing is said to it any more.
+    pub(super) is_lost: bool,
+    pub(super) why_lost: String,
+}
+
+/// A connection that is lost and made again. While each carries nothing before it is lost too, that is one mending.
+struct Mending {
+    until: Instant,
+    next: Instant,
+    pause: Duration,
+    /// The link's when it began.
+    progress: u64,
+    /// Since when the node above answers.
+    answered: Option<Instant>,
+    /// How it was lost last.
+    why: String,
+}
+
+impl Mending {
+    /// Between two attempts; it doubles.
+    const PAUSE: Duration = Duration::from_millis(20);
+}
+
+impl Above {
+    pub(super) fn new(node: NodeId, address: Option<Address>) -> Self {
+        Self {
+            node,
+            is_lost: address.is_none(),
+            address,
+            peer: None,
+            link: Link::default(),
+            was_connected: false,
+            mending: None,
+            why_lost: String::new(),
+        }
+    }
+
+    /// Begins to connect.
+    pub(super) fn connect(&mut self, endpoint: &mut Endpoint) -> Result<(), SubmitError> {
+        if let Some(address) = &self.address {
+            let peer = endpoint.peer(address)?;
+            endpoint.watch(peer)?;
+            self.peer = Some(peer);
+        }
+        Ok(())
+    }
+
+    /// Whether the node above has proven itself, and this one to it.
+    pub(super) fn is_connected(&self, endpoint: &Endpoint) -> bool {
+        let known = self.peer.and_then(|peer| endpoint.peer_info(peer));
+        known.is_some_and(|known| known.identity == self.node.identity())
+    }
+
+    /// When the connection is to be made again, or given up.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let mending = self.mending.as_ref()?;
+        Some(match self.peer {
+            Some(_) => mending.until,
+            None => mending.next.min(mending.until),
+        })
+    }
+}
+
+impl Branch {
+    /// What is no message of a neighbour's, ranks might send for example, is none.
+    pub(super) fn handle_message(&mut self, from: PeerId, tag: u64, body: &[u8]) {
+        if tag == TAG_DOWN && Some(from) == self.above.peer {
+            if !self.is_connected() {
+                return self.lose_parent("another member of the job answered in its place".to_owned());
+            }
+            match self.above.link.handle_body::<Down>(body) {
+                Ok(downs) => {
+                    if let Some(mending) = &mut self.above.mending {
+                        mending.answered.get_or_insert_with(Instant::now);
+                    }
+                    for down in downs {
+                        self.relay.handle_down(down);
+                        self.perform_actions();
+                    }
+                }
+                Err(error) => self.lose_parent(format!("it {error}")),
+            }
+        } else if tag == TAG_UP
+            && let Some(node) = self.child(from)
+            && let Some(child) = self.children.get_mut(&node)
+        {
+            match child.link.handle_body::<Up>(body) {
+                Ok(ups) => {
+                    for up in ups {
+                        self.relay.handle_up(node, up);
+                        self.perform_actions();
+                    }
+                }
+                Err(error) => {
+                    self.relay.handle_child_lost(node, error.to_string());
+                    self.perform_actions();
+                }
+            }
+        }
+    }
+
+    /// The child that a peer is. It is one from its first message on.
+    fn child(&mut self, peer: PeerId) -> Option<NodeId> {
+        if let Some(&node) = self.peers.get(&peer) {
+            return Some(node);
+        }
+        let identity = self.endpoint.peer_info(peer)?.identity;
+        let node = NodeId::of(HostId(identity.rank.0));
+        let is_awaited = self.relay.is_awaited(node);
+        let is_back = self.children.get(&node).is_some_and(|child| child.may_come_back);
+        if identity != node.identity() || !(is_awaited || is_back || self.relay.may_adopt(node)) {
+            return None;
+        }
+        self.peers.insert(peer, node);
+        let child = self.children.entry(node).or_default();
+        child.peer = Some(peer);
+        child.may_come_back = false;
+        child
+            .wait_until
+            .take_if(|(_, wait)| is_back && matches!(wait, Wait::Explain(_)));
+        // If that is refused its death is told by the system only.
+        let _ = self.endpoint.watch(peer);
+        if is_awaited {
+            self.relay.handle_connected(node);
+            self.perform_actions();
+        }
+        Some(node)
+    }
+
+    pub(super) fn handle_peer_died(&mut self, peer: PeerId, cause: &PeerDeath) {
+        if Some(peer) == self.above.peer {
+            return self.handle_above_died(cause);
+        }
+        let Some(node) = self.peers.remove(&peer) else {
+            return;
+        };
+        let Some(child) = self.children.get_mut(&node) else {
+            return;
+        };
+        child.peer = None;
+        child.link.handle_cut();
+        let detect = self.position.plan.detect;
+        let how = match cause {
+            PeerDeath::Silent => format!("gave no sign of life for {} s", detect.as_secs_f64()),
+            cause => format!("lost its connection: {}", chain(cause)),
+        };
+        child.may_come_back = is_break(cause) && !child.is_given_up;
+        let wait = match child.starter {
+            _ if child.may_come_back => Some(detect.max(Self::EXPLANATION)),
+            Some(_) if !matches!(cause, PeerDeath::Silent) => Some(Self::EXPLANATION),
+            _ => None,
+        };
+        match wait {
+            Some(wait) if child.wait_until.is_none() => {
+                child.wait_until = Some((Instant::now() + wait, Wait::Explain(how)));
+            }
+            Some(_) if child.may_come_back => {}
+            _ => {
+                self.relay.handle_child_lost(node, how);
+                self.perform_actions();
+            }
+        }
+    }
+
+    fn handle_above_died(&mut self, cause: &PeerDeath) {
+        let above = &mut self.above;
+        above.peer = None;
+        above.link.handle_cut();
+        let (now, why) = (Instant::now(), chain(cause));
+        let progress = above.link.progress();
+        above.mending = match above.mending.take() {
+            Some(mending) if is_break(cause) && mending.progress == progress || is_failure(cause) => {
+                Some(Mending {
+                    next: now + mending.pause,
+                    pause: mending.pause.saturating_mul(2),
+                    answered: None,
+                    why,
+                    ..mending
+                })
+            }
+            _ if above.was_connected && is_break(cause) => Some(Mending {
+                until: now + self.position.plan.detect,
+                next: now,
+                pause: Mending::PAUSE,
+                progress,
+                answered: None,
+                why,
+            }),
+            // It is gone, and the end of the connection said why.
+            Some(mending) => return self.lose_parent(mending.why),
+            None => return self.lose_parent(why),
+        };
+    }
+
+    /// Makes a lost connection to the node above again, or gives that up.
+    pub(super) fn mend(&mut self) {
+        let now = Instant::now();
+        let above = &mut self.above;
+        above.was_connected |= above.is_connected(&self.endpoint);
+        let Some(mut mending) = above.mending.take() else {
+            return;
+        };
+        if mending.until <= now {
+            let stands = |since: Instant| now >= since + mending.pause;
+            if !mending.answered.is_some_and(stands) {
+                self.lose_parent(mending.why);
+            }
+            return;
+        }
+        if above.peer.is_none() && mending.next <= now {
+            mending.next = now + mending.pause;
+            match above.connect(&mut self.endpoint) {
+                Ok(()) => above.link.greet(),
+                Err(SubmitError::Connect { source, .. })
+                    if source.kind() == io::ErrorKind::ConnectionRefused =>
+                {
+                    return self.lose_parent(mending.why);
+                }
+                Err(error) => mending.why = error.to_string(),
+            }
+        }
+        above.mending = Some(mending);
+    }
+
+    fn lose_parent(&mut self, why: String) {
+        self.above.peer = None;
+        self.above.mending = None;
+        self.above.is_lost = true;
+        self.above.why_lost = why;
+        self.relay.handle_parent_lost(SIGKILL);
+        self.perform_actions();
+    }
+
+    /// The node above is lost; what was to be sent there is said to the launcher, or not at all.
+    pub(super) fn seek_launcher(&mut self) {
+        self.events.push_back(super::BranchEvent::Orphaned);
+        self.above = Above::new(NodeId::ROOT, self.position.launcher.clone());
+        if let Err(error) = self.above.connect(&mut self.endpoint) {
+            self.above.is_lost = true;
+            self.above.why_lost = error.to_string();
+            self.relay.handle_parent_lost(SIGKILL);
+        }
+    }
+}
+
+/// Whether a connection ended so that both ends may live.
+fn is_break(cause: &PeerDeath) -> bool {
+    match cause {
+        PeerDeath::Closed | PeerDeath::Protocol(_) => true,
+        PeerDeath::Io(error) => error.kind() != io::ErrorKind::ConnectionRefused,
+        _ => false,
+    }
+}
+
+/// Whether another attempt to connect may succeed where this one failed: a byte of it may have come wrong too.
+fn is_failure(cause: &PeerDeath) -> bool {
+    matches!(cause, PeerDeath::ConnectTimedOut | PeerDeath::Handshake(_))
+}
+
+/// Sends what there is. Returns whether something was sent. What finds no room waits for the next turn.
+pub(super) fn send_bodies<T: Serialize>(
+    endpoint: &mut Endpoint,
+    peer: PeerId,
+    tag: u64,
+    link: &mut Link<T>,
+) -> bool {
+    let mut sent = false;
+    while let Some(body) = link.poll_body() {
+        // If it did not go, there is no room, or the peer is gone, which its event tells.
+        if endpoint.send_unexpected_body(peer, tag, &body).is_err() {
+            break;
+        }
+        link.handle_sent();
+        sent = true;
+    }
+    sent
+}
+
+/// An error with its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    text
+}
