@@ -16,12 +16,14 @@ use crate::{
     hosts::parse_hosts,
     job::{JobSpec, OnFailure},
     plan::{self, Surroundings},
-    protocol::{Down, Order, Plan, StartError, StartErrorKind, Up},
+    protocol::{Down, Order, Plan, StartError, StartErrorKind},
     relay::{self, Relay},
     supervisor::{self, Supervisor},
     tree::NodeId,
     verdict::Verdict,
 };
+use links::Links;
+use script::wanted;
 
 const SIGKILL: i32 = 9;
 /// Far more than any of these jobs takes.
@@ -38,11 +40,6 @@ impl Random {
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         ((mixed ^ (mixed >> 31)) % end as u64) as usize
     }
-}
-
-enum Message {
-    Up(Up),
-    Down(Down),
 }
 
 /// A process of the job: what it still says, each line after the answer to the one before.
@@ -83,12 +80,17 @@ struct World {
     /// Of agents that were adopted.
     parents: BTreeMap<NodeId, NodeId>,
     adoptions: u32,
+    cuts: u32,
     exited_well: BTreeSet<Rank>,
     on_failure: OnFailure,
-    links: BTreeMap<(NodeId, NodeId), VecDeque<Message>>,
+    links: Links,
     processes: BTreeMap<Rank, Process>,
     kills_left: u32,
     agent_deaths_left: u32,
+    cuts_left: u32,
+    /// After so many deliveries one is forgotten, to see that this is found.
+    forgotten_left: Option<u32>,
+    has_forgotten: bool,
     spawns_answered: u32,
     verdict: Option<Verdict>,
 }
@@ -98,16 +100,24 @@ struct World {
 struct Faults {
     kills: u32,
     agent_deaths: u32,
+    cuts: u32,
+    forgets_after: Option<u32>,
     on_failure: OnFailure,
 }
 
 impl World {
     fn new(seed: u64, faults: Faults) -> Self {
         let mut random = Random(seed);
-        let hosts = ["a", "a,b", "a,b,c", "a:2,b,c,d,e", "a,b,c,d,e,f,g"][random.below(5)];
+        let hosts = match random.below(16) {
+            0 => (0..8 + random.below(57))
+                .map(|host| format!("h{host}"))
+                .collect::<Vec<_>>()
+                .join(","),
+            few => ["a", "a,b", "a,b,c", "a:2,b,c,d,e", "a,b,c,d,e,f,g"][few % 5].to_owned(),
+        };
         let spec = JobSpec {
             ranks: 1 + random.below(6) as u32,
-            hosts: parse_hosts(hosts).unwrap(),
+            hosts: parse_hosts(&hosts).unwrap(),
             arity: 1 + random.below(3) as u32,
             on_failure: faults.on_failure,
             ..JobSpec::new("agent", "program")
@@ -132,12 +142,16 @@ impl World {
             sights: Vec::new(),
             parents: BTreeMap::new(),
             adoptions: 0,
+            cuts: 0,
             exited_well: BTreeSet::new(),
             on_failure: faults.on_failure,
-            links: BTreeMap::new(),
+            links: Links::default(),
             processes: BTreeMap::new(),
             kills_left: faults.kills,
             agent_deaths_left: faults.agent_deaths,
+            cuts_left: faults.cuts,
+            forgotten_left: faults.forgets_after,
+            has_forgotten: false,
             spawns_answered: 0,
             verdict: None,
         }
@@ -152,6 +166,8 @@ impl World {
                 let counts = Counts {
                     spawns: self.spawns_answered,
                     adoptions: self.adoptions,
+                    cuts: self.cuts,
+                    has_forgotten: self.has_forgotten,
                 };
                 return (self.verdict.take().unwrap(), counts);
             }
@@ -162,15 +178,14 @@ impl World {
     }
 
     fn is_quiet(&self) -> bool {
-        self.links.values().all(VecDeque::is_empty)
+        self.links.is_quiet()
             && self.nodes.values().all(|node| !node.mind.is_spawning())
             && self.processes.is_empty()
     }
 
     /// Does one of the things that can happen now.
     fn step(&mut self) {
-        let links = self.links.iter().filter(|(_, queue)| !queue.is_empty());
-        let links: Vec<_> = links.map(|(&link, _)| link).collect();
+        let links = self.links.busy();
         let starting = self.nodes.iter().filter(|(_, node)| node.mind.is_spawning());
         let starting: Vec<_> = starting.map(|(&node, _)| node).collect();
         let able = |process: &Process| !process.is_waiting || process.dies_of.is_some();
@@ -178,17 +193,20 @@ impl World {
         let acting: Vec<_> = acting.map(|(&rank, _)| rank).collect();
         let victims: Vec<_> = self.processes.keys().copied().collect();
         let agents: Vec<_> = self.nodes.keys().copied().collect();
+        let standing = self.links.standing();
         let kinds = [
             3 * links.len(),
             self.connecting.len(),
             starting.len(),
             2 * acting.len(),
             self.sights.len(),
+            self.links.cut().len(),
             usize::from(self.kills_left > 0 && !victims.is_empty()),
             usize::from(self.agent_deaths_left > 0 && !agents.is_empty()),
+            usize::from(self.cuts_left > 0) * standing.len(),
         ];
         let all: usize = kinds.iter().sum();
-        let harmless: usize = kinds[..5].iter().sum();
+        let harmless: usize = kinds[..6].iter().sum();
         if harmless == 0 {
             return self.advance_clock();
         }
@@ -214,15 +232,21 @@ impl World {
                 let sight = self.sights.remove(drawn);
                 self.see(sight);
             }
-            Some(5) => {
+            Some(5) => self.links.connect_again(drawn),
+            Some(6) => {
                 self.kills_left -= 1;
                 let victim = victims[self.random.below(victims.len())];
                 self.processes.get_mut(&victim).unwrap().dies_of = Some(SIGKILL);
             }
-            _ => {
+            Some(7) => {
                 self.agent_deaths_left -= 1;
                 let agent = agents[self.random.below(agents.len())];
                 self.lose(agent);
+            }
+            _ => {
+                self.cuts_left -= 1;
+                self.cuts += 1;
+                self.links.lose_connection(standing[drawn]);
             }
         }
     }
@@ -271,18 +295,6 @@ impl World {
         }
     }
 
-    fn deliver(&mut self, (from, to): (NodeId, NodeId)) {
-        let message = self.links.get_mut(&(from, to)).and_then(VecDeque::pop_front);
-        if to != NodeId::ROOT && !self.nodes.contains_key(&to) {
-            return;
-        }
-        match message.unwrap() {
-            Message::Up(up) => self.relay(to).handle_up(from, up),
-            Message::Down(down) if self.parent(to) == from => self.relay(to).handle_down(down),
-            Message::Down(_) => {}
-        }
-    }
-
     fn start_next(&mut self, id: NodeId) {
         let node = self.nodes.get_mut(&id).unwrap();
         let Some(rank) = node.mind.poll_spawn() else {
@@ -309,35 +321,6 @@ impl World {
             has_failed_fence: false,
         };
         self.processes.insert(rank, process);
-    }
-
-    /// A program: it may spawn, tells its like something and hears it of them, twice, and finalizes.
-    fn script(&mut self, group: &GroupPlan, place: u32) -> VecDeque<Vec<u8>> {
-        let depth = group.id;
-        let mut script = VecDeque::from([b"cmd=init pmi_version=1 pmi_subversion=1\n".to_vec()]);
-        if depth < 4 && self.random.below(3) == 0 {
-            let program = ["other", "missing"][usize::from(self.random.below(3) == 0)];
-            let count = 1 + self.random.below(4);
-            let second = "mcmd=spawn\nnprocs=1\nexecname=other\ntotspawns=2\nspawnssofar=2\nargcnt=0\n\
-                          preput_num=0\ninfo_num=0\nendcmd\n";
-            let first = format!(
-                "mcmd=spawn\nnprocs={count}\nexecname={program}\ntotspawns=2\nspawnssofar=1\nargcnt=0\n\
-                 preput_num=0\ninfo_num=0\nendcmd\n{second}"
-            );
-            script.push_back(first.into_bytes());
-        }
-        let kvsname = self.plan.kvsname(group.id);
-        for round in 0..2 {
-            let key = format!("key={place}.{round} value={place}");
-            script.push_back(format!("cmd=put kvsname={kvsname} {key}\n").into_bytes());
-            script.push_back(b"cmd=barrier_in\n".to_vec());
-            for other in 0..group.size {
-                let key = format!("key={other}.{round}");
-                script.push_back(format!("cmd=get kvsname={kvsname} {key}\n").into_bytes());
-            }
-        }
-        script.push_back(b"cmd=finalize\n".to_vec());
-        script
     }
 
     fn act(&mut self, rank: Rank) {
@@ -383,7 +366,7 @@ impl World {
         for below in below.into_iter().map(NodeId::of) {
             self.nodes.remove(&below);
             self.connecting.retain(|&connecting| connecting != below);
-            self.links.retain(|&(from, to), _| from != below && to != below);
+            self.links.remove(below, true);
             self.processes.retain(|_, process| process.node != below);
         }
     }
@@ -392,7 +375,7 @@ impl World {
     fn remove_one(&mut self, node: NodeId) {
         self.nodes.remove(&node);
         self.connecting.retain(|&connecting| connecting != node);
-        self.links.retain(|&(_, to), _| to != node);
+        self.links.remove(node, false);
         self.processes.retain(|_, process| process.node != node);
         let orphans: Vec<_> = self
             .nodes
@@ -408,13 +391,13 @@ impl World {
     fn see(&mut self, sight: Sight) {
         match sight {
             Sight::Child(parent, node) => {
-                self.links.remove(&(node, parent));
+                self.links.end((node, parent));
                 if parent == NodeId::ROOT || self.nodes.contains_key(&parent) {
                     self.relay(parent).handle_child_lost(node, "died".to_owned());
                 }
             }
             Sight::Parent(parent, node) => {
-                self.links.remove(&(parent, node));
+                self.links.end((parent, node));
                 if self.nodes.contains_key(&node) && self.parent(node) == parent {
                     self.relay(node).handle_parent_lost(SIGKILL);
                 }
@@ -561,23 +544,29 @@ impl World {
                 Some(node) => node.mind.handle_pmi_up(child, up),
                 None => self.supervisor.handle_pmi(now, child, up),
             },
-            relay::Action::SendChild(child, down) => self.push(id, child, Message::Down(down)),
+            relay::Action::SendChild(child, down) => {
+                if self.is_there(id) && self.is_there(child) {
+                    self.links.send_down((id, child), down);
+                }
+            }
             relay::Action::Adopted => self.adoptions += 1,
             relay::Action::LoseParent => {}
             relay::Action::SeekLauncher => drop(self.parents.insert(id, NodeId::ROOT)),
             relay::Action::SendParent(up) => match id {
                 NodeId::ROOT => self.supervisor.handle_up(now, up),
-                _ => self.push(id, self.parent(id), Message::Up(up)),
+                _ => {
+                    let parent = self.parent(id);
+                    if self.is_there(id) && self.is_there(parent) {
+                        self.links.send_up((id, parent), up);
+                    }
+                }
             },
             relay::Action::StartChild(child) => self.connecting.push(child),
         }
     }
 
-    fn push(&mut self, from: NodeId, to: NodeId, message: Message) {
-        let is_there = |node: NodeId| node == NodeId::ROOT || self.nodes.contains_key(&node);
-        if is_there(from) && is_there(to) {
-            self.links.entry((from, to)).or_default().push_back(message);
-        }
+    fn is_there(&self, node: NodeId) -> bool {
+        node == NodeId::ROOT || self.nodes.contains_key(&node)
     }
 }
 
@@ -586,13 +575,10 @@ impl World {
 struct Counts {
     spawns: u32,
     adoptions: u32,
+    cuts: u32,
+    has_forgotten: bool,
 }
 
-/// Whose key a line asks for, by its rank in its group.
-fn wanted(line: &[u8]) -> Option<u32> {
-    let line = std::str::from_utf8(line).ok()?;
-    let key = line.strip_prefix("cmd=get ")?.split_once("key=")?.1;
-    key.split_once('.')?.0.parse().ok()
-}
-
+mod links;
+mod script;
 mod tests;

@@ -12,6 +12,7 @@ fn simulate(seeds: std::ops::Range<u64>, faults: Faults, check: impl Fn(&Verdict
         };
         all.spawns += counts.spawns;
         all.adoptions += counts.adoptions;
+        all.cuts += counts.cuts;
         check(&verdict);
     }
     all
@@ -24,6 +25,8 @@ fn spawns_are_always_answered() {
     let faults = Faults {
         kills: 0,
         agent_deaths: 0,
+        cuts: 0,
+        forgets_after: None,
         on_failure: OnFailure::Abort,
     };
     let counts = simulate(0..1500, faults, |verdict| {
@@ -41,6 +44,8 @@ fn deaths_during_spawns_end_in_a_verdict() {
         let faults = Faults {
             kills: 3,
             agent_deaths: 0,
+            cuts: 0,
+            forgets_after: None,
             on_failure,
         };
         simulate(0..1500, faults, |verdict| {
@@ -52,6 +57,8 @@ fn deaths_during_spawns_end_in_a_verdict() {
         let faults = Faults {
             kills: 1,
             agent_deaths: 2,
+            cuts: 2,
+            forgets_after: None,
             on_failure,
         };
         simulate(0..1500, faults, |_| {});
@@ -67,9 +74,58 @@ fn survivors_of_a_host_in_the_middle_finish() {
         let faults = Faults {
             kills: 0,
             agent_deaths,
+            cuts: 2,
+            forgets_after: None,
             on_failure: OnFailure::Continue,
         };
         let counts = simulate(0..2000, faults, |_| {});
         assert!(counts.adoptions > 100, "only {counts:?}");
     }
+}
+
+/// Connections between nodes break, again and again, and the job goes as if they had not.
+#[test]
+fn broken_links_disturb_nobody() {
+    for on_failure in [OnFailure::Abort, OnFailure::Continue] {
+        let faults = Faults {
+            kills: 0,
+            agent_deaths: 0,
+            cuts: 20,
+            forgets_after: None,
+            on_failure,
+        };
+        let counts = simulate(0..2000, faults, |verdict| {
+            assert!(verdict.is_success(), "{verdict}")
+        });
+        assert!(counts.cuts > 4000, "only {counts:?}");
+    }
+}
+
+/// If a node does not hear one thing that came to it, most often somebody waits for ever, or the verdict is not what it has to
+/// be; and this finds it. What it does not find is what nobody needed.
+#[test]
+fn a_node_that_forgets_is_found() {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let (mut found, mut missed) = (0, Vec::new());
+    for seed in 0..1000 {
+        let faults = Faults {
+            kills: 0,
+            agent_deaths: 0,
+            cuts: 0,
+            forgets_after: Some(seed as u32 % 20),
+            on_failure: OnFailure::Abort,
+        };
+        match std::panic::catch_unwind(|| World::new(seed, faults).run()) {
+            Ok((verdict, counts)) if verdict.is_success() => {
+                missed.extend(counts.has_forgotten.then_some(seed))
+            }
+            _ => found += 1,
+        }
+    }
+    std::panic::set_hook(hook);
+    assert!(
+        found > 300 && missed.len() * 3 < found,
+        "{found} were found, but not {missed:?}"
+    );
 }
