@@ -211,6 +211,7 @@ pub(crate) fn plan_spawn(
                 arguments: command.arguments.iter().map(os).collect(),
                 ranks: command.processes,
                 environment: Vec::new(),
+                inherited: None,
                 working_directory: directory.map(Into::into),
             },
             path: info.path.map(OsStr::to_owned),

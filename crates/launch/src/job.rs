@@ -5,7 +5,12 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{hosts::HostSlots, placement::Placement, restart::RestartPolicy};
+use crate::{
+    hosts::HostSlots,
+    inherited::{Inherited, RankNetwork},
+    placement::Placement,
+    restart::RestartPolicy,
+};
 
 /// What a [`Launcher`](crate::Launcher) runs.
 ///
@@ -30,8 +35,10 @@ pub struct JobSpec {
     pub environment: Vec<(OsString, OsString)>,
     /// Variables that only the ranks of this program get, and not those of [`more`](Self::more).
     pub own_environment: Vec<(OsString, OsString)>,
-    /// The variables of this process that ranks get; all if `None`.
-    pub inherited: Option<Vec<OsString>>,
+    /// The variables of this process that the ranks of programs get for which nothing else is said.
+    pub inherited: Inherited,
+    /// Those that the ranks of this program get instead, and not those of [`more`](Self::more).
+    pub own_inherited: Option<Inherited>,
     /// Where the ranks start; the directory of this process if `None`.
     pub working_directory: Option<PathBuf>,
     /// Further programs of the same job, whose ranks follow those of the first.
@@ -44,6 +51,11 @@ pub struct JobSpec {
     pub method: StartMethod,
     /// The address by which agents reach the launcher, and listen on; found by itself if `None`.
     pub interface: Option<IpAddr>,
+    /// What ranks are told about the network among them.
+    pub rank_network: RankNetwork,
+    /// How many graphics processors each rank gets, by `CUDA_VISIBLE_DEVICES`: the first of a host those from number 0 on,
+    /// the next those that follow. With 0 it gets none, with `None` nothing is said.
+    pub gpus_per_rank: Option<u16>,
     /// What programs that want to start others are told about the room for them.
     pub universe: UniverseSize,
     /// How many agents each node of the tree starts at most.
@@ -96,13 +108,16 @@ impl JobSpec {
             ranks: 1,
             environment: Vec::new(),
             own_environment: Vec::new(),
-            inherited: None,
+            inherited: Inherited::All,
+            own_inherited: None,
             working_directory: None,
             more: Vec::new(),
             hosts: Vec::new(),
             placement: Placement::default(),
             method: StartMethod::Ssh(Vec::new()),
             interface: None,
+            rank_network: RankNetwork::HostName,
+            gpus_per_rank: None,
             universe: UniverseSize::Unknown,
             arity: Self::ARITY,
             detect: Self::DETECT,
@@ -216,6 +231,8 @@ pub struct Segment {
     pub ranks: u32,
     /// Variables that these ranks get beside those of all.
     pub environment: Vec<(OsString, OsString)>,
+    /// The variables of the launcher that these ranks get; as the job has it if `None`.
+    pub inherited: Option<Inherited>,
     /// Where the ranks start; the directory of the launcher if `None`.
     pub working_directory: Option<PathBuf>,
 }

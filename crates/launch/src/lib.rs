@@ -20,6 +20,7 @@ pub mod fuzzing;
 mod group_plan;
 mod host_agent;
 pub mod hosts;
+mod inherited;
 mod injection;
 mod job;
 #[cfg(test)]
@@ -37,8 +38,9 @@ mod supervisor;
 mod tree;
 mod verdict;
 
-pub use driver::{LaunchError, Launcher, Layout, agent_main, interface_addresses};
+pub use driver::{LaunchError, Launcher, Layout, agent_main, interface_addresses, is_own_host};
 pub use event::{JobEvent, OutputStream};
+pub use inherited::{Inherited, RankNetwork};
 pub use job::{
     Injection, JobSpec, OnFailure, RespawnPolicy, Segment, Singleton, StartMethod, StdinSource, UniverseSize,
 };

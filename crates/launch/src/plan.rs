@@ -9,6 +9,7 @@ use ropewalk_pmi as pmi;
 use crate::{
     group_plan::{GroupPlan, GroupProgram},
     hosts::total_slots,
+    inherited::RankNetwork,
     job::{JobSpec, OnFailure, Segment, UniverseSize},
     placement::{PlacementError, place},
     protocol::{HostPlan, Plan, Start},
@@ -45,6 +46,7 @@ pub(crate) fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, Placeme
         arguments: spec.arguments.clone(),
         ranks: spec.ranks,
         environment: spec.own_environment.clone(),
+        inherited: spec.own_inherited.clone(),
         working_directory: spec.working_directory.clone(),
     };
     let mut segments: Vec<_> = std::iter::once(first).chain(spec.more.iter().cloned()).collect();
@@ -67,11 +69,11 @@ pub(crate) fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, Placeme
             }
         }
     }
-    let mut environment = inheritable_environment(around.environment);
-    if let Some(names) = &spec.inherited {
-        environment.retain(|(name, _)| names.contains(name));
-    }
-    environment.extend(spec.environment.iter().cloned());
+    let mut inheritable = inheritable_environment(around.environment);
+    // What nobody gets need not travel; what programs spawn gets what the job has.
+    let own = segments.iter().filter_map(|segment| segment.inherited.as_ref());
+    let wanted: Vec<_> = own.chain([&spec.inherited]).collect();
+    inheritable.retain(|(name, _)| wanted.iter().any(|inherited| inherited.includes(name)));
     // Any number that ports have and that two jobs at once probably do not share.
     let number = u16::from_le_bytes([around.job.0[0], around.job.0[1]]);
     Ok(Plan {
@@ -79,7 +81,9 @@ pub(crate) fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, Placeme
         size,
         hosts,
         segments,
-        environment,
+        inheritable,
+        inherited: spec.inherited.clone(),
+        environment: spec.environment.clone(),
         arity: spec.arity,
         detect: spec.detect,
         start_timeout: spec
@@ -100,6 +104,8 @@ pub(crate) fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, Placeme
         stdin: spec.stdin,
         singleton: spec.singleton,
         binding: spec.placement.binding,
+        rank_network: spec.rank_network.clone(),
+        gpus_per_rank: spec.gpus_per_rank,
         master_port: MASTER_PORT_MIN + number % MASTER_PORTS,
     })
 }
@@ -223,11 +229,54 @@ impl Plan {
         if group.spawner.is_some() {
             variables.push(("PMI_SPAWNED", "1".to_owned()));
         }
-        if let (Some(host), 2..) = (self.hosts.get(host.0 as usize), self.hosts.len()) {
+        if let Some(host) = self.hosts.get(host.0 as usize) {
             let name = host.name.rsplit('@').next().unwrap_or(&host.name);
-            variables.push(("MPIR_CVAR_CH3_INTERFACE_HOSTNAME", name.to_owned()));
+            // Newer Hydras have it, whatever they say about the network.
+            variables.push(("PMI_HOSTNAME", name.to_owned()));
+            match &self.rank_network {
+                RankNetwork::HostName => {
+                    variables.push(("MPIR_CVAR_CH3_INTERFACE_HOSTNAME", name.to_owned()));
+                }
+                RankNetwork::Interface(interface) => {
+                    variables.push(("MPIR_CVAR_NEMESIS_TCP_NETWORK_IFACE", interface.clone()));
+                }
+                RankNetwork::Unsaid => {}
+            }
+        }
+        if let Some(count) = self.gpus_per_rank {
+            variables.push(("CUDA_VISIBLE_DEVICES", gpus(count, local_rank)));
         }
         variables
+    }
+
+    /// The variables that all ranks of a program get, with what counts last: those inherited, those of the job, those of
+    /// the program.
+    pub(crate) fn program_variables<'a>(
+        &'a self,
+        segment: &'a Segment,
+    ) -> impl Iterator<Item = (&'a OsString, &'a OsString)> {
+        let inherited = segment.inherited.as_ref().unwrap_or(&self.inherited);
+        let inheritable = self.inheritable.iter();
+        inheritable
+            .filter(|(name, _)| inherited.includes(name))
+            .chain(&self.environment)
+            .chain(&segment.environment)
+            .map(|(name, value)| (name, value))
+    }
+}
+
+/// The numbers of a rank's graphics processors, as CUDA wants them; no processor has the number -1.
+fn gpus(count: u16, local_rank: usize) -> String {
+    let count = u64::from(count);
+    let first = count.saturating_mul(local_rank as u64);
+    match count {
+        0 => "-1".to_owned(),
+        _ => {
+            let numbers: Vec<_> = (first..first.saturating_add(count))
+                .map(|number| number.to_string())
+                .collect();
+            numbers.join(",")
+        }
     }
 }
 
@@ -258,8 +307,10 @@ pub(crate) fn inheritable_environment(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
-    use crate::{hosts::parse_hosts, protocol::RankRun};
+    use crate::{hosts::parse_hosts, inherited::Inherited, protocol::RankRun};
 
     fn around() -> Surroundings {
         Surroundings {
@@ -279,6 +330,7 @@ mod tests {
             arguments: vec![],
             ranks: 3,
             environment: vec![],
+            inherited: None,
             working_directory: Some("/there".into()),
         };
         let spec = JobSpec {
@@ -368,7 +420,7 @@ mod tests {
         let group = plan.first_group();
         assert_eq!(
             of_mpi(&group, 1),
-            format!("PMI_RANK=1 PMI_SIZE=3 {of_machine} MPIR_CVAR_CH3_INTERFACE_HOSTNAME=a")
+            format!("PMI_RANK=1 PMI_SIZE=3 {of_machine} PMI_HOSTNAME=a MPIR_CVAR_CH3_INTERFACE_HOSTNAME=a")
         );
         let spawned = GroupPlan {
             id: 1,
@@ -379,8 +431,94 @@ mod tests {
         };
         assert_eq!(
             of_mpi(&spawned, 4),
-            format!("PMI_RANK=1 PMI_SIZE=2 {of_machine} PMI_SPAWNED=1 MPIR_CVAR_CH3_INTERFACE_HOSTNAME=a")
+            format!(
+                "PMI_RANK=1 PMI_SIZE=2 {of_machine} PMI_SPAWNED=1 PMI_HOSTNAME=a MPIR_CVAR_CH3_INTERFACE_HOSTNAME=a"
+            )
         );
+    }
+
+    /// A program gets the variables that it names itself or else those of the job, then those that are set for all, then
+    /// its own; what nobody gets does not travel.
+    #[test]
+    fn programs_inherit_what_they_are_to() {
+        let pair = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
+        let only = |name: &str| Some(Inherited::Only(vec![name.into()]));
+        let segment = |inherited, environment| Segment {
+            program: "more".into(),
+            arguments: vec![],
+            ranks: 1,
+            environment,
+            inherited,
+            working_directory: None,
+        };
+        let spec = JobSpec {
+            inherited: Inherited::Only(vec!["A".into(), "B".into()]),
+            own_inherited: only("C"),
+            environment: vec![pair("B", "set")],
+            more: vec![
+                segment(None, vec![pair("A", "own")]),
+                segment(Some(Inherited::Only(vec![])), vec![]),
+            ],
+            ..JobSpec::new("agent", "program")
+        };
+        let environment = ["A", "B", "C", "D", "PMI_RANK"].map(|name| pair(name, "inherited"));
+        let around = Surroundings {
+            environment: environment.to_vec(),
+            ..around()
+        };
+        let plan = plan(&spec, around).unwrap();
+        assert!(!plan.inheritable.contains(&pair("D", "inherited")));
+        let seen: Vec<Vec<_>> = plan
+            .segments
+            .iter()
+            .map(|segment| {
+                let last: BTreeMap<_, _> = plan.program_variables(segment).collect();
+                last.into_iter()
+                    .map(|(name, value)| format!("{}={}", name.display(), value.display()))
+                    .collect()
+            })
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                vec!["B=set", "C=inherited"],
+                vec!["A=own", "B=set"],
+                vec!["B=set"]
+            ]
+        );
+    }
+
+    /// What ranks are told about the network and their graphics processors is what was asked for.
+    #[test]
+    fn ranks_are_told_of_network_and_graphics() {
+        let told = |rank_network: RankNetwork, gpus_per_rank| {
+            let spec = JobSpec {
+                rank_network,
+                gpus_per_rank,
+                ..JobSpec::new("agent", "program")
+            };
+            let plan = plan(&spec, around()).unwrap();
+            let variables = plan.rank_variables(&plan.first_group(), HostId(0), Rank(0), 1, 2);
+            let told = variables
+                .into_iter()
+                .filter(|(name, _)| name.starts_with("MPIR") || name.starts_with("CUDA"));
+            told.map(|(name, value)| format!("{name}={value}"))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            told(RankNetwork::HostName, None),
+            ["MPIR_CVAR_CH3_INTERFACE_HOSTNAME=own"]
+        );
+        let interface = RankNetwork::Interface("ib0".to_owned());
+        assert_eq!(
+            told(interface, Some(0)),
+            [
+                "MPIR_CVAR_NEMESIS_TCP_NETWORK_IFACE=ib0",
+                "CUDA_VISIBLE_DEVICES=-1"
+            ]
+        );
+        assert_eq!(told(RankNetwork::Unsaid, Some(2)), ["CUDA_VISIBLE_DEVICES=2,3"]);
+        assert_eq!(told(RankNetwork::Unsaid, None), [""; 0]);
     }
 
     /// "hosts `h1:2,h2:1,h3:3` -> `(vector,(0,1,2),(1,1,1),(2,1,3))`; `-ppn 2 -hosts h1,h2` -> `(vector,(0,2,2))`;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     event::OutputStream,
     group_plan::GroupPlan,
+    inherited::{Inherited, RankNetwork},
     job::{Segment, Singleton, StartMethod, StdinSource},
     placement::Binding,
     tree::{NodeId, Tree},
@@ -52,7 +53,11 @@ pub(crate) struct Plan {
     pub(crate) hosts: Vec<HostPlan>,
     /// What the ranks run, in order of the ranks.
     pub(crate) segments: Vec<Segment>,
-    /// The environment of all ranks but for the variables of each segment and rank.
+    /// The variables of the launcher's environment that some ranks get.
+    pub(crate) inheritable: Vec<(OsString, OsString)>,
+    /// Which of them those get for whose program nothing else is said.
+    pub(crate) inherited: Inherited,
+    /// The variables of all ranks besides; those of each segment and rank come to them.
     pub(crate) environment: Vec<(OsString, OsString)>,
     pub(crate) arity: u32,
     /// How long a node may be silent before it is taken for dead; all other time-outs derive from it.
@@ -75,6 +80,8 @@ pub(crate) struct Plan {
     pub(crate) stdin: StdinSource,
     pub(crate) singleton: Option<Singleton>,
     pub(crate) binding: Binding,
+    pub(crate) rank_network: RankNetwork,
+    pub(crate) gpus_per_rank: Option<u16>,
     /// The variable `MASTER_PORT` of the ranks.
     pub(crate) master_port: u16,
 }

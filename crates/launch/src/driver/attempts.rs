@@ -8,7 +8,6 @@ use std::{
 
 use ropewalk_fabric::JobKey;
 use ropewalk_group::JobId;
-use rustix::system::uname;
 use tokio::{sync::mpsc, time::sleep_until};
 
 use super::{
@@ -18,6 +17,7 @@ use super::{
     interrupts::{Signals, next_ending_signal},
     launch_error::{LaunchError, system},
     launcher::{Delivery, Request},
+    own_host::own_host_name,
 };
 use crate::{
     event::JobEvent,
@@ -297,7 +297,7 @@ pub(super) fn make_plan(spec: &JobSpec) -> Result<Plan, LaunchError> {
     getrandom::fill(&mut job).map_err(|error| system("random numbers", io::Error::other(error)))?;
     let around = Surroundings {
         job: JobId(job),
-        host_name: uname().nodename().to_string_lossy().into_owned(),
+        host_name: own_host_name(),
         processors: match spec.universe {
             UniverseSize::Slots => std::thread::available_parallelism().map_or(1, |count| count.get() as u32),
             // Nobody asks, and to find out means to read half a dozen files of the system.

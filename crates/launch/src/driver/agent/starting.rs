@@ -38,10 +38,8 @@ use crate::{
 pub(super) fn programs(plan: &Plan, group: &GroupPlan, host: HostId) -> Vec<Result<Started, StartError>> {
     let own = plan.rank_variables(group, host, group.first, 0, 0);
     let own: Vec<&OsStr> = own.iter().map(|(name, _)| OsStr::new(name)).collect();
-    let named = plan
-        .environment
-        .iter()
-        .rfind(|(name, _)| name == mpi::LIBRARY_VARIABLE);
+    let mut set = plan.inheritable.iter().chain(&plan.environment);
+    let named = set.rfind(|(name, _)| name == mpi::LIBRARY_VARIABLE);
     let ranks = plan
         .hosts
         .get(host.0 as usize)
@@ -50,8 +48,7 @@ pub(super) fn programs(plan: &Plan, group: &GroupPlan, host: HostId) -> Vec<Resu
     let mpi_host = MpiHost::new(named.map(|(_, folder)| folder.as_os_str()));
     let prepare = |GroupProgram { segment, path: first }: &GroupProgram| {
         // What stands last counts.
-        let environment = plan.environment.iter().chain(&segment.environment);
-        let environment: BTreeMap<_, _> = environment.map(|(name, value)| (name, value)).collect();
+        let environment: BTreeMap<_, _> = plan.program_variables(segment).collect();
         let path = environment
             .get(&OsString::from("PATH"))
             .map(|path| path.as_os_str());

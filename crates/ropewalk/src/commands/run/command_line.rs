@@ -1,29 +1,36 @@
 //! The words of an mpiexec command, as MPICH's Hydra has them, with one dash or two, and our own.
 
 mod addresses;
+mod config_file;
 mod help;
+mod hydra;
+mod inherited;
+mod launchers;
 mod options;
+mod resources;
 mod words;
 
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     net::{Ipv4Addr, SocketAddr},
-    os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use anyhow::{Context, bail};
 use ropewalk::launch::{
-    Binding, DealOrder, Injection, JobSpec, OnFailure, Placement, RespawnPolicy, Segment, Singleton,
-    StartMethod, StdinSource, UniverseSize,
-    hosts::{HostSlots, parse_host_file, parse_hosts, slurm_hosts, total_slots},
+    Binding, DealOrder, Inherited, Injection, JobSpec, OnFailure, Placement, RespawnPolicy, Segment,
+    Singleton, StdinSource, UniverseSize,
+    hosts::{HostSlots, parse_hosts, total_slots},
     restart::RestartPolicy,
 };
 
 use self::addresses::{interface_address, metrics_address};
 pub(super) use self::help::HELP;
+use self::hydra::Hydra;
+use self::launchers::method;
 pub(crate) use self::options::documented;
+use self::resources::{ResourceManager, read_hosts};
 use self::words::{Words, option_name, seconds};
 use super::{checkpoints::CheckpointOptions, openfoam, partners, pattern::Pattern};
 
@@ -31,6 +38,7 @@ use super::{checkpoints::CheckpointOptions, openfoam, partners, pattern::Pattern
 #[derive(Debug)]
 pub(super) enum Command {
     Help,
+    Info,
     Version,
     Run(Box<Request>),
 }
@@ -46,6 +54,10 @@ pub(super) struct Request {
     pub(super) print_exit_codes: bool,
     pub(super) log_json: bool,
     pub(super) verbose: bool,
+    /// Whether it is told at first which ranks run where.
+    pub(super) prints_rank_map: bool,
+    /// What was passed over, for those who want to know much.
+    pub(super) notices: Vec<String>,
     /// Where Prometheus can read how the job is.
     pub(super) metrics: Option<SocketAddr>,
     /// Where a page about the job is written to.
@@ -54,6 +66,17 @@ pub(super) struct Request {
     pub(super) checkpoints: Option<CheckpointOptions>,
     /// Whether the program is one of OpenFOAM whose case is to be prepared.
     pub(super) is_openfoam: bool,
+}
+
+/// What `-info` says: as Hydra, what there is to choose among.
+pub(super) fn info() -> String {
+    format!(
+        "ropewalk build details:\n    Version:                                 {}\n    Process Manager:                         \
+         pmi\n    Launchers available:                     {}\n    Resource management kernels available:   {}",
+        env!("CARGO_PKG_VERSION"),
+        launchers::NAMES,
+        resources::NAMES
+    )
 }
 
 /// What the words are read beside.
@@ -67,8 +90,10 @@ pub(super) struct Surroundings<'a> {
 pub(super) fn parse(words: Vec<OsString>, around: &Surroundings<'_>) -> anyhow::Result<Command> {
     let mut parser = Parser::new();
     parser.take_variables(around)?;
+    parser.read_unasked(&words, around)?;
     match parser.take(words, around)? {
         Taken::Help => return Ok(Command::Help),
+        Taken::Info => return Ok(Command::Info),
         Taken::Version => return Ok(Command::Version),
         Taken::All => {}
     }
@@ -80,6 +105,7 @@ pub(super) fn parse(words: Vec<OsString>, around: &Surroundings<'_>) -> anyhow::
 enum Taken {
     All,
     Help,
+    Info,
     Version,
 }
 
@@ -121,12 +147,10 @@ struct Parser {
     checkpoint_mtbf: Option<f64>,
     host_mtbf: Option<Option<f64>>,
     files_read: u32,
+    hydra: Hydra,
 }
 
 impl Parser {
-    /// Files of options may name others, which might name the first.
-    const FILES_MAX: u32 = 16;
-
     fn new() -> Self {
         Self {
             segments: Vec::new(),
@@ -164,6 +188,7 @@ impl Parser {
             checkpoint_mtbf: None,
             host_mtbf: None,
             files_read: 0,
+            hydra: Hydra::default(),
         }
     }
 
@@ -208,6 +233,9 @@ impl Parser {
             if name == "version" || name == "V" {
                 return Ok(Taken::Version);
             }
+            if name == "info" {
+                return Ok(Taken::Info);
+            }
             self.option(&name, &mut words, around)?;
         }
         Ok(Taken::All)
@@ -221,12 +249,17 @@ impl Parser {
             }
             "env" => self.current.environment.push(words.variable(name)?),
             "genv" => self.environment.push(words.variable(name)?),
-            "genvall" | "envall" => self.inherited = Some(Inherited::All),
-            "genvnone" | "envnone" => self.inherited = Some(Inherited::none()),
-            "genvlist" | "envlist" => self.inherited = Some(Inherited::list(&words.next(name)?)),
+            "envall" => self.current.inherited = Some(Inherited::All),
+            "envnone" => self.current.inherited = Some(inherited::none()),
+            "envlist" => self.current.inherited = Some(inherited::list(&words.next(name)?)),
+            "genvall" => self.inherited = Some(Inherited::All),
+            "genvnone" => self.inherited = Some(inherited::none()),
+            "genvlist" => self.inherited = Some(inherited::list(&words.next(name)?)),
             "wdir" | "wd" => self.current.working_directory = Some(words.next(name)?.into()),
             "configfile" => self.read_config(&PathBuf::from(words.next(name)?), around)?,
-            "hosts" | "host" | "H" => self.hosts.extend(parse_hosts(&words.text(name)?)?),
+            "hosts" | "host" | "H" | "hostlist" | "machine" | "machines" | "machinelist" => {
+                self.hosts.extend(parse_hosts(&words.text(name)?)?)
+            }
             "f" | "hostfile" | "machinefile" => {
                 let path = PathBuf::from(words.next(name)?);
                 self.hosts.extend(read_hosts(&path, around)?);
@@ -241,7 +274,7 @@ impl Parser {
                     other => bail!("option -map-by wants slot or node, not {other:?}"),
                 }
             }
-            "bind-to" => {
+            "bind-to" | "binding" => {
                 self.placement.binding = match words.text(name)?.as_str() {
                     "none" => Binding::Nowhere,
                     "core" => Binding::Core,
@@ -300,7 +333,7 @@ impl Parser {
             "mtbf" => self.checkpoint_mtbf = words.mtbf(name)?,
             "host-mtbf" => self.host_mtbf = Some(words.mtbf(name)?),
             "report" => self.report = Some(words.next(name)?.into()),
-            "verbose" | "v" => self.verbose = true,
+            "verbose" | "v" | "debug" => self.verbose = true,
             "on-failure" => {
                 self.on_failure = match words.text(name)?.as_str() {
                     "abort" => OnFailure::Abort,
@@ -323,38 +356,14 @@ impl Parser {
             }
             "disable-auto-cleanup" => self.on_failure = OnFailure::Continue,
             "enable-auto-cleanup" => self.on_failure = OnFailure::Abort,
-            "disable-hostname-propagation" | "enable-hostname-propagation" => {}
             "stall" => self.stall = Some(words.seconds(name)?),
             "inject-mtbf" => self.mtbf = Some(words.seconds(name)?),
             "seed" => self.seed = words.number(name)?.into(),
             "timeout" => self.timeout = Some(words.seconds(name)?),
             "detect" => self.detect = words.seconds(name)?,
             "start-timeout" => self.start_timeout = Some(words.seconds(name)?),
+            _ if self.hydra.option(name, words)? => {}
             _ => bail!("there is no option -{name}; `ropewalk run --help` lists those that there are"),
-        }
-        Ok(())
-    }
-
-    /// A line of the file is what stands between two colons of a command.
-    fn read_config(&mut self, path: &Path, around: &Surroundings<'_>) -> anyhow::Result<()> {
-        self.files_read += 1;
-        if self.files_read > Self::FILES_MAX {
-            bail!("more than {} files of options", Self::FILES_MAX);
-        }
-        let text = (around.read)(path).with_context(|| format!("cannot read {}", path.display()))?;
-        for line in text.split(|&byte| byte == b'\n') {
-            let words: Vec<_> = line
-                .split(u8::is_ascii_whitespace)
-                .filter(|word| !word.is_empty())
-                .map(|word| OsString::from_vec(word.to_vec()))
-                .collect();
-            if words
-                .first()
-                .is_some_and(|word| !word.as_bytes().starts_with(b"#"))
-            {
-                self.take(words, around)?;
-                self.end_segment()?;
-            }
         }
         Ok(())
     }
@@ -380,7 +389,12 @@ impl Parser {
             self.end_segment()?;
         }
         let variable = |name: &str| (around.variable)(name).and_then(|value| value.into_string().ok());
-        let in_slurm = self.singleton.is_none() && self.find_hosts(around)?;
+        self.verbose |= self.hydra.take_variables(around)?;
+        let manager = match self.singleton {
+            Some(_) => None,
+            None => self.find_hosts(around)?,
+        };
+        self.hydra.arrange(&mut self.hosts)?;
         if let ([only], false, false) = (&mut self.segments[..], self.has_ranks, self.hosts.is_empty()) {
             only.ranks = total_slots(&self.hosts);
         }
@@ -390,12 +404,24 @@ impl Parser {
         let command = self.launcher_exec.take();
         let command = command.or_else(|| either("HYDRA_LAUNCHER_EXEC", "HYDRA_BOOTSTRAP_EXEC"));
         let further = variable("HYDRA_LAUNCHER_EXTRA_ARGS").unwrap_or_default();
-        let method = method(launcher.as_deref(), command.as_deref(), &further, in_slurm)?;
+        let method = method(
+            &launchers::Wanted {
+                launcher: launcher.as_deref(),
+                command: command.as_deref(),
+                further: &further,
+                forwards_x: self.hydra.forwards_x,
+                manager,
+            },
+            around,
+        )?;
         let interface = self.interface.take().or_else(|| variable("HYDRA_IFACE"));
+        let rank_network = self.hydra.rank_network(interface.as_deref());
         let interface = match (interface, launcher.as_deref()) {
             (Some(text), _) => Some(interface_address(&text)?),
             (None, Some("fork")) => Some(Ipv4Addr::LOCALHOST.into()),
-            (None, _) => None,
+            // Where nobody else is, nobody need know.
+            (None, _) if self.hosts.is_empty() => None,
+            (None, _) => self.hydra.own_address()?,
         };
         if self.timeout.is_none()
             && let Some(text) = variable("MPIEXEC_TIMEOUT")
@@ -407,7 +433,7 @@ impl Parser {
         }
         let inherited = match (self.inherited, (around.variable)("HYDRA_ENV")) {
             (Some(inherited), _) => inherited,
-            (None, Some(text)) => Inherited::of_variable(&text)?,
+            (None, Some(text)) => inherited::of_variable(&text)?,
             (None, None) => Inherited::All,
         };
         let mut segments = self.segments.into_iter();
@@ -419,16 +445,16 @@ impl Parser {
             ranks: first.ranks,
             environment: self.environment,
             own_environment: first.environment,
-            inherited: match inherited {
-                Inherited::All => None,
-                Inherited::Only(names) => Some(names),
-            },
+            inherited,
+            own_inherited: first.inherited,
             working_directory: first.working_directory,
             more,
             hosts: self.hosts,
             placement: self.placement,
             method,
             interface,
+            rank_network,
+            gpus_per_rank: self.hydra.gpus_per_rank,
             arity: self.arity,
             universe: self.universe,
             detect: self.detect,
@@ -490,58 +516,27 @@ impl Parser {
             print_exit_codes: self.print_exit_codes,
             log_json: self.log_json,
             verbose: self.verbose,
+            prints_rank_map: self.hydra.prints_rank_map,
+            notices: self.hydra.notices,
             metrics: self.metrics,
             report: self.report,
         })
     }
 
-    /// The hosts of a file that the environment names, or those of a Slurm allocation. Returns whether it was that.
-    fn find_hosts(&mut self, around: &Surroundings<'_>) -> anyhow::Result<bool> {
+    /// The hosts of a file that the environment names, or those that a batch system gives. Returns which it was.
+    fn find_hosts(&mut self, around: &Surroundings<'_>) -> anyhow::Result<Option<ResourceManager>> {
         if !self.hosts.is_empty() {
-            return Ok(false);
+            return Ok(None);
         }
         if let Some(path) = (around.variable)("HYDRA_HOST_FILE") {
             self.hosts = read_hosts(&PathBuf::from(path), around)?;
-            return Ok(false);
+            return Ok(None);
         }
-        let text = |name: &str| (around.variable)(name).and_then(|value| value.into_string().ok());
-        let Some(nodes) = text("SLURM_JOB_NODELIST").or_else(|| text("SLURM_NODELIST")) else {
-            return Ok(false);
-        };
-        let tasks = text("SLURM_TASKS_PER_NODE");
-        self.hosts =
-            slurm_hosts(&nodes, tasks.as_deref()).context("cannot read what Slurm says about its nodes")?;
-        Ok(true)
-    }
-}
-
-/// Which variables of this command the programs get.
-enum Inherited {
-    All,
-    Only(Vec<OsString>),
-}
-
-impl Inherited {
-    fn none() -> Self {
-        Self::Only(Vec::new())
-    }
-
-    /// Names with commas between them.
-    fn list(names: &OsStr) -> Self {
-        let names = names.as_bytes().split(|&byte| byte == b',');
-        Self::Only(names.map(|name| OsStr::from_bytes(name).to_owned()).collect())
-    }
-
-    /// The variable `HYDRA_ENV`.
-    fn of_variable(text: &OsStr) -> anyhow::Result<Self> {
-        match text.as_bytes() {
-            b"all" => Ok(Self::All),
-            b"none" => Ok(Self::none()),
-            bytes => match bytes.strip_prefix(b"list:") {
-                Some(names) => Ok(Self::list(OsStr::from_bytes(names))),
-                None => bail!("HYDRA_ENV wants all, none or list:NAME,NAME.., not {text:?}"),
-            },
-        }
+        let found = resources::find(self.hydra.manager, around)?;
+        Ok(found.map(|(manager, hosts)| {
+            self.hosts = hosts;
+            manager
+        }))
     }
 }
 
@@ -551,47 +546,12 @@ fn segment() -> Segment {
         arguments: Vec::new(),
         ranks: 1,
         environment: Vec::new(),
+        inherited: None,
         working_directory: None,
     }
 }
 
-fn read_hosts(path: &Path, around: &Surroundings<'_>) -> anyhow::Result<Vec<HostSlots>> {
-    let bytes =
-        (around.read)(path).with_context(|| format!("cannot read the host file {}", path.display()))?;
-    let text = String::from_utf8(bytes).with_context(|| format!("{} is no text", path.display()))?;
-    parse_host_file(&text).with_context(|| format!("cannot use the host file {}", path.display()))
-}
-
-/// `further` are options for the command that starts agents.
-fn method(
-    launcher: Option<&str>,
-    command: Option<&str>,
-    further: &str,
-    in_slurm: bool,
-) -> anyhow::Result<StartMethod> {
-    let split = |text: &str| -> Vec<OsString> { text.split_ascii_whitespace().map(OsString::from).collect() };
-    let further = split(further);
-    if let Some(command) = command {
-        let words = split(command);
-        if words.is_empty() {
-            bail!("option -launcher-exec wants a command");
-        }
-        return Ok(StartMethod::Command([words, further].concat()));
-    }
-    Ok(match launcher {
-        None if in_slurm => StartMethod::Srun(further),
-        None | Some("ssh") => StartMethod::Ssh(further),
-        Some("slurm" | "srun") => StartMethod::Srun(further),
-        Some("rsh") => StartMethod::Command([vec!["rsh".into()], further].concat()),
-        // All on this machine, whatever the hosts are called.
-        Some("fork") => StartMethod::Command(
-            ["sh", "-c", "shift; exec \"$@\"", "sh"]
-                .map(OsString::from)
-                .into(),
-        ),
-        Some(other) => bail!("option -launcher wants ssh, rsh, slurm or fork, not {other:?}"),
-    })
-}
-
+#[cfg(test)]
+mod hydra_tests;
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@ mod openfoam;
 mod partners;
 mod pattern;
 mod progress;
+mod rank_map;
 mod record;
 mod report;
 mod summary;
@@ -54,6 +55,10 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Help => {
             // Without a reader nobody wants it.
             let _ = writeln!(io::stdout(), "{HELP}");
+            Ok(0)
+        }
+        Command::Info => {
+            let _ = writeln!(io::stdout(), "{}", command_line::info());
             Ok(0)
         }
         Command::Version => {
@@ -104,6 +109,7 @@ pub(crate) fn fuzz_command_line(bytes: &[u8]) {
         "MPIEXEC_TIMEOUT",
         "SLURM_JOB_NODELIST",
         "SLURM_TASKS_PER_NODE",
+        "HYDRA_CONFIG_FILE",
     ];
     let variable = |name: &str| {
         let (set, value) = file.split_first()?;
@@ -113,7 +119,11 @@ pub(crate) fn fuzz_command_line(bytes: &[u8]) {
     let around = Surroundings {
         agent: "agent".into(),
         variable: &variable,
-        read: &|_| Ok(file.to_vec()),
+        // What this machine has of its own is left out.
+        read: &|path| match path.starts_with("/etc") {
+            true => Err(io::ErrorKind::NotFound.into()),
+            false => Ok(file.to_vec()),
+        },
     };
     if let Ok(Command::Run(request)) = parse(words, &around) {
         let spec = &request.spec;
@@ -130,12 +140,21 @@ fn watch(request: Request) -> anyhow::Result<u8> {
         print_exit_codes,
         log_json,
         verbose,
+        prints_rank_map,
+        notices,
         metrics,
         report,
         checkpoints,
         is_openfoam,
     } = request;
     let began = Instant::now();
+    for notice in notices.iter().filter(|_| verbose) {
+        say(notice);
+    }
+    let ranks = spec
+        .more
+        .iter()
+        .fold(spec.ranks, |sum, more| sum.saturating_add(more.ranks));
     let mut progress = Progress::new(&spec, log_json || verbose);
     let mut observer = Observer::start(metrics, report, &spec)?;
     let supervisor = checkpoints.as_ref().map(Checkpoints::new).transpose()?;
@@ -155,6 +174,9 @@ fn watch(request: Request) -> anyhow::Result<u8> {
         (Some(supervisor), _) => Launcher::start_with(spec, supervisor)?,
         (None, _) => Launcher::start(spec)?,
     };
+    if prints_rank_map {
+        rank_map::print(&launcher, ranks);
+    }
     let mut console = Console::new(prefix, files);
     let mut failure = None;
     let mut loading = case.is_some().then(Loading::default);

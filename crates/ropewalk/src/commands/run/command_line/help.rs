@@ -12,6 +12,7 @@ What runs:
   --env NAME=VALUE            set a variable for this program; also -env NAME VALUE
   -genv NAME VALUE            set a variable for all programs; also NAME=VALUE
   -genvall, -genvnone, -genvlist A,B  which variables of this command all programs get [default: all]
+  -envall, -envnone, -envlist A,B     which of them this program gets instead
   --wdir DIR                  start this program there
   -configfile FILE            read programs and their options from a file, one line each
 Where:
@@ -20,14 +21,22 @@ Where:
   -ppn N                      N ranks on each host in turn
   -map-by slot|node           fill hosts one by one, or deal ranks in turn
   -bind-to none|core|socket|numa
-  -launcher ssh|rsh|slurm|fork, -launcher-exec CMD  how agents are started on other hosts
-  -iface ADDRESS|NAME         this machine's address, or interface, for the other hosts
+  -order-nodes ascending|descending  hosts by their slots
+  -skip-launch-node           no rank on this host
+  -rmk user|slurm|pbs|sge|lsf|ll|cobalt  the batch system that gives the hosts; user: none [default: the one that there is]
+  -launcher ssh|rsh|slurm|lsf|sge|fork, -launcher-exec CMD  how agents are started on other hosts
+  -enable-x, -disable-x       with ssh: windows of the programs come here, or not
+  -iface ADDRESS|NAME         this machine's address, or interface, for the other hosts; MPICH is told the name
+  -localhost NAME             the name or address of this machine for the other hosts
+  -disable-hostname-propagation  do not tell MPICH the names of the hosts: it finds them itself
+  -gpus-per-proc N|auto       N graphics processors for each rank, in CUDA_VISIBLE_DEVICES [default: auto, nothing is said]
   -usize N|system|infinite    room for processes, as MPI_UNIVERSE_SIZE [default: infinite, which is not told]
   --arity N                   how many agents each agent starts [default: 16]
 Output and input:
   -l, --label                 put the rank before each line
   -prepend-pattern P, -outfile-pattern P, -errfile-pattern P   %r rank, %h host
   --stdin 0|all|none          who reads standard input [default: 0; none with restart]; also -s
+  -print-rank-map             say at first which ranks run on which host
   -print-all-exitcodes        say at the end how each rank ended
   --log json                  tell on standard error what happens, one object a line
   --metrics [ADDRESS:]PORT    let Prometheus read how the job is, from this host unless told otherwise
@@ -53,9 +62,15 @@ When something fails:
   --stall SECONDS             treat it as a failure if no rank does anything for so long
   --inject-mtbf SECONDS, --seed N  kill a random rank now and then, on average after so long
   --timeout SECONDS           end the job after this time, with exit code 124
+  -version, -info             say which version this is, and which launchers and batch systems there are
 
 Signals: INT, TERM, HUP and QUIT end the job, a second one at once; USR1 and USR2 go to all ranks.
+Of Hydra's options that tune only itself (-demux, -topolib, -profile, -pmi-port) and variables of that kind nothing comes;
+-verbose names them.
 Variables: HYDRA_HOST_FILE, HYDRA_ENV, HYDRA_LAUNCHER, HYDRA_LAUNCHER_EXEC, HYDRA_LAUNCHER_EXTRA_ARGS (options for ssh
-or srun), HYDRA_IFACE, HYDRA_BINDING, HYDRA_MAPPING, MPIEXEC_TIMEOUT, and Slurm's; ROPEWALK_LIBRARY_DIR (where libpmi.so.0 is, for Open MPI).
+or srun), HYDRA_IFACE, HYDRA_BINDING, HYDRA_MAPPING, HYDRA_RMK, HYDRA_HOSTNAME_PROPAGATION, HYDRA_DEBUG (as -verbose),
+MPIEXEC_TIMEOUT, and those of batch systems; ROPEWALK_LIBRARY_DIR (where libpmi.so.0 is, for Open MPI).
+Files: options of HYDRA_CONFIG_FILE, ~/.mpiexec.hydra.conf or /etc/mpiexec.hydra.conf, the first that is there, unless
+-configfile names one; those of the command count more.
 Exit code: the first failing rank's, 128 + n for signal n, 124 time-out, 125 trouble of the launcher's own,
 126 and 127 for a program that cannot be executed or found.";

@@ -107,6 +107,21 @@ const WHAT: &[Documented] = &[
         Value::Any("A,B"),
         "All programs get these variables of this command",
     ),
+    option(
+        "envall",
+        Value::None,
+        "This program gets all variables of this command, whatever the others get",
+    ),
+    option(
+        "envnone",
+        Value::None,
+        "This program gets no variable of this command",
+    ),
+    option(
+        "envlist",
+        Value::Any("A,B"),
+        "This program gets these variables of this command",
+    ),
     option("wdir", Value::Folder("DIR"), "Start this program there"),
     option(
         "configfile",
@@ -139,8 +154,19 @@ const WHERE: &[Documented] = &[
         "On which processors each rank runs",
     ),
     option(
+        "order-nodes",
+        Value::OneOf(&["ascending", "descending"]),
+        "Use hosts in the order of their slots",
+    ),
+    option("skip-launch-node", Value::None, "Run no rank on this host"),
+    option(
+        "rmk",
+        Value::OneOf(&["user", "slurm", "pbs", "sge", "lsf", "ll", "cobalt"]),
+        "The batch system that gives the hosts, or none of them; by default the one that there is",
+    ),
+    option(
         "launcher",
-        Value::OneOf(&["ssh", "rsh", "slurm", "fork"]),
+        Value::OneOf(&["ssh", "rsh", "slurm", "lsf", "sge", "fork"]),
         "How agents are started on other hosts",
     ),
     option(
@@ -152,6 +178,31 @@ const WHERE: &[Documented] = &[
         "iface",
         Value::Any("ADDRESS|NAME"),
         "This machine's address or interface for the other hosts",
+    ),
+    option(
+        "localhost",
+        Value::Any("NAME"),
+        "The name or address of this machine for the other hosts",
+    ),
+    option(
+        "disable-hostname-propagation",
+        Value::None,
+        "Do not tell MPICH the names of the hosts: it finds them itself",
+    ),
+    option(
+        "enable-x",
+        Value::None,
+        "With ssh: windows of the programs come here",
+    ),
+    option(
+        "disable-x",
+        Value::None,
+        "With ssh: windows of the programs do not come here",
+    ),
+    option(
+        "gpus-per-proc",
+        Value::Any("N|auto"),
+        "So many graphics processors for each rank, in CUDA_VISIBLE_DEVICES; by default nothing is said",
     ),
     option(
         "usize",
@@ -183,6 +234,11 @@ const OUTPUT: &[Documented] = &[
         "stdin",
         Value::OneOf(&["0", "all", "none"]),
         "Who reads standard input; by default rank 0, with restart none",
+    ),
+    option(
+        "print-rank-map",
+        Value::None,
+        "Say at first which ranks run on which host",
     ),
     option(
         "print-all-exitcodes",
@@ -297,7 +353,10 @@ mod tests {
     #[test]
     fn what_is_documented_is_read() {
         // A host, and a program.
-        let read = |_: &Path| Ok(b"a\n".to_vec());
+        let read = |path: &Path| match path.starts_with("/etc") {
+            true => Err(std::io::ErrorKind::NotFound.into()),
+            false => Ok(b"a\n".to_vec()),
+        };
         let around = Surroundings {
             agent: "agent".into(),
             variable: &|_| None,
@@ -324,6 +383,12 @@ mod tests {
                     0..0,
                     ["--checkpoint=d", "--hosts=a,b", "--partner"].map(OsString::from),
                 );
+            }
+            // There is one host at least besides, and a batch system that gives some only where it runs.
+            match option.name {
+                "skip-launch-node" => words.insert(0, "--hosts=a".into()),
+                "rmk" => words[1] = "user".into(),
+                _ => {}
             }
             // Its case is looked for on the disk.
             if option.name == "adapter" {

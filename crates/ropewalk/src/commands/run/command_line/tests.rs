@@ -1,11 +1,17 @@
+use ropewalk::launch::StartMethod;
+
 use super::*;
 
-fn parsed(words: &str, variables: &[(&str, &str)], file: &str) -> anyhow::Result<Request> {
+pub(super) fn parsed(words: &str, variables: &[(&str, &str)], file: &str) -> anyhow::Result<Request> {
     let variable = |name: &str| {
         let found = variables.iter().find(|(known, _)| *known == name);
         found.map(|(_, value)| OsString::from(value))
     };
-    let read = |_: &Path| Ok(file.as_bytes().to_vec());
+    // What this machine has of its own is left out.
+    let read = |path: &Path| match path.starts_with("/etc") {
+        true => Err(std::io::ErrorKind::NotFound.into()),
+        false => Ok(file.as_bytes().to_vec()),
+    };
     let around = Surroundings {
         agent: "agent".into(),
         variable: &variable,
@@ -14,11 +20,12 @@ fn parsed(words: &str, variables: &[(&str, &str)], file: &str) -> anyhow::Result
     match parse(words.split(' ').map(OsString::from).collect(), &around)? {
         Command::Run(request) => Ok(*request),
         Command::Help => bail!("help"),
+        Command::Info => bail!("info"),
         Command::Version => bail!("version"),
     }
 }
 
-fn hosts(request: &Request) -> Vec<(&str, u32)> {
+pub(super) fn hosts(request: &Request) -> Vec<(&str, u32)> {
     let hosts = request.spec.hosts.iter();
     hosts.map(|host| (host.name(), host.slots)).collect()
 }
@@ -120,22 +127,24 @@ fn variables_place_and_bind() {
 fn variables_are_passed_on_as_told() {
     let inherited = |words, value| {
         let variables = [("HYDRA_ENV", value)];
-        let names = parsed(words, &variables, "").unwrap().spec.inherited;
-        names.map(|names| {
-            names
-                .into_iter()
-                .map(|name| name.into_string().unwrap())
-                .collect::<Vec<_>>()
-        })
+        parsed(words, &variables, "").unwrap().spec.inherited
     };
-    assert_eq!(inherited("prog", "all"), None);
-    assert_eq!(inherited("prog", "none"), Some(vec![]));
+    let only = |names: &[&str]| Inherited::Only(names.iter().map(OsString::from).collect());
+    assert_eq!(inherited("prog", "all"), Inherited::All);
+    assert_eq!(inherited("prog", "none"), only(&[]));
+    assert_eq!(inherited("prog", "list:A,B"), only(&["A", "B"]));
+    assert_eq!(inherited("-genvall prog", "none"), Inherited::All);
+    assert_eq!(inherited("-genvlist C prog", "all"), only(&["C"]));
+    // A program's own wish is its own.
+    let spec = parsed("-envlist A a : -envall b : c", &[("HYDRA_ENV", "none")], "")
+        .unwrap()
+        .spec;
     assert_eq!(
-        inherited("prog", "list:A,B"),
-        Some(vec!["A".to_owned(), "B".to_owned()])
+        (spec.inherited, spec.own_inherited),
+        (only(&[]), Some(only(&["A"])))
     );
-    assert_eq!(inherited("-genvall prog", "none"), None);
-    assert_eq!(inherited("-genvlist C prog", "all"), Some(vec!["C".to_owned()]));
+    assert_eq!(spec.more[0].inherited, Some(Inherited::All));
+    assert_eq!(spec.more[1].inherited, None);
     assert!(parsed("prog", &[("HYDRA_ENV", "some")], "").is_err());
 }
 

@@ -1,0 +1,36 @@
+//! Which variables of the launcher programs get, and what they are told about the network.
+
+use std::ffi::{OsStr, OsString};
+
+use serde::{Deserialize, Serialize};
+
+/// Which variables of the launcher's environment the ranks of a program get.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Inherited {
+    /// All but those by which an outer job tells the launcher who it is.
+    All,
+    /// Those with these names, if they are set.
+    Only(Vec<OsString>),
+}
+
+impl Inherited {
+    /// Whether a variable is among them.
+    pub(crate) fn includes(&self, name: &OsStr) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(names) => names.iter().any(|known| known == name),
+        }
+    }
+}
+
+/// What ranks are told about the network over which they are to talk, in the variables that MPICH reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RankNetwork {
+    /// The name of their host as the list of hosts has it (`MPIR_CVAR_CH3_INTERFACE_HOSTNAME`).
+    #[default]
+    HostName,
+    /// The name of an interface that each host has (`MPIR_CVAR_NEMESIS_TCP_NETWORK_IFACE`).
+    Interface(String),
+    /// Nothing: they find out themselves.
+    Unsaid,
+}

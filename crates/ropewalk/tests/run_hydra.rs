@@ -1,0 +1,195 @@
+//! `ropewalk run` in the place of Hydra's mpiexec: what its options and variables do to a job. Each expectation is what
+//! mpiexec.hydra 4.0.2 does, unless it says otherwise.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    fs,
+    process::{Command, Output, Stdio},
+};
+
+const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
+
+fn run(words: &[&str], variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(ROPEWALK);
+    command.arg("run").args(words).stdin(Stdio::null());
+    command.envs(variables.iter().copied()).output().unwrap()
+}
+
+/// The lines of the ranks in order; what they would find by chance is not there.
+fn lines(words: &[&str], variables: &[(&str, &str)]) -> Vec<String> {
+    let output = run(words, variables);
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let mut lines: Vec<_> = stdout.lines().map(str::to_owned).collect();
+    lines.sort_unstable();
+    lines
+}
+
+const NAMED: &str = "echo $RANK:$MPIR_CVAR_CH3_INTERFACE_HOSTNAME";
+
+/// Options that say how ranks are put on hosts that there are not.
+const THREE_HOSTS: [&str; 4] = ["-launcher", "fork", "-hosts", "a:1,b:3,c:2"];
+
+/// "Local inherited env options override the global options"; "user env is set by -genv, -env"; "these options do not affect
+/// the user set environment". (Hydra itself lets what it should keep back through to the processes of its own host.)
+#[test]
+fn each_program_inherits_what_it_is_to() {
+    let variables = [("A", "a"), ("B", "b")];
+    let shell = ["/bin/sh", "-c", "echo $RANK:[$A$B]"];
+    for (global, first, second, expected) in [
+        (&[][..], &["-envnone"][..], &[][..], ["0:[]", "1:[ab]"]),
+        (&["-genvnone"], &["-envall"], &[], ["0:[ab]", "1:[]"]),
+        (&["-genvlist", "B"], &["-envlist", "A"], &[], ["0:[a]", "1:[b]"]),
+        (
+            &["-genvnone", "-genv", "A", "g"],
+            &[],
+            &["-env", "A", "e", "-envlist", "B"],
+            ["0:[g]", "1:[eb]"],
+        ),
+    ] {
+        let words = [global, first, &shell, &[":"], second, &shell].concat();
+        assert_eq!(lines(&words, &variables), expected, "{words:?}");
+    }
+}
+
+/// Ranks find the name of their host, also of one alone, as the list of hosts has it; unless that is switched off, or the
+/// interface is named.
+#[test]
+fn the_name_of_the_host_is_told_unless_switched_off() {
+    let own = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let own = format!("0:{}", own.trim());
+    let told = |options: &[&str], variables: &[(&str, &str)]| {
+        lines(&[options, &["sh", "-c", NAMED]].concat(), variables)
+    };
+    assert_eq!(told(&[], &[]), [own.as_str()]);
+    assert_eq!(told(&["-hosts", "localhost"], &[]), ["0:localhost"]);
+    assert_eq!(told(&["-disable-hostname-propagation"], &[]), ["0:"]);
+    let off = [("HYDRA_HOSTNAME_PROPAGATION", "0")];
+    assert_eq!(told(&[], &off), ["0:"]);
+    assert_eq!(told(&["-enable-hostname-propagation"], &off), [own.as_str()]);
+    let script = "echo $MPIR_CVAR_NEMESIS_TCP_NETWORK_IFACE-$MPIR_CVAR_CH3_INTERFACE_HOSTNAME";
+    assert_eq!(lines(&["-iface", "lo", "sh", "-c", script], &[]), ["lo-"]);
+    let many = [
+        &THREE_HOSTS[..],
+        &["-disable-hostname-propagation", "-n", "2", "sh", "-c", NAMED],
+    ]
+    .concat();
+    assert_eq!(lines(&many, &[]), ["0:", "1:"]);
+}
+
+/// Ranks find all that Hydra 4.0.2 gives them but its own control channel, and the name of their host as newer Hydras do.
+#[test]
+fn ranks_find_what_hydra_gives() {
+    let names: Vec<_> = lines(&["-genvnone", "/usr/bin/env"], &[])
+        .iter()
+        .filter_map(|line| Some(line.split_once('=')?.0.to_owned()))
+        .collect();
+    for name in [
+        "GFORTRAN_UNBUFFERED_PRECONNECTED",
+        "MPIR_CVAR_CH3_INTERFACE_HOSTNAME",
+        "MPI_LOCALNRANKS",
+        "MPI_LOCALRANKID",
+        "PMI_FD",
+        "PMI_HOSTNAME",
+        "PMI_RANK",
+        "PMI_SIZE",
+    ] {
+        assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
+    }
+}
+
+/// Hosts are used in the order of their slots, and this one is left out.
+#[test]
+fn hosts_are_ordered_and_left_out() {
+    for (order, expected) in [
+        ("ASCENDING", ["0:a", "1:c", "2:c", "3:b", "4:b", "5:b"]),
+        ("descending", ["0:b", "1:b", "2:b", "3:c", "4:c", "5:a"]),
+    ] {
+        let words = [
+            &THREE_HOSTS[..],
+            &["-order-nodes", order, "-n", "6", "sh", "-c", NAMED],
+        ]
+        .concat();
+        assert_eq!(lines(&words, &[]), expected, "{order}");
+    }
+    let words = [
+        "-skip-launch-node",
+        "-launcher",
+        "fork",
+        "-hosts",
+        "a,localhost,b",
+        "-n",
+        "4",
+    ];
+    let words = [&words[..], &["sh", "-c", NAMED]].concat();
+    assert_eq!(lines(&words, &[]), ["0:a", "1:b", "2:a", "3:b"]);
+}
+
+/// Each rank gets its graphics processors by number; with 0 it gets none.
+#[test]
+fn graphics_processors_are_dealt() {
+    let script = "echo $RANK:$CUDA_VISIBLE_DEVICES";
+    for (count, expected) in [
+        ("1", ["0:0", "1:1"]),
+        ("2", ["0:0,1", "1:2,3"]),
+        ("0", ["0:-1", "1:-1"]),
+    ] {
+        let words = ["-gpus-per-proc", count, "-n", "2", "sh", "-c", script];
+        assert_eq!(lines(&words, &[]), expected, "{count}");
+    }
+}
+
+/// Which ranks run where is told before anything else.
+#[test]
+fn the_rank_map_is_printed() {
+    let words = [&THREE_HOSTS[..], &["-print-rank-map", "-n", "4", "echo", "done"]].concat();
+    let output = run(&words, &[]);
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(stdout, "(a:0)\n(b:1,2,3)\ndone\ndone\ndone\ndone\n");
+}
+
+/// `-info` says what there is to choose among, and starts nothing.
+#[test]
+fn info_says_what_there_is() {
+    let output = run(&["-info", "-n", "1", "echo", "started"], &[]);
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && !stdout.contains("started"), "{stdout}");
+    assert!(stdout.contains(concat!(
+        "Version:                                 ",
+        env!("CARGO_PKG_VERSION")
+    )));
+    assert!(
+        stdout.contains("Launchers available:") && stdout.contains("Resource management kernels"),
+        "{stdout}"
+    );
+}
+
+/// What only tunes Hydra changes nothing, and is named if much is to be told; its variable for that is heeded.
+#[test]
+fn what_tunes_hydra_is_named_if_much_is_told() {
+    let words = ["-demux", "select", "-profile", "echo", "ran"];
+    let output = run(&words, &[]);
+    assert_eq!(
+        (&output.stdout[..], &output.stderr[..]),
+        (&b"ran\n"[..], &b""[..]),
+        "{output:?}"
+    );
+    let output = run(&words, &[("HYDRA_DEBUG", "1")]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("option -demux select tunes"), "{stderr}");
+}
+
+/// A file of options that a variable or the home folder has is read unasked; options of the command count more.
+#[test]
+fn files_of_options_are_read_unasked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(".mpiexec.hydra.conf");
+    fs::write(&path, "-genv A file -genv B file\n-n 2\n").unwrap();
+    let (path, home) = (path.to_str().unwrap(), folder.path().to_str().unwrap());
+    let words = ["-genv", "A", "command", "sh", "-c", "echo $RANK:$A:$B"];
+    for variable in [("HYDRA_CONFIG_FILE", path), ("HOME", home)] {
+        let expected = ["0:command:file", "1:command:file"];
+        assert_eq!(lines(&words, &[variable]), expected, "{variable:?}");
+    }
+}
