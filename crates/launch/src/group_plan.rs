@@ -238,10 +238,8 @@ impl<'a> Info<'a> {
                     let names = names.split(',').map(str::trim);
                     info.hosts.extend(names.filter(|name| !name.is_empty()));
                 }
-                // To ignore it would put processes where they are not wanted.
-                b"hostfile" => {
-                    return Err("info key hostfile is not served; name hosts of the job with host".to_owned());
-                }
+                // Its hosts stand here once it is read; to ignore it would put processes where they are not wanted.
+                b"hostfile" => return Err("the host file of info key hostfile was not read".to_owned()),
                 b"path" => info.path = value.to_os_str().ok(),
                 b"wdir" => info.wdir = value.to_os_str().ok(),
                 _ => {}
@@ -367,7 +365,7 @@ mod tests {
             (command(101, &[]), "at most 100, not 101"),
             (command(1, &[("host", "nowhere")]), "host nowhere is none"),
             (command(1, &[("host", "a")]), "host a takes no more"),
-            (command(1, &[("hostfile", "f")]), "hostfile is not served"),
+            (command(1, &[("hostfile", "f")]), "hostfile was not read"),
         ] {
             let error = planned(vec![command], &seats).unwrap_err();
             assert!(error.contains(reason), "{error}");

@@ -444,6 +444,7 @@ impl World {
                         }
                         self.root.handle_down(down);
                     }
+                    supervisor::Action::ReadHostFiles(wanted) => panic!("{wanted:?} names no file"),
                     supervisor::Action::SendPmi(child, down) => self.root.send_pmi(child, down),
                 }
             }

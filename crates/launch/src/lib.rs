@@ -19,6 +19,7 @@ mod event;
 pub mod fuzzing;
 mod group_plan;
 mod host_agent;
+mod host_files;
 pub mod hosts;
 mod inherited;
 mod injection;

@@ -1,5 +1,6 @@
 //! Decides over a job: when it is being ended, how, and what the verdict is.
 
+mod action;
 mod groups;
 mod respawns;
 mod stalls;
@@ -22,6 +23,7 @@ use crate::{
     tree::{NodeId, Tree},
     verdict::{Ending, Failure, FailureKind, Verdict},
 };
+pub(crate) use action::{Action, WantedSpawn};
 use groups::{Asker, SpawnedGroup};
 use respawns::Respawns;
 use stalls::Progress;
@@ -64,19 +66,6 @@ pub(crate) struct Supervisor {
     progress: Progress,
     phase: Phase,
     actions: VecDeque<Action>,
-}
-
-/// What has to be done for a [`Supervisor`].
-#[derive(Debug)]
-pub(crate) enum Action {
-    /// Agents do not do what they are told: end them, and then their ranks without them.
-    AbandonAgents,
-    /// Tell whoever watches the job.
-    Event(JobEvent),
-    /// Send this to all agents.
-    Send(Down),
-    /// Tell the PMI server of an agent right below.
-    SendPmi(NodeId, pmi::Down),
 }
 
 #[derive(Debug)]

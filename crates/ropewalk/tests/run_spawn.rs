@@ -114,6 +114,31 @@ fn a_missing_program_is_an_error_to_the_spawner() {
     }
 }
 
+/// "hostfile": programs are spawned on the hosts of the file; one that cannot be used is an error to the spawner, with the
+/// reason, and the job goes on.
+#[test]
+fn a_host_file_says_where_programs_are_spawned() {
+    let folder = TempDir::new().unwrap();
+    let program = compile("spawn1.c", "pmi", &folder);
+    let worker = folder.path().join("worker");
+    std::fs::write(&worker, "#!/bin/sh\necho spawned on $PMI_HOSTNAME\n").unwrap();
+    std::fs::set_permissions(&worker, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let worker = worker.to_str().unwrap();
+    let file = folder.path().join("hosts");
+    std::fs::write(&file, "# one\ngamma slots=2\n").unwrap();
+    let output = run(PLACES[1], &program, &[worker, file.to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(count(&output, "spawn succeeded"), 1, "{output:?}");
+    assert_eq!(count(&output, "spawned on gamma"), 2, "{output:?}");
+    for place in PLACES {
+        let output = run(place, &program, &[worker, "/no/such/hosts"]);
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(count(&output, "spawn was refused"), 1, "{output:?}");
+        let text = stderr(&output);
+        assert!(text.contains("cannot use /no/such/hosts: No such file"), "{text}");
+    }
+}
+
 /// A spawned process that dies ends the job like any other, and is named by what it is.
 #[test]
 fn a_death_in_a_spawned_group_is_named() {

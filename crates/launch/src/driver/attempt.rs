@@ -23,11 +23,13 @@ use super::{
     interface,
     interrupts::{Signalled, Signals, next_signal},
     launcher::{Delivery, Launcher, Request, trace_size},
+    small_files,
     watched::{Watched, watch},
 };
 use crate::{
     event::JobEvent,
     group_plan::GroupPlan,
+    host_files::read_host_files,
     job::StdinSource,
     protocol::{Down, Order, Plan, Report, Up},
     supervisor::{Action, Supervisor},
@@ -219,6 +221,10 @@ impl AttemptRun {
                     Action::Send(down) => {
                         self.note_group(&down);
                         branch.send(down);
+                    }
+                    Action::ReadHostFiles(wanted) => {
+                        let read = read_host_files(wanted.spawn.clone(), small_files::read);
+                        self.supervisor.handle_host_files(self.now(), wanted, read);
                     }
                     Action::SendPmi(child, down) => branch.send_pmi(child, down),
                 }

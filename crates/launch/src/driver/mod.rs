@@ -21,6 +21,7 @@ mod own_host;
 mod process;
 mod session;
 mod signals;
+mod small_files;
 mod starter;
 mod watched;
 

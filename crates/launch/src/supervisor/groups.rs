@@ -5,10 +5,11 @@ use std::{collections::BTreeSet, time::Duration};
 use ropewalk_group::{HostId, Rank};
 use ropewalk_pmi as pmi;
 
-use super::{Action, Phase, SIGTERM, Supervisor};
+use super::{Action, Phase, SIGTERM, Supervisor, WantedSpawn};
 use crate::{
     event::JobEvent,
     group_plan::{GroupPlan, Seat, Spawning, plan_spawn},
+    host_files::names_host_files,
     job::{JobSpec, OnFailure},
     protocol::{Down, Order, Plan, StartError, StartErrorKind},
     tree::NodeId,
@@ -41,7 +42,7 @@ struct Asked {
 
 /// Who wants to know what came of a spawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asker {
+pub(crate) enum Asker {
     /// The PMI server of the only host.
     Agent(HostId, u64),
     /// Our own.
@@ -54,6 +55,33 @@ impl Supervisor {
 
     /// A process wants more processes.
     pub(super) fn handle_spawn(&mut self, asker: Asker, from: pmi::Process, spawn: pmi::Spawn) {
+        if names_host_files(&spawn) {
+            let wanted = WantedSpawn { asker, from, spawn };
+            return self.actions.push_back(Action::ReadHostFiles(wanted));
+        }
+        self.begin_spawn(asker, from, spawn);
+    }
+
+    /// The host files that a spawn names were read, and the hosts put in their place; or a sentence says why they could not
+    /// be.
+    pub(crate) fn handle_host_files(
+        &mut self,
+        now: Duration,
+        wanted: WantedSpawn,
+        read: Result<pmi::Spawn, String>,
+    ) {
+        let WantedSpawn { asker, from, .. } = wanted;
+        match read {
+            Ok(spawn) => self.begin_spawn(asker, from, spawn),
+            Err(text) => {
+                let rank = self.job_rank(from).unwrap_or_default();
+                self.refuse(asker, rank, text);
+            }
+        }
+        self.forward_pmi(now);
+    }
+
+    fn begin_spawn(&mut self, asker: Asker, from: pmi::Process, spawn: pmi::Spawn) {
         let text = match self.plan_group(from, &spawn) {
             Ok(plan) => {
                 let ranks = (plan.first.0..plan.first.0 + plan.size).map(Rank);

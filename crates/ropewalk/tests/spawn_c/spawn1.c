@@ -1,5 +1,6 @@
 /* Spawns two programs by PMI-1, both of them this one, and meets them: by the preput pairs and by a published name.
-   With an argument it spawns a program of that name instead, and prints whether that was refused. */
+   With an argument it spawns a program of that name instead, on the hosts of the file that a second one names, and prints
+   whether that was refused. */
 #include <pmi.h>
 
 #include <stdio.h>
@@ -94,8 +95,11 @@ int main(int argc, char **argv)
         const char *commands[] = {argv[1]}, *none[] = {NULL}, **arguments[] = {none};
         CHECK(PMI_Get_rank(&rank));
         if (rank == 0) {
-            int status =
-                PMI_Spawn_multiple(1, commands, arguments, &maxprocs, &infos, NULL, 0, NULL, &error);
+            PMI_keyval_t hosts = {"hostfile", argc > 2 ? argv[2] : ""};
+            const PMI_keyval_t *info[] = {&hosts};
+            infos = argc > 2;
+            int status = PMI_Spawn_multiple(1, commands, arguments, &maxprocs, &infos, infos ? info : NULL, 0,
+                                            NULL, &error);
             printf("spawn %s\n", status == PMI_SUCCESS ? "succeeded" : "was refused");
         }
         CHECK(PMI_Barrier());
