@@ -333,16 +333,28 @@ fn a_hangup_is_ignored_under_nohup() {
     }
 }
 
-/// A second ^C waits for nobody.
+/// A second ^C waits for nobody: ranks that ignore the first would have a third of `--detect` to end, which is 40 s here.
 #[test]
 fn a_second_interrupt_ends_all_at_once() {
     let marker = marker();
-    let script = format!("trap '' INT TERM; echo ready; while true; do sleep {marker}; done");
-    let mut job = start(&["sh", "-c", &script]);
+    let script = format!(
+        "trap 'echo caught' INT; trap '' TERM; echo ready; while true; do sleep {marker} & wait; done"
+    );
+    let mut job = start(&["--detect", "120", "sh", "-c", &script]);
     await_line(&mut job, "ready");
     signal(job.id(), "INT");
+    await_line(&mut job, "caught");
+    // The first alone ends nothing.
+    sleep(Duration::from_millis(300));
+    assert_eq!(job.try_wait().unwrap(), None);
+    let second = Instant::now();
     signal(job.id(), "INT");
     assert_eq!(wait(&mut job).code(), Some(130));
+    assert!(
+        second.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        second.elapsed()
+    );
     assert_none_left(&marker);
 }
 
