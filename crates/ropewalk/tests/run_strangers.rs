@@ -8,6 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     io::{BufRead, BufReader, Read, Write},
+    iter,
     net::{Ipv4Addr, TcpStream},
     os::{
         linux::net::SocketAddrExt,
@@ -15,7 +16,7 @@ use std::{
     },
     process::{Child, ChildStdout, Command, Stdio},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -159,6 +160,28 @@ fn pretend(port: u16, job: [u8; 16]) -> usize {
     answered.count()
 }
 
+/// Says to somebody what it has said itself, greeting and proof, as if that were one's own.
+fn replay(port: u16, job: [u8; 16]) {
+    let greeting = handshake::greeting(job, handshake::identity(0, 1, 0), 5);
+    let recorded = connect(port).and_then(|mut stream| handshake::answer(&mut stream, &greeting));
+    let Some((greeting, proof)) = recorded else {
+        return;
+    };
+    say(connect(port), &[&greeting[..], &proof].concat());
+}
+
+/// Says these words so slowly that it is dropped before their end.
+fn drip(stream: Option<TcpStream>, words: &[u8]) {
+    let Some(mut stream) = stream else {
+        return;
+    };
+    let dropped = words.iter().any(|&byte| {
+        thread::sleep(Duration::from_millis(100));
+        stream.write_all(&[byte]).is_err()
+    });
+    assert!(dropped, "{} bytes took {} ms", words.len(), 100 * words.len());
+}
+
 /// A job whose ranks wait, and then say much.
 struct Waiting {
     job: Child,
@@ -169,14 +192,18 @@ struct Waiting {
 
 impl Waiting {
     const LINES: usize = 5000;
+    /// Far more than it takes beside other tests, and less than what would pass if anything waited for strangers' limits.
+    const TIME_MAX: Duration = Duration::from_secs(20);
 
     /// Starts so many ranks with these options, and waits until all are up.
     fn start(ranks: usize, options: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        // While they go on strangers come to the end of every time that they are given.
         let script = format!(
-            "echo up; while [ ! -e {} ]; do sleep 0.1; done; seq {}",
+            "echo up; while [ ! -e {} ]; do sleep 0.1; done
+             for part in $(seq 0 19); do seq $((part * {lines} + 1)) $((part * {lines} + {lines})); sleep 0.2; done",
             folder.path().join("go").display(),
-            Self::LINES
+            lines = Self::LINES / 20
         );
         let mut job = Command::new(ROPEWALK)
             .args([
@@ -209,20 +236,26 @@ impl Waiting {
         }
     }
 
-    /// Lets the ranks go on: all that they say comes, and nothing else.
+    /// Lets the ranks go on: all that they say comes, each line as often as there are ranks, nothing else, and soon.
     fn finish(mut self) {
+        let begun = Instant::now();
         fs::write(self.folder.path().join("go"), "").unwrap();
         let mut text = String::new();
         self.stdout.read_to_string(&mut text).unwrap();
         let output = self.job.wait_with_output().unwrap();
+        assert!(begun.elapsed() < Self::TIME_MAX, "{:?}", begun.elapsed());
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && stderr.is_empty(), "{stderr}");
-        assert_eq!(text.lines().count(), self.ranks * Self::LINES);
+        let mut said: Vec<usize> = text.lines().map(|line| line.parse().unwrap()).collect();
+        said.sort_unstable();
+        let expected = (1..=Self::LINES).flat_map(|line| iter::repeat_n(line, self.ranks));
+        assert!(said.into_iter().eq(expected), "lines are missing or twice");
     }
 }
 
-/// Idle, slow, garbage, HTTP, huge lengths, valid greetings without a key, a thousand idle connections: the job does not notice, and its launcher and
-/// agents listen on loopback only.
+/// A thousand idle connections to every port of a job, and beside them garbage, HTTP, another protocol, huge lengths, one byte
+/// at a time, valid greetings without a key and what the job itself said, once more: nobody gets more than what all
+/// get, and the job says all that it has to say while they are there, in time. It listens on loopback only.
 #[test]
 fn strangers_do_not_disturb_a_job() {
     let limit = getrlimit(Resource::Nofile);
@@ -235,35 +268,37 @@ fn strangers_do_not_disturb_a_job() {
     let job_id = processes.iter().find_map(|&pid| job_of(pid)).unwrap();
     for &port in &ports {
         assert_eq!(pretend(port, job_id), 5);
+        replay(port, job_id);
     }
-    let idle: Vec<_> = ports
-        .iter()
-        .cycle()
-        .take(IDLE)
-        .filter_map(|&port| connect(port))
-        .collect();
-    assert!(!idle.is_empty());
+    let mut idle = Vec::new();
+    for &port in &ports {
+        let connected = (0..IDLE).filter_map(|_| connect(port));
+        let before = idle.len();
+        idle.extend(connected);
+        assert_eq!(idle.len() - before, IDLE, "port {port}");
+    }
+    let valid = &handshake::greeting(job_id, handshake::identity(0, 1, 0), 5);
+    let endless = &[&valid[..handshake::FIXED_SIZE], &[0xff; 4096]].concat();
     thread::scope(|scope| {
         for &port in &ports {
             scope.spawn(move || say(connect(port), b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"));
             scope.spawn(move || say(connect(port), &[0xff; 4096]));
-            // There may be no room for it.
+            // A length of an address, longer than what a greeting may be.
+            scope.spawn(move || say(connect(port), endless));
+            // There may be no room for them.
             scope.spawn(move || pretend(port, job_id));
+            scope.spawn(move || replay(port, job_id));
             scope.spawn(move || say(connect(port), b"cmd=init pmi_version=1 pmi_subversion=1\n"));
-            scope.spawn(move || {
-                let mut slow = connect(port);
-                for byte in 0..40 {
-                    let written = slow.as_mut().map(|stream| stream.write_all(&[byte]));
-                    if !matches!(written, Some(Ok(()))) {
-                        break;
-                    }
-                    thread::sleep(Duration::from_millis(100));
-                }
-            });
+            scope.spawn(move || drip(connect(port), valid));
         }
+        waiting.finish();
     });
-    waiting.finish();
-    drop(idle);
+    for mut stream in idle {
+        let mut said = Vec::new();
+        // The end of who has not been let in may be a reset.
+        let _ = stream.read_to_end(&mut said);
+        assert_eq!(said, [], "who says nothing is told nothing");
+    }
 }
 
 /// The launcher of a job on its own host has no port at all; who calls it there by its name is a stranger as much.

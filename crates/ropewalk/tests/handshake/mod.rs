@@ -10,7 +10,7 @@ use std::{
 const SIZE_MAX: usize = 256;
 const PROOF_SIZE: usize = 32;
 /// Magic, version, job, role, rank, incarnation, instance, nonce; then the length of the address, and that.
-const FIXED_SIZE: usize = 8 + 2 + 16 + 1 + 4 + 4 + 8 + 32;
+pub(crate) const FIXED_SIZE: usize = 8 + 2 + 16 + 1 + 4 + 4 + 8 + 32;
 
 /// Who somebody claims to be: role (agent 0, launcher 1, rank 2), rank, incarnation.
 pub(crate) fn identity(role: u8, rank: u32, incarnation: u32) -> [u8; 9] {
