@@ -63,23 +63,11 @@ fn metrics_tell_of_a_running_job() {
     assert!(TcpStream::connect(address).is_err(), "it is served after the end");
 }
 
-/// The page names who failed and how, the fences, and what was run.
+/// The page names who failed and how, and what was run.
 #[test]
 fn a_report_tells_of_the_job() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("report.html");
     let script = "echo line; [ $RANK = 2 ] && kill -9 $$; exit 0";
-    let status = Command::new(ROPEWALK)
-        .args(["run", "-n", "3", "--report"])
-        .arg(&path)
-        .args(["sh", "-c", script])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .unwrap();
-    assert_eq!(status.code(), Some(137));
-    let page = fs::read_to_string(&path).unwrap();
+    let page = report_of(&["sh", "-c", script], 137);
     for text in [
         "<td>exit code</td><td>137</td>",
         "rank 2 on host",
@@ -87,6 +75,123 @@ fn a_report_tells_of_the_job() {
         "sh -c echo line; [ $RANK = 2 ] &amp;&amp; kill -9 $$; exit 0",
     ] {
         assert!(page.contains(text), "{text} is not in {page}");
+    }
+    assert_eq!(bars(&page, "runs").len(), 3);
+    assert_eq!(bars(&page, "fence"), []);
+}
+
+/// The time line has a bar for each process and each fence, where they were and as long as they took, a cross where a process
+/// failed, and below it how much was written when. Of two fences the second waits half a second for rank 1, which writes
+/// before and after it.
+#[test]
+fn a_report_shows_when_things_were() {
+    let script = r#"
+        ask() { printf '%s\n' "$1" >&$PMI_FD; read -r answer <&$PMI_FD; }
+        ask 'cmd=init pmi_version=1 pmi_subversion=1'
+        ask cmd=barrier_in
+        if [ $RANK = 1 ]; then echo 12345; echo 1 >&2; sleep 0.5; echo 12345; fi
+        ask cmd=barrier_in
+        ask cmd=finalize
+        [ $RANK != 2 ] || kill -9 $$
+    "#;
+    let page = report_of(&["bash", "-c", script], 137);
+    let runs = bars(&page, "runs");
+    assert_eq!(runs.len(), 3, "{page}");
+    for (rank, bar) in runs.iter().enumerate() {
+        assert!(bar.title.starts_with(&format!("rank {rank} on ")), "{bar:?}");
+    }
+    assert!(page.contains(">✝ killed by signal 9"), "{page}");
+    assert!(
+        page.contains("<td>fences</td><td>2, 0 failed, "),
+        "not two fences: {page}"
+    );
+    assert!(page.contains("Longest fences"), "{page}");
+    let mut fences = bars(&page, "fence");
+    fences.sort_by(|a, b| a.x.total_cmp(&b.x));
+    let [first, second] = &fences[..] else {
+        panic!("not two fences: {page}")
+    };
+    assert!(
+        first.x + first.width <= second.x + 1.0,
+        "they are not one behind the other: {fences:?}"
+    );
+    let took = second.title.strip_prefix("fence WORLD: 3 ranks, ").map(seconds);
+    let took = took.unwrap_or_else(|| panic!("{second:?}"));
+    assert!(took >= 0.45, "the second fence took {took} s");
+    let life = runs[1].title.split_once(": ").unwrap().1;
+    let (begun, end) = life.split_once(" to ").unwrap();
+    let lived = seconds(end.split_once(", ").unwrap().0) - seconds(begun);
+    assert!(
+        runs[1].x < second.x && second.x + second.width < runs[1].x + runs[1].width + 1.0,
+        "{second:?} is not within {:?}",
+        runs[1]
+    );
+    let expected = runs[1].width * took / lived;
+    assert!(
+        (second.width - expected).abs() < 0.1 * expected,
+        "{second:?} has not the measure of {:?}",
+        runs[1]
+    );
+    let written = |class| {
+        let bars = bars(&page, class);
+        let bytes = bars
+            .iter()
+            .map(|bar| bar.title.split(' ').next().unwrap().parse::<u64>().unwrap());
+        (bars.len(), bytes.sum::<u64>())
+    };
+    assert_eq!(written("stdout"), (2, 12));
+    assert_eq!(written("stderr"), (1, 2));
+}
+
+/// The page about a job of three ranks, which has to end with this exit code.
+fn report_of(words: &[&str], code: i32) -> String {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("report.html");
+    let status = Command::new(ROPEWALK)
+        .args(["run", "-n", "3", "--report"])
+        .arg(&path)
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(code));
+    fs::read_to_string(&path).unwrap()
+}
+
+/// A rectangle of a drawing.
+#[derive(Debug, PartialEq)]
+struct Bar {
+    x: f64,
+    width: f64,
+    title: String,
+}
+
+/// The rectangles of this class, in the order in which they stand.
+fn bars(page: &str, class: &str) -> Vec<Bar> {
+    let head = format!("<rect class=\"{class}\"");
+    let texts = page.split(&head).skip(1);
+    let bars = texts.map(|text| {
+        let number = |name: &str| {
+            let value = text.split_once(&format!(" {name}=\"")).unwrap().1;
+            value.split('"').next().unwrap().parse().unwrap()
+        };
+        let title = text.split_once("<title>").unwrap().1;
+        Bar {
+            x: number("x"),
+            width: number("width"),
+            title: title.split("</title>").next().unwrap().to_owned(),
+        }
+    });
+    bars.collect()
+}
+
+/// What the page writes of a time.
+fn seconds(text: &str) -> f64 {
+    match text.strip_suffix(" ms") {
+        Some(number) => number.parse::<f64>().unwrap() / 1e3,
+        None => text.strip_suffix(" s").unwrap().parse().unwrap(),
     }
 }
 
