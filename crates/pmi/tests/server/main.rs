@@ -7,6 +7,7 @@ mod limits;
 mod lines;
 mod listed;
 mod singleton;
+mod slurm;
 mod spawn;
 mod tree;
 
