@@ -7,21 +7,20 @@ use std::{
 };
 
 use ropewalk_fabric::JobKey;
-use ropewalk_group::{Cause, JobId, Rank};
+use ropewalk_group::{Cause, Rank};
 
 use crate::{
     event::JobEvent,
     group_plan::GroupPlan,
     host_agent::{self, HostAgent},
-    hosts::parse_hosts,
-    job::{JobSpec, OnFailure},
-    plan::{self, Surroundings},
+    job::OnFailure,
     protocol::{Down, Order, Plan, StartError, StartErrorKind},
     relay::{self, Relay},
     supervisor::{self, Supervisor},
     tree::NodeId,
     verdict::Verdict,
 };
+use fence_traffic::{Script, Traffic};
 use links::Links;
 use script::wanted;
 
@@ -93,6 +92,9 @@ struct World {
     has_forgotten: bool,
     spawns_answered: u32,
     verdict: Option<Verdict>,
+    /// What programs do; drawn if `None`.
+    script: Option<Script>,
+    fence_traffic: BTreeMap<(NodeId, NodeId), Traffic>,
 }
 
 /// What may go wrong in a run.
@@ -106,58 +108,7 @@ struct Faults {
 }
 
 impl World {
-    fn new(seed: u64, faults: Faults) -> Self {
-        let mut random = Random(seed);
-        let hosts = match random.below(16) {
-            0 => (0..8 + random.below(57))
-                .map(|host| format!("h{host}"))
-                .collect::<Vec<_>>()
-                .join(","),
-            few => ["a", "a,b", "a,b,c", "a:2,b,c,d,e", "a,b,c,d,e,f,g"][few % 5].to_owned(),
-        };
-        let spec = JobSpec {
-            ranks: 1 + random.below(6) as u32,
-            hosts: parse_hosts(&hosts).unwrap(),
-            arity: 1 + random.below(3) as u32,
-            on_failure: faults.on_failure,
-            ..JobSpec::new("agent", "program")
-        };
-        let around = Surroundings {
-            job: JobId([0; 16]),
-            host_name: "a".to_owned(),
-            processors: 1,
-            environment: vec![],
-            working_directory: None,
-        };
-        let plan = plan::plan(&spec, around).unwrap();
-        Self {
-            random,
-            now: Duration::ZERO,
-            groups: vec![plan.first_group()],
-            supervisor: Supervisor::new(&plan, faults.on_failure, None),
-            root: Relay::of(&plan, NodeId::ROOT),
-            plan,
-            nodes: BTreeMap::new(),
-            connecting: Vec::new(),
-            sights: Vec::new(),
-            parents: BTreeMap::new(),
-            adoptions: 0,
-            cuts: 0,
-            exited_well: BTreeSet::new(),
-            on_failure: faults.on_failure,
-            links: Links::default(),
-            processes: BTreeMap::new(),
-            kills_left: faults.kills,
-            agent_deaths_left: faults.agent_deaths,
-            cuts_left: faults.cuts,
-            forgotten_left: faults.forgets_after,
-            has_forgotten: false,
-            spawns_answered: 0,
-            verdict: None,
-        }
-    }
-
-    fn run(mut self) -> (Verdict, Counts) {
+    fn run(&mut self) -> (Verdict, Counts) {
         self.root.start(self.now);
         self.settle();
         for _ in 0..STEPS_MAX {
@@ -547,6 +498,7 @@ impl World {
             },
             relay::Action::SendChild(child, down) => {
                 if self.is_there(id) && self.is_there(child) {
+                    self.count_down(id, child, &down);
                     self.links.send_down((id, child), down);
                 }
             }
@@ -558,6 +510,7 @@ impl World {
                 _ => {
                     let parent = self.parent(id);
                     if self.is_there(id) && self.is_there(parent) {
+                        self.count_up(id, parent, &up);
                         self.links.send_up((id, parent), up);
                     }
                 }
@@ -580,6 +533,8 @@ struct Counts {
     has_forgotten: bool,
 }
 
+mod fence_traffic;
 mod links;
 mod script;
+mod setting;
 mod tests;

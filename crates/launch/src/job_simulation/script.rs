@@ -6,8 +6,11 @@ use super::World;
 use crate::group_plan::GroupPlan;
 
 impl World {
-    /// A program: it may spawn, tells its like something and hears it of them, twice, and finalizes.
+    /// A program, if the job has none of its own: it may spawn, tells its like something and hears it of them, twice, and finalizes.
     pub(super) fn script(&mut self, group: &GroupPlan, place: u32) -> VecDeque<Vec<u8>> {
+        if let Some(script) = self.script {
+            return script(&self.plan.kvsname(group.id), place);
+        }
         let depth = group.id;
         let mut script = VecDeque::from([b"cmd=init pmi_version=1 pmi_subversion=1\n".to_vec()]);
         if depth < 4 && self.random.below(3) == 0 {
