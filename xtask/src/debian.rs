@@ -50,6 +50,11 @@ const PACKAGES: &[Package] = &[
         probe: &["ip", "-V"],
     },
     Package {
+        name: "libpmi2-0-dev",
+        purpose: "is the PMI library of Slurm, over which programs must be able to run",
+        probe: &["test", "-e", "/usr/include/slurm/pmi2.h"],
+    },
+    Package {
         name: "libopenmpi-dev",
         purpose: "compiles the MPI programs that we must be able to start",
         probe: &["mpicc.openmpi", "-show"],

@@ -88,6 +88,52 @@ fn pmi2_programs_meet() {
     }
 }
 
+/// A program over Slurm's own libpmi2, compiled with Slurm's header, does with our process manager all that the library has:
+/// beginning, attributes of job and node, keys and values around fences, names, end; on one host, and with the agents
+/// of two.
+#[test]
+fn programs_over_slurms_library_meet() {
+    let folder = TempDir::new().unwrap();
+    let program = folder.path().join("of_slurm");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pmi_c/of_slurm.c");
+    let compiled = Command::new("cc")
+        .args(["-Wall", "-Werror", "-o"])
+        .args([&program, &source])
+        .arg("-l:libpmi2.so.0")
+        .output()
+        .unwrap();
+    assert!(
+        compiled.status.success(),
+        "install the Debian package libpmi2-0-dev: {compiled:?}"
+    );
+    for (ranks, hosts) in [
+        (1, "localhost"),
+        (2, "localhost"),
+        (5, "localhost"),
+        (4, "alpha:2,beta:2"),
+    ] {
+        let output = assert_cmd::Command::new(ROPEWALK)
+            .args(["run", "-launcher", "fork", "-hosts", hosts, "-n", &ranks.to_string()])
+            .arg(&program)
+            // Cargo has its folder in it, where ours is.
+            .env_remove("LD_LIBRARY_PATH")
+            .timeout(PATIENCE)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{ranks} ranks on {hosts}: {output:?}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        for rank in 0..ranks {
+            let content = format!("rank {rank} of {ranks} is content with ");
+            let library = text.lines().find_map(|line| line.strip_prefix(&content));
+            let library = library.unwrap_or_else(|| panic!("no {content:?} in {text}"));
+            assert!(
+                library.starts_with("/lib/") || library.starts_with("/usr/lib/"),
+                "{library}"
+            );
+        }
+    }
+}
+
 /// Without a process manager a process is alone, and all functions do for one what they do for many.
 #[test]
 fn a_program_may_be_alone() {

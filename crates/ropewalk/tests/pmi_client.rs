@@ -1,14 +1,16 @@
 //! Our PMI client under our process manager and under Hydra.
 //!
-//! The processes of these jobs are this test program itself, with [`ROLE`] set.
+//! The processes of these jobs are this test program itself, with [`meeting::ROLE`] set.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod meeting;
+
 use std::{env, time::Duration};
 
+use meeting::{ROLE, meet};
 use ropewalk::pmi::{Client, Dialect};
 
-const ROLE: &str = "ROPEWALK_TEST_ROLE";
 const TEST: &str = "clients_meet_under_both_process_managers";
 
 /// Four processes tell each other something, under either process manager, and all goes well.
@@ -76,22 +78,4 @@ fn ask_for_much() {
     });
     client.finalize().unwrap();
     println!("got {got} values");
-}
-
-fn meet() {
-    let client = Client::from_env().unwrap().unwrap();
-    client.set_timeout(Duration::from_secs(30));
-    let key = |rank: u32| format!("rank-{rank}");
-    client
-        .put(&key(client.rank()), format!("0x{:x}", client.rank()))
-        .unwrap();
-    client.fence().unwrap();
-    let mut met = "met".to_owned();
-    for rank in 0..client.size() {
-        assert_eq!(client.get(&key(rank)).unwrap(), Some(format!("0x{rank:x}")));
-        met.push_str(&format!(" {rank}"));
-    }
-    assert_eq!(client.get("nobody").unwrap(), None);
-    client.finalize().unwrap();
-    println!("{met}");
 }

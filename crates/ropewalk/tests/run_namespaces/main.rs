@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod broken_links;
+#[path = "../meeting/mod.rs"]
+mod meeting;
 mod mpi;
 mod network;
 mod relay;

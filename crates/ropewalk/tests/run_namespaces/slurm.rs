@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    ROPEWALK,
+    ROPEWALK, meeting,
     mpi::{compile, libraries, ring_is_whole},
     network::Network,
     text,
@@ -182,9 +182,13 @@ fn compile_pmi(source: &str, library: &str, folder: &Path) -> PathBuf {
 }
 
 /// Inside an allocation, `ropewalk run` takes hosts and slots from Slurm and has srun start its agents; MPI programs run.
-/// Programs over our libraries, in either version of PMI, and MPICH's run under Slurm's own `srun --mpi=pmi2`.
+/// Programs over our libraries and over our client in Rust, in either version of PMI, and MPICH's run under Slurm's own
+/// `srun --mpi=pmi2`. The processes with our client are this test program itself.
 #[test]
 fn slurm_starts_agents_and_our_libraries_speak_with_it() {
+    if env::var_os(meeting::ROLE).is_some() {
+        return meeting::meet();
+    }
     let Some(network) = Network::new(76) else {
         return;
     };
@@ -249,5 +253,23 @@ fn slurm_starts_agents_and_our_libraries_speak_with_it() {
             let content = text(&output.stdout).matches("is content").count();
             assert_eq!(content.to_string(), tasks, "{output:?}");
         }
+    }
+    let program = env::current_exe().unwrap();
+    for dialect in ["pmi1", "pmi2", "any"] {
+        let role = format!("{}={dialect}", meeting::ROLE);
+        let srun = [
+            "srun",
+            "--mpi=pmi2",
+            "-N2",
+            "-n4",
+            "env",
+            &role,
+            program.to_str().unwrap(),
+        ];
+        let test = "slurm::slurm_starts_agents_and_our_libraries_speak_with_it";
+        let output = slurm.output(&network, &[&srun[..], &[test, "--exact", "--nocapture"]].concat());
+        assert!(output.status.success(), "{dialect}: {output:?}");
+        let met = text(&output.stdout).matches("met 0 1 2 3").count();
+        assert_eq!(met, 4, "{dialect}: {output:?}");
     }
 }
