@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::Path,
     process::{Command, Stdio},
 };
@@ -97,6 +97,20 @@ impl Network {
             .arg(format!("host{host}"))
             .args(words);
         command
+    }
+
+    /// The numbers of the processes on a host.
+    pub(crate) fn pids_on(&self, host: u8) -> Vec<String> {
+        let namespace = fs::metadata(format!("/run/netns/{}", self.namespace(host))).unwrap();
+        let name = format!("net:[{}]", namespace.ino());
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let there = processes.filter(|process| {
+            let of_process = fs::read_link(process.path().join("ns/net"));
+            of_process.is_ok_and(|found| found.as_os_str() == name.as_str())
+        });
+        there
+            .map(|process| process.file_name().to_string_lossy().into_owned())
+            .collect()
     }
 
     /// A job with one rank on each host, in a chain of agents or a tree.

@@ -2,16 +2,19 @@
 
 use std::{
     fs,
+    io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread::sleep,
     time::{Duration, Instant},
 };
 
-use super::{ROPEWALK, network::Network, text};
+use super::{DETECT, ROPEWALK, SLACK, network::Network, text, wait};
 
 const PORT: &str = "2222";
 const SERVERS: [u8; 2] = [1, 2];
+/// How long sshd may take to let somebody in, on busy cores.
+const LOGIN: Duration = Duration::from_secs(10);
 
 /// The servers, which end with it.
 struct Servers {
@@ -80,6 +83,41 @@ impl Servers {
             path("user_key"),
             path("known_hosts")
         )
+    }
+}
+
+impl Servers {
+    /// Nothing but the servers is left on the hosts, two seconds from now at the latest.
+    fn assert_none_left(&self, network: &Network) {
+        let deadline = Instant::now() + Duration::from_secs(2);
+        for host in SERVERS {
+            loop {
+                let left = self.left_on(network, host);
+                if left.is_empty() {
+                    break;
+                }
+                assert!(Instant::now() < deadline, "left on host {host}: {left:?}");
+                sleep(Duration::from_millis(10));
+            }
+        }
+    }
+
+    /// The processes on a host but for its server, with their arguments.
+    fn left_on(&self, network: &Network, host: u8) -> Vec<String> {
+        let servers: Vec<_> = self
+            .processes
+            .iter()
+            .map(|child| child.id().to_string())
+            .collect();
+        let pids = network
+            .pids_on(host)
+            .into_iter()
+            .filter(|pid| !servers.contains(pid));
+        let named = pids.map(|pid| {
+            let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            format!("{pid} {}", String::from_utf8_lossy(&arguments).replace('\0', " "))
+        });
+        named.collect()
     }
 }
 
@@ -213,6 +251,85 @@ fn the_host_behind_a_lost_one_goes_on() {
     let named = format!("the agent on host {} was killed by signal 9", network.address(11));
     assert!(stderr.contains(&named), "{stderr}");
     drop(servers);
+}
+
+/// A host on which nobody answers ssh, and one whose name nobody knows, beside one where all is well, right below the launcher
+/// and below another host: the verdict names it and what ssh said, soon, and on the others nothing stays.
+#[test]
+fn a_host_that_ssh_cannot_reach_is_named() {
+    let Some(network) = Network::new(82) else {
+        return;
+    };
+    let servers = Servers::start(&network);
+    let refusing = network.address(13);
+    for (bad, said) in [
+        (refusing.as_str(), "Connection refused"),
+        ("no-such-host.invalid", "Could not resolve hostname"),
+    ] {
+        let hosts = [&network.address(11), bad, &network.address(12)].join(",");
+        let detect = DETECT.as_secs().to_string();
+        for arity in ["1", "3"] {
+            let mut words = vec![ROPEWALK, "run", "-hosts", &hosts, "-n", "3", "--arity", arity];
+            words.extend(["--detect", &detect, "sleep", "100"]);
+            // From where no name server can be reached, so that it is known at once that there is no such name.
+            let job = network
+                .on(4, &words)
+                .env("HYDRA_LAUNCHER_EXTRA_ARGS", servers.options())
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let output = wait(job, LOGIN + DETECT + SLACK);
+            let stderr = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(125), "{stderr}");
+            let verdict = stderr.lines().rfind(|line| line.starts_with("ropewalk: "));
+            assert!(
+                verdict.is_some_and(|verdict| verdict.contains(&format!("host {bad} "))),
+                "{stderr}"
+            );
+            assert!(stderr.contains(said), "{stderr}");
+            servers.assert_none_left(&network);
+        }
+    }
+}
+
+/// The launcher is killed: within two seconds nothing of the job is left on the hosts behind ssh, neither agents nor ranks nor
+/// what those started in sessions of their own, nor what sshd did for them.
+#[test]
+fn a_killed_launcher_leaves_nothing_behind_ssh() {
+    let Some(network) = Network::new(83) else {
+        return;
+    };
+    let servers = Servers::start(&network);
+    let hosts = SERVERS.map(|host| network.address(10 + host)).join(",");
+    let script = "setsid env -i sleep 100 & setsid -f sleep 100; sleep 100 & echo up; exec sleep 100";
+    for arity in ["1", "2"] {
+        let mut job = Command::new(ROPEWALK)
+            .args([
+                "run", "-hosts", &hosts, "-n", "4", "--arity", arity, "sh", "-c", script,
+            ])
+            .env("HYDRA_LAUNCHER_EXTRA_ARGS", servers.options())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(job.stdout.take().unwrap());
+        for _ in 0..4 {
+            let mut line = String::new();
+            stdout.read_line(&mut line).unwrap();
+            assert_eq!(line, "up\n");
+        }
+        for host in SERVERS {
+            let count = servers.left_on(&network, host).len();
+            // Two ranks, each with the three that it started, and the agent.
+            assert!(count > 2 * 4, "{count} processes on host {host}");
+        }
+        job.kill().unwrap();
+        job.wait().unwrap();
+        servers.assert_none_left(&network);
+    }
 }
 
 fn log(folder: &Path, host: u8) -> PathBuf {
