@@ -216,8 +216,13 @@ fn the_host_behind_a_lost_one_goes_on() {
     };
     let servers = Servers::start(&network);
     let hosts = SERVERS.map(|host| network.address(10 + host)).join(",");
-    let script = "if [ $RANK = 0 ]; then sleep 0.3; kill -KILL $PPID; sleep 100; fi
-         for round in $(seq 30); do seq -f \"$round %g\" 1000; sleep 0.1; done; echo done on $(hostname)";
+    // An agent that has not come up when the one above it dies dies with that.
+    let script = format!(
+        "if [ $RANK = 0 ]; then while [ ! -e {up} ]; do sleep 0.05; done; kill -KILL $PPID; sleep 100; fi
+         touch {up}
+         for round in $(seq 30); do seq -f \"$round %g\" 1000; sleep 0.1; done; echo done on $(hostname)",
+        up = network.folder().join("up").display()
+    );
     let output = Command::new(ROPEWALK)
         .args([
             "run",
@@ -235,7 +240,7 @@ fn the_host_behind_a_lost_one_goes_on() {
             "continue",
             "sh",
             "-c",
-            script,
+            &script,
         ])
         .env("HYDRA_LAUNCHER_EXTRA_ARGS", servers.options())
         .stdin(Stdio::null())
