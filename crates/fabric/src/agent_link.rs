@@ -44,6 +44,9 @@ pub struct Welcome {
     pub size: u32,
     /// Where the agent serves the memory of ranks that are gone.
     pub agent: Address,
+    /// Whether the job encrypts what goes from host to host: [`EndpointOptions::of_welcome`](crate::EndpointOptions::of_welcome)
+    /// goes by it, and so has every endpoint of the job.
+    pub encrypt: bool,
 }
 
 /// The name that a rank gives to memory it hands to the agent; unique in one life of the rank.
@@ -412,6 +415,7 @@ mod tests {
             key: crate::KeyMaker::new(crate::JobKey::from_bytes([2; 32])).key_of(identity),
             size: 9,
             agent: "tcp://127.0.0.1:1".parse().unwrap(),
+            encrypt: false,
         };
         let departure = Departure {
             rank: Rank(0),

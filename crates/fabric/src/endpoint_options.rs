@@ -8,7 +8,7 @@ use std::{
 use ropewalk_group::JobId;
 use thiserror::Error;
 
-use crate::{Identity, JobKey, KeyMaker, Limits, MemberKey};
+use crate::{Identity, JobKey, KeyMaker, Limits, MemberKey, Welcome};
 
 /// What an endpoint needs to know to be made.
 #[derive(Clone, Debug)]
@@ -35,6 +35,11 @@ pub struct EndpointOptions {
     /// libfabric ([`Transports::ofi`]): headers and messages are checked there, data is as safe as libfabric's
     /// provider makes it.
     pub bulk_checksum: bool,
+    /// Whether what goes over TCP is encrypted. Peers have to agree: who is told to encrypt refuses over TCP who is not, and
+    /// the other way round, with [`HandshakeError::Encryption`](crate::HandshakeError::Encryption). What stays on this
+    /// host, over UNIX sockets and through shared memory, is not encrypted; over libfabric nothing can be, and an
+    /// endpoint that is asked for both is not made. Off by default.
+    pub encrypt: bool,
     /// The maxima.
     pub limits: Limits,
 }
@@ -133,6 +138,14 @@ impl EndpointOptions {
         Self::of_member(job, KeyMaker::new(key).key_of(identity))
     }
 
+    /// As [`of_member`](Self::of_member), for a process whose agent has said who it is; it encrypts if the job does.
+    pub fn of_welcome(welcome: Welcome) -> Self {
+        Self {
+            encrypt: welcome.encrypt,
+            ..Self::of_member(welcome.job, welcome.key)
+        }
+    }
+
     /// Options for an endpoint on a port of the system's choice on the loopback interface, with the default
     /// limits.
     pub fn of_member(job: JobId, key: MemberKey) -> Self {
@@ -143,6 +156,7 @@ impl EndpointOptions {
             name: None,
             transports: Transports::default(),
             bulk_checksum: false,
+            encrypt: false,
             limits: Limits::default(),
         }
     }

@@ -283,6 +283,15 @@ pub enum FrameError {
     /// More was consumed than was sent, or less than before.
     #[error("the peer says to have consumed what it cannot have")]
     Counter,
+    /// Something came over an encrypted connection that is not what the peer sent next.
+    #[error(
+        "record {record} of the encrypted connection does not verify: something on the way changed it, left \
+             out or repeated one"
+    )]
+    Forged {
+        /// Which one was expected, from 0 on.
+        record: u64,
+    },
     /// A field of the header has a value that it cannot have.
     #[error("the header of a frame is malformed")]
     Header,

@@ -3,7 +3,7 @@
 //! ```text
 //! initiator                                    responder
 //!     greeting (job, version, identity,
-//!               address, nonce)         ->
+//!       encryption, address, nonce)     ->
 //!                                       <-     greeting, proof of the responder
 //!     proof of the initiator            ->
 //! ```
@@ -17,6 +17,11 @@
 //!
 //! Whoever the membership counts as gone is fenced, and refused in that incarnation and all earlier ones. A responder tells
 //! it so with its greeting and an HMAC as for a proof, for which `fence` stands in the place of the part.
+//!
+//! Each greeting says whether its sender encrypts this connection. Both do or neither: who finds that the other does not
+//! as it was told to refuses it, and a responder tells it so with its greeting and an HMAC for which `encryption` stands in
+//! the place of the part. As the proofs are over both greetings nobody on the way can change what either side said. If both
+//! encrypt, [records](crate::record) follow the handshake, whose secrets are again such HMACs, one for each direction.
 //!
 //! Magic and version come first in each greeting, whatever the version. A responder that is called in another version
 //! answers with these alone and drops the connection.
@@ -37,10 +42,11 @@ use crate::{
     fences::Fences,
     identity::IDENTITY_SIZE,
     member_key::{KeyedHash, PairKey},
+    record::{RecordSecret, RecordSecrets},
 };
 
 /// The version of the handshake and of the frames after it.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 
 /// The most bytes that either side of a handshake sends.
 pub(crate) const HANDSHAKE_SIZE_MAX: usize = GREETING_SIZE_MAX + PROOF_SIZE;
@@ -49,8 +55,10 @@ const MAGIC: [u8; 8] = *b"ropewalk";
 const VERSION_SIZE: usize = 2;
 const NONCE_SIZE: usize = 32;
 const PROOF_SIZE: usize = 32;
-/// Magic, version, job, identity, instance, nonce, length of the address.
-const FIXED_SIZE: usize = 8 + VERSION_SIZE + 16 + IDENTITY_SIZE + 8 + NONCE_SIZE + 1;
+/// Magic, version, job, identity, instance, encryption, nonce, length of the address.
+const FIXED_SIZE: usize = 8 + VERSION_SIZE + 16 + IDENTITY_SIZE + 8 + 1 + NONCE_SIZE + 1;
+/// Where a greeting says whether its sender encrypts.
+const ENCRYPTION_AT: usize = FIXED_SIZE - 1 - NONCE_SIZE - 1;
 const ADDRESS_SIZE_MAX: usize = 128;
 const GREETING_SIZE_MAX: usize = FIXED_SIZE + ADDRESS_SIZE_MAX;
 const _: () = assert!(HANDSHAKE_SIZE_MAX <= 256);
@@ -63,6 +71,8 @@ pub(crate) struct Introduction {
     pub(crate) key: Arc<MemberKey>,
     pub(crate) peer: Peer,
     pub(crate) fences: Fences,
+    /// Whether what follows the handshake is encrypted; who sees that otherwise is refused.
+    pub(crate) encrypts: bool,
 }
 
 /// One side of one handshake. Feed it what comes with [`handle_bytes`](Self::handle_bytes); send what it
@@ -72,7 +82,7 @@ pub(crate) struct Handshake {
     introduction: Introduction,
     own_greeting: Vec<u8>,
     received: Vec<u8>,
-    /// What tells a peer that it is fenced, if it is.
+    /// What tells a peer why it is refused, if it may know.
     notice: Vec<u8>,
     part: Part,
 }
@@ -84,16 +94,22 @@ enum Part {
     /// It expects a greeting.
     Responder,
     /// It has answered this greeting and expects this proof.
-    ResponderWaiting { peer: Peer, proof: [u8; 32] },
+    ResponderWaiting {
+        peer: Peer,
+        proof: [u8; 32],
+        secrets: Option<Box<RecordSecrets>>,
+    },
 }
 
 /// What came of the bytes so far.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Step {
     /// To be sent.
     pub(crate) reply: Vec<u8>,
     /// The peer, once it has proven itself.
     pub(crate) proven: Option<Peer>,
+    /// With the peer, if what follows is encrypted.
+    pub(crate) secrets: Option<Box<RecordSecrets>>,
     /// How many of the bytes belonged to the handshake.
     pub(crate) consumed: usize,
 }
@@ -126,11 +142,7 @@ impl Handshake {
     /// # Errors
     /// As soon as it is clear that the peer is none; the connection is then to be dropped without a word.
     pub(crate) fn handle_bytes(&mut self, bytes: &[u8]) -> Result<Step, HandshakeError> {
-        let mut step = Step {
-            reply: Vec::new(),
-            proven: None,
-            consumed: 0,
-        };
+        let mut step = Step::default();
         while step.proven.is_none() {
             let needed = self.needed()? - self.received.len();
             let next = &bytes[step.consumed..];
@@ -148,11 +160,14 @@ impl Handshake {
     }
 
     /// What is said to one that is dropped because of `error`, if anything: who was called by a peer of another version
-    /// tells its own, and who was called by one that is fenced tells that, so that the peer knows what is wrong.
+    /// tells its own, and who was called by one that is fenced, or that encrypts where it should not or the other way round,
+    /// tells that, so that the peer knows what is wrong.
     pub(crate) fn farewell(&self, error: &HandshakeError) -> Option<&[u8]> {
         let called = !matches!(self.part, Part::Initiator { .. });
         match error {
-            HandshakeError::Fenced { .. } if !self.notice.is_empty() => Some(&self.notice),
+            HandshakeError::Encryption { .. } | HandshakeError::Fenced { .. } if !self.notice.is_empty() => {
+                Some(&self.notice)
+            }
             HandshakeError::Version { .. } if called => {
                 Some(&self.own_greeting[..MAGIC.len() + VERSION_SIZE])
             }
@@ -211,6 +226,9 @@ impl Handshake {
                     hash.verify_slice(proof).is_ok()
                 };
                 if !is_proof_of(Said::ByResponder) {
+                    if is_proof_of(Said::OfEncryption) {
+                        self.check_encryption(greeting)?;
+                    }
                     return Err(match is_proof_of(Said::OfFence) {
                         true => HandshakeError::Fenced {
                             identity: self.introduction.peer.identity,
@@ -218,6 +236,7 @@ impl Handshake {
                         false => HandshakeError::Proof,
                     });
                 }
+                self.check_encryption(greeting)?;
                 if peer.address != *called {
                     return Err(HandshakeError::Address {
                         address: peer.address,
@@ -225,31 +244,65 @@ impl Handshake {
                 }
                 self.check_fences(peer.identity)?;
                 step.reply = proof_of(&key, Said::ByInitiator, &self.own_greeting, greeting).to_vec();
+                step.secrets = self.introduction.encrypts.then(|| {
+                    let secret = |said| secret_of(&key, said, &self.own_greeting, greeting);
+                    Box::new(RecordSecrets {
+                        sent: secret(Said::InRecordsOfInitiator),
+                        received: secret(Said::InRecordsOfResponder),
+                    })
+                });
                 step.proven = Some(peer);
             }
             Part::Responder => {
                 let peer = decode_greeting(&self.received, self.introduction.job)?;
                 let key = self.introduction.key.shared_with(peer.identity);
                 let proof = |said| proof_of(&key, said, &self.received, &self.own_greeting);
-                if let Err(error) = self.check_fences(peer.identity) {
-                    self.notice = [&self.own_greeting[..], &proof(Said::OfFence)].concat();
+                let refused = |said, error| Err(([&self.own_greeting[..], &proof(said)].concat(), error));
+                let checked = match self.check_encryption(&self.received) {
+                    Err(error) => refused(Said::OfEncryption, error),
+                    Ok(()) => self
+                        .check_fences(peer.identity)
+                        .or_else(|error| refused(Said::OfFence, error)),
+                };
+                if let Err((notice, error)) = checked {
+                    self.notice = notice;
                     return Err(error);
                 }
                 step.reply = [&self.own_greeting[..], &proof(Said::ByResponder)].concat();
-                let proof = proof(Said::ByInitiator);
-                self.part = Part::ResponderWaiting { peer, proof };
+                let secrets = self.introduction.encrypts.then(|| {
+                    let secret = |said| secret_of(&key, said, &self.received, &self.own_greeting);
+                    Box::new(RecordSecrets {
+                        sent: secret(Said::InRecordsOfResponder),
+                        received: secret(Said::InRecordsOfInitiator),
+                    })
+                });
+                self.part = Part::ResponderWaiting {
+                    proof: proof(Said::ByInitiator),
+                    peer,
+                    secrets,
+                };
                 self.received.clear();
             }
-            Part::ResponderWaiting { peer, proof } => {
+            Part::ResponderWaiting { peer, proof, secrets } => {
                 if !bool::from(subtle::ConstantTimeEq::ct_eq(&proof[..], &self.received[..])) {
                     return Err(HandshakeError::Proof);
                 }
                 // It may have become known meanwhile.
                 self.check_fences(peer.identity)?;
+                step.secrets = secrets.clone();
                 step.proven = Some(peer.clone());
             }
         }
         Ok(())
+    }
+
+    /// Whether the sender of this whole greeting encrypts as we do.
+    fn check_encryption(&self, greeting: &[u8]) -> Result<(), HandshakeError> {
+        let encrypts = greeting[ENCRYPTION_AT] != 0;
+        match encrypts == self.introduction.encrypts {
+            true => Ok(()),
+            false => Err(HandshakeError::Encryption { encrypts }),
+        }
     }
 
     fn check_fences(&self, peer: Identity) -> Result<(), HandshakeError> {
@@ -267,8 +320,14 @@ enum Said {
     ByInitiator,
     /// That the responder has it.
     ByResponder,
+    /// That the responder has it, and encrypts where the initiator does not or the other way round.
+    OfEncryption,
     /// That the responder has it, and knows the initiator to be fenced.
     OfFence,
+    /// Nothing that is sent: it is what the keys are made of by which the initiator encrypts.
+    InRecordsOfInitiator,
+    /// By which the responder does.
+    InRecordsOfResponder,
 }
 
 fn proof_of(key: &PairKey, said: Said, initiator: &[u8], responder: &[u8]) -> [u8; PROOF_SIZE] {
@@ -278,11 +337,18 @@ fn proof_of(key: &PairKey, said: Said, initiator: &[u8], responder: &[u8]) -> [u
         .into()
 }
 
+fn secret_of(key: &PairKey, said: Said, initiator: &[u8], responder: &[u8]) -> RecordSecret {
+    RecordSecret::new(proof_of(key, said, initiator, responder))
+}
+
 fn hash(key: &PairKey, said: Said, initiator: &[u8], responder: &[u8]) -> KeyedHash {
     let label: &[u8] = match said {
         Said::ByInitiator => b"ropewalk initiator",
         Said::ByResponder => b"ropewalk responder",
+        Said::OfEncryption => b"ropewalk encryption",
         Said::OfFence => b"ropewalk fence",
+        Said::InRecordsOfInitiator => b"ropewalk records of initiator",
+        Said::InRecordsOfResponder => b"ropewalk records of responder",
     };
     let mut hash = key.hash(label);
     // A greeting contains its own length, so that the two cannot be divided differently.
@@ -304,6 +370,7 @@ fn encode_greeting(introduction: &Introduction, nonce: [u8; NONCE_SIZE]) -> Vec<
     bytes.put_slice(&introduction.job.0);
     bytes.put_slice(&identity.encode());
     bytes.put_u64_le(*instance);
+    bytes.put_u8(introduction.encrypts.into());
     bytes.put_slice(&nonce);
     let address_size = u8::try_from(address.len()).unwrap_or(u8::MAX);
     assert!(
@@ -331,6 +398,9 @@ fn decode_greeting(bytes: &[u8], job: JobId) -> Result<Peer, HandshakeError> {
     at.copy_to_slice(&mut identity);
     let identity = Identity::decode(identity).ok_or(HandshakeError::Foreign)?;
     let instance = at.get_u64_le();
+    if at.get_u8() > 1 {
+        return Err(HandshakeError::Foreign);
+    }
     at.advance(NONCE_SIZE + 1);
     let address = std::str::from_utf8(at).map_err(|_| HandshakeError::Foreign)?;
     let address = address.parse().map_err(|_| HandshakeError::Foreign)?;
@@ -350,6 +420,19 @@ pub enum HandshakeError {
     Address {
         /// Where the one that answered says it is.
         address: Address,
+    },
+    /// It encrypts, and this process does not; or the other way round.
+    #[error(
+        "{}: all processes of a job have to encrypt or none",
+        if *encrypts {
+            "it encrypts what it sends, and this process was told not to"
+        } else {
+            "it does not encrypt what it sends, and this process was told to"
+        }
+    )]
+    Encryption {
+        /// Whether the other one does.
+        encrypts: bool,
     },
     /// One of the two is fenced: its job counts it as gone, and the other knows that. If it is this one it can come back
     /// only as a later incarnation.

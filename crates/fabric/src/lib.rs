@@ -33,6 +33,7 @@ mod pair_polynomial;
 mod peer_table;
 mod poller;
 mod provider;
+mod record;
 mod region;
 mod region_table;
 mod waker;

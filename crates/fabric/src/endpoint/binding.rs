@@ -138,7 +138,8 @@ struct Binding<'a> {
 }
 
 impl Binding<'_> {
-    fn introduction(&self, address: Address) -> Introduction {
+    /// What is said to peers, and whether what follows is encrypted.
+    fn introduction(&self, address: Address, encrypts: bool) -> Introduction {
         Introduction {
             job: self.options.job,
             key: Arc::clone(&self.key),
@@ -148,6 +149,7 @@ impl Binding<'_> {
                 instance: self.instance,
             },
             fences: self.fences.clone(),
+            encrypts,
         }
     }
 
@@ -160,6 +162,13 @@ impl Binding<'_> {
 
     /// libfabric has ways of its own between processes of one host, so there is nothing beside it.
     fn bind_ofi(&mut self, provider: &str) -> Result<(), BindError> {
+        if self.options.encrypt {
+            return Err(BindError::Ofi {
+                provider: provider.to_owned(),
+                reason: "encryption is asked for, and nothing that goes over libfabric is encrypted: use tcp"
+                    .to_owned(),
+            });
+        }
         self.leave_out("tcp", "libfabric is used instead");
         self.leave_out("shm", "libfabric is used instead");
         #[cfg(feature = "ofi")]
@@ -170,7 +179,7 @@ impl Binding<'_> {
             };
             let (listener, address) =
                 OfiListener::open(provider, self.options).map_err(|error| failed(error.to_string()))?;
-            let introduction = self.introduction(address.clone());
+            let introduction = self.introduction(address.clone(), false);
             let provider = OfiProvider::new(listener, introduction, self.options)
                 .map_err(|error| failed(error.to_string()))?;
             provider
@@ -202,7 +211,7 @@ impl Binding<'_> {
         };
         let address = self.named_address("unix").map_err(failed)?;
         let listener = StreamProvider::listen_unix(&address).map_err(failed)?;
-        let introduction = self.introduction(address.clone());
+        let introduction = self.introduction(address.clone(), false);
         let poller = self.poller.of(Source::Shm);
         let provider = StreamProvider::new("unix", listener, introduction, self.options, poller)?;
         self.providers.push(Box::new(provider));
@@ -218,7 +227,7 @@ impl Binding<'_> {
         let mut unavailable = None;
         if self.options.transports.tcp {
             let (listener, address) = StreamProvider::listen_tcp(self.options.bind)?;
-            let introduction = self.introduction(address.clone());
+            let introduction = self.introduction(address.clone(), self.options.encrypt);
             let provider = StreamProvider::new(
                 "tcp",
                 listener,
@@ -250,7 +259,7 @@ impl Binding<'_> {
                     Ok((listener, address))
                 }) {
                 Ok((listener, address)) => {
-                    let introduction = self.introduction(address.clone());
+                    let introduction = self.introduction(address.clone(), false);
                     let provider = StreamProvider::new(
                         "shm",
                         listener,

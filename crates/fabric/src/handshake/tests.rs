@@ -34,6 +34,7 @@ fn introduction_of(identity: Identity) -> Introduction {
             instance: 40 + u64::from(rank),
         },
         fences: Fences::default(),
+        encrypts: false,
     }
 }
 
@@ -63,16 +64,13 @@ fn introduction_address(rank: u32) -> Address {
 
 /// Feeds `bytes` cut into pieces of `size`; what came of it, in all.
 fn feed(handshake: &mut Handshake, bytes: &[u8], size: usize) -> Result<Step, HandshakeError> {
-    let mut all = Step {
-        reply: vec![],
-        proven: None,
-        consumed: 0,
-    };
+    let mut all = Step::default();
     for piece in bytes.chunks(size) {
         let step = handshake.handle_bytes(piece)?;
         all.reply.extend(step.reply);
         all.consumed += step.consumed;
         all.proven = step.proven;
+        all.secrets = step.secrets;
         if all.proven.is_some() {
             break;
         }
@@ -365,4 +363,88 @@ fn fences_hold_in_the_middle_of_a_handshake() {
         responder.handle_bytes(&end.reply),
         Err(HandshakeError::Fenced { identity })
     );
+}
+
+fn encrypting(number: u32) -> Introduction {
+    Introduction {
+        encrypts: true,
+        ..introduction(number)
+    }
+}
+
+/// The record secrets that both sides find: those of the initiator, and those of the responder.
+fn secrets(nonce: u8) -> (RecordSecrets, RecordSecrets) {
+    let called = introduction_address(1);
+    let (mut initiator, greeting) = Handshake::initiate(encrypting(0), called, [nonce; 32]);
+    let mut responder = Handshake::respond(encrypting(1), [8; 32]);
+    let answer = responder.handle_bytes(&greeting).unwrap();
+    assert!(answer.secrets.is_none(), "nobody has proven anything");
+    let end = initiator.handle_bytes(&answer.reply).unwrap();
+    let last = responder.handle_bytes(&end.reply).unwrap();
+    (*end.secrets.unwrap(), *last.secrets.unwrap())
+}
+
+/// Both sides find the same secrets, others for each direction and each connection; without encryption there are none.
+#[test]
+fn both_sides_find_the_same_secrets() {
+    let (initiator, responder) = secrets(7);
+    assert!(initiator.sent == responder.received && initiator.received == responder.sent);
+    assert!(initiator.sent != initiator.received);
+    let (other, _) = secrets(6);
+    for secret in [&other.sent, &other.received] {
+        assert!(*secret != initiator.sent && *secret != initiator.received);
+    }
+    let (mut initiator, greeting) = initiate(introduction(0));
+    let answer = responder_to(&greeting).unwrap();
+    assert_eq!(initiator.handle_bytes(&answer.reply).unwrap().secrets, None);
+}
+
+fn responder_to(greeting: &[u8]) -> Result<Step, HandshakeError> {
+    responder().handle_bytes(greeting)
+}
+
+/// Where one side encrypts and the other does not both find that, whoever called, and nothing is proven.
+#[test]
+fn nobody_encrypts_alone() {
+    assert_eq!(run(encrypting(0), encrypting(1)), Ok(()));
+    for encrypts in [false, true] {
+        let (mut initiator, greeting) = initiate(Introduction {
+            encrypts,
+            ..introduction(0)
+        });
+        let other = Introduction {
+            encrypts: !encrypts,
+            ..introduction(1)
+        };
+        let mut responder = Handshake::respond(other, [8; 32]);
+        let refused = responder.handle_bytes(&greeting).unwrap_err();
+        assert_eq!(refused, HandshakeError::Encryption { encrypts });
+        let notice = responder.farewell(&refused).unwrap().to_vec();
+        assert_eq!(
+            initiator.handle_bytes(&notice),
+            Err(HandshakeError::Encryption { encrypts: !encrypts })
+        );
+    }
+}
+
+/// Who changes on the way what the two say of encryption makes both refuse: there is no way down.
+#[test]
+fn nobody_is_talked_out_of_encryption() {
+    let (mut initiator, greeting) = initiate(encrypting(0));
+    let mut plain = greeting.clone();
+    plain[ENCRYPTION_AT] = 0;
+    // One that encrypts sees at once that the other would not.
+    let mut responder = Handshake::respond(encrypting(1), [8; 32]);
+    let refused = responder.handle_bytes(&plain).unwrap_err();
+    assert_eq!(refused, HandshakeError::Encryption { encrypts: false });
+    let notice = responder.farewell(&refused).unwrap().to_vec();
+    assert_eq!(initiator.handle_bytes(&notice), Err(HandshakeError::Proof));
+    // One that does not is believed by nobody, although its answer is made to say that it does.
+    let (mut initiator, _) = initiate(encrypting(0));
+    let mut answer = responder_to(&plain).unwrap().reply;
+    answer[ENCRYPTION_AT] = 1;
+    assert_eq!(initiator.handle_bytes(&answer), Err(HandshakeError::Proof));
+    // A value that means nothing is of another protocol.
+    plain[ENCRYPTION_AT] = 2;
+    assert_eq!(responder_to(&plain), Err(HandshakeError::Foreign));
 }

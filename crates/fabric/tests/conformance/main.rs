@@ -74,6 +74,7 @@ conformance! {
 
 conformance! {
     tcp: crate::suite::Fabric::of(ropewalk_fabric::Transports { shm: false, ..ropewalk_fabric::Transports::default() }),
+    encrypted: crate::suite::Fabric::encrypted(ropewalk_fabric::Transports { shm: false, ..ropewalk_fabric::Transports::default() }),
     shm: crate::suite::Fabric::of(ropewalk_fabric::Transports { tcp: false, ..ropewalk_fabric::Transports::default() }),
     shm_without_process_vm: crate::suite::Fabric::of(ropewalk_fabric::Transports {
         tcp: false,

@@ -21,6 +21,7 @@ const LONG: Duration = Duration::from_secs(30);
 pub(crate) struct Fabric {
     transports: Transports,
     bulk_checksum: bool,
+    encrypt: bool,
 }
 
 impl Fabric {
@@ -29,6 +30,7 @@ impl Fabric {
         Some(Self {
             transports,
             bulk_checksum: false,
+            encrypt: false,
         })
     }
 
@@ -37,6 +39,16 @@ impl Fabric {
         Some(Self {
             transports,
             bulk_checksum: true,
+            encrypt: false,
+        })
+    }
+
+    /// One that encrypts.
+    pub(crate) fn encrypted(transports: Transports) -> Option<Self> {
+        Some(Self {
+            transports,
+            bulk_checksum: false,
+            encrypt: true,
         })
     }
 
@@ -87,6 +99,7 @@ impl Fabric {
         let mut options = EndpointOptions::new(JobId([1; 16]), JobKey::from_bytes([2; 32]), identity);
         options.transports = self.transports.clone();
         options.bulk_checksum = self.bulk_checksum;
+        options.encrypt = self.encrypt;
         if self.transports.ofi.is_some() {
             // libfabric does not always tell that nobody is there: this does.
             options.limits.connect_timeout = Duration::from_secs(5);
@@ -123,6 +136,7 @@ pub(crate) fn ofi(provider: &str) -> Option<Fabric> {
     let fabric = Fabric {
         transports,
         bulk_checksum: false,
+        encrypt: false,
     };
     match Endpoint::bind(fabric.options(0)) {
         Ok(_) => Some(fabric),

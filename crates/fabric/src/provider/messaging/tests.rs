@@ -36,6 +36,7 @@ fn introduction(rank: u32) -> Introduction {
             instance: u64::from(rank),
         },
         fences: Fences::default(),
+        encrypts: false,
     }
 }
 

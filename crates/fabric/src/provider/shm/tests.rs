@@ -149,6 +149,7 @@ fn introduction() -> Introduction {
             instance: 1,
         },
         fences: Fences::default(),
+        encrypts: false,
     }
 }
 

@@ -15,9 +15,11 @@ use crate::{
     inbox::Around,
     peer_table::Activity,
     provider::shm::{Channel, OwnMemory, PeerMemory},
+    record::RecordReader,
     region_table::{Access, RegionTable},
 };
 
+mod encryption;
 mod transfers;
 
 use transfers::place;
@@ -60,6 +62,8 @@ pub(super) struct Connection {
     state: State,
     received_bytes: u64,
     doorbell_bytes: u64,
+    /// What frames come out of, if the connection is encrypted.
+    records: Option<Box<RecordReader>>,
     decoder: Decoder,
     bulk: Bulk,
     puts: BTreeMap<u64, ServedPut>,
@@ -189,6 +193,7 @@ impl Connection {
             received_bytes: 0,
             doorbell_bytes: 0,
             state,
+            records: None,
             decoder: Decoder::new(limits.message_size_max),
             bulk: Bulk::Discard,
             puts: BTreeMap::new(),
@@ -242,7 +247,9 @@ impl Connection {
         let channel = self.channel.as_ref().map(Channel::activity).unwrap_or_default();
         Activity {
             heard: self.received_bytes + channel.heard,
-            taken: sent.saturating_sub(send_queue::unacknowledged(&self.socket)) + channel.taken,
+            taken: sent.saturating_sub(
+                self.outbox.unsent_records() as u64 + send_queue::unacknowledged(&self.socket),
+            ) + channel.taken,
             queued: sent + self.outbox.queued_bytes() as u64 + channel.queued,
         }
     }
@@ -331,6 +338,7 @@ impl Connection {
         let mut sent = 0;
         while self.can_send() && !self.blocked && sent < Self::SENT_PER_TURN {
             self.outbox.fill(regions);
+            self.outbox.encrypt();
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             let result = match self.outbox.piece() {
                 Some([]) => break,
@@ -357,12 +365,13 @@ impl Connection {
     /// Sends what waits before it is all there is to send, so that the peer works on it meanwhile. Returns whether nothing
     /// is left: what is, and what went wrong, is for the next [`flush`](Self::flush).
     pub(super) fn send_early(&mut self) -> bool {
-        let Some(piece) = self.outbox.piece() else {
-            return false;
-        };
         if !self.can_send() || self.blocked {
             return false;
         }
+        self.outbox.encrypt();
+        let Some(piece) = self.outbox.piece() else {
+            return false;
+        };
         match send(&self.socket, piece, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             Ok(count) => {
                 self.outbox.handle_sent(count);
@@ -385,6 +394,9 @@ impl Connection {
     pub(super) fn receive(&mut self, around: &mut Surroundings<'_, '_>) -> Result<Handled, PeerDeath> {
         if !self.is_open() {
             return self.receive_handshake();
+        }
+        if self.records.is_some() {
+            return self.receive_records(around);
         }
         let mut read = 0;
         self.handle_decoded(around)?;
@@ -412,7 +424,7 @@ impl Connection {
     }
 
     /// Handles the frames that are in the decoder's buffer.
-    pub(super) fn handle_decoded(&mut self, around: &mut Surroundings<'_, '_>) -> Result<(), PeerDeath> {
+    fn handle_decoded(&mut self, around: &mut Surroundings<'_, '_>) -> Result<(), PeerDeath> {
         loop {
             let (header, body) = match self.decoder.poll().map_err(PeerDeath::Protocol)? {
                 None => return Ok(()),
@@ -463,11 +475,10 @@ impl Connection {
             PeerDeath::Handshake(error)
         })?;
         send_handshake(&self.socket, &step.reply)?;
-        let rest = &bytes[step.consumed..count];
-        if !rest.is_empty() {
-            self.decoder.space()[..rest.len()].copy_from_slice(rest);
-            self.decoder.handle_read(rest.len());
+        if let Some(secrets) = step.secrets {
+            self.encrypt_by(*secrets);
         }
+        self.keep_beyond_handshake(&bytes[step.consumed..count]);
         if step.proven.is_none() && step.reply.is_empty() && self.channel.is_some() {
             return self.receive_handshake();
         }

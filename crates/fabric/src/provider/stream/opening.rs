@@ -355,7 +355,7 @@ impl StreamProvider {
         };
         // Its first frames may have come with the end of the handshake.
         let decoded = offered.and_then(|()| {
-            connection.handle_decoded(&mut Surroundings {
+            connection.handle_received(&mut Surroundings {
                 transfers: &mut self.transfers,
                 own_memory: self.own_memory.as_ref(),
                 around,

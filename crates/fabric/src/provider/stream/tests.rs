@@ -3,6 +3,7 @@
 mod checked_data;
 mod dials;
 mod driving;
+mod encrypted;
 mod strangers;
 mod unshared;
 
@@ -109,6 +110,7 @@ fn introduction_of(incarnation: Incarnation, address: Address) -> Introduction {
             instance: 1,
         },
         fences: Fences::default(),
+        encrypts: false,
     }
 }
 
