@@ -138,12 +138,17 @@ impl EndpointOptions {
         Self::of_member(job, KeyMaker::new(key).key_of(identity))
     }
 
-    /// As [`of_member`](Self::of_member), for a process whose agent has said who it is; it encrypts if the job does.
+    /// As [`of_member`](Self::of_member), for a process whose agent has said who it is. It listens on the interface that its
+    /// agent does, where the other hosts reach it, and encrypts if the job does.
     pub fn of_welcome(welcome: Welcome) -> Self {
-        Self {
-            encrypt: welcome.encrypt,
-            ..Self::of_member(welcome.job, welcome.key)
+        let mut options = Self::of_member(welcome.job, welcome.key);
+        options.encrypt = welcome.encrypt;
+        if welcome.agent.provider() == "tcp"
+            && let Ok(agent) = welcome.agent.location().parse::<SocketAddr>()
+        {
+            options.bind.set_ip(agent.ip());
         }
+        options
     }
 
     /// Options for an endpoint on a port of the system's choice on the loopback interface, with the default
@@ -164,7 +169,10 @@ impl EndpointOptions {
 
 #[cfg(test)]
 mod tests {
+    use ropewalk_group::{Incarnation, Rank};
+
     use super::*;
+    use crate::Role;
 
     /// What is named is used and nothing else; what is no name, or leaves nothing, is refused.
     #[test]
@@ -198,6 +206,36 @@ mod tests {
         assert_eq!("no-process-vm".parse::<Transports>(), Err(TransportsError::None));
         for beside in ["tcp,unix", "unix,shm", "unix,ofi:tcp"] {
             assert_eq!(beside.parse::<Transports>(), Err(TransportsError::Beside));
+        }
+    }
+
+    /// A rank listens where its agent does, and encrypts if it is told to.
+    #[test]
+    fn a_rank_goes_by_its_agent() {
+        let identity = Identity {
+            role: Role::Rank,
+            rank: Rank(1),
+            incarnation: Incarnation(0),
+        };
+        let key = KeyMaker::new(JobKey::from_bytes([2; 32])).key_of(identity);
+        for (agent, bind) in [
+            ("tcp://10.1.2.3:44", "10.1.2.3:0"),
+            ("tcp://[fd00::7]:44", "[fd00::7]:0"),
+            ("unix://name", "127.0.0.1:0"),
+        ] {
+            for encrypt in [false, true] {
+                let options = EndpointOptions::of_welcome(Welcome {
+                    job: JobId([1; 16]),
+                    key: key.clone(),
+                    size: 2,
+                    agent: agent.parse().unwrap(),
+                    encrypt,
+                });
+                assert_eq!(
+                    (options.bind.to_string(), options.encrypt),
+                    (bind.to_owned(), encrypt)
+                );
+            }
         }
     }
 }
