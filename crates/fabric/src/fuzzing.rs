@@ -49,7 +49,11 @@ pub fn records(bytes: &[u8]) {
     };
     let secret = || RecordSecret::new([1; 32]);
     let read = read_records(content, size, secret());
-    assert!(read.is_empty(), "{} bytes of a stranger were believed", read.len());
+    assert!(
+        read.is_empty(),
+        "{} bytes of a stranger were believed",
+        read.len()
+    );
     let mut writer = RecordWriter::new(secret());
     let mut stream = Vec::new();
     let piece_size = usize::from(low % 64) * RECORD_SIZE_MAX / 64 + 1;
@@ -62,7 +66,10 @@ pub fn records(bytes: &[u8]) {
     let changed = stream.get_mut(at).filter(|_| change != 0);
     let is_changed = changed.map(|byte| *byte ^= change).is_some();
     let read = read_records(&stream, size, secret());
-    assert!(content.starts_with(&read), "something else was read than was written");
+    assert!(
+        content.starts_with(&read),
+        "something else was read than was written"
+    );
     let expected = match is_changed {
         true => at / (piece_size + RECORD_OVERHEAD) * piece_size,
         false => content.len(),

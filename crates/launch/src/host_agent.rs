@@ -161,6 +161,7 @@ impl HostAgent {
             key: self.keys.key_of(rank_identity(rank, self.incarnation(rank))),
             size: self.start.size.max(rank.0 + 1),
             agent: self.address.clone(),
+            encrypt: self.start.encrypt,
         })
     }
 

@@ -56,6 +56,10 @@ pub struct JobSpec {
     /// How many graphics processors each rank gets, by `CUDA_VISIBLE_DEVICES`: the first of a host those from number 0 on,
     /// the next those that follow. With 0 it gets none, with `None` nothing is said.
     pub gpus_per_rank: Option<u16>,
+    /// Encrypt all that launcher, agents and ranks with a fabric of ours send each other over TCP. What other libraries
+    /// send by themselves, as MPI's do, is not encrypted, and the job's key is only as secret as what
+    /// [`method`](Self::method) carries to other hosts: ssh is, rsh is not.
+    pub encrypt: bool,
     /// What programs that want to start others are told about the room for them.
     pub universe: UniverseSize,
     /// How many agents each node of the tree starts at most.
@@ -118,6 +122,7 @@ impl JobSpec {
             interface: None,
             rank_network: RankNetwork::HostName,
             gpus_per_rank: None,
+            encrypt: false,
             universe: UniverseSize::Unknown,
             arity: Self::ARITY,
             detect: Self::DETECT,

@@ -92,6 +92,7 @@ pub(crate) fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, Placeme
         method: spec.method.clone(),
         agent: spec.agent.clone().into_os_string(),
         interface: spec.interface,
+        encrypt: spec.encrypt,
         respawns: matches!(spec.on_failure, OnFailure::Respawn(_)),
         continues: !spec.on_failure.ends_job(),
         universe_size: match spec.universe {
@@ -126,6 +127,7 @@ impl Plan {
             size: self.size,
             ranks: ranks.into_iter().flatten().collect(),
             is_alone: self.hosts.len() == 1,
+            encrypt: self.encrypt,
             respawns: self.respawns,
             is_singleton: self.singleton.is_some(),
             pmi: self.pmi_group(&self.first_group(), NodeId::of(host)),

@@ -69,6 +69,8 @@ pub(crate) struct Plan {
     pub(crate) agent: OsString,
     /// The address that agents listen on, if they are not to find it themselves.
     pub(crate) interface: Option<IpAddr>,
+    /// Whether connections between hosts are encrypted.
+    pub(crate) encrypt: bool,
     /// Whether the job goes on without those that fail.
     pub(crate) continues: bool,
     /// Whether ranks that fail may get another process.
@@ -114,6 +116,8 @@ pub(crate) struct Start {
     pub(crate) ranks: Vec<Rank>,
     /// Whether the job has no other host.
     pub(crate) is_alone: bool,
+    /// Whether ranks are to encrypt what they send to other hosts.
+    pub(crate) encrypt: bool,
     /// Whether ranks that fail may get another process.
     pub(crate) respawns: bool,
     /// Its only rank was not started by us.

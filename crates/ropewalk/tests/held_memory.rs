@@ -120,7 +120,7 @@ fn inherit(rank: Rank) {
 }
 
 fn read(welcome: &Welcome, handle: &RegionHandle) -> Buffer {
-    let options = EndpointOptions::of_member(welcome.job, welcome.key.clone());
+    let options = EndpointOptions::of_welcome(welcome.clone());
     let mut endpoint = Endpoint::bind(options).unwrap();
     let into = Buffer::zeroed(handle.length as usize);
     endpoint.get(handle, 0, into, PATIENCE).unwrap();

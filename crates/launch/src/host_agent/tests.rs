@@ -16,6 +16,7 @@ fn agent(ranks: u32) -> HostAgent {
         size: ranks,
         ranks: (0..ranks).map(Rank).collect(),
         is_alone: true,
+        encrypt: false,
         respawns: false,
         is_singleton: false,
         pmi: pmi::GroupOptions {

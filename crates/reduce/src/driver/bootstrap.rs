@@ -81,7 +81,7 @@ fn receive_welcome(link: &AgentLink, rank: Rank, size: u32) -> Result<EndpointOp
             agent: found,
         });
     }
-    Ok(EndpointOptions::of_member(welcome.job, welcome.key))
+    Ok(EndpointOptions::of_welcome(welcome))
 }
 
 fn agree_on_key(pmi: &Option<Client>, rank: Rank) -> Result<EndpointOptions, BootstrapError> {

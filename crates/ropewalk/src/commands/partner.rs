@@ -214,7 +214,7 @@ fn endpoint(towards: IpAddr) -> anyhow::Result<EndpointOptions> {
         .with_context(|| format!("there is no way to {towards}"))?;
     Ok(EndpointOptions {
         bind: SocketAddr::new(socket.local_addr()?.ip(), 0),
-        ..EndpointOptions::of_member(welcome.job, welcome.key)
+        ..EndpointOptions::of_welcome(welcome)
     })
 }
 

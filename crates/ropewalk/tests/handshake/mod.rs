@@ -1,4 +1,4 @@
-//! The handshake of version 2 as its description has it, written once more, by those who play tricks with it.
+//! The handshake of version 3 as its description has it, written once more, by those who play tricks with it.
 
 use std::{
     io::{Read, Write},
@@ -9,8 +9,8 @@ use std::{
 /// The most that either side may send before it is proven.
 const SIZE_MAX: usize = 256;
 const PROOF_SIZE: usize = 32;
-/// Magic, version, job, role, rank, incarnation, instance, nonce; then the length of the address, and that.
-pub(crate) const FIXED_SIZE: usize = 8 + 2 + 16 + 1 + 4 + 4 + 8 + 32;
+/// Magic, version, job, role, rank, incarnation, instance, encryption, nonce; then the length of the address, and that.
+pub(crate) const FIXED_SIZE: usize = 8 + 2 + 16 + 1 + 4 + 4 + 8 + 1 + 32;
 
 /// Who somebody claims to be: role (agent 0, launcher 1, rank 2), rank, incarnation.
 pub(crate) fn identity(role: u8, rank: u32, incarnation: u32) -> [u8; 9] {
@@ -23,10 +23,11 @@ pub(crate) fn greeting(job: [u8; 16], identity: [u8; 9], nonce: u8) -> Vec<u8> {
     let address = b"tcp://127.0.0.1:1";
     [
         &b"ropewalk"[..],
-        &2_u16.to_le_bytes(),
+        &3_u16.to_le_bytes(),
         &job,
         &identity,
         &7_u64.to_le_bytes(),
+        &[0],
         &[nonce; 32],
         &[address.len() as u8],
         address,

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod broken_links;
+mod encryption;
 #[path = "../meeting/mod.rs"]
 mod meeting;
 mod mpi;

@@ -20,6 +20,7 @@ pub(super) fn bind(position: &Position, address: Option<IpAddr>) -> io::Result<E
     if let Some(address) = address {
         options.bind.set_ip(address);
     }
+    options.encrypt = plan.encrypt;
     options.limits.heartbeat = Some(plan.detect);
     options.limits.connect_timeout = plan.detect;
     match *node {

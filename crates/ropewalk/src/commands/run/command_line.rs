@@ -122,6 +122,7 @@ struct Parser {
     launcher: Option<String>,
     launcher_exec: Option<String>,
     interface: Option<String>,
+    encrypts: bool,
     on_failure: OnFailure,
     stdin: Option<StdinSource>,
     singleton: Option<Singleton>,
@@ -163,6 +164,7 @@ impl Parser {
             launcher: None,
             launcher_exec: None,
             interface: None,
+            encrypts: false,
             on_failure: OnFailure::Abort,
             stdin: None,
             singleton: None,
@@ -294,17 +296,8 @@ impl Parser {
             }
             "iface" => self.interface = Some(words.text(name)?),
             "arity" => self.arity = words.number(name)?.max(1),
-            "usize" => {
-                let text = words.text(name)?;
-                self.universe = match text.to_ascii_lowercase().as_str() {
-                    "infinite" => UniverseSize::Unknown,
-                    "system" => UniverseSize::Slots,
-                    number => match number.parse() {
-                        Ok(size) => UniverseSize::Ranks(size),
-                        Err(_) => bail!("option -usize wants system, infinite or a number, not {text:?}"),
-                    },
-                }
-            }
+            "encrypt" => self.encrypts = true,
+            "usize" => self.universe = words.universe(name)?,
             "l" | "label" | "prepend-rank" => self.prefix = Some(Pattern::new("[%r] ")),
             "prepend-pattern" => self.prefix = Some(Pattern::new(words.text(name)?)),
             "outfile-pattern" | "outfile" => self.files[0] = Some(Pattern::new(words.text(name)?)),
@@ -455,6 +448,7 @@ impl Parser {
             interface,
             rank_network,
             gpus_per_rank: self.hydra.gpus_per_rank,
+            encrypt: self.encrypts,
             arity: self.arity,
             universe: self.universe,
             detect: self.detect,

@@ -147,6 +147,7 @@ impl Partners {
             },
             method: spec.method.clone(),
             interface: spec.interface,
+            encrypt: spec.encrypt,
             arity: spec.arity,
             detect: spec.detect,
             start_timeout: spec.start_timeout,

@@ -30,6 +30,8 @@ Where:
   -localhost NAME             the name or address of this machine for the other hosts
   -disable-hostname-propagation  do not tell MPICH the names of the hosts: it finds them itself
   -gpus-per-proc N|auto       N graphics processors for each rank, in CUDA_VISIBLE_DEVICES [default: auto, nothing is said]
+  --encrypt                   encrypt what launcher, agents and programs that use ropewalk send from host to host;
+                              what MPI libraries send by themselves is not encrypted
   -usize N|system|infinite    room for processes, as MPI_UNIVERSE_SIZE [default: infinite, which is not told]
   --arity N                   how many agents each agent starts [default: 16]
 Output and input:

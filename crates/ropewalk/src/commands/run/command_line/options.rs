@@ -205,6 +205,11 @@ const WHERE: &[Documented] = &[
         "So many graphics processors for each rank, in CUDA_VISIBLE_DEVICES; by default nothing is said",
     ),
     option(
+        "encrypt",
+        Value::None,
+        "Encrypt what goes from host to host: for networks to which others have access",
+    ),
+    option(
         "usize",
         Value::Any("N|system|infinite"),
         "Room for processes, as MPI_UNIVERSE_SIZE; by default infinite, which is not told",

@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use ropewalk::launch::UniverseSize;
 
 /// The words that are left.
 pub(super) struct Words(pub(super) VecDeque<OsString>);
@@ -31,6 +32,19 @@ impl Words {
         let text = self.text(option)?;
         text.parse()
             .map_err(|_| anyhow::anyhow!("option -{option} wants a number, not {text:?}"))
+    }
+
+    /// How many processes there is room for.
+    pub(super) fn universe(&mut self, option: &str) -> anyhow::Result<UniverseSize> {
+        let text = self.text(option)?;
+        match text.to_ascii_lowercase().as_str() {
+            "infinite" => Ok(UniverseSize::Unknown),
+            "system" => Ok(UniverseSize::Slots),
+            number => match number.parse() {
+                Ok(size) => Ok(UniverseSize::Ranks(size)),
+                Err(_) => bail!("option -{option} wants system, infinite or a number, not {text:?}"),
+            },
+        }
     }
 
     pub(super) fn seconds(&mut self, option: &str) -> anyhow::Result<Duration> {
