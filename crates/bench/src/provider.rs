@@ -17,6 +17,8 @@ pub(crate) enum Provider {
     Shm,
     /// TCP.
     Tcp,
+    /// TCP, encrypted.
+    TcpEncrypted,
 }
 
 impl Provider {
@@ -25,8 +27,9 @@ impl Provider {
 
     /// Restricts an endpoint to this provider.
     pub(super) fn choose(&self, options: &mut EndpointOptions) {
+        options.encrypt = *self == Self::TcpEncrypted;
         let transports = &mut options.transports;
-        transports.tcp = matches!(self, Self::Auto | Self::Tcp);
+        transports.tcp = matches!(self, Self::Auto | Self::Tcp | Self::TcpEncrypted);
         transports.shm = matches!(self, Self::Auto | Self::Shm);
         transports.ofi = match self {
             Self::Ofi(name) => Some(name.clone()),
@@ -43,7 +46,7 @@ impl Provider {
     pub(super) fn used(&self, engine: &Engine, target: PeerId) -> anyhow::Result<String> {
         let used = engine.provider_of(target).context("there is no connection")?;
         Ok(match self {
-            Self::Ofi(_) => self.to_string(),
+            Self::Ofi(_) | Self::TcpEncrypted => self.to_string(),
             Self::Auto | Self::Shm | Self::Tcp => used.to_owned(),
         })
     }
@@ -58,8 +61,9 @@ impl FromStr for Provider {
             ("ofi", _) => Ok(Self::Ofi(Self::OFI_DEFAULT.to_owned())),
             ("shm", _) => Ok(Self::Shm),
             ("tcp", _) => Ok(Self::Tcp),
+            ("tcp-encrypted", _) => Ok(Self::TcpEncrypted),
             (_, Some(("ofi", name))) => Ok(Self::Ofi(name.to_owned())),
-            _ => Err("it is one of auto, ofi, ofi:NAME, shm and tcp".to_owned()),
+            _ => Err("it is one of auto, ofi, ofi:NAME, shm, tcp and tcp-encrypted".to_owned()),
         }
     }
 }
@@ -71,6 +75,7 @@ impl fmt::Display for Provider {
             Self::Ofi(name) => write!(f, "ofi:{name}"),
             Self::Shm => f.write_str("shm"),
             Self::Tcp => f.write_str("tcp"),
+            Self::TcpEncrypted => f.write_str("tcp-encrypted"),
         }
     }
 }
@@ -82,7 +87,14 @@ mod tests {
     /// A provider is read as it is written, and what is none is refused with what there is.
     #[test]
     fn providers_have_names() {
-        for name in ["auto", "ofi:verbs", "ofi:tcp;ofi_rxm", "shm", "tcp"] {
+        for name in [
+            "auto",
+            "ofi:verbs",
+            "ofi:tcp;ofi_rxm",
+            "shm",
+            "tcp",
+            "tcp-encrypted",
+        ] {
             assert_eq!(name.parse::<Provider>().unwrap().to_string(), name);
         }
         assert_eq!("ofi".parse(), "ofi:tcp;ofi_rxm".parse::<Provider>());

@@ -37,7 +37,11 @@ pub(crate) struct Arguments {
     #[arg(long)]
     quick: bool,
     /// What carries the calls; may be repeated [default: shm and tcp]
-    #[arg(long, value_name = "auto|ofi[:NAME]|shm|tcp", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "auto|ofi[:NAME]|shm|tcp|tcp-encrypted",
+        value_delimiter = ','
+    )]
     provider: Vec<Provider>,
     /// What is measured; may be repeated [default: everything]
     #[arg(long, value_enum, value_name = "CASE", value_delimiter = ',')]

@@ -20,7 +20,7 @@ pub(super) fn watched(key: &JobKey, provider: &Provider, pace: &Pace) -> anyhow:
     let target = origin.target().clone();
     let connections = match provider {
         Provider::Ofi(_) => CONNECTIONS_OFI,
-        Provider::Auto | Provider::Shm | Provider::Tcp => CONNECTIONS,
+        Provider::Auto | Provider::Shm | Provider::Tcp | Provider::TcpEncrypted => CONNECTIONS,
     };
     let _crowd = Process::crowd(key, provider, connections, &target)?;
     // Until what connecting has left to do is done.

@@ -53,7 +53,7 @@ impl Case {
             Self::CallsPerSecond => 3,
             Self::BulkPull => match provider {
                 Provider::Auto | Provider::Shm => 14,
-                Provider::Ofi(_) | Provider::Tcp => 7,
+                Provider::Ofi(_) | Provider::Tcp | Provider::TcpEncrypted => 7,
             },
             // The limit of heartbeats, and connections to make.
             Self::PeerStopped | Self::IdleConnections => 5,
