@@ -123,6 +123,8 @@ impl Connection {
     const READ_PER_TURN: usize = 1 << 20;
     /// How much is sent before other connections have their turn, in bytes.
     const SENT_PER_TURN: usize = 4 << 20;
+    /// How much less either is on an encrypted connection, so that a turn takes about as long.
+    const ENCRYPTED_TURN: usize = 4;
     /// How much may be read beyond a bulk frame: enough to see the next header, little enough that most of
     /// the next frame's data still goes straight into place.
     const READ_BEYOND_BULK: usize = 1 << 10;
@@ -336,7 +338,11 @@ impl Connection {
             return Err(errno.into());
         }
         let mut sent = 0;
-        while self.can_send() && !self.blocked && sent < Self::SENT_PER_TURN {
+        let turn = match self.records {
+            Some(_) => Self::SENT_PER_TURN / Self::ENCRYPTED_TURN,
+            None => Self::SENT_PER_TURN,
+        };
+        while self.can_send() && !self.blocked && sent < turn {
             self.outbox.fill(regions);
             self.outbox.encrypt();
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;

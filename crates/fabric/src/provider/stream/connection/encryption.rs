@@ -53,7 +53,7 @@ impl Connection {
         self.with_records(|connection, records| {
             connection.handle_records(records, around)?;
             let mut read = 0;
-            while read < Self::READ_PER_TURN && around.around.has_room() {
+            while read < Self::READ_PER_TURN / Self::ENCRYPTED_TURN && around.around.has_room() {
                 let space = records.space();
                 let size = space.len();
                 let count = match recv(&connection.socket, &mut *space, RecvFlags::DONTWAIT) {

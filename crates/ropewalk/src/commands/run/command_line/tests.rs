@@ -179,6 +179,19 @@ fn an_interface_has_an_address_or_a_name() {
     assert!(error.to_string().contains("not \"eth99\"; there are "), "{error}");
 }
 
+/// Nothing is encrypted unless somebody asks for it, with one dash or two.
+#[test]
+fn encryption_is_asked_for() {
+    for (words, encrypt) in [
+        ("true", false),
+        ("--encrypt true", true),
+        ("-encrypt -hosts a,b true", true),
+    ] {
+        let request = parsed(words, &[], "").unwrap();
+        assert_eq!(request.spec.encrypt, encrypt, "{words}");
+    }
+}
+
 /// Slots beyond all counting are refused later as too many ranks, and not counted round to a few.
 #[test]
 fn slots_do_not_wrap() {
