@@ -16,7 +16,10 @@ use rustix::{
     net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, recv, socket_with, sockopt},
 };
 
-use super::*;
+use super::{
+    relay::{Relay, Weather},
+    *,
+};
 
 const ROLE: &str = "ROPEWALK_TEST_ROLE";
 /// What ranks write, and what they reduce.
@@ -106,4 +109,31 @@ fn beside_a_listener<T>(work: impl FnOnce() -> T) -> (T, [bool; 2]) {
         is_over.store(true, Ordering::Release);
         (done, listener.join().unwrap())
     })
+}
+
+/// On an encrypted link a wrong bit is found as on others, and what it was in is sent again.
+#[test]
+fn an_encrypted_link_with_wrong_bits_is_mended() {
+    const LINES: usize = 100_000;
+    let weather = Weather {
+        flip_every: Some(1_000_000),
+        ..Weather::default()
+    };
+    let Some(relay) = Relay::new(91, weather) else {
+        return;
+    };
+    let job = relay
+        .job(&["--encrypt", "-n", "4", "seq", &LINES.to_string()])
+        .output()
+        .unwrap();
+    let stderr = text(&job.stderr);
+    assert!(job.status.success() && stderr.is_empty(), "{stderr}");
+    let mut lines: Vec<usize> = text(&job.stdout)
+        .lines()
+        .map(|line| line.parse().unwrap())
+        .collect();
+    lines.sort_unstable();
+    let expected: Vec<_> = (1..=LINES).flat_map(|number| [number; 4]).collect();
+    assert!(lines == expected, "{} lines", lines.len());
+    assert!(relay.count.flips.load(Ordering::Relaxed) > 0, "{:?}", relay.count);
 }
