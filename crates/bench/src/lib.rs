@@ -2,9 +2,11 @@
 
 mod cases;
 mod crowd;
+mod faults;
 mod floors;
 mod launch;
 mod mpi;
+mod network;
 mod origin;
 mod pmi;
 pub mod probes;
@@ -29,6 +31,8 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
+    /// From a fault to the verdict that names it, and until nothing is left, beside Hydra.
+    Faults(faults::Arguments),
     /// Starting processes, beside a bare loop and Hydra.
     Launch(launch::Arguments),
     /// Starting MPI programs, on one host and on many, and the memory of launcher and agent, beside Hydra.
@@ -41,6 +45,7 @@ enum What {
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let result = match &arguments.what {
+        What::Faults(arguments) => faults::run(arguments),
         What::Launch(arguments) => launch::run(arguments),
         What::Mpi(arguments) => mpi::run(arguments),
         What::Pmi(arguments) => pmi::run(arguments),

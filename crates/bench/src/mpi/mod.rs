@@ -60,14 +60,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 
 /// Who starts programs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Manager {
+pub(crate) enum Manager {
     Hydra,
     Ropewalk,
 }
 
 impl Manager {
     /// The command up to its options.
-    fn command(self) -> anyhow::Result<Command> {
+    pub(crate) fn command(self) -> anyhow::Result<Command> {
         let mut command = match self {
             Self::Hydra => Command::new("mpiexec.hydra"),
             Self::Ropewalk => {
