@@ -13,9 +13,23 @@ use std::{
 };
 
 const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
-const DETECT: Duration = Duration::from_secs(1);
-/// The tests run beside each other on few cores.
-const SLACK: Duration = Duration::from_secs(3);
+/// What is promised where only silence tells of a fault: what `--detect` is given, and a second.
+const LIMIT: Duration = Duration::from_secs(2);
+/// How often a fault is made before it counts as named too late: tests run beside each other on few cores.
+const TRIES: u32 = 3;
+
+/// The fault is made until it takes no longer than is promised, and so often at most.
+fn assert_in_time(limit: Duration, tries: u32, mut make: impl FnMut() -> Duration) {
+    let mut times = Vec::new();
+    for _ in 0..tries {
+        let time = make();
+        if time <= limit {
+            return;
+        }
+        times.push(time);
+    }
+    panic!("took {times:?} and not at most {limit:?}");
+}
 
 /// A job on hosts in a chain of agents, the hardest tree: `h1` above `h2` above `h3`.
 struct Job {
@@ -168,73 +182,74 @@ fn input_goes_to_all() {
 /// above it, not what has cleared its environment and left its session.
 #[test]
 fn an_agent_that_is_lost_in_the_middle_is_named() {
-    for (signal, how, limit) in [
-        ("KILL", "was killed by signal 9", Duration::from_millis(100)),
-        (
-            "STOP",
-            "gave no sign of life for 1 s",
-            DETECT + Duration::from_secs(1),
-        ),
+    for (signal, how, limit, tries) in [
+        ("KILL", "was killed by signal 9", Duration::from_millis(100), 5),
+        ("STOP", "gave no sign of life for 1 s", LIMIT, TRIES),
     ] {
-        let job = Job::on("h1,h2,h3");
-        let mark = job.mark();
-        let (marker, program) = (mark.to_str().unwrap().to_owned(), "sh");
-        let script = format!(
-            "setsid env -i sh -c 'sleep 100; : {marker}' & sleep 0.3
-             if [ $RANK = 1 ]; then date +%s%N >{marker}; kill -{signal} $PPID; fi
-             sleep 100; : {marker}"
-        );
-        let job = job.with(&["-n", "3", program, "-c", &script]);
-        let (output, _) = job.run();
-        let end = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap();
-        let struck: u64 = fs::read_to_string(&mark).unwrap().trim().parse().unwrap();
-        let time = end.saturating_sub(Duration::from_nanos(struck));
-        assert!(time < limit + SLACK, "{signal}: {time:?}");
-        assert_eq!(output.status.code(), Some(125));
-        let stderr = text(&output.stderr);
-        assert!(
-            stderr.contains("the agent on host h2 ") && stderr.contains(how),
-            "{stderr}"
-        );
-        assert_none_left(&marker);
+        assert_in_time(limit, tries, || {
+            let job = Job::on("h1,h2,h3");
+            let mark = job.mark();
+            let (marker, program) = (mark.to_str().unwrap().to_owned(), "sh");
+            let script = format!(
+                "setsid env -i sh -c 'sleep 100; : {marker}' & sleep 0.3
+                 if [ $RANK = 1 ]; then date +%s%N >{marker}; kill -{signal} $PPID; fi
+                 sleep 100; : {marker}"
+            );
+            let job = job.with(&["-n", "3", program, "-c", &script]);
+            let (output, _) = job.run();
+            let end = std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .unwrap();
+            let struck: u64 = fs::read_to_string(&mark).unwrap().trim().parse().unwrap();
+            assert_eq!(output.status.code(), Some(125));
+            let stderr = text(&output.stderr);
+            assert!(
+                stderr.contains("the agent on host h2 ") && stderr.contains(how),
+                "{stderr}"
+            );
+            assert_none_left(&marker);
+            end.saturating_sub(Duration::from_nanos(struck))
+        });
     }
 }
 
 /// A host that is not there, or does not answer, is named with what the command said about it.
 #[test]
 fn a_host_that_cannot_be_reached_is_named() {
-    let (output, time) = Job::on("h1,unknown2,h3").with(&["-n", "3", "sleep", "100"]).run();
-    assert_eq!(output.status.code(), Some(125));
-    let stderr = text(&output.stderr);
-    assert!(
-        stderr.contains("the agent on host unknown2 could not be started"),
-        "{stderr}"
-    );
-    assert!(stderr.contains("no such host: unknown2"), "{stderr}");
-    assert!(time < DETECT + Duration::from_secs(4), "{time:?}");
+    assert_in_time(LIMIT, TRIES, || {
+        let (output, time) = Job::on("h1,unknown2,h3").with(&["-n", "3", "sleep", "100"]).run();
+        assert_eq!(output.status.code(), Some(125));
+        let stderr = text(&output.stderr);
+        assert!(
+            stderr.contains("the agent on host unknown2 could not be started"),
+            "{stderr}"
+        );
+        assert!(stderr.contains("no such host: unknown2"), "{stderr}");
+        time
+    });
 }
 
 /// An agent that hangs before it can be spoken with is named within the detection time and a second, though it has more
 /// time: a login may be slow. Then it is the verdict, as early as the user wants it.
 #[test]
 fn an_agent_that_hangs_in_its_start_is_named() {
-    let job = Job::on("h1,silent2,h3").with(&["--start-timeout", "2.5", "-n", "3", "sleep", "100"]);
-    let begin = Instant::now();
-    let mut child = job.command().stderr(Stdio::piped()).spawn().unwrap();
-    let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
-    let mut lines = lines.map_while(Result::ok);
-    let named = "the agent on host silent2 has not come up for 1 s; it is waited for";
-    assert!(lines.any(|line| line.ends_with(named)));
-    let limit = DETECT + Duration::from_secs(1) + 2 * SLACK;
-    assert!(begin.elapsed() < limit, "{:?}", begin.elapsed());
-    let last = lines.last().unwrap();
-    assert!(
-        last.contains("the agent on host silent2 did not come up within 2.5 s"),
-        "{last}"
-    );
-    assert_eq!(child.wait().unwrap().code(), Some(125));
+    assert_in_time(LIMIT, TRIES, || {
+        let job = Job::on("h1,silent2,h3").with(&["--start-timeout", "2.5", "-n", "3", "sleep", "100"]);
+        let begin = Instant::now();
+        let mut child = job.command().stderr(Stdio::piped()).spawn().unwrap();
+        let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
+        let mut lines = lines.map_while(Result::ok);
+        let named = "the agent on host silent2 has not come up for 1 s; it is waited for";
+        assert!(lines.any(|line| line.ends_with(named)));
+        let time = begin.elapsed();
+        let last = lines.last().unwrap();
+        assert!(
+            last.contains("the agent on host silent2 did not come up within 2.5 s"),
+            "{last}"
+        );
+        assert_eq!(child.wait().unwrap().code(), Some(125));
+        time
+    });
 }
 
 /// A program that is missing on one host, or a rank that fails there, ends the job everywhere.

@@ -24,8 +24,13 @@ use std::{
 use network::{HOSTS, Network, ip};
 
 const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
-/// What `--detect` is given, and what the tests grant on busy cores beside the second that is promised.
+/// What `--detect` is given.
 const DETECT: Duration = Duration::from_secs(1);
+/// What is promised of a fault that only silence tells of.
+const LIMIT: Duration = Duration::from_secs(2);
+/// How often a fault is made before it counts as named too late.
+const TRIES: usize = 3;
+/// After what is promised a job that says nothing is given up.
 const SLACK: Duration = Duration::from_secs(4);
 
 fn text(bytes: &[u8]) -> String {
@@ -98,24 +103,34 @@ fn a_cut_link_is_named() {
     let Some(network) = Network::new(72) else {
         return;
     };
-    let marker = network.folder().join("mark").to_str().unwrap().to_owned();
-    let script = format!("echo up; setsid env -i sh -c 'sleep 100; : {marker}' & sleep 100; : {marker}");
-    let mut job = network.job(1, &["sh", "-c", &script]);
-    let mut job = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = std::io::BufReader::new(job.stdout.take().unwrap());
-    for _ in 0..HOSTS {
-        std::io::BufRead::read_line(&mut lines, &mut String::new()).unwrap();
+    let mut times = Vec::new();
+    while times.len() < TRIES {
+        let marker = network.folder().join("mark").to_str().unwrap().to_owned();
+        let script = format!("echo up; setsid env -i sh -c 'sleep 100; : {marker}' & sleep 100; : {marker}");
+        let mut job = network.job(1, &["sh", "-c", &script]);
+        let mut job = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = std::io::BufReader::new(job.stdout.take().unwrap());
+        for _ in 0..HOSTS {
+            std::io::BufRead::read_line(&mut lines, &mut String::new()).unwrap();
+        }
+        assert!(ip(&format!("link set {} down", network.link(2))));
+        let struck = Instant::now();
+        let output = wait(job, LIMIT + SLACK);
+        times.push(struck.elapsed());
+        assert_eq!(output.status.code(), Some(125));
+        let stderr = text(&output.stderr);
+        let expected = format!(
+            "the agent on host {} gave no sign of life for 1 s",
+            network.address(12)
+        );
+        assert!(stderr.contains(&expected), "{stderr}");
+        assert_none_left(&marker);
+        if times.iter().any(|time| *time <= LIMIT) {
+            return;
+        }
+        assert!(ip(&format!("link set {} up", network.link(2))));
     }
-    assert!(ip(&format!("link set {} down", network.link(2))));
-    let output = wait(job, DETECT + Duration::from_secs(1) + SLACK);
-    assert_eq!(output.status.code(), Some(125));
-    let stderr = text(&output.stderr);
-    let expected = format!(
-        "the agent on host {} gave no sign of life for 1 s",
-        network.address(12)
-    );
-    assert!(stderr.contains(&expected), "{stderr}");
-    assert_none_left(&marker);
+    panic!("took {times:?} and not at most {LIMIT:?}");
 }
 
 /// A host whose network is down when the job starts is named with what its agent said.
