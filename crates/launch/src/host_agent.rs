@@ -15,6 +15,7 @@ use ropewalk_pmi as pmi;
 use crate::{
     protocol::{News, Report, Start, StartError},
     tree::NodeId,
+    verdict::MemoryShortage,
 };
 use groups::KnownGroup;
 
@@ -138,6 +139,11 @@ impl HostAgent {
             }
         }
         agent
+    }
+
+    /// Whether all ranks were told to end.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_ending
     }
 
     /// Whether ranks are still to be started.
@@ -284,8 +290,14 @@ impl HostAgent {
         self.notice(rank, error.to_string());
     }
 
-    /// A rank's process is gone, and all that it had sent was handled.
-    pub(crate) fn handle_exit(&mut self, rank: Rank, cause: Cause, at_ns: u64) {
+    /// A rank's process is gone, and all that it had sent was handled; `shortage` is known if the kernel ended it.
+    pub(crate) fn handle_exit(
+        &mut self,
+        rank: Rank,
+        cause: Cause,
+        shortage: Option<MemoryShortage>,
+        at_ns: u64,
+    ) {
         let process = self.pmi_process(rank);
         let unfinished = self.pmi.is_unfinished(process);
         self.pmi
@@ -305,6 +317,7 @@ impl HostAgent {
             departure,
             unfinished,
             attached,
+            shortage,
             at_ns,
         });
         let all_of_rank = (rank, HoldId(u64::MIN))..=(rank, HoldId(u64::MAX));

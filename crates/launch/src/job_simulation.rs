@@ -297,7 +297,7 @@ impl World {
         };
         self.processes.remove(&rank);
         if let Some(node) = self.nodes.get_mut(&node) {
-            node.mind.handle_exit(rank, cause, 0);
+            node.mind.handle_exit(rank, cause, None, 0);
         }
     }
 

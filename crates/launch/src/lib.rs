@@ -47,4 +47,4 @@ pub use job::{
 };
 pub use placement::{Binding, DealOrder, Placement, PlacementError};
 pub use simulation::{StartCosts, StartTimes, simulate_start};
-pub use verdict::{Ending, Failure, FailureKind, SpawnedAs, Verdict};
+pub use verdict::{Ending, Failure, FailureKind, MemoryShortage, SpawnedAs, Verdict};

@@ -17,6 +17,7 @@ use crate::{
     job::{Segment, Singleton, StartMethod, StdinSource},
     placement::Binding,
     tree::{NodeId, Tree},
+    verdict::MemoryShortage,
 };
 
 /// The largest bootstrap, in bytes: environment and hosts of the largest job fit.
@@ -292,6 +293,8 @@ pub(crate) enum Report {
         unfinished: bool,
         /// It wanted to hear of departures.
         attached: bool,
+        /// The kernel ended it for this.
+        shortage: Option<MemoryShortage>,
         at_ns: u64,
     },
     /// Ranks of a host that is alone wait in a fence.

@@ -5,6 +5,7 @@ mod groups;
 mod respawns;
 mod stalls;
 mod star;
+mod stopped;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -27,6 +28,7 @@ pub(crate) use action::{Action, WantedSpawn};
 use groups::{Asker, SpawnedGroup};
 use respawns::Respawns;
 use stalls::Progress;
+use stopped::Stopped;
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
@@ -88,14 +90,6 @@ struct Running {
     host: HostId,
     pid: u32,
     stopped: Option<Stopped>,
-}
-
-/// A rank that a signal stopped.
-#[derive(Clone, Copy, Debug)]
-struct Stopped {
-    signal: i32,
-    /// Until then nobody need know: whoever stopped it may let it go on soon.
-    tell_at: Option<Duration>,
 }
 
 /// Whether the program did without the ranks that failed.
@@ -210,6 +204,7 @@ impl Supervisor {
                 departure,
                 unfinished,
                 attached,
+                shortage,
                 at_ns,
             } => {
                 let rank = departure.rank;
@@ -217,7 +212,10 @@ impl Supervisor {
                     Cause::Exited(0) if unfinished => Some(FailureKind::Unfinished),
                     Cause::Exited(0) => None,
                     Cause::Exited(code) => Some(FailureKind::Exited(code)),
-                    Cause::Signalled(signal) => Some(FailureKind::Signalled(signal)),
+                    Cause::Signalled(signal) => {
+                        let signalled = FailureKind::Signalled(signal);
+                        Some(shortage.map_or(signalled, FailureKind::OutOfMemory))
+                    }
                     // Only agents report, and what they report they saw.
                     _ => None,
                 };
@@ -314,12 +312,7 @@ impl Supervisor {
                 self.handle_group_started(rank);
                 self.forward_pmi(now);
             }
-            Report::Stopped { rank, signal } => {
-                if let Some(running) = self.running.get_mut(&rank) {
-                    let tell_at = Some(now + self.detect);
-                    running.stopped = Some(Stopped { signal, tell_at });
-                }
-            }
+            Report::Stopped { rank, signal } => self.handle_stopped(now, rank, signal),
             Report::Trace { rank, event } => self.tell(JobEvent::Trace { rank, event }),
         }
     }
@@ -384,11 +377,8 @@ impl Supervisor {
             } => kill_at.or(*despair_at),
             Phase::Over => return None,
         };
-        let stopped = self
-            .running
-            .values()
-            .filter_map(|running| running.stopped?.tell_at);
-        stopped
+        self.stopped_deadline()
+            .into_iter()
             .chain(next)
             .chain(self.respawn_deadline())
             .chain(self.stall_deadline())
@@ -437,38 +427,6 @@ impl Supervisor {
             self.end(now, ending, SIGTERM);
         }
         self.finish_if_all_are_over();
-    }
-
-    fn handle_continued(&mut self, host: HostId, rank: Rank) {
-        let stopped = self
-            .running
-            .get_mut(&rank)
-            .and_then(|running| running.stopped.take());
-        if stopped.is_some_and(|stopped| stopped.tell_at.is_none()) {
-            let host = self.hosts[host.0 as usize].name.clone();
-            self.tell(JobEvent::Continued { rank, host });
-        }
-    }
-
-    /// Names the ranks that have been stopped for longer than anybody does without meaning it.
-    fn tell_of_stopped(&mut self, now: Duration) {
-        let mut events = Vec::new();
-        for (&rank, running) in &mut self.running {
-            if let Some(Stopped { signal, tell_at }) = &mut running.stopped
-                && tell_at.is_some_and(|at| at <= now)
-            {
-                *tell_at = None;
-                events.push(JobEvent::Stopped {
-                    rank,
-                    host: self.hosts[running.host.0 as usize].name.clone(),
-                    pid: running.pid,
-                    signal: *signal,
-                });
-            }
-        }
-        for event in events {
-            self.tell(event);
-        }
     }
 
     /// A rank is gone: whoever watches hears of it, and so do attached ranks of other hosts.

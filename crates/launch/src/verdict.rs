@@ -3,6 +3,7 @@
 use std::{fmt, time::Duration};
 
 use ropewalk_group::Rank;
+use serde::{Deserialize, Serialize};
 
 use crate::restart::Attempt;
 
@@ -107,10 +108,25 @@ pub enum FailureKind {
         /// The program, and why.
         reason: String,
     },
+    /// The kernel killed it (SIGKILL), since there was no memory left.
+    OutOfMemory(MemoryShortage),
     /// A signal killed it.
     Signalled(i32),
     /// It exited with 0, but had begun with PMI and did not finalize it: others may wait for it.
     Unfinished,
+}
+
+/// Where memory ran out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum MemoryShortage {
+    /// In a control group that may have no more (cgroups(7)).
+    ControlGroup {
+        /// Than this.
+        limit_bytes: u64,
+    },
+    /// On its host, or in a control group that is not the agent's: the kernel ended a process there for it.
+    Host,
 }
 
 impl Verdict {
@@ -247,6 +263,7 @@ impl FailureKind {
             },
             Self::Exited(code) => *code,
             Self::NotStarted { exit_code, .. } => *exit_code,
+            Self::OutOfMemory(_) => 128 + SIGKILL,
             Self::Signalled(signal) => 128 + signal,
             Self::Unfinished => 1,
         }
@@ -270,6 +287,10 @@ impl fmt::Display for Failure {
             }
             FailureKind::Exited(code) => write!(f, "exited with code {code}")?,
             FailureKind::NotStarted { reason, .. } => return write!(f, "could not be started: {reason}"),
+            FailureKind::OutOfMemory(shortage) => {
+                let name = signal_name(SIGKILL);
+                write!(f, "was killed by signal {SIGKILL}{name} {shortage},")?;
+            }
             FailureKind::Signalled(signal) => {
                 write!(f, "was killed by signal {signal}{}", signal_name(*signal))?;
             }
@@ -285,6 +306,21 @@ impl fmt::Display for Failure {
     }
 }
 
+impl fmt::Display for MemoryShortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ControlGroup { limit_bytes } => {
+                let limit = *limit_bytes as f64 / f64::from(1 << 20);
+                write!(f, "for lack of memory: its control group may have {limit:.0} MiB")
+            }
+            Self::Host => {
+                f.write_str("for lack of memory, for which the kernel ended a process of this host")
+            }
+        }
+    }
+}
+
+const SIGKILL: i32 = 9;
 const FAILURES_SHOWN_MAX: usize = 16;
 
 /// The signal's name in parentheses, after a space, if it has one (signal(7), x86 and ARM).
@@ -382,6 +418,20 @@ mod tests {
         let expected =
             format!("attempt 1: {culprit}\n{culprit}\nthe job was not started again: that is enough");
         assert_eq!((verdict.to_string(), verdict.exit_code()), (expected, 137));
+    }
+
+    /// A rank that the kernel killed for lack of memory is told from others that were killed.
+    #[test]
+    fn a_lack_of_memory_is_named() {
+        let mut failure = killed(3);
+        let limit_bytes = 64 << 20;
+        failure.kind = FailureKind::OutOfMemory(MemoryShortage::ControlGroup { limit_bytes });
+        assert_eq!(
+            failure.to_string(),
+            "rank 3 on host vm was killed by signal 9 (SIGKILL) for lack of memory: its control group may have 64 MiB, \
+             1.204 s after start, pid 4242"
+        );
+        assert_eq!(failure.kind.exit_code(), 137);
     }
 
     /// An abort is never taken for success: the system keeps only the low byte of an exit code.

@@ -351,6 +351,77 @@ fn a_lack_of_descriptors_is_named() {
     });
 }
 
+/// A control group whose processes have little memory, by either version; gone when this is dropped.
+struct LittleMemory {
+    folder: PathBuf,
+}
+
+impl LittleMemory {
+    /// `None` where none can be made.
+    fn new() -> Option<Self> {
+        let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let path_of = |prefix: &str| {
+            let line = own.lines().find(|line| line.contains(prefix))?;
+            Some(line.splitn(3, ':').nth(2)?.trim_start_matches('/').to_owned())
+        };
+        let name = format!("ropewalk-faults-{}", std::process::id());
+        let places = [
+            (":memory:", "/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+            ("0::", "/sys/fs/cgroup", "memory.max"),
+        ];
+        places.into_iter().find_map(|(prefix, root, limit)| {
+            let folder = Path::new(root).join(path_of(prefix)?).join(&name);
+            fs::create_dir(&folder).ok()?;
+            let group = Self { folder };
+            fs::write(group.folder.join(limit), "67108864").ok()?;
+            Some(group)
+        })
+    }
+}
+
+impl Drop for LittleMemory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+/// A rank that the kernel kills for lack of memory is told from one that somebody else killed, with the limit. Needs root
+/// and a control group.
+#[test]
+fn a_lack_of_memory_is_named() {
+    let Some(group) = LittleMemory::new() else {
+        eprintln!("skipped: this test makes a control group with a limit on memory, for which it needs root");
+        return;
+    };
+    for (fault, expected) in [
+        // It keeps what has no end until there is a line.
+        (
+            "exec tail /dev/zero",
+            "for lack of memory: its control group may have 64 MiB, ",
+        ),
+        ("kill -9 $$", "was killed by signal 9 (SIGKILL) "),
+    ] {
+        let marker = Marker::new();
+        let mut command = Command::new("sh");
+        let script = format!("[ $RANK = 1 ] || {}\n{fault}", marker.stay());
+        let enter = format!(
+            "echo $$ >{}; exec \"$@\"",
+            group.folder.join("cgroup.procs").display()
+        );
+        command.args([
+            "-c", &enter, "sh", ROPEWALK, "run", "-n", "2", "sh", "-c", &script,
+        ]);
+        let job = output(command);
+        assert_eq!(job.status.code(), Some(137), "{job:?}");
+        let verdict = text(&job.stderr);
+        assert!(verdict.contains("rank 1 on host"), "{verdict}");
+        assert!(verdict.contains(expected), "{verdict}");
+        let is_shortage = verdict.contains("lack of memory");
+        assert_eq!(is_shortage, fault != "kill -9 $$", "{verdict}");
+        marker.assert_none_left();
+    }
+}
+
 /// Output that cannot be written is told, and ends the job.
 #[test]
 fn a_full_output_is_told() {

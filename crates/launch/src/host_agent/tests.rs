@@ -111,7 +111,7 @@ fn data_is_announced_before_the_departure() {
     agent.handle_link(Rank(1), ToAgent::Release(HoldId(7)), None);
     assert!(hold(&mut agent, 1, 9, Some(400)));
     assert_eq!(drain(&mut agent), ["forget 7 of 1"]);
-    agent.handle_exit(Rank(1), Cause::Signalled(9), 0);
+    agent.handle_exit(Rank(1), Cause::Signalled(9), None, 0);
     assert_eq!(
         drain(&mut agent),
         [
@@ -129,7 +129,7 @@ fn data_is_announced_before_the_departure() {
         ["tell 2 of 8 of 1", "tell 2 of 9 of 1", "tell 2 that 1 departed"]
     );
     // The memory of a rank without any is announced in no time.
-    agent.handle_exit(Rank(2), Cause::Exited(0), 0);
+    agent.handle_exit(Rank(2), Cause::Exited(0), None, 0);
     assert_eq!(
         drain(&mut agent),
         ["report 2 exited with code 0", "tell 0 that 2 departed"]
@@ -197,7 +197,7 @@ fn an_open_pmi_connection_is_reported() {
     }
     agent.handle_pmi(Rank(0), b"cmd=barrier_in\n");
     assert_eq!(drain(&mut agent), ["answer 0", "answer 1", "WORLD began"]);
-    agent.handle_exit(Rank(1), Cause::Exited(0), 0);
+    agent.handle_exit(Rank(1), Cause::Exited(0), None, 0);
     assert_eq!(
         drain(&mut agent),
         [
@@ -223,7 +223,7 @@ fn a_failed_start_stops_the_others() {
     assert!(!agent.is_spawning());
     assert_eq!(drain(&mut agent).len(), 2);
     agent.handle_signal(None, SIGKILL);
-    agent.handle_exit(first, Cause::Signalled(SIGKILL), 0);
+    agent.handle_exit(first, Cause::Signalled(SIGKILL), None, 0);
     assert_eq!(
         drain(&mut agent),
         ["signal 9 to 0", "report 0 killed by signal 9", "sweep"]
@@ -280,7 +280,7 @@ fn keys_die_with_their_incarnation() {
     assert_eq!(first.identity(), rank_identity(Rank(1), Incarnation(0)));
     assert!(first != other && first == key(&agent, 1));
     assert!(fences(&mut agent).is_empty());
-    agent.handle_exit(Rank(1), Cause::Signalled(9), 0);
+    agent.handle_exit(Rank(1), Cause::Signalled(9), None, 0);
     assert_eq!(fences(&mut agent), [first.identity()]);
     agent.handle_respawn(Rank(1), Incarnation(1));
     let second = key(&agent, 1);

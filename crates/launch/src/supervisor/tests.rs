@@ -66,6 +66,7 @@ fn departed(rank: u32, cause: Cause, unfinished: bool, attached: bool) -> Report
         departure,
         unfinished,
         attached,
+        shortage: None,
         at_ns: 0,
     }
 }

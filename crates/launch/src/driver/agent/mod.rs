@@ -2,9 +2,11 @@
 
 mod actions;
 mod activity;
+mod children;
 mod groups;
 mod inputs;
 mod limits;
+mod memory_kills;
 mod rank_io;
 mod requests;
 mod respawns;
@@ -26,7 +28,6 @@ use rustix::{
     event::{Timespec, epoll},
     process::Rlimit,
     system::uname,
-    time::{ClockId, clock_gettime},
 };
 
 use super::{
@@ -38,8 +39,7 @@ use super::{
     keeper::KeeperLine,
     mpi_programs,
     process::Slots,
-    signals::{ChildNews, ChildSignals, next_child},
-    starter::Ended,
+    signals::ChildSignals,
 };
 use crate::{
     host_agent::HostAgent,
@@ -53,6 +53,7 @@ use activity::Activity;
 use groups::OwnGroup;
 use inputs::Inputs;
 use limits::{held_bytes_max, raise_descriptor_limit};
+use memory_kills::MemoryKills;
 use rank_io::{RankIo, Reading};
 
 /// What an agent is made of. Its mind decides; the branch of the tree below it has a mind of its own.
@@ -79,6 +80,7 @@ pub(super) struct Agent {
     inputs: Inputs,
     activity: Activity,
     memory: IdleMemory,
+    memory_kills: MemoryKills,
     groups: Vec<OwnGroup>,
     /// If ranks are bound to them.
     processors: Vec<Processor>,
@@ -216,6 +218,7 @@ impl Agent {
             inputs,
             activity,
             memory: IdleMemory::default(),
+            memory_kills: MemoryKills::watch(),
             processors,
             descriptors,
             sweep: Sweep::NotYet,
@@ -371,43 +374,6 @@ impl Agent {
             self.branch.progress();
         }
         Ok(())
-    }
-
-    fn handle_children(&mut self) {
-        self.children.drain();
-        while let Some((pid, news)) = next_child() {
-            let Some(&index) = self.pids.get(&pid.as_raw_nonzero().get()) else {
-                if let ChildNews::Gone(cause) = news
-                    && self.branch.is_starter(pid)
-                {
-                    self.branch.handle_reaped(pid, Ended::from(cause));
-                }
-                continue;
-            };
-            let Some(rank) = self.ranks[index].as_ref().map(|io| io.rank) else {
-                continue;
-            };
-            match news {
-                ChildNews::Continued => self.mind.handle_stopped(rank, None),
-                ChildNews::Stopped(signal) => self.mind.handle_stopped(rank, Some(signal)),
-                ChildNews::Gone(cause) => {
-                    // What a process sent before it died counts.
-                    while self.read_link(index) {}
-                    while self.read_pmi(index) {}
-                    self.pids.remove(&pid.as_raw_nonzero().get());
-                    self.handle_closed(Some(rank));
-                    self.mind.handle_exit(rank, cause, monotonic_ns());
-                    self.inputs.close(index);
-                    self.tell_taken();
-                    // Its memory is looked for under its number before it is told who gets it.
-                    self.settle();
-                    if let Some(io) = &mut self.ranks[index] {
-                        io.sockets = None;
-                    }
-                    self.forget_if_over(index);
-                }
-            }
-        }
     }
 
     fn handle_rank_ready(&mut self, index: usize, which: u64, flags: epoll::EventFlags) {
@@ -591,9 +557,4 @@ impl Agent {
             self.forget_if_over(index);
         }
     }
-}
-
-fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

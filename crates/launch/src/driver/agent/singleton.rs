@@ -14,7 +14,9 @@ use rustix::{
 };
 
 use super::{
-    Agent, kind, monotonic_ns,
+    Agent,
+    children::monotonic_ns,
+    kind,
     rank_io::{RankIo, Sockets},
     starting::system_error,
 };
@@ -60,7 +62,8 @@ impl Agent {
         };
         if io.foreign.is_some() && io.sockets.is_some() {
             let rank = io.rank;
-            self.mind.handle_exit(rank, Cause::Exited(0), monotonic_ns());
+            self.mind
+                .handle_exit(rank, Cause::Exited(0), None, monotonic_ns());
             self.settle();
             self.ranks[index] = None;
         }

@@ -1,0 +1,61 @@
+//! What becomes of the processes that an agent started.
+
+use ropewalk_group::Cause;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::Agent;
+use crate::driver::{
+    signals::{ChildNews, next_child},
+    starter::Ended,
+};
+
+const SIGKILL: i32 = 9;
+
+impl Agent {
+    /// Takes what became of children: ranks, and those that start agents on other hosts.
+    pub(super) fn handle_children(&mut self) {
+        self.children.drain();
+        while let Some((pid, news)) = next_child() {
+            let Some(&index) = self.pids.get(&pid.as_raw_nonzero().get()) else {
+                if let ChildNews::Gone(cause) = news
+                    && self.branch.is_starter(pid)
+                {
+                    self.branch.handle_reaped(pid, Ended::from(cause));
+                }
+                continue;
+            };
+            let Some(rank) = self.ranks[index].as_ref().map(|io| io.rank) else {
+                continue;
+            };
+            match news {
+                ChildNews::Continued => self.mind.handle_stopped(rank, None),
+                ChildNews::Stopped(signal) => self.mind.handle_stopped(rank, Some(signal)),
+                ChildNews::Gone(cause) => {
+                    // What a process sent before it died counts.
+                    while self.read_link(index) {}
+                    while self.read_pmi(index) {}
+                    self.pids.remove(&pid.as_raw_nonzero().get());
+                    self.handle_closed(Some(rank));
+                    let shortage = match cause {
+                        Cause::Signalled(SIGKILL) if !self.mind.is_ending() => self.memory_kills.claim(),
+                        _ => None,
+                    };
+                    self.mind.handle_exit(rank, cause, shortage, monotonic_ns());
+                    self.inputs.close(index);
+                    self.tell_taken();
+                    // Its memory is looked for under its number before it is told who gets it.
+                    self.settle();
+                    if let Some(io) = &mut self.ranks[index] {
+                        io.sockets = None;
+                    }
+                    self.forget_if_over(index);
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

@@ -1,0 +1,63 @@
+//! Ranks that a signal stopped.
+
+use std::time::Duration;
+
+use ropewalk_group::{HostId, Rank};
+
+use super::Supervisor;
+use crate::event::JobEvent;
+
+/// A rank that a signal stopped.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stopped {
+    signal: i32,
+    /// Until then nobody need know: whoever stopped it may let it go on soon.
+    tell_at: Option<Duration>,
+}
+
+impl Supervisor {
+    pub(super) fn handle_stopped(&mut self, now: Duration, rank: Rank, signal: i32) {
+        if let Some(running) = self.running.get_mut(&rank) {
+            let tell_at = Some(now + self.detect);
+            running.stopped = Some(Stopped { signal, tell_at });
+        }
+    }
+
+    pub(super) fn handle_continued(&mut self, host: HostId, rank: Rank) {
+        let stopped = self
+            .running
+            .get_mut(&rank)
+            .and_then(|running| running.stopped.take());
+        if stopped.is_some_and(|stopped| stopped.tell_at.is_none()) {
+            let host = self.hosts[host.0 as usize].name.clone();
+            self.tell(JobEvent::Continued { rank, host });
+        }
+    }
+
+    /// Names the ranks that have been stopped for longer than anybody does without meaning it.
+    pub(super) fn tell_of_stopped(&mut self, now: Duration) {
+        let mut events = Vec::new();
+        for (&rank, running) in &mut self.running {
+            if let Some(Stopped { signal, tell_at }) = &mut running.stopped
+                && tell_at.is_some_and(|at| at <= now)
+            {
+                *tell_at = None;
+                events.push(JobEvent::Stopped {
+                    rank,
+                    host: self.hosts[running.host.0 as usize].name.clone(),
+                    pid: running.pid,
+                    signal: *signal,
+                });
+            }
+        }
+        for event in events {
+            self.tell(event);
+        }
+    }
+
+    /// When the next has been stopped for too long.
+    pub(super) fn stopped_deadline(&self) -> Option<Duration> {
+        let stopped = self.running.values().filter_map(|running| running.stopped);
+        stopped.filter_map(|stopped| stopped.tell_at).min()
+    }
+}
