@@ -50,6 +50,8 @@ pub(crate) struct HostAgent {
     overwritten: BTreeMap<Rank, u32>,
     /// Ranks that failed and may get another process.
     waiting: BTreeSet<Rank>,
+    /// How far ranks were that closed their PMI connections in the middle of something: those that die do that first.
+    stages: BTreeMap<Rank, pmi::Stage>,
     /// All ranks were told to end.
     is_ending: bool,
     swept: bool,
@@ -129,6 +131,7 @@ impl HostAgent {
             notices: BTreeMap::new(),
             overwritten: BTreeMap::new(),
             waiting: BTreeSet::new(),
+            stages: BTreeMap::new(),
             is_ending: false,
             swept: false,
             actions: VecDeque::new(),
@@ -221,6 +224,9 @@ impl HostAgent {
     }
 
     pub(crate) fn handle_pmi_closed(&mut self, rank: Rank) {
+        if let Some(stage @ pmi::Stage::InFence(_)) = self.pmi.stage(self.pmi_process(rank)) {
+            self.stages.insert(rank, stage);
+        }
         self.pmi.handle_closed(self.pmi_connection(rank));
         self.forward_pmi();
     }
@@ -300,6 +306,8 @@ impl HostAgent {
     ) {
         let process = self.pmi_process(rank);
         let unfinished = self.pmi.is_unfinished(process);
+        let stage = self.stages.remove(&rank).or_else(|| self.pmi.stage(process));
+        let stage = stage.filter(|_| unfinished || !cause.is_success());
         self.pmi
             .handle_departure(process, unfinished || !cause.is_success());
         self.forward_pmi();
@@ -318,6 +326,7 @@ impl HostAgent {
             unfinished,
             attached,
             shortage,
+            stage,
             at_ns,
         });
         let all_of_rank = (rank, HoldId(u64::MIN))..=(rank, HoldId(u64::MAX));

@@ -295,6 +295,8 @@ pub(crate) enum Report {
         attached: bool,
         /// The kernel ended it for this.
         shortage: Option<MemoryShortage>,
+        /// How far it got with PMI, if that is known and it failed.
+        stage: Option<pmi::Stage>,
         at_ns: u64,
     },
     /// Ranks of a host that is alone wait in a fence.

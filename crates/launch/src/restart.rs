@@ -223,6 +223,7 @@ mod tests {
             host: "vm".to_owned(),
             pid: None,
             kind,
+            stage: None,
             after: SECOND,
         };
         Attempt {

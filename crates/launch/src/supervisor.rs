@@ -90,6 +90,8 @@ struct Running {
     host: HostId,
     pid: u32,
     stopped: Option<Stopped>,
+    /// How far it was with PMI when it failed.
+    stage: Option<pmi::Stage>,
 }
 
 /// Whether the program did without the ranks that failed.
@@ -114,6 +116,17 @@ enum Phase {
         despair_at: Option<Duration>,
     },
     Over,
+}
+
+impl Running {
+    fn new(host: HostId, pid: u32) -> Self {
+        Self {
+            host,
+            pid,
+            stopped: None,
+            stage: None,
+        }
+    }
 }
 
 impl Supervisor {
@@ -205,9 +218,13 @@ impl Supervisor {
                 unfinished,
                 attached,
                 shortage,
+                stage,
                 at_ns,
             } => {
                 let rank = departure.rank;
+                if let Some(running) = self.running.get_mut(&rank) {
+                    running.stage = stage;
+                }
                 let kind = match departure.cause {
                     Cause::Exited(0) if unfinished => Some(FailureKind::Unfinished),
                     Cause::Exited(0) => None,
@@ -306,8 +323,7 @@ impl Supervisor {
             }
             Report::Spawn { id, from, spawn } => self.handle_spawn(Asker::Agent(host, id), from, spawn),
             Report::Started { rank, pid } => {
-                let stopped = None;
-                self.running.insert(rank, Running { host, pid, stopped });
+                self.running.insert(rank, Running::new(host, pid));
                 self.tell(JobEvent::Started { rank, pid });
                 self.handle_group_started(rank);
                 self.forward_pmi(now);
@@ -481,16 +497,22 @@ impl Supervisor {
         if self.phase != Phase::Running {
             return;
         }
-        self.failures.push(Failure {
+        self.failures.push(self.failure(now, host, rank, kind));
+        if reaction.ends_job() {
+            self.end(now, Ending::Failed, signal);
+        }
+    }
+
+    fn failure(&self, now: Duration, host: HostId, rank: Rank, kind: FailureKind) -> Failure {
+        let running = self.running.get(&rank);
+        Failure {
             rank,
             spawned: self.spawned_as(rank),
             host: self.hosts[host.0 as usize].name.clone(),
-            pid: self.running.get(&rank).map(|running| running.pid),
+            pid: running.map(|running| running.pid),
             kind,
+            stage: running.and_then(|running| running.stage.clone()),
             after: now,
-        });
-        if reaction.ends_job() {
-            self.end(now, Ending::Failed, signal);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::{fmt, time::Duration};
 
 use ropewalk_group::Rank;
+use ropewalk_pmi::Stage;
 use serde::{Deserialize, Serialize};
 
 use crate::restart::Attempt;
@@ -75,6 +76,8 @@ pub struct Failure {
     pub pid: Option<u32>,
     /// What happened.
     pub kind: FailureKind,
+    /// How far it was with PMI, if that is known: programs that have nothing to do with PMI have no stages.
+    pub stage: Option<Stage>,
     /// When, since the start of the job.
     pub after: Duration,
 }
@@ -299,6 +302,12 @@ impl fmt::Display for Failure {
             }
         }
         write!(f, " {:.3} s after start", self.after.as_secs_f64())?;
+        if let Some(stage) = &self.stage
+            // It says so already.
+            && (&self.kind, stage) != (&FailureKind::Unfinished, &Stage::Initialized)
+        {
+            write!(f, ", {stage}")?;
+        }
         match self.pid {
             Some(pid) => write!(f, ", pid {pid}"),
             None => Ok(()),
@@ -360,6 +369,7 @@ mod tests {
             host: "vm".to_owned(),
             pid: Some(4242),
             kind: FailureKind::Signalled(9),
+            stage: None,
             after: Duration::from_millis(1204),
         }
     }
@@ -418,6 +428,19 @@ mod tests {
         let expected =
             format!("attempt 1: {culprit}\n{culprit}\nthe job was not started again: that is enough");
         assert_eq!((verdict.to_string(), verdict.exit_code()), (expected, 137));
+    }
+
+    /// Where a rank was is told, if that is known.
+    #[test]
+    fn a_verdict_names_the_stage() {
+        let mut failure = killed(3);
+        failure.stage = Some(Stage::Silent);
+        let told = "rank 3 on host vm was killed by signal 9 (SIGKILL) 1.204 s after start, before PMI_Init, pid 4242";
+        assert_eq!(failure.to_string(), told);
+        (failure.kind, failure.stage) = (FailureKind::Unfinished, Some(Stage::Initialized));
+        let told = "rank 3 on host vm exited with code 0 without finalizing PMI, which counts as failure, 1.204 s after \
+                    start, pid 4242";
+        assert_eq!(failure.to_string(), told);
     }
 
     /// A rank that the kernel killed for lack of memory is told from others that were killed.

@@ -138,6 +138,41 @@ fn a_killed_rank_is_known_at_once() {
     });
 }
 
+/// A verdict says how far a rank was with PMI, if the program has to do with it.
+#[test]
+fn a_verdict_names_the_stage() {
+    let init = "printf 'cmd=init pmi_version=1 pmi_subversion=1\n' >&$PMI_FD; read -r answer <&$PMI_FD";
+    let fence = "printf 'cmd=barrier_in\n' >&$PMI_FD; sleep 0.3";
+    let finalize = "printf 'cmd=finalize\n' >&$PMI_FD; read -r answer <&$PMI_FD";
+    for (first, then, expected) in [
+        ("true".to_owned(), "true", " s after start, pid "),
+        (init.to_owned(), "true", " s after start, before PMI_Init, pid "),
+        (init.to_owned(), init, ", between PMI_Init and PMI_Finalize, pid "),
+        (
+            init.to_owned(),
+            &format!("{init}; {fence}"),
+            ", in fence WORLD, pid ",
+        ),
+        (
+            init.to_owned(),
+            &format!("{init}; {finalize}"),
+            ", after PMI_Finalize, pid ",
+        ),
+    ] {
+        let marker = Marker::new();
+        let script = format!(
+            "if [ $RANK = 0 ]; then {first}; {}; fi\nsleep 0.3; {then}; kill -9 $$",
+            marker.stay()
+        );
+        let job = output(run(&["-n", "2", "bash", "-c", &script]));
+        assert_eq!(job.status.code(), Some(137), "{job:?}");
+        let verdict = text(&job.stderr);
+        assert!(verdict.contains("rank 1 on host"), "{verdict}");
+        assert!(verdict.contains(expected), "{verdict}");
+        marker.assert_none_left();
+    }
+}
+
 /// A program that is not there is named at once, and nothing is left of those that are.
 #[test]
 fn a_missing_program_is_named_at_once() {

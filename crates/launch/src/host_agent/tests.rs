@@ -60,10 +60,12 @@ fn drain(agent: &mut HostAgent) -> Vec<String> {
             Action::Report(Report::Departed {
                 departure,
                 unfinished,
+                stage,
                 ..
             }) => {
                 let unfinished = if unfinished { ", unfinished" } else { "" };
-                format!("report {} {}{unfinished}", departure.rank, departure.cause)
+                let stage = stage.map(|stage| format!(", {stage}")).unwrap_or_default();
+                format!("report {} {}{unfinished}{stage}", departure.rank, departure.cause)
             }
             Action::Report(Report::Closed) => continue,
             Action::Report(Report::FenceBegan { fence, .. }) => format!("{fence} began"),
@@ -203,7 +205,33 @@ fn an_open_pmi_connection_is_reported() {
         [
             "WORLD ended",
             "answer 0",
-            "report 1 exited with code 0, unfinished"
+            "report 1 exited with code 0, unfinished, between PMI_Init and PMI_Finalize"
+        ]
+    );
+}
+
+/// Of a rank that dies in a fence that is told, although its connection is closed before its death is seen; of one that
+/// never began with PMI too, since another has.
+#[test]
+fn where_a_rank_failed_is_reported() {
+    let mut agent = started(3);
+    agent.handle_pmi(Rank(0), b"cmd=init pmi_version=1 pmi_subversion=1\n");
+    agent.handle_pmi(Rank(0), b"cmd=barrier_in\n");
+    agent.handle_pmi_closed(Rank(0));
+    drain(&mut agent);
+    agent.handle_exit(Rank(0), Cause::Signalled(9), None, 0);
+    agent.handle_exit(Rank(1), Cause::Exited(3), None, 0);
+    agent.handle_exit(Rank(2), Cause::Exited(0), None, 0);
+    let reports: Vec<_> = drain(&mut agent)
+        .into_iter()
+        .filter(|line| line.starts_with("report"))
+        .collect();
+    assert_eq!(
+        reports,
+        [
+            "report 0 killed by signal 9, unfinished, in fence WORLD",
+            "report 1 exited with code 3, before PMI_Init",
+            "report 2 exited with code 0"
         ]
     );
 }

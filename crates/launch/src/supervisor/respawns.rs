@@ -50,14 +50,7 @@ impl Supervisor {
         let pause = pause.min(policy.pause_max);
         *count += 1;
         self.respawns.due.insert(rank, now + pause);
-        let failure = Failure {
-            rank,
-            spawned: None,
-            host: self.hosts[host.0 as usize].name.clone(),
-            pid: self.running.get(&rank).map(|running| running.pid),
-            kind,
-            after: now,
-        };
+        let failure = self.failure(now, host, rank, kind);
         if self.respawns.failures.len() < Respawns::FAILURES_MAX {
             self.respawns.failures.push(failure.clone());
         }

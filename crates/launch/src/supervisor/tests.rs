@@ -67,6 +67,7 @@ fn departed(rank: u32, cause: Cause, unfinished: bool, attached: bool) -> Report
         unfinished,
         attached,
         shortage: None,
+        stage: None,
         at_ns: 0,
     }
 }

@@ -127,6 +127,12 @@ impl<W> Fences<W> {
         open.is_some_and(|fence| !std::mem::replace(&mut fence.is_known, true))
     }
 
+    /// The fence in which a local rank waits.
+    pub(super) fn of(&self, rank: u32) -> Option<&FenceId> {
+        let mut open = self.open.iter();
+        Some(open.find(|(_, fence)| fence.waiting.contains_key(&rank))?.0)
+    }
+
     /// The fences in which somebody waits.
     pub(super) fn ids(&self) -> Vec<FenceId> {
         self.open.keys().cloned().collect()

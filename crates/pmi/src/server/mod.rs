@@ -7,6 +7,7 @@ mod group;
 mod node_attributes;
 mod questions;
 mod requests;
+mod stage;
 mod tree;
 mod waiter;
 mod words;
@@ -24,6 +25,7 @@ use waiter::Waiter;
 
 pub use action::{Action, ChildId, ConnectionId, GroupId, Peer, Process, ProtocolError, SpawnId};
 pub use group::{AbsentMembers, GroupOptions};
+pub use stage::Stage;
 pub use tree::{
     Answer, Down, FenceId, FenceScope, KeyValuePairs, Question, SpawnRefused, Spawned, TreeMessageError, Up,
 };
