@@ -72,6 +72,8 @@ pub struct JobSpec {
     pub start_timeout: Option<Duration>,
     /// What happens when a rank fails.
     pub on_failure: OnFailure,
+    /// What happens when a rank stays stopped by a signal for longer than [`detect`](Self::detect).
+    pub on_stopped: OnStopped,
     /// Who reads the standard input of this process. The others read nothing.
     pub stdin: StdinSource,
     /// End the job after this time, all its attempts together.
@@ -128,6 +130,7 @@ impl JobSpec {
             detect: Self::DETECT,
             start_timeout: None,
             on_failure: OnFailure::Abort,
+            on_stopped: OnStopped::Notice,
             stdin: StdinSource::Null,
             timeout: None,
             forward_signals: false,
@@ -161,6 +164,16 @@ pub enum OnFailure {
     Respawn(RespawnPolicy),
     /// They are ended, and the whole job is started again: see [`restart`](crate::restart).
     Restart(RestartPolicy),
+}
+
+/// What happens to a rank that a signal stopped and that does not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnStopped {
+    /// It is killed, which is a failure like others ([`JobSpec::on_failure`]).
+    Fail,
+    /// It is told ([`JobEvent::Stopped`](crate::JobEvent::Stopped)), and that is all: whoever stopped it may have a
+    /// debugger.
+    Notice,
 }
 
 /// How often ranks get another process.

@@ -43,7 +43,8 @@ pub use driver::{LaunchError, Launcher, Layout, agent_main, interface_addresses,
 pub use event::{JobEvent, OutputStream};
 pub use inherited::{Inherited, RankNetwork};
 pub use job::{
-    Injection, JobSpec, OnFailure, RespawnPolicy, Segment, Singleton, StartMethod, StdinSource, UniverseSize,
+    Injection, JobSpec, OnFailure, OnStopped, RespawnPolicy, Segment, Singleton, StartMethod, StdinSource,
+    UniverseSize,
 };
 pub use placement::{Binding, DealOrder, Placement, PlacementError};
 pub use simulation::{StartCosts, StartTimes, simulate_start};

@@ -19,7 +19,7 @@ use ropewalk_pmi as pmi;
 use crate::{
     event::JobEvent,
     injection::Injector,
-    job::OnFailure,
+    job::{OnFailure, OnStopped},
     protocol::{Down, News, Order, Plan, RankRun, Report, StartErrorKind, Up},
     tree::{NodeId, Tree},
     verdict::{Ending, Failure, FailureKind, Verdict},
@@ -42,6 +42,7 @@ const SIGTERM: i32 = 15;
 pub(crate) struct Supervisor {
     tree: Tree,
     on_failure: OnFailure,
+    on_stopped: OnStopped,
     limit: Option<Duration>,
     detect: Duration,
     /// The name of each segment's program, and the first rank behind it.
@@ -92,6 +93,8 @@ struct Running {
     stopped: Option<Stopped>,
     /// How far it was with PMI when it failed.
     stage: Option<pmi::Stage>,
+    /// It was killed, for this signal had stopped it for too long.
+    overdue: Option<i32>,
 }
 
 /// Whether the program did without the ranks that failed.
@@ -125,6 +128,7 @@ impl Running {
             pid,
             stopped: None,
             stage: None,
+            overdue: None,
         }
     }
 }
@@ -155,6 +159,7 @@ impl Supervisor {
         Self {
             tree: plan.tree(),
             on_failure,
+            on_stopped: OnStopped::Notice,
             limit,
             detect: plan.detect,
             programs: programs.collect(),
@@ -236,6 +241,7 @@ impl Supervisor {
                     // Only agents report, and what they report they saw.
                     _ => None,
                 };
+                let kind = kind.map(|kind| self.unless_overdue(rank, kind));
                 match kind {
                     _ if self.is_cancelled(rank) => {}
                     Some(kind) if self.may_respawn(rank) => self.plan_respawn(now, host, rank, kind),

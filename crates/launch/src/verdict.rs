@@ -115,6 +115,13 @@ pub enum FailureKind {
     OutOfMemory(MemoryShortage),
     /// A signal killed it.
     Signalled(i32),
+    /// It stayed stopped, and was killed for that ([`OnStopped::Fail`](crate::OnStopped::Fail)).
+    Stopped {
+        /// By this signal.
+        signal: i32,
+        /// For so long.
+        after: Duration,
+    },
     /// It exited with 0, but had begun with PMI and did not finalize it: others may wait for it.
     Unfinished,
 }
@@ -266,7 +273,7 @@ impl FailureKind {
             },
             Self::Exited(code) => *code,
             Self::NotStarted { exit_code, .. } => *exit_code,
-            Self::OutOfMemory(_) => 128 + SIGKILL,
+            Self::OutOfMemory(_) | Self::Stopped { .. } => 128 + SIGKILL,
             Self::Signalled(signal) => 128 + signal,
             Self::Unfinished => 1,
         }
@@ -296,6 +303,13 @@ impl fmt::Display for Failure {
             }
             FailureKind::Signalled(signal) => {
                 write!(f, "was killed by signal {signal}{}", signal_name(*signal))?;
+            }
+            FailureKind::Stopped { signal, after } => {
+                let (name, after) = (signal_name(*signal), after.as_secs_f64());
+                write!(
+                    f,
+                    "stayed stopped by signal {signal}{name} for {after} s and was killed,"
+                )?;
             }
             FailureKind::Unfinished => {
                 f.write_str("exited with code 0 without finalizing PMI, which counts as failure,")?;
@@ -350,6 +364,10 @@ fn signal_name(signal: i32) -> String {
         13 => "SIGPIPE",
         14 => "SIGALRM",
         15 => "SIGTERM",
+        19 => "SIGSTOP",
+        20 => "SIGTSTP",
+        21 => "SIGTTIN",
+        22 => "SIGTTOU",
         24 => "SIGXCPU",
         25 => "SIGXFSZ",
         31 => "SIGSYS",
@@ -428,6 +446,20 @@ mod tests {
         let expected =
             format!("attempt 1: {culprit}\n{culprit}\nthe job was not started again: that is enough");
         assert_eq!((verdict.to_string(), verdict.exit_code()), (expected, 137));
+    }
+
+    /// A rank that was killed for having been stopped is told from others that were killed.
+    #[test]
+    fn a_stopped_rank_is_named() {
+        let mut failure = killed(3);
+        let (signal, after) = (19, Duration::from_secs(3));
+        failure.kind = FailureKind::Stopped { signal, after };
+        let told = "rank 3 on host vm stayed stopped by signal 19 (SIGSTOP) for 3 s and was killed, 1.204 s after start, \
+                    pid 4242";
+        assert_eq!(
+            (failure.to_string().as_str(), failure.kind.exit_code()),
+            (told, 137)
+        );
     }
 
     /// Where a rank was is told, if that is known.

@@ -270,6 +270,40 @@ fn a_stopped_rank_is_named() {
     });
 }
 
+/// Where the user wants it, a rank that stays stopped is killed in time, and the verdict says why; the others end with it.
+#[test]
+fn a_stopped_rank_may_end_the_job() {
+    assert_in_time(LIMIT, TRIES, || {
+        let marker = Marker::new();
+        let when = marker.path("when");
+        let script = format!(
+            "[ $RANK = 1 ] || {}\nsleep 0.3; date +%s%N >{}; kill -STOP $$",
+            marker.stay(),
+            when.display()
+        );
+        let words = [
+            "-n",
+            "3",
+            "--detect",
+            "1",
+            "--stopped",
+            "fail",
+            "sh",
+            "-c",
+            &script,
+        ];
+        let job = output(run(&words));
+        let time = since(&when);
+        assert_eq!(job.status.code(), Some(137), "{job:?}");
+        let verdict = text(&job.stderr);
+        assert!(verdict.contains("rank 1 on host"), "{verdict}");
+        let why = "stayed stopped by signal 19 (SIGSTOP) for 1 s and was killed, ";
+        assert!(verdict.contains(why), "{verdict}");
+        marker.assert_none_left();
+        time
+    });
+}
+
 /// A hangup, as when the terminal goes away, ends the job by what it is called, whether the ranks listen or not, and leaves
 /// nothing: within two seconds, of which a rank that does not listen has one.
 #[test]

@@ -230,6 +230,7 @@ impl Attempts {
             limit,
         } = prepared;
         let mut supervisor = Supervisor::new(&plan, self.spec.on_failure, limit);
+        supervisor.set_on_stopped(self.spec.on_stopped);
         if let Some(injection) = self.spec.injection {
             supervisor.inject(injection, number);
         }

@@ -4,8 +4,14 @@ use std::time::Duration;
 
 use ropewalk_group::{HostId, Rank};
 
-use super::Supervisor;
-use crate::event::JobEvent;
+use super::{Action, Phase, SIGKILL, Supervisor};
+use crate::{
+    event::JobEvent,
+    job::OnStopped,
+    protocol::{Down, Order},
+    tree::NodeId,
+    verdict::FailureKind,
+};
 
 /// A rank that a signal stopped.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +40,13 @@ impl Supervisor {
         }
     }
 
-    /// Names the ranks that have been stopped for longer than anybody does without meaning it.
+    /// From now on this is what happens to ranks that stay stopped.
+    pub(crate) fn set_on_stopped(&mut self, on_stopped: OnStopped) {
+        self.on_stopped = on_stopped;
+    }
+
+    /// Names the ranks that have been stopped for longer than anybody does without meaning it, and kills them if that is
+    /// wanted: that they are gone is then a failure like others.
     pub(super) fn tell_of_stopped(&mut self, now: Duration) {
         let mut events = Vec::new();
         for (&rank, running) in &mut self.running {
@@ -42,6 +54,15 @@ impl Supervisor {
                 && tell_at.is_some_and(|at| at <= now)
             {
                 *tell_at = None;
+                if self.on_stopped == OnStopped::Fail && self.phase == Phase::Running {
+                    running.overdue = Some(*signal);
+                    let kill = Order::Signal {
+                        rank: Some(rank),
+                        signal: SIGKILL,
+                    };
+                    let node = NodeId::of(running.host);
+                    self.actions.push_back(Action::Send(Down::To(node, kill)));
+                }
                 events.push(JobEvent::Stopped {
                     rank,
                     host: self.hosts[running.host.0 as usize].name.clone(),
@@ -52,6 +73,20 @@ impl Supervisor {
         }
         for event in events {
             self.tell(event);
+        }
+    }
+
+    /// What a failure is, if it is not that the rank was killed for having been stopped.
+    pub(super) fn unless_overdue(&self, rank: Rank, kind: FailureKind) -> FailureKind {
+        let overdue = self.running.get(&rank).and_then(|running| running.overdue);
+        match (overdue, kind) {
+            (Some(signal), FailureKind::Signalled(SIGKILL) | FailureKind::OutOfMemory(_)) => {
+                FailureKind::Stopped {
+                    signal,
+                    after: self.detect,
+                }
+            }
+            (_, kind) => kind,
         }
     }
 

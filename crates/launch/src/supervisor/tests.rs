@@ -319,6 +319,38 @@ fn a_stopped_rank_is_named() {
     assert_eq!(supervisor.deadline(), Some(60 * SECOND));
 }
 
+/// Where it is wanted, a rank that stays stopped is killed, and the verdict says why; the policy for failures then holds.
+#[test]
+fn a_rank_that_stays_stopped_may_be_a_failure() {
+    for on_failure in [OnFailure::Abort, OnFailure::Continue] {
+        let mut supervisor = supervisor(on_failure);
+        supervisor.set_on_stopped(OnStopped::Fail);
+        let (rank, signal) = (Rank(1), 19);
+        report(&mut supervisor, SECOND, Report::Stopped { rank, signal });
+        let due = SECOND + JobSpec::DETECT;
+        supervisor.handle_timeout(due);
+        let actions: Vec<_> = std::iter::from_fn(|| supervisor.poll_action()).collect();
+        let kills = actions.iter().filter(|action| {
+            let Action::Send(Down::To(node, Order::Signal { rank, signal })) = action else {
+                return false;
+            };
+            (*node, *rank, *signal) == (NodeId::of(HostId(0)), Some(Rank(1)), SIGKILL)
+        });
+        assert_eq!(kills.count(), 1, "{actions:?}");
+        supervisor.handle_timeout(due + SECOND);
+        assert!(supervisor.poll_action().is_none());
+        depart(&mut supervisor, due + SECOND, 1, Cause::Signalled(SIGKILL), false);
+        let is_ended = !signals(&mut supervisor).is_empty();
+        assert_eq!(is_ended, on_failure == OnFailure::Abort);
+        depart(&mut supervisor, due + SECOND, 0, Cause::Exited(0), false);
+        report(&mut supervisor, due + SECOND, Report::Finished);
+        let verdict = verdict(&mut supervisor);
+        let after = JobSpec::DETECT;
+        assert_eq!(verdict.failures[0].kind, FailureKind::Stopped { signal, after });
+        assert_eq!((verdict.failures.len(), verdict.exit_code()), (1, 137));
+    }
+}
+
 /// A job in which nothing happens is ended, and the verdict says who is left, who is stopped, and which fence some wait
 /// in; one that goes on all the same says so once, until something happens again.
 #[test]

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod config_file;
+mod failures;
 mod help;
 mod hydra;
 mod inherited;
@@ -19,13 +20,13 @@ use std::{
 
 use anyhow::{Context, bail};
 use ropewalk::launch::{
-    Binding, DealOrder, Inherited, Injection, JobSpec, OnFailure, Placement, RespawnPolicy, Segment,
-    Singleton, StdinSource, UniverseSize,
+    Binding, DealOrder, Inherited, Injection, JobSpec, OnFailure, OnStopped, Placement, Segment, Singleton,
+    StdinSource, UniverseSize,
     hosts::{HostSlots, parse_hosts, total_slots},
-    restart::RestartPolicy,
 };
 
 use self::addresses::{interface_address, metrics_address};
+use self::failures::{on_failure, on_stopped};
 pub(super) use self::help::HELP;
 use self::hydra::Hydra;
 use self::launchers::method;
@@ -124,6 +125,7 @@ struct Parser {
     interface: Option<String>,
     encrypts: bool,
     on_failure: OnFailure,
+    on_stopped: OnStopped,
     stdin: Option<StdinSource>,
     singleton: Option<Singleton>,
     stall: Option<Duration>,
@@ -166,6 +168,7 @@ impl Parser {
             interface: None,
             encrypts: false,
             on_failure: OnFailure::Abort,
+            on_stopped: OnStopped::Notice,
             stdin: None,
             singleton: None,
             stall: None,
@@ -327,26 +330,8 @@ impl Parser {
             "host-mtbf" => self.host_mtbf = Some(words.mtbf(name)?),
             "report" => self.report = Some(words.next(name)?.into()),
             "verbose" | "v" | "debug" => self.verbose = true,
-            "on-failure" => {
-                self.on_failure = match words.text(name)?.as_str() {
-                    "abort" => OnFailure::Abort,
-                    "continue" => OnFailure::Continue,
-                    "respawn" => OnFailure::Respawn(RespawnPolicy::default()),
-                    "restart" => OnFailure::Restart(RestartPolicy::default()),
-                    other => match other.split_once('=').map(|(what, count)| (what, count.parse())) {
-                        Some(("respawn", Ok(per_rank))) => OnFailure::Respawn(RespawnPolicy {
-                            per_rank,
-                            ..RespawnPolicy::default()
-                        }),
-                        Some(("restart", Ok(restarts))) => {
-                            OnFailure::Restart(RestartPolicy::at_most(restarts))
-                        }
-                        _ => bail!(
-                            "option --on-failure wants abort, continue, respawn[=N] or restart[=N], not {other:?}"
-                        ),
-                    },
-                }
-            }
+            "on-failure" => self.on_failure = on_failure(&words.text(name)?)?,
+            "stopped" => self.on_stopped = on_stopped(&words.text(name)?)?,
             "disable-auto-cleanup" => self.on_failure = OnFailure::Continue,
             "enable-auto-cleanup" => self.on_failure = OnFailure::Abort,
             "stall" => self.stall = Some(words.seconds(name)?),
@@ -454,6 +439,7 @@ impl Parser {
             detect: self.detect,
             start_timeout: self.start_timeout.filter(|timeout| !timeout.is_zero()),
             on_failure: self.on_failure,
+            on_stopped: self.on_stopped,
             // What one attempt has read the next cannot read again.
             stdin: self.stdin.unwrap_or(match self.on_failure {
                 OnFailure::Restart(_) => StdinSource::Null,

@@ -48,6 +48,8 @@ When something fails:
   --on-failure abort|continue what happens to the others [default: abort]
   --on-failure respawn[=N]    start the rank again, at most N times each [3]; it finds ROPEWALK_INCARNATION=1, 2..
   --on-failure restart[=N]    start the whole job again, at most N times; its ranks find ROPEWALK_ATTEMPT=1, 2..
+  --stopped notice|fail       name a rank that a signal stopped for longer than --detect, or kill it and treat it as a
+                              failure [default: notice]
   --checkpoint DIR            start each attempt from the newest whole checkpoint in DIR, and say at the end what saving
                               cost; ranks find ROPEWALK_CHECKPOINT_DIR, and ROPEWALK_RESTORE if there is one
   --partner                   DIR is each host's own: each also copies what another host saves, and the job goes on from

@@ -281,6 +281,11 @@ const FAILURE: &[Documented] = &[
          (respawn=N: at most N times), or the whole job is (restart=N)",
     ),
     option(
+        "stopped",
+        Value::OneOf(&["notice", "fail"]),
+        "What happens when a rank stays stopped by a signal: it is named (the default), or killed, which is a failure",
+    ),
+    option(
         "checkpoint",
         Value::Folder("DIR"),
         "Start each attempt from the newest whole checkpoint there, and say at the end what saving cost",
