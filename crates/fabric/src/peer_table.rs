@@ -156,6 +156,15 @@ impl PeerTable {
         }
     }
 
+    /// It may be silent from now on, unless operations wait for it.
+    pub(crate) fn unwatch(&mut self, peer: PeerId) {
+        if let Some(known) = self.get_mut(peer)
+            && std::mem::take(&mut known.watched)
+        {
+            self.watched -= 1;
+        }
+    }
+
     /// Whether any peer is watched.
     pub(crate) fn is_any_watched(&self) -> bool {
         self.watched > 0

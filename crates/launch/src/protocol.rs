@@ -238,6 +238,8 @@ pub(crate) enum Order {
         /// The signal's number.
         signal: i32,
     },
+    /// The launcher goes on.
+    Resume,
     /// What came of [`Report::Spawn`].
     Spawned {
         id: u64,
@@ -247,6 +249,9 @@ pub(crate) enum Order {
     Stdin(Vec<u8>),
     /// They have read all.
     StdinEnd,
+    /// The launcher is about to be stopped by its user: stop all ranks, and do not wait for a sign of life of it until it
+    /// goes on.
+    Suspend,
 }
 
 /// What attached ranks of other hosts must hear.

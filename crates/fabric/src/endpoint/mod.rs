@@ -229,6 +229,12 @@ impl Endpoint {
         Ok(())
     }
 
+    /// From now on a peer may be silent, as long as no operation waits for it: it is known why. The end of its connection is
+    /// told as before.
+    pub fn unwatch(&mut self, peer: PeerId) {
+        self.peers.unwatch(peer);
+    }
+
     /// Sends a message that `peer` need not wait for. Messages to one peer arrive in order, or
     /// [`Event::PeerDied`](crate::Event::PeerDied) tells that some did not.
     ///

@@ -23,6 +23,7 @@ use super::{
     interface,
     interrupts::{Signalled, Signals, next_signal},
     launcher::{Delivery, Launcher, Request, trace_size},
+    signals::stop_this_process,
     small_files,
     watched::{Watched, watch},
 };
@@ -174,6 +175,7 @@ impl AttemptRun {
                 Happening::Signal(Signalled::Forward(signal)) => {
                     branch.send(Down::Order(Order::Forward { signal }));
                 }
+                Happening::Signal(Signalled::Suspend) => self.suspend(&mut branch),
                 Happening::Signal(Signalled::End(signal)) => {
                     if interrupted {
                         branch.end_now();
@@ -190,6 +192,15 @@ impl AttemptRun {
             descendants::kill_job(self.plan.job);
         }
         Ok(self.verdict.take())
+    }
+
+    /// Stops the ranks and this process until somebody lets it go on.
+    fn suspend(&mut self, branch: &mut Branch) {
+        branch.send(Down::Order(Order::Suspend));
+        branch.flush();
+        stop_this_process();
+        branch.send(Down::Order(Order::Resume));
+        self.supervisor.handle_resumed(self.now());
     }
 
     /// Hands on what came, until nothing is left.

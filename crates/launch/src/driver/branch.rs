@@ -3,6 +3,7 @@
 mod binding;
 mod links;
 mod starting;
+mod suspension;
 
 use std::{
     collections::{BTreeMap, VecDeque},

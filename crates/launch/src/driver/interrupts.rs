@@ -4,7 +4,7 @@ use std::{future::pending, io};
 
 use tokio::signal::unix::{self, SignalKind};
 
-use super::signals::is_ignored;
+use super::signals::{is_ignored, stop_this_process};
 
 /// The signals by which users and batch systems end a job, or tell its ranks something.
 pub(super) struct Signals {
@@ -13,6 +13,7 @@ pub(super) struct Signals {
     hangup: Listener,
     quit: Listener,
     user: [Listener; 2],
+    suspend: Listener,
 }
 
 /// What a signal is for.
@@ -21,6 +22,8 @@ pub(super) enum Signalled {
     End(i32),
     /// To go to all ranks.
     Forward(i32),
+    /// To stop the job until it is let go on, as by ^Z.
+    Suspend,
 }
 
 /// Listens for one signal, if it does.
@@ -46,6 +49,7 @@ impl Signals {
                 unless_ignored(SignalKind::user_defined1())?,
                 unless_ignored(SignalKind::user_defined2())?,
             ],
+            suspend: unless_ignored(SignalKind::from_raw(libc::SIGTSTP))?,
         })
     }
 }
@@ -80,14 +84,17 @@ pub(super) async fn next_signal(signals: &mut Option<Signals>) -> Signalled {
         signal = signals.quit.next() => Signalled::End(signal),
         signal = user1.next() => Signalled::Forward(signal),
         signal = user2.next() => Signalled::Forward(signal),
+        _ = signals.suspend.next() => Signalled::Suspend,
     }
 }
 
 /// The next signal that is to end the job, while there is no rank that could be told another.
 pub(super) async fn next_ending_signal(signals: &mut Option<Signals>) -> i32 {
     loop {
-        if let Signalled::End(signal) = next_signal(signals).await {
-            return signal;
+        match next_signal(signals).await {
+            Signalled::End(signal) => return signal,
+            Signalled::Forward(_) => {}
+            Signalled::Suspend => stop_this_process(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Signals: those of an agent are told by a descriptor. With unsafe code to block them, and to ask for what they do.
+//! Signals: those of an agent are told by a descriptor. With unsafe code to block them, to ask for what they do, and to stop.
 
 use std::{
     io,
@@ -55,6 +55,15 @@ impl ChildSignals {
     pub(super) fn drain(&self) {
         let mut bytes = [0u8; 1024];
         while matches!(read(&self.descriptor, &mut bytes), Ok(1..) | Err(Errno::INTR)) {}
+    }
+}
+
+/// Stops this process until somebody lets it go on, and returns then.
+pub(super) fn stop_this_process() {
+    // SAFETY: nothing but a call; to the calling thread, so that it is stopped before the call returns. It cannot fail
+    // with a signal that there is.
+    unsafe {
+        libc::raise(libc::SIGSTOP);
     }
 }
 

@@ -25,6 +25,11 @@ impl Supervisor {
         self.progress.is_told = false;
     }
 
+    /// The job was suspended, and goes on: that nothing happened meanwhile was meant.
+    pub(crate) fn handle_resumed(&mut self, now: Duration) {
+        self.note_progress(now);
+    }
+
     pub(super) fn note_fence(&mut self, event: &JobEvent) {
         let fences = &mut self.progress.fences;
         match event {

@@ -312,6 +312,7 @@ impl Agent {
             Order::Pmi(down) => self.mind.handle_pmi_down(down),
             Order::Respawn { rank, incarnation } => self.mind.handle_respawn(rank, incarnation),
             Order::Forward { signal } => self.mind.handle_forward(signal),
+            Order::Resume => self.suspend(false),
             Order::Signal { rank, signal } => self.mind.handle_signal(rank, signal),
             Order::Spawned { id, result } => self.mind.handle_spawn_answer(id, result),
             Order::Stdin(bytes) => {
@@ -322,6 +323,7 @@ impl Agent {
                 self.inputs.end();
                 self.write_inputs();
             }
+            Order::Suspend => self.suspend(true),
         }
     }
 

@@ -82,6 +82,11 @@ impl Above {
         known.is_some_and(|known| known.identity == self.node.identity())
     }
 
+    /// The launcher's end, if that is the node above.
+    pub(super) fn launcher(&self) -> Option<PeerId> {
+        self.peer.filter(|_| self.node == NodeId::ROOT)
+    }
+
     /// When the connection is to be made again, or given up.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let mending = self.mending.as_ref()?;

@@ -68,7 +68,8 @@ When something fails:
   --timeout SECONDS           end the job after this time, with exit code 124
   -version, -info             say which version this is, and which launchers and batch systems there are
 
-Signals: INT, TERM, HUP and QUIT end the job, a second one at once; USR1 and USR2 go to all ranks.
+Signals: INT, TERM, HUP and QUIT end the job, a second one at once; USR1 and USR2 go to all ranks;
+TSTP (^Z) suspends the job until CONT (fg).
 Of Hydra's options that tune only itself (-demux, -topolib, -profile, -pmi-port) and variables of that kind nothing comes;
 -verbose names them.
 Variables: HYDRA_HOST_FILE, HYDRA_ENV, HYDRA_LAUNCHER, HYDRA_LAUNCHER_EXEC, HYDRA_LAUNCHER_EXTRA_ARGS (options for ssh

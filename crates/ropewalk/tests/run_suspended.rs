@@ -1,0 +1,122 @@
+//! `ropewalk run` under ^Z and fg: the job is stopped with its launcher, for longer than anybody may be silent otherwise, and
+//! goes on with it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Lines},
+    process::{Child, ChildStdout, Command, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than the `--detect` of the jobs, with what it may take to be acted on.
+const SUSPENSION: Duration = Duration::from_millis(2500);
+/// On this host alone, and on others: these are this machine too, and their agents make a chain.
+const PLACES: [&[&str]; 2] = [&[], &["-hosts", "h1,h2", "-launcher", "fork", "--arity", "1"]];
+
+/// A job of two ranks that say their process numbers.
+struct Job {
+    launcher: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    ranks: Vec<u32>,
+}
+
+impl Job {
+    fn start(place: &[&str], then: &str) -> Self {
+        let mut launcher = Command::new(ROPEWALK)
+            .args(["run", "--detect", "1", "--stall", "2"])
+            .args(place)
+            .args(["-n", "2", "sh", "-c", &format!("echo $$; {then}")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(launcher.stdout.take().unwrap()).lines();
+        let ranks = lines.by_ref().take(2).map(|line| line.unwrap().parse().unwrap());
+        Self {
+            ranks: ranks.collect(),
+            launcher,
+            lines,
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.launcher.id().to_string();
+        let status = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(status.unwrap().success());
+    }
+
+    /// As ^Z does.
+    fn suspend(&self) {
+        self.signal("TSTP");
+        // One that waits for a child to become another program waits longer if that child is stopped (vfork(2)).
+        for &pid in self.ranks.iter().chain([&self.launcher.id()]) {
+            await_true("is not stopped", || matches!(state(pid), Some('T' | 'D')));
+        }
+    }
+}
+
+/// By proc(5).
+fn state(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+fn await_true(otherwise: &str, mut is_true: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_true() {
+        assert!(Instant::now() < deadline, "{otherwise}");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+/// A job that was suspended goes on where it was: nobody takes anybody for dead, and nothing counts as a stall.
+#[test]
+fn a_suspended_job_goes_on() {
+    for place in PLACES {
+        let job = Job::start(place, "for i in 1 2 3 4 5 6; do sleep 0.3; echo $RANK $i; done");
+        job.suspend();
+        sleep(SUSPENSION);
+        job.signal("CONT");
+        let mut lines: Vec<_> = job.lines.map(Result::unwrap).collect();
+        lines.sort_unstable();
+        let said = |rank| (1..=6).map(move |number| format!("{rank} {number}"));
+        let expected: Vec<_> = (0..2).flat_map(said).collect();
+        let ended = job.launcher.wait_with_output().unwrap();
+        let verdict = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.success(), "{place:?}: {verdict}");
+        assert_eq!(lines, expected, "{place:?}: {verdict}");
+    }
+}
+
+/// It may be suspended again; and a launcher that is killed while it is takes all with it, as always.
+#[test]
+fn a_suspended_launcher_that_is_killed_leaves_nothing() {
+    for place in PLACES {
+        let mut job = Job::start(place, "exec sleep 100");
+        for _ in 0..2 {
+            job.suspend();
+            job.signal("CONT");
+            for &pid in &job.ranks {
+                await_true("does not go on", || state(pid) == Some('S'));
+            }
+        }
+        job.suspend();
+        job.launcher.kill().unwrap();
+        job.launcher.wait().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while job
+            .ranks
+            .iter()
+            .any(|pid| state(*pid).is_some_and(|state| state != 'Z'))
+        {
+            assert!(Instant::now() < deadline, "{place:?}: ranks are left");
+            sleep(Duration::from_millis(10));
+        }
+    }
+}
