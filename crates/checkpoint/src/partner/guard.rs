@@ -25,6 +25,8 @@ pub struct Guard {
     options: GuardOptions,
     others: BTreeMap<usize, Other>,
     own: BTreeSet<Part>,
+    /// The newest that ever were safe. Where a host is lost with its disk they are no more, but there is nothing better.
+    known_safe: BTreeSet<u64>,
     /// Parts that could not be copied, and when to try again.
     put_off: BTreeMap<Part, (Duration, u32)>,
     notices: Vec<Action>,
@@ -100,6 +102,7 @@ impl Guard {
             others: others.map(|host| (host, Other::default())).collect(),
             options,
             own: BTreeSet::new(),
+            known_safe: BTreeSet::new(),
             put_off: BTreeMap::new(),
             notices: Vec::new(),
         }
@@ -108,6 +111,7 @@ impl Guard {
     /// What is in the own directory now.
     pub fn handle_own(&mut self, parts: BTreeSet<Part>) {
         self.own = parts;
+        self.learn_safe();
     }
 
     /// A host has said which parts it has.
@@ -123,6 +127,7 @@ impl Guard {
         other.parts = parts;
         other.silences = 0;
         other.ask_at = now + period;
+        self.learn_safe();
         if self.guarded() != before {
             self.notices.push(Action::Found { host });
         }
@@ -147,6 +152,7 @@ impl Guard {
     pub fn handle_copied(&mut self, part: Part) {
         self.put_off.remove(&part);
         self.own.insert(part);
+        self.learn_safe();
     }
 
     /// A part could not be copied: it is gone, or torn, or there is no room.
@@ -200,10 +206,11 @@ impl Guard {
 
     /// The own generations that may go: those older than the newest safe one, but for the newest safe ones before it, and of
     /// those that are not safe all but the newest, so that the disk does not fill: fast ones never are, and of the others
-    /// there are many if copies lag far behind.
+    /// there are many if copies lag far behind. The newest that are whole stay in any case: when a host is lost with its disk,
+    /// none is safe any more, and the ranks of the others may go on saving what is of no use until the job is ended.
     fn retirement(&self) -> BTreeSet<u64> {
-        let safe = self.safe();
-        let kept: BTreeSet<u64> = safe.into_iter().rev().take(KEEP_MIN).collect();
+        let whole: BTreeSet<u64> = self.on_hosts(1).into_keys().rev().take(KEEP_MIN).collect();
+        let kept = &self.known_safe;
         let newest_safe = kept.last().copied().unwrap_or(0);
         let has_enough = kept.len() == KEEP_MIN;
         let own: BTreeSet<u64> = self.own.iter().map(|part| part.generation).collect();
@@ -220,7 +227,13 @@ impl Guard {
         let fast = own.iter().rev();
         let fast = fast.filter(|&generation| !copied.contains(generation) && !kept.contains(generation));
         let beyond = lagging.skip(LAG_MAX).chain(fast.skip(FAST_MAX));
+        let beyond = beyond.filter(|&generation| !whole.contains(generation));
         old.chain(beyond).copied().collect()
+    }
+
+    fn learn_safe(&mut self) {
+        let safe = &self.safe() | &self.known_safe;
+        self.known_safe = safe.into_iter().rev().take(KEEP_MIN).collect();
     }
 
     fn on_hosts(&self, enough: usize) -> BTreeMap<u64, Held> {

@@ -8,7 +8,7 @@ use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use super::{Action, Guard, GuardOptions, Inventory, Part, plan_recovery};
-use crate::advisor::Level;
+use crate::{advisor::Level, generation::KEEP_MIN};
 
 /// A job: what is on the disk of each host, and who guards it.
 struct Job {
@@ -17,6 +17,8 @@ struct Job {
     host_of_rank: Vec<usize>,
     /// What each rank saved last.
     saved: Vec<u64>,
+    /// A host whose disk is lost and whose ranks save no more, and whether its guard still answers.
+    lost: Option<(usize, bool)>,
     now: Duration,
     random: Pcg64Mcg,
     /// How often in a hundred times a question or a copy fails.
@@ -40,6 +42,7 @@ impl Job {
             disks: vec![BTreeSet::new(); hosts],
             guards: Vec::new(),
             saved: vec![0; ranks],
+            lost: None,
             host_of_rank,
             now: Duration::ZERO,
             random,
@@ -53,6 +56,7 @@ impl Job {
     }
 
     fn start(&mut self, base: Option<u64>, next: u64) {
+        self.lost = None;
         (self.base, self.next) = (base, next);
         let hosts = self.disks.len();
         self.guards = (0..hosts)
@@ -101,9 +105,22 @@ impl Job {
         }
     }
 
+    /// Until the loss of a host is seen, the ranks of the others go on.
+    fn save_without(&mut self, lost: usize) {
+        let rank = self.below(self.saved.len());
+        if self.host_of_rank[rank] != lost {
+            self.saved[rank] += 1;
+            let part = self.part(self.saved[rank], rank);
+            self.disks[self.host_of_rank[rank]].insert(part);
+        }
+    }
+
     /// A host does some of what its guard wants, with what it sees now.
     fn guard(&mut self) {
         let host = self.below(self.disks.len());
+        if self.lost == Some((host, false)) {
+            return;
+        }
         self.now += Duration::from_millis(self.random.next_u64() % 300);
         self.guards[host].handle_own(self.disks[host].clone());
         for _ in 0..self.below(8) {
@@ -111,7 +128,7 @@ impl Job {
                 return;
             };
             match action {
-                Action::Ask { host: other } if self.fails() => {
+                Action::Ask { host: other } if self.lost == Some((other, false)) || self.fails() => {
                     self.guards[host].handle_silence(self.now, other);
                 }
                 Action::Ask { host: other } => {
@@ -133,7 +150,10 @@ impl Job {
                     self.guards[host].handle_copied(part);
                     // Meanwhile the ranks go on.
                     for _ in 0..self.below(6) {
-                        self.save();
+                        match self.lost {
+                            None => self.save(),
+                            Some((lost, _)) => self.save_without(lost),
+                        }
                     }
                     return;
                 }
@@ -232,6 +252,38 @@ proptest! {
             let found = job.recover(lost, without);
             prop_assert!(found >= safe, "{found:?} is older than {safe:?}");
         }
+    }
+
+    /// A host loses its disk and the ranks of the others go on saving, for long: they keep what they all knew to be safe and new,
+    /// whether that host answers that it has nothing or not at all.
+    #[test]
+    fn what_is_known_to_be_safe_outlives_a_disk(seed: u64) {
+        let mut job = Job::new(seed);
+        for _ in 0..job.below(400) {
+            match job.below(3) {
+                0 => job.save(),
+                _ => job.guard(),
+            }
+        }
+        let lost = job.below(job.disks.len());
+        let survivors = (0..job.disks.len()).filter(|&host| host != lost);
+        let newest_safe = |host: usize| -> BTreeSet<u64> {
+            let safe = job.guards[host].safe();
+            safe.into_iter().rev().take(KEEP_MIN).collect()
+        };
+        let known_to_all = survivors.map(newest_safe).reduce(|known, also| &known & &also);
+        let known = known_to_all.and_then(|known| known.last().copied());
+        job.disks[lost].clear();
+        job.lost = Some((lost, job.below(2) == 0));
+        for _ in 0..job.below(400) {
+            match job.below(3) {
+                0 => job.save_without(lost),
+                _ => job.guard(),
+            }
+        }
+        let without = job.disks.len() > 1 && job.below(2) == 0;
+        let found = job.recover(lost, without);
+        prop_assert!(found >= known, "{found:?} is older than {known:?}");
     }
 
     /// Whichever process fails, nothing newer is lost than what not all ranks had saved, whether it was copied or not.
