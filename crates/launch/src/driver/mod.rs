@@ -20,6 +20,7 @@ mod mpi_programs;
 mod own_host;
 mod process;
 mod session;
+mod shared_memory;
 mod signals;
 mod small_files;
 mod starter;

@@ -89,11 +89,16 @@ fn of_libfabric(name: &str) -> Option<i32> {
 fn inodes_in_use(folder: &Path) -> BTreeSet<u64> {
     let mut inodes = BTreeSet::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        // Before the mappings: a file is open until it is mapped.
+        let opened = fs::read_dir(process.path().join("fd"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        let opened =
+            opened.filter(|entry| fs::read_link(entry.path()).is_ok_and(|path| path.starts_with(folder)));
+        inodes.extend(opened.filter_map(|entry| Some(fs::metadata(entry.path()).ok()?.ino())));
         let maps = fs::read_to_string(process.path().join("maps")).unwrap_or_default();
         inodes.extend(maps.lines().filter_map(|line| mapped(line, folder)));
-        let opened = fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten();
-        let opened = opened.filter(|entry| fs::read_link(entry.path()).is_ok_and(|path| path.starts_with(folder)));
-        inodes.extend(opened.filter_map(|entry| Some(fs::metadata(entry.path()).ok()?.ino())));
     }
     inodes
 }
@@ -122,7 +127,15 @@ mod tests {
         let mut killed = Killed::new();
         killed.add(77);
         let _held = make("mpich_shar_tmpHeld");
-        for name in ["mpich_shar_tmpOurs", "77:0:0", "78:0:0", "77:0", "77:x:0", "77:0:0:0", "other"] {
+        for name in [
+            "mpich_shar_tmpOurs",
+            "77:0:0",
+            "78:0:0",
+            "77:0",
+            "77:x:0",
+            "77:0:0:0",
+            "other",
+        ] {
             make(name);
         }
         killed.remove_leftovers_in(folder.path());
@@ -151,6 +164,9 @@ mod tests {
         let line = "7f0000000000-7f0000001000 rw-s 00000000 00:1a 4711   /dev/shm/mpich_shar_tmpAbCdEf";
         assert_eq!(mapped(line, Path::new("/dev/shm")), Some(4711));
         assert_eq!(mapped(line, Path::new("/dev/other")), None);
-        assert_eq!(mapped("7f00-7f01 rw-p 00000000 00:00 0", Path::new("/dev/shm")), None);
+        assert_eq!(
+            mapped("7f00-7f01 rw-p 00000000 00:00 0", Path::new("/dev/shm")),
+            None
+        );
     }
 }

@@ -31,6 +31,9 @@ impl Agent {
                 ChildNews::Continued => self.mind.handle_stopped(rank, None),
                 ChildNews::Stopped(signal) => self.mind.handle_stopped(rank, Some(signal)),
                 ChildNews::Gone(cause) => {
+                    if cause != Cause::Exited(0) {
+                        self.killed.add(pid.as_raw_nonzero().get());
+                    }
                     // What a process sent before it died counts.
                     while self.read_link(index) {}
                     while self.read_pmi(index) {}

@@ -39,6 +39,7 @@ use super::{
     keeper::KeeperLine,
     mpi_programs,
     process::Slots,
+    shared_memory::Killed,
     signals::ChildSignals,
 };
 use crate::{
@@ -81,6 +82,7 @@ pub(super) struct Agent {
     activity: Activity,
     memory: IdleMemory,
     memory_kills: MemoryKills,
+    killed: Killed,
     groups: Vec<OwnGroup>,
     /// If ranks are bound to them.
     processors: Vec<Processor>,
@@ -219,6 +221,7 @@ impl Agent {
             activity,
             memory: IdleMemory::default(),
             memory_kills: MemoryKills::watch(),
+            killed: Killed::new(),
             processors,
             descriptors,
             sweep: Sweep::NotYet,
@@ -540,6 +543,7 @@ impl Agent {
         let programs = self.groups.iter().flat_map(|group| &group.programs).flatten();
         let environments: Vec<_> = programs.map(|started| started.environment.as_slice()).collect();
         mpi_programs::remove_leftovers(open_mpi_job(self.plan.job), &environments);
+        self.killed.remove_leftovers();
     }
 
     /// Pipes that somebody holds open who is not one of us; what came last from them counts.
