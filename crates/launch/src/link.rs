@@ -102,6 +102,11 @@ impl<T> Link<T> {
         self.batches.len()
     }
 
+    /// Whether all that was pushed is known to have come.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.kept.is_empty() && self.batches.is_empty()
+    }
+
     /// How much is known to have come, there and here: it grows while a connection is of any use.
     pub(crate) fn progress(&self) -> u64 {
         self.acknowledged + self.received

@@ -22,7 +22,8 @@ const INPUT: usize = 3 << 20;
 /// has counted.
 fn run_through(subnet: u8, weather: Weather, lines: usize, input: usize) -> Option<Relay> {
     let relay = Relay::new(subnet, weather)?;
-    let script = format!("seq {lines}; if [ $RANK = 0 ]; then wc -c; fi");
+    // Longer than the detection time, by the end of which a link has to stand.
+    let script = format!("seq {lines}; sleep 1.2; if [ $RANK = 0 ]; then wc -c; fi");
     let mut stdin = tempfile::tempfile().unwrap();
     std::io::Write::write_all(&mut stdin, &vec![b'x'; input]).unwrap();
     std::io::Seek::rewind(&mut stdin).unwrap();
@@ -77,6 +78,22 @@ fn a_reset_link_is_mended() {
         "{:?}",
         relay.count
     );
+}
+
+/// A link that is reset and cannot be made again for most of the detection time is mended.
+#[test]
+fn an_outage_is_mended() {
+    for tenths in [3, 5, 7] {
+        let weather = Weather {
+            outage: Some((300_000, DETECT * tenths / 10)),
+            ..Weather::default()
+        };
+        let Some(relay) = run_through(86, weather, LINES, INPUT) else {
+            return;
+        };
+        let tried = relay.count.turned_away.load(Ordering::Relaxed);
+        assert!(tried > 1, "{:?}", relay.count);
+    }
 }
 
 /// One wrong bit in each megabyte is found, and what it was in sent again.

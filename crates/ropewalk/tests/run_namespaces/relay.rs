@@ -7,11 +7,11 @@ use std::{
     os::{fd::AsFd, unix::fs::PermissionsExt},
     process::Command,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle, sleep},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -39,6 +39,8 @@ pub(crate) struct Weather {
     pub(crate) cut: Option<(usize, Way)>,
     /// After so many bytes of all connections there is a reset, and nobody can connect again.
     pub(crate) end_after: Option<usize>,
+    /// Once, after so many bytes of all connections, each is reset, and so are those that are made for so long.
+    pub(crate) outage: Option<(usize, Duration)>,
     /// So many bytes in a second.
     pub(crate) rate: Option<usize>,
 }
@@ -56,8 +58,11 @@ pub(crate) struct Count {
     /// Bytes towards the launcher, and towards the agent.
     bytes: [AtomicUsize; 2],
     pub(crate) resets: AtomicUsize,
+    /// Connections that were reset before they began.
+    pub(crate) turned_away: AtomicUsize,
     pub(crate) flips: AtomicUsize,
     is_stalled: AtomicBool,
+    outage: OnceLock<Instant>,
     is_over: AtomicBool,
 }
 
@@ -149,13 +154,15 @@ impl Relay {
         thread::spawn(move || {
             let mut connections = Vec::new();
             while !count.is_over.load(Ordering::Relaxed) {
-                let ended = weather.end_after.is_some_and(|after| count.bytes() >= after);
+                let ended =
+                    weather.end_after.is_some_and(|after| count.bytes() >= after) || count.is_out(weather);
                 for (listener, port) in listeners.iter().zip(PORTS) {
                     listener.set_nonblocking(true).unwrap();
                     let Ok((agent, _)) = listener.accept() else {
                         continue;
                     };
                     if ended {
+                        count.turned_away.fetch_add(1, Ordering::Relaxed);
                         reset(&agent);
                         continue;
                     }
@@ -188,6 +195,12 @@ impl Relay {
 impl Count {
     fn bytes(&self) -> usize {
         self.bytes.iter().map(|way| way.load(Ordering::Relaxed)).sum()
+    }
+
+    fn is_out(&self, weather: Weather) -> bool {
+        weather.outage.is_some_and(|(after, length)| {
+            self.bytes() >= after && self.outage.get_or_init(Instant::now).elapsed() < length
+        })
     }
 }
 
@@ -259,7 +272,7 @@ fn carry(way: usize, mut from: TcpStream, mut to: TcpStream, weather: Weather, c
             // What comes is not heard, and nobody is told.
             continue;
         }
-        let ends = weather.end_after.is_some_and(|after| count.bytes() >= after);
+        let ends = weather.end_after.is_some_and(|after| count.bytes() >= after) || count.is_out(weather);
         if ends || weather.reset_every.is_some_and(|every| carried >= every) {
             count.resets.fetch_add(1, Ordering::Relaxed);
             reset(&from);

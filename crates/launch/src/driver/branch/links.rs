@@ -34,7 +34,8 @@ pub(super) struct Above {
     pub(super) why_lost: String,
 }
 
-/// A connection that is lost and made again. While each carries nothing before it is lost too, that is one mending.
+/// A connection that is lost and made again. While each carries nothing that there is to carry before it is lost too, that is
+/// one mending.
 struct Mending {
     until: Instant,
     next: Instant,
@@ -48,8 +49,18 @@ struct Mending {
 }
 
 impl Mending {
-    /// Between two attempts; it doubles.
+    /// Between two attempts; it doubles, but there are always some within the detection time.
     const PAUSE: Duration = Duration::from_millis(20);
+    const ATTEMPTS_MIN: u32 = 8;
+
+    fn next_pause(&self, detect: Duration) -> Duration {
+        (self.pause * 2).min(detect / Self::ATTEMPTS_MIN).max(Self::PAUSE)
+    }
+
+    /// Until when the connection has to be there to be no worse than another.
+    fn stands_at(&self) -> Option<Instant> {
+        self.answered.map(|since| since + self.pause)
+    }
 }
 
 impl Above {
@@ -203,19 +214,23 @@ impl Branch {
         above.peer = None;
         above.link.handle_cut();
         let (now, why) = (Instant::now(), chain(cause));
+        let detect = self.position.plan.detect;
         let progress = above.link.progress();
+        let was_idle = above.link.is_idle();
+        let is_same = |mending: &Mending| {
+            let stood = mending.stands_at().is_some_and(|then| then <= now);
+            mending.progress == progress && !(was_idle && stood)
+        };
         above.mending = match above.mending.take() {
-            Some(mending) if is_break(cause) && mending.progress == progress || is_failure(cause) => {
-                Some(Mending {
-                    next: now + mending.pause,
-                    pause: mending.pause.saturating_mul(2),
-                    answered: None,
-                    why,
-                    ..mending
-                })
-            }
+            Some(mending) if is_break(cause) && is_same(&mending) || is_failure(cause) => Some(Mending {
+                next: now + mending.pause,
+                pause: mending.next_pause(detect),
+                answered: None,
+                why,
+                ..mending
+            }),
             _ if above.was_connected && is_break(cause) => Some(Mending {
-                until: now + self.position.plan.detect,
+                until: now + detect,
                 next: now,
                 pause: Mending::PAUSE,
                 progress,
@@ -223,8 +238,8 @@ impl Branch {
                 why,
             }),
             // It is gone, and the end of the connection said why.
-            Some(mending) => return self.lose_parent(mending.why),
-            None => return self.lose_parent(why),
+            Some(mending) if is_refused(cause) => return self.lose_parent(mending.why),
+            _ => return self.lose_parent(why),
         };
     }
 
@@ -237,9 +252,14 @@ impl Branch {
             return;
         };
         if mending.until <= now {
-            let stands = |since: Instant| now >= since + mending.pause;
-            if !mending.answered.is_some_and(stands) {
-                self.lose_parent(mending.why);
+            match mending.stands_at() {
+                Some(then) if then <= now => {}
+                // It was made again in time, and may be as good as any.
+                Some(then) => {
+                    mending.until = then;
+                    above.mending = Some(mending);
+                }
+                None => self.lose_parent(mending.why),
             }
             return;
         }
@@ -283,9 +303,14 @@ impl Branch {
 fn is_break(cause: &PeerDeath) -> bool {
     match cause {
         PeerDeath::Closed | PeerDeath::Protocol(_) => true,
-        PeerDeath::Io(error) => error.kind() != io::ErrorKind::ConnectionRefused,
+        PeerDeath::Io(_) => !is_refused(cause),
         _ => false,
     }
+}
+
+/// Whether nobody listens there any more.
+fn is_refused(cause: &PeerDeath) -> bool {
+    matches!(cause, PeerDeath::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 /// Whether another attempt to connect may succeed where this one failed: a byte of it may have come wrong too.
