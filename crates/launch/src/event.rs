@@ -72,6 +72,12 @@ pub enum JobEvent {
         /// The name of its host.
         host: String,
     },
+    /// A name server did not do what a program asked of it ([`JobSpec::name_server`](crate::JobSpec::name_server)); what MPI
+    /// libraries tell the program of that is little. Told when the reason is another than the last time.
+    NameServerFailed {
+        /// Why.
+        reason: String,
+    },
     /// Something odd that does not end the job.
     Notice {
         /// The rank that it is about.

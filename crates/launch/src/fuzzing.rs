@@ -11,6 +11,7 @@ use crate::{
     host_agent::HostAgent,
     job::{JobSpec, OnFailure},
     link::Link,
+    names::{CallId, MESSAGE_SIZE_MAX, NameClient, NameReply, NameTable, decode},
     plan::{Surroundings, plan},
     protocol::{Down, Order, Plan, Up},
     relay::{Action, Relay},
@@ -27,6 +28,30 @@ pub fn links(bytes: &[u8]) {
         launcher(&plan, bytes);
         agent(&plan, bytes);
     }
+}
+
+/// Gives a name server what jobs say whose connections come and go, and a launcher what a name server says. Each message is
+/// so long as the byte before it says.
+pub fn names(bytes: &[u8]) {
+    let mut table = NameTable::new();
+    for (number, message) in batches(bytes).enumerate() {
+        let reply = table.handle_message(number % 3, message);
+        assert!(decode::<NameReply>(&reply).is_some(), "what we say is understood");
+        // Both ends of the wire have the same limits.
+        assert!(reply.len() <= MESSAGE_SIZE_MAX);
+        if let Some(reply) = decode::<NameReply>(message) {
+            let mut client = NameClient::new();
+            client.handle_question((), pmi::Question::Lookup { service: "s".into() });
+            assert!(client.poll_action().is_some(), "the server is asked");
+            client.handle_reply(Duration::ZERO, CallId(0), Ok(reply));
+            assert!(client.poll_action().is_some(), "whoever asked is answered");
+        }
+        if number % 7 == 6 {
+            table.handle_gone(number % 3);
+        }
+    }
+    (0..3).for_each(|job| table.handle_gone(job));
+    assert!(table.is_empty(), "names go with their jobs");
 }
 
 /// Places what a process asks for by PMI, and gives the plan to those that get it.
@@ -132,6 +157,7 @@ fn obey(plan: &Plan, mind: &mut HostAgent, down: Down) {
         Down::Order(Order::Respawn { rank, incarnation }) => mind.handle_respawn(rank, incarnation),
         Down::Order(Order::Forward { signal }) => mind.handle_forward(signal),
         Down::Order(Order::Signal { rank, signal }) => mind.handle_signal(rank, signal),
+        Down::Order(Order::NamesAnswered { id, answer }) => mind.handle_names_answer(id, answer),
         Down::Order(Order::Spawned { id, result }) => mind.handle_spawn_answer(id, result),
         _ => {}
     }

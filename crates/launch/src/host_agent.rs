@@ -110,6 +110,9 @@ impl HostAgent {
             true => pmi::Server::root(),
             false => pmi::Server::below_parent(),
         };
+        if start.shares_names {
+            pmi.share_names();
+        }
         pmi.add_group(start.pmi.clone());
         let mut agent = Self {
             members: Membership::new(start.size),
@@ -465,6 +468,10 @@ impl HostAgent {
                     exit_code,
                     message: message.unwrap_or_default().to_string(),
                 }),
+                pmi::Action::AskNames { id, question } => {
+                    let id = id.0;
+                    self.report(Report::AskNames { id, question });
+                }
                 pmi::Action::Close { connection } => {
                     self.actions.push_back(Action::ClosePmi(rank_of(connection)));
                 }

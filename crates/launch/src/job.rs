@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     hosts::HostSlots,
     inherited::{Inherited, RankNetwork},
+    names::NameServerAccess,
     placement::Placement,
     restart::RestartPolicy,
 };
@@ -91,6 +92,9 @@ pub struct JobSpec {
     /// Rank 0 runs already, and waits to be served: [`program`](Self::program) is not started. The job has no other
     /// rank and no other host but what it spawns.
     pub singleton: Option<Singleton>,
+    /// Where names that programs publish are kept, for all jobs that name the same. With `None` this job has names of its
+    /// own.
+    pub name_server: Option<NameServerAccess>,
     /// The executable that is run as `<agent> agent`; it must call [`agent_main`](crate::agent_main).
     pub agent: PathBuf,
     /// The first agent on this host is a fork of this process, as long as that has one thread, and not an execution of
@@ -138,6 +142,7 @@ impl JobSpec {
             stall: None,
             injection: None,
             singleton: None,
+            name_server: None,
             agent: agent.into(),
             fork_agent: false,
         }

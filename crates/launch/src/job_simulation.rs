@@ -387,6 +387,9 @@ impl World {
                 is_quiet = false;
                 match action {
                     supervisor::Action::AbandonAgents => self.root.abandon_all(),
+                    supervisor::Action::AskNames(asker, question) => {
+                        panic!("{asker:?} has names of its own: {question:?}")
+                    }
                     supervisor::Action::Event(JobEvent::Finished(verdict)) => self.verdict = Some(verdict),
                     supervisor::Action::Event(_) => {}
                     supervisor::Action::Send(down) => {

@@ -29,6 +29,7 @@ mod job_simulation;
 mod lines;
 mod link;
 pub mod mpi;
+mod names;
 mod placement;
 mod plan;
 mod protocol;
@@ -39,13 +40,14 @@ mod supervisor;
 mod tree;
 mod verdict;
 
-pub use driver::{LaunchError, Launcher, Layout, agent_main, interface_addresses, is_own_host};
+pub use driver::{LaunchError, Launcher, Layout, NameServer, agent_main, interface_addresses, is_own_host};
 pub use event::{JobEvent, OutputStream};
 pub use inherited::{Inherited, RankNetwork};
 pub use job::{
     Injection, JobSpec, OnFailure, OnStopped, RespawnPolicy, Segment, Singleton, StartMethod, StdinSource,
     UniverseSize,
 };
+pub use names::{NAME_SERVER_PORT, NameServerAccess};
 pub use placement::{Binding, DealOrder, Placement, PlacementError};
 pub use simulation::{StartCosts, StartTimes, simulate_start};
 pub use verdict::{Ending, Failure, FailureKind, MemoryShortage, SpawnedAs, Verdict};

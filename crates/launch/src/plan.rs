@@ -104,6 +104,7 @@ pub(crate) fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, Placeme
         stall: spec.stall,
         stdin: spec.stdin,
         singleton: spec.singleton,
+        shares_names: spec.name_server.is_some(),
         binding: spec.placement.binding,
         rank_network: spec.rank_network.clone(),
         gpus_per_rank: spec.gpus_per_rank,
@@ -130,6 +131,7 @@ impl Plan {
             encrypt: self.encrypt,
             respawns: self.respawns,
             is_singleton: self.singleton.is_some(),
+            shares_names: self.shares_names,
             pmi: self.pmi_group(&self.first_group(), NodeId::of(host)),
         }
     }

@@ -82,6 +82,8 @@ pub(crate) struct Plan {
     pub(crate) stall: Option<Duration>,
     pub(crate) stdin: StdinSource,
     pub(crate) singleton: Option<Singleton>,
+    /// Whether names that programs publish are kept elsewhere.
+    pub(crate) shares_names: bool,
     pub(crate) binding: Binding,
     pub(crate) rank_network: RankNetwork,
     pub(crate) gpus_per_rank: Option<u16>,
@@ -123,6 +125,8 @@ pub(crate) struct Start {
     pub(crate) respawns: bool,
     /// Its only rank was not started by us.
     pub(crate) is_singleton: bool,
+    /// Whether names that programs publish are kept elsewhere.
+    pub(crate) shares_names: bool,
     /// The job as process group of PMI.
     pub(crate) pmi: pmi::GroupOptions,
 }
@@ -240,6 +244,8 @@ pub(crate) enum Order {
     },
     /// The launcher goes on.
     Resume,
+    /// What came of [`Report::AskNames`].
+    NamesAnswered { id: u64, answer: pmi::Answer },
     /// What came of [`Report::Spawn`].
     Spawned {
         id: u64,
@@ -285,6 +291,8 @@ pub(crate) enum Report {
         exit_code: i32,
         message: String,
     },
+    /// A rank of a host that is alone asks something about names, which are kept elsewhere.
+    AskNames { id: u64, question: pmi::Question },
     /// The first of the host's ranks that wants to hear of departures.
     Attached,
     /// All ranks of the host are gone, and it takes no others, though hosts below it may.

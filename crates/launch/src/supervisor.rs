@@ -2,6 +2,7 @@
 
 mod action;
 mod groups;
+mod names;
 mod respawns;
 mod stalls;
 mod star;
@@ -26,6 +27,7 @@ use crate::{
 };
 pub(crate) use action::{Action, WantedSpawn};
 use groups::{Asker, SpawnedGroup};
+pub(crate) use names::NameAsker;
 use respawns::Respawns;
 use stalls::Progress;
 use stopped::Stopped;
@@ -63,6 +65,8 @@ pub(crate) struct Supervisor {
     /// What programs spawned and what is left, by PMI's number.
     groups: BTreeMap<u32, SpawnedGroup>,
     next_group: u32,
+    /// Why a name server did not answer well the last time.
+    names_failed: Option<String>,
     respawns: Respawns,
     injector: Option<Injector>,
     injected: u32,
@@ -173,12 +177,16 @@ impl Supervisor {
             has_attached: false,
             pmi: (plan.hosts.len() > 1).then(|| {
                 let mut pmi = pmi::Server::root();
+                if plan.shares_names {
+                    pmi.share_names();
+                }
                 pmi.add_group(plan.pmi_group(&plan.first_group(), NodeId::ROOT));
                 pmi
             }),
             plan: plan.clone(),
             groups: BTreeMap::new(),
             next_group: 1,
+            names_failed: None,
             respawns: Respawns::default(),
             injector: None,
             injected: 0,
@@ -209,6 +217,7 @@ impl Supervisor {
                 let kind = FailureKind::Aborted { exit_code, message };
                 self.fail(now, host, rank, kind, OnFailure::Abort, SIGTERM);
             }
+            Report::AskNames { id, question } => self.ask_names(NameAsker::Agent(host, id), question),
             Report::Attached => {
                 if !std::mem::replace(&mut self.has_attached, true) {
                     let news = std::mem::take(&mut self.news);

@@ -39,8 +39,8 @@ pub use process_mapping::{MappingBlock, MappingError, ProcessMapping};
 pub use rank_set::RankSet;
 pub use server::{
     AbsentMembers, Action, Answer, ChildId, ConnectionId, Down, FenceId, FenceScope, GroupId, GroupOptions,
-    KeyValuePairs, Peer, Process, ProtocolError, Question, Server, SpawnId, SpawnRefused, Spawned, Stage,
-    TreeMessageError, Up,
+    KeyValuePairs, NameQuestionId, Peer, Process, ProtocolError, Question, Server, SpawnId, SpawnRefused,
+    Spawned, Stage, TreeMessageError, Up,
 };
 pub use wire::{Form, Message, MessageBuffer, MessageError};
 

@@ -12,7 +12,6 @@ use std::{
 };
 
 use ropewalk_group::{HostId, Rank};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::{io::Interest, sync::mpsc, time::sleep_until};
 
 use super::{
@@ -23,9 +22,10 @@ use super::{
     interface,
     interrupts::{Signalled, Signals, next_signal},
     launcher::{Delivery, Launcher, Request, trace_size},
+    shared_names::SharedNames,
     signals::stop_this_process,
     small_files,
-    watched::{Watched, watch},
+    watched::{Watched, is_readable, watch},
 };
 use crate::{
     event::JobEvent,
@@ -57,6 +57,7 @@ pub(super) struct AttemptRun {
     /// Agents were lost or given up: what they left behind is looked for.
     was_abandoned: bool,
     memory: IdleMemory,
+    pub(super) names: SharedNames,
 }
 
 /// What drives a job besides its agents.
@@ -93,6 +94,7 @@ impl AttemptRun {
             groups: Vec::new(),
             was_abandoned: false,
             memory: IdleMemory::default(),
+            names: SharedNames::new(None),
         }
     }
 
@@ -138,6 +140,7 @@ impl AttemptRun {
                 .chain(deadline)
                 .chain(give_up_at)
                 .chain(self.memory.deadline())
+                .chain(self.names.next_deadline())
                 .min();
             match self
                 .next_happening(&descriptor, deadline, surface, &mut reader)
@@ -145,6 +148,7 @@ impl AttemptRun {
             {
                 Happening::Branch => {
                     branch.progress();
+                    self.names.progress();
                     self.supervisor.handle_timeout(self.now());
                     self.memory.handle_timeout(Instant::now());
                 }
@@ -227,6 +231,7 @@ impl AttemptRun {
                         self.was_abandoned = true;
                         branch.abandon_all();
                     }
+                    Action::AskNames(asker, question) => self.names.ask(asker, question),
                     Action::Event(JobEvent::Finished(verdict)) => self.verdict = Some(verdict),
                     Action::Event(event) => self.deliver(event),
                     Action::Send(down) => {
@@ -239,6 +244,10 @@ impl AttemptRun {
                     }
                     Action::SendPmi(child, down) => branch.send_pmi(child, down),
                 }
+            }
+            while let Some((asker, answer)) = self.names.poll_answer() {
+                is_quiet = false;
+                self.supervisor.handle_names_answer(self.now(), asker, answer);
             }
             if is_quiet {
                 break;
@@ -272,6 +281,7 @@ impl AttemptRun {
                 }
                 Ok(Happening::Branch)
             }
+            () = self.names.readable() => Ok(Happening::Branch),
             request = surface.requests.recv() => Ok(request.map_or(Happening::Dropped, Happening::Request)),
             Some(order) = reader.queue.recv() => Ok(Happening::Input(order)),
             signal = next_signal(&mut surface.signals) => Ok(Happening::Signal(signal)),
@@ -358,20 +368,11 @@ impl AttemptRun {
 const ALL: u64 = u64::MAX;
 
 enum Happening {
-    /// A neighbour in the tree, or the clock.
+    /// A neighbour in the tree, the name server, or the clock.
     Branch,
     /// Nobody wants the job any more.
     Dropped,
     Input(Order),
     Request(Request),
     Signal(Signalled),
-}
-
-/// Whether reading would find something now. If that cannot be told, trying does no harm.
-fn is_readable(descriptor: &OwnedFd) -> bool {
-    let at_once = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    poll(&mut [PollFd::new(descriptor, PollFlags::IN)], Some(&at_once)) != Ok(0)
 }

@@ -18,6 +18,7 @@ use super::{
     launch_error::{LaunchError, system},
     launcher::{Delivery, Request},
     own_host::own_host_name,
+    shared_names::SharedNames,
 };
 use crate::{
     event::JobEvent,
@@ -236,6 +237,7 @@ impl Attempts {
         }
         let (job, deliveries) = (plan.job, self.deliveries.clone());
         let mut attempt = AttemptRun::new(number, plan, supervisor, deliveries, self.trace_bytes.clone());
+        attempt.names = SharedNames::new(self.spec.name_server.clone());
         let result = attempt.run(position, surface).await;
         result.map_err(|source| {
             descendants::kill_job(job);

@@ -53,7 +53,7 @@ pub(super) fn of_agent(parent: &Address) -> io::Result<Option<IpAddr>> {
 }
 
 /// The own address from which packets to another one would go. None is sent.
-fn towards(address: SocketAddr) -> io::Result<IpAddr> {
+pub(super) fn towards(address: SocketAddr) -> io::Result<IpAddr> {
     let any: IpAddr = match address {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),

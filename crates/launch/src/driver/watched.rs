@@ -6,6 +6,7 @@ use std::{
     os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
 };
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{Interest, unix::AsyncFd};
 
 /// A descriptor of which the runtime tells when it is ready. It need not be non-blocking: whoever reads or
@@ -25,6 +26,15 @@ pub(super) fn watch<T: OwnsDescriptor>(inner: T, interest: Interest) -> io::Resu
     // SAFETY: the descriptor must stay open and the same until the registration ends: `Descriptor` owns it,
     // gives no mutable access to it, and `OwnsDescriptor` is implemented above for types that keep theirs.
     Ok(unsafe { AsyncFd::register_with_interest(Descriptor(inner), interest) }?)
+}
+
+/// Whether reading would find something now. If that cannot be told, trying does no harm.
+pub(super) fn is_readable(descriptor: &OwnedFd) -> bool {
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut [PollFd::new(descriptor, PollFlags::IN)], Some(&at_once)) != Ok(0)
 }
 
 impl<T> Deref for Descriptor<T> {

@@ -86,6 +86,12 @@ impl HostAgent {
         self.forward_pmi();
     }
 
+    /// What came of a question about names that was reported.
+    pub(crate) fn handle_names_answer(&mut self, id: u64, answer: pmi::Answer) {
+        self.pmi.handle_name_answer(pmi::NameQuestionId(id), answer);
+        self.forward_pmi();
+    }
+
     /// A process of a spawned group could not be started, and so no other of the group will be here.
     pub(super) fn give_up_group(&mut self, first: Rank, rank: Rank) {
         self.pmi.handle_departure(self.pmi_process(rank), false);

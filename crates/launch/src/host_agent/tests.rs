@@ -19,6 +19,7 @@ fn agent(ranks: u32) -> HostAgent {
         encrypt: false,
         respawns: false,
         is_singleton: false,
+        shares_names: false,
         pmi: pmi::GroupOptions {
             absent: pmi::AbsentMembers::Exclude,
             ..pmi::GroupOptions::one_host(FIRST_GROUP, "kvs", ranks)

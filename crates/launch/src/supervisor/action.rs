@@ -2,7 +2,7 @@
 
 use ropewalk_pmi as pmi;
 
-use super::groups::Asker;
+use super::{groups::Asker, names::NameAsker};
 use crate::{event::JobEvent, protocol::Down, tree::NodeId};
 
 /// What has to be done for a [`Supervisor`](super::Supervisor).
@@ -10,6 +10,9 @@ use crate::{event::JobEvent, protocol::Down, tree::NodeId};
 pub(crate) enum Action {
     /// Agents do not do what they are told: end them, and then their ranks without them.
     AbandonAgents,
+    /// Ask the name server that several jobs share, and say
+    /// [what it answers](super::Supervisor::handle_names_answer).
+    AskNames(NameAsker, pmi::Question),
     /// Tell whoever watches the job.
     Event(JobEvent),
     /// Read the host files that a spawn names, and say

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use ropewalk_group::{HostId, Rank};
 use ropewalk_pmi as pmi;
 
-use super::{Action, Phase, SIGTERM, Supervisor, WantedSpawn};
+use super::{Action, NameAsker, Phase, SIGTERM, Supervisor, WantedSpawn};
 use crate::{
     event::JobEvent,
     group_plan::{GroupPlan, Seat, Spawning, plan_spawn},
@@ -354,6 +354,7 @@ impl Supervisor {
                     let host = self.running.get(&rank).map_or(HostId(0), |running| running.host);
                     self.fail(now, host, rank, kind, OnFailure::Abort, SIGTERM);
                 }
+                pmi::Action::AskNames { id, question } => self.ask_names(NameAsker::Own(id), question),
                 pmi::Action::FenceBegan { group, fence } => {
                     let (group, fence) = (group.0, fence.to_string());
                     self.tell(JobEvent::FenceBegan { group, fence });

@@ -459,3 +459,48 @@ fn a_spawn_goes_where_processes_are_still_started() {
         .collect();
     assert_eq!(answers, [(7, true)]);
 }
+
+/// The agent of a host that is alone asks through the launcher, which tells the user why it did not get what it asked for,
+/// once for each reason.
+#[test]
+fn the_only_host_asks_for_names_through_the_launcher() {
+    let mut supervisor = supervisor(OnFailure::Abort);
+    let lookup = || pmi::Question::Lookup { service: "s".into() };
+    let failed = |reason: &str| pmi::Answer::Failed {
+        reason: reason.into(),
+    };
+    for (id, answer, is_told) in [
+        (4, failed("gone"), true),
+        (5, failed("gone"), false),
+        (6, failed("full"), true),
+        (7, pmi::Answer::Value { value: None }, false),
+    ] {
+        let question = lookup();
+        report(&mut supervisor, SECOND, Report::AskNames { id, question });
+        let Some(Action::AskNames(asker, question)) = supervisor.poll_action() else {
+            panic!("the name server is not asked");
+        };
+        assert_eq!(question, lookup());
+        supervisor.handle_names_answer(SECOND, asker, answer.clone());
+        if is_told {
+            let told = supervisor.poll_action();
+            assert!(matches!(
+                told,
+                Some(Action::Event(JobEvent::NameServerFailed { .. }))
+            ));
+        }
+        match supervisor.poll_action() {
+            Some(Action::Send(Down::To(
+                node,
+                Order::NamesAnswered {
+                    id: to,
+                    answer: given,
+                },
+            ))) => {
+                assert_eq!((node, to, given), (NodeId::of(HostId(0)), id, answer));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(supervisor.poll_action().is_none());
+    }
+}

@@ -4,7 +4,7 @@ use bstr::BString;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{Down, FenceId, Up};
+use super::{Down, FenceId, Question, Up};
 use crate::{DecodeError, MessageError, Spawn, SpawnError};
 
 /// A process group of a job: 0 is the one that the job began with, others were spawned.
@@ -32,6 +32,10 @@ pub struct ChildId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SpawnId(pub u64);
 
+/// A question for the name server that several jobs share, which waits for its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NameQuestionId(pub u64);
+
 /// Whose connection it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
@@ -54,6 +58,15 @@ pub enum Action {
         exit_code: i32,
         /// Why, if it says so.
         message: Option<BString>,
+    },
+    /// Ask the name server that several jobs share, and say what it answers with
+    /// [`handle_name_answer`](crate::Server::handle_name_answer). Only the root says so, and only with
+    /// [`share_names`](crate::Server::share_names).
+    AskNames {
+        /// To be repeated in the answer.
+        id: NameQuestionId,
+        /// [`Question::Lookup`], [`Question::Publish`] or [`Question::Unpublish`].
+        question: Question,
     },
     /// Close a connection after what was sent on it.
     Close {

@@ -4,6 +4,7 @@ mod action;
 mod connection;
 mod fences;
 mod group;
+mod names;
 mod node_attributes;
 mod questions;
 mod requests;
@@ -23,7 +24,9 @@ use group::{Group, Phase};
 use questions::Asker;
 use waiter::Waiter;
 
-pub use action::{Action, ChildId, ConnectionId, GroupId, Peer, Process, ProtocolError, SpawnId};
+pub use action::{
+    Action, ChildId, ConnectionId, GroupId, NameQuestionId, Peer, Process, ProtocolError, SpawnId,
+};
 pub use group::{AbsentMembers, GroupOptions};
 pub use stage::Stage;
 pub use tree::{
@@ -55,6 +58,8 @@ pub struct Server {
     lost_children: BTreeSet<ChildId>,
     /// What was published; only the root has it.
     services: KeyValueSpace,
+    /// What is published is kept elsewhere.
+    shares_names: bool,
     questions: BTreeMap<u64, Asker>,
     next_question: u64,
     /// Connections on which a request may have become free to be served.
@@ -88,6 +93,7 @@ impl Server {
             children: BTreeSet::new(),
             lost_children: BTreeSet::new(),
             services: KeyValueSpace::new(LINE_SIZE_MAX),
+            shares_names: false,
             questions: BTreeMap::new(),
             next_question: 0,
             resumable: VecDeque::new(),

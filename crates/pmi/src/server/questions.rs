@@ -3,7 +3,8 @@
 use bstr::BString;
 
 use super::{
-    Action, Answer, ChildId, Down, Question, Server, SpawnId, Up, fences::Above, waiter::Waiter, words::words,
+    Action, Answer, ChildId, Down, NameQuestionId, Question, Server, SpawnId, Up, fences::Above,
+    waiter::Waiter, words::words,
 };
 use crate::{Form, LINE_SIZE_MAX, Response};
 
@@ -34,6 +35,10 @@ impl Server {
             (Above::Nobody, Question::Spawn { from, spawn }) => {
                 let id = SpawnId(self.keep(asker));
                 self.actions.push_back(Action::Spawn { id, from, spawn });
+            }
+            (Above::Nobody, question) if self.shares_names && question.is_about_names() => {
+                let id = NameQuestionId(self.keep(asker));
+                self.actions.push_back(Action::AskNames { id, question });
             }
             (Above::Nobody, question) => {
                 let answer = self.decide(question);
@@ -116,8 +121,11 @@ fn response(form: Form, wanted: Wanted, answer: Answer) -> Response {
         (true, false) => None,
         (false, _) => Some(otherwise),
     };
-    let is_lost = answer == Answer::Lost;
-    let lost = || BString::from("the_process_manager_lost_its_parent");
+    let trouble = match &answer {
+        Answer::Failed { reason } => Some(words(reason)),
+        Answer::Lost => Some("the_process_manager_lost_its_parent".into()),
+        _ => None,
+    };
     let done = matches!(answer, Answer::Done { done: true });
     let value = match &answer {
         Answer::Value { value } => value.clone(),
@@ -129,18 +137,14 @@ fn response(form: Form, wanted: Wanted, answer: Answer) -> Response {
             rc: Some(if done { 0 } else { -1 }),
             message: said(done, bstr::concat([b"no_job_", &words(job)[..]]).into()),
         },
-        Wanted::Get => get_response(
-            form,
-            value,
-            is_lost.then(lost).unwrap_or_else(|| "key_not_found".into()),
-        ),
+        Wanted::Get => get_response(form, value, trouble.unwrap_or_else(|| "key_not_found".into())),
         Wanted::Lookup => Response::LookupName {
             info: value.as_ref().map(|_| "ok".into()),
             found: Some(value.is_some()),
             rc: Some(i32::from(value.is_none())),
             message: said(
                 value.is_some(),
-                is_lost.then(lost).unwrap_or_else(|| "service_not_found".into()),
+                trouble.unwrap_or_else(|| "service_not_found".into()),
             ),
             port: value.clone(),
             value,
@@ -150,17 +154,17 @@ fn response(form: Form, wanted: Wanted, answer: Answer) -> Response {
             rc: Some(i32::from(!done)),
             message: said(
                 done,
-                match (is_lost, in_words) {
-                    (true, _) => lost(),
-                    (false, true) => "key_already_present".into(),
-                    (false, false) => bstr::concat([b"duplicate_service_", &words(service)[..]]).into(),
+                match (trouble, in_words) {
+                    (Some(trouble), _) => trouble,
+                    (None, true) => "key_already_present".into(),
+                    (None, false) => bstr::concat([b"duplicate_service_", &words(service)[..]]).into(),
                 },
             ),
         },
         Wanted::Spawn => {
             let result = match answer {
                 Answer::Spawned(result) => result.map_err(|refused| refused.reason),
-                _ => Err(lost()),
+                _ => Err(trouble.unwrap_or_default()),
             };
             match result {
                 Ok(spawned) => Response::Spawn {
@@ -184,10 +188,10 @@ fn response(form: Form, wanted: Wanted, answer: Answer) -> Response {
             rc: Some(i32::from(!done)),
             message: said(
                 done,
-                match (is_lost, in_words) {
-                    (true, _) => lost(),
-                    (false, true) => "service_not_found".into(),
-                    (false, false) => bstr::concat([b"service_", &words(service)[..], b"_not_found"]).into(),
+                match (trouble, in_words) {
+                    (Some(trouble), _) => trouble,
+                    (None, true) => "service_not_found".into(),
+                    (None, false) => bstr::concat([b"service_", &words(service)[..], b"_not_found"]).into(),
                 },
             ),
         },

@@ -215,6 +215,11 @@ pub enum Answer {
         /// Whether it is so.
         done: bool,
     },
+    /// The name server that several jobs share did not do it.
+    Failed {
+        /// Why.
+        reason: BString,
+    },
     /// Nobody can say any more: the tree is broken.
     Lost,
     /// To [`Question::Spawn`].

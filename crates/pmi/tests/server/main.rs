@@ -6,6 +6,7 @@ mod frames;
 mod limits;
 mod lines;
 mod listed;
+mod names;
 mod singleton;
 mod slurm;
 mod spawn;
@@ -58,6 +59,7 @@ fn drain(server: &mut Server) -> Vec<String> {
                 lines.extend(sent.into_iter().map(|text| format!("{} {text}", connection.0)));
             }
             Action::Spawn { id, spawn, .. } => lines.push(format!("spawn {} {spawn:?}", id.0)),
+            Action::AskNames { id, question } => lines.push(format!("names {} {question:?}", id.0)),
             other @ (Action::ToChild { .. } | Action::ToParent { .. }) => panic!("{other:?}"),
         }
     }

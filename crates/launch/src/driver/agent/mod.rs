@@ -317,6 +317,7 @@ impl Agent {
             Order::Forward { signal } => self.mind.handle_forward(signal),
             Order::Resume => self.suspend(false),
             Order::Signal { rank, signal } => self.mind.handle_signal(rank, signal),
+            Order::NamesAnswered { id, answer } => self.mind.handle_names_answer(id, answer),
             Order::Spawned { id, result } => self.mind.handle_spawn_answer(id, result),
             Order::Stdin(bytes) => {
                 self.inputs.push(bytes);
