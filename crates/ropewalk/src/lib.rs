@@ -14,6 +14,8 @@ extern crate self as ropewalk;
     reason = "the command uses all of it, fuzz targets a part"
 )]
 mod commands {
+    pub(crate) mod nameserver;
+    mod output;
     mod page;
     pub(crate) mod partner;
     pub(crate) mod run;

@@ -8,7 +8,8 @@ use std::{env, ffi::OsString, path::Path, process::ExitCode};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{
-    agent, completions, demo, demo_worker, info, man, partner, plan, reduce, reduce_worker, rehearse, run,
+    agent, completions, demo, demo_worker, info, man, nameserver, partner, plan, reduce, reduce_worker,
+    rehearse, run,
 };
 
 /// Runs parallel jobs, and keeps them going.
@@ -36,6 +37,7 @@ enum Command {
     DemoWorker(demo_worker::Arguments),
     Info(info::Arguments),
     Man(man::Arguments),
+    Nameserver(nameserver::Arguments),
     #[command(hide = true)]
     Partner(partner::Arguments),
     Plan(plan::Arguments),
@@ -70,6 +72,7 @@ fn perform(command: Command) -> ExitCode {
         Command::DemoWorker(arguments) => demo_worker::run(arguments),
         Command::Info(arguments) => info::run(&arguments),
         Command::Man(arguments) => man::run(&arguments, documented()),
+        Command::Nameserver(arguments) => nameserver::run(&arguments),
         Command::Partner(arguments) => partner::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Reduce(arguments) => reduce::run(&arguments),

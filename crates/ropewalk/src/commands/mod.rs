@@ -7,6 +7,7 @@ pub(crate) mod demo;
 pub(crate) mod demo_worker;
 pub(crate) mod info;
 pub(crate) mod man;
+pub(crate) mod nameserver;
 mod output;
 mod page;
 pub(crate) mod partner;

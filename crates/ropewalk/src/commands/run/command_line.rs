@@ -433,6 +433,7 @@ impl Parser {
             interface,
             rank_network,
             gpus_per_rank: self.hydra.gpus_per_rank,
+            name_server: self.hydra.name_server(around)?,
             encrypt: self.encrypts,
             arity: self.arity,
             universe: self.universe,

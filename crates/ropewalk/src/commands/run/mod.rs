@@ -251,6 +251,9 @@ fn watch(request: Request) -> anyhow::Result<u8> {
                 }
                 return code;
             }
+            JobEvent::NameServerFailed { reason } => {
+                say(&format!("a name was not published or looked up: {reason}"));
+            }
             JobEvent::Notice { rank, text } => say(&format!("rank {rank}: {text}")),
             JobEvent::Output { rank, stream, line } if failure.is_none() => {
                 let host = launcher.host_of(rank).unwrap_or_default();
@@ -360,6 +363,7 @@ fn log(event: &JobEvent) {
         JobEvent::Finished(verdict) => json!({
             "event": "finished", "exit_code": verdict.exit_code(), "verdict": verdict.to_string(),
         }),
+        JobEvent::NameServerFailed { reason } => json!({"event": "name_server_failed", "reason": reason}),
         JobEvent::Notice { rank, text } => json!({"event": "notice", "rank": rank.0, "text": text}),
         JobEvent::Overwritten { rank, key } => json!({"event": "overwritten", "rank": rank.0, "key": key}),
         JobEvent::Stalled { after, who } => {

@@ -33,6 +33,9 @@ Where:
   --encrypt                   encrypt what launcher, agents and programs that use ropewalk send from host to host;
                               what MPI libraries send by themselves is not encrypted
   -usize N|system|infinite    room for processes, as MPI_UNIVERSE_SIZE [default: infinite, which is not told]
+  -nameserver HOST[:PORT]     keep names that programs publish (MPI_Publish_name) at a `ropewalk nameserver`, for other jobs too
+                              [default port: 6392]
+  --nameserver-key FILE       its key [default: ~/.ropewalk-nameserver.key]
   --arity N                   how many agents each agent starts [default: 16]
 Output and input:
   -l, --label                 put the rank before each line

@@ -1,12 +1,19 @@
 //! The options and variables of Hydra's that say what it does itself: what has a meaning here is heeded, what only tunes
 //! Hydra is named and passed over, and what would make another job is refused.
 
-use std::net::{IpAddr, ToSocketAddrs};
+use std::{
+    net::{IpAddr, ToSocketAddrs},
+    path::PathBuf,
+};
 
 use anyhow::{Context, bail};
-use ropewalk::launch::{RankNetwork, hosts::HostSlots, is_own_host};
+use ropewalk::{
+    fabric::JobKey,
+    launch::{NameServerAccess, RankNetwork, hosts::HostSlots, is_own_host},
+};
 
 use super::{Surroundings, addresses::interface_address, resources::ResourceManager, words::Words};
+use crate::commands::nameserver::{default_key_file, server_address};
 
 /// What such options say.
 #[derive(Default)]
@@ -19,6 +26,8 @@ pub(super) struct Hydra {
     skips_own_host: bool,
     order: Option<Order>,
     propagates_name: Option<bool>,
+    name_server: Option<String>,
+    name_server_key: Option<PathBuf>,
     /// What was passed over, in sentences.
     pub(super) notices: Vec<String>,
 }
@@ -69,11 +78,8 @@ impl Hydra {
                      its memory, and numactl(8) before the program places it otherwise"
                 ),
             },
-            "nameserver" => bail!(
-                "-nameserver {} is not there: names that programs publish are known in their own job only; start those that \
-                 are to find each other as one job, with `:` between them",
-                words.text(name)?
-            ),
+            "nameserver" => self.name_server = Some(words.text(name)?),
+            "nameserver-key" => self.name_server_key = Some(words.next(name)?.into()),
             "hybrid-hosts" => bail!(
                 "-hybrid-hosts is not there: this executable must have the same path on all hosts; -wdir says where \
                  programs start"
@@ -157,6 +163,28 @@ impl Hydra {
         // Of several one of the older protocol, which all hosts speak.
         let address = addresses.map(|address| address.ip()).min_by_key(IpAddr::is_ipv6);
         Ok(address)
+    }
+
+    /// Where names that programs publish are kept, if not in their job.
+    pub(super) fn name_server(&self, around: &Surroundings<'_>) -> anyhow::Result<Option<NameServerAccess>> {
+        let Some(text) = &self.name_server else {
+            if self.name_server_key.is_some() {
+                bail!("option --nameserver-key goes with -nameserver HOST");
+            }
+            return Ok(None);
+        };
+        let address = server_address(text).context("option -nameserver")?;
+        let path = self.name_server_key.clone();
+        let path = path.or_else(|| default_key_file((around.variable)("HOME")));
+        let path = path.context("option -nameserver needs --nameserver-key FILE where there is no HOME")?;
+        let key = JobKey::read_from(&path).with_context(|| {
+            format!(
+                "the key {} of the name server cannot be used (`ropewalk nameserver` makes it where it is started; jobs \
+                 elsewhere need a copy, there or where --nameserver-key says)",
+                path.display()
+            )
+        })?;
+        Ok(Some(NameServerAccess { address, key }))
     }
 
     /// What ranks are told about the network, if `interface` is what was said about that.

@@ -1,6 +1,9 @@
 //! What the options and variables of Hydra's do that say what it does itself.
 
-use ropewalk::launch::{RankNetwork, StartMethod};
+use ropewalk::{
+    fabric::JobKey,
+    launch::{RankNetwork, StartMethod},
+};
 
 use super::{
     tests::{hosts, parsed},
@@ -130,7 +133,6 @@ fn what_tunes_hydra_is_passed_over() {
 fn what_makes_another_job_is_refused() {
     for (words, instead) in [
         ("-membind interleave:0,1 prog", "numactl"),
-        ("-nameserver host:1 prog", "one job"),
         ("-launcher manual prog", "-launcher-exec CMD"),
         ("-hybrid-hosts prog", "same path"),
     ] {
@@ -138,6 +140,30 @@ fn what_makes_another_job_is_refused() {
         assert!(error.contains(instead), "{words}: {error}");
     }
     assert!(parsed("prog", &[("HYDRA_MEMBIND", "bind:0")], "").is_err());
+}
+
+/// A name server is an address and a key; what is missing is said.
+#[test]
+fn a_name_server_has_an_address_and_a_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(".ropewalk-nameserver.key");
+    let home = [("HOME", folder.path().to_str().unwrap())];
+    let error = |words: &str, variables| format!("{:#}", parsed(words, variables, "").unwrap_err());
+    assert!(error("-nameserver localhost prog", &home).contains("ropewalk nameserver"));
+    assert!(error("-nameserver localhost prog", &[]).contains("--nameserver-key"));
+    assert!(error("--nameserver-key key prog", &home).contains("-nameserver HOST"));
+    let key = JobKey::read_from_or_make(&path).unwrap();
+    assert!(error("-nameserver localhost:no prog", &home).contains("localhost:no"));
+    let other = format!("-nameserver 10.0.0.1:7 --nameserver-key {} prog", path.display());
+    for (words, variables, address) in [
+        ("-nameserver localhost prog", &home[..], "127.0.0.1:6392"),
+        (&other, &[], "10.0.0.1:7"),
+    ] {
+        let access = parsed(words, variables, "").unwrap().spec.name_server.unwrap();
+        assert_eq!(access.address.to_string(), address);
+        assert!(access.key == key);
+    }
+    assert!(parsed("prog", &home, "").unwrap().spec.name_server.is_none());
 }
 
 /// The file that the variable names is read before the command, whose options count more; not if the command names one.

@@ -215,6 +215,16 @@ const WHERE: &[Documented] = &[
         "Room for processes, as MPI_UNIVERSE_SIZE; by default infinite, which is not told",
     ),
     option(
+        "nameserver",
+        Value::Any("HOST[:PORT]"),
+        "Keep names that programs publish at a `ropewalk nameserver`, for other jobs too; by default a job has its own",
+    ),
+    option(
+        "nameserver-key",
+        Value::File("FILE"),
+        "The key of the name server; by default ~/.ropewalk-nameserver.key",
+    ),
+    option(
         "arity",
         Value::Any("N"),
         "How many agents each agent starts; by default 16",
@@ -352,6 +362,8 @@ const FAILURE: &[Documented] = &[
 mod tests {
     use std::{ffi::OsString, path::Path};
 
+    use ropewalk::fabric::JobKey;
+
     use super::*;
     use crate::commands::run::command_line::{Surroundings, parse};
 
@@ -372,6 +384,9 @@ mod tests {
             variable: &|_| None,
             read: &read,
         };
+        let folder = tempfile::tempdir().unwrap();
+        let key = folder.path().join("key");
+        JobKey::read_from_or_make(&key).unwrap();
         for option in all() {
             let value = match option.value {
                 Value::None => None,
@@ -398,6 +413,14 @@ mod tests {
             match option.name {
                 "skip-launch-node" => words.insert(0, "--hosts=a".into()),
                 "rmk" => words[1] = "user".into(),
+                "nameserver" => {
+                    words[1] = "localhost".into();
+                    words.splice(0..0, ["--nameserver-key".into(), key.clone().into()]);
+                }
+                "nameserver-key" => {
+                    words[1] = key.clone().into();
+                    words.insert(0, "--nameserver=localhost".into());
+                }
                 _ => {}
             }
             // Its case is looked for on the disk.
