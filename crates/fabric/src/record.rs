@@ -92,6 +92,8 @@ impl RecordWriter {
     const AHEAD_SIZE: usize = 3 * WHOLE_SIZE_MAX;
     /// Idle connections keep no more than this, in bytes.
     const KEPT_SIZE_MAX: usize = 1 << 10;
+    /// What waits is never more, in bytes.
+    const SIZE_MAX: usize = Self::AHEAD_SIZE + WHOLE_SIZE_MAX;
 
     pub(crate) fn new(secret: RecordSecret) -> Self {
         Self {
@@ -109,10 +111,12 @@ impl RecordWriter {
     /// Makes one record of the first of these bytes. Returns how many went in.
     pub(crate) fn write<'a>(&mut self, pieces: impl Iterator<Item = &'a [u8]>) -> usize {
         let start = self.records.len();
+        self.make_room(HEADER_SIZE);
         self.records.extend_from_slice(&[0; HEADER_SIZE]);
         let mut room = RECORD_SIZE_MAX;
         for piece in pieces {
             let piece = &piece[..piece.len().min(room)];
+            self.make_room(piece.len());
             self.records.extend_from_slice(piece);
             room -= piece.len();
             if room == 0 {
@@ -126,8 +130,23 @@ impl RecordWriter {
             header.copy_from_slice(&(length as u16).to_le_bytes());
             self.cipher.seal(header, content)
         };
+        self.make_room(tag.len());
         self.records.extend_from_slice(&tag);
         length
+    }
+
+    /// For small messages little, and then at once for all that may wait, so that it is not moved again and again.
+    fn make_room(&mut self, count: usize) {
+        let length = self.records.len();
+        if self.records.capacity() - length < count {
+            let is_little = length + count <= Self::KEPT_SIZE_MAX;
+            let size = if is_little {
+                Self::KEPT_SIZE_MAX
+            } else {
+                Self::SIZE_MAX
+            };
+            self.records.reserve_exact(size - length);
+        }
     }
 
     /// Records that are to be sent.

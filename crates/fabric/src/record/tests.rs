@@ -68,7 +68,7 @@ proptest! {
                 let count = writer.write([first, second].into_iter());
                 rest = &rest[count..];
             }
-            prop_assert!(writer.unsent().len() <= 4 * WHOLE_SIZE_MAX);
+            prop_assert!(writer.records.capacity() <= 4 * WHOLE_SIZE_MAX);
             let count = writer.unsent().len().min(sent);
             let (more, end) = read(&mut reader, &writer.unsent()[..count], received);
             prop_assert_eq!(end, Ok(()));

@@ -61,10 +61,11 @@ impl Agent {
             }
             Action::Signal(rank, signal) => {
                 let index = self.indices.get(&rank);
-                let io = index.and_then(|&index| self.ranks[index].as_ref());
+                let io = index.and_then(|&index| self.ranks[index].as_mut());
                 if let (Some(io), Some(signal)) = (io, Signal::from_named_raw(signal))
                     && io.sockets.is_some()
                 {
+                    io.was_killed |= signal == Signal::KILL;
                     // It is gone, or its group is with its leader, if nobody has been told yet.
                     let _ = match &io.foreign {
                         Some(pidfd) => pidfd_send_signal(pidfd, signal),

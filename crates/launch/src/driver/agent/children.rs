@@ -24,9 +24,10 @@ impl Agent {
                 }
                 continue;
             };
-            let Some(rank) = self.ranks[index].as_ref().map(|io| io.rank) else {
+            let Some(io) = &self.ranks[index] else {
                 continue;
             };
+            let (rank, was_killed) = (io.rank, io.was_killed);
             match news {
                 ChildNews::Continued => self.mind.handle_stopped(rank, None),
                 ChildNews::Stopped(signal) => self.mind.handle_stopped(rank, Some(signal)),
@@ -40,7 +41,9 @@ impl Agent {
                     self.pids.remove(&pid.as_raw_nonzero().get());
                     self.handle_closed(Some(rank));
                     let shortage = match cause {
-                        Cause::Signalled(SIGKILL) if !self.mind.is_ending() => self.memory_kills.claim(),
+                        Cause::Signalled(SIGKILL) if !was_killed && !self.mind.is_ending() => {
+                            self.memory_kills.claim()
+                        }
                         _ => None,
                     };
                     self.mind.handle_exit(rank, cause, shortage, monotonic_ns());

@@ -4,6 +4,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use crate::verdict::MemoryShortage;
@@ -13,31 +14,68 @@ use crate::verdict::MemoryShortage;
 pub(super) struct MemoryKills {
     /// Nothing if this kernel does not count (before 4.13).
     counted: Option<u64>,
-    /// Those since the start of which no rank was told yet: several ranks may be ended before the first is looked at.
+    counted_at: Instant,
+    /// Those of which no rank was told yet: several ranks may be ended before the first is looked at.
     unclaimed: u64,
+    /// When the last of them was counted.
+    last: Instant,
+    groups: Vec<ControlGroup>,
 }
 
 impl MemoryKills {
+    /// How often it is counted, at least, if there is a reason to wake.
+    const INTERVAL: Duration = Duration::from_secs(1);
+    /// For so long a kill may be a rank's whose end is still to be seen: its memory is freed first. Of what was killed
+    /// before, somebody else's process on this host, a rank is not the victim that somebody kills later.
+    const CLAIM_MAX: Duration = Duration::from_secs(5);
+
     /// Counts from now on.
     pub(super) fn watch() -> Self {
+        let now = Instant::now();
         Self {
             counted: count_of_host(),
+            counted_at: now,
             unclaimed: 0,
+            last: now,
+            groups: ControlGroup::own(),
+        }
+    }
+
+    /// Looks whether there are more, now and then.
+    pub(super) fn handle_time(&mut self, now: Instant) {
+        if now >= self.counted_at + Self::INTERVAL
+            && let Some(count) = count_of_host()
+        {
+            self.count(now, count);
         }
     }
 
     /// A rank was killed, and not by us: whether it was for lack of memory.
     pub(super) fn claim(&mut self) -> Option<MemoryShortage> {
-        self.claim_at(count_of_host()?)?;
-        Some(match limit_reached() {
+        self.count(Instant::now(), count_of_host()?);
+        self.claim_counted()?;
+        let reached = self.groups.iter().filter_map(ControlGroup::limit_reached).min();
+        Some(match reached {
             Some(limit_bytes) => MemoryShortage::ControlGroup { limit_bytes },
             None => MemoryShortage::Host,
         })
     }
 
-    fn claim_at(&mut self, count: u64) -> Option<()> {
-        let before = self.counted.replace(count)?;
-        self.unclaimed = self.unclaimed.saturating_add(count.saturating_sub(before));
+    fn count(&mut self, now: Instant, count: u64) {
+        let Some(before) = self.counted.replace(count) else {
+            return;
+        };
+        self.counted_at = now;
+        if now > self.last + Self::CLAIM_MAX {
+            self.unclaimed = 0;
+        }
+        if count > before {
+            self.unclaimed = self.unclaimed.saturating_add(count - before);
+            self.last = now;
+        }
+    }
+
+    fn claim_counted(&mut self) -> Option<()> {
         self.unclaimed = self.unclaimed.checked_sub(1)?;
         Some(())
     }
@@ -48,24 +86,62 @@ fn count_of_host() -> Option<u64> {
     counter(&fs::read_to_string("/proc/vmstat").ok()?, "oom_kill")
 }
 
-/// The smallest limit on the memory of this process's control groups that was reached. Ranks are in the agent's unless they
-/// went elsewhere.
-fn limit_reached() -> Option<u64> {
-    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let limits = places(&own).into_iter().filter_map(|(version, folder)| {
-        let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
-        match version {
-            Version::One => {
-                let limit = read("memory.limit_in_bytes")?;
-                reached_one(&limit, &read("memory.failcnt")?)
-            }
-            Version::Two => {
-                let limit = read("memory.max")?;
-                reached_two(&limit, &read("memory.events")?)
-            }
+/// A control group that this process is in, and its ranks are unless they went elsewhere.
+#[derive(Debug)]
+struct ControlGroup {
+    version: Version,
+    folder: PathBuf,
+    /// What it had counted when it was first looked at.
+    before: Option<Counts>,
+}
+
+/// How often a limit was reached, and how often a process was killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Counts {
+    reached: u64,
+    kills: u64,
+}
+
+impl ControlGroup {
+    /// All that have a say in memory.
+    fn own() -> Vec<Self> {
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let groups = places(&own).into_iter().map(|(version, folder)| {
+            let mut group = Self {
+                version,
+                folder,
+                before: None,
+            };
+            group.before = group.counts();
+            group
+        });
+        groups.collect()
+    }
+
+    fn read(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.folder.join(name)).ok()
+    }
+
+    fn counts(&self) -> Option<Counts> {
+        match self.version {
+            Version::One => counts_one(&self.read("memory.failcnt")?, &self.read("memory.oom_control")?),
+            Version::Two => counts_two(&self.read("memory.events")?),
         }
-    });
-    limits.min()
+    }
+
+    /// Its limit, if that was reached since and a process killed.
+    fn limit_reached(&self) -> Option<u64> {
+        let (before, now) = (self.before?, self.counts()?);
+        // Of version 1 a group counts what is killed in itself only, and its limit may be that of one above.
+        let is_killer = now.kills > before.kills || self.version == Version::One;
+        if now.reached == before.reached || !is_killer {
+            return None;
+        }
+        match self.version {
+            Version::One => limit(&self.read("memory.limit_in_bytes")?),
+            Version::Two => limit(&self.read("memory.max")?),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,19 +175,25 @@ fn places(own: &str) -> Vec<(Version, PathBuf)> {
     places
 }
 
-/// What no machine has counts as no limit: version 1 has a number for that.
+/// What no machine has counts as no limit: version 1 has a number for that, and version 2 a word.
 const LIMIT_MAX: u64 = 1 << 62;
 
-fn reached_one(limit: &str, failures: &str) -> Option<u64> {
-    let limit = limit.trim().parse().ok().filter(|limit| *limit < LIMIT_MAX)?;
-    let failures: u64 = failures.trim().parse().ok()?;
-    (failures > 0).then_some(limit)
+fn limit(text: &str) -> Option<u64> {
+    text.trim().parse().ok().filter(|limit| *limit < LIMIT_MAX)
 }
 
-fn reached_two(limit: &str, events: &str) -> Option<u64> {
-    // `max` is none.
-    let limit = limit.trim().parse().ok()?;
-    (counter(events, "oom_kill")? > 0).then_some(limit)
+fn counts_one(failures: &str, oom_control: &str) -> Option<Counts> {
+    Some(Counts {
+        reached: failures.trim().parse().ok()?,
+        kills: counter(oom_control, "oom_kill")?,
+    })
+}
+
+fn counts_two(events: &str) -> Option<Counts> {
+    Some(Counts {
+        reached: counter(events, "oom")?,
+        kills: counter(events, "oom_kill")?,
+    })
 }
 
 /// The number behind a name, which begins a line.
@@ -124,23 +206,48 @@ fn counter(text: &str, name: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
+    fn counted(counted: Option<u64>, now: Instant) -> MemoryKills {
+        MemoryKills {
+            counted,
+            counted_at: now,
+            unclaimed: 0,
+            last: now,
+            groups: Vec::new(),
+        }
+    }
+
     /// A kill is claimed once, by the first rank that was killed after it; one that was not counted by nobody.
     #[test]
     fn each_kill_is_claimed_once() {
-        let mut kills = MemoryKills {
-            counted: Some(7),
-            unclaimed: 0,
+        let now = Instant::now();
+        let mut kills = counted(Some(7), now);
+        let mut claim = |count| {
+            kills.count(now, count);
+            kills.claim_counted()
         };
-        assert_eq!(kills.claim_at(7), None);
-        assert_eq!(kills.claim_at(9), Some(()));
-        assert_eq!(kills.claim_at(9), Some(()));
-        assert_eq!(kills.claim_at(9), None);
-        assert_eq!(kills.claim_at(10), Some(()));
-        let mut uncounted = MemoryKills {
-            counted: None,
-            unclaimed: 0,
-        };
-        assert_eq!(uncounted.claim_at(1), None);
+        assert_eq!(claim(7), None);
+        assert_eq!(claim(9), Some(()));
+        assert_eq!(claim(9), Some(()));
+        assert_eq!(claim(9), None);
+        assert_eq!(claim(10), Some(()));
+        let mut uncounted = counted(None, now);
+        uncounted.count(now, 1);
+        assert_eq!(uncounted.claim_counted(), None);
+    }
+
+    /// A kill of long ago was another's.
+    #[test]
+    fn old_kills_are_not_claimed() {
+        let now = Instant::now();
+        let mut kills = counted(Some(7), now);
+        kills.count(now, 8);
+        kills.count(now + MemoryKills::CLAIM_MAX, 8);
+        assert_eq!(kills.unclaimed, 1);
+        let later = now + 2 * MemoryKills::CLAIM_MAX;
+        kills.count(later, 8);
+        assert_eq!(kills.claim_counted(), None);
+        kills.count(later, 9);
+        assert_eq!(kills.claim_counted(), Some(()));
     }
 
     /// The own control group and all above it, of both versions.
@@ -164,15 +271,41 @@ mod tests {
         assert_eq!((found[0].0, found[3].0), (Version::One, Version::Two));
     }
 
-    /// A limit counts if there is one and it was reached.
+    /// What is counted, as the kernel writes it.
     #[test]
-    fn limits_that_were_reached() {
-        assert_eq!(reached_one("67108864\n", "3\n"), Some(64 << 20));
-        assert_eq!(reached_one("67108864\n", "0\n"), None);
-        assert_eq!(reached_one("9223372036854771712\n", "3\n"), None);
-        let events = "low 0\nhigh 0\nmax 9\noom 1\noom_kill 1\noom_group_kill 0\n";
-        assert_eq!(reached_two("67108864\n", events), Some(64 << 20));
-        assert_eq!(reached_two("67108864\n", "oom 1\noom_kill 0\n"), None);
-        assert_eq!(reached_two("max\n", events), None);
+    fn counts_are_read() {
+        let counts = Some(Counts { reached: 3, kills: 2 });
+        assert_eq!(
+            counts_one("3\n", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"),
+            counts
+        );
+        // Before 4.13.
+        assert_eq!(counts_one("3\n", "oom_kill_disable 0\nunder_oom 0\n"), None);
+        let events = "low 0\nhigh 0\nmax 9\noom 3\noom_kill 2\noom_group_kill 0\n";
+        assert_eq!(counts_two(events), counts);
+        assert_eq!(limit("67108864\n"), Some(64 << 20));
+        assert_eq!(limit("9223372036854771712\n"), None);
+        assert_eq!(limit("max\n"), None);
+    }
+
+    /// The limit of a group is told if it was reached since.
+    #[test]
+    fn only_limits_that_were_reached_since_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        write("memory.max", "67108864\n");
+        write("memory.events", "oom 3\noom_kill 2\n");
+        let mut group = ControlGroup {
+            version: Version::Two,
+            folder: folder.path().to_owned(),
+            before: None,
+        };
+        group.before = group.counts();
+        assert_eq!(group.limit_reached(), None);
+        // Killed for another's limit.
+        write("memory.events", "oom 3\noom_kill 3\n");
+        assert_eq!(group.limit_reached(), None);
+        write("memory.events", "oom 4\noom_kill 3\n");
+        assert_eq!(group.limit_reached(), Some(64 << 20));
     }
 }

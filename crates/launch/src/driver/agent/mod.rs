@@ -244,6 +244,7 @@ impl Agent {
             self.advance_sweep();
             self.look_for_activity();
             self.memory.handle_timeout(Instant::now());
+            self.memory_kills.handle_time(Instant::now());
             self.handle_closed(None);
             self.settle();
             let now = Instant::now();

@@ -19,6 +19,8 @@ pub(super) struct RankIo {
     pub(super) pid: Pid,
     /// If it was not started here.
     pub(super) foreign: Option<OwnedFd>,
+    /// This agent has sent it a SIGKILL.
+    pub(super) was_killed: bool,
     /// Until it is gone.
     pub(super) sockets: Option<Sockets>,
     /// Standard output and standard error, until they end.

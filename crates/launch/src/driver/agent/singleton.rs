@@ -43,6 +43,7 @@ impl Agent {
             rank,
             pid,
             foreign: Some(pidfd),
+            was_killed: false,
             sockets: Some(Sockets::new(pmi, link)),
             outputs: [None, None],
         });

@@ -214,6 +214,7 @@ impl Agent {
             rank,
             pid,
             foreign: None,
+            was_killed: false,
             sockets: Some(Sockets::new(pmi.into(), link)),
             outputs: [output(stdout), output(stderr)],
         };
