@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod in_time;
+
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
@@ -12,13 +14,10 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+use in_time::{LIMIT, TRIES, assert_in_time};
+
 const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What is promised of a fault that only silence, or the end of a grace period, tells of: what `--detect` is given, and a
-/// second.
-const LIMIT: Duration = Duration::from_secs(2);
-/// How often a fault is made before it counts as named too late: tests run beside each other on few cores.
-const TRIES: u32 = 3;
 
 /// A folder whose name nothing else has in its arguments.
 struct Marker {
@@ -86,19 +85,6 @@ fn since(path: &Path) -> Duration {
     let struck: u64 = fs::read_to_string(path).unwrap().trim().parse().unwrap();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     now.saturating_sub(Duration::from_nanos(struck))
-}
-
-/// The fault is made until it takes no longer than is promised, and so often at most.
-fn assert_in_time(limit: Duration, tries: u32, mut make: impl FnMut() -> Duration) {
-    let mut times = Vec::new();
-    for _ in 0..tries {
-        let time = make();
-        if time <= limit {
-            return;
-        }
-        times.push(time);
-    }
-    panic!("took {times:?} and not at most {limit:?}");
 }
 
 fn kill(signal: &str, pid: &str) {

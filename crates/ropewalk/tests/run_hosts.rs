@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod in_time;
+
 use std::{
     fs,
     os::unix::fs::PermissionsExt,
@@ -12,24 +14,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
-/// What is promised where only silence tells of a fault: what `--detect` is given, and a second.
-const LIMIT: Duration = Duration::from_secs(2);
-/// How often a fault is made before it counts as named too late: tests run beside each other on few cores.
-const TRIES: u32 = 3;
+use in_time::{LIMIT, TRIES, assert_in_time};
 
-/// The fault is made until it takes no longer than is promised, and so often at most.
-fn assert_in_time(limit: Duration, tries: u32, mut make: impl FnMut() -> Duration) {
-    let mut times = Vec::new();
-    for _ in 0..tries {
-        let time = make();
-        if time <= limit {
-            return;
-        }
-        times.push(time);
-    }
-    panic!("took {times:?} and not at most {limit:?}");
-}
+const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
 
 /// A job on hosts in a chain of agents, the hardest tree: `h1` above `h2` above `h3`.
 struct Job {
