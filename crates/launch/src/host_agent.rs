@@ -2,6 +2,7 @@
 
 mod groups;
 mod respawns;
+mod suspension;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,6 +19,7 @@ use crate::{
     verdict::MemoryShortage,
 };
 use groups::KnownGroup;
+use suspension::Suspension;
 
 /// The agent's mind.
 ///
@@ -54,6 +56,7 @@ pub(crate) struct HostAgent {
     stages: BTreeMap<Rank, pmi::Stage>,
     /// All ranks were told to end.
     is_ending: bool,
+    suspension: Suspension,
     swept: bool,
     actions: VecDeque<Action>,
 }
@@ -136,6 +139,7 @@ impl HostAgent {
             waiting: BTreeSet::new(),
             stages: BTreeMap::new(),
             is_ending: false,
+            suspension: Suspension::default(),
             swept: false,
             actions: VecDeque::new(),
         };
@@ -152,13 +156,16 @@ impl HostAgent {
         self.is_ending
     }
 
-    /// Whether ranks are still to be started.
+    /// Whether ranks are to be started now.
     pub(crate) fn is_spawning(&self) -> bool {
-        !self.to_spawn.is_empty()
+        !self.to_spawn.is_empty() && !self.is_suspended()
     }
 
     /// The next rank to be started.
     pub(crate) fn poll_spawn(&mut self) -> Option<Rank> {
+        if self.is_suspended() {
+            return None;
+        }
         self.to_spawn.pop_front()
     }
 
@@ -315,6 +322,7 @@ impl HostAgent {
             .handle_departure(process, unfinished || !cause.is_success());
         self.forward_pmi();
         self.running.remove(&rank);
+        self.suspension.forget(rank);
         if unfinished || !cause.is_success() {
             self.await_respawn(rank);
         }
@@ -366,14 +374,6 @@ impl HostAgent {
             departing.exposures -= 1;
         }
         self.announce_departure_after_exposures(rank);
-    }
-
-    /// A signal stopped a rank, or it goes on.
-    pub(crate) fn handle_stopped(&mut self, rank: Rank, signal: Option<i32>) {
-        self.report(match signal {
-            Some(signal) => Report::Stopped { rank, signal },
-            None => Report::Continued { rank },
-        });
     }
 
     /// Something happened to a rank of another host.

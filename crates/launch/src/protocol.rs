@@ -255,9 +255,11 @@ pub(crate) enum Order {
     Stdin(Vec<u8>),
     /// They have read all.
     StdinEnd,
-    /// The launcher is about to be stopped by its user: stop all ranks, and do not wait for a sign of life of it until it
-    /// goes on.
-    Suspend,
+    /// The launcher is about to be stopped by its user: do not wait for a sign of life of it until it goes on.
+    Suspend {
+        /// Stop all ranks too, and start none.
+        stops_ranks: bool,
+    },
 }
 
 /// What attached ranks of other hosts must hear.

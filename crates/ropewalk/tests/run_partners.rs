@@ -267,6 +267,30 @@ fn the_survivor_goes_on_from_copies() {
     assert!(said.contains("checkpoints have no copy"), "{said}");
 }
 
+/// A job that is suspended and goes on has copies as before: those who make them are not taken for dead, and do not take the
+/// launcher for it.
+#[test]
+fn a_suspended_job_goes_on_with_copies() {
+    let hosts = Hosts::new(&["a", "b"]);
+    let mut job = hosts.start_with("2", &[], &["4000", EVERY]);
+    hosts.wait_until_safe(2, &mut job);
+    let pid = job.child.id().to_string();
+    let signal = |name| Command::new("kill").args(["-s", name, &pid]).status().unwrap();
+    assert!(signal("TSTP").success());
+    // Longer than the detection time, with what it may take to be acted on.
+    sleep(Duration::from_millis(2500));
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    assert!(status.contains("State:\tT"), "{status}");
+    let safe = hosts.safe(2).last().copied();
+    assert!(signal("CONT").success());
+    wait_until(&mut job, "what is saved now is copied", |_| {
+        hosts.safe(2).last().copied() > safe
+    });
+    let (found, said) = job.finish();
+    assert_eq!(found.len(), 2, "{said}");
+    assert!(!said.contains("neither copies"), "{said}");
+}
+
 /// Where an advisor decides, most saves stay on their host and some are copied. A process that fails goes on from the newest
 /// of all; when the host of rank 0 is lost with its disk, the job goes on from the newest that was copied, and what was
 /// learned is still known.

@@ -23,8 +23,8 @@ use super::{
     interrupts::{Signalled, Signals, next_signal},
     launcher::{Delivery, Launcher, Request, trace_size},
     shared_names::SharedNames,
-    signals::stop_this_process,
     small_files,
+    suspension::{self, Round, Suspendable},
     watched::{Watched, is_readable, watch},
 };
 use crate::{
@@ -106,6 +106,7 @@ impl AttemptRun {
     ) -> io::Result<Option<Verdict>> {
         // First of all: agents wait for it.
         let mut branch = Branch::start(position, interface::of_launcher(&self.plan)?)?;
+        let mut suspendable = Suspendable::new();
         let (inputs, input_queue) = mpsc::unbounded_channel();
         let mut reader = Reader {
             input: match self.plan.stdin {
@@ -143,7 +144,7 @@ impl AttemptRun {
                 .chain(self.names.next_deadline())
                 .min();
             match self
-                .next_happening(&descriptor, deadline, surface, &mut reader)
+                .next_happening(&descriptor, deadline, surface, &mut reader, &mut suspendable)
                 .await?
             {
                 Happening::Branch => {
@@ -179,7 +180,15 @@ impl AttemptRun {
                 Happening::Signal(Signalled::Forward(signal)) => {
                     branch.send(Down::Order(Order::Forward { signal }));
                 }
-                Happening::Signal(Signalled::Suspend) => self.suspend(&mut branch),
+                Happening::Signal(Signalled::Suspend) => {
+                    suspension::request();
+                }
+                Happening::Suspension(round) => {
+                    let stops_ranks = surface.signals.is_some();
+                    self.suspend(&mut branch, stops_ranks, |patience| {
+                        suspendable.stop(round, patience)
+                    });
+                }
                 Happening::Signal(Signalled::End(signal)) => {
                     if interrupted {
                         branch.end_now();
@@ -198,11 +207,12 @@ impl AttemptRun {
         Ok(self.verdict.take())
     }
 
-    /// Stops the ranks and this process until somebody lets it go on.
-    fn suspend(&mut self, branch: &mut Branch) {
-        branch.send(Down::Order(Order::Suspend));
+    /// Tells the agents that this process is about to be stopped, and stops it until somebody lets it go on. Ranks of a job that
+    /// no signal is for, as that beside another job which copies its checkpoints, work on.
+    fn suspend(&mut self, branch: &mut Branch, stops_ranks: bool, stop: impl FnOnce(Duration)) {
+        branch.send(Down::Order(Order::Suspend { stops_ranks }));
         branch.flush();
-        stop_this_process();
+        stop(self.plan.detect);
         branch.send(Down::Order(Order::Resume));
         self.supervisor.handle_resumed(self.now());
     }
@@ -265,6 +275,7 @@ impl AttemptRun {
         deadline: Option<Instant>,
         surface: &mut Surface,
         reader: &mut Reader,
+        suspendable: &mut Suspendable,
     ) -> io::Result<Happening> {
         let timer = async {
             match deadline {
@@ -285,6 +296,7 @@ impl AttemptRun {
             request = surface.requests.recv() => Ok(request.map_or(Happening::Dropped, Happening::Request)),
             Some(order) = reader.queue.recv() => Ok(Happening::Input(order)),
             signal = next_signal(&mut surface.signals) => Ok(Happening::Signal(signal)),
+            round = suspendable.next() => Ok(Happening::Suspension(round)),
             () = timer => Ok(Happening::Branch),
         }
     }
@@ -375,4 +387,6 @@ enum Happening {
     Input(Order),
     Request(Request),
     Signal(Signalled),
+    /// This process is to be stopped.
+    Suspension(Round),
 }

@@ -1,10 +1,13 @@
 //! The signals that end a job from outside, and those that are for its ranks.
 
-use std::{future::pending, io};
+use std::{future::pending, io, time::Duration};
 
 use tokio::signal::unix::{self, SignalKind};
 
-use super::signals::{is_ignored, stop_this_process};
+use super::{
+    signals::is_ignored,
+    suspension::{self, Suspendable},
+};
 
 /// The signals by which users and batch systems end a job, or tell its ranks something.
 pub(super) struct Signals {
@@ -88,13 +91,17 @@ pub(super) async fn next_signal(signals: &mut Option<Signals>) -> Signalled {
     }
 }
 
+/// How long other jobs may take to get ready for being suspended.
+const OTHERS_PATIENCE: Duration = Duration::from_secs(2);
+
 /// The next signal that is to end the job, while there is no rank that could be told another.
 pub(super) async fn next_ending_signal(signals: &mut Option<Signals>) -> i32 {
     loop {
         match next_signal(signals).await {
             Signalled::End(signal) => return signal,
             Signalled::Forward(_) => {}
-            Signalled::Suspend => stop_this_process(),
+            // There is no agent to be told, but there may be of other jobs of this process.
+            Signalled::Suspend => Suspendable::new().stop(suspension::request(), OTHERS_PATIENCE),
         }
     }
 }

@@ -26,6 +26,7 @@ mod shared_names;
 mod signals;
 mod small_files;
 mod starter;
+mod suspension;
 mod watched;
 
 pub use agent_process::agent_main;

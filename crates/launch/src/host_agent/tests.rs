@@ -8,6 +8,7 @@ use crate::plan::FIRST_GROUP;
 use crate::protocol::StartErrorKind;
 
 const SIGKILL: i32 = 9;
+const SIGSTOP: i32 = 19;
 
 fn agent(ranks: u32) -> HostAgent {
     let start = Start {
@@ -322,4 +323,38 @@ fn keys_die_with_their_incarnation() {
         cause: Cause::Exited(0),
     });
     assert_eq!(fences(&mut agent), [rank_identity(Rank(3), Incarnation(0))]);
+}
+
+/// While the job is suspended all ranks are stopped and none is started; then those go on that were stopped for it.
+#[test]
+fn a_suspended_job_stands_still() {
+    let mut agent = agent(4);
+    for _ in 0..3 {
+        let rank = agent.poll_spawn().unwrap();
+        agent.handle_spawned(rank, 100);
+    }
+    agent.handle_stopped(Rank(1), Some(SIGSTOP));
+    drain(&mut agent);
+    for _ in 0..2 {
+        // The second time it is suspended already.
+        agent.handle_suspend();
+    }
+    assert_eq!(drain(&mut agent), ["signal 19 to 0", "signal 19 to 2"]);
+    assert!(!agent.is_spawning());
+    assert_eq!(agent.poll_spawn(), None);
+    for rank in [0, 2] {
+        agent.handle_stopped(Rank(rank), Some(SIGSTOP));
+    }
+    agent.handle_exit(Rank(2), Cause::Signalled(SIGKILL), None, 0);
+    drain(&mut agent);
+    agent.handle_resume();
+    assert_eq!(drain(&mut agent), ["signal 18 to 0"]);
+    assert_eq!(agent.poll_spawn(), Some(Rank(3)));
+    agent.handle_spawned(Rank(3), 100);
+    drain(&mut agent);
+    // Again, before the agent hears that the rank goes on.
+    agent.handle_suspend();
+    assert_eq!(drain(&mut agent), ["signal 19 to 0", "signal 19 to 3"]);
+    agent.handle_signal(None, SIGKILL);
+    assert_eq!(drain(&mut agent).len(), 3);
 }

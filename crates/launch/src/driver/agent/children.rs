@@ -59,18 +59,6 @@ impl Agent {
             }
         }
     }
-
-    /// The user suspends the job, or lets it go on. The ranks' process groups are orphaned (POSIX 3.264): SIGTSTP would not
-    /// stop them.
-    pub(super) fn suspend(&mut self, is_suspended: bool) {
-        let signal = if is_suspended {
-            libc::SIGSTOP
-        } else {
-            libc::SIGCONT
-        };
-        self.branch.set_launcher_suspended(is_suspended);
-        self.mind.handle_forward(signal);
-    }
 }
 
 pub(super) fn monotonic_ns() -> u64 {

@@ -316,7 +316,10 @@ impl Agent {
             Order::Pmi(down) => self.mind.handle_pmi_down(down),
             Order::Respawn { rank, incarnation } => self.mind.handle_respawn(rank, incarnation),
             Order::Forward { signal } => self.mind.handle_forward(signal),
-            Order::Resume => self.suspend(false),
+            Order::Resume => {
+                self.branch.set_launcher_suspended(false);
+                self.mind.handle_resume();
+            }
             Order::Signal { rank, signal } => self.mind.handle_signal(rank, signal),
             Order::NamesAnswered { id, answer } => self.mind.handle_names_answer(id, answer),
             Order::Spawned { id, result } => self.mind.handle_spawn_answer(id, result),
@@ -328,7 +331,12 @@ impl Agent {
                 self.inputs.end();
                 self.write_inputs();
             }
-            Order::Suspend => self.suspend(true),
+            Order::Suspend { stops_ranks } => {
+                self.branch.set_launcher_suspended(true);
+                if stops_ranks {
+                    self.mind.handle_suspend();
+                }
+            }
         }
     }
 
