@@ -6,6 +6,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader, Lines},
+    os::unix::fs::PermissionsExt,
     process::{Child, ChildStdout, Command, Stdio},
     thread::sleep,
     time::{Duration, Instant},
@@ -27,9 +28,13 @@ struct Job {
 
 impl Job {
     fn start(place: &[&str], then: &str) -> Self {
+        Self::start_with(&[place, &["--detect", "1", "--stall", "2"]].concat(), then)
+    }
+
+    fn start_with(options: &[&str], then: &str) -> Self {
         let mut launcher = Command::new(ROPEWALK)
-            .args(["run", "--detect", "1", "--stall", "2"])
-            .args(place)
+            .arg("run")
+            .args(options)
             .args(["-n", "2", "sh", "-c", &format!("echo $$; {then}")])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -119,4 +124,67 @@ fn a_suspended_launcher_that_is_killed_leaves_nothing() {
             sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// How long a rank is stopped for counts only while the job is not: one that was stopped just before goes on in time, and does
+/// not by itself.
+#[test]
+fn a_stopped_rank_is_not_overdue_when_the_job_goes_on() {
+    let options = ["--detect", "2", "--stopped", "fail"];
+    let job = Job::start_with(&options, "exec sleep 2");
+    let rank = job.ranks[1].to_string();
+    let signal_rank = |name| Command::new("kill").args(["-s", name, &rank]).status().unwrap();
+    assert!(signal_rank("STOP").success());
+    await_true("is not stopped", || state(job.ranks[1]) == Some('T'));
+    // Its agent has to hear of that first.
+    sleep(Duration::from_millis(200));
+    job.suspend();
+    sleep(SUSPENSION);
+    job.signal("CONT");
+    await_true("does not go on", || {
+        state(job.ranks[0]).is_none_or(|state| state != 'T')
+    });
+    sleep(Duration::from_millis(200));
+    assert_eq!(state(job.ranks[1]), Some('T'));
+    assert!(signal_rank("CONT").success());
+    let ended = job.launcher.wait_with_output().unwrap();
+    let verdict = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{verdict}");
+}
+
+/// A job whose agents are on their way when it is suspended goes on too.
+#[test]
+fn a_job_is_suspended_while_it_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let slow = folder.path().join("slow-rsh");
+    let begun = folder.path().join("begun");
+    let script = format!(
+        "#!/bin/sh\nshift\ntouch {}\nsleep 0.7\nexec \"$@\"\n",
+        begun.display()
+    );
+    fs::write(&slow, script).unwrap();
+    fs::set_permissions(&slow, fs::Permissions::from_mode(0o755)).unwrap();
+    let launcher = Command::new(ROPEWALK)
+        .args(["run", "--detect", "2", "-launcher-exec"])
+        .arg(&slow)
+        .args(["-hosts", "h1,h2", "-iface", "127.0.0.1"])
+        .args(["-n", "2", "sh", "-c", "echo $RANK"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    await_true("does not begin", || begun.exists());
+    let pid = launcher.id();
+    let signal = |name| Command::new("kill").args(["-s", name, &pid.to_string()]).status();
+    assert!(signal("TSTP").unwrap().success());
+    await_true("is not stopped", || state(pid) == Some('T'));
+    sleep(Duration::from_secs(4));
+    assert!(signal("CONT").unwrap().success());
+    let ended = launcher.wait_with_output().unwrap();
+    let verdict = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{verdict}");
+    let mut lines: Vec<_> = ended.stdout.lines().map(Result::unwrap).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["0", "1"], "{verdict}");
 }

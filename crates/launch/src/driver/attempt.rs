@@ -185,9 +185,9 @@ impl AttemptRun {
                 }
                 Happening::Suspension(round) => {
                     let stops_ranks = surface.signals.is_some();
-                    self.suspend(&mut branch, stops_ranks, |patience| {
-                        suspendable.stop(round, patience)
-                    });
+                    let stop = |patience| suspendable.stop(round, patience);
+                    let stopped = self.suspend(&mut branch, stops_ranks, stop);
+                    give_up_at = give_up_at.map(|at| at + stopped);
                 }
                 Happening::Signal(Signalled::End(signal)) => {
                     if interrupted {
@@ -208,13 +208,20 @@ impl AttemptRun {
     }
 
     /// Tells the agents that this process is about to be stopped, and stops it until somebody lets it go on. Ranks of a job that
-    /// no signal is for, as that beside another job which copies its checkpoints, work on.
-    fn suspend(&mut self, branch: &mut Branch, stops_ranks: bool, stop: impl FnOnce(Duration)) {
+    /// no signal is for, as that beside another job which copies its checkpoints, work on. Returns for how long it was stopped,
+    /// which counts for nobody.
+    fn suspend(&mut self, branch: &mut Branch, stops_ranks: bool, stop: impl FnOnce(Duration)) -> Duration {
         branch.send(Down::Order(Order::Suspend { stops_ranks }));
-        branch.flush();
-        stop(self.plan.detect);
+        let patience = self.plan.detect.min(SUSPENSION_PATIENCE);
+        branch.say_all(patience);
+        let begun = Instant::now();
+        stop(SUSPENSION_PATIENCE * 2);
+        let stopped = begun.elapsed();
+        self.started += stopped;
+        branch.handle_resumed(stopped);
         branch.send(Down::Order(Order::Resume));
-        self.supervisor.handle_resumed(self.now());
+        self.supervisor.handle_resumed(self.now(), stopped);
+        stopped
     }
 
     /// Hands on what came, until nothing is left.
@@ -378,6 +385,8 @@ impl AttemptRun {
 
 /// More than anybody takes.
 const ALL: u64 = u64::MAX;
+/// How long whoever pressed ^Z waits at most for a job whose agents cannot be told at once.
+const SUSPENSION_PATIENCE: Duration = Duration::from_secs(3);
 
 enum Happening {
     /// A neighbour in the tree, the name server, or the clock.

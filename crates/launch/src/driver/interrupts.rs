@@ -92,7 +92,7 @@ pub(super) async fn next_signal(signals: &mut Option<Signals>) -> Signalled {
 }
 
 /// How long other jobs may take to get ready for being suspended.
-const OTHERS_PATIENCE: Duration = Duration::from_secs(2);
+const OTHERS_PATIENCE: Duration = Duration::from_secs(6);
 
 /// The next signal that is to end the job, while there is no rank that could be told another.
 pub(super) async fn next_ending_signal(signals: &mut Option<Signals>) -> i32 {

@@ -25,9 +25,11 @@ impl Supervisor {
         self.progress.is_told = false;
     }
 
-    /// The job was suspended, and goes on: that nothing happened meanwhile was meant.
-    pub(crate) fn handle_resumed(&mut self, now: Duration) {
+    /// The job was suspended, and goes on: that nothing happened meanwhile was meant. The clock stood still while it was
+    /// `stopped`, but the time limit is one of the user's time.
+    pub(crate) fn handle_resumed(&mut self, now: Duration, stopped: Duration) {
         self.note_progress(now);
+        self.limit = self.limit.map(|limit| limit.saturating_sub(stopped));
     }
 
     pub(super) fn note_fence(&mut self, event: &JobEvent) {

@@ -13,6 +13,7 @@ mod relay;
 mod slurm;
 mod spawn;
 mod ssh;
+mod suspended;
 
 use std::{
     fs,

@@ -22,13 +22,15 @@ use crate::{
 /// The link to the node above.
 pub(super) struct Above {
     /// Who that has to be.
-    node: NodeId,
+    pub(super) node: NodeId,
     /// Where it listens; `None` for the launcher, which has none.
     address: Option<Address>,
     pub(super) peer: Option<PeerId>,
     pub(super) link: Link<Up>,
     was_connected: bool,
-    mending: Option<Mending>,
+    pub(super) mending: Option<Mending>,
+    /// Its user has stopped it.
+    pub(super) is_suspended: bool,
     /// Nothing is said to it any more.
     pub(super) is_lost: bool,
     pub(super) why_lost: String,
@@ -36,8 +38,8 @@ pub(super) struct Above {
 
 /// A connection that is lost and made again. While each carries nothing that there is to carry before it is lost too, that is
 /// one mending.
-struct Mending {
-    until: Instant,
+pub(super) struct Mending {
+    pub(super) until: Instant,
     next: Instant,
     pause: Duration,
     /// The link's when it began.
@@ -73,6 +75,7 @@ impl Above {
             link: Link::default(),
             was_connected: false,
             mending: None,
+            is_suspended: false,
             why_lost: String::new(),
         }
     }
@@ -81,7 +84,7 @@ impl Above {
     pub(super) fn connect(&mut self, endpoint: &mut Endpoint) -> Result<(), SubmitError> {
         if let Some(address) = &self.address {
             let peer = endpoint.peer(address)?;
-            endpoint.watch(peer)?;
+            self.reach(peer, endpoint)?;
             self.peer = Some(peer);
         }
         Ok(())
@@ -91,11 +94,6 @@ impl Above {
     pub(super) fn is_connected(&self, endpoint: &Endpoint) -> bool {
         let known = self.peer.and_then(|peer| endpoint.peer_info(peer));
         known.is_some_and(|known| known.identity == self.node.identity())
-    }
-
-    /// The launcher's end, if that is the node above.
-    pub(super) fn launcher(&self) -> Option<PeerId> {
-        self.peer.filter(|_| self.node == NodeId::ROOT)
     }
 
     /// When the connection is to be made again, or given up.
@@ -248,6 +246,9 @@ impl Branch {
         let now = Instant::now();
         let above = &mut self.above;
         above.was_connected |= above.is_connected(&self.endpoint);
+        if above.is_suspended {
+            above.excuse_silence(now, self.position.plan.detect);
+        }
         let Some(mut mending) = above.mending.take() else {
             return;
         };

@@ -1,18 +1,96 @@
-//! A launcher that its user has suspended, as with ^Z, and that is not to be taken for dead meanwhile.
+//! A launcher that its user suspends, as with ^Z, and that is not to be taken for dead meanwhile.
 
-use super::Branch;
+use std::time::{Duration, Instant};
+
+use ropewalk_fabric::{Endpoint, PeerId, SubmitError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{Branch, links::Above};
+use crate::tree::NodeId;
 
 impl Branch {
-    /// The launcher says nothing from now on, or does again. That it is killed is seen all the same, by the end of its
-    /// connection and of the life line.
+    /// At the launcher, before it is stopped: drives the links until all that was to be said is on its way, also to those who
+    /// are expected to connect, or to do so again, but no longer than for `patience`.
+    pub(in crate::driver) fn say_all(&mut self, patience: Duration) {
+        let until = Instant::now() + patience;
+        loop {
+            self.progress();
+            self.flush();
+            let now = Instant::now();
+            if self.has_said_all() || until <= now {
+                break;
+            }
+            // What came is due at once, and waits until the process goes on.
+            let due = self.next_deadline().map_or(until, |due| due.min(until));
+            let left = due.saturating_duration_since(now).max(Self::STEP);
+            let timeout = Timespec::try_from(left).ok();
+            // An interruption is for the next look.
+            let _ = poll(&mut [PollFd::new(&self.poller, PollFlags::IN)], timeout.as_ref());
+        }
+        self.endpoint
+            .flush(until.saturating_duration_since(Instant::now()));
+    }
+
+    /// How long is waited at least.
+    const STEP: Duration = Duration::from_millis(1);
+
+    fn has_said_all(&mut self) -> bool {
+        let relay = &self.relay;
+        self.children
+            .iter_mut()
+            .filter(|(_, child)| !child.is_given_up)
+            .all(|(&node, child)| match child.peer {
+                Some(_) => child.link.poll_body().is_none(),
+                None => !child.may_come_back && !relay.is_awaited(node),
+            })
+    }
+
+    /// At the launcher: it was stopped for so long, in which it could hear nobody.
+    pub(in crate::driver) fn handle_resumed(&mut self, stopped: Duration) {
+        self.begun += stopped;
+        for child in self.children.values_mut() {
+            if let Some((until, _)) = &mut child.wait_until {
+                *until += stopped;
+            }
+        }
+    }
+
+    /// At an agent: the launcher says nothing from now on, or does again. That it is killed is seen all the same, by the end of
+    /// its connection and of the life line.
     pub(in crate::driver) fn set_launcher_suspended(&mut self, is_suspended: bool) {
-        let Some(launcher) = self.above.launcher() else {
+        let detect = self.position.plan.detect;
+        self.above
+            .set_launcher_suspended(is_suspended, &mut self.endpoint, detect);
+    }
+}
+
+impl Above {
+    fn set_launcher_suspended(&mut self, is_suspended: bool, endpoint: &mut Endpoint, detect: Duration) {
+        if self.node != NodeId::ROOT {
             return;
-        };
-        match is_suspended {
-            true => self.endpoint.unwatch(launcher),
+        }
+        self.is_suspended = is_suspended;
+        self.excuse_silence(Instant::now(), detect);
+        match self.peer {
+            Some(peer) if is_suspended => endpoint.unwatch(peer),
             // One that cannot be watched any more is gone, which is told by itself.
-            false => drop(self.endpoint.watch(launcher)),
+            Some(peer) => drop(endpoint.watch(peer)),
+            None => {}
+        }
+    }
+
+    /// While the node above is stopped, and just after that, it says nothing about it that a connection is not made again.
+    pub(super) fn excuse_silence(&mut self, now: Instant, detect: Duration) {
+        if let Some(mending) = &mut self.mending {
+            mending.until = now + detect;
+        }
+    }
+
+    /// Connects, and waits for a sign of life unless there can be none.
+    pub(super) fn reach(&self, peer: PeerId, endpoint: &mut Endpoint) -> Result<(), SubmitError> {
+        match self.is_suspended {
+            true => endpoint.connect(peer),
+            false => endpoint.watch(peer),
         }
     }
 }

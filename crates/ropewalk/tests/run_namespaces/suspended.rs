@@ -1,0 +1,143 @@
+//! Jobs that are suspended as by ^Z while links are broken: they go on all the same, and end with their launcher.
+
+use std::{
+    fs,
+    process::{Child, Command, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use super::{DETECT, HOSTS, Network, SLACK, text, wait};
+
+/// Longer than anybody may be silent otherwise.
+const SUSPENSION: Duration = Duration::from_millis(2500);
+const SCRIPT: &str = "for part in 1 2 3 4 5 6 7 8; do echo $RANK $part; sleep 0.2; done";
+
+/// A job whose ranks all run.
+fn start(network: &Network, arity: u8, script: &str) -> Child {
+    let script = format!("touch {}/up-$RANK; {script}", network.folder().display());
+    let mut job = network.job(arity, &["sh", "-c", &script]);
+    let job = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    for rank in 0..HOSTS {
+        let up = network.folder().join(format!("up-{rank}"));
+        await_true("a rank does not run", || up.exists());
+        fs::remove_file(up).unwrap();
+    }
+    job
+}
+
+fn signal(job: &Child, name: &str) {
+    let pid = job.id().to_string();
+    let status = Command::new("kill").args(["-s", name, &pid]).status();
+    assert!(status.unwrap().success());
+}
+
+fn await_stopped(job: &Child) {
+    let stat = format!("/proc/{}/stat", job.id());
+    await_true("it is not stopped", || {
+        fs::read_to_string(&stat).unwrap().contains(") T ")
+    });
+}
+
+fn await_true(otherwise: &str, mut is_true: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is_true() {
+        assert!(Instant::now() < deadline, "{otherwise}");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+/// Kills all connections of a host, and returns how many those were.
+fn break_links(network: &Network, host: u8) -> usize {
+    let words = ["ss", "--no-header", "--kill", "--tcp", "state", "established"];
+    let listed = network.on(host, &words).output().unwrap();
+    text(&listed.stdout).lines().count()
+}
+
+/// Every rank has said all that it had to say.
+fn check(job: Child, what: &str) {
+    let output = wait(job, Duration::from_secs(30));
+    let stderr = text(&output.stderr);
+    assert!(output.status.success() && stderr.is_empty(), "{what}: {stderr}");
+    let stdout = text(&output.stdout);
+    let mut lines: Vec<_> = stdout.lines().map(str::to_owned).collect();
+    lines.sort_unstable();
+    let said = |rank| (1..=8).map(move |part| format!("{rank} {part}"));
+    let expected: Vec<_> = (0..HOSTS).flat_map(said).collect();
+    assert_eq!(lines, expected, "{what}");
+}
+
+/// Links that break while the launcher is stopped are made again when it goes on.
+#[test]
+fn links_that_break_while_it_is_suspended_are_mended() {
+    let Some(network) = Network::new(86) else {
+        return;
+    };
+    for arity in [1, HOSTS] {
+        let job = start(&network, arity, SCRIPT);
+        signal(&job, "TSTP");
+        await_stopped(&job);
+        let broken: usize = (1..=HOSTS).map(|host| break_links(&network, host)).sum();
+        assert!(broken >= usize::from(HOSTS), "only {broken}");
+        sleep(SUSPENSION);
+        signal(&job, "CONT");
+        check(job, &format!("arity {arity}"));
+    }
+}
+
+/// A launcher that is killed while it is suspended is seen to be, though its links were broken.
+#[test]
+fn a_killed_launcher_is_missed_without_links() {
+    let Some(network) = Network::new(87) else {
+        return;
+    };
+    let mut job = start(&network, HOSTS, "exec sleep 100");
+    signal(&job, "TSTP");
+    await_stopped(&job);
+    for host in 1..=HOSTS {
+        break_links(&network, host);
+    }
+    sleep(SUSPENSION);
+    for host in 1..=HOSTS {
+        assert!(!network.pids_on(host).is_empty(), "host {host} is given up");
+    }
+    job.kill().unwrap();
+    job.wait().unwrap();
+    let deadline = Instant::now() + DETECT + SLACK;
+    for host in 1..=HOSTS {
+        while !network.pids_on(host).is_empty() {
+            assert!(Instant::now() < deadline, "something is left on host {host}");
+            sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// A launcher that is to be stopped first says so to a host that is about to make its link again.
+#[test]
+fn a_host_that_comes_back_hears_that_it_is_suspended() {
+    let Some(network) = Network::new(88) else {
+        return;
+    };
+    let job = start(&network, HOSTS, SCRIPT);
+    let link = |state| {
+        let status = network.on(1, &["ip", "link", "set", "eth0", state]).status();
+        assert!(status.unwrap().success());
+    };
+    link("down");
+    break_links(&network, 1);
+    let address = network.address(11);
+    let words = ["--kill", "--tcp", "state", "established", "dst", &address];
+    let killed = Command::new("ss")
+        .arg("--no-header")
+        .args(words)
+        .output()
+        .unwrap();
+    assert_eq!(text(&killed.stdout).lines().count(), 1);
+    signal(&job, "TSTP");
+    sleep(Duration::from_millis(100));
+    link("up");
+    await_stopped(&job);
+    sleep(SUSPENSION);
+    signal(&job, "CONT");
+    check(job, "after it was away");
+}
