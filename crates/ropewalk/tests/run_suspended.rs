@@ -5,7 +5,7 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Lines},
+    io::{BufRead, BufReader, Lines, Write},
     os::unix::fs::PermissionsExt,
     process::{Child, ChildStdout, Command, Stdio},
     thread::sleep,
@@ -187,4 +187,46 @@ fn a_job_is_suspended_while_it_starts() {
     let mut lines: Vec<_> = ended.stdout.lines().map(Result::unwrap).collect();
     lines.sort_unstable();
     assert_eq!(lines, ["0", "1"], "{verdict}");
+}
+
+/// Runs a command in front of a terminal of its own, presses ^Z once the job runs, and returns what was written after that.
+fn press_on_terminal(command: &str) -> String {
+    let mut terminal = Command::new("timeout")
+        .args(["--signal=KILL", "30", "script", "-qec", command, "/dev/null"])
+        .env("TERM", "xterm")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("script is missing: install the Debian package bsdutils");
+    let mut lines = BufReader::new(terminal.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().contains("up"));
+    let mut keys = terminal.stdin.take().unwrap();
+    keys.write_all(b"\x1a").unwrap();
+    let said: Vec<_> = lines.map(Result::unwrap).collect();
+    let said = said.join("\n");
+    assert!(terminal.wait().unwrap().success(), "{said:?}");
+    assert!(said.contains("^Z"), "{said:?}");
+    said
+}
+
+/// A shell sees that ^Z has stopped the job, and fg lets it go on.
+#[test]
+fn a_shell_lets_a_job_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("script");
+    let job = format!("{ROPEWALK} run --detect 1 -n 1 sh -c 'echo up; sleep 1; echo rank $RANK is done'");
+    fs::write(&path, format!("set -m\n{job}\necho paused $?\nsleep 2.5\nfg\n")).unwrap();
+    let said = press_on_terminal(&format!("sh {}", path.display()));
+    let stopped = format!("paused {}", 128 + 20);
+    let (_, rest) = said.split_once(&stopped).expect(&said);
+    assert!(rest.contains("rank 0 is done"), "{said:?}");
+}
+
+/// ^Z where no shell could let the job go on leaves it running, as it does any other program.
+#[test]
+fn nobody_is_stopped_whom_nobody_can_let_go_on() {
+    let said = press_on_terminal(&format!(
+        "exec {ROPEWALK} run -n 1 sh -c 'echo up; sleep 1; echo rank $RANK is done'"
+    ));
+    assert!(said.contains("rank 0 is done"), "{said:?}");
 }

@@ -8,8 +8,10 @@ use std::{
 
 use ropewalk_group::Cause;
 use rustix::{
+    fs::{Mode, OFlags, open},
     io::{Errno, read},
-    process::{Pid, WaitOptions, wait},
+    process::{Pid, WaitOptions, getpgrp, wait},
+    termios::tcgetpgrp,
 };
 
 /// What became of a child.
@@ -58,13 +60,37 @@ impl ChildSignals {
     }
 }
 
-/// Stops this process until somebody lets it go on, and returns then.
+/// Stops this process until somebody lets it go on, and returns then. In the foreground of a terminal behind which no shell
+/// waits that could let it go on, as in that of `ssh -t`, it is not stopped.
 pub(super) fn stop_this_process() {
-    // SAFETY: nothing but a call; to the calling thread, so that it is stopped before the call returns. It cannot fail
-    // with a signal that there is.
-    unsafe {
-        libc::raise(libc::SIGSTOP);
+    // A batch system that suspends a job sees to it that the job goes on, and has no terminal.
+    if !is_in_foreground() {
+        // SAFETY: nothing but a call; to the calling thread, so that it is stopped before the call returns. It cannot fail
+        // with a signal that there is.
+        unsafe {
+            libc::raise(libc::SIGSTOP);
+        }
+        return;
     }
+    // SAFETY: an action of zeros is the default one, with no flags; the one before is written before it is read, and is put
+    // back. The signal goes to the calling thread, which does not block it, as it was told of one: by the return of the call
+    // the process was stopped and goes on, or the system has dropped the signal, because the process group is orphaned
+    // (POSIX 2.4.3).
+    unsafe {
+        let default: libc::sigaction = std::mem::zeroed();
+        let mut before: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGTSTP, &raw const default, &raw mut before) == 0 {
+            libc::raise(libc::SIGTSTP);
+            libc::sigaction(libc::SIGTSTP, &raw const before, ptr::null_mut());
+        }
+    }
+}
+
+/// Whether this process is one of those that its terminal's keys are for.
+fn is_in_foreground() -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let terminal = open("/dev/tty", flags, Mode::empty());
+    terminal.is_ok_and(|terminal| tcgetpgrp(&terminal) == Ok(getpgrp()))
 }
 
 /// Whether this process ignores a signal so far.
