@@ -40,6 +40,7 @@ pub(super) struct Above {
 /// one mending.
 pub(super) struct Mending {
     pub(super) until: Instant,
+    pub(super) begun: Instant,
     next: Instant,
     pause: Duration,
     /// The link's when it began.
@@ -54,6 +55,9 @@ impl Mending {
     /// Between two attempts; it doubles, but there are always some within the detection time.
     const PAUSE: Duration = Duration::from_millis(20);
     const ATTEMPTS_MIN: u32 = 8;
+    /// How many times the detection time is granted to a link that had nothing to carry and answered, and broke all the same:
+    /// what the other end has to say may never get through.
+    const IDLE_MAX: u32 = 10;
 
     fn next_pause(&self, detect: Duration) -> Duration {
         (self.pause * 2).min(detect / Self::ATTEMPTS_MIN).max(Self::PAUSE)
@@ -221,6 +225,10 @@ impl Branch {
         };
         above.mending = match above.mending.take() {
             Some(mending) if is_break(cause) && is_same(&mending) || is_failure(cause) => Some(Mending {
+                until: match mending.answered {
+                    Some(_) if was_idle => (now + detect).min(mending.begun + detect * Mending::IDLE_MAX),
+                    _ => mending.until,
+                },
                 next: now + mending.pause,
                 pause: mending.next_pause(detect),
                 answered: None,
@@ -229,6 +237,7 @@ impl Branch {
             }),
             _ if above.was_connected && is_break(cause) => Some(Mending {
                 until: now + detect,
+                begun: now,
                 next: now,
                 pause: Mending::PAUSE,
                 progress,

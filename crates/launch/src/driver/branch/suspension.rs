@@ -82,6 +82,7 @@ impl Above {
     /// While the node above is stopped, and just after that, it says nothing about it that a connection is not made again.
     pub(super) fn excuse_silence(&mut self, now: Instant, detect: Duration) {
         if let Some(mending) = &mut self.mending {
+            mending.begun = now;
             mending.until = now + detect;
         }
     }
