@@ -72,10 +72,10 @@ pub enum JobEvent {
         /// The name of its host.
         host: String,
     },
-    /// A name server did not do what a program asked of it ([`JobSpec::name_server`](crate::JobSpec::name_server)); what MPI
-    /// libraries tell the program of that is little. Told when the reason is another than the last time.
+    /// A name server did not do what a program asked of it ([`JobSpec::name_server`](crate::JobSpec::name_server)), or does not
+    /// take back what it lost; what MPI libraries tell the program of that is little. Told once until something goes well.
     NameServerFailed {
-        /// Why.
+        /// A sentence that says what was not done with which name, and why.
         reason: String,
     },
     /// Something odd that does not end the job.

@@ -25,7 +25,7 @@ pub(crate) use table::NameTable;
 pub struct NameServerAccess {
     /// Where it listens.
     pub address: SocketAddr,
-    /// The key that it was started with. It goes to nobody, not even to the job's agents.
+    /// The key that it was started with. It is sent to nobody, not even to the job's agents.
     pub key: JobKey,
 }
 

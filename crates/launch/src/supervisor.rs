@@ -9,7 +9,7 @@ mod star;
 mod stopped;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     ops::Not,
     time::Duration,
 };
@@ -65,8 +65,8 @@ pub(crate) struct Supervisor {
     /// What programs spawned and what is left, by PMI's number.
     groups: BTreeMap<u32, SpawnedGroup>,
     next_group: u32,
-    /// Why a name server did not answer well the last time.
-    names_failed: Option<String>,
+    /// What was told of a name server since it did something well.
+    names_failed: BTreeSet<String>,
     respawns: Respawns,
     injector: Option<Injector>,
     injected: u32,
@@ -186,7 +186,7 @@ impl Supervisor {
             plan: plan.clone(),
             groups: BTreeMap::new(),
             next_group: 1,
-            names_failed: None,
+            names_failed: BTreeSet::new(),
             respawns: Respawns::default(),
             injector: None,
             injected: 0,

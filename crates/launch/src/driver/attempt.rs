@@ -266,6 +266,10 @@ impl AttemptRun {
                 is_quiet = false;
                 self.supervisor.handle_names_answer(self.now(), asker, answer);
             }
+            while let Some(told) = self.names.poll_told() {
+                is_quiet = false;
+                self.supervisor.handle_names_failed(told);
+            }
             if is_quiet {
                 break;
             }

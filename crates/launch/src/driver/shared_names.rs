@@ -31,12 +31,14 @@ use crate::{
 };
 
 /// The names that a job shares with others, if it does. Call [`progress`](Self::progress) once
-/// [`readable`](Self::readable) is ready and when [`next_deadline`](Self::next_deadline) has come, and take the answers.
+/// [`readable`](Self::readable) is ready and when [`next_deadline`](Self::next_deadline) has come, and take the answers and
+/// what is to be told.
 pub(super) struct SharedNames {
     access: Option<NameServerAccess>,
     client: NameClient<NameAsker>,
     connection: Option<Connection>,
     answers: VecDeque<(NameAsker, pmi::Answer)>,
+    told: VecDeque<String>,
     begun: Instant,
 }
 
@@ -58,6 +60,7 @@ impl SharedNames {
             client: NameClient::new(),
             connection: None,
             answers: VecDeque::new(),
+            told: VecDeque::new(),
             begun: Instant::now(),
         }
     }
@@ -70,6 +73,11 @@ impl SharedNames {
 
     pub(super) fn poll_answer(&mut self) -> Option<(NameAsker, pmi::Answer)> {
         self.answers.pop_front()
+    }
+
+    /// What the user should know of names that were lost.
+    pub(super) fn poll_told(&mut self) -> Option<String> {
+        self.told.pop_front()
     }
 
     pub(super) fn next_deadline(&mut self) -> Option<Instant> {
@@ -112,6 +120,7 @@ impl SharedNames {
                         }
                     }
                     Action::Answer(asker, answer) => self.answers.push_back((asker, answer)),
+                    Action::Tell(told) => self.told.push_back(told),
                 }
             }
             if !has_asked {
@@ -125,14 +134,17 @@ impl SharedNames {
         let connection = match &mut self.connection {
             Some(connection) => connection,
             None => {
-                let opened = Connection::open(access)
-                    .map_err(|error| format!("no way to the name server at {}: {error}", access.address))?;
+                let opened = Connection::open(access).map_err(|error| {
+                    let text = format!("no way to the name server at {}: {error}", access.address);
+                    with_causes(text, &error)
+                })?;
                 self.connection.insert(opened)
             }
         };
-        connection
-            .ask(call, request)
-            .map_err(|error| format!("the name server at {} cannot be asked: {error}", access.address))
+        connection.ask(call, request).map_err(|error| {
+            let text = format!("the name server at {} cannot be asked: {error}", access.address);
+            with_causes(text, &error)
+        })
     }
 
     fn drive(&mut self) {
@@ -220,13 +232,18 @@ fn reply(result: Result<Completion, OperationError>, server: SocketAddr) -> Resu
         } => "is that one?",
         _ => "is it running?",
     };
-    let mut text = format!("the name server at {server} does not answer ({hint})");
+    let text = format!("the name server at {server} does not answer ({hint})");
+    Err(with_causes(text, &error))
+}
+
+/// A sentence about an error, and what is behind that.
+fn with_causes(mut text: String, error: &dyn Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         text = format!("{text}: {error}");
         cause = error.source();
     }
-    Err(text)
+    text
 }
 
 /// Little is said to a name server, mostly from other hosts.

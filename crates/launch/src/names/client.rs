@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use bstr::BString;
+use bstr::{BStr, BString};
 use ropewalk_pmi::{Answer, Question};
 
 use super::{NameRefusal, NameReply, NameRequest};
@@ -24,6 +24,8 @@ pub(crate) struct NameClient<A> {
     next_call: u64,
     /// When what is not known to be there is published again.
     again_at: Option<Duration>,
+    /// The user was told that the server does not answer when names are published again.
+    is_silence_told: bool,
     actions: VecDeque<Action<A>>,
 }
 
@@ -38,6 +40,8 @@ pub(crate) enum Action<A> {
     Ask(CallId, NameRequest),
     /// Answer who asked.
     Answer(A, Answer),
+    /// Tell the user that a name which was published is not, as this sentence says.
+    Tell(String),
 }
 
 #[derive(Debug)]
@@ -45,6 +49,9 @@ struct Published {
     port: BString,
     /// The server has it, as far as is known.
     is_there: bool,
+    /// How often in a row the server did not answer when it was published again, or refused.
+    silences: u32,
+    refusals: u32,
 }
 
 #[derive(Debug)]
@@ -52,13 +59,16 @@ enum Purpose<A> {
     /// The connection was lost: publish this again.
     Again(BString),
     Answer(A, NameRequest),
-    /// It was published again although nobody wants it any more.
-    Forget,
+    /// Nobody wants this, and it may be there all the same.
+    Forget(BString),
 }
 
 impl<A> NameClient<A> {
     /// The pause before names are published again, and after each time that this failed.
     pub(crate) const PAUSE: Duration = Duration::from_secs(1);
+    /// The user is told after so many failures in a row: the server has to notice first that the old connection is gone, and
+    /// one that is started anew has to come up.
+    const FAILURES_TOLD: u32 = 2;
 
     pub(crate) fn new() -> Self {
         Self {
@@ -66,6 +76,7 @@ impl<A> NameClient<A> {
             calls: BTreeMap::new(),
             next_call: 0,
             again_at: None,
+            is_silence_told: false,
             actions: VecDeque::new(),
         }
     }
@@ -92,10 +103,7 @@ impl<A> NameClient<A> {
             NameRequest::Lookup { .. } => None,
             // The server takes it for a repetition if the port is the same.
             NameRequest::Publish { service, .. } => self.published.contains_key(service).then_some(false),
-            NameRequest::Unpublish { service } => {
-                let its = self.published.remove(service);
-                its.is_some_and(|its| !its.is_there).then_some(true)
-            }
+            NameRequest::Unpublish { service } => self.stop_publishing(service).then_some(true),
         };
         if let Some(done) = known {
             let answer = Answer::Done { done };
@@ -108,25 +116,13 @@ impl<A> NameClient<A> {
     pub(crate) fn handle_reply(&mut self, now: Duration, call: CallId, result: Result<NameReply, String>) {
         match self.calls.remove(&call) {
             Some(Purpose::Answer(asker, request)) => {
-                if let (NameRequest::Publish { service, port }, Ok(Ok(_))) = (&request, &result) {
-                    let (port, is_there) = (port.clone(), true);
-                    self.published
-                        .insert(service.clone(), Published { port, is_there });
-                }
+                self.heed(now, &request, &result);
                 let answer = answer(&request, result);
                 self.actions.push_back(Action::Answer(asker, answer));
             }
-            Some(Purpose::Again(service)) => match (self.published.get_mut(&service), result) {
-                (Some(published), Ok(Ok(_))) => published.is_there = true,
-                // It was unpublished meanwhile, when it was not there yet.
-                (None, Ok(Ok(_))) => {
-                    self.ask(NameRequest::Unpublish { service }, Purpose::Forget);
-                }
-                // The server may not have noticed yet that the old connection is gone, or not be there yet.
-                (Some(_), _) => self.again_at = Some(now + Self::PAUSE),
-                (None, _) => {}
-            },
-            Some(Purpose::Forget) | None => {}
+            Some(Purpose::Again(service)) => self.handle_again(now, &service, result),
+            Some(Purpose::Forget(service)) => self.doubt(now, &service),
+            None => {}
         }
     }
 
@@ -155,6 +151,91 @@ impl<A> NameClient<A> {
         }
     }
 
+    /// Remembers what came of a program's request.
+    fn heed(&mut self, now: Duration, request: &NameRequest, result: &Result<NameReply, String>) {
+        match (request, result) {
+            (NameRequest::Publish { service, port }, Ok(Ok(_))) => {
+                let published = Published {
+                    port: port.clone(),
+                    is_there: true,
+                    silences: 0,
+                    refusals: 0,
+                };
+                self.published.insert(service.clone(), published);
+            }
+            // The program is told that it failed, and may publish another port, which would be refused.
+            (NameRequest::Publish { service, .. }, Err(_)) => self.forget(service),
+            // It was published and unpublished at once, by two processes of the job.
+            (NameRequest::Unpublish { service }, Ok(Ok(_))) => {
+                self.stop_publishing(service);
+            }
+            (NameRequest::Unpublish { service }, Err(_)) => self.doubt(now, service),
+            _ => {}
+        }
+    }
+
+    /// What came of publishing again what was lost.
+    fn handle_again(&mut self, now: Duration, service: &BString, result: Result<NameReply, String>) {
+        self.is_silence_told &= result.is_err();
+        // It may have been unpublished meanwhile.
+        let Some(published) = self.published.get_mut(service) else {
+            return;
+        };
+        let why = match result {
+            Ok(Ok(_)) => {
+                published.is_there = true;
+                (published.silences, published.refusals) = (0, 0);
+                return;
+            }
+            Ok(Err(refusal)) => {
+                published.silences = 0;
+                published.refusals = published.refusals.saturating_add(1);
+                (published.refusals == Self::FAILURES_TOLD).then(|| refusal.to_string())
+            }
+            Err(why) => {
+                published.refusals = 0;
+                published.silences = published.silences.saturating_add(1);
+                // Of all names that a silent server does not have one tells enough.
+                let is_due = published.silences == Self::FAILURES_TOLD && !self.is_silence_told;
+                self.is_silence_told |= is_due;
+                is_due.then_some(why)
+            }
+        };
+        self.again_at = Some(now + Self::PAUSE);
+        if let Some(why) = why {
+            self.actions.push_back(Action::Tell(format!(
+                "the name {:?} was lost with the connection and is not published again yet: {why}",
+                beginning(service)
+            )));
+        }
+    }
+
+    /// Publishes a name no more. Returns whether that is all: one that may be there, or not, is forgotten at once, on the
+    /// connection on which it may have been published again, so that what follows finds it gone.
+    fn stop_publishing(&mut self, service: &BString) -> bool {
+        let its = self.published.remove(service);
+        let is_lost = its.is_some_and(|its| !its.is_there);
+        if is_lost {
+            self.forget(service);
+        }
+        is_lost
+    }
+
+    /// What was published before this name was to be forgotten may be gone: the replies tell the order, or there was none.
+    fn doubt(&mut self, now: Duration, service: &BString) {
+        if let Some(published) = self.published.get_mut(service) {
+            published.is_there = false;
+            self.again_at = Some(now + Self::PAUSE);
+        }
+    }
+
+    fn forget(&mut self, service: &BString) {
+        let request = NameRequest::Unpublish {
+            service: service.clone(),
+        };
+        self.ask(request, Purpose::Forget(service.clone()));
+    }
+
     fn ask(&mut self, request: NameRequest, purpose: Purpose<A>) {
         let call = CallId(self.next_call);
         self.next_call += 1;
@@ -165,7 +246,7 @@ impl<A> NameClient<A> {
 
 /// What whoever asked is told. That a name is there already, or is not there, is said in the words of a job's own names.
 fn answer(request: &NameRequest, result: Result<NameReply, String>) -> Answer {
-    let reason = match (request, result) {
+    let why = match (request, result) {
         (NameRequest::Lookup { .. }, Ok(Ok(value))) => return Answer::Value { value },
         (NameRequest::Lookup { .. }, Ok(Err(NameRefusal::NotFound))) => {
             return Answer::Value { value: None };
@@ -175,147 +256,25 @@ fn answer(request: &NameRequest, result: Result<NameReply, String>) -> Answer {
             return Answer::Done { done: false };
         }
         (_, Ok(Err(refusal))) => refusal.to_string(),
-        (_, Err(reason)) => reason,
+        (_, Err(why)) => why,
+    };
+    let (service, done) = match request {
+        NameRequest::Lookup { service } => (service, "looked up"),
+        NameRequest::Publish { service, .. } => (service, "published"),
+        NameRequest::Unpublish { service } => (service, "unpublished"),
     };
     Answer::Failed {
-        reason: reason.into(),
+        reason: format!("the name {:?} was not {done}: {why}", beginning(service)).into(),
     }
 }
+
+/// As much of a name as is told.
+fn beginning(service: &BString) -> &BStr {
+    BStr::new(&service[..service.len().min(TOLD_SIZE_MAX)])
+}
+
+/// Of a sentence about a name enough is left for the rest of it, in a line of PMI's.
+const TOLD_SIZE_MAX: usize = 100;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    fn publish(service: &str, port: &str) -> Question {
-        let (service, port) = (service.into(), port.into());
-        Question::Publish { service, port }
-    }
-
-    fn asked(client: &mut NameClient<u32>) -> (CallId, NameRequest) {
-        match client.poll_action() {
-            Some(Action::Ask(call, request)) => (call, request),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn answered(client: &mut NameClient<u32>) -> Answer {
-        match client.poll_action() {
-            Some(Action::Answer(1, answer)) => answer,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// A client of a job that has published this.
-    fn with(service: &str, port: &str) -> NameClient<u32> {
-        let mut client = NameClient::new();
-        client.handle_question(1, publish(service, port));
-        let (call, _) = asked(&mut client);
-        client.handle_reply(SECOND, call, Ok(Ok(None)));
-        assert_eq!(answered(&mut client), Answer::Done { done: true });
-        client
-    }
-
-    /// Each question is answered, whatever came of the request, and a reply that nobody waits for by nobody.
-    #[test]
-    fn every_question_is_answered() {
-        let mut client = NameClient::new();
-        let service = || BString::from("s");
-        let failed = |text: &str| Answer::Failed { reason: text.into() };
-        let lookup = || Question::Lookup { service: service() };
-        let unpublish = || Question::Unpublish { service: service() };
-        let not_yours = NameRefusal::NotYours;
-        for (question, result, expected) in [
-            (
-                lookup(),
-                Ok(Ok(Some("p".into()))),
-                Answer::Value {
-                    value: Some("p".into()),
-                },
-            ),
-            (
-                lookup(),
-                Ok(Err(NameRefusal::NotFound)),
-                Answer::Value { value: None },
-            ),
-            (lookup(), Err("gone".to_owned()), failed("gone")),
-            (
-                publish("s", "p"),
-                Ok(Err(NameRefusal::Published)),
-                Answer::Done { done: false },
-            ),
-            (publish("s", "p"), Err("gone".to_owned()), failed("gone")),
-            (
-                unpublish(),
-                Ok(Err(NameRefusal::NotFound)),
-                Answer::Done { done: false },
-            ),
-            (
-                unpublish(),
-                Ok(Err(not_yours.clone())),
-                failed(&not_yours.to_string()),
-            ),
-            (unpublish(), Ok(Ok(None)), Answer::Done { done: true }),
-        ] {
-            client.handle_question(1, question);
-            let (call, _) = asked(&mut client);
-            client.handle_reply(SECOND, call, result);
-            assert_eq!(answered(&mut client), expected);
-            client.handle_reply(SECOND, call, Ok(Ok(None)));
-            assert_eq!(client.poll_action(), None);
-        }
-        client.handle_lost(SECOND);
-        assert_eq!(client.deadline(), None, "nothing is published");
-    }
-
-    /// What the job has published it cannot publish again, and the server is not asked for that.
-    #[test]
-    fn a_name_is_published_once() {
-        let mut client = with("s", "p");
-        client.handle_question(1, publish("s", "p"));
-        assert_eq!(answered(&mut client), Answer::Done { done: false });
-    }
-
-    /// What was published comes back after the connection was lost, as soon as the server takes it.
-    #[test]
-    fn names_come_back() {
-        let mut client = with("s", "p");
-        client.handle_lost(2 * SECOND);
-        let mut now = 2 * SECOND;
-        for result in [
-            Err("nobody is there".to_owned()),
-            Ok(Err(NameRefusal::Published)),
-            Ok(Ok(None)),
-        ] {
-            client.handle_timeout(now);
-            assert_eq!(client.poll_action(), None, "it pauses");
-            now += NameClient::<u32>::PAUSE;
-            assert_eq!(client.deadline(), Some(now));
-            client.handle_timeout(now);
-            let (call, request) = asked(&mut client);
-            let (service, port) = ("s".into(), "p".into());
-            assert_eq!(request, NameRequest::Publish { service, port });
-            client.handle_reply(now, call, result);
-            assert_eq!(client.poll_action(), None);
-        }
-        assert_eq!(client.deadline(), None);
-    }
-
-    /// What is unpublished while it is not there does not come back.
-    #[test]
-    fn what_was_unpublished_does_not_come_back() {
-        let service = || BString::from("s");
-        let mut client = with("s", "p");
-        client.handle_lost(SECOND);
-        client.handle_timeout(3 * SECOND);
-        let (call, _) = asked(&mut client);
-        client.handle_question(1, Question::Unpublish { service: service() });
-        assert_eq!(answered(&mut client), Answer::Done { done: true });
-        client.handle_reply(3 * SECOND, call, Ok(Ok(None)));
-        let (call, request) = asked(&mut client);
-        assert_eq!(request, NameRequest::Unpublish { service: service() });
-        client.handle_reply(3 * SECOND, call, Err("gone".to_owned()));
-        assert_eq!((client.poll_action(), client.deadline()), (None, None));
-    }
-}
+mod tests;

@@ -26,14 +26,19 @@ impl Supervisor {
         self.actions.push_back(Action::AskNames(asker, question));
     }
 
+    /// The name server did not do something, as this sentence says. A program that asks again and again is no reason to tell
+    /// that again.
+    pub(crate) fn handle_names_failed(&mut self, reason: String) {
+        if self.names_failed.len() < FAILURES_TOLD_MAX && self.names_failed.insert(reason.clone()) {
+            self.tell(JobEvent::NameServerFailed { reason });
+        }
+    }
+
     /// The name server that several jobs share has answered, or has not, as the answer says.
     pub(crate) fn handle_names_answer(&mut self, now: Duration, asker: NameAsker, answer: pmi::Answer) {
-        if let pmi::Answer::Failed { reason } = &answer {
-            let reason = reason.to_string();
-            if self.names_failed.as_ref() != Some(&reason) {
-                self.names_failed = Some(reason.clone());
-                self.tell(JobEvent::NameServerFailed { reason });
-            }
+        match &answer {
+            pmi::Answer::Failed { reason } => self.handle_names_failed(reason.to_string()),
+            _ => self.names_failed.clear(),
         }
         match asker {
             NameAsker::Agent(host, id) => {
@@ -50,3 +55,6 @@ impl Supervisor {
         }
     }
 }
+
+/// So many failures are told until something goes well.
+const FAILURES_TOLD_MAX: usize = 64;

@@ -472,7 +472,7 @@ fn a_spawn_goes_where_processes_are_still_started() {
 }
 
 /// The agent of a host that is alone asks through the launcher, which tells the user why it did not get what it asked for,
-/// once for each reason.
+/// once for each reason until something goes well.
 #[test]
 fn the_only_host_asks_for_names_through_the_launcher() {
     let mut supervisor = supervisor(OnFailure::Abort);
@@ -484,7 +484,9 @@ fn the_only_host_asks_for_names_through_the_launcher() {
         (4, failed("gone"), true),
         (5, failed("gone"), false),
         (6, failed("full"), true),
-        (7, pmi::Answer::Value { value: None }, false),
+        (7, failed("gone"), false),
+        (8, pmi::Answer::Value { value: None }, false),
+        (9, failed("full"), true),
     ] {
         let question = lookup();
         report(&mut supervisor, SECOND, Report::AskNames { id, question });

@@ -251,9 +251,7 @@ fn watch(request: Request) -> anyhow::Result<u8> {
                 }
                 return code;
             }
-            JobEvent::NameServerFailed { reason } => {
-                say(&format!("a name was not published or looked up: {reason}"));
-            }
+            JobEvent::NameServerFailed { reason } => say(&reason),
             JobEvent::Notice { rank, text } => say(&format!("rank {rank}: {text}")),
             JobEvent::Output { rank, stream, line } if failure.is_none() => {
                 let host = launcher.host_of(rank).unwrap_or_default();
