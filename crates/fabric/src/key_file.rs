@@ -1,10 +1,10 @@
 //! Keys in files, for processes that no launcher started.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{self, ErrorKind, Read, Write},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use crate::JobKey;
@@ -29,24 +29,35 @@ impl JobKey {
             .ok_or_else(|| refused("a key is 64 hexadecimal digits, and this is something else".to_owned()))
     }
 
-    /// The key that a file holds; if there is no such file it is made, with a new key, for its owner only.
+    /// The key that a file holds; if there is no such file it is made, with a new key, for its owner only. Nobody ever sees a
+    /// part of it, and of several who make it at a time all get the same.
     ///
     /// # Errors
     /// As for [`read_from`](Self::read_from), or if the file cannot be made.
     pub fn read_from_or_make(path: &Path) -> io::Result<Self> {
-        let made = OpenOptions::new()
+        match Self::read_from(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            read => return read,
+        }
+        let key = Self::generate()?;
+        let draft = draft_of(path)?;
+        let linked = key.write_new(&draft).and_then(|()| fs::hard_link(&draft, path));
+        let removed = fs::remove_file(&draft);
+        match linked {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Self::read_from(path),
+            linked => linked.and(removed).map(|()| key),
+        }
+    }
+
+    fn write_new(&self, path: &Path) -> io::Result<()> {
+        let mut file = OpenOptions::new()
             .write(true)
             .create_new(true)
             .mode(0o600)
-            .open(path);
-        let mut file = match made {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => return Self::read_from(path),
-            made => made?,
-        };
-        let key = Self::generate()?;
-        let digits: String = key.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+            .open(path)?;
+        let digits: String = self.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         writeln!(file, "{digits}")?;
-        Ok(key)
+        file.sync_all()
     }
 
     fn from_hex(text: &str) -> Option<Self> {
@@ -65,6 +76,15 @@ impl JobKey {
     }
 }
 
+/// A name beside a file's that nobody else uses.
+fn draft_of(path: &Path) -> io::Result<PathBuf> {
+    let mut lot = [0; 8];
+    getrandom::fill(&mut lot).map_err(io::Error::other)?;
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{:016x}", u64::from_ne_bytes(lot)));
+    Ok(name.into())
+}
+
 /// Longer files hold no key.
 const TEXT_SIZE_MAX: u64 = 1 << 10;
 
@@ -74,7 +94,7 @@ fn refused(reason: String) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt};
+    use std::{os::unix::fs::PermissionsExt, sync::Barrier, thread};
 
     use super::*;
 
@@ -94,6 +114,26 @@ mod tests {
         for wrong in ["", "00", &"0g".repeat(32), &"00".repeat(33), &"0".repeat(63)] {
             fs::write(&path, wrong).unwrap();
             assert!(JobKey::read_from(&path).is_err(), "{wrong}");
+        }
+    }
+
+    /// Of those who start at a time one makes the key, the others read it whole, and nothing else is left.
+    #[test]
+    fn a_key_is_made_once() {
+        for _ in 0..50 {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("key");
+            let barrier = Barrier::new(4);
+            let make = || {
+                barrier.wait();
+                JobKey::read_from_or_make(&path).unwrap()
+            };
+            let keys = thread::scope(|scope| {
+                let threads = [(); 4].map(|()| scope.spawn(make));
+                threads.map(|thread| thread.join().unwrap())
+            });
+            assert!(keys.iter().all(|key| *key == keys[0]));
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         }
     }
 }
