@@ -3,13 +3,13 @@
 use std::{
     convert::Infallible,
     ffi::OsString,
-    net::{SocketAddr, ToSocketAddrs},
+    net::{Ipv6Addr, SocketAddr, ToSocketAddrs},
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use ropewalk::{
     fabric::JobKey,
     launch::{NAME_SERVER_PORT, NameServer},
@@ -60,11 +60,17 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Infallible> {
 /// `HOST`, `HOST:PORT`, or an address in the place of a host; of several the first of the older protocol, which all hosts
 /// speak.
 pub(crate) fn server_address(text: &str) -> anyhow::Result<SocketAddr> {
-    let bare = text.trim_start_matches('[').trim_end_matches(']');
-    let addresses = match (bare.parse::<std::net::IpAddr>(), text.contains(':')) {
-        (Ok(address), _) => return Ok((address, NAME_SERVER_PORT).into()),
-        (Err(_), true) => text.to_socket_addrs(),
-        (Err(_), false) => (text, NAME_SERVER_PORT).to_socket_addrs(),
+    let bracketed = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    if let Some(address) = bracketed.and_then(|address| address.parse::<Ipv6Addr>().ok()) {
+        return Ok((address, NAME_SERVER_PORT).into());
+    }
+    // Its last part could be meant as a port.
+    if text.parse::<Ipv6Addr>().is_ok() {
+        bail!("write [..] around the IPv6 address, as in [::1] or [::1]:{NAME_SERVER_PORT}, not {text:?}");
+    }
+    let addresses = match text.contains(':') {
+        true => text.to_socket_addrs(),
+        false => (text, NAME_SERVER_PORT).to_socket_addrs(),
     };
     let addresses =
         addresses.with_context(|| format!("a name server is at HOST or HOST:PORT, not {text:?}"))?;
@@ -88,14 +94,25 @@ mod tests {
             ("127.0.0.1", "127.0.0.1:6392"),
             ("127.0.0.1:7", "127.0.0.1:7"),
             ("localhost:0", "127.0.0.1:0"),
-            ("::1", "[::1]:6392"),
             ("[::1]", "[::1]:6392"),
             ("[::1]:8", "[::1]:8"),
         ] {
             assert_eq!(server_address(text).unwrap().to_string(), address, "{text}");
         }
-        for text in ["", "127.0.0.1:", "127.0.0.1:99999", "a b"] {
+        for text in [
+            "",
+            "127.0.0.1:",
+            "127.0.0.1:99999",
+            "a b",
+            "[::1",
+            "::1]",
+            "[127.0.0.1]",
+        ] {
             assert!(server_address(text).is_err(), "{text}");
+        }
+        for text in ["::1", "::1:6392"] {
+            let error = server_address(text).unwrap_err().to_string();
+            assert!(error.contains("[..]"), "{error}");
         }
     }
 }

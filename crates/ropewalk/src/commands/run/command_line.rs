@@ -19,10 +19,13 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use ropewalk::launch::{
-    Binding, DealOrder, Inherited, Injection, JobSpec, OnFailure, OnStopped, Placement, Segment, Singleton,
-    StdinSource, UniverseSize,
-    hosts::{HostSlots, parse_hosts, total_slots},
+use ropewalk::{
+    fabric::JobKey,
+    launch::{
+        Binding, DealOrder, Inherited, Injection, JobSpec, OnFailure, OnStopped, Placement, Segment,
+        Singleton, StdinSource, UniverseSize,
+        hosts::{HostSlots, parse_hosts, total_slots},
+    },
 };
 
 use self::addresses::{interface_address, metrics_address};
@@ -85,6 +88,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) agent: PathBuf,
     pub(super) variable: &'a dyn Fn(&str) -> Option<OsString>,
     pub(super) read: &'a dyn Fn(&Path) -> std::io::Result<Vec<u8>>,
+    /// Reads a key, which nobody but its owner may.
+    pub(super) read_key: &'a dyn Fn(&Path) -> std::io::Result<JobKey>,
 }
 
 /// Reads the words of a command.

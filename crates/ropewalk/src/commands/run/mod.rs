@@ -27,6 +27,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use ropewalk::{
+    fabric::JobKey,
     launch::{JobEvent, Launcher, Verdict},
     openfoam::Loading,
 };
@@ -86,6 +87,7 @@ impl Arguments {
             agent: env::current_exe().context("cannot find my own executable")?,
             variable: &|name| env::var_os(name),
             read: &|path| fs::read(path),
+            read_key: &JobKey::read_from,
         };
         parse(self.words, &around)
     }
@@ -124,6 +126,8 @@ pub(crate) fn fuzz_command_line(bytes: &[u8]) {
             true => Err(io::ErrorKind::NotFound.into()),
             false => Ok(file.to_vec()),
         },
+        // Behind it names would be looked up in the network.
+        read_key: &|_| Err(io::ErrorKind::NotFound.into()),
     };
     if let Ok(Command::Run(request)) = parse(words, &around) {
         let spec = &request.spec;

@@ -7,10 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use ropewalk::{
-    fabric::JobKey,
-    launch::{NameServerAccess, RankNetwork, hosts::HostSlots, is_own_host},
-};
+use ropewalk::launch::{NameServerAccess, RankNetwork, hosts::HostSlots, is_own_host};
 
 use super::{Surroundings, addresses::interface_address, resources::ResourceManager, words::Words};
 use crate::commands::nameserver::{default_key_file, server_address};
@@ -173,17 +170,22 @@ impl Hydra {
             }
             return Ok(None);
         };
-        let address = server_address(text).context("option -nameserver")?;
         let path = self.name_server_key.clone();
         let path = path.or_else(|| default_key_file((around.variable)("HOME")));
         let path = path.context("option -nameserver needs --nameserver-key FILE where there is no HOME")?;
-        let key = JobKey::read_from(&path).with_context(|| {
+        let key = (around.read_key)(&path).with_context(|| {
             format!(
                 "the key {} of the name server cannot be used (`ropewalk nameserver` makes it where it is started; jobs \
                  elsewhere need a copy, there or where --nameserver-key says)",
                 path.display()
             )
         })?;
+        let address = server_address(text).context("option -nameserver")?;
+        if address.port() == 0 {
+            bail!(
+                "option -nameserver wants the port that the server has, not 0: it prints it when it starts"
+            );
+        }
         Ok(Some(NameServerAccess { address, key }))
     }
 

@@ -1,9 +1,6 @@
 //! What the options and variables of Hydra's do that say what it does itself.
 
-use ropewalk::{
-    fabric::JobKey,
-    launch::{RankNetwork, StartMethod},
-};
+use ropewalk::launch::{RankNetwork, StartMethod};
 
 use super::{
     tests::{hosts, parsed},
@@ -154,6 +151,7 @@ fn a_name_server_has_an_address_and_a_key() {
     assert!(error("--nameserver-key key prog", &home).contains("-nameserver HOST"));
     let key = JobKey::read_from_or_make(&path).unwrap();
     assert!(error("-nameserver localhost:no prog", &home).contains("localhost:no"));
+    assert!(error("-nameserver localhost:0 prog", &home).contains("not 0"));
     let other = format!("-nameserver 10.0.0.1:7 --nameserver-key {} prog", path.display());
     for (words, variables, address) in [
         ("-nameserver localhost prog", &home[..], "127.0.0.1:6392"),

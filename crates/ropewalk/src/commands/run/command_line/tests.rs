@@ -16,6 +16,7 @@ pub(super) fn parsed(words: &str, variables: &[(&str, &str)], file: &str) -> any
         agent: "agent".into(),
         variable: &variable,
         read: &read,
+        read_key: &JobKey::read_from,
     };
     match parse(words.split(' ').map(OsString::from).collect(), &around)? {
         Command::Run(request) => Ok(*request),
