@@ -214,7 +214,8 @@ impl<A> NameClient<A> {
     /// connection on which it may have been published again, so that what follows finds it gone.
     fn stop_publishing(&mut self, service: &BString) -> bool {
         let its = self.published.remove(service);
-        let is_lost = its.is_some_and(|its| !its.is_there);
+        let is_again = |purpose: &Purpose<A>| matches!(purpose, Purpose::Again(known) if known == service);
+        let is_lost = its.is_some_and(|its| !its.is_there || self.calls.values().any(is_again));
         if is_lost {
             self.forget(service);
         }
