@@ -16,13 +16,14 @@ use super::{NameRefusal, NameReply, NameRequest};
 /// [`handle_timeout`](Self::handle_timeout) when [`deadline`](Self::deadline) has come.
 ///
 /// It remembers what the job has published, to publish it again if the connection was lost: that may be a matter of the
-/// network, or of a launcher that was suspended, and the job goes on all the same.
+/// network, or of a launcher that was suspended, and the job goes on all the same. What is to change about one name is asked
+/// one after the other, so that there is no doubt in which order it was done.
 #[derive(Debug)]
 pub(crate) struct NameClient<A> {
-    published: BTreeMap<BString, Published>,
+    names: BTreeMap<BString, Name<A>>,
     calls: BTreeMap<CallId, Purpose<A>>,
     next_call: u64,
-    /// When what is not known to be there is published again.
+    /// When what is not known to be at the server as it should be is brought there again.
     again_at: Option<Duration>,
     /// The user was told that the server does not answer when names are published again.
     is_silence_told: bool,
@@ -44,21 +45,36 @@ pub(crate) enum Action<A> {
     Tell(String),
 }
 
+/// A name that the job has published, or about which something is to be done.
 #[derive(Debug)]
-struct Published {
-    port: BString,
-    /// The server has it, as far as is known.
-    is_there: bool,
+struct Name<A> {
+    /// What the job has published under it.
+    port: Option<BString>,
+    at_server: AtServer,
+    /// A request about it waits for its reply.
+    is_asking: bool,
+    /// Requests that wait for that.
+    waiting: VecDeque<(A, NameRequest)>,
     /// How often in a row the server did not answer when it was published again, or refused.
     silences: u32,
     refusals: u32,
 }
 
+/// What the server has of this job under a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AtServer {
+    Nothing,
+    /// What the job has published.
+    Published,
+    /// A reply is missing.
+    Unknown,
+}
+
 #[derive(Debug)]
 enum Purpose<A> {
+    Answer(A, NameRequest),
     /// The connection was lost: publish this again.
     Again(BString),
-    Answer(A, NameRequest),
     /// Nobody wants this, and it may be there all the same.
     Forget(BString),
 }
@@ -72,7 +88,7 @@ impl<A> NameClient<A> {
 
     pub(crate) fn new() -> Self {
         Self {
-            published: BTreeMap::new(),
+            names: BTreeMap::new(),
             calls: BTreeMap::new(),
             next_call: 0,
             again_at: None,
@@ -92,111 +108,179 @@ impl<A> NameClient<A> {
     /// A program of the job asks something about names; what is about something else gets no answer of use.
     pub(crate) fn handle_question(&mut self, asker: A, question: Question) {
         let request = match question {
-            Question::Lookup { service } => NameRequest::Lookup { service },
+            Question::Lookup { service } => {
+                let request = NameRequest::Lookup { service };
+                return self.ask(request.clone(), Purpose::Answer(asker, request));
+            }
             Question::Publish { service, port } => NameRequest::Publish { service, port },
             Question::Unpublish { service } => NameRequest::Unpublish { service },
             Question::Connect { .. } | Question::Get { .. } | Question::Spawn { .. } => {
                 return self.actions.push_back(Action::Answer(asker, Answer::Lost));
             }
         };
-        let known = match &request {
-            NameRequest::Lookup { .. } => None,
-            // The server takes it for a repetition if the port is the same.
-            NameRequest::Publish { service, .. } => self.published.contains_key(service).then_some(false),
-            NameRequest::Unpublish { service } => self.stop_publishing(service).then_some(true),
-        };
-        if let Some(done) = known {
-            let answer = Answer::Done { done };
-            return self.actions.push_back(Action::Answer(asker, answer));
-        }
-        self.ask(request.clone(), Purpose::Answer(asker, request));
+        let service = service_of(&request).clone();
+        let name = self.names.entry(service.clone()).or_default();
+        name.waiting.push_back((asker, request));
+        self.proceed(&service);
     }
 
     /// What came of a request: the reply, or a sentence that says why there is none.
     pub(crate) fn handle_reply(&mut self, now: Duration, call: CallId, result: Result<NameReply, String>) {
         match self.calls.remove(&call) {
-            Some(Purpose::Answer(asker, request)) => {
-                self.heed(now, &request, &result);
+            Some(Purpose::Answer(asker, request @ NameRequest::Lookup { .. })) => {
                 let answer = answer(&request, result);
                 self.actions.push_back(Action::Answer(asker, answer));
             }
+            Some(Purpose::Answer(asker, request)) => self.handle_change(now, asker, request, result),
             Some(Purpose::Again(service)) => self.handle_again(now, &service, result),
-            Some(Purpose::Forget(service)) => self.doubt(now, &service),
+            Some(Purpose::Forget(service)) => self.handle_forgotten(now, &service, result),
             None => {}
         }
     }
 
-    /// The connection to the server is gone, and with it what the job had published there.
+    /// The connection to the server is gone, and with it what the job had published there. What waits for a reply is told of
+    /// that by itself.
     pub(crate) fn handle_lost(&mut self, now: Duration) {
-        for published in self.published.values_mut() {
-            published.is_there = false;
+        for name in self.names.values_mut().filter(|name| !name.is_asking) {
+            name.at_server = AtServer::Nothing;
         }
-        if !self.published.is_empty() {
+        self.names.retain(|_, name| !name.is_of_no_use());
+        if self.names.values().any(|name| name.port.is_some()) {
             self.again_at = Some(now + Self::PAUSE);
         }
     }
 
-    /// Publishes again what was lost, if it is time.
+    /// Publishes again what was lost, and forgets what may be there, if it is time.
     pub(crate) fn handle_timeout(&mut self, now: Duration) {
         if self.again_at.take_if(|at| *at <= now).is_none() {
             return;
         }
-        let lost = self.published.iter().filter(|(_, published)| !published.is_there);
-        let lost: Vec<_> = lost
-            .map(|(service, published)| (service.clone(), published.port.clone()))
+        let is_due = |name: &Name<A>| match name.port {
+            Some(_) => name.at_server != AtServer::Published,
+            None => name.at_server == AtServer::Unknown,
+        };
+        let names = self.names.iter_mut();
+        let due: Vec<_> = names
+            .filter(|(_, name)| !name.is_asking && is_due(name))
+            .map(|(service, name)| {
+                name.is_asking = true;
+                (service.clone(), name.port.clone())
+            })
             .collect();
-        for (service, port) in lost {
-            let purpose = Purpose::Again(service.clone());
-            self.ask(NameRequest::Publish { service, port }, purpose);
+        for (service, port) in due {
+            match port {
+                Some(port) => {
+                    let purpose = Purpose::Again(service.clone());
+                    self.ask(NameRequest::Publish { service, port }, purpose);
+                }
+                None => self.forget(service),
+            }
         }
     }
 
-    /// Remembers what came of a program's request.
-    fn heed(&mut self, now: Duration, request: &NameRequest, result: &Result<NameReply, String>) {
-        match (request, result) {
-            (NameRequest::Publish { service, port }, Ok(Ok(_))) => {
-                let published = Published {
-                    port: port.clone(),
-                    is_there: true,
-                    silences: 0,
-                    refusals: 0,
-                };
-                self.published.insert(service.clone(), published);
+    /// Does what waits, until a request about this name is under way.
+    fn proceed(&mut self, service: &BString) {
+        while let Some(name) = self.names.get_mut(service).filter(|name| !name.is_asking) {
+            let is_there = name.at_server == AtServer::Published;
+            let known = match name.waiting.front() {
+                None if name.is_of_no_use() => {
+                    self.names.remove(service);
+                    return;
+                }
+                None if name.port.is_some() || is_there => return,
+                // A publication that failed may be there, and another would be refused.
+                None | Some((_, NameRequest::Publish { .. }))
+                    if name.port.is_none() && name.at_server == AtServer::Unknown =>
+                {
+                    name.is_asking = true;
+                    return self.forget(service.clone());
+                }
+                Some((_, NameRequest::Publish { .. })) => name.port.is_some().then_some(false),
+                // If it may be there it is forgotten next.
+                Some((_, NameRequest::Unpublish { .. })) if !is_there => name.port.take().map(|_| true),
+                _ => None,
+            };
+            let Some((asker, request)) = name.waiting.pop_front() else {
+                return;
+            };
+            match known {
+                Some(done) => {
+                    let answer = Answer::Done { done };
+                    self.actions.push_back(Action::Answer(asker, answer));
+                }
+                None => {
+                    name.is_asking = true;
+                    self.ask(request.clone(), Purpose::Answer(asker, request));
+                }
             }
-            // The program is told that it failed, and may publish another port, which would be refused.
-            (NameRequest::Publish { service, .. }, Err(_)) => self.forget(service),
-            // It was published and unpublished at once, by two processes of the job.
-            (NameRequest::Unpublish { service }, Ok(Ok(_))) => {
-                self.stop_publishing(service);
-            }
-            (NameRequest::Unpublish { service }, Err(_)) => self.doubt(now, service),
-            _ => {}
         }
+    }
+
+    /// What came of a program's request to publish a name, or to do so no more.
+    fn handle_change(
+        &mut self,
+        now: Duration,
+        asker: A,
+        request: NameRequest,
+        result: Result<NameReply, String>,
+    ) {
+        let service = service_of(&request).clone();
+        let name = self.names.entry(service.clone()).or_default();
+        name.is_asking = false;
+        let was_published = name.port.is_some();
+        match (&request, &result) {
+            (NameRequest::Publish { port, .. }, Ok(Ok(_))) => {
+                name.port = Some(port.clone());
+                name.at_server = AtServer::Published;
+                (name.silences, name.refusals) = (0, 0);
+            }
+            // The program is told that it failed: what it has published is published again.
+            (_, Err(_)) => {
+                name.at_server = AtServer::Unknown;
+                if was_published {
+                    self.again_at = Some(now + Self::PAUSE);
+                }
+            }
+            (NameRequest::Publish { .. }, Ok(Err(_))) => name.at_server = AtServer::Nothing,
+            _ => (name.port, name.at_server) = (None, AtServer::Nothing),
+        }
+        let answer = match (&request, &result) {
+            // Whoever has it now, it was published, and is not any more.
+            (NameRequest::Unpublish { .. }, Ok(Err(_))) if was_published => Answer::Done { done: true },
+            _ => answer(&request, result.clone()),
+        };
+        self.actions.push_back(Action::Answer(asker, answer));
+        if let Err(why) = result {
+            self.fail_waiting(&service, &why);
+        }
+        self.proceed(&service);
     }
 
     /// What came of publishing again what was lost.
     fn handle_again(&mut self, now: Duration, service: &BString, result: Result<NameReply, String>) {
         self.is_silence_told &= result.is_err();
-        // It may have been unpublished meanwhile.
-        let Some(published) = self.published.get_mut(service) else {
+        let Some(name) = self.names.get_mut(service) else {
             return;
         };
+        name.is_asking = false;
         let why = match result {
             Ok(Ok(_)) => {
-                published.is_there = true;
-                (published.silences, published.refusals) = (0, 0);
-                return;
+                name.at_server = AtServer::Published;
+                (name.silences, name.refusals) = (0, 0);
+                return self.proceed(service);
             }
             Ok(Err(refusal)) => {
-                published.silences = 0;
-                published.refusals = published.refusals.saturating_add(1);
-                (published.refusals == Self::FAILURES_TOLD).then(|| refusal.to_string())
+                name.at_server = AtServer::Nothing;
+                name.silences = 0;
+                name.refusals = name.refusals.saturating_add(1);
+                (name.refusals == Self::FAILURES_TOLD).then(|| refusal.to_string())
             }
             Err(why) => {
-                published.refusals = 0;
-                published.silences = published.silences.saturating_add(1);
+                name.at_server = AtServer::Unknown;
+                name.refusals = 0;
+                name.silences = name.silences.saturating_add(1);
                 // Of all names that a silent server does not have one tells enough.
-                let is_due = published.silences == Self::FAILURES_TOLD && !self.is_silence_told;
+                let is_due = name.silences == Self::FAILURES_TOLD && !self.is_silence_told;
                 self.is_silence_told |= is_due;
                 is_due.then_some(why)
             }
@@ -208,33 +292,42 @@ impl<A> NameClient<A> {
                 beginning(service)
             )));
         }
+        self.proceed(service);
     }
 
-    /// Publishes a name no more. Returns whether that is all: one that may be there, or not, is forgotten at once, on the
-    /// connection on which it may have been published again, so that what follows finds it gone.
-    fn stop_publishing(&mut self, service: &BString) -> bool {
-        let its = self.published.remove(service);
-        let is_again = |purpose: &Purpose<A>| matches!(purpose, Purpose::Again(known) if known == service);
-        let is_lost = its.is_some_and(|its| !its.is_there || self.calls.values().any(is_again));
-        if is_lost {
-            self.forget(service);
-        }
-        is_lost
-    }
-
-    /// What was published before this name was to be forgotten may be gone: the replies tell the order, or there was none.
-    fn doubt(&mut self, now: Duration, service: &BString) {
-        if let Some(published) = self.published.get_mut(service) {
-            published.is_there = false;
-            self.again_at = Some(now + Self::PAUSE);
-        }
-    }
-
-    fn forget(&mut self, service: &BString) {
-        let request = NameRequest::Unpublish {
-            service: service.clone(),
+    /// What came of forgetting what may be there.
+    fn handle_forgotten(&mut self, now: Duration, service: &BString, result: Result<NameReply, String>) {
+        let Some(name) = self.names.get_mut(service) else {
+            return;
         };
-        self.ask(request, Purpose::Forget(service.clone()));
+        name.is_asking = false;
+        match result {
+            // Gone, not there, or another's.
+            Ok(_) => {
+                name.at_server = AtServer::Nothing;
+                self.proceed(service);
+            }
+            Err(why) => {
+                self.again_at = Some(now + Self::PAUSE);
+                self.fail_waiting(service, &why);
+            }
+        }
+    }
+
+    /// The server has not answered: who waits for the same one does not wait longer.
+    fn fail_waiting(&mut self, service: &BString, why: &str) {
+        let Some(name) = self.names.get_mut(service) else {
+            return;
+        };
+        for (asker, request) in name.waiting.drain(..) {
+            let answer = answer(&request, Err(why.to_owned()));
+            self.actions.push_back(Action::Answer(asker, answer));
+        }
+    }
+
+    fn forget(&mut self, service: BString) {
+        let purpose = Purpose::Forget(service.clone());
+        self.ask(NameRequest::Unpublish { service }, purpose);
     }
 
     fn ask(&mut self, request: NameRequest, purpose: Purpose<A>) {
@@ -242,6 +335,35 @@ impl<A> NameClient<A> {
         self.next_call += 1;
         self.calls.insert(call, purpose);
         self.actions.push_back(Action::Ask(call, request));
+    }
+}
+
+impl<A> Name<A> {
+    /// Neither the job nor the server has it, and nobody asks.
+    fn is_of_no_use(&self) -> bool {
+        let is_at_rest = !self.is_asking && self.waiting.is_empty();
+        is_at_rest && self.port.is_none() && self.at_server == AtServer::Nothing
+    }
+}
+
+impl<A> Default for Name<A> {
+    fn default() -> Self {
+        Self {
+            port: None,
+            at_server: AtServer::Nothing,
+            is_asking: false,
+            waiting: VecDeque::new(),
+            silences: 0,
+            refusals: 0,
+        }
+    }
+}
+
+fn service_of(request: &NameRequest) -> &BString {
+    match request {
+        NameRequest::Lookup { service }
+        | NameRequest::Publish { service, .. }
+        | NameRequest::Unpublish { service } => service,
     }
 }
 
