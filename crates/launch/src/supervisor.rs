@@ -52,6 +52,10 @@ pub(crate) struct Supervisor {
     hosts: Vec<Host>,
     members: Membership,
     running: BTreeMap<Rank, Running>,
+    /// Beside `running`, which has thousands of entries and is kept small: what few ranks have.
+    stopped: BTreeMap<Rank, Stopped>,
+    /// How far the ranks that just ended were with PMI.
+    stages: BTreeMap<Rank, pmi::Stage>,
     failures: Vec<Failure>,
     /// The first agent that was lost, and what was seen of it.
     lost: Option<(String, String)>,
@@ -94,11 +98,6 @@ struct Host {
 struct Running {
     host: HostId,
     pid: u32,
-    stopped: Option<Stopped>,
-    /// How far it was with PMI when it failed.
-    stage: Option<pmi::Stage>,
-    /// It was killed, for this signal had stopped it for too long.
-    overdue: Option<i32>,
 }
 
 /// Whether the program did without the ranks that failed.
@@ -123,18 +122,6 @@ enum Phase {
         despair_at: Option<Duration>,
     },
     Over,
-}
-
-impl Running {
-    fn new(host: HostId, pid: u32) -> Self {
-        Self {
-            host,
-            pid,
-            stopped: None,
-            stage: None,
-            overdue: None,
-        }
-    }
 }
 
 impl Supervisor {
@@ -170,6 +157,8 @@ impl Supervisor {
             hosts: hosts.collect(),
             members: Membership::new(plan.size),
             running: BTreeMap::new(),
+            stopped: BTreeMap::new(),
+            stages: BTreeMap::new(),
             failures: Vec::new(),
             lost: None,
             recovery: Recovery::Unknown,
@@ -236,8 +225,8 @@ impl Supervisor {
                 at_ns,
             } => {
                 let rank = departure.rank;
-                if let Some(running) = self.running.get_mut(&rank) {
-                    running.stage = stage;
+                if let Some(stage) = stage {
+                    self.stages.insert(rank, stage);
                 }
                 let kind = match departure.cause {
                     Cause::Exited(0) if unfinished => Some(FailureKind::Unfinished),
@@ -338,7 +327,7 @@ impl Supervisor {
             }
             Report::Spawn { id, from, spawn } => self.handle_spawn(Asker::Agent(host, id), from, spawn),
             Report::Started { rank, pid } => {
-                self.running.insert(rank, Running::new(host, pid));
+                self.running.insert(rank, Running { host, pid });
                 self.tell(JobEvent::Started { rank, pid });
                 self.handle_group_started(rank);
                 self.forward_pmi(now);
@@ -463,6 +452,8 @@ impl Supervisor {
     /// A rank is gone: whoever watches hears of it, and so do attached ranks of other hosts.
     fn depart(&mut self, host: HostId, rank: Rank, cause: Cause, at_ns: u64) {
         self.running.remove(&rank);
+        self.stopped.remove(&rank);
+        self.stages.remove(&rank);
         let incarnation = self.members.incarnation(rank).unwrap_or_default();
         let Some(departure) = self.members.handle_departure(rank, incarnation, cause) else {
             return;
@@ -526,7 +517,7 @@ impl Supervisor {
             host: self.hosts[host.0 as usize].name.clone(),
             pid: running.map(|running| running.pid),
             kind,
-            stage: running.and_then(|running| running.stage.clone()),
+            stage: self.stages.get(&rank).cloned(),
             after: now,
         }
     }

@@ -73,10 +73,8 @@ impl Supervisor {
             [Rank(only)] => format!("rank {only} runs"),
             _ => format!("ranks {} run", ranges(&ranks)),
         };
-        let stopped = self
-            .running
-            .iter()
-            .filter(|(_, running)| running.stopped.is_some());
+        let stopped = self.stopped.keys();
+        let stopped = stopped.filter_map(|rank| Some((rank, self.running.get(rank)?)));
         for (rank, running) in stopped.take(8) {
             let host = &self.hosts[running.host.0 as usize].name;
             text += &format!(", rank {rank} on host {host} is stopped");

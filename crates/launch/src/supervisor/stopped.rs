@@ -19,21 +19,28 @@ pub(super) struct Stopped {
     signal: i32,
     /// Until then nobody need know: whoever stopped it may let it go on soon.
     tell_at: Option<Duration>,
+    /// It was killed, for it had been stopped for too long.
+    is_overdue: bool,
 }
 
 impl Supervisor {
     pub(super) fn handle_stopped(&mut self, now: Duration, rank: Rank, signal: i32) {
-        if let Some(running) = self.running.get_mut(&rank) {
-            let tell_at = Some(now + self.detect);
-            running.stopped = Some(Stopped { signal, tell_at });
+        if self.running.contains_key(&rank) {
+            let stopped = Stopped {
+                signal,
+                tell_at: Some(now + self.detect),
+                is_overdue: false,
+            };
+            self.stopped.insert(rank, stopped);
         }
     }
 
     pub(super) fn handle_continued(&mut self, host: HostId, rank: Rank) {
-        let stopped = self
-            .running
-            .get_mut(&rank)
-            .and_then(|running| running.stopped.take());
+        let stopped = self.stopped.get(&rank).copied();
+        if stopped.is_some_and(|stopped| stopped.is_overdue) {
+            return;
+        }
+        self.stopped.remove(&rank);
         if stopped.is_some_and(|stopped| stopped.tell_at.is_none()) {
             let host = self.hosts[host.0 as usize].name.clone();
             self.tell(JobEvent::Continued { rank, host });
@@ -49,13 +56,13 @@ impl Supervisor {
     /// wanted: that they are gone is then a failure like others.
     pub(super) fn tell_of_stopped(&mut self, now: Duration) {
         let mut events = Vec::new();
-        for (&rank, running) in &mut self.running {
-            if let Some(Stopped { signal, tell_at }) = &mut running.stopped
-                && tell_at.is_some_and(|at| at <= now)
+        for (&rank, stopped) in &mut self.stopped {
+            if stopped.tell_at.is_some_and(|at| at <= now)
+                && let Some(running) = self.running.get(&rank)
             {
-                *tell_at = None;
+                stopped.tell_at = None;
                 if self.on_stopped == OnStopped::Fail && self.phase == Phase::Running {
-                    running.overdue = Some(*signal);
+                    stopped.is_overdue = true;
                     let kill = Order::Signal {
                         rank: Some(rank),
                         signal: SIGKILL,
@@ -67,7 +74,7 @@ impl Supervisor {
                     rank,
                     host: self.hosts[running.host.0 as usize].name.clone(),
                     pid: running.pid,
-                    signal: *signal,
+                    signal: stopped.signal,
                 });
             }
         }
@@ -78,11 +85,12 @@ impl Supervisor {
 
     /// What a failure is, if it is not that the rank was killed for having been stopped.
     pub(super) fn unless_overdue(&self, rank: Rank, kind: FailureKind) -> FailureKind {
-        let overdue = self.running.get(&rank).and_then(|running| running.overdue);
-        match (overdue, kind) {
-            (Some(signal), FailureKind::Signalled(SIGKILL) | FailureKind::OutOfMemory(_)) => {
+        match (self.stopped.get(&rank), kind) {
+            (Some(stopped), FailureKind::Signalled(SIGKILL) | FailureKind::OutOfMemory(_))
+                if stopped.is_overdue =>
+            {
                 FailureKind::Stopped {
-                    signal,
+                    signal: stopped.signal,
                     after: self.detect,
                 }
             }
@@ -92,7 +100,6 @@ impl Supervisor {
 
     /// When the next has been stopped for too long.
     pub(super) fn stopped_deadline(&self) -> Option<Duration> {
-        let stopped = self.running.values().filter_map(|running| running.stopped);
-        stopped.filter_map(|stopped| stopped.tell_at).min()
+        self.stopped.values().filter_map(|stopped| stopped.tell_at).min()
     }
 }
