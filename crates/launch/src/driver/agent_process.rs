@@ -13,7 +13,7 @@ use rustix::{
 };
 
 use super::{
-    agent::Agent,
+    agent::{Agent, Preparation},
     branch::Position,
     keeper::{self, Part},
     process::Slots,
@@ -58,6 +58,7 @@ unsafe fn run() -> io::Result<u8> {
         Part::Agent(keeper) => keeper,
         Part::Keeper(code) => return Ok(code),
     };
+    let preparation = Preparation::make(slots, keeper)?;
     let bootstrap = read_bootstrap().map_err(|error| {
         let hint = "an agent is started by a launcher, which tells it by its standard input what to do, and not by hand";
         io::Error::other(format!("{error}; {hint}"))
@@ -73,8 +74,7 @@ unsafe fn run() -> io::Result<u8> {
             launcher: Some(bootstrap.launcher),
             forked: None,
         },
-        slots,
-        keeper,
+        preparation,
     )
 }
 

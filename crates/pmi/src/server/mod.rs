@@ -16,6 +16,7 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bstr::BString;
+use litemap::LiteMap;
 
 use crate::{Form, KeyValueSpace, LINE_SIZE_MAX, RankSet, Response, wire::MessageWriter};
 use connection::Connection;
@@ -51,9 +52,9 @@ pub struct Server {
     groups: BTreeMap<GroupId, Group>,
     /// Those on which something was said; they are large.
     connections: BTreeMap<ConnectionId, Box<Connection>>,
-    /// Those of processes that said nothing yet.
-    silent: BTreeMap<ConnectionId, Process>,
-    by_process: BTreeMap<Process, ConnectionId>,
+    /// Those of processes that said nothing yet: all of them at first, in a map that takes no more than they.
+    silent: LiteMap<ConnectionId, Process>,
+    by_process: LiteMap<Process, ConnectionId>,
     children: BTreeSet<ChildId>,
     lost_children: BTreeSet<ChildId>,
     /// What was published; only the root has it.
@@ -88,8 +89,8 @@ impl Server {
             above,
             groups: BTreeMap::new(),
             connections: BTreeMap::new(),
-            silent: BTreeMap::new(),
-            by_process: BTreeMap::new(),
+            silent: LiteMap::new(),
+            by_process: LiteMap::new(),
             children: BTreeSet::new(),
             lost_children: BTreeSet::new(),
             services: KeyValueSpace::new(LINE_SIZE_MAX),

@@ -7,6 +7,7 @@ mod groups;
 mod inputs;
 mod limits;
 mod memory_kills;
+mod preparation;
 mod rank_io;
 mod requests;
 mod respawns;
@@ -22,6 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use litemap::LiteMap;
 use ropewalk_fabric::{HoldId, ToAgent, memfd::HeldMemfd};
 use ropewalk_group::{HostId, Rank};
 use rustix::{
@@ -53,8 +55,9 @@ use crate::{
 use activity::Activity;
 use groups::OwnGroup;
 use inputs::Inputs;
-use limits::{held_bytes_max, raise_descriptor_limit};
+use limits::held_bytes_max;
 use memory_kills::MemoryKills;
+pub(super) use preparation::Preparation;
 use rank_io::{RankIo, Reading};
 
 /// What an agent is made of. Its mind decides; the branch of the tree below it has a mind of its own.
@@ -75,7 +78,7 @@ pub(super) struct Agent {
     /// By their number on this host; those that are gone have only what is still to be read.
     ranks: Vec<Option<RankIo>>,
     indices: BTreeMap<Rank, usize>,
-    pids: BTreeMap<i32, usize>,
+    pids: LiteMap<i32, usize>,
     /// Memory of ranks that live; that of the dead is with the endpoint.
     held: BTreeMap<(Rank, HoldId), HeldMemfd>,
     inputs: Inputs,
@@ -143,8 +146,8 @@ const SWEEP_MAX: Duration = Duration::from_secs(2);
 
 impl Agent {
     /// Works until the job is over, or nobody wants it any more. Returns the exit code.
-    pub(super) fn run(position: Position, slots: Slots, keeper: KeeperLine) -> io::Result<u8> {
-        let mut agent = Self::new(position, slots, keeper)?;
+    pub(super) fn run(position: Position, preparation: Preparation) -> io::Result<u8> {
+        let mut agent = Self::new(position, preparation)?;
         agent.branch.report(Report::Ready {
             host_name: uname().nodename().to_string_lossy().into_owned(),
         });
@@ -156,10 +159,14 @@ impl Agent {
         })
     }
 
-    fn new(position: Position, slots: Slots, keeper: KeeperLine) -> io::Result<Self> {
-        descendants::adopt_orphans();
-        let descriptors = raise_descriptor_limit();
-        let children = ChildSignals::listen()?;
+    fn new(position: Position, preparation: Preparation) -> io::Result<Self> {
+        let Preparation {
+            slots,
+            keeper,
+            descriptors,
+            children,
+            memory_kills,
+        } = preparation;
         let plan = position.plan.clone();
         let no_host = || io::Error::other("the launcher said nothing about this host");
         let host = position.node.host().ok_or_else(no_host)?;
@@ -215,12 +222,12 @@ impl Agent {
                 .map(|(index, &rank)| (rank, index))
                 .collect(),
             ranks: ranks.iter().map(|_| None).collect(),
-            pids: BTreeMap::new(),
+            pids: LiteMap::new(),
             held: BTreeMap::new(),
             inputs,
             activity,
             memory: IdleMemory::default(),
-            memory_kills: MemoryKills::watch(),
+            memory_kills,
             killed: Killed::new(),
             processors,
             descriptors,
