@@ -333,3 +333,49 @@ fn ranks_are_mapped_to_hosts() {
         );
     }
 }
+
+/// Only what the named ranks write comes out, also to files; how the others end counts all the same.
+#[test]
+fn output_comes_from_some_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "echo out$RANK; echo err$RANK >&2";
+    let shown = |ranks: &str| {
+        let output = run(&["-output-from", ranks, "-n", "4", "sh", "-c", script], &[]);
+        assert!(output.status.success(), "{output:?}");
+        [output.stdout, output.stderr].map(|bytes| {
+            let text = String::from_utf8(bytes).unwrap();
+            let mut lines: Vec<_> = text.lines().map(|line| line[3..].to_owned()).collect();
+            lines.sort_unstable();
+            lines.concat()
+        })
+    };
+    // Of several Hydra takes the first.
+    for (ranks, expected) in [
+        ("1", "1"),
+        ("0,2-3", "023"),
+        ("9", ""),
+        ("none", ""),
+        ("all", "0123"),
+        ("-1", "0123"),
+    ] {
+        assert_eq!(shown(ranks), [expected, expected], "{ranks}");
+    }
+    let pattern = folder.path().join("out.%r");
+    let words = [
+        "-output-from",
+        "1",
+        "-outfile-pattern",
+        pattern.to_str().unwrap(),
+        "-n",
+        "3",
+    ];
+    assert_eq!(lines(&[&words[..], &["sh", "-c", script]].concat(), &[]), [""; 0]);
+    let files: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
+    assert_eq!(files.len(), 1);
+    assert_eq!(fs::read(folder.path().join("out.1")).unwrap(), b"out1\n");
+    let output = run(
+        &["-output-from", "0", "-n", "2", "sh", "-c", "exit $((3 * RANK))"],
+        &[],
+    );
+    assert_eq!(output.status.code(), Some(3));
+}

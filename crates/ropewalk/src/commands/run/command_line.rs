@@ -38,7 +38,7 @@ use self::launchers::method;
 pub(crate) use self::options::documented;
 use self::resources::{ResourceManager, read_hosts};
 use self::words::{Words, option_name, seconds};
-use super::{checkpoints::CheckpointOptions, openfoam, partners, pattern::Pattern};
+use super::{checkpoints::CheckpointOptions, openfoam, partners, pattern::Pattern, shown_ranks::ShownRanks};
 
 /// What is asked for.
 #[derive(Debug)]
@@ -57,6 +57,8 @@ pub(super) struct Request {
     pub(super) prefix: Option<Pattern>,
     /// Where output goes instead of to that of this command.
     pub(super) files: [Option<Pattern>; 2],
+    /// Whose output there is.
+    pub(super) shown_ranks: ShownRanks,
     pub(super) print_exit_codes: bool,
     pub(super) log_json: bool,
     pub(super) verbose: bool,
@@ -147,6 +149,7 @@ struct Parser {
     universe: UniverseSize,
     prefix: Option<Pattern>,
     files: [Option<Pattern>; 2],
+    shown_ranks: ShownRanks,
     print_exit_codes: bool,
     log_json: bool,
     verbose: bool,
@@ -191,6 +194,7 @@ impl Parser {
             universe: UniverseSize::Unknown,
             prefix: None,
             files: [None, None],
+            shown_ranks: ShownRanks::default(),
             print_exit_codes: false,
             log_json: false,
             verbose: false,
@@ -293,6 +297,7 @@ impl Parser {
             "prepend-pattern" => self.prefix = Some(Pattern::new(words.text(name)?)),
             "outfile-pattern" | "outfile" => self.files[0] = Some(Pattern::new(words.text(name)?)),
             "errfile-pattern" | "errfile" => self.files[1] = Some(Pattern::new(words.text(name)?)),
+            "output-from" => self.shown_ranks = ShownRanks::of(&words.text(name)?)?,
             "s" | "stdin" => {
                 self.stdin = Some(match words.text(name)?.as_str() {
                     "0" => StdinSource::Inherit,
@@ -486,6 +491,7 @@ impl Parser {
             spec,
             prefix: self.prefix,
             files: self.files,
+            shown_ranks: self.shown_ranks,
             print_exit_codes: self.print_exit_codes,
             log_json: self.log_json,
             verbose: self.verbose,

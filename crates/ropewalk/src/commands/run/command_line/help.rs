@@ -45,6 +45,7 @@ Where:
 Output and input:
   -l, --label                 put the rank before each line
   -prepend-pattern P, -outfile-pattern P, -errfile-pattern P   %r rank, %h host
+  -output-from RANKS|all|none only what these ranks write, as in 0,4-7 [default: all]
   --stdin 0|all|none          who reads standard input [default: 0; none with restart]; also -s
   -print-rank-map             say at first which ranks run on which host
   -print-all-exitcodes        say at the end how each rank ended

@@ -256,6 +256,11 @@ const OUTPUT: &[Documented] = &[
         Value::File("P"),
         "Write standard error to such files",
     ),
+    option(
+        "output-from",
+        Value::Any("RANKS|all|none"),
+        "Only what these ranks write comes out, as in 0,4-7; by default of all",
+    ),
     short(
         's',
         "stdin",
