@@ -379,3 +379,20 @@ fn output_comes_from_some_ranks() {
     );
     assert_eq!(output.status.code(), Some(3));
 }
+
+/// An option that there is not is named with the one that is most like it. (Hydra names it only.)
+#[test]
+fn options_are_suggested() {
+    for (word, text) in [
+        ("-ppm", "there is no option -ppm; did you mean -ppn?"),
+        ("--on-failur", "did you mean --on-failure?"),
+        ("-bind_to", "did you mean -bind-to?"),
+    ] {
+        let output = run(&[word, "2", "true"], &[]);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            output.status.code() == Some(125) && stderr.contains(text),
+            "{word}: {stderr}"
+        );
+    }
+}

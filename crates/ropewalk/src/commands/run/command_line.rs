@@ -10,6 +10,7 @@ mod inherited;
 mod launchers;
 mod options;
 mod resources;
+mod suggestions;
 mod words;
 
 use std::{
@@ -334,7 +335,11 @@ impl Parser {
             "detect" => self.detect = words.seconds(name)?,
             "start-timeout" => self.start_timeout = Some(words.seconds(name)?),
             _ if self.hydra.option(name, words)? => {}
-            _ => bail!("there is no option -{name}; `ropewalk run --help` lists those that there are"),
+            _ => {
+                let meant = suggestions::nearest(name).map(|known| format!("did you mean {known}? "));
+                let meant = meant.unwrap_or_default();
+                bail!("there is no option -{name}; {meant}`ropewalk run --help` lists those that there are")
+            }
         }
         Ok(())
     }
