@@ -1,5 +1,7 @@
 //! Which option may have been meant by one that there is not.
 
+use std::sync::LazyLock;
+
 use clap::{
     Arg, Command,
     error::{ContextKind, ContextValue},
@@ -13,13 +15,8 @@ pub(super) fn nearest(name: &str) -> Option<String> {
     if !name.contains(char::is_alphanumeric) {
         return None;
     }
-    let command = NAMES.iter().fold(Command::new("run"), |command, name| {
-        command.arg(Arg::new(name).long(name).num_args(0..))
-    });
-    let error = command
-        .disable_help_flag(true)
-        .try_get_matches_from(["run", &format!("--{name}")])
-        .err()?;
+    let words = ["run", &format!("--{name}")];
+    let error = OPTIONS.clone().try_get_matches_from(words).err()?;
     match error.get(ContextKind::SuggestedArg)? {
         ContextValue::String(known) => known.strip_prefix("--").map(with_dashes),
         _ => None,
@@ -36,6 +33,14 @@ fn with_dashes(name: &str) -> String {
         false => format!("-{name}"),
     }
 }
+
+/// What clap is to look among; built once, for fuzzers ask often.
+static OPTIONS: LazyLock<Command> = LazyLock::new(|| {
+    let options = NAMES.map(|name| Arg::new(name).long(name).num_args(0..));
+    let mut command = Command::new("run").disable_help_flag(true).args(options);
+    command.build();
+    command
+});
 
 /// All names that options have.
 const NAMES: [&str; 99] = [
