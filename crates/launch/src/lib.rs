@@ -48,6 +48,9 @@ pub use job::{
     UniverseSize,
 };
 pub use names::{NAME_SERVER_PORT, NameServerAccess};
-pub use placement::{Binding, DealOrder, Placement, PlacementError};
+pub use placement::{
+    Binding, BindingSyntaxError, CacheKind, DealOrder, Part, Parts, Placement, PlacementError, RankMap,
+    RankMapError, UserBinding,
+};
 pub use simulation::{StartCosts, StartTimes, simulate_start};
 pub use verdict::{Ending, Failure, FailureKind, MemoryShortage, SpawnedAs, Verdict};

@@ -1,9 +1,13 @@
 //! Which rank runs on which host, and there on which cores.
 
+mod binding;
+mod bindings;
+mod processors;
+mod rank_map;
+
 use std::collections::BTreeMap;
 
 use ropewalk_group::Rank;
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
@@ -11,14 +15,21 @@ use crate::{
     protocol::{HostPlan, RankRun},
 };
 
+pub use binding::{Binding, BindingSyntaxError, CacheKind, Part, Parts, UserBinding};
+pub(crate) use bindings::{BindingError, Bindings};
+pub(crate) use processors::Processor;
+pub use rank_map::{RankMap, RankMapError};
+
 /// How ranks are dealt to hosts and cores.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// How many ranks each host takes in one turn, instead of its slots.
     pub ranks_per_host: Option<u32>,
     /// In which order.
     pub order: DealOrder,
-    /// To which part of its host each rank is bound.
+    /// Where each rank runs, instead of all that; only how many a host takes at most counts still.
+    pub rank_map: Option<RankMap>,
+    /// To which processors of its host each rank is bound.
     pub binding: Binding,
 }
 
@@ -32,24 +43,36 @@ pub enum DealOrder {
     BySlot,
 }
 
-/// To which part of its host a rank is bound: the ranks of a host get its parts in turn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Binding {
-    /// A core with all its hardware threads.
-    Core,
-    /// A memory node.
-    Numa,
-    /// None: the system decides.
-    #[default]
-    Nowhere,
-    /// A socket.
-    Socket,
-}
-
 /// Why ranks cannot be placed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PlacementError {
+    /// A host has more ranks than it takes.
+    #[error("rank {rank} has no room on host {name} by its max_slots")]
+    HostFull {
+        /// The first that does not fit.
+        rank: Rank,
+        /// The host.
+        name: String,
+    },
+    /// A number that no host has.
+    #[error("rank {rank} is to run on host number {host}, and there are {hosts} hosts, from number 0 on")]
+    NoSuchHost {
+        /// The rank.
+        rank: Rank,
+        /// The number.
+        host: usize,
+        /// How many hosts there are.
+        hosts: usize,
+    },
+    /// Some ranks have no place.
+    #[error("the rank map has hosts for {mapped} ranks, and there are {ranks}: it must name one for each")]
+    RankMapTooShort {
+        /// How many there are.
+        ranks: u32,
+        /// How many have a host.
+        mapped: u64,
+    },
     /// The hosts take no more.
     #[error("the hosts take {slots} ranks at most by their max_slots, not {ranks}")]
     TooFewSlots {
@@ -94,6 +117,22 @@ pub(crate) fn place(
             (index, placement.ranks_per_host.unwrap_or(host.slots).max(1))
         })
         .collect();
+    if let Some(map) = &placement.rank_map {
+        for (rank, index) in (0..ranks).map(Rank).zip(map.of(ranks, plans.len())?) {
+            let plan = &mut plans[index];
+            match &mut room[index] {
+                Some(0) => {
+                    let name = plan.name.clone();
+                    return Err(PlacementError::HostFull { rank, name });
+                }
+                Some(room) => *room -= 1,
+                None => {}
+            }
+            add(&mut plan.runs, rank, 1);
+        }
+        plans.retain(|plan| !plan.runs.is_empty());
+        return Ok(plans);
+    }
     let slots_max = room
         .iter()
         .try_fold(0u32, |sum, room| Some(sum.saturating_add((*room)?)));
@@ -149,35 +188,6 @@ pub(crate) fn is_local(name: &str, own: &str) -> bool {
     }
 }
 
-/// A logical processor of a host, and what it is part of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Processor {
-    /// The memory node.
-    pub(crate) numa: u32,
-    pub(crate) socket: u32,
-    /// Unique in its socket.
-    pub(crate) core: u32,
-    /// The kernel's number of it.
-    pub(crate) number: u32,
-}
-
-/// The processors that the `index`-th rank of a host is bound to; `None` if it is bound nowhere. With more ranks than
-/// parts the first part begins again.
-pub(crate) fn bind(binding: Binding, processors: &[Processor], index: usize) -> Option<Vec<u32>> {
-    let part = |processor: &Processor| match binding {
-        Binding::Core => Some((processor.numa, processor.socket, processor.core)),
-        Binding::Numa => Some((processor.numa, 0, 0)),
-        Binding::Nowhere => None,
-        Binding::Socket => Some((0, processor.socket, 0)),
-    };
-    let mut parts: BTreeMap<_, Vec<u32>> = BTreeMap::new();
-    for processor in processors {
-        parts.entry(part(processor)?).or_default().push(processor.number);
-    }
-    let count = parts.len();
-    parts.into_values().nth(index.checked_rem(count)?)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -227,12 +237,12 @@ mod tests {
         assert_eq!(placed(3, "a,b,a", &by_slot), [of("a", &[0, 2]), of("b", &[1])]);
         let two = Placement {
             ranks_per_host: Some(2),
-            ..by_slot
+            ..Placement::default()
         };
         assert_eq!(placed(4, "a:8,b", &two), [of("a", &[0, 1]), of("b", &[2, 3])]);
         let by_node = Placement {
             order: DealOrder::ByNode,
-            ..by_slot
+            ..Placement::default()
         };
         assert_eq!(
             placed(5, "a:3,b:2", &by_node),
@@ -250,6 +260,30 @@ mod tests {
         assert_eq!(error, PlacementError::TooFewSlots { ranks: 4, slots: 3 });
     }
 
+    /// A map says where each rank runs, whatever else would; only how many a host takes at most is kept.
+    #[test]
+    fn a_map_goes_before_slots() {
+        let mapped = |map: &str| Placement {
+            ranks_per_host: Some(7),
+            order: DealOrder::ByNode,
+            rank_map: Some(map.parse().unwrap()),
+            ..Placement::default()
+        };
+        let of = |name: &str, ranks: &[u32]| (name.to_owned(), ranks.to_vec());
+        assert_eq!(
+            placed(5, "a:2,b,c", &mapped("2,0,2,(0,1,2)")),
+            [of("a", &[1, 3, 4]), of("c", &[0, 2])]
+        );
+        assert_eq!(placed(2, "", &mapped("0,0")), [of("own", &[0, 1])]);
+        // One host, however often it is named.
+        assert_eq!(placed(2, "a,b,a", &mapped("0,1")), [of("a", &[0]), of("b", &[1])]);
+        let hosts = parse_host_file("a slots=1 max_slots=1\nb slots=1\n").unwrap();
+        assert!(place(3, &hosts, &mapped("0,1,1"), "own").is_ok());
+        let error = place(3, &hosts, &mapped("0,1,0"), "own").unwrap_err();
+        let (rank, name) = (Rank(2), "a".to_owned());
+        assert_eq!(error, PlacementError::HostFull { rank, name });
+    }
+
     /// The launcher's own host is known under its names.
     #[test]
     fn the_own_host_is_known() {
@@ -259,25 +293,6 @@ mod tests {
         for name in ["vm2", "10.0.0.1", "user@vm"] {
             assert!(!is_local(name, "vm"), "{name}");
         }
-    }
-
-    /// Ranks get cores, sockets or memory nodes in turn.
-    #[test]
-    fn ranks_are_bound_in_turn() {
-        let processors: Vec<_> = (0..8)
-            .map(|number| Processor {
-                numa: number / 4 % 2,
-                socket: number / 4 % 2,
-                core: number % 2,
-                number,
-            })
-            .collect();
-        assert_eq!(bind(Binding::Nowhere, &processors, 0), None);
-        assert_eq!(bind(Binding::Core, &processors, 0), Some(vec![0, 2]));
-        assert_eq!(bind(Binding::Core, &processors, 5), Some(vec![1, 3]));
-        assert_eq!(bind(Binding::Socket, &processors, 1), Some(vec![4, 5, 6, 7]));
-        assert_eq!(bind(Binding::Numa, &processors, 2), Some(vec![0, 1, 2, 3]));
-        assert_eq!(bind(Binding::Core, &[], 0), None);
     }
 
     proptest! {

@@ -11,7 +11,7 @@ use crate::{
     hosts::total_slots,
     inherited::RankNetwork,
     job::{JobSpec, OnFailure, Segment, UniverseSize},
-    placement::{PlacementError, place},
+    placement::{Binding, PlacementError, place},
     protocol::{HostPlan, Plan, Start},
     tree::NodeId,
 };
@@ -105,7 +105,7 @@ pub(crate) fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, Placeme
         stdin: spec.stdin,
         singleton: spec.singleton,
         shares_names: spec.name_server.is_some(),
-        binding: spec.placement.binding,
+        binding: spec.placement.binding.clone(),
         rank_network: spec.rank_network.clone(),
         gpus_per_rank: spec.gpus_per_rank,
         master_port: MASTER_PORT_MIN + number % MASTER_PORTS,
@@ -249,6 +249,10 @@ impl Plan {
         }
         if let Some(count) = self.gpus_per_rank {
             variables.push(("CUDA_VISIBLE_DEVICES", gpus(count, local_rank)));
+        }
+        if self.binding != Binding::Nowhere {
+            // By which MPICH knows that trees of ranks which are near each other stay that.
+            variables.push(("HYDRA_USER_PROVIDED_BINDING", "1".to_owned()));
         }
         variables
     }

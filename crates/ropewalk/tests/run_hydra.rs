@@ -97,6 +97,10 @@ fn ranks_find_what_hydra_gives() {
     ] {
         assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
     }
+    let script = "echo [$HYDRA_USER_PROVIDED_BINDING]";
+    for (binding, expected) in [("none", "[]"), ("machine", "[1]"), ("rr", "[1]")] {
+        assert_eq!(lines(&["-bind-to", binding, "sh", "-c", script], &[]), [expected]);
+    }
 }
 
 /// Hosts are used in the order of their slots, and this one is left out.
@@ -191,5 +195,204 @@ fn files_of_options_are_read_unasked() {
     for variable in [("HYDRA_CONFIG_FILE", path), ("HOME", home)] {
         let expected = ["0:command:file", "1:command:file"];
         assert_eq!(lines(&words, &[variable]), expected, "{variable:?}");
+    }
+}
+
+/// The processors that this process may run on.
+fn own_processors() -> Vec<u32> {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let list = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:\t"));
+    processors(list.unwrap())
+}
+
+/// Those of a list as the kernel writes it.
+fn processors(list: &str) -> Vec<u32> {
+    let ranges = list.trim().split(',').flat_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        first.parse::<u32>().unwrap()..=last.parse().unwrap()
+    });
+    ranges.collect()
+}
+
+const BOUND: &str = "printf '%04d ' $RANK; grep Cpus_allowed_list /proc/self/status | cut -f2";
+
+/// What each rank may run on.
+fn bound(options: &[&str], ranks: usize) -> Vec<Vec<u32>> {
+    let ranks = ranks.to_string();
+    let words = [options, &["-n", &ranks, "sh", "-c", BOUND]].concat();
+    let lines = lines(&words, &[]);
+    let lists = lines.iter().map(|line| line.split_once(' ').unwrap().1);
+    lists.map(processors).collect()
+}
+
+/// Ranks are bound to one processor each, to what a list says, or to parts of the host with the same processors that the
+/// kernel shows to be in them. Those that a list does not have are bound nowhere.
+#[test]
+fn ranks_are_bound_as_told() {
+    let own = own_processors();
+    let each: Vec<_> = own.iter().map(|&number| vec![number]).collect();
+    let (first, last) = (own[0], own[own.len() - 1]);
+    let once_more = bound(&["-bind-to", "rr"], own.len() + 1);
+    assert_eq!(once_more, [&each[..], &[vec![first]]].concat());
+    let mut threads = bound(&["-bind-to", "hwthread"], own.len());
+    threads.sort_unstable();
+    assert_eq!(threads, each);
+    assert_eq!(bound(&["-bind-to", "machine"], 2), [own.as_slice(), &own]);
+    let list = format!("user:{last},{first}+{last}x2");
+    let mut both = vec![first, last];
+    both.dedup();
+    assert_eq!(
+        bound(&["-bind-to", &list], 4),
+        [vec![last], both.clone(), both, own.clone()]
+    );
+    // Most virtual machines show caches, but not all.
+    let shared = format!("/sys/devices/system/cpu/cpu{first}/cache/index2/shared_cpu_list");
+    if let Ok(shared) = fs::read_to_string(shared) {
+        let mut shared = processors(&shared);
+        shared.retain(|number| own.contains(number));
+        assert_eq!(bound(&["-bind-to", "l2cache"], 1), [shared]);
+    }
+    let mut by_thread = bound(&["-bind-to", "socket", "-map-by", "hwthread"], own.len());
+    by_thread.sort_unstable();
+    by_thread.dedup();
+    assert_eq!(
+        by_thread.concat().len(),
+        own.len(),
+        "sockets have no processor in common"
+    );
+}
+
+/// Unlike Hydra's, ranks keep to what the launcher itself is kept to.
+#[test]
+fn ranks_are_bound_inside_of_what_is_allowed() {
+    let last = own_processors().pop().unwrap();
+    for binding in ["rr", "core", "socket", "hwthread"] {
+        let mut command = Command::new("taskset");
+        let number = last.to_string();
+        command.args([
+            "-c", &number, ROPEWALK, "run", "-n", "2", "-bind-to", binding, "sh", "-c", BOUND,
+        ]);
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        let mut lines: Vec<_> = stdout.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(
+            lines,
+            [format!("0000 {last}"), format!("0001 {last}")],
+            "{binding}"
+        );
+    }
+}
+
+/// What a host does not have is not bound to, and nothing runs: Hydra hangs, aborts, or binds nowhere.
+#[test]
+fn what_cannot_be_bound_to_is_refused() {
+    let own = own_processors();
+    let other = (0..1024).find(|number| !own.contains(number)).unwrap();
+    for (binding, why) in [
+        (format!("user:{other}"), format!("there is no processor {other}")),
+        ("socket:1024".to_owned(), "it wants socket:1024".to_owned()),
+        ("l5cache".to_owned(), "shows no l5cache".to_owned()),
+        ("core:0".to_owned(), "1 or more".to_owned()),
+        ("pci:0000:00:01.0".to_owned(), "names a device".to_owned()),
+    ] {
+        let output = run(&["-bind-to", &binding, "echo", "ran"], &[]);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.contains(&why), "{binding}: {stderr}");
+        assert_eq!(
+            (output.status.code(), &output.stdout[..]),
+            (Some(125), &b""[..]),
+            "{binding}"
+        );
+    }
+}
+
+/// A map says on which host each rank runs, as with MPICH 5; one that says it of some only is refused, which MPICH does not.
+#[test]
+fn ranks_are_mapped_to_hosts() {
+    let words = |map: &'static str| {
+        let words = ["-rankmap", map, "-n", "5", "sh", "-c", NAMED];
+        [&THREE_HOSTS[..], &words].concat()
+    };
+    assert_eq!(
+        lines(&words("2,1,(0,2,1),2"), &[]),
+        ["0:c", "1:b", "2:a", "3:b", "4:c"]
+    );
+    for (map, why) in [
+        ("0,1", "hosts for 2 ranks, and there are 5"),
+        ("0,0,0,0,3", "rank 4 is to run on host number 3"),
+        ("a,b", "\"a\" says no host"),
+    ] {
+        let output = run(&words(map), &[]);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            output.status.code() == Some(125) && stderr.contains(why),
+            "{map}: {stderr}"
+        );
+    }
+}
+
+/// Only what the named ranks write comes out, also to files; how the others end counts all the same.
+#[test]
+fn output_comes_from_some_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "echo out$RANK; echo err$RANK >&2";
+    let shown = |ranks: &str| {
+        let output = run(&["-output-from", ranks, "-n", "4", "sh", "-c", script], &[]);
+        assert!(output.status.success(), "{output:?}");
+        [output.stdout, output.stderr].map(|bytes| {
+            let text = String::from_utf8(bytes).unwrap();
+            let mut lines: Vec<_> = text.lines().map(|line| line[3..].to_owned()).collect();
+            lines.sort_unstable();
+            lines.concat()
+        })
+    };
+    // Of several Hydra takes the first.
+    for (ranks, expected) in [
+        ("1", "1"),
+        ("0,2-3", "023"),
+        ("9", ""),
+        ("none", ""),
+        ("all", "0123"),
+        ("-1", "0123"),
+    ] {
+        assert_eq!(shown(ranks), [expected, expected], "{ranks}");
+    }
+    let pattern = folder.path().join("out.%r");
+    let words = [
+        "-output-from",
+        "1",
+        "-outfile-pattern",
+        pattern.to_str().unwrap(),
+        "-n",
+        "3",
+    ];
+    assert_eq!(lines(&[&words[..], &["sh", "-c", script]].concat(), &[]), [""; 0]);
+    let files: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
+    assert_eq!(files.len(), 1);
+    assert_eq!(fs::read(folder.path().join("out.1")).unwrap(), b"out1\n");
+    let output = run(
+        &["-output-from", "0", "-n", "2", "sh", "-c", "exit $((3 * RANK))"],
+        &[],
+    );
+    assert_eq!(output.status.code(), Some(3));
+}
+
+/// An option that there is not is named with the one that is most like it. (Hydra names it only.)
+#[test]
+fn options_are_suggested() {
+    for (word, text) in [
+        ("-ppm", "there is no option -ppm; did you mean -ppn?"),
+        ("--on-failur", "did you mean --on-failure?"),
+        ("-bind_to", "did you mean -bind-to?"),
+    ] {
+        let output = run(&[word, "2", "true"], &[]);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            output.status.code() == Some(125) && stderr.contains(text),
+            "{word}: {stderr}"
+        );
     }
 }

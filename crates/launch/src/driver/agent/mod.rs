@@ -49,7 +49,7 @@ use crate::{
     job::StdinSource,
     lines::WholeLines,
     mpi::open_mpi_job,
-    placement::{self, Processor},
+    placement::{Binding, BindingError, Bindings},
     protocol::{Down, OUTPUT_WINDOW, Order, Plan, Report},
 };
 use activity::Activity;
@@ -88,7 +88,7 @@ pub(super) struct Agent {
     killed: Killed,
     groups: Vec<OwnGroup>,
     /// If ranks are bound to them.
-    processors: Vec<Processor>,
+    bindings: Result<Bindings, BindingError>,
     /// The limit that this process had before it raised its own.
     descriptors: Rlimit,
     sweep: Sweep,
@@ -198,9 +198,9 @@ impl Agent {
             StdinSource::InheritAll => Inputs::new(ranks.len(), true),
             StdinSource::Null => Inputs::new(0, false),
         };
-        let processors = match plan.binding {
-            placement::Binding::Nowhere => Vec::new(),
-            _ => topology::processors(),
+        let bindings = match plan.binding {
+            Binding::Nowhere => Ok(Bindings::Nowhere),
+            _ => Bindings::new(&plan.binding, &topology::processors()),
         };
         let activity = Activity::new(plan.stall);
         Ok(Self {
@@ -229,7 +229,7 @@ impl Agent {
             memory: IdleMemory::default(),
             memory_kills,
             killed: Killed::new(),
-            processors,
+            bindings,
             descriptors,
             sweep: Sweep::NotYet,
             is_orphaned: false,

@@ -29,7 +29,7 @@ use crate::{
     event::OutputStream,
     group_plan::{GroupPlan, GroupProgram},
     lines::WholeLines,
-    mpi, placement,
+    mpi,
     plan::INCARNATION_VARIABLE,
     protocol::{Plan, StartError, StartErrorKind},
 };
@@ -178,7 +178,10 @@ impl Agent {
             .chain(&own)
             .map(CString::as_c_str)
             .collect();
-        let processors = placement::bind(self.plan.binding, &self.processors, index);
+        let processors = self.bindings.as_ref().map_err(Clone::clone);
+        let processors = processors.and_then(|bindings| bindings.of(index));
+        let processors =
+            processors.map_err(|error| system_error("cannot be bound", &io::Error::other(error)))?;
         let pid = process::start(
             &started.program,
             &mut self.slots,

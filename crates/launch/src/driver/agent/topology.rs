@@ -1,37 +1,127 @@
 //! The processors of this host, as Linux shows them in sysfs.
 
-use std::fs;
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use crate::placement::Processor;
+use crate::placement::{CacheKind, Processor};
 
-/// The processors that this process may run on, in order of memory node, socket and core.
+/// The processors that this process may run on.
 pub(super) fn processors() -> Vec<Processor> {
     let allowed = sched_getaffinity(None).unwrap_or_default();
-    let mut processors: Vec<_> = (0..CpuSet::MAX_CPU as u32)
+    (0..CpuSet::MAX_CPU as u32)
         .filter(|&number| allowed.is_set(number as usize))
-        .map(describe)
-        .collect();
-    processors.sort_unstable();
-    processors
+        .map(|number| describe(Path::new("/sys/devices/system/cpu"), number))
+        .collect()
 }
 
 /// What is not told counts as one: a host without sockets has one.
-fn describe(number: u32) -> Processor {
-    let folder = format!("/sys/devices/system/cpu/cpu{number}");
-    let read = |name: &str| {
-        let text = fs::read_to_string(format!("{folder}/topology/{name}")).ok()?;
-        text.trim().parse().ok()
-    };
-    let entries = fs::read_dir(&folder).into_iter().flatten().filter_map(Result::ok);
-    let numa = entries
-        .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("node")?.parse().ok())
-        .next();
+fn describe(all: &Path, number: u32) -> Processor {
+    let folder = all.join(format!("cpu{number}"));
+    let topology = |name: &str| number_in(&folder.join("topology").join(name));
+    let numa = entries(&folder, "node").map(|(numa, _)| numa).next();
     Processor {
-        numa: numa.unwrap_or(0),
-        socket: read("physical_package_id").unwrap_or(0),
-        core: read("core_id").unwrap_or(number),
         number,
+        socket: topology("physical_package_id").unwrap_or(0),
+        die: topology("die_id"),
+        numa: numa.unwrap_or(0),
+        core: topology("core_id").unwrap_or(number),
+        caches: caches(&folder),
+    }
+}
+
+fn caches(folder: &Path) -> BTreeMap<CacheKind, u32> {
+    let caches = entries(&folder.join("cache"), "index").filter_map(|(_, path)| {
+        let text = fs::read_to_string(path.join("type")).ok()?;
+        let kind = CacheKind {
+            level: number_in(&path.join("level")).and_then(|level| level.try_into().ok())?,
+            is_instruction: text.trim() == "Instruction",
+        };
+        Some((kind, number_in(&path.join("shared_cpu_list"))?))
+    });
+    caches.collect()
+}
+
+/// What is called so and has a number behind it.
+fn entries(folder: &Path, name: &'static str) -> impl Iterator<Item = (u32, PathBuf)> + use<> {
+    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    entries.filter_map(move |entry| {
+        let file = entry.file_name();
+        let number = file.to_str()?.strip_prefix(name)?.parse().ok()?;
+        Some((number, entry.path()))
+    })
+}
+
+/// The number that a file has, or the first of a list as `0-3,8`.
+fn number_in(path: &Path) -> Option<u32> {
+    let text = fs::read_to_string(path).ok()?;
+    text.trim().split([',', '-']).next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel tells is understood, and what it does not tell counts as one or is not there.
+    #[test]
+    fn processors_are_described() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("cpu9/topology/physical_package_id", "1\n");
+        write("cpu9/topology/die_id", "2\n");
+        write("cpu9/topology/core_id", "5\n");
+        write("cpu9/node3/cpulist", "8-15\n");
+        for (index, level, kind, shared) in [
+            (0, "1\n", "Data\n", "9,13\n"),
+            (1, "1\n", "Instruction\n", "8-9\n"),
+            (3, "3\n", "Unified\n", "0-3,8-11\n"),
+            (4, "moon\n", "Unified\n", "0-3,8-11\n"),
+        ] {
+            write(&format!("cpu9/cache/index{index}/level"), level);
+            write(&format!("cpu9/cache/index{index}/type"), kind);
+            write(&format!("cpu9/cache/index{index}/shared_cpu_list"), shared);
+        }
+        let cache = |level, is_instruction, first| {
+            let kind = CacheKind {
+                level,
+                is_instruction,
+            };
+            (kind, first)
+        };
+        let caches = [cache(1, false, 9), cache(1, true, 8), cache(3, false, 0)];
+        let whole = Processor {
+            number: 9,
+            socket: 1,
+            die: Some(2),
+            numa: 3,
+            core: 5,
+            caches: caches.into(),
+        };
+        assert_eq!(describe(root.path(), 9), whole);
+        let bare = Processor {
+            number: 4,
+            socket: 0,
+            die: None,
+            numa: 0,
+            core: 4,
+            caches: BTreeMap::new(),
+        };
+        assert_eq!(describe(root.path(), 4), bare);
+    }
+
+    /// This process runs somewhere.
+    #[test]
+    fn this_host_has_processors() {
+        let processors = processors();
+        assert!(!processors.is_empty());
+        assert!(processors.is_sorted_by_key(|processor| processor.number));
     }
 }

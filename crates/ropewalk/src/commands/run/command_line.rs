@@ -1,6 +1,7 @@
 //! The words of an mpiexec command, as MPICH's Hydra has them, with one dash or two, and our own.
 
 mod addresses;
+mod binding;
 mod config_file;
 mod failures;
 mod help;
@@ -9,6 +10,7 @@ mod inherited;
 mod launchers;
 mod options;
 mod resources;
+mod suggestions;
 mod words;
 
 use std::{
@@ -22,13 +24,14 @@ use anyhow::{Context, bail};
 use ropewalk::{
     fabric::JobKey,
     launch::{
-        Binding, DealOrder, Inherited, Injection, JobSpec, OnFailure, OnStopped, Placement, Segment,
-        Singleton, StdinSource, UniverseSize,
+        Inherited, Injection, JobSpec, OnFailure, OnStopped, Placement, Segment, Singleton, StdinSource,
+        UniverseSize,
         hosts::{HostSlots, parse_hosts, total_slots},
     },
 };
 
 use self::addresses::{interface_address, metrics_address};
+use self::binding::BindTo;
 use self::failures::{on_failure, on_stopped};
 pub(super) use self::help::HELP;
 use self::hydra::Hydra;
@@ -36,7 +39,7 @@ use self::launchers::method;
 pub(crate) use self::options::documented;
 use self::resources::{ResourceManager, read_hosts};
 use self::words::{Words, option_name, seconds};
-use super::{checkpoints::CheckpointOptions, openfoam, partners, pattern::Pattern};
+use super::{checkpoints::CheckpointOptions, openfoam, partners, pattern::Pattern, shown_ranks::ShownRanks};
 
 /// What is asked for.
 #[derive(Debug)]
@@ -55,6 +58,8 @@ pub(super) struct Request {
     pub(super) prefix: Option<Pattern>,
     /// Where output goes instead of to that of this command.
     pub(super) files: [Option<Pattern>; 2],
+    /// Whose output there is.
+    pub(super) shown_ranks: ShownRanks,
     pub(super) print_exit_codes: bool,
     pub(super) log_json: bool,
     pub(super) verbose: bool,
@@ -95,7 +100,8 @@ pub(super) struct Surroundings<'a> {
 /// Reads the words of a command.
 pub(super) fn parse(words: Vec<OsString>, around: &Surroundings<'_>) -> anyhow::Result<Command> {
     let mut parser = Parser::new();
-    parser.take_variables(around)?;
+    let variable = |name: &str| (around.variable)(name).and_then(|value| value.into_string().ok());
+    parser.bind_to.take_variables(variable, &mut parser.placement)?;
     parser.read_unasked(&words, around)?;
     match parser.take(words, around)? {
         Taken::Help => return Ok(Command::Help),
@@ -125,6 +131,7 @@ struct Parser {
     inherited: Option<Inherited>,
     hosts: Vec<HostSlots>,
     placement: Placement,
+    bind_to: BindTo,
     launcher: Option<String>,
     launcher_exec: Option<String>,
     interface: Option<String>,
@@ -143,6 +150,7 @@ struct Parser {
     universe: UniverseSize,
     prefix: Option<Pattern>,
     files: [Option<Pattern>; 2],
+    shown_ranks: ShownRanks,
     print_exit_codes: bool,
     log_json: bool,
     verbose: bool,
@@ -168,6 +176,7 @@ impl Parser {
             inherited: None,
             hosts: Vec::new(),
             placement: Placement::default(),
+            bind_to: BindTo::default(),
             launcher: None,
             launcher_exec: None,
             interface: None,
@@ -186,6 +195,7 @@ impl Parser {
             universe: UniverseSize::Unknown,
             prefix: None,
             files: [None, None],
+            shown_ranks: ShownRanks::default(),
             print_exit_codes: false,
             log_json: false,
             verbose: false,
@@ -200,18 +210,6 @@ impl Parser {
             files_read: 0,
             hydra: Hydra::default(),
         }
-    }
-
-    /// What Hydra's variables say where an option can say otherwise.
-    fn take_variables(&mut self, around: &Surroundings<'_>) -> anyhow::Result<()> {
-        for (variable, option) in [("HYDRA_BINDING", "bind-to"), ("HYDRA_MAPPING", "map-by")] {
-            if let Some(value) = (around.variable)(variable) {
-                let mut value = Words([value].into());
-                self.option(option, &mut value, around)
-                    .with_context(|| format!("the variable {variable}"))?;
-            }
-        }
-        Ok(())
     }
 
     fn take(&mut self, words: Vec<OsString>, around: &Surroundings<'_>) -> anyhow::Result<Taken> {
@@ -277,21 +275,11 @@ impl Parser {
             "ppn" | "perhost" | "npernode" => {
                 self.placement.ranks_per_host = Some(words.number(name)?.max(1))
             }
-            "map-by" => {
-                self.placement.order = match words.text(name)?.as_str() {
-                    "slot" | "core" | "hwthread" => DealOrder::BySlot,
-                    "node" | "host" => DealOrder::ByNode,
-                    other => bail!("option -map-by wants slot or node, not {other:?}"),
-                }
-            }
-            "bind-to" | "binding" => {
-                self.placement.binding = match words.text(name)?.as_str() {
-                    "none" => Binding::Nowhere,
-                    "core" => Binding::Core,
-                    "socket" => Binding::Socket,
-                    "numa" => Binding::Numa,
-                    other => bail!("option -bind-to wants none, core, socket or numa, not {other:?}"),
-                }
+            "map-by" => self.bind_to.map_by(&words.text(name)?, &mut self.placement)?,
+            "bind-to" | "binding" => self.bind_to.bind_to(&words.text(name)?)?,
+            "rankmap" => {
+                let map = words.text(name)?.parse().context("option -rankmap")?;
+                self.placement.rank_map = Some(map);
             }
             "launcher" | "bootstrap" => self.launcher = Some(words.text(name)?),
             "launcher-exec" | "bootstrap-exec" => self.launcher_exec = Some(words.text(name)?),
@@ -310,6 +298,7 @@ impl Parser {
             "prepend-pattern" => self.prefix = Some(Pattern::new(words.text(name)?)),
             "outfile-pattern" | "outfile" => self.files[0] = Some(Pattern::new(words.text(name)?)),
             "errfile-pattern" | "errfile" => self.files[1] = Some(Pattern::new(words.text(name)?)),
+            "output-from" => self.shown_ranks = ShownRanks::of(&words.text(name)?)?,
             "s" | "stdin" => {
                 self.stdin = Some(match words.text(name)?.as_str() {
                     "0" => StdinSource::Inherit,
@@ -346,7 +335,11 @@ impl Parser {
             "detect" => self.detect = words.seconds(name)?,
             "start-timeout" => self.start_timeout = Some(words.seconds(name)?),
             _ if self.hydra.option(name, words)? => {}
-            _ => bail!("there is no option -{name}; `ropewalk run --help` lists those that there are"),
+            _ => {
+                let meant = suggestions::nearest(name).map(|known| format!("did you mean {known}? "));
+                let meant = meant.unwrap_or_default();
+                bail!("there is no option -{name}; {meant}`ropewalk run --help` lists those that there are")
+            }
         }
         Ok(())
     }
@@ -419,6 +412,10 @@ impl Parser {
             (None, Some(text)) => inherited::of_variable(&text)?,
             (None, None) => Inherited::All,
         };
+        self.placement.binding = self.bind_to.finish(&mut self.hydra.notices)?;
+        if self.has_partners && self.placement.rank_map.is_some() {
+            bail!("option -rankmap does not go with --partner: ranks of a host that is lost go to others");
+        }
         let mut segments = self.segments.into_iter();
         let first = segments.next().context("no program given")?;
         // The first program's own variables are its own only if there are others.
@@ -499,6 +496,7 @@ impl Parser {
             spec,
             prefix: self.prefix,
             files: self.files,
+            shown_ranks: self.shown_ranks,
             print_exit_codes: self.print_exit_codes,
             log_json: self.log_json,
             verbose: self.verbose,

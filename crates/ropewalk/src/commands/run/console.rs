@@ -9,13 +9,14 @@ use std::{
 
 use ropewalk::{group::Rank, launch::OutputStream};
 
-use super::{pattern::Pattern, progress};
+use super::{pattern::Pattern, progress, shown_ranks::ShownRanks};
 
 /// Writes the lines of all ranks, each in one piece.
 pub(super) struct Console {
     prefix: Option<Pattern>,
     /// Where standard output and standard error go, if not to our own.
     patterns: [Option<Pattern>; 2],
+    shown_ranks: ShownRanks,
     files: BTreeMap<PathBuf, File>,
     buffer: Vec<u8>,
     stream: OutputStream,
@@ -27,10 +28,15 @@ impl Console {
     /// How many bytes are collected before they are written.
     const BUFFERED_MAX: usize = 64 << 10;
 
-    pub(super) fn new(prefix: Option<Pattern>, patterns: [Option<Pattern>; 2]) -> Self {
+    pub(super) fn new(
+        prefix: Option<Pattern>,
+        patterns: [Option<Pattern>; 2],
+        shown_ranks: ShownRanks,
+    ) -> Self {
         Self {
             prefix,
             patterns,
+            shown_ranks,
             files: BTreeMap::new(),
             buffer: Vec::new(),
             stream: OutputStream::Stdout,
@@ -38,7 +44,7 @@ impl Console {
         }
     }
 
-    /// Takes a line of a rank, with its end if it has one.
+    /// Takes a line of a rank, with its end if it has one. What nobody wants to see goes nowhere.
     pub(super) fn line(
         &mut self,
         rank: Rank,
@@ -46,6 +52,9 @@ impl Console {
         stream: OutputStream,
         line: &[u8],
     ) -> io::Result<()> {
+        if !self.shown_ranks.has(rank) {
+            return Ok(());
+        }
         if let Some(pattern) = &self.patterns[usize::from(stream == OutputStream::Stderr)] {
             let path = PathBuf::from(pattern.fill(rank.0, host));
             return self.write_to_file(path, line);

@@ -12,6 +12,7 @@ mod progress;
 mod rank_map;
 mod record;
 mod report;
+mod shown_ranks;
 mod summary;
 mod upload;
 
@@ -141,6 +142,7 @@ fn watch(request: Request) -> anyhow::Result<u8> {
         spec,
         prefix,
         files,
+        shown_ranks,
         print_exit_codes,
         log_json,
         verbose,
@@ -181,7 +183,7 @@ fn watch(request: Request) -> anyhow::Result<u8> {
     if prints_rank_map {
         rank_map::print(&launcher, ranks);
     }
-    let mut console = Console::new(prefix, files);
+    let mut console = Console::new(prefix, files, shown_ranks);
     let mut failure = None;
     let mut loading = case.is_some().then(Loading::default);
     let mut ends = Vec::new();

@@ -20,7 +20,12 @@ Where:
   -f, -hostfile FILE          hosts of a file: HOST, HOST:N or HOST slots=N max_slots=M
   -ppn N                      N ranks on each host in turn
   -map-by slot|node           fill hosts one by one, or deal ranks in turn
-  -bind-to none|core|socket|numa
+  -rankmap 0,0,1,2            each rank's host by its number among them; (FIRST,HOSTS,N) for hosts in a row, N ranks each
+  -bind-to none|PART[:N]|rr|user:LIST  the processors of each rank: N such parts of its host side by side, of hwthread, core,
+                              l1cache..l5cache (l1dcache, l1icache..), numa, die, socket, machine; one processor in turn; or
+                              what LIST has for each rank of a host: 0+2,4-7,1x2 is processors 0 and 2, 4 to 7, 1 for two ranks
+  -map-by PART[:N]            with -bind-to PART: ranks in turn to such parts, and inside of them as that says
+                              [default: the same parts]
   -order-nodes ascending|descending  hosts by their slots
   -skip-launch-node           no rank on this host
   -rmk user|slurm|pbs|sge|lsf|ll|cobalt  the batch system that gives the hosts; user: none [default: the one that there is]
@@ -40,6 +45,7 @@ Where:
 Output and input:
   -l, --label                 put the rank before each line
   -prepend-pattern P, -outfile-pattern P, -errfile-pattern P   %r rank, %h host
+  -output-from RANKS|all|none only what these ranks write, as in 0,4-7 [default: all]
   --stdin 0|all|none          who reads standard input [default: 0; none with restart]; also -s
   -print-rank-map             say at first which ranks run on which host
   -print-all-exitcodes        say at the end how each rank ended

@@ -145,13 +145,25 @@ const WHERE: &[Documented] = &[
     option("ppn", Value::Any("N"), "N ranks on each host in turn"),
     option(
         "map-by",
-        Value::OneOf(&["slot", "node"]),
-        "Fill hosts one by one, or deal ranks in turn",
+        Value::OneOf(&[
+            "slot", "node", "hwthread", "core", "l1cache", "l2cache", "l3cache", "numa", "socket", "machine",
+        ]),
+        "Fill hosts one by one (slot), or deal ranks in turn (node); with other values, and -bind-to: deal ranks in turn to \
+         such parts of a host, or to N side by side (core:N)",
     ),
     option(
         "bind-to",
-        Value::OneOf(&["none", "core", "socket", "numa"]),
-        "On which processors each rank runs",
+        Value::OneOf(&[
+            "none", "hwthread", "core", "l1cache", "l2cache", "l3cache", "numa", "socket", "machine", "rr",
+            "user:",
+        ]),
+        "On which processors each rank runs: a part of its host, or N side by side (core:N), one processor in turn (rr), or \
+         what a list has for each rank of a host (user:0+2,4-7,1x2 is processors 0 and 2, 4 to 7, and 1 for two ranks)",
+    ),
+    option(
+        "rankmap",
+        Value::Any("0,0,1,2"),
+        "The host of each rank, by its number among them; (FIRST,HOSTS,N) for hosts in a row with N ranks each",
     ),
     option(
         "order-nodes",
@@ -243,6 +255,11 @@ const OUTPUT: &[Documented] = &[
         "errfile-pattern",
         Value::File("P"),
         "Write standard error to such files",
+    ),
+    option(
+        "output-from",
+        Value::Any("RANKS|all|none"),
+        "Only what these ranks write comes out, as in 0,4-7; by default of all",
     ),
     short(
         's',
@@ -392,6 +409,7 @@ mod tests {
                 Value::Any("NAME=VALUE") => Some("A=b"),
                 Value::Any("URL") => Some("file:///saves"),
                 Value::Any(_) if option.name == "iface" => Some("127.0.0.1"),
+                Value::Any(_) if option.name == "rankmap" => Some("0"),
                 _ if option.name.ends_with("file") => Some("a:1"),
                 _ => Some("1"),
             };

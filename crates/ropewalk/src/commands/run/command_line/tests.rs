@@ -1,4 +1,4 @@
-use ropewalk::launch::StartMethod;
+use ropewalk::launch::{Binding, DealOrder, Part, StartMethod};
 
 use super::*;
 
@@ -108,18 +108,81 @@ fn hosts_are_found() {
 fn variables_place_and_bind() {
     let variables = [("HYDRA_BINDING", "socket"), ("HYDRA_MAPPING", "node")];
     let placement = |words| parsed(words, &variables, "").unwrap().spec.placement;
+    let to = Binding::to_parts;
     let found = placement("prog");
-    assert_eq!((found.binding, found.order), (Binding::Socket, DealOrder::ByNode));
+    assert_eq!(
+        (found.binding, found.order),
+        (to(Part::Socket), DealOrder::ByNode)
+    );
     let found = placement("-bind-to core -map-by slot prog");
-    assert_eq!((found.binding, found.order), (Binding::Core, DealOrder::BySlot));
+    assert_eq!((found.binding, found.order), (to(Part::Core), DealOrder::BySlot));
+    // An option counts more, whichever of both meanings it has.
+    let found = placement("-map-by numa prog");
+    let binding = Binding::Parts {
+        parts: Part::Socket.into(),
+        mapping: Part::Numa.into(),
+    };
+    assert_eq!((found.binding, found.order), (binding, DealOrder::BySlot));
     let error = parsed("prog", &[("HYDRA_BINDING", "moon")], "").unwrap_err();
     assert!(
         format!("{error:#}").contains("the variable HYDRA_BINDING"),
         "{error:#}"
     );
+}
+
+/// Both options say one thing together, and what only one of them says is told or refused.
+#[test]
+fn parts_are_bound_to_in_an_order() {
+    let request = |words: &str| parsed(words, &[], "").unwrap();
+    let bound = |words: &str| request(words).spec.placement.binding;
+    assert_eq!(bound("prog"), Binding::Nowhere);
+    assert_eq!(bound("-bind-to rr prog"), Binding::RoundRobin);
+    assert_eq!(bound("-bind-to core:2 -bind-to none prog"), Binding::Nowhere);
+    assert_eq!(bound("--bind-to=user:1,0 prog"), "user:1,0".parse().unwrap());
+    let both = Binding::Parts {
+        parts: "core:2".parse().unwrap(),
+        mapping: "l3cache".parse().unwrap(),
+    };
+    assert_eq!(bound("-map-by l3ucache -bind-to core:2 prog"), both);
+    let found = request("-map-by node -map-by l3cache -bind-to core:2 prog")
+        .spec
+        .placement;
+    assert_eq!((found.binding, found.order), (both, DealOrder::ByNode));
+    for (words, why) in [
+        ("-map-by socket prog", "-bind-to core"),
+        ("-bind-to rr -map-by numa:2 prog", "-bind-to core"),
+        ("-bind-to gpu0 prog", "user:LIST"),
+        ("-bind-to core:0 prog", "1 or more"),
+        ("-bind-to user:0,,1 prog", "user:LIST"),
+        ("-bind-to board prog", "hwthread"),
+        ("-map-by moon prog", "slot, node"),
+    ] {
+        let error = format!("{:#}", parsed(words, &[], "").unwrap_err());
+        assert!(error.contains(why), "{words}: {error}");
+    }
+    let passed_over = |words, variables: &[_]| {
+        let request = parsed(words, variables, "").unwrap();
+        assert_eq!(request.spec.placement.binding, Binding::Nowhere);
+        request.notices.iter().any(|notice| notice.contains("-map-by"))
+    };
+    assert!(passed_over("-map-by core prog", &[]));
+    assert!(passed_over("prog", &[("HYDRA_MAPPING", "socket")]));
+    assert!(!passed_over("prog", &[]));
+}
+
+/// A map has a host for each rank; ranks that may have to go elsewhere have none.
+#[test]
+fn ranks_are_mapped_to_hosts() {
+    let request = parsed("-hosts a,b -rankmap 1,(0,2,1) -n 3 prog", &[], "").unwrap();
+    let map = request.spec.placement.rank_map.unwrap();
+    assert_eq!(map.hosts().collect::<Vec<_>>(), [1, 0, 1]);
+    let error = parsed("-rankmap 0,@f prog", &[], "").unwrap_err();
+    assert!(format!("{error:#}").contains("\"@f\" says no host"), "{error:#}");
+    let words = "-hosts a,b -rankmap 0,1 --partner --checkpoint d -n 2 prog";
+    let error = parsed(words, &[], "").unwrap_err();
     assert!(
-        parsed("-map-by socket prog", &[], "").is_err(),
-        "not done, and not silently"
+        error.to_string().contains("does not go with --partner"),
+        "{error}"
     );
 }
 
