@@ -54,7 +54,7 @@ pub(super) enum BranchEvent {
     ChildLost(NodeId),
     /// Something for this node's own host.
     Down(Down),
-    /// The node above is gone, and the launcher was asked to be it.
+    /// The node above is gone, and the launcher is asked to be it; again and again while that is suspended.
     Orphaned,
     /// The node above is gone; why.
     ParentLost(String),

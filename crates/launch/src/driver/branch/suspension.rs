@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 use ropewalk_fabric::{Endpoint, PeerId, SubmitError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Branch, links::Above};
+use super::{
+    Branch, BranchEvent, SIGKILL,
+    links::{Above, Mending},
+};
 use crate::tree::NodeId;
 
 impl Branch {
@@ -62,14 +65,44 @@ impl Branch {
         self.above
             .set_launcher_suspended(is_suspended, &mut self.endpoint, detect);
     }
+
+    /// A launcher that is suspended neither answers nor adopts.
+    pub(super) fn excuse_launcher(&mut self, now: Instant) {
+        if !self.above.is_suspended() {
+            return;
+        }
+        self.above.excuse_silence(now, self.position.plan.detect);
+        // Once there is a connection it goes on, and has the time that it always has.
+        if !self.is_connected() && self.relay.excuse_launcher() {
+            self.events.push_back(BranchEvent::Orphaned);
+        }
+    }
+
+    /// The node above is lost; what was to be sent there is said to the launcher, or not at all.
+    pub(super) fn seek_launcher(&mut self) {
+        self.events.push_back(BranchEvent::Orphaned);
+        let is_launcher_suspended = self.above.is_launcher_suspended;
+        self.above = Above::new(NodeId::ROOT, self.position.launcher.clone());
+        self.above.is_launcher_suspended = is_launcher_suspended;
+        if is_launcher_suspended {
+            let (now, detect) = (Instant::now(), self.position.plan.detect);
+            let why = "the launcher, which was suspended, is gone".to_owned();
+            // It is tried until somebody answers.
+            self.above.mending = Some(Mending::begin(now, detect, &self.above.link, why));
+        } else if let Err(error) = self.above.connect(&mut self.endpoint) {
+            self.above.is_lost = true;
+            self.above.why_lost = error.to_string();
+            self.relay.handle_parent_lost(SIGKILL);
+        }
+    }
 }
 
 impl Above {
     fn set_launcher_suspended(&mut self, is_suspended: bool, endpoint: &mut Endpoint, detect: Duration) {
+        self.is_launcher_suspended = is_suspended;
         if self.node != NodeId::ROOT {
             return;
         }
-        self.is_suspended = is_suspended;
         self.excuse_silence(Instant::now(), detect);
         match self.peer {
             Some(peer) if is_suspended => endpoint.unwatch(peer),
@@ -79,8 +112,13 @@ impl Above {
         }
     }
 
+    /// Whether its user has stopped the node above: that is the launcher, if it is any.
+    fn is_suspended(&self) -> bool {
+        self.node == NodeId::ROOT && self.is_launcher_suspended
+    }
+
     /// While the node above is stopped, and just after that, it says nothing about it that a connection is not made again.
-    pub(super) fn excuse_silence(&mut self, now: Instant, detect: Duration) {
+    fn excuse_silence(&mut self, now: Instant, detect: Duration) {
         if let Some(mending) = &mut self.mending {
             mending.begun = now;
             mending.until = now + detect;
@@ -89,7 +127,7 @@ impl Above {
 
     /// Connects, and waits for a sign of life unless there can be none.
     pub(super) fn reach(&self, peer: PeerId, endpoint: &mut Endpoint) -> Result<(), SubmitError> {
-        match self.is_suspended {
+        match self.is_suspended() {
             true => endpoint.connect(peer),
             false => endpoint.watch(peer),
         }
