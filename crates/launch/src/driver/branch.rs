@@ -6,7 +6,7 @@ mod starting;
 mod suspension;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
@@ -77,6 +77,8 @@ pub(super) struct Branch {
     above: Above,
     peers: BTreeMap<PeerId, NodeId>,
     children: BTreeMap<NodeId, Child>,
+    /// At the launcher that is about to be stopped: hosts that do not know that yet.
+    unsuspended: BTreeSet<HostId>,
     events: VecDeque<BranchEvent>,
 }
 
@@ -131,6 +133,7 @@ impl Branch {
             above,
             peers: BTreeMap::new(),
             children: BTreeMap::new(),
+            unsuspended: BTreeSet::new(),
             events: VecDeque::new(),
             position,
         };
@@ -426,6 +429,7 @@ impl Branch {
                     self.children.entry(node).or_default().link.push(down, size);
                 }
                 Action::SendParent(up) if self.position.node == NodeId::ROOT => {
+                    self.note_suspended(&up);
                     self.events.push_back(BranchEvent::Up(up));
                 }
                 // Without a node above reports go nowhere.

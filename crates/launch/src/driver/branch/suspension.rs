@@ -3,24 +3,34 @@
 use std::time::{Duration, Instant};
 
 use ropewalk_fabric::{Endpoint, PeerId, SubmitError};
+use ropewalk_group::HostId;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{
     Branch, BranchEvent, SIGKILL,
     links::{Above, Mending},
 };
-use crate::tree::NodeId;
+use crate::{
+    protocol::{Report, Up},
+    tree::NodeId,
+};
 
 impl Branch {
-    /// At the launcher, before it is stopped: drives the links until all that was to be said is on its way, also to those who
-    /// are expected to connect, or to do so again, but no longer than for `patience`.
-    pub(in crate::driver) fn say_all(&mut self, patience: Duration) {
+    /// At the launcher, before it is stopped: drives the links until all these hosts have heard of that, also those that are
+    /// expected to connect, or to do so again, but no longer than for `patience`. What is only on its way may be lost with a
+    /// link that is gone without a word, and nobody says it again while the launcher is stopped.
+    pub(in crate::driver) fn await_suspended(
+        &mut self,
+        hosts: impl Iterator<Item = HostId>,
+        patience: Duration,
+    ) {
+        self.unsuspended = hosts.collect();
         let until = Instant::now() + patience;
         loop {
             self.progress();
             self.flush();
             let now = Instant::now();
-            if self.has_said_all() || until <= now {
+            if self.unsuspended.is_empty() || until <= now {
                 break;
             }
             // What came is due at once, and waits until the process goes on.
@@ -37,15 +47,11 @@ impl Branch {
     /// How long is waited at least.
     const STEP: Duration = Duration::from_millis(1);
 
-    fn has_said_all(&mut self) -> bool {
-        let relay = &self.relay;
-        self.children
-            .iter_mut()
-            .filter(|(_, child)| !child.is_given_up)
-            .all(|(&node, child)| match child.peer {
-                Some(_) => child.link.poll_body().is_none(),
-                None => !child.may_come_back && !relay.is_awaited(node),
-            })
+    /// At the launcher: a host that is at its end need not hear anything.
+    pub(super) fn note_suspended(&mut self, up: &Up) {
+        if matches!(up.report, Report::Suspended | Report::Finished | Report::Lost { .. }) {
+            self.unsuspended.remove(&up.host);
+        }
     }
 
     /// At the launcher: it was stopped for so long, in which it could hear nobody.
