@@ -35,7 +35,9 @@ impl Supervisor {
     /// The hosts that have something to do with the job still.
     pub(crate) fn hosts_left(&self) -> impl Iterator<Item = HostId> {
         let hosts = self.hosts.iter().zip(0..);
-        hosts.filter(|(host, _)| !host.is_over).map(|(_, number)| HostId(number))
+        hosts
+            .filter(|(host, _)| !host.is_over)
+            .map(|(_, number)| HostId(number))
     }
 
     pub(super) fn note_fence(&mut self, event: &JobEvent) {

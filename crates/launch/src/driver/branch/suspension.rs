@@ -49,7 +49,10 @@ impl Branch {
 
     /// At the launcher: a host that is at its end need not hear anything.
     pub(super) fn note_suspended(&mut self, up: &Up) {
-        if matches!(up.report, Report::Suspended | Report::Finished | Report::Lost { .. }) {
+        if matches!(
+            up.report,
+            Report::Suspended | Report::Finished | Report::Lost { .. }
+        ) {
             self.unsuspended.remove(&up.host);
         }
     }
