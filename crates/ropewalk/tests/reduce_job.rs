@@ -55,7 +55,7 @@ fn check_with(ranks: u32, scenario: &str, dead: u32, environment: &[(&str, &str)
 #[test]
 fn transports_are_chosen_by_the_environment() {
     const VARIABLE: &str = "ROPEWALK_TRANSPORTS";
-    for transports in ["tcp", "shm", "shm,no-process-vm"] {
+    for transports in ["tcp", "shm", "shm,no-process-vm", "unix"] {
         check_with(3, "sizes", 0, &[(VARIABLE, transports)]);
     }
     let output = run(2, "arithmetic", &[(VARIABLE, "carrier-pigeon")]);
