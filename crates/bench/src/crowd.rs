@@ -12,11 +12,7 @@ use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
 
-use super::{
-    protocol::Null,
-    provider::Provider,
-    target::{options, say},
-};
+use super::{output::print, protocol::Null, provider::Provider, target::options};
 
 /// Connects them all, says so, and keeps them going for good.
 pub(super) fn run(key: &JobKey, provider: &Provider, clients: u32, target: &Address) -> anyhow::Result<()> {
@@ -39,7 +35,7 @@ pub(super) fn run(key: &JobKey, provider: &Provider, clients: u32, target: &Addr
     }
     let now = Instant::now();
     let mut deadlines = vec![Some(now); engines.len()];
-    say("ready")?;
+    print("ready")?;
     let mut ready = Vec::with_capacity(64);
     loop {
         let now = Instant::now();

@@ -9,6 +9,8 @@ use std::{
 
 use anyhow::{Context, bail};
 
+use super::output::print;
+
 /// How often what is started.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -37,8 +39,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let has_hydra = Command::new("mpiexec.hydra").arg("--version").output().is_ok();
     let starters = [Starter::Loop, Starter::Ropewalk, Starter::Hydra];
     let starters = &starters[..if has_hydra { 3 } else { 2 }];
-    println!("| N | loop, ms | ropewalk, ms | Hydra, ms | ropewalk / loop | ropewalk / Hydra |");
-    println!("|---|---|---|---|---|---|");
+    print("| N | loop, ms | ropewalk, ms | Hydra, ms | ropewalk / loop | ropewalk / Hydra |")?;
+    print("|---|---|---|---|---|---|")?;
     for &processes in &arguments.processes {
         let mut times = vec![Vec::new(); starters.len()];
         for _ in 0..arguments.repetitions.max(1) {
@@ -52,10 +54,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             Some(hydra) => (format!("{hydra:.1}"), format!("{:.2}", ours / hydra)),
             None => ("not installed".to_owned(), String::new()),
         };
-        println!(
+        print(format_args!(
             "| {processes} | {bare:.1} | {ours:.1} | {hydra} | {:.2} | {ratio} |",
             ours / bare
-        );
+        ))?;
     }
     Ok(())
 }

@@ -1,5 +1,10 @@
 //! `ropewalk bench`: what the machine gives, and what is made of it.
 
+#![deny(
+    clippy::print_stdout,
+    reason = "it panics if nobody takes the output, which `output::print` says"
+)]
+
 mod cases;
 mod crowd;
 mod faults;
@@ -8,6 +13,7 @@ mod launch;
 mod mpi;
 mod network;
 mod origin;
+mod output;
 mod pmi;
 pub mod probes;
 mod process;

@@ -17,7 +17,7 @@ use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use ropewalk_pmi::{Client, Dialect};
 use serde::{Deserialize, Serialize};
 
-use super::timing::median;
+use super::{output::print, timing::median};
 
 /// What `ropewalk bench pmi` is told.
 #[derive(Debug, clap::Args)]
@@ -120,21 +120,21 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             ]);
         }
     }
-    println!("{table}");
-    println!();
-    println!(
+    print(&table)?;
+    print("")?;
+    print(format_args!(
         "| library, {} us away | threads | puts per second | of one thread |",
         arguments.delay_us
-    );
-    println!("|---|---|---|---|");
+    ))?;
+    print("|---|---|---|---|")?;
     for (library, rows) in far::measure(&own_text, arguments)? {
         let one = rows.first().map_or(f64::NAN, |row| row.per_second);
         for row in rows {
             let (threads, per_second) = (row.in_flight, row.per_second);
-            println!(
+            print(format_args!(
                 "| {library} | {threads} | {per_second:.0} | {:.2} |",
                 per_second / one
-            );
+            ))?;
         }
     }
     Ok(())
@@ -192,7 +192,7 @@ fn ask(arguments: &Arguments) -> anyhow::Result<()> {
             in_flight,
             per_second,
         };
-        println!("{}", serde_json::to_string(&row)?);
+        print(serde_json::to_string(&row)?)?;
     }
     client.finalize()?;
     Ok(())

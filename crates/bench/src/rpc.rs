@@ -14,9 +14,10 @@ use super::{
     cases::Case,
     crowd::allow_descriptors,
     origin::Origin,
+    output::print,
     provider::Provider,
     row::{Row, markdown, table},
-    target::{public_options, say, serve},
+    target::{public_options, serve},
     timing::Pace,
 };
 
@@ -76,11 +77,11 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         None => measure_here(arguments)?,
     };
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&rows)?);
+        print(serde_json::to_string_pretty(&rows)?)?;
     } else if arguments.markdown {
-        println!("{}", markdown(&rows));
+        print(markdown(&rows))?;
     } else {
-        println!("{}", table(&rows));
+        print(table(&rows))?;
     }
     ensure!(failures.is_empty(), "not measured: {}", failures.join("; "));
     Ok(())
@@ -167,7 +168,7 @@ fn serve_others(arguments: &Arguments) -> anyhow::Result<()> {
         JobKey::read_from_or_make(path).with_context(|| format!("cannot read or make {}", path.display()))?;
     let options = public_options(&key, provider, arguments.bind);
     let mut engine = Engine::new(Endpoint::bind(options)?);
-    say(engine.address())?;
+    print(engine.address())?;
     serve(&mut engine, arguments.bind.ip())
 }
 

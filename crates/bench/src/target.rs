@@ -1,7 +1,7 @@
 //! The process at the other end: serves calls, exposes memory, offers floors.
 
 use std::{
-    io::{self, BufRead, Write},
+    io::{self, BufRead},
     net::{IpAddr, Ipv4Addr, SocketAddr},
     process::ExitCode,
     sync::{Arc, Mutex, PoisonError},
@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     crowd,
     floors::{KeptMemory, shared_memory::ForeignBytes},
+    output::print,
     protocol::{Expose, Hang, Held, Memory, Null, Offer, Touch, Usage},
     provider::Provider,
 };
@@ -72,24 +73,17 @@ fn obey() -> anyhow::Result<()> {
         Part::Reader { bytes } => {
             let mut into = Buffer::zeroed(1);
             match bytes.read(&mut into) {
-                Ok(()) => say(into[0]),
-                Err(error) => say(error),
+                Ok(()) => print(into[0]),
+                Err(error) => print(error),
             }
         }
         Part::Target => {
             let options = options(&order.key, &order.provider, 1);
             let mut engine = Engine::new(Endpoint::bind(options)?);
-            say(engine.address())?;
+            print(engine.address())?;
             serve(&mut engine, IpAddr::V4(Ipv4Addr::LOCALHOST))
         }
     }
-}
-
-/// Tells the one that started this process that it is ready.
-pub(super) fn say(what: impl std::fmt::Display) -> anyhow::Result<()> {
-    let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{what}")?;
-    Ok(stdout.flush()?)
 }
 
 /// The options of an endpoint of the bench.

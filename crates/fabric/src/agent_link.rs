@@ -20,7 +20,8 @@ use std::{
 use ropewalk_group::{Departure, Incarnation, JobId, Rank};
 use rustix::{
     event::{PollFd, PollFlags, poll},
-    io::{FdFlags, fcntl_setfd, ioctl_fionread},
+    fs::{FlockOperation, fcntl_lock},
+    io::{Errno, FdFlags, fcntl_setfd, ioctl_fionread},
     net::{
         AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
         SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg,
@@ -96,6 +97,8 @@ pub enum FromAgent {
     },
     /// The answer to [`ToAgent::Join`].
     Welcome(Welcome),
+    /// The other answer: a program of this rank has attached before.
+    Taken,
 }
 
 /// Something that happened in a rank, for progress bars and time lines. Times are nanoseconds of the host's
@@ -203,23 +206,35 @@ impl AgentLink {
 
     /// Asks the agent who this process is, and waits for the answer. To be called before anything else is sent.
     ///
+    /// The link of a rank is for one program: of two that read it neither would hear all. Other programs of the rank, as those
+    /// that a script starts, may have inherited it too.
+    ///
     /// # Errors
-    /// [`AgentLinkError::Closed`] if the agent is gone, [`AgentLinkError::NoWelcome`] if it says something else, or nothing within
-    /// half a minute.
+    /// [`AgentLinkError::Taken`] if another program of this rank has joined and lives, or has attached,
+    /// [`AgentLinkError::Closed`] if the agent is gone, [`AgentLinkError::NoWelcome`] if it says nothing within half a minute.
     pub fn join(&self) -> Result<Welcome, AgentLinkError> {
+        // It would read the answer in this one's place. The lock is of the process, and goes with it (fcntl_locking(2)).
+        if let Err(Errno::AGAIN | Errno::ACCESS) =
+            fcntl_lock(&self.socket, FlockOperation::NonBlockingLockExclusive)
+        {
+            return Err(AgentLinkError::Taken);
+        }
         self.send(&ToAgent::Join, None)?;
         let deadline = Instant::now() + Self::ANSWER_TIME;
         loop {
             match self.receive()? {
                 Some((FromAgent::Welcome(welcome), _)) => return Ok(welcome),
-                Some(_) => return Err(AgentLinkError::NoWelcome),
+                // News is for who has attached.
+                Some((FromAgent::Departed(_) | FromAgent::Inherited { .. } | FromAgent::Taken, _)) => {
+                    return Err(AgentLinkError::Taken);
+                }
                 None => {}
             }
             let left = deadline.saturating_duration_since(Instant::now());
             let timeout = Timespec::try_from(left).ok();
             match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], timeout.as_ref()) {
                 Ok(0) => return Err(AgentLinkError::NoWelcome),
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
         }
@@ -249,7 +264,7 @@ impl AgentLink {
         loop {
             match sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut ancillary, flags) {
                 Ok(_) => return Ok(()),
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -273,11 +288,11 @@ impl AgentLink {
                 flags,
             ) {
                 Ok(received) => break received,
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 // The other side died with unread messages. The kernel tells so once, before the packets that it
                 // had sent, and those count; after them comes the end.
-                Err(rustix::io::Errno::CONNRESET) => {}
-                Err(rustix::io::Errno::AGAIN) => return Ok(None),
+                Err(Errno::CONNRESET) => {}
+                Err(Errno::AGAIN) => return Ok(None),
                 Err(error) => return Err(error.into()),
             }
         };
@@ -305,7 +320,7 @@ impl AgentLink {
         };
         let gone = loop {
             match poll(&mut ready, Some(&at_once)) {
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 other => break other? > 0,
             }
         };
@@ -347,6 +362,13 @@ pub enum AgentLinkError {
         "the agent does not say which rank of which job this is: it is stalled, or of another version than this program"
     )]
     NoWelcome,
+    /// The rank has another program that does.
+    #[error(
+        "another program of this rank has joined the job before: a rank joins it with one program, so start this one as a \
+         rank of its own or without {}",
+        AgentLink::VARIABLE
+    )]
+    Taken,
     /// The message is larger than [`AgentLink::MESSAGE_SIZE_MAX`].
     #[error(
         "a message of {size} bytes is larger than the largest on this link, {}",
@@ -367,11 +389,11 @@ pub enum AgentLinkError {
     },
 }
 
-impl From<rustix::io::Errno> for AgentLinkError {
-    fn from(errno: rustix::io::Errno) -> Self {
+impl From<Errno> for AgentLinkError {
+    fn from(errno: Errno) -> Self {
         match errno {
-            rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS => Self::Full,
-            rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET => Self::Closed,
+            Errno::AGAIN | Errno::NOBUFS => Self::Full,
+            Errno::PIPE | Errno::CONNRESET => Self::Closed,
             other => Self::Io(other.into()),
         }
     }
@@ -402,7 +424,7 @@ mod tests {
         assert!(matches!(agent.receive::<ToAgent>(), Err(AgentLinkError::Closed)));
     }
 
-    /// Who asks is answered, also later; another answer, or none because the agent is gone, is an error.
+    /// Who asks is answered, also later; news for another program, or no answer because the agent is gone, is an error.
     #[test]
     fn a_program_asks_who_it_is() {
         let identity = crate::Identity {
@@ -426,6 +448,7 @@ mod tests {
         let answers = [
             FromAgent::Welcome(welcome.clone()),
             FromAgent::Departed(departure),
+            FromAgent::Taken,
         ];
         for (index, answer) in answers.into_iter().enumerate() {
             let (agent, rank) = AgentLink::pair().unwrap();
@@ -438,7 +461,7 @@ mod tests {
             agent.send(&answer, None).unwrap();
             match (index, joins.join().unwrap()) {
                 (0, Ok(found)) => assert_eq!(found, welcome),
-                (1, Err(AgentLinkError::NoWelcome)) => {}
+                (1 | 2, Err(AgentLinkError::Taken)) => {}
                 (_, other) => panic!("{other:?}"),
             }
         }

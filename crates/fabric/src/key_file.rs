@@ -1,11 +1,13 @@
 //! Keys in files, for processes that no launcher started.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File, FileType, OpenOptions},
     io::{self, ErrorKind, Read, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
+
+use rustix::fs::OFlags;
 
 use crate::JobKey;
 
@@ -13,10 +15,18 @@ impl JobKey {
     /// The key that a file holds, as 64 hexadecimal digits.
     ///
     /// # Errors
-    /// If the file cannot be read, holds something else, or may be read by others than its owner.
+    /// If the file cannot be read, is none that keeps what it is given, holds something else, or may be read by others than its
+    /// owner.
     pub fn read_from(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
-        let mode = file.metadata()?.mode();
+        let file = open(path)?;
+        let about = file.metadata()?;
+        if !about.is_file() {
+            let kind = kind(about.file_type());
+            return Err(refused(format!(
+                "a key is kept in a regular file, and this is {kind}"
+            )));
+        }
+        let mode = about.mode();
         if mode & 0o077 != 0 {
             let mode = mode & 0o7777;
             return Err(refused(format!(
@@ -76,6 +86,24 @@ impl JobKey {
     }
 }
 
+/// Never waits for who writes into a pipe, and leaves terminals what they are: what it is shows once it is open.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
+}
+
+fn kind(of: FileType) -> &'static str {
+    match of {
+        _ if of.is_dir() => "a folder",
+        _ if of.is_fifo() => "a pipe",
+        _ if of.is_block_device() || of.is_char_device() => "a device",
+        _ => "something else",
+    }
+}
+
 /// A name beside a file's that nobody else uses.
 fn draft_of(path: &Path) -> io::Result<PathBuf> {
     let mut lot = [0; 8];
@@ -96,6 +124,8 @@ fn refused(reason: String) -> io::Error {
 mod tests {
     use std::{os::unix::fs::PermissionsExt, sync::Barrier, thread};
 
+    use rustix::fs::{CWD, Mode};
+
     use super::*;
 
     /// A key that was made is read again, by its owner only; what is no key is refused.
@@ -114,6 +144,22 @@ mod tests {
         for wrong in ["", "00", &"0g".repeat(32), &"00".repeat(33), &"0".repeat(63)] {
             fs::write(&path, wrong).unwrap();
             assert!(JobKey::read_from(&path).is_err(), "{wrong}");
+        }
+    }
+
+    /// What is no regular file is refused at once, though a pipe has nobody who writes into it and a device never ends.
+    #[test]
+    fn only_a_regular_file_holds_a_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
+        for (path, kind) in [
+            (pipe.as_path(), "a pipe"),
+            (Path::new("/dev/zero"), "a device"),
+            (folder.path(), "a folder"),
+        ] {
+            let error = JobKey::read_from_or_make(path).unwrap_err().to_string();
+            assert!(error.ends_with(&format!("this is {kind}")), "{error}");
         }
     }
 

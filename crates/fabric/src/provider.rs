@@ -33,6 +33,11 @@ pub(crate) trait Provider: Send {
     /// What it is called.
     fn name(&self) -> &'static str;
 
+    /// What that is called by which it reaches `peer`, with whom there is a connection.
+    fn name_to(&self, _peer: PeerId) -> &'static str {
+        self.name()
+    }
+
     /// Sees to a connection with `peer`, so that its death will be told. What this transport cannot reach is
     /// [`SubmitError::Unreachable`].
     fn connect(&mut self, peer: PeerId, address: &Address) -> Result<(), SubmitError>;

@@ -264,8 +264,12 @@ impl HostAgent {
     pub(crate) fn handle_link(&mut self, rank: Rank, message: ToAgent, memory: Option<u64>) -> bool {
         match message {
             ToAgent::Join => {
-                let welcome = self.welcome(rank);
-                self.actions.push_back(Action::SendLink(rank, welcome));
+                // What one program holds here, and was told, is not for another.
+                let answer = match self.attached.contains(&rank) {
+                    true => FromAgent::Taken,
+                    false => self.welcome(rank),
+                };
+                self.actions.push_back(Action::SendLink(rank, answer));
                 false
             }
             ToAgent::Attach => {

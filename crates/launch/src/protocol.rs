@@ -371,6 +371,8 @@ pub(crate) enum Report {
     StdinTaken(u32),
     /// A signal stopped a rank.
     Stopped { rank: Rank, signal: i32 },
+    /// The agent has heard that the launcher is about to be stopped.
+    Suspended,
     /// A rank says what it does.
     Trace { rank: Rank, event: TraceEvent },
 }

@@ -138,6 +138,35 @@ fn two_hosts_measure_with_one_key() {
     serving.wait().unwrap();
 }
 
+/// Where the result cannot be written, that is said, and is a failure.
+#[test]
+fn a_full_output_is_told() {
+    for what in [
+        &["launch", "--processes", "1", "--repetitions", "1"][..],
+        &["rpc", "--quick", "--case", "null_call", "--provider", "shm"],
+        &[
+            "rpc",
+            "--quick",
+            "--case",
+            "null_call",
+            "--provider",
+            "shm",
+            "--json",
+        ],
+    ] {
+        let output = Command::new(ROPEWALK)
+            .arg("bench")
+            .args(what)
+            .stdout(std::fs::File::options().write(true).open("/dev/full").unwrap())
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        let expected = "ropewalk bench: cannot write to the standard output: ";
+        assert!(said.contains(expected), "{what:?}: {said}");
+    }
+}
+
 /// What cannot be measured is said at once, with what to do.
 #[test]
 fn wrong_arguments_are_told() {

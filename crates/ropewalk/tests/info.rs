@@ -36,7 +36,7 @@ fn providers_are_told() {
     let info: Value = serde_json::from_str(&output(&["--json"])).unwrap();
     let providers = info["providers"].as_array().unwrap();
     let names: Vec<_> = providers.iter().map(|provider| &provider["name"]).collect();
-    assert_eq!(names, ["loopback", "shm", "tcp", "ofi"]);
+    assert_eq!(names, ["loopback", "shm", "unix", "tcp", "ofi"]);
     let table = output(&[]);
     for provider in providers {
         let usable = provider["usable"].as_bool().unwrap();

@@ -55,7 +55,7 @@ fn check_with(ranks: u32, scenario: &str, dead: u32, environment: &[(&str, &str)
 #[test]
 fn transports_are_chosen_by_the_environment() {
     const VARIABLE: &str = "ROPEWALK_TRANSPORTS";
-    for transports in ["tcp", "shm", "shm,no-process-vm"] {
+    for transports in ["tcp", "shm", "shm,no-process-vm", "unix"] {
         check_with(3, "sizes", 0, &[(VARIABLE, transports)]);
     }
     let output = run(2, "arithmetic", &[(VARIABLE, "carrier-pigeon")]);
@@ -65,6 +65,37 @@ fn transports_are_chosen_by_the_environment() {
         stderr.contains("ROPEWALK_TRANSPORTS cannot be understood"),
         "{stderr}"
     );
+}
+
+/// A rank joins its job with one program. Another hears at once that it is too late, whether the first lives, and reads what
+/// the agent says, or is gone.
+#[test]
+fn a_second_program_of_a_rank_is_refused_at_once() {
+    let ropewalk = Path::new(env!("CARGO_BIN_EXE_ropewalk"));
+    let program = ropewalk.with_file_name("examples").join("reduce_scenarios");
+    let program = program.display();
+    // The process manager would refuse it too.
+    let second = format!("env -u PMI_FD timeout 10 {program} sizes");
+    let script = format!(
+        "case $RANK in
+            0) {program} sizes & sleep 0.5; {second}; wait $!;;
+            1) sleep 1; exec {program} sizes;;
+            2) {program} sizes; {second}; exit 0;;
+        esac"
+    );
+    let output = Command::new(ropewalk)
+        .args(["run", "-n", "3", "--timeout", "60", "sh", "-c", &script])
+        .timeout(Duration::from_secs(90))
+        .output()
+        .expect("the command runs");
+    let (stdout, stderr) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(output.status.success(), "{stdout}{stderr}");
+    assert_eq!(stdout.matches("sizes: ok").count(), 3, "{stdout}{stderr}");
+    let refused = stderr.matches("another program of this rank has joined");
+    assert_eq!(refused.count(), 2, "{stdout}{stderr}");
 }
 
 macro_rules! scenarios {

@@ -10,7 +10,7 @@ use std::{
 
 use rustix::process::Signal;
 
-use crate::{mpi::Manager, network::Network};
+use crate::{mpi::Manager, network::Network, output::print};
 use watched_job::{Outcome, WatchedJob};
 
 /// How often, and how patiently.
@@ -71,11 +71,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             None
         }
     };
-    println!(
+    print(format_args!(
         "| fault (`--detect {}`) | ropewalk: verdict, ms | nothing left, ms | Hydra: verdict, ms | nothing left, ms |",
         arguments.detect
-    );
-    println!("|---|---|---|---|---|");
+    ))?;
+    print("|---|---|---|---|---|")?;
     for fault in FAULTS {
         if fault.hosts() > 1 && network.is_none() {
             continue;
@@ -86,14 +86,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             true => measure(Manager::Hydra)?,
             false => ["not measured".to_owned(), String::new()],
         };
-        println!(
+        print(format_args!(
             "| {} | {} | {} | {} | {} |",
             fault.name(),
             ours[0],
             ours[1],
             hydra[0],
             hydra[1]
-        );
+        ))?;
     }
     Ok(())
 }

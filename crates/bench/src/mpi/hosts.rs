@@ -3,12 +3,12 @@
 use std::ffi::OsString;
 
 use super::{Arguments, medians};
-use crate::network::Network;
+use crate::{network::Network, output::print};
 
 pub(super) fn measure(arguments: &Arguments) -> anyhow::Result<()> {
     let network = Network::new(arguments.hosts)?;
-    println!("| on so many hosts, /bin/true | ropewalk, ms | Hydra, ms | ropewalk / Hydra |");
-    println!("|---|---|---|---|");
+    print("| on so many hosts, /bin/true | ropewalk, ms | Hydra, ms | ropewalk / Hydra |")?;
+    print("|---|---|---|---|")?;
     let mut counts: Vec<u8> = [1, 4, 16, 64]
         .into_iter()
         .filter(|count| *count < arguments.hosts)
@@ -20,7 +20,10 @@ pub(super) fn measure(arguments: &Arguments) -> anyhow::Result<()> {
             words.extend(["-ppn", "1", "-n", &count.to_string(), "/bin/true"].map(OsString::from));
             words
         })?;
-        println!("| {count} | {ours:.0} | {hydra:.0} | {:.2} |", ours / hydra);
+        print(format_args!(
+            "| {count} | {ours:.0} | {hydra:.0} | {:.2} |",
+            ours / hydra
+        ))?;
     }
     Ok(())
 }

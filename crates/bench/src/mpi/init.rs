@@ -5,6 +5,7 @@ use std::{fs, process::Command};
 use anyhow::{Context, bail};
 
 use super::{Arguments, medians};
+use crate::output::print;
 
 const SOURCE: &str = "\
 #include <mpi.h>
@@ -29,8 +30,8 @@ pub(super) fn measure(arguments: &Arguments) -> anyhow::Result<()> {
     {
         bail!("mpicc.mpich failed");
     }
-    println!("| ranks that call MPI_Init and MPI_Finalize | ropewalk, ms | Hydra, ms | ropewalk / Hydra |");
-    println!("|---|---|---|---|");
+    print("| ranks that call MPI_Init and MPI_Finalize | ropewalk, ms | Hydra, ms | ropewalk / Hydra |")?;
+    print("|---|---|---|---|")?;
     for ranks in &arguments.ranks {
         let words = vec![
             "-n".into(),
@@ -38,7 +39,10 @@ pub(super) fn measure(arguments: &Arguments) -> anyhow::Result<()> {
             program.clone().into_os_string(),
         ];
         let (ours, hydra) = medians(arguments.repetitions, |_| words.clone())?;
-        println!("| {ranks} | {ours:.0} | {hydra:.0} | {:.2} |", ours / hydra);
+        print(format_args!(
+            "| {ranks} | {ours:.0} | {hydra:.0} | {:.2} |",
+            ours / hydra
+        ))?;
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Context, bail};
 
 use super::{Arguments, Manager};
+use crate::output::print;
 
 /// What the kernel says about a process, in KiB.
 #[derive(Clone, Copy, Default)]
@@ -22,11 +23,11 @@ struct Memory {
 }
 
 pub(super) fn measure(arguments: &Arguments) -> anyhow::Result<()> {
-    println!(
+    print(format_args!(
         "| memory while {} processes run | PSS, KiB | private, KiB | descriptors |",
         arguments.processes
-    );
-    println!("|---|---|---|---|");
+    ))?;
+    print("|---|---|---|---|")?;
     for (manager, name) in [(Manager::Ropewalk, "ropewalk"), (Manager::Hydra, "Hydra")] {
         let mut command = manager.command()?;
         command.args(["-n", &arguments.processes.to_string(), "sleep", "1000"]);
@@ -39,18 +40,18 @@ pub(super) fn measure(arguments: &Arguments) -> anyhow::Result<()> {
         let parts = measured?;
         let mut all = Memory::default();
         for (part, memory) in &parts {
-            println!(
+            print(format_args!(
                 "| {name}: {part} | {} | {} | {} |",
                 memory.proportional, memory.private, memory.descriptors
-            );
+            ))?;
             all.proportional += memory.proportional;
             all.private += memory.private;
             all.descriptors += memory.descriptors;
         }
-        println!(
+        print(format_args!(
             "| {name}: all | {} | {} | {} |",
             all.proportional, all.private, all.descriptors
-        );
+        ))?;
     }
     Ok(())
 }

@@ -200,13 +200,13 @@ impl Endpoint {
         peer == self.itself_id || known.is_some_and(|known| known.provider.is_some())
     }
 
-    /// Which provider reaches a peer; `None` if there is no connection.
+    /// What reaches a peer: `"shm"`, `"tcp"`, `"unix"`, `"ofi"` or `"loopback"`; `None` if there is no connection.
     pub fn provider_of(&self, peer: PeerId) -> Option<&'static str> {
         if peer == self.itself_id {
             return Some("loopback");
         }
         let provider = self.peers.get(peer)?.provider?;
-        Some(self.providers[provider].name())
+        Some(self.providers[provider].name_to(peer))
     }
 
     /// Above this size in bytes a message costs more than a region and a `get` of it.

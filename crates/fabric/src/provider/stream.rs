@@ -144,6 +144,8 @@ impl Transfer {
     }
 }
 
+/// The provider of memory shared with peers of this host.
+const SHARED: &str = "shm";
 /// The provider of addresses at which nothing is shared with whoever calls.
 const UNSHARED: &str = "unix";
 
@@ -210,7 +212,7 @@ impl StreamProvider {
             sendable: BTreeSet::new(),
             transfers: BTreeMap::new(),
             own_memory: match name {
-                "shm" => one_sided::own_memory(options),
+                SHARED => one_sided::own_memory(options),
                 _ => None,
             },
             direct: Transfers::new(),
@@ -353,6 +355,18 @@ impl StreamProvider {
 impl Provider for StreamProvider {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn name_to(&self, peer: PeerId) -> &'static str {
+        let connections = self.peers.get(&peer);
+        let connection = connections
+            .and_then(|connections| connections.ids.first())
+            .and_then(|id| self.connections.get(id));
+        match (self.family, connection) {
+            (Family::Unix, Some(connection)) if connection.channel.is_none() => UNSHARED,
+            (Family::Unix, Some(_)) => SHARED,
+            _ => self.name,
+        }
     }
 
     fn connect(&mut self, peer: PeerId, address: &Address) -> Result<(), SubmitError> {

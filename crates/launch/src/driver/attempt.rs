@@ -213,7 +213,7 @@ impl AttemptRun {
     fn suspend(&mut self, branch: &mut Branch, stops_ranks: bool, stop: impl FnOnce(Duration)) -> Duration {
         branch.send(Down::Order(Order::Suspend { stops_ranks }));
         let patience = self.plan.detect.min(SUSPENSION_PATIENCE);
-        branch.say_all(patience);
+        branch.await_suspended(self.supervisor.hosts_left(), patience);
         let begun = Instant::now();
         stop(SUSPENSION_PATIENCE * 2);
         let stopped = begun.elapsed();

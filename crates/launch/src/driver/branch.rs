@@ -6,7 +6,7 @@ mod starting;
 mod suspension;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
@@ -54,7 +54,7 @@ pub(super) enum BranchEvent {
     ChildLost(NodeId),
     /// Something for this node's own host.
     Down(Down),
-    /// The node above is gone, and the launcher was asked to be it.
+    /// The node above is gone, and the launcher is asked to be it; again and again while that is suspended.
     Orphaned,
     /// The node above is gone; why.
     ParentLost(String),
@@ -77,6 +77,8 @@ pub(super) struct Branch {
     above: Above,
     peers: BTreeMap<PeerId, NodeId>,
     children: BTreeMap<NodeId, Child>,
+    /// At the launcher that is about to be stopped: hosts that do not know that yet.
+    unsuspended: BTreeSet<HostId>,
     events: VecDeque<BranchEvent>,
 }
 
@@ -131,6 +133,7 @@ impl Branch {
             above,
             peers: BTreeMap::new(),
             children: BTreeMap::new(),
+            unsuspended: BTreeSet::new(),
             events: VecDeque::new(),
             position,
         };
@@ -426,6 +429,7 @@ impl Branch {
                     self.children.entry(node).or_default().link.push(down, size);
                 }
                 Action::SendParent(up) if self.position.node == NodeId::ROOT => {
+                    self.note_suspended(&up);
                     self.events.push_back(BranchEvent::Up(up));
                 }
                 // Without a node above reports go nowhere.

@@ -6,8 +6,8 @@ use ropewalk_group::JobId;
 use rustix::{
     io::Errno,
     process::{
-        Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, set_child_subreaper, wait,
-        waitid,
+        Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process,
+        set_child_subreaper, wait, waitid,
     },
 };
 
@@ -19,12 +19,13 @@ pub(super) fn adopt_orphans() {
     let _ = set_child_subreaper(Some(getpid()));
 }
 
-/// Kills all children of this process, and theirs, until there are none.
-pub(super) fn kill_all() {
+/// Kills all children of this process, and theirs, until there are none. Says of each how it ended.
+pub(super) fn kill_all(mut gone: impl FnMut(Pid, WaitStatus)) {
     for _ in 0..ROUNDS_MAX {
         loop {
             match wait(WaitOptions::NOHANG) {
-                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(Some((pid, status))) => gone(pid, status),
+                Err(Errno::INTR) => {}
                 Ok(None) => break,
                 Err(_) => return,
             }

@@ -20,6 +20,7 @@ use super::{
     agent_process::FAILED,
     descendants,
     idle_memory::{IdleMemory, give_back},
+    shared_memory::Killed,
 };
 
 /// Which of the two a process is after [`fork`].
@@ -80,7 +81,8 @@ impl LifeLine {
 }
 
 /// Parts this process in two. The keeper waits until the agent is gone, however that happens, and then kills whatever
-/// descends from it: orphans become children of the keeper, wherever they went and whatever they forgot. If standard
+/// descends from it, and removes the shared memory that this leaves behind: orphans become children of the keeper, wherever
+/// they went and whatever they forgot. If standard
 /// input, the line to whoever started the agent, ends, the agent is killed unless it ends by itself: also if it is
 /// stopped, or its host cut off from the one above. An agent that says that it looks for another node above it has
 /// the time for that which it says, and then, if it found one, needs the line no more.
@@ -118,6 +120,7 @@ fn keep(agent: Pid, mut words: Option<OwnedFd>) -> io::Result<u8> {
         is_adopted: false,
     };
     let mut is_settled = false;
+    let mut killed = Killed::new();
     loop {
         let stdin = rustix::stdio::stdin();
         let mut polled = vec![PollFd::new(&pidfd, PollFlags::IN)];
@@ -151,7 +154,13 @@ fn keep(agent: Pid, mut words: Option<OwnedFd>) -> io::Result<u8> {
         }
         words = words.filter(|words| listen(words, &mut life_line));
         if let Some((_, status)) = waitpid(Some(agent), WaitOptions::NOHANG)? {
-            descendants::kill_all();
+            descendants::kill_all(|pid, status| {
+                if status.exit_status() != Some(0) {
+                    killed.add(pid.as_raw_nonzero().get());
+                }
+            });
+            // Of ranks that were gone before their agent it has done that, or nobody knows any more.
+            killed.remove_leftovers();
             let signal = status.terminating_signal().map(|signal| 128 + signal);
             let code = signal.or(status.exit_status()).unwrap_or(i32::from(FAILED));
             return Ok(u8::try_from(code).unwrap_or(FAILED));

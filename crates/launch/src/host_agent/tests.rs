@@ -86,6 +86,7 @@ fn drain(agent: &mut HostAgent) -> Vec<String> {
             Action::SendLink(to, FromAgent::Inherited { rank, held, .. }) => {
                 format!("tell {to} of {} of {rank}", held.id.0)
             }
+            Action::SendLink(to, FromAgent::Taken) => format!("tell {to} that it is taken"),
             Action::SendLink(to, FromAgent::Welcome(_)) => format!("welcome {to}"),
             Action::SendChild(node, _) => format!("PMI to {node:?}"),
             Action::SendPmi(rank, _) => format!("answer {rank}"),
@@ -110,6 +111,8 @@ fn data_is_announced_before_the_departure() {
     assert_eq!(drain(&mut agent), ["welcome 0"]);
     agent.handle_link(Rank(0), ToAgent::Attach, None);
     assert_eq!(drain(&mut agent), ["Attached"]);
+    agent.handle_link(Rank(0), ToAgent::Join, None);
+    assert_eq!(drain(&mut agent), ["tell 0 that it is taken"]);
     assert!(hold(&mut agent, 1, 7, Some(400)) && hold(&mut agent, 1, 8, Some(400)));
     assert!(hold(&mut agent, 0, 7, Some(100)));
     agent.handle_link(Rank(1), ToAgent::Release(HoldId(7)), None);

@@ -81,6 +81,18 @@ impl Relay {
         true
     }
 
+    /// The launcher is suspended by its user: that it does not answer says nothing. Returns whether it is asked to be the node
+    /// above.
+    pub(crate) fn excuse_launcher(&mut self) -> bool {
+        match &mut self.parent {
+            Parent::Seeking { until, .. } => {
+                *until = None;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// The launcher is the node above from now on.
     pub(super) fn go_on(&mut self) {
         if matches!(self.parent, Parent::Seeking { .. }) {

@@ -73,8 +73,9 @@ impl Job {
     /// speaks PMI-1, on one host; without one the process is a job of its own. Call it once in a process.
     ///
     /// The variable `ROPEWALK_TRANSPORTS`, which has to be the same for all ranks, says by which ways they reach each
-    /// other: `tcp`, `shm`, both with a comma between them, which is the default, or `ofi:PROVIDER` with a provider of
-    /// libfabric, by which however the memory of ranks that are gone cannot be reached.
+    /// other: `tcp`, `shm`, both with a comma between them, which is the default, `unix` for ranks of one host that share
+    /// nothing, or `ofi:PROVIDER` with a provider of libfabric, by which however the memory of ranks that are gone cannot be
+    /// reached.
     ///
     /// # Errors
     /// If the environment is malformed, or a rank or the process manager does not do its part.

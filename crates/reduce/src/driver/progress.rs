@@ -249,7 +249,7 @@ impl ProgressThread {
                 });
                 self.handle_departed(departure.rank);
             }
-            FromAgent::Welcome(_) => {}
+            FromAgent::Taken | FromAgent::Welcome(_) => {}
         }
     }
 

@@ -6,6 +6,8 @@ use psdm::{WorkerOptions, run_worker, write_picture};
 use ropewalk::reduce::Receipt;
 use serde::{Deserialize, Serialize};
 
+use super::output::print;
+
 /// What a rank of the demo is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -47,7 +49,7 @@ fn work(arguments: Arguments) -> anyhow::Result<()> {
             digest: migrated.digest.to_string(),
             receipt: migrated.receipt,
         };
-        println!("{}", serde_json::to_string(&summary)?);
+        print(serde_json::to_string(&summary)?)?;
     }
     Ok(())
 }

@@ -141,3 +141,27 @@ fn a_host_that_comes_back_hears_that_it_is_suspended() {
     signal(&job, "CONT");
     check(job, "after it was away");
 }
+
+/// A host whose link is gone without a word, so that only it knows, is waited for until it has made another and has heard.
+#[test]
+fn a_host_that_was_not_reached_hears_that_it_is_suspended() {
+    let Some(network) = Network::new(89) else {
+        return;
+    };
+    for arity in [1, HOSTS] {
+        let job = start(&network, arity, SCRIPT);
+        let link = |state| {
+            let status = network.on(1, &["ip", "link", "set", "eth0", state]).status();
+            assert!(status.unwrap().success());
+        };
+        link("down");
+        break_links(&network, 1);
+        signal(&job, "TSTP");
+        sleep(Duration::from_millis(100));
+        link("up");
+        await_stopped(&job);
+        sleep(SUSPENSION);
+        signal(&job, "CONT");
+        check(job, &format!("arity {arity}"));
+    }
+}

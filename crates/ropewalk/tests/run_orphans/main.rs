@@ -5,10 +5,10 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Lines},
     os::unix::fs::PermissionsExt,
     path::Path,
-    process::{Child, Command, Output, Stdio},
+    process::{Child, ChildStdout, Command, Output, Stdio},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -203,6 +203,68 @@ fn adopted_hosts_end_with_the_launcher() {
     let mut job = job.stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(job.stdout.take().unwrap()).lines();
     assert_eq!(lines.map_while(Result::ok).take(6).count(), 6);
+    job.kill().unwrap();
+    job.wait().unwrap();
+    remote.assert_none_left();
+}
+
+fn signal(pid: &str, name: &str) {
+    let status = Command::new("kill").args(["-s", name, pid]).status();
+    assert!(status.unwrap().success());
+}
+
+/// A job that its user suspends, with ranks that say numbers, and which then loses the agent of `h1`. Returns it when those who
+/// are not waited for would be gone, with what it writes.
+fn suspended_without_a_host(remote: &Remote) -> (Child, Lines<BufReader<ChildStdout>>) {
+    let script = "if [ $RANK = 0 ]; then echo $PPID > $FOLDER/agent; fi; echo up
+        until [ -e $FOLDER/go ]; do sleep 0.05; done
+        for part in 1 2 3 4; do sleep 0.3; echo $RANK $part; done";
+    let mut job = remote.job(&["--on-failure", "continue"], script);
+    let mut job = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(job.stdout.take().unwrap()).lines();
+    assert!(lines.by_ref().take(7).all(|line| line.unwrap() == "up"));
+    fs::write(remote.folder.path().join("go"), "").unwrap();
+    signal(&job.id().to_string(), "TSTP");
+    let stat = format!("/proc/{}/stat", job.id());
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !fs::read_to_string(&stat).unwrap().contains(") T ") {
+        assert!(Instant::now() < deadline, "it is not stopped");
+        sleep(Duration::from_millis(10));
+    }
+    let agent = fs::read_to_string(remote.folder.path().join("agent")).unwrap();
+    signal(agent.trim(), "KILL");
+    // Twice the detection time, and what it takes to act on that.
+    sleep(Duration::from_secs(5));
+    (job, lines)
+}
+
+/// A host in the middle is lost while the user has suspended the job: those below it wait for the launcher, and go on below it.
+#[test]
+fn hosts_below_one_that_is_lost_go_on_with_a_suspended_launcher() {
+    let remote = Remote::start();
+    let (job, lines) = suspended_without_a_host(&remote);
+    signal(&job.id().to_string(), "CONT");
+    let mut said: Vec<_> = lines
+        .map(Result::unwrap)
+        .filter(|line| !line.starts_with('0'))
+        .collect();
+    said.sort_unstable();
+    let expected = (1..7).flat_map(|rank| (1..=4).map(move |part| format!("{rank} {part}")));
+    let output = job.wait_with_output().unwrap();
+    let stderr = text(&output.stderr);
+    assert_eq!(said, expected.collect::<Vec<_>>(), "{stderr}");
+    for host in 2..8 {
+        assert!(!stderr.contains(&format!("host h{host} ")), "{stderr}");
+    }
+    assert_eq!(output.status.code(), Some(125), "{stderr}");
+    remote.assert_none_left();
+}
+
+/// They end with a launcher that is killed instead.
+#[test]
+fn hosts_below_one_that_is_lost_end_with_a_suspended_launcher() {
+    let remote = Remote::start();
+    let (mut job, _) = suspended_without_a_host(&remote);
     job.kill().unwrap();
     job.wait().unwrap();
     remote.assert_none_left();

@@ -43,7 +43,7 @@ impl Agent {
             Action::SendLink(rank, message) => {
                 if let Some((index, sockets)) = self.sockets_of(rank) {
                     // Who asks again and again, and does not read the answers, gets no more.
-                    if sockets.is_left && matches!(message, FromAgent::Welcome(_)) {
+                    if sockets.is_left && matches!(message, FromAgent::Welcome(_) | FromAgent::Taken) {
                         return;
                     }
                     sockets.queue(message);

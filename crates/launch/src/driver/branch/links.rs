@@ -29,8 +29,8 @@ pub(super) struct Above {
     pub(super) link: Link<Up>,
     was_connected: bool,
     pub(super) mending: Option<Mending>,
-    /// Its user has stopped it.
-    pub(super) is_suspended: bool,
+    /// Its user has stopped the launcher, which need not be this node.
+    pub(super) is_launcher_suspended: bool,
     /// Nothing is said to it any more.
     pub(super) is_lost: bool,
     pub(super) why_lost: String,
@@ -59,6 +59,18 @@ impl Mending {
     /// what the other end has to say may never get through.
     const IDLE_MAX: u32 = 10;
 
+    pub(super) fn begin(now: Instant, detect: Duration, link: &Link<Up>, why: String) -> Self {
+        Self {
+            until: now + detect,
+            begun: now,
+            next: now,
+            pause: Self::PAUSE,
+            progress: link.progress(),
+            answered: None,
+            why,
+        }
+    }
+
     fn next_pause(&self, detect: Duration) -> Duration {
         (self.pause * 2).min(detect / Self::ATTEMPTS_MIN).max(Self::PAUSE)
     }
@@ -79,7 +91,7 @@ impl Above {
             link: Link::default(),
             was_connected: false,
             mending: None,
-            is_suspended: false,
+            is_launcher_suspended: false,
             why_lost: String::new(),
         }
     }
@@ -235,15 +247,9 @@ impl Branch {
                 why,
                 ..mending
             }),
-            _ if above.was_connected && is_break(cause) => Some(Mending {
-                until: now + detect,
-                begun: now,
-                next: now,
-                pause: Mending::PAUSE,
-                progress,
-                answered: None,
-                why,
-            }),
+            _ if above.was_connected && is_break(cause) => {
+                Some(Mending::begin(now, detect, &above.link, why))
+            }
             // It is gone, and the end of the connection said why.
             Some(mending) if is_refused(cause) => return self.lose_parent(mending.why),
             _ => return self.lose_parent(why),
@@ -255,9 +261,8 @@ impl Branch {
         let now = Instant::now();
         let above = &mut self.above;
         above.was_connected |= above.is_connected(&self.endpoint);
-        if above.is_suspended {
-            above.excuse_silence(now, self.position.plan.detect);
-        }
+        self.excuse_launcher(now);
+        let above = &mut self.above;
         let Some(mut mending) = above.mending.take() else {
             return;
         };
@@ -295,17 +300,6 @@ impl Branch {
         self.above.why_lost = why;
         self.relay.handle_parent_lost(SIGKILL);
         self.perform_actions();
-    }
-
-    /// The node above is lost; what was to be sent there is said to the launcher, or not at all.
-    pub(super) fn seek_launcher(&mut self) {
-        self.events.push_back(super::BranchEvent::Orphaned);
-        self.above = Above::new(NodeId::ROOT, self.position.launcher.clone());
-        if let Err(error) = self.above.connect(&mut self.endpoint) {
-            self.above.is_lost = true;
-            self.above.why_lost = error.to_string();
-            self.relay.handle_parent_lost(SIGKILL);
-        }
     }
 }
 

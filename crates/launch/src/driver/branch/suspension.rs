@@ -3,21 +3,34 @@
 use std::time::{Duration, Instant};
 
 use ropewalk_fabric::{Endpoint, PeerId, SubmitError};
+use ropewalk_group::HostId;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Branch, links::Above};
-use crate::tree::NodeId;
+use super::{
+    Branch, BranchEvent, SIGKILL,
+    links::{Above, Mending},
+};
+use crate::{
+    protocol::{Report, Up},
+    tree::NodeId,
+};
 
 impl Branch {
-    /// At the launcher, before it is stopped: drives the links until all that was to be said is on its way, also to those who
-    /// are expected to connect, or to do so again, but no longer than for `patience`.
-    pub(in crate::driver) fn say_all(&mut self, patience: Duration) {
+    /// At the launcher, before it is stopped: drives the links until all these hosts have heard of that, also those that are
+    /// expected to connect, or to do so again, but no longer than for `patience`. What is only on its way may be lost with a
+    /// link that is gone without a word, and nobody says it again while the launcher is stopped.
+    pub(in crate::driver) fn await_suspended(
+        &mut self,
+        hosts: impl Iterator<Item = HostId>,
+        patience: Duration,
+    ) {
+        self.unsuspended = hosts.collect();
         let until = Instant::now() + patience;
         loop {
             self.progress();
             self.flush();
             let now = Instant::now();
-            if self.has_said_all() || until <= now {
+            if self.unsuspended.is_empty() || until <= now {
                 break;
             }
             // What came is due at once, and waits until the process goes on.
@@ -34,15 +47,14 @@ impl Branch {
     /// How long is waited at least.
     const STEP: Duration = Duration::from_millis(1);
 
-    fn has_said_all(&mut self) -> bool {
-        let relay = &self.relay;
-        self.children
-            .iter_mut()
-            .filter(|(_, child)| !child.is_given_up)
-            .all(|(&node, child)| match child.peer {
-                Some(_) => child.link.poll_body().is_none(),
-                None => !child.may_come_back && !relay.is_awaited(node),
-            })
+    /// At the launcher: a host that is at its end need not hear anything.
+    pub(super) fn note_suspended(&mut self, up: &Up) {
+        if matches!(
+            up.report,
+            Report::Suspended | Report::Finished | Report::Lost { .. }
+        ) {
+            self.unsuspended.remove(&up.host);
+        }
     }
 
     /// At the launcher: it was stopped for so long, in which it could hear nobody.
@@ -62,14 +74,44 @@ impl Branch {
         self.above
             .set_launcher_suspended(is_suspended, &mut self.endpoint, detect);
     }
+
+    /// A launcher that is suspended neither answers nor adopts.
+    pub(super) fn excuse_launcher(&mut self, now: Instant) {
+        if !self.above.is_suspended() {
+            return;
+        }
+        self.above.excuse_silence(now, self.position.plan.detect);
+        // Once there is a connection it goes on, and has the time that it always has.
+        if !self.is_connected() && self.relay.excuse_launcher() {
+            self.events.push_back(BranchEvent::Orphaned);
+        }
+    }
+
+    /// The node above is lost; what was to be sent there is said to the launcher, or not at all.
+    pub(super) fn seek_launcher(&mut self) {
+        self.events.push_back(BranchEvent::Orphaned);
+        let is_launcher_suspended = self.above.is_launcher_suspended;
+        self.above = Above::new(NodeId::ROOT, self.position.launcher.clone());
+        self.above.is_launcher_suspended = is_launcher_suspended;
+        if is_launcher_suspended {
+            let (now, detect) = (Instant::now(), self.position.plan.detect);
+            let why = "the launcher, which was suspended, is gone".to_owned();
+            // It is tried until somebody answers.
+            self.above.mending = Some(Mending::begin(now, detect, &self.above.link, why));
+        } else if let Err(error) = self.above.connect(&mut self.endpoint) {
+            self.above.is_lost = true;
+            self.above.why_lost = error.to_string();
+            self.relay.handle_parent_lost(SIGKILL);
+        }
+    }
 }
 
 impl Above {
     fn set_launcher_suspended(&mut self, is_suspended: bool, endpoint: &mut Endpoint, detect: Duration) {
+        self.is_launcher_suspended = is_suspended;
         if self.node != NodeId::ROOT {
             return;
         }
-        self.is_suspended = is_suspended;
         self.excuse_silence(Instant::now(), detect);
         match self.peer {
             Some(peer) if is_suspended => endpoint.unwatch(peer),
@@ -79,8 +121,13 @@ impl Above {
         }
     }
 
+    /// Whether its user has stopped the node above: that is the launcher, if it is any.
+    fn is_suspended(&self) -> bool {
+        self.node == NodeId::ROOT && self.is_launcher_suspended
+    }
+
     /// While the node above is stopped, and just after that, it says nothing about it that a connection is not made again.
-    pub(super) fn excuse_silence(&mut self, now: Instant, detect: Duration) {
+    fn excuse_silence(&mut self, now: Instant, detect: Duration) {
         if let Some(mending) = &mut self.mending {
             mending.begun = now;
             mending.until = now + detect;
@@ -89,7 +136,7 @@ impl Above {
 
     /// Connects, and waits for a sign of life unless there can be none.
     pub(super) fn reach(&self, peer: PeerId, endpoint: &mut Endpoint) -> Result<(), SubmitError> {
-        match self.is_suspended {
+        match self.is_suspended() {
             true => endpoint.connect(peer),
             false => endpoint.watch(peer),
         }

@@ -29,6 +29,11 @@ pub(super) fn provider_infos() -> anyhow::Result<Vec<ProviderInfo>> {
             trouble("shm", &key, |transports| transports.shm = true),
         ),
         ProviderInfo::of(
+            "unix",
+            "processes of this host that have little to say",
+            trouble("unix", &key, |transports| transports.unix = true),
+        ),
+        ProviderInfo::of(
             "tcp",
             "any host",
             trouble("tcp", &key, |transports| transports.tcp = true),

@@ -50,6 +50,7 @@ fn who_shares_nothing_is_reached_all_the_same() {
                 };
                 assert!(body.len() == bodies[tag as usize] && body.iter().all(|&byte| byte == tag as u8));
                 received.push((at, tag));
+                assert_eq!(endpoint.provider_of(from), Some("unix"));
                 if at == 0 {
                     endpoint.send_unexpected(from, tag, body).unwrap();
                 }
