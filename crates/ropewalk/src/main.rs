@@ -55,8 +55,15 @@ fn main() -> ExitCode {
         Ok(Command::Agent) => agent::run(),
         Ok(Command::Run(arguments)) => run::run(arguments),
         Ok(command) => perform(command),
-        Err(words) => perform(Arguments::parse_from(words).command),
+        Err(words) => parse_and_perform(words),
     }
+}
+
+/// A function of its own, as [`perform`] is.
+#[cold]
+#[inline(never)]
+fn parse_and_perform(words: Vec<OsString>) -> ExitCode {
+    perform(Arguments::parse_from(words).command)
 }
 
 /// A function of its own, so that what starts jobs does not have all other commands in its midst.

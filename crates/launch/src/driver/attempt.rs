@@ -210,6 +210,8 @@ impl AttemptRun {
     /// Tells the agents that this process is about to be stopped, and stops it until somebody lets it go on. Ranks of a job that
     /// no signal is for, as that beside another job which copies its checkpoints, work on. Returns for how long it was stopped,
     /// which counts for nobody.
+    #[cold]
+    #[inline(never)]
     fn suspend(&mut self, branch: &mut Branch, stops_ranks: bool, stop: impl FnOnce(Duration)) -> Duration {
         branch.send(Down::Order(Order::Suspend { stops_ranks }));
         let patience = self.plan.detect.min(SUSPENSION_PATIENCE);

@@ -109,7 +109,9 @@ impl SharedNames {
 
     fn settle(&mut self) {
         loop {
-            self.drive();
+            if self.connection.is_some() {
+                self.drive();
+            }
             let mut has_asked = false;
             while let Some(action) = self.client.poll_action() {
                 match action {
@@ -129,6 +131,9 @@ impl SharedNames {
         }
     }
 
+    /// What few jobs need lies elsewhere than what all do (`docs/decisions/0010`).
+    #[cold]
+    #[inline(never)]
     fn send(&mut self, call: CallId, request: &NameRequest) -> Result<(), String> {
         let access = self.access.as_ref().ok_or("this job has no name server")?;
         let connection = match &mut self.connection {
@@ -147,6 +152,8 @@ impl SharedNames {
         })
     }
 
+    #[cold]
+    #[inline(never)]
     fn drive(&mut self) {
         let (Some(connection), Some(access)) = (&mut self.connection, &self.access) else {
             return;

@@ -188,6 +188,8 @@ impl Branch {
         Some(node)
     }
 
+    #[cold]
+    #[inline(never)]
     pub(super) fn handle_peer_died(&mut self, peer: PeerId, cause: &PeerDeath) {
         if Some(peer) == self.above.peer {
             return self.handle_above_died(cause);

@@ -29,8 +29,8 @@ use std::{
 use anyhow::{Context, bail};
 use ropewalk::{
     fabric::JobKey,
-    launch::{JobEvent, Launcher, Verdict},
-    openfoam::Loading,
+    launch::{JobEvent, JobSpec, Launcher, Verdict},
+    openfoam::{Case, Loading},
 };
 use serde_json::json;
 
@@ -172,13 +172,12 @@ fn watch(request: Request) -> anyhow::Result<u8> {
         .transpose()?;
     let mut case = None;
     let mut launcher = match (supervisor, &checkpoints) {
-        (Some(supervisor), Some(told)) if is_openfoam => {
-            let keeper = CaseKeeper::new(supervisor, told, &spec)?;
-            case = Some(keeper.case()?);
-            Launcher::start_with(spec, keeper)?
+        (Some(supervisor), Some(told)) => {
+            let (launcher, found) = start_supervised(spec, supervisor, told, is_openfoam)?;
+            case = found;
+            launcher
         }
-        (Some(supervisor), _) => Launcher::start_with(spec, supervisor)?,
-        (None, _) => Launcher::start(spec)?,
+        _ => Launcher::start(spec)?,
     };
     if prints_rank_map {
         rank_map::print(&launcher, ranks);
@@ -332,7 +331,27 @@ fn watch(request: Request) -> anyhow::Result<u8> {
     }
 }
 
+/// Starts a job that is started again from checkpoints; says of which case of OpenFOAM, if it is one. What few jobs need lies
+/// elsewhere than what all do (`docs/decisions/0010`).
+#[cold]
+#[inline(never)]
+fn start_supervised(
+    spec: JobSpec,
+    supervisor: Checkpoints,
+    told: &CheckpointOptions,
+    is_openfoam: bool,
+) -> anyhow::Result<(Launcher, Option<Case>)> {
+    if !is_openfoam {
+        return Ok((Launcher::start_with(spec, supervisor)?, None));
+    }
+    let keeper = CaseKeeper::new(supervisor, told, &spec)?;
+    let case = keeper.case()?;
+    Ok((Launcher::start_with(spec, keeper)?, Some(case)))
+}
+
 /// Says what saving cost, and draws it for a page.
+#[cold]
+#[inline(never)]
 fn sum_up(
     account: &Account,
     options: &CheckpointOptions,
@@ -346,6 +365,8 @@ fn sum_up(
 }
 
 /// One object for each event but output, on standard error.
+#[cold]
+#[inline(never)]
 fn log(event: &JobEvent) {
     let object = match event {
         JobEvent::Continued { rank, host } => json!({"event": "continued", "rank": rank.0, "host": host}),
@@ -443,6 +464,8 @@ const NOT_LOADED: &str = "OpenFOAM has not loaded the function object that saves
      Its output says why, above; the library has to be built for this OpenFOAM (`cargo xtask openfoam build`)";
 
 /// Tells the user, if that is possible: the exit code must come out even if standard error cannot be written.
+#[cold]
+#[inline(never)]
 fn say(text: &str) {
     progress::erase();
     let _ = writeln!(io::stderr(), "ropewalk: {text}");

@@ -34,11 +34,25 @@ impl Observer {
         report: Option<PathBuf>,
         spec: &JobSpec,
     ) -> anyhow::Result<Self> {
+        if metrics.is_none() && report.is_none() {
+            return Ok(Self {
+                record: None,
+                started: Instant::now(),
+                report: None,
+                _metrics: None,
+            });
+        }
+        Self::observe(metrics, report, spec)
+    }
+
+    /// What few jobs need lies elsewhere than what all do (`docs/decisions/0010`).
+    #[cold]
+    #[inline(never)]
+    fn observe(metrics: Option<SocketAddr>, report: Option<PathBuf>, spec: &JobSpec) -> anyhow::Result<Self> {
         let started = Instant::now();
-        let is_wanted = metrics.is_some() || report.is_some();
-        let record = is_wanted.then(Arc::<Mutex<Record>>::default);
-        let server = match (metrics, &record) {
-            (Some(address), Some(record)) => {
+        let record = Arc::<Mutex<Record>>::default();
+        let server = match metrics {
+            Some(address) => {
                 let record = record.clone();
                 let server = MetricsServer::serve(address, move || {
                     // Copied, so that the job does not wait for whoever reads.
@@ -51,7 +65,7 @@ impl Observer {
                 }
                 Some(server)
             }
-            _ => None,
+            None => None,
         };
         if let Some(path) = &report {
             // Hours later it would be too late to say that it cannot be.
@@ -60,7 +74,7 @@ impl Observer {
         let words = std::iter::once(&spec.program).chain(&spec.arguments);
         let command: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
         Ok(Self {
-            record,
+            record: Some(record),
             started,
             report: report.map(|path| (path, command.join(" "))),
             _metrics: server,
@@ -69,13 +83,19 @@ impl Observer {
 
     pub(super) fn handle(&mut self, event: &JobEvent, launcher: &Launcher) {
         if let Some(record) = &self.record {
-            let host = match event {
-                JobEvent::Started { rank, .. } => launcher.host_of(*rank).unwrap_or_default(),
-                _ => "",
-            };
-            let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
-            record.handle(self.started.elapsed(), event, host);
+            self.note(record, event, launcher);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note(&self, record: &Mutex<Record>, event: &JobEvent, launcher: &Launcher) {
+        let host = match event {
+            JobEvent::Started { rank, .. } => launcher.host_of(*rank).unwrap_or_default(),
+            _ => "",
+        };
+        let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
+        record.handle(self.started.elapsed(), event, host);
     }
 
     /// Writes the report of a job that is over, with a section about what only this command knows.
