@@ -13,7 +13,7 @@ mod launch;
 mod mpi;
 mod network;
 mod origin;
-mod output;
+pub mod output;
 mod pmi;
 pub mod probes;
 mod process;

@@ -1,4 +1,4 @@
-//! What was measured, on the standard output.
+//! What a command has found, on the standard output.
 
 use std::io::{Write, stdout};
 
@@ -8,7 +8,7 @@ use anyhow::Context;
 ///
 /// # Errors
 /// If nobody takes it, as where the disk is full or the reader has gone.
-pub(crate) fn print(text: impl std::fmt::Display) -> anyhow::Result<()> {
+pub fn print(text: impl std::fmt::Display) -> anyhow::Result<()> {
     let mut out = stdout().lock();
     writeln!(out, "{text}")
         .and_then(|()| out.flush())

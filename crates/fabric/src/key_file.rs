@@ -15,7 +15,7 @@ impl JobKey {
     /// The key that a file holds, as 64 hexadecimal digits.
     ///
     /// # Errors
-    /// If the file cannot be read, is none that keeps what it is given, holds something else, or may be read by others than its
+    /// If the file cannot be read, is not a regular file, holds something else, or may be read by others than its
     /// owner.
     pub fn read_from(path: &Path) -> io::Result<Self> {
         let file = open(path)?;

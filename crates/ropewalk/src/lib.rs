@@ -15,7 +15,6 @@ extern crate self as ropewalk;
 )]
 mod commands {
     pub(crate) mod nameserver;
-    mod output;
     mod page;
     pub(crate) mod partner;
     pub(crate) mod run;

@@ -1,6 +1,6 @@
 //! Which processors of a host each of its ranks is bound to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
 
@@ -46,8 +46,11 @@ pub(crate) enum BindingError {
         ranges(allowed)
     )]
     NoProcessor { processor: u32, allowed: Vec<u32> },
+    /// As of a host that may have more processors than a set of them has room for.
+    #[error("the processors that it may run on are not told: {reason}")]
+    Unknown { reason: String },
     /// The kernel tells of none.
-    #[error("the host shows no {part}: core and none are there on every one")]
+    #[error("the host shows no {part}")]
     NoPart { part: Part },
     /// More are to go together than there are.
     #[error("it wants {wanted}, and the processors that it may run on have {part} {count} times only")]
@@ -55,18 +58,21 @@ pub(crate) enum BindingError {
 }
 
 impl Bindings {
-    /// What ranks are bound to on a host with these processors.
-    pub(crate) fn new(binding: &Binding, processors: &[Processor]) -> Result<Self, BindingError> {
-        let numbers = || {
-            let mut numbers: Vec<_> = processors.iter().map(|processor| processor.number).collect();
-            numbers.sort_unstable();
-            numbers
-        };
+    /// What ranks are bound to on a host on whose processors of these numbers, in ascending order, they may run. What a
+    /// processor is part of is asked only where it matters: to find out takes the system some dozen files for each.
+    pub(crate) fn new(
+        binding: &Binding,
+        allowed: &[u32],
+        describe: impl Fn(u32) -> Processor,
+    ) -> Result<Self, BindingError> {
         Ok(match binding {
             Binding::Nowhere => Self::Nowhere,
-            Binding::Parts { parts, mapping } => Self::to_parts(*parts, *mapping, processors)?,
-            Binding::RoundRobin => Self::RoundRobin(numbers()),
-            Binding::User(list) => Self::User(list.clone(), numbers()),
+            Binding::Parts { parts, mapping } => {
+                let processors: Vec<_> = allowed.iter().map(|&number| describe(number)).collect();
+                Self::to_parts(*parts, *mapping, &processors)?
+            }
+            Binding::RoundRobin => Self::RoundRobin(allowed.to_vec()),
+            Binding::User(list) => Self::User(list.clone(), allowed.to_vec()),
         })
     }
 
@@ -96,14 +102,10 @@ impl Bindings {
             let from_first = (first..first + count).map(|index| index % parts.len());
             let size: usize = from_first.clone().map(|index| parts[index].len()).sum();
             domains.push(if size < places.len() {
-                let mut inside = Vec::new();
-                for index in places.iter().filter_map(|&place| part_of[place]) {
-                    if !inside.contains(&index) {
-                        inside.push(index);
-                    }
-                }
+                let mut known = BTreeSet::new();
+                let inside = places.iter().filter_map(|&place| part_of[place]);
                 Domain {
-                    parts: inside,
+                    parts: inside.filter(|&index| known.insert(index)).collect(),
                     step: count,
                 }
             } else {

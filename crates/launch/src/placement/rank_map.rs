@@ -41,7 +41,7 @@ pub struct RankMapError {
 }
 
 impl RankMap {
-    /// The host of each rank by its number: 0 is the first that is named, and those that are named again do not count.
+    /// The host of each rank by its number: 0 is the first of a job's, and those that are named again do not count.
     pub fn hosts(&self) -> impl Iterator<Item = u32> + Clone {
         self.blocks.iter().flat_map(|block| {
             let hosts = block.first..block.first + block.hosts;

@@ -25,7 +25,8 @@ pub(super) struct Stopped {
 
 impl Supervisor {
     pub(super) fn handle_stopped(&mut self, now: Duration, rank: Rank, signal: i32) {
-        if self.running.contains_key(&rank) {
+        let is_overdue = self.stopped.get(&rank).is_some_and(|known| known.is_overdue);
+        if self.running.contains_key(&rank) && !is_overdue {
             let stopped = Stopped {
                 signal,
                 tell_at: Some(now + self.detect),

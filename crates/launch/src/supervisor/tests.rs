@@ -350,6 +350,9 @@ fn a_rank_that_stays_stopped_may_be_a_failure() {
         assert_eq!(kills.count(), 1, "{actions:?}");
         supervisor.handle_timeout(due + SECOND);
         assert!(supervisor.poll_action().is_none());
+        // Before the kill comes somebody may let it go on and stop it once more.
+        report(&mut supervisor, due + SECOND, Report::Continued { rank });
+        report(&mut supervisor, due + SECOND, Report::Stopped { rank, signal });
         depart(&mut supervisor, due + SECOND, 1, Cause::Signalled(SIGKILL), false);
         let is_ended = !signals(&mut supervisor).is_empty();
         assert_eq!(is_ended, on_failure == OnFailure::Abort);

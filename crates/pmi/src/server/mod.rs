@@ -52,7 +52,7 @@ pub struct Server {
     groups: BTreeMap<GroupId, Group>,
     /// Those on which something was said; they are large.
     connections: BTreeMap<ConnectionId, Box<Connection>>,
-    /// Those of processes that said nothing yet: all of them at first, in a map that takes no more than they.
+    /// Those of processes that said nothing yet: all of them at first, and small.
     silent: LiteMap<ConnectionId, Process>,
     by_process: LiteMap<Process, ConnectionId>,
     children: BTreeSet<ChildId>,

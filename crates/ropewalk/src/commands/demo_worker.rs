@@ -6,7 +6,7 @@ use psdm::{WorkerOptions, run_worker, write_picture};
 use ropewalk::reduce::Receipt;
 use serde::{Deserialize, Serialize};
 
-use super::output::print;
+use ropewalk_bench::output::print;
 
 /// What a rank of the demo is told.
 #[derive(Debug, clap::Args)]

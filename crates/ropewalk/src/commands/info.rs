@@ -12,7 +12,7 @@ use self::{
     probes::{Probe, probe_all},
     providers::{ProviderInfo, provider_infos},
 };
-use super::output::print;
+use ropewalk_bench::output::print;
 
 /// Show which providers there are on this host, what was probed, and why one is not available
 #[derive(Debug, clap::Args)]

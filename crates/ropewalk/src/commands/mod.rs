@@ -8,7 +8,6 @@ pub(crate) mod demo_worker;
 pub(crate) mod info;
 pub(crate) mod man;
 pub(crate) mod nameserver;
-mod output;
 mod page;
 pub(crate) mod partner;
 pub(crate) mod plan;

@@ -15,7 +15,7 @@ use ropewalk::{
     launch::{NAME_SERVER_PORT, NameServer},
 };
 
-use super::output::print;
+use ropewalk_bench::output::print;
 
 /// Keep the names that programs of several jobs publish (MPI_Publish_name)
 ///

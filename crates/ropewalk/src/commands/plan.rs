@@ -13,10 +13,8 @@ use ropewalk_checkpoint::{
 };
 use serde::Serialize;
 
-use super::{
-    bars::{Bar, draw_bars},
-    output::print,
-};
+use super::bars::{Bar, draw_bars};
+use ropewalk_bench::output::print;
 
 /// Say how often a long computation should save, and how long it will take
 #[derive(Debug, clap::Args)]

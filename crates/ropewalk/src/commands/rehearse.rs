@@ -14,9 +14,9 @@ use serde::Serialize;
 
 use super::{
     bars::{Bar, draw_bars},
-    output::print,
     plan,
 };
+use ropewalk_bench::output::print;
 
 /// Rehearse how long a computation takes that fails at random, under several ways to save
 #[derive(Debug, clap::Args)]

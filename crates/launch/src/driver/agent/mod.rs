@@ -49,7 +49,7 @@ use crate::{
     job::StdinSource,
     lines::WholeLines,
     mpi::open_mpi_job,
-    placement::{Binding, BindingError, Bindings},
+    placement::{BindingError, Bindings},
     protocol::{Down, OUTPUT_WINDOW, Order, Plan, Report},
 };
 use activity::Activity;
@@ -198,10 +198,7 @@ impl Agent {
             StdinSource::InheritAll => Inputs::new(ranks.len(), true),
             StdinSource::Null => Inputs::new(0, false),
         };
-        let bindings = match plan.binding {
-            Binding::Nowhere => Ok(Bindings::Nowhere),
-            _ => Bindings::new(&plan.binding, &topology::processors()),
-        };
+        let bindings = topology::bindings(&plan.binding);
         let activity = Activity::new(plan.stall);
         Ok(Self {
             mind: HostAgent::new(start, branch.endpoint().address().clone(), held_bytes_max()),

@@ -6,17 +6,32 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::thread::{CpuSet, sched_getaffinity};
+use rustix::{
+    io::Errno,
+    thread::{CpuSet, sched_getaffinity},
+};
 
-use crate::placement::{CacheKind, Processor};
+use crate::placement::{Binding, BindingError, Bindings, CacheKind, Processor};
 
-/// The processors that this process may run on.
-pub(super) fn processors() -> Vec<Processor> {
-    let allowed = sched_getaffinity(None).unwrap_or_default();
-    (0..CpuSet::MAX_CPU as u32)
+/// What ranks are bound to on this host.
+pub(super) fn bindings(binding: &Binding) -> Result<Bindings, BindingError> {
+    if *binding == Binding::Nowhere {
+        return Ok(Bindings::Nowhere);
+    }
+    let unknown = |errno: Errno| BindingError::Unknown {
+        reason: errno.to_string(),
+    };
+    let describe = |number| describe(Path::new("/sys/devices/system/cpu"), number);
+    Bindings::new(binding, &allowed().map_err(unknown)?, describe)
+}
+
+/// The processors that this process may run on, by the kernel's numbers of them.
+fn allowed() -> Result<Vec<u32>, Errno> {
+    let allowed = sched_getaffinity(None)?;
+    let numbers = 0..CpuSet::MAX_CPU as u32;
+    Ok(numbers
         .filter(|&number| allowed.is_set(number as usize))
-        .map(|number| describe(Path::new("/sys/devices/system/cpu"), number))
-        .collect()
+        .collect())
 }
 
 /// What is not told counts as one: a host without sockets has one.
@@ -117,11 +132,17 @@ mod tests {
         assert_eq!(describe(root.path(), 4), bare);
     }
 
-    /// This process runs somewhere.
+    /// The processors of this process are those that the kernel says it has.
     #[test]
-    fn this_host_has_processors() {
-        let processors = processors();
-        assert!(!processors.is_empty());
-        assert!(processors.is_sorted_by_key(|processor| processor.number));
+    fn this_process_has_the_processors_that_the_kernel_says() {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let list = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        let ranges = list.unwrap().trim().split(',').map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            first.parse::<u32>().unwrap()..=last.parse().unwrap()
+        });
+        assert_eq!(allowed().unwrap(), ranges.flatten().collect::<Vec<_>>());
     }
 }

@@ -20,7 +20,9 @@ use self::{
     report::{Report, write_report},
     watched_run::{WatchedRun, watch},
 };
-use super::{demo_worker::PICTURE, output::print};
+use ropewalk_bench::output::print;
+
+use super::demo_worker::PICTURE;
 
 /// What `ropewalk demo` is told.
 #[derive(Debug, clap::Args)]

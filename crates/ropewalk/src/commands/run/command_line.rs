@@ -374,6 +374,11 @@ impl Parser {
         if let ([only], false, false) = (&mut self.segments[..], self.has_ranks, self.hosts.is_empty()) {
             only.ranks = total_slots(&self.hosts);
         }
+        if let ([only], false, Some(map)) = (&mut self.segments[..], self.has_ranks, &self.placement.rank_map)
+        {
+            // It is about so many; more than a job may have are refused with the others.
+            only.ranks = u32::try_from(map.ranks()).unwrap_or(u32::MAX);
+        }
         let either = |one: &str, other: &str| variable(one).or_else(|| variable(other));
         let launcher = self.launcher.take();
         let launcher = launcher.or_else(|| either("HYDRA_LAUNCHER", "HYDRA_BOOTSTRAP"));

@@ -81,15 +81,19 @@ impl BindTo {
             }),
             // With one slot for each this is how ranks are dealt anyway, and what others than Hydra mean by it.
             binding if is_variable || matches!(parts.part, Part::Core | Part::HardwareThread) => {
+                let what = match is_variable {
+                    true => "the variable HYDRA_MAPPING".to_owned(),
+                    false => format!("-map-by {parts}"),
+                };
                 notices.push(format!(
-                    "-map-by {parts} says in which order parts of a host are bound to, and ranks are bound to none; it is \
-                     passed over"
+                    "{what} says in which order parts of a host are bound to, and ranks are not bound to parts; it is passed \
+                     over"
                 ));
                 Ok(binding)
             }
             _ => bail!(
-                "option -map-by {parts} says in which order parts of a host are bound to, and ranks are bound to none: say \
-                 to which with -bind-to, as in -bind-to core"
+                "option -map-by {parts} says in which order parts of a host are bound to, and ranks are not bound to parts: \
+                 say to which with -bind-to, as in -bind-to core"
             ),
         }
     }

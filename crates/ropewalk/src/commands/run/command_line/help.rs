@@ -20,7 +20,7 @@ Where:
   -f, -hostfile FILE          hosts of a file: HOST, HOST:N or HOST slots=N max_slots=M
   -ppn N                      N ranks on each host in turn
   -map-by slot|node           fill hosts one by one, or deal ranks in turn
-  -rankmap 0,0,1,2            each rank's host by its number among them; (FIRST,HOSTS,N) for hosts in a row, N ranks each
+  -rankmap 0,0,1,2            each rank's host by its number in their order; (FIRST,HOSTS,N) for hosts in a row, N ranks each
   -bind-to none|PART[:N]|rr|user:LIST  the processors of each rank: N such parts of its host side by side, of hwthread, core,
                               l1cache..l5cache (l1dcache, l1icache..), numa, die, socket, machine; one processor in turn; or
                               what LIST has for each rank of a host: 0+2,4-7,1x2 is processors 0 and 2, 4 to 7, 1 for two ranks

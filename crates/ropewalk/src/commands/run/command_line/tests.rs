@@ -163,7 +163,7 @@ fn parts_are_bound_to_in_an_order() {
     let passed_over = |words, variables: &[_]| {
         let request = parsed(words, variables, "").unwrap();
         assert_eq!(request.spec.placement.binding, Binding::Nowhere);
-        request.notices.iter().any(|notice| notice.contains("-map-by"))
+        request.notices.iter().any(|notice| notice.contains("is passed over"))
     };
     assert!(passed_over("-map-by core prog", &[]));
     assert!(passed_over("prog", &[("HYDRA_MAPPING", "socket")]));
@@ -176,6 +176,8 @@ fn ranks_are_mapped_to_hosts() {
     let request = parsed("-hosts a,b -rankmap 1,(0,2,1) -n 3 prog", &[], "").unwrap();
     let map = request.spec.placement.rank_map.unwrap();
     assert_eq!(map.hosts().collect::<Vec<_>>(), [1, 0, 1]);
+    let request = parsed("-hosts a,b -rankmap 0,0,1,1 prog", &[], "").unwrap();
+    assert_eq!(request.spec.ranks, 4, "as many as the map has hosts for");
     let error = parsed("-rankmap 0,@f prog", &[], "").unwrap_err();
     assert!(format!("{error:#}").contains("\"@f\" says no host"), "{error:#}");
     let words = "-hosts a,b -rankmap 0,1 --partner --checkpoint d -n 2 prog";
