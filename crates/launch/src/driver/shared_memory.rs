@@ -49,23 +49,23 @@ impl Killed {
         let found = entries.filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
             let about = entry.metadata().ok()?;
-            self.may_be_ours(&about).then_some((name, about.ino()))
+            (self.may_be_left(&name) && self.may_be_ours(&about)).then_some((name, about.ino()))
         });
         let found: Vec<_> = found.collect();
-        // Of whom MPICH's own are the names do not tell: of nobody who lives.
-        let is_of_mpich = |(name, _): &&(String, u64)| name.starts_with(OF_MPICH);
-        let of_others = match found.iter().any(|entry| is_of_mpich(&entry)) {
-            true => inodes_in_use(folder),
-            false => BTreeSet::new(),
-        };
-        for (name, inode) in &found {
-            let is_of_rank = of_libfabric(name).is_some_and(|pid| self.pids.contains(&pid));
-            let is_of_nobody = name.starts_with(OF_MPICH) && !of_others.contains(inode);
-            if is_of_rank || is_of_nobody {
-                // What is gone already is what we want.
-                let _ = fs::remove_file(folder.join(name));
-            }
+        if found.is_empty() {
+            return;
         }
+        // Whose MPICH's own are the names do not tell, and the PID in the others may be that of another process by now, or of
+        // one in a container: they are of nobody who lives.
+        let in_use = inodes_in_use(folder);
+        for (name, _) in found.iter().filter(|(_, inode)| !in_use.contains(inode)) {
+            // What is gone already is what we want.
+            let _ = fs::remove_file(folder.join(name));
+        }
+    }
+
+    fn may_be_left(&self, name: &str) -> bool {
+        name.starts_with(OF_MPICH) || of_libfabric(name).is_some_and(|pid| self.pids.contains(&pid))
     }
 
     /// Whether it is a file of this user's that was made while the job ran. The file system's clock ticks in steps.
@@ -128,7 +128,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(50));
         let mut killed = Killed::new();
         killed.add(77);
-        let _held = make("mpich_shar_tmpHeld");
+        let _held = ["mpich_shar_tmpHeld", "77:0:9"].map(make);
         for name in [
             "mpich_shar_tmpOurs",
             "77:0:0",
@@ -151,6 +151,7 @@ mod tests {
             [
                 "77:0",
                 "77:0:0:0",
+                "77:0:9",
                 "77:x:0",
                 "78:0:0",
                 "mpich_shar_tmpBefore",
