@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Part,
+    holders::Holders,
     ring::{guarded_by, partner_of},
 };
 use crate::{
@@ -206,10 +207,12 @@ impl Guard {
 
     /// The own generations that may go: those older than the newest safe one, but for the newest safe ones before it, and of
     /// those that are not safe all but the newest, so that the disk does not fill: fast ones never are, and of the others
-    /// there are many if copies lag far behind. The newest that are whole stay in any case: when a host is lost with its disk,
-    /// none is safe any more, and the ranks of the others may go on saving what is of no use until the job is ended.
+    /// there are many if copies lag far behind. Those with copies are counted apart, or what the own ranks save would push
+    /// out what another host is just about to have. The newest that are whole, or would be without any one of the others,
+    /// stay in any case: when a host is lost with its disk, none is safe any more, and before that is known what it had last
+    /// said it has is gone, while the ranks of the others may go on saving what is of no use until the job is ended.
     fn retirement(&self) -> BTreeSet<u64> {
-        let whole: BTreeSet<u64> = self.on_hosts(1).into_keys().rev().take(KEEP_MIN).collect();
+        let outliving = self.holders().outliving(self.options.host);
         let kept = &self.known_safe;
         let newest_safe = kept.last().copied().unwrap_or(0);
         let has_enough = kept.len() == KEEP_MIN;
@@ -224,10 +227,15 @@ impl Guard {
             .collect();
         let newer = own.range(newest_safe + 1..).rev();
         let lagging = newer.filter(|&generation| copied.contains(generation));
+        let with_copies = self.pulled();
+        let (pulled, own_only): (Vec<&u64>, Vec<&u64>) =
+            lagging.partition(|generation| with_copies.contains(generation));
+        let lagging = [pulled, own_only].into_iter();
+        let beyond_lag = lagging.flat_map(|newest_first| newest_first.into_iter().skip(LAG_MAX));
         let fast = own.iter().rev();
         let fast = fast.filter(|&generation| !copied.contains(generation) && !kept.contains(generation));
-        let beyond = lagging.skip(LAG_MAX).chain(fast.skip(FAST_MAX));
-        let beyond = beyond.filter(|&generation| !whole.contains(generation));
+        let beyond = beyond_lag.chain(fast.skip(FAST_MAX));
+        let beyond = beyond.filter(|&generation| !outliving.contains(generation));
         old.chain(beyond).copied().collect()
     }
 
@@ -237,33 +245,36 @@ impl Guard {
     }
 
     fn on_hosts(&self, enough: usize) -> BTreeMap<u64, Held> {
-        let mut hosts_of: BTreeMap<Part, usize> = BTreeMap::new();
-        let others = self.others.values().filter(|other| !other.is_gone());
-        for part in others.flat_map(|other| &other.parts).chain(&self.own) {
-            *hosts_of.entry(*part).or_default() += 1;
+        self.holders().on_hosts(enough)
+    }
+
+    fn holders(&self) -> Holders<'_> {
+        let others = self.others.iter().filter(|(_, other)| !other.is_gone());
+        let others = others.map(|(&host, other)| (host, &other.parts));
+        Holders::new(
+            others.chain([(self.options.host, &self.own)]),
+            self.options.host_of_rank.len(),
+        )
+    }
+
+    /// The generations of which the parts of all ranks of some other host are here.
+    fn pulled(&self) -> BTreeSet<u64> {
+        let Self { options, .. } = self;
+        let mut ranks_of: BTreeMap<usize, usize> = BTreeMap::new();
+        for &host in &options.host_of_rank {
+            *ranks_of.entry(host).or_default() += 1;
         }
-        let mut ranks_of: BTreeMap<(u64, u64, u32), u32> = BTreeMap::new();
-        for (part, _) in hosts_of.into_iter().filter(|&(_, hosts)| hosts >= enough) {
-            let Held {
-                generation,
-                step,
-                ranks,
-            } = part.held();
-            *ranks_of.entry((generation, step, ranks)).or_default() += 1;
+        let mut copies: BTreeMap<(u64, usize), usize> = BTreeMap::new();
+        for part in &self.own {
+            let host = options.host_of_rank.get(part.rank as usize);
+            if let Some(&host) = host.filter(|&&host| host != options.host) {
+                *copies.entry((part.generation, host)).or_default() += 1;
+            }
         }
-        let complete = ranks_of.into_iter().filter(|&((_, _, ranks), count)| {
-            count == ranks && ranks as usize == self.options.host_of_rank.len()
-        });
-        complete
-            .map(|((generation, step, ranks), _)| {
-                let held = Held {
-                    generation,
-                    step,
-                    ranks,
-                };
-                (generation, held)
-            })
-            .collect()
+        let all_here = copies
+            .into_iter()
+            .filter(|((_, host), count)| ranks_of.get(host) == Some(count));
+        all_here.map(|((generation, _), _)| generation).collect()
     }
 
     /// A part of the guarded host's ranks that is not here: of the generation with the roundest number, newest first.
@@ -344,8 +355,98 @@ const SILENCES_MAX: u32 = 2;
 const COPY_AGAIN: Duration = Duration::from_secs(1);
 const DOUBLINGS_MAX: u32 = 6;
 
-/// So many generations that are to be copied may lie on their own hosts only.
+/// So many generations that are to be copied may lie on their own hosts only, and so many more with copies here.
 const LAG_MAX: usize = 8;
 
 /// So many fast ones are kept: the newest may not be there on all hosts yet, and the one before it may turn out torn.
 const FAST_MAX: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn part(generation: u64, rank: u32) -> Part {
+        Part {
+            generation,
+            rank,
+            step: generation,
+            ranks: 2,
+            level: Level::Full,
+        }
+    }
+
+    /// What host 1 has: all of its own rank's up to one, and copies of the other's.
+    fn own(upto: u64, copies: &[u64]) -> BTreeSet<Part> {
+        let copies = copies.iter().map(|&generation| part(generation, 0));
+        (1..=upto)
+            .map(|generation| part(generation, 1))
+            .chain(copies)
+            .collect()
+    }
+
+    fn guard_of_two() -> Guard {
+        Guard::new(GuardOptions {
+            host: 1,
+            hosts: 2,
+            host_of_rank: vec![0, 1],
+            base: None,
+            next: 1,
+        })
+    }
+
+    /// A host copies a generation and is lost with its disk before this one hears of that copy: this one keeps the generation,
+    /// however many it saves until it knows of the loss, for it is whole here and what looks newer is not.
+    #[test]
+    fn what_is_whole_here_stays_when_a_host_falls_silent() {
+        let mut guard = guard_of_two();
+        guard.handle_own(own(2, &[]));
+        assert_eq!(guard.poll(ms(0)), Some(Action::Ask { host: 0 }));
+        guard.handle_parts(ms(0), 0, [part(1, 0), part(2, 0)].into());
+        let copy = |generation| {
+            Some(Action::Copy {
+                from: 0,
+                part: part(generation, 0),
+            })
+        };
+        assert_eq!(guard.poll(ms(0)), copy(2));
+        guard.handle_copied(part(2, 0));
+        assert_eq!(guard.poll(ms(0)), None);
+
+        guard.handle_own(own(6, &[2]));
+        assert_eq!(guard.poll(ms(250)), Some(Action::Ask { host: 0 }));
+        let theirs = (1..=6).map(|generation| part(generation, 0));
+        guard.handle_parts(ms(250), 0, theirs.chain([part(2, 1)]).collect());
+        assert_eq!(guard.safe(), [2].into());
+        assert_eq!(guard.poll(ms(250)), copy(4));
+        guard.handle_copied(part(4, 0));
+        // Host 0 copies part(4, 1) now, and is lost.
+        for generation in [6, 5] {
+            assert_eq!(guard.poll(ms(250)), copy(generation));
+            guard.handle_not_copied(ms(250), part(generation, 0));
+        }
+        assert_eq!(guard.poll(ms(250)), None);
+
+        guard.handle_own(own(14, &[2, 4]));
+        assert_eq!(guard.poll(ms(700)), Some(Action::Ask { host: 0 }));
+        guard.handle_silence(ms(700), 0);
+        let generations = [3].into();
+        assert_eq!(guard.poll(ms(700)), Some(Action::Retire { generations }));
+        assert_eq!(guard.poll(ms(700)), None);
+    }
+
+    /// What was pulled is counted apart from what only the own rank has saved: more of that does not push it out, though
+    /// two that are newer were pulled too.
+    #[test]
+    fn own_saves_do_not_push_out_copies() {
+        let mut guard = guard_of_two();
+        guard.handle_silence(ms(0), 0);
+        guard.handle_own(own(20, &[2, 4, 6]));
+        let generations = [1, 3, 5].into_iter().chain(7..=12).collect();
+        assert_eq!(guard.poll(ms(0)), Some(Action::Retire { generations }));
+        assert_eq!(guard.poll(ms(0)), None);
+    }
+}

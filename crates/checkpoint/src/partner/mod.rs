@@ -10,6 +10,7 @@
 //! All of it is decided from what hosts say they have; who asks, pulls and removes is elsewhere.
 
 mod guard;
+mod holders;
 mod recovery;
 mod ring;
 #[cfg(test)]

@@ -34,6 +34,10 @@ impl Job {
     fn new(seed: u64) -> Self {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let hosts = 2 + random.next_u64() as usize % 4;
+        Self::of_hosts(hosts, random)
+    }
+
+    fn of_hosts(hosts: usize, mut random: Pcg64Mcg) -> Self {
         let ranks = 1 + random.next_u64() as usize % (2 * hosts);
         let host_of_rank: Vec<usize> = (0..ranks).map(|rank| rank % hosts).collect();
         let faults = [0, 10, 60][random.next_u64() as usize % 3];
@@ -284,6 +288,32 @@ proptest! {
         let without = job.disks.len() > 1 && job.below(2) == 0;
         let found = job.recover(lost, without);
         prop_assert!(found >= known, "{found:?} is older than {known:?}");
+    }
+
+    /// One of two hosts loses its disk and the ranks of the other go on saving, for long, whether that host answers that it has
+    /// nothing or not at all: what was on both stays on the other, also if its guard had not heard that it was on both.
+    #[test]
+    fn what_is_safe_on_two_hosts_outlives_a_disk(seed: u64) {
+        let mut job = Job::of_hosts(2, Pcg64Mcg::seed_from_u64(seed));
+        for _ in 0..job.below(400) {
+            match job.below(3) {
+                0 => job.save(),
+                _ => job.guard(),
+            }
+        }
+        let safe = job.newest_safe();
+        let lost = job.below(job.disks.len());
+        job.disks[lost].clear();
+        job.lost = Some((lost, job.below(2) == 0));
+        for _ in 0..job.below(400) {
+            match job.below(3) {
+                0 => job.save_without(lost),
+                _ => job.guard(),
+            }
+        }
+        let without = job.below(2) == 0;
+        let found = job.recover(lost, without);
+        prop_assert!(found >= safe, "{found:?} is older than {safe:?}");
     }
 
     /// Whichever process fails, nothing newer is lost than what not all ranks had saved, whether it was copied or not.
