@@ -163,7 +163,10 @@ fn parts_are_bound_to_in_an_order() {
     let passed_over = |words, variables: &[_]| {
         let request = parsed(words, variables, "").unwrap();
         assert_eq!(request.spec.placement.binding, Binding::Nowhere);
-        request.notices.iter().any(|notice| notice.contains("is passed over"))
+        request
+            .notices
+            .iter()
+            .any(|notice| notice.contains("is passed over"))
     };
     assert!(passed_over("-map-by core prog", &[]));
     assert!(passed_over("prog", &[("HYDRA_MAPPING", "socket")]));
