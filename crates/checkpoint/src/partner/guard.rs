@@ -5,13 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Part,
-    holders::Holders,
-    ring::{guarded_by, partner_of},
+    holders::on_hosts,
+    protection::Protection,
+    ring::{guarded_by, partner_of, without_ranks},
 };
-use crate::{
-    advisor::Level,
-    generation::{Held, KEEP_MIN},
-};
+use crate::generation::{Held, KEEP_MIN};
 
 /// Decides for one host, again and again, what it asks, copies and removes.
 ///
@@ -26,8 +24,10 @@ pub struct Guard {
     options: GuardOptions,
     others: BTreeMap<usize, Other>,
     own: BTreeSet<Part>,
-    /// The newest that ever were safe. Where a host is lost with its disk they are no more, but there is nothing better.
-    known_safe: BTreeSet<u64>,
+    protection: Protection,
+    without_ranks: BTreeSet<usize>,
+    /// Whose parts this host copies while none is gone.
+    guarded_at_first: Option<usize>,
     /// Parts that could not be copied, and when to try again.
     put_off: BTreeMap<Part, (Duration, u32)>,
     notices: Vec<Action>,
@@ -99,20 +99,24 @@ impl Guard {
     /// The guard of a host whose job has just started.
     pub fn new(options: GuardOptions) -> Self {
         let others = (0..options.hosts).filter(|&host| host != options.host);
-        Self {
+        let mut guard = Self {
             others: others.map(|host| (host, Other::default())).collect(),
-            options,
             own: BTreeSet::new(),
-            known_safe: BTreeSet::new(),
+            protection: Protection::new(&options),
+            without_ranks: without_ranks(options.hosts, &options.host_of_rank),
+            guarded_at_first: None,
             put_off: BTreeMap::new(),
             notices: Vec::new(),
-        }
+            options,
+        };
+        guard.guarded_at_first = guard.guarded();
+        guard
     }
 
     /// What is in the own directory now.
     pub fn handle_own(&mut self, parts: BTreeSet<Part>) {
         self.own = parts;
-        self.learn_safe();
+        self.protection.learn(self.options.host, &self.own);
     }
 
     /// A host has said which parts it has.
@@ -128,7 +132,7 @@ impl Guard {
         other.parts = parts;
         other.silences = 0;
         other.ask_at = now + period;
-        self.learn_safe();
+        self.protection.learn(host, &other.parts);
         if self.guarded() != before {
             self.notices.push(Action::Found { host });
         }
@@ -153,7 +157,7 @@ impl Guard {
     pub fn handle_copied(&mut self, part: Part) {
         self.put_off.remove(&part);
         self.own.insert(part);
-        self.learn_safe();
+        self.protection.learn(self.options.host, &self.own);
     }
 
     /// A part could not be copied: it is gone, or torn, or there is no room.
@@ -172,15 +176,14 @@ impl Guard {
         if let Some((&host, _)) = due {
             return Some(Action::Ask { host });
         }
-        if let Some((from, part)) = self.next_copy(now) {
-            return Some(Action::Copy { from, part });
-        }
         let generations = self.retirement();
-        if generations.is_empty() {
-            return None;
+        if !generations.is_empty() {
+            self.own.retain(|part| !generations.contains(&part.generation));
+            self.protection.learn(self.options.host, &self.own);
+            return Some(Action::Retire { generations });
         }
-        self.own.retain(|part| !generations.contains(&part.generation));
-        Some(Action::Retire { generations })
+        let (from, part) = self.next_copy(now)?;
+        Some(Action::Copy { from, part })
     }
 
     /// When there may be something to do again.
@@ -191,7 +194,10 @@ impl Guard {
 
     /// The host whose parts this one copies now.
     pub fn guarded(&self) -> Option<usize> {
-        guarded_by(self.options.host, self.options.hosts, &self.gone())
+        let Self { options, .. } = self;
+        let is_in_ring = !self.without_ranks.contains(&options.host);
+        let guarded = || guarded_by(options.host, options.hosts, &self.outside());
+        is_in_ring.then(guarded).flatten()
     }
 
     /// The newest generation of which each rank's part is on some host.
@@ -201,80 +207,60 @@ impl Guard {
 
     /// The generations of which each rank's part is on two hosts, or on one if no other is left.
     pub fn safe(&self) -> BTreeSet<u64> {
-        let hosts = if self.guarded().is_some() { 2 } else { 1 };
-        self.on_hosts(hosts).into_keys().collect()
+        let is_alone = self.others.values().all(Other::is_gone);
+        self.on_hosts(if is_alone { 1 } else { 2 }).into_keys().collect()
     }
 
-    /// The own generations that may go: those older than the newest safe one, but for the newest safe ones before it, and of
-    /// those that are not safe all but the newest, so that the disk does not fill: fast ones never are, and of the others
-    /// there are many if copies lag far behind. Those with copies are counted apart, or what the own ranks save would push
-    /// out what another host is just about to have. The newest that are whole, or would be without any one of the others,
-    /// stay in any case: when a host is lost with its disk, none is safe any more, and before that is known what it had last
-    /// said it has is gone, while the ranks of the others may go on saving what is of no use until the job is ended.
+    /// The own generations that may go: those older than the newest protected one, but for the protected one before it, and
+    /// of the others all but the newest, so that the disk does not fill: fast ones are never protected, and of those that are
+    /// to be copied there are many if copies lag far behind. What is pending stays, see [`Protection`], and so do the newest
+    /// that are whole by what all have last said, which are enough if no host is lost.
+    ///
+    /// What was there when the ranks started is counted apart, and what they started from stays: until something newer is
+    /// protected there is nothing better.
     fn retirement(&self) -> BTreeSet<u64> {
-        let outliving = self.holders().outliving(self.options.host);
-        let kept = &self.known_safe;
-        let newest_safe = kept.last().copied().unwrap_or(0);
-        let has_enough = kept.len() == KEEP_MIN;
-        let own: BTreeSet<u64> = self.own.iter().map(|part| part.generation).collect();
-        let old = own
-            .range(..newest_safe)
-            .filter(|&generation| has_enough && !kept.contains(generation));
-        let is_base = |part: &Part| Some(part.generation) == self.options.base;
-        let copied: BTreeSet<u64> = (self.own.iter())
-            .filter(|part| part.level == Level::Full || is_base(part))
-            .map(|part| part.generation)
-            .collect();
-        let newer = own.range(newest_safe + 1..).rev();
-        let lagging = newer.filter(|&generation| copied.contains(generation));
-        let with_copies = self.pulled();
-        let (pulled, own_only): (Vec<&u64>, Vec<&u64>) =
-            lagging.partition(|generation| with_copies.contains(generation));
-        let lagging = [pulled, own_only].into_iter();
-        let beyond_lag = lagging.flat_map(|newest_first| newest_first.into_iter().skip(LAG_MAX));
-        let fast = own.iter().rev();
-        let fast = fast.filter(|&generation| !copied.contains(generation) && !kept.contains(generation));
-        let beyond = beyond_lag.chain(fast.skip(FAST_MAX));
-        let beyond = beyond.filter(|&generation| !outliving.contains(generation));
-        old.chain(beyond).copied().collect()
-    }
+        let protected = self.protection.protected();
+        let newest_protected = protected.last().copied().unwrap_or(0);
+        let has_enough = protected.len() == KEEP_MIN;
+        let kept = protected | &self.protection.pending();
+        let all = self.others.values().map(|other| &other.parts).chain([&self.own]);
+        let whole = on_hosts(all, 1, self.ranks()).into_keys().rev().take(KEEP_MIN);
+        let base = (self.options.base).filter(|_| newest_protected < self.options.next);
+        let last_resort: BTreeSet<u64> = whole.chain(base).collect();
 
-    fn learn_safe(&mut self) {
-        let safe = &self.safe() | &self.known_safe;
-        self.known_safe = safe.into_iter().rev().take(KEEP_MIN).collect();
+        let is_copied = |part: &Part| self.protection.is_copied(part);
+        let own: BTreeMap<u64, bool> = (self.own.iter())
+            .map(|part| (part.generation, is_copied(part)))
+            .collect();
+        let (mut lag, mut lag_before, mut fast) = (LAG_MAX, LAG_MAX, FAST_MAX);
+        let newest_first = own.into_iter().rev();
+        let may_go = newest_first.filter(|&(generation, is_copied)| {
+            if kept.contains(&generation) {
+                return false;
+            }
+            if has_enough && generation < newest_protected {
+                return true;
+            }
+            let room = match (is_copied, generation >= self.options.next) {
+                (true, true) => &mut lag,
+                (true, false) => &mut lag_before,
+                (false, _) => &mut fast,
+            };
+            let is_beyond = *room == 0;
+            *room = room.saturating_sub(1);
+            is_beyond && !last_resort.contains(&generation)
+        });
+        may_go.map(|(generation, _)| generation).collect()
     }
 
     fn on_hosts(&self, enough: usize) -> BTreeMap<u64, Held> {
-        self.holders().on_hosts(enough)
+        let others = self.others.values().filter(|other| !other.is_gone());
+        let others = others.map(|other| &other.parts);
+        on_hosts(others.chain([&self.own]), enough, self.ranks())
     }
 
-    fn holders(&self) -> Holders<'_> {
-        let others = self.others.iter().filter(|(_, other)| !other.is_gone());
-        let others = others.map(|(&host, other)| (host, &other.parts));
-        Holders::new(
-            others.chain([(self.options.host, &self.own)]),
-            self.options.host_of_rank.len(),
-        )
-    }
-
-    /// The generations of which the parts of all ranks of some other host are here.
-    fn pulled(&self) -> BTreeSet<u64> {
-        let Self { options, .. } = self;
-        let mut ranks_of: BTreeMap<usize, usize> = BTreeMap::new();
-        for &host in &options.host_of_rank {
-            *ranks_of.entry(host).or_default() += 1;
-        }
-        let mut copies: BTreeMap<(u64, usize), usize> = BTreeMap::new();
-        for part in &self.own {
-            let host = options.host_of_rank.get(part.rank as usize);
-            if let Some(&host) = host.filter(|&&host| host != options.host) {
-                *copies.entry((part.generation, host)).or_default() += 1;
-            }
-        }
-        let all_here = copies
-            .into_iter()
-            .filter(|((_, host), count)| ranks_of.get(host) == Some(count));
-        all_here.map(|((generation, _), _)| generation).collect()
+    fn ranks(&self) -> u32 {
+        self.options.host_of_rank.len() as u32
     }
 
     /// A part of the guarded host's ranks that is not here: of the generation with the roundest number, newest first.
@@ -282,31 +268,30 @@ impl Guard {
     /// of which nobody has left out a part.
     fn next_copy(&self, now: Duration) -> Option<(usize, Part)> {
         let from = self.guarded()?;
-        let of_host = |part: &&Part| self.options.host_of_rank.get(part.rank as usize) == Some(&from);
-        let theirs: BTreeSet<&Part> = self.others[&from].parts.iter().filter(of_host).collect();
-        // What the ranks started from is copied, of whatever level it is: the time to the next copy is counted from there.
-        let wanted = |generation: u64, parts: &[Part]| {
-            let is_new =
-                generation >= self.options.next && parts.iter().all(|part| part.level == Level::Full);
-            is_new || self.options.base == Some(generation)
-        };
-        let mut generations: BTreeMap<u64, Vec<Part>> = BTreeMap::new();
-        for &&part in &theirs {
-            generations.entry(part.generation).or_default().push(part);
+        let Self { options, .. } = self;
+        let of_host = |part: &&Part| options.host_of_rank.get(part.rank as usize) == Some(&from);
+        let mut theirs: BTreeMap<u64, Vec<Part>> = BTreeMap::new();
+        for part in self.others[&from].parts.iter().filter(of_host) {
+            theirs.entry(part.generation).or_default().push(*part);
         }
+        let ranks = options.host_of_rank.iter().filter(|&&host| host == from).count();
+        theirs.retain(|_, parts| parts.len() == ranks);
         let is_here = |parts: &[Part]| parts.iter().all(|part| self.own.contains(part));
-        let ranks = self.options.host_of_rank.iter().filter(|&&host| host == from);
-        let ranks = ranks.count();
         // What is older than one that is here as a whole is not worth the way.
-        let newest_here = generations
-            .iter()
-            .rev()
-            .find(|(_, parts)| parts.len() == ranks && is_here(parts))
-            .map(|(&generation, _)| generation);
-        let missing = generations
+        let newest_here = theirs.iter().rev().find(|(_, parts)| is_here(parts));
+        let newest_here = newest_here.map(|(&generation, _)| generation);
+        // What the ranks started from is copied, of whatever level it is: the time to the next copy is counted from there.
+        let is_wanted = |generation: u64, parts: &[Part]| {
+            let is_new = generation >= options.next || options.base == Some(generation);
+            is_new && parts.iter().all(|part| self.protection.is_copied(part))
+        };
+        // In place of a host that is gone anything is copied: that protects nothing, which is for all hosts to do.
+        let is_let_in =
+            |generation| self.guarded_at_first != Some(from) || self.protection.lets_in(generation);
+        let missing = theirs
             .into_iter()
-            .filter(|(generation, parts)| wanted(*generation, parts) && Some(*generation) > newest_here)
-            .filter(|(_, parts)| parts.len() == ranks)
+            .filter(|(generation, parts)| Some(*generation) > newest_here && is_wanted(*generation, parts))
+            .filter(|(generation, _)| is_let_in(*generation))
             .filter_map(|(generation, parts)| {
                 let missing = parts.into_iter().find(|part| !self.own.contains(part))?;
                 let is_put_off = self.put_off.get(&missing).is_some_and(|(again, _)| *again > now);
@@ -316,15 +301,19 @@ impl Guard {
         Some((from, part))
     }
 
+    /// The hosts that the ring goes past.
+    fn outside(&self) -> BTreeSet<usize> {
+        &self.gone() | &self.without_ranks
+    }
+
     fn gone(&self) -> BTreeSet<usize> {
         let gone = self.others.iter().filter(|(_, other)| other.is_gone());
         gone.map(|(&host, _)| host).collect()
     }
 
     fn period(&self, host: usize) -> Duration {
-        let gone = self.gone();
         let Self { options, .. } = self;
-        let is_partner = partner_of(options.host, options.hosts, &gone) == Some(host);
+        let is_partner = partner_of(options.host, options.hosts, &self.outside()) == Some(host);
         if is_partner || self.guarded() == Some(host) {
             ASK_GUARDED
         } else {
@@ -355,7 +344,7 @@ const SILENCES_MAX: u32 = 2;
 const COPY_AGAIN: Duration = Duration::from_secs(1);
 const DOUBLINGS_MAX: u32 = 6;
 
-/// So many generations that are to be copied may lie on their own hosts only, and so many more with copies here.
+/// So many generations that are to be copied and are not pending are kept, and so many of what was there at the start.
 const LAG_MAX: usize = 8;
 
 /// So many fast ones are kept: the newest may not be there on all hosts yet, and the one before it may turn out torn.
@@ -364,6 +353,7 @@ const FAST_MAX: usize = 3;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::advisor::Level;
 
     const fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -433,7 +423,7 @@ mod tests {
         guard.handle_own(own(14, &[2, 4]));
         assert_eq!(guard.poll(ms(700)), Some(Action::Ask { host: 0 }));
         guard.handle_silence(ms(700), 0);
-        let generations = [3].into();
+        let generations = [1, 3].into();
         assert_eq!(guard.poll(ms(700)), Some(Action::Retire { generations }));
         assert_eq!(guard.poll(ms(700)), None);
     }

@@ -11,6 +11,7 @@
 
 mod guard;
 mod holders;
+mod protection;
 mod recovery;
 mod ring;
 #[cfg(test)]

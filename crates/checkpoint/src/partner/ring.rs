@@ -17,11 +17,30 @@ pub fn guarded_by(host: usize, hosts: usize, gone: &BTreeSet<usize>) -> Option<u
         .find(|other| !gone.contains(other))
 }
 
+/// The hosts that stand outside of the ring, since no rank saves there. If only one host has ranks the next one copies what they
+/// save.
+pub(super) fn without_ranks(hosts: usize, host_of_rank: &[usize]) -> BTreeSet<usize> {
+    let with_ranks: BTreeSet<usize> = host_of_rank.iter().copied().collect();
+    let mut without: BTreeSet<usize> = (0..hosts).filter(|host| !with_ranks.contains(host)).collect();
+    if let (1, Some(only)) = (with_ranks.len(), with_ranks.first()) {
+        without.remove(&((only + 1) % hosts));
+    }
+    without
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn hosts_without_ranks_stand_outside() {
+        assert_eq!(without_ranks(4, &[0, 2, 0]), [1, 3].into());
+        assert_eq!(without_ranks(4, &[3, 3]), [1, 2].into());
+        assert_eq!(without_ranks(2, &[0, 1]), [].into());
+        assert_eq!(without_ranks(1, &[0]), [].into());
+    }
 
     proptest! {
         /// Whoever is gone, each of the others has a partner that is another one of them, guards whom it is the partner of,

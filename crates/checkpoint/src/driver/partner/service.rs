@@ -257,7 +257,10 @@ impl Service {
                 Ok(parts) => guard.handle_own(parts),
                 Err(error) => say(error.to_string()),
             }
-            while let Some(action) = guard.poll(origin.elapsed()) {
+            let mut may_sleep = true;
+            // A copy may take longer than ranks take to save again: what is here by then is looked at after each.
+            while may_sleep && let Some(action) = guard.poll(origin.elapsed()) {
+                may_sleep = !matches!(action, Action::Copy { .. });
                 match action {
                     Action::Ask { host } => match copier.ask(host) {
                         Ok(stock) => {
@@ -319,8 +322,10 @@ impl Service {
                     say(format!("cannot tell the ranks what is copied: {error}"));
                 }
             }
-            let now = origin.elapsed();
-            thread::sleep(guard.next_deadline(now).saturating_sub(now));
+            if may_sleep {
+                let now = origin.elapsed();
+                thread::sleep(guard.next_deadline(now).saturating_sub(now));
+            }
         }
     }
 
