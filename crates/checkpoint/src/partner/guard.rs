@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Part,
-    holders::on_hosts,
     protection::Protection,
     ring::{guarded_by, partner_of, without_ranks},
+    whole::on_hosts,
 };
 use crate::generation::{Held, KEEP_MIN};
 

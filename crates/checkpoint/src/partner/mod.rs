@@ -10,12 +10,12 @@
 //! All of it is decided from what hosts say they have; who asks, pulls and removes is elsewhere.
 
 mod guard;
-mod holders;
 mod protection;
 mod recovery;
 mod ring;
 #[cfg(test)]
 mod simulation;
+mod whole;
 
 use serde::{Deserialize, Serialize};
 

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     Part,
     guard::GuardOptions,
-    holders::{on_hosts, whole},
     ring::{guarded_by, without_ranks},
+    whole::{on_hosts, whole},
 };
 use crate::{advisor::Level, generation::KEEP_MIN};
 
