@@ -2,6 +2,7 @@
 
 mod binding;
 mod links;
+mod mending;
 mod starting;
 mod suspension;
 

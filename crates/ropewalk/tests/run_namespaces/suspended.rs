@@ -2,21 +2,29 @@
 
 use std::{
     fs,
+    ops::RangeInclusive,
     process::{Child, Command, Stdio},
     thread::sleep,
     time::{Duration, Instant},
 };
 
-use super::{DETECT, HOSTS, Network, SLACK, text, wait};
+use super::{DETECT, HOSTS, Network, SLACK, ip, text, wait};
 
 /// Longer than anybody may be silent otherwise.
 const SUSPENSION: Duration = Duration::from_millis(2500);
 const SCRIPT: &str = "for part in 1 2 3 4 5 6 7 8; do echo $RANK $part; sleep 0.2; done";
 
+/// How long a launcher that is suspended may be out of reach.
+const OUT_OF_REACH: Duration = DETECT.saturating_mul(10);
+
 /// A job whose ranks all run.
 fn start(network: &Network, arity: u8, script: &str) -> Child {
+    start_with(network, arity, &[], script)
+}
+
+fn start_with(network: &Network, arity: u8, options: &[&str], script: &str) -> Child {
     let script = format!("touch {}/up-$RANK; {script}", network.folder().display());
-    let mut job = network.job(arity, &["sh", "-c", &script]);
+    let mut job = network.job(arity, &[options, &["sh", "-c", &script]].concat());
     let job = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     for rank in 0..HOSTS {
         let up = network.folder().join(format!("up-{rank}"));
@@ -27,8 +35,11 @@ fn start(network: &Network, arity: u8, script: &str) -> Child {
 }
 
 fn signal(job: &Child, name: &str) {
-    let pid = job.id().to_string();
-    let status = Command::new("kill").args(["-s", name, &pid]).status();
+    signal_all(&[job.id().to_string()], name);
+}
+
+fn signal_all(pids: &[String], name: &str) {
+    let status = Command::new("kill").args(["-s", name]).args(pids).status();
     assert!(status.unwrap().success());
 }
 
@@ -103,13 +114,90 @@ fn a_killed_launcher_is_missed_without_links() {
     }
     job.kill().unwrap();
     job.wait().unwrap();
-    let deadline = Instant::now() + DETECT + SLACK;
-    for host in 1..=HOSTS {
+    assert_empty(&network, 1..=HOSTS, DETECT + SLACK);
+}
+
+/// Nothing runs on these hosts any more when so much time has passed.
+fn assert_empty(network: &Network, hosts: RangeInclusive<u8>, within: Duration) {
+    let deadline = Instant::now() + within;
+    for host in hosts {
         while !network.pids_on(host).is_empty() {
             assert!(Instant::now() < deadline, "something is left on host {host}");
             sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// Takes the launcher's host off the network, or back to it. Its connections hear nothing of that.
+fn set_in_reach(network: &Network, is_in_reach: bool) {
+    let verb = if is_in_reach { "add" } else { "del" };
+    let (address, bridge) = (network.address(1), network.bridge());
+    assert!(ip(&format!("addr {verb} {address}/24 dev {bridge}")));
+}
+
+/// A launcher whose host goes away while it is suspended is waited for, but not for ever.
+#[test]
+fn a_suspended_launcher_out_of_reach_is_given_up() {
+    let Some(network) = Network::new(91) else {
+        return;
+    };
+    let mut job = start(&network, HOSTS, "exec sleep 100");
+    signal(&job, "TSTP");
+    await_stopped(&job);
+    set_in_reach(&network, false);
+    for host in 1..=HOSTS {
+        break_links(&network, host);
+    }
+    sleep(OUT_OF_REACH / 2);
+    for host in 1..=HOSTS {
+        assert!(!network.pids_on(host).is_empty(), "host {host} gives up too soon");
+    }
+    assert_empty(&network, 1..=HOSTS, OUT_OF_REACH / 2 + DETECT + SLACK);
+    job.kill().unwrap();
+    job.wait().unwrap();
+}
+
+/// Nor is it by hosts that go on below it when the one above them is lost.
+#[test]
+fn orphans_give_up_a_suspended_launcher_out_of_reach() {
+    let Some(network) = Network::new(92) else {
+        return;
+    };
+    let mut job = start_with(&network, 1, &["--on-failure", "continue"], "exec sleep 100");
+    signal(&job, "TSTP");
+    await_stopped(&job);
+    set_in_reach(&network, false);
+    let stopped = network.pids_on(1);
+    signal_all(&stopped, "STOP");
+    sleep(OUT_OF_REACH / 2);
+    for host in 2..=HOSTS {
+        assert!(!network.pids_on(host).is_empty(), "host {host} gives up too soon");
+    }
+    assert_empty(&network, 2..=HOSTS, OUT_OF_REACH / 2 + 3 * DETECT + SLACK);
+    signal_all(&stopped, "CONT");
+    job.kill().unwrap();
+    job.wait().unwrap();
+    assert_empty(&network, 1..=1, DETECT + SLACK);
+}
+
+/// Its host may be away for a while, and then nobody says any more when it will go on.
+#[test]
+fn a_suspended_launcher_comes_back_into_reach() {
+    let Some(network) = Network::new(93) else {
+        return;
+    };
+    let job = start(&network, HOSTS, SCRIPT);
+    signal(&job, "TSTP");
+    await_stopped(&job);
+    set_in_reach(&network, false);
+    for host in 1..=HOSTS {
+        break_links(&network, host);
+    }
+    sleep(OUT_OF_REACH / 2);
+    set_in_reach(&network, true);
+    sleep(OUT_OF_REACH);
+    signal(&job, "CONT");
+    check(job, "after its host was away");
 }
 
 /// A launcher that is to be stopped first says so to a host that is about to make its link again.

@@ -8,7 +8,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{
     Branch, BranchEvent, SIGKILL,
-    links::{Above, Mending},
+    links::Above,
+    mending::{Mending, is_crowded},
 };
 use crate::{
     protocol::{Report, Up},
@@ -80,24 +81,38 @@ impl Branch {
         if !self.above.is_suspended() {
             return;
         }
-        self.above.excuse_silence(now, self.position.plan.detect);
+        if let Some(mending) = &mut self.above.mending {
+            mending.excuse_silence(now, self.position.plan.detect);
+        }
         // Once there is a connection it goes on, and has the time that it always has.
         if !self.is_connected() && self.relay.excuse_launcher() {
             self.events.push_back(BranchEvent::Orphaned);
         }
     }
 
+    /// Whether a launcher that is suspended may have no room for another connection.
+    pub(super) fn is_launcher_crowded(&self) -> bool {
+        let plan = &self.position.plan;
+        let nodes = match plan.adopts() {
+            true => plan.hosts.len(),
+            false => plan.tree().children(NodeId::ROOT).count(),
+        };
+        let suspended = self.above.launcher_suspended.map(|since| since.elapsed());
+        suspended.is_some_and(|suspended| is_crowded(suspended, plan.detect, nodes))
+    }
+
     /// The node above is lost; what was to be sent there is said to the launcher, or not at all.
     pub(super) fn seek_launcher(&mut self) {
         self.events.push_back(BranchEvent::Orphaned);
-        let is_launcher_suspended = self.above.is_launcher_suspended;
+        let launcher_suspended = self.above.launcher_suspended;
         self.above = Above::new(NodeId::ROOT, self.position.launcher.clone());
-        self.above.is_launcher_suspended = is_launcher_suspended;
-        if is_launcher_suspended {
+        self.above.launcher_suspended = launcher_suspended;
+        if launcher_suspended.is_some() {
             let (now, detect) = (Instant::now(), self.position.plan.detect);
             let why = "the launcher, which was suspended, is gone".to_owned();
-            // It is tried until somebody answers.
-            self.above.mending = Some(Mending::begin(now, detect, &self.above.link, why));
+            // It is tried until somebody answers, or nobody could for long.
+            let progress = self.above.link.progress();
+            self.above.mending = Some(Mending::begin(now, detect, progress, why));
         } else if let Err(error) = self.above.connect(&mut self.endpoint) {
             self.above.is_lost = true;
             self.above.why_lost = error.to_string();
@@ -108,11 +123,14 @@ impl Branch {
 
 impl Above {
     fn set_launcher_suspended(&mut self, is_suspended: bool, endpoint: &mut Endpoint, detect: Duration) {
-        self.is_launcher_suspended = is_suspended;
+        let since = self.launcher_suspended.unwrap_or_else(Instant::now);
+        self.launcher_suspended = is_suspended.then_some(since);
         if self.node != NodeId::ROOT {
             return;
         }
-        self.excuse_silence(Instant::now(), detect);
+        if let Some(mending) = &mut self.mending {
+            mending.excuse_silence(Instant::now(), detect);
+        }
         match self.peer {
             Some(peer) if is_suspended => endpoint.unwatch(peer),
             // One that cannot be watched any more is gone, which is told by itself.
@@ -123,15 +141,7 @@ impl Above {
 
     /// Whether its user has stopped the node above: that is the launcher, if it is any.
     fn is_suspended(&self) -> bool {
-        self.node == NodeId::ROOT && self.is_launcher_suspended
-    }
-
-    /// While the node above is stopped, and just after that, it says nothing about it that a connection is not made again.
-    fn excuse_silence(&mut self, now: Instant, detect: Duration) {
-        if let Some(mending) = &mut self.mending {
-            mending.begun = now;
-            mending.until = now + detect;
-        }
+        self.node == NodeId::ROOT && self.launcher_suspended.is_some()
     }
 
     /// Connects, and waits for a sign of life unless there can be none.
