@@ -197,7 +197,7 @@ impl Supervisor {
         }
         match report {
             // That it came is all.
-            Report::Active | Report::Suspended => {}
+            Report::Active | Report::Suspended { .. } => {}
             Report::Aborted {
                 rank,
                 exit_code,

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     link::Link,
-    protocol::{Down, Order, Plan, Report, TAG_DOWN, TAG_UP, Up},
+    protocol::{Down, Order, Plan, Report, SuspensionRound, TAG_DOWN, TAG_UP, Up},
     relay::{Action, Relay},
     tree::NodeId,
 };
@@ -79,7 +79,7 @@ pub(super) struct Branch {
     peers: BTreeMap<PeerId, NodeId>,
     children: BTreeMap<NodeId, Child>,
     /// At the launcher that is about to be stopped: hosts that do not know that yet.
-    unsuspended: BTreeSet<HostId>,
+    unsuspended: Option<(SuspensionRound, BTreeSet<HostId>)>,
     events: VecDeque<BranchEvent>,
 }
 
@@ -134,7 +134,7 @@ impl Branch {
             above,
             peers: BTreeMap::new(),
             children: BTreeMap::new(),
-            unsuspended: BTreeSet::new(),
+            unsuspended: None,
             events: VecDeque::new(),
             position,
         };

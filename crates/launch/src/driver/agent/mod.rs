@@ -335,9 +335,9 @@ impl Agent {
                 self.inputs.end();
                 self.write_inputs();
             }
-            Order::Suspend { stops_ranks } => {
+            Order::Suspend { round, stops_ranks } => {
                 self.branch.set_launcher_suspended(true);
-                self.branch.report(Report::Suspended);
+                self.branch.report(Report::Suspended { round });
                 if stops_ranks {
                     self.mind.handle_suspend();
                 }

@@ -12,7 +12,7 @@ use super::{
     mending::{Mending, is_crowded},
 };
 use crate::{
-    protocol::{Report, Up},
+    protocol::{Report, SuspensionRound, Up},
     tree::NodeId,
 };
 
@@ -22,16 +22,17 @@ impl Branch {
     /// link that is gone without a word, and nobody says it again while the launcher is stopped.
     pub(in crate::driver) fn await_suspended(
         &mut self,
+        round: SuspensionRound,
         hosts: impl Iterator<Item = HostId>,
         patience: Duration,
     ) {
-        self.unsuspended = hosts.collect();
+        self.unsuspended = Some((round, hosts.collect()));
         let until = Instant::now() + patience;
         loop {
             self.progress();
             self.flush();
             let now = Instant::now();
-            if self.unsuspended.is_empty() || until <= now {
+            if !self.is_unsuspended() || until <= now {
                 break;
             }
             // What came is due at once, and waits until the process goes on.
@@ -41,6 +42,7 @@ impl Branch {
             // An interruption is for the next look.
             let _ = poll(&mut [PollFd::new(&self.poller, PollFlags::IN)], timeout.as_ref());
         }
+        self.unsuspended = None;
         self.endpoint
             .flush(until.saturating_duration_since(Instant::now()));
     }
@@ -50,12 +52,22 @@ impl Branch {
 
     /// At the launcher: a host that is at its end need not hear anything.
     pub(super) fn note_suspended(&mut self, up: &Up) {
-        if matches!(
-            up.report,
-            Report::Suspended | Report::Finished | Report::Lost { .. }
-        ) {
-            self.unsuspended.remove(&up.host);
+        let Some((awaited, hosts)) = &mut self.unsuspended else {
+            return;
+        };
+        if match up.report {
+            Report::Suspended { round } => round == *awaited,
+            Report::Finished | Report::Lost { .. } => true,
+            _ => false,
+        } {
+            hosts.remove(&up.host);
         }
+    }
+
+    /// At the launcher: whether hosts do not know yet that it is about to be stopped.
+    fn is_unsuspended(&self) -> bool {
+        let unsuspended = self.unsuspended.as_ref();
+        unsuspended.is_some_and(|(_, hosts)| !hosts.is_empty())
     }
 
     /// At the launcher: it was stopped for so long, in which it could hear nobody.
