@@ -10,16 +10,20 @@ use std::{
 
 use super::{DETECT, HOSTS, Network, SLACK, ip, text, wait};
 
+/// What `--detect` is given: so long a launcher waits until its hosts know that it is about to be stopped.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// Longer than anybody may be silent otherwise.
-const SUSPENSION: Duration = Duration::from_millis(2500);
-const SCRIPT: &str = "for part in 1 2 3 4 5 6 7 8; do echo $RANK $part; sleep 0.2; done";
-
+const SUSPENSION: Duration = Duration::from_secs(6);
+/// What each rank says, which takes longer than to suspend it.
+const SCRIPT: &str = "for part in $(seq 20); do echo $RANK $part; sleep 0.2; done";
+const PARTS: u32 = 20;
 /// How long a launcher that is suspended may be out of reach.
 const OUT_OF_REACH: Duration = DETECT.saturating_mul(10);
 
 /// A job whose ranks all run.
 fn start(network: &Network, arity: u8, script: &str) -> Child {
-    start_with(network, arity, &[], script)
+    let seconds = PATIENCE.as_secs().to_string();
+    start_with(network, arity, &["--detect", &seconds], script)
 }
 
 fn start_with(network: &Network, arity: u8, options: &[&str], script: &str) -> Child {
@@ -65,6 +69,12 @@ fn break_links(network: &Network, host: u8) -> usize {
     text(&listed.stdout).lines().count()
 }
 
+/// Kills those of all hosts. One between two hosts may be gone when the other has its turn.
+fn break_all_links(network: &Network) {
+    let broken: usize = (1..=HOSTS).map(|host| break_links(network, host)).sum();
+    assert!(broken >= usize::from(HOSTS), "only {broken} links were broken");
+}
+
 /// Every rank has said all that it had to say.
 fn check(job: Child, what: &str) {
     let output = wait(job, Duration::from_secs(30));
@@ -73,8 +83,9 @@ fn check(job: Child, what: &str) {
     let stdout = text(&output.stdout);
     let mut lines: Vec<_> = stdout.lines().map(str::to_owned).collect();
     lines.sort_unstable();
-    let said = |rank| (1..=8).map(move |part| format!("{rank} {part}"));
-    let expected: Vec<_> = (0..HOSTS).flat_map(said).collect();
+    let said = |rank| (1..=PARTS).map(move |part| format!("{rank} {part}"));
+    let mut expected: Vec<_> = (0..HOSTS).flat_map(said).collect();
+    expected.sort_unstable();
     assert_eq!(lines, expected, "{what}");
 }
 
@@ -88,8 +99,7 @@ fn links_that_break_while_it_is_suspended_are_mended() {
         let job = start(&network, arity, SCRIPT);
         signal(&job, "TSTP");
         await_stopped(&job);
-        let broken: usize = (1..=HOSTS).map(|host| break_links(&network, host)).sum();
-        assert!(broken >= usize::from(HOSTS), "only {broken}");
+        break_all_links(&network);
         sleep(SUSPENSION);
         signal(&job, "CONT");
         check(job, &format!("arity {arity}"));
@@ -105,16 +115,14 @@ fn a_killed_launcher_is_missed_without_links() {
     let mut job = start(&network, HOSTS, "exec sleep 100");
     signal(&job, "TSTP");
     await_stopped(&job);
-    for host in 1..=HOSTS {
-        break_links(&network, host);
-    }
+    break_all_links(&network);
     sleep(SUSPENSION);
     for host in 1..=HOSTS {
         assert!(!network.pids_on(host).is_empty(), "host {host} is given up");
     }
     job.kill().unwrap();
     job.wait().unwrap();
-    assert_empty(&network, 1..=HOSTS, DETECT + SLACK);
+    assert_empty(&network, 1..=HOSTS, PATIENCE + SLACK);
 }
 
 /// Nothing runs on these hosts any more when so much time has passed.
@@ -141,13 +149,11 @@ fn a_suspended_launcher_out_of_reach_is_given_up() {
     let Some(network) = Network::new(91) else {
         return;
     };
-    let mut job = start(&network, HOSTS, "exec sleep 100");
+    let mut job = start_with(&network, HOSTS, &[], "exec sleep 100");
     signal(&job, "TSTP");
     await_stopped(&job);
     set_in_reach(&network, false);
-    for host in 1..=HOSTS {
-        break_links(&network, host);
-    }
+    break_all_links(&network);
     sleep(OUT_OF_REACH / 2);
     for host in 1..=HOSTS {
         assert!(!network.pids_on(host).is_empty(), "host {host} gives up too soon");
@@ -186,18 +192,40 @@ fn a_suspended_launcher_comes_back_into_reach() {
     let Some(network) = Network::new(93) else {
         return;
     };
-    let job = start(&network, HOSTS, SCRIPT);
+    let job = start_with(&network, HOSTS, &[], SCRIPT);
     signal(&job, "TSTP");
     await_stopped(&job);
     set_in_reach(&network, false);
-    for host in 1..=HOSTS {
-        break_links(&network, host);
-    }
+    break_all_links(&network);
     sleep(OUT_OF_REACH / 2);
     set_in_reach(&network, true);
     sleep(OUT_OF_REACH);
     signal(&job, "CONT");
     check(job, "after its host was away");
+}
+
+/// Suspends a job while its first host has lost its links and is off the network, to which it comes back just after. All goes on.
+fn suspend_while_a_host_is_away(network: &Network, arity: u8, is_known: bool) {
+    let job = start(network, arity, SCRIPT);
+    let link = |state| {
+        let status = network.on(1, &["ip", "link", "set", "eth0", state]).status();
+        assert!(status.unwrap().success());
+    };
+    link("down");
+    assert!(break_links(network, 1) > 0);
+    if is_known {
+        let address = network.address(11);
+        let words = ["--kill", "--tcp", "state", "established", "dst", &address];
+        let killed = Command::new("ss").arg("--no-header").args(words).output();
+        assert_eq!(text(&killed.unwrap().stdout).lines().count(), 1);
+    }
+    signal(&job, "TSTP");
+    sleep(Duration::from_millis(100));
+    link("up");
+    await_stopped(&job);
+    sleep(SUSPENSION);
+    signal(&job, "CONT");
+    check(job, &format!("arity {arity}"));
 }
 
 /// A launcher that is to be stopped first says so to a host that is about to make its link again.
@@ -206,28 +234,7 @@ fn a_host_that_comes_back_hears_that_it_is_suspended() {
     let Some(network) = Network::new(88) else {
         return;
     };
-    let job = start(&network, HOSTS, SCRIPT);
-    let link = |state| {
-        let status = network.on(1, &["ip", "link", "set", "eth0", state]).status();
-        assert!(status.unwrap().success());
-    };
-    link("down");
-    break_links(&network, 1);
-    let address = network.address(11);
-    let words = ["--kill", "--tcp", "state", "established", "dst", &address];
-    let killed = Command::new("ss")
-        .arg("--no-header")
-        .args(words)
-        .output()
-        .unwrap();
-    assert_eq!(text(&killed.stdout).lines().count(), 1);
-    signal(&job, "TSTP");
-    sleep(Duration::from_millis(100));
-    link("up");
-    await_stopped(&job);
-    sleep(SUSPENSION);
-    signal(&job, "CONT");
-    check(job, "after it was away");
+    suspend_while_a_host_is_away(&network, HOSTS, true);
 }
 
 /// A host whose link is gone without a word, so that only it knows, is waited for until it has made another and has heard.
@@ -237,19 +244,6 @@ fn a_host_that_was_not_reached_hears_that_it_is_suspended() {
         return;
     };
     for arity in [1, HOSTS] {
-        let job = start(&network, arity, SCRIPT);
-        let link = |state| {
-            let status = network.on(1, &["ip", "link", "set", "eth0", state]).status();
-            assert!(status.unwrap().success());
-        };
-        link("down");
-        break_links(&network, 1);
-        signal(&job, "TSTP");
-        sleep(Duration::from_millis(100));
-        link("up");
-        await_stopped(&job);
-        sleep(SUSPENSION);
-        signal(&job, "CONT");
-        check(job, &format!("arity {arity}"));
+        suspend_while_a_host_is_away(&network, arity, false);
     }
 }
