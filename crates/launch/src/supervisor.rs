@@ -7,6 +7,7 @@ mod respawns;
 mod stalls;
 mod star;
 mod stopped;
+mod suspension;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

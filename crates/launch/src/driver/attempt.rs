@@ -250,7 +250,7 @@ impl AttemptRun {
                     // The launcher has no host of its own and nobody above.
                     BranchEvent::Adopted
                     | BranchEvent::Down(_)
-                    | BranchEvent::Orphaned
+                    | BranchEvent::SeeksLauncher
                     | BranchEvent::ParentLost(_) => {}
                 }
             }
@@ -402,7 +402,7 @@ impl AttemptRun {
 
 /// More than anybody takes.
 const ALL: u64 = u64::MAX;
-/// How long whoever pressed ^Z waits at most for a job whose agents cannot be told at once, if nobody else may tell them later.
+/// How long whoever pressed ^Z waits at most for a job whose agents cannot be told at once, unless it adopts.
 const SUSPENSION_PATIENCE: Duration = Duration::from_secs(3);
 
 enum Happening {

@@ -55,12 +55,13 @@ pub(super) enum BranchEvent {
     ChildLost(NodeId),
     /// Something for this node's own host.
     Down(Down),
-    /// The node above is gone, and the launcher is asked to be it; again and again while that is suspended.
-    Orphaned,
     /// The node above is gone; why.
     ParentLost(String),
     /// Something for this node's PMI server, from that of a node right below.
     Pmi(NodeId, pmi::Up),
+    /// The node above is gone, and this one lives and asks the launcher to be it: said once, and again as long as the launcher
+    /// is suspended.
+    SeeksLauncher,
     /// Something for the launcher, at the launcher.
     Up(Up),
 }

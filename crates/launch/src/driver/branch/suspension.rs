@@ -98,7 +98,7 @@ impl Branch {
         }
         // Once there is a connection it goes on, and has the time that it always has.
         if !self.is_connected() && self.relay.excuse_launcher() {
-            self.events.push_back(BranchEvent::Orphaned);
+            self.events.push_back(BranchEvent::SeeksLauncher);
         }
     }
 
@@ -115,7 +115,7 @@ impl Branch {
 
     /// The node above is lost; what was to be sent there is said to the launcher, or not at all.
     pub(super) fn seek_launcher(&mut self) {
-        self.events.push_back(BranchEvent::Orphaned);
+        self.events.push_back(BranchEvent::SeeksLauncher);
         let launcher_suspended = self.above.launcher_suspended;
         self.above = Above::new(NodeId::ROOT, self.position.launcher.clone());
         self.above.launcher_suspended = launcher_suspended;
