@@ -212,13 +212,19 @@ impl Branch {
 
     /// Makes a lost connection to the node above again, or gives that up.
     pub(super) fn mend(&mut self) {
+        let is_connected = self.is_connected();
+        self.above.was_connected |= is_connected;
+        if self.above.mending.is_some() || self.above.is_suspended() {
+            self.go_on_mending(is_connected);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn go_on_mending(&mut self, is_connected: bool) {
         let now = Instant::now();
-        let above = &mut self.above;
-        if above.is_connected(&self.endpoint) {
-            above.was_connected = true;
-            if let Some(mending) = &mut above.mending {
-                mending.note_sight(now, Sight::Something);
-            }
+        if let Some(mending) = self.above.mending.as_mut().filter(|_| is_connected) {
+            mending.note_sight(now, Sight::Something);
         }
         self.excuse_launcher(now);
         let above = &mut self.above;

@@ -152,7 +152,7 @@ impl Above {
     }
 
     /// Whether its user has stopped the node above: that is the launcher, if it is any.
-    fn is_suspended(&self) -> bool {
+    pub(super) fn is_suspended(&self) -> bool {
         self.node == NodeId::ROOT && self.launcher_suspended.is_some()
     }
 
