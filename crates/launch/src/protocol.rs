@@ -257,10 +257,16 @@ pub(crate) enum Order {
     StdinEnd,
     /// The launcher is about to be stopped by its user: do not wait for a sign of life of it until it goes on.
     Suspend {
+        round: SuspensionRound,
         /// Stop all ranks too, and start none.
         stops_ranks: bool,
     },
 }
+
+/// One suspension of a launcher's process. They have numbers from 1 on, so that an answer that comes late, when the process
+/// goes on, is none to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct SuspensionRound(pub(crate) u64);
 
 /// What attached ranks of other hosts must hear.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -372,7 +378,7 @@ pub(crate) enum Report {
     /// A signal stopped a rank.
     Stopped { rank: Rank, signal: i32 },
     /// The agent has heard that the launcher is about to be stopped.
-    Suspended,
+    Suspended { round: SuspensionRound },
     /// A rank says what it does.
     Trace { rank: Rank, event: TraceEvent },
 }

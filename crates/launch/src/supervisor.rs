@@ -7,6 +7,7 @@ mod respawns;
 mod stalls;
 mod star;
 mod stopped;
+mod suspension;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -197,7 +198,7 @@ impl Supervisor {
         }
         match report {
             // That it came is all.
-            Report::Active | Report::Suspended => {}
+            Report::Active | Report::Suspended { .. } => {}
             Report::Aborted {
                 rank,
                 exit_code,

@@ -76,10 +76,17 @@ fn a_second_program_of_a_rank_is_refused_at_once() {
     let program = program.display();
     // The process manager would refuse it too.
     let second = format!("env -u PMI_FD timeout 10 {program} sizes");
+    // A program has memory of its endpoint once its agent has told it who it is. Rank 1 does not begin before the second
+    // program of rank 0 was refused, so that the first cannot be over by then.
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let refused = folder.path().join("refused");
+    let refused = refused.display();
     let script = format!(
         "case $RANK in
-            0) {program} sizes & sleep 0.5; {second}; wait $!;;
-            1) sleep 1; exec {program} sizes;;
+            0) {program} sizes &
+               until ls -l /proc/$!/fd | grep -q memfd:ropewalk; do sleep 0.02; done
+               {second}; touch {refused}; wait $!;;
+            1) until [ -e {refused} ]; do sleep 0.02; done; exec {program} sizes;;
             2) {program} sizes; {second}; exit 0;;
         esac"
     );

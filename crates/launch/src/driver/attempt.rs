@@ -24,7 +24,7 @@ use super::{
     launcher::{Delivery, Launcher, Request, trace_size},
     shared_names::SharedNames,
     small_files,
-    suspension::{self, Round, Suspendable},
+    suspension::{self, Suspendable},
     watched::{Watched, is_readable, watch},
 };
 use crate::{
@@ -32,7 +32,7 @@ use crate::{
     group_plan::GroupPlan,
     host_files::read_host_files,
     job::StdinSource,
-    protocol::{Down, Order, Plan, Report, Up},
+    protocol::{Down, Order, Plan, Report, SuspensionRound, Up},
     supervisor::{Action, Supervisor},
     verdict::Verdict,
 };
@@ -186,7 +186,7 @@ impl AttemptRun {
                 Happening::Suspension(round) => {
                     let stops_ranks = surface.signals.is_some();
                     let stop = |patience| suspendable.stop(round, patience);
-                    let stopped = self.suspend(&mut branch, stops_ranks, stop);
+                    let stopped = self.suspend(&mut branch, round, stops_ranks, stop);
                     give_up_at = give_up_at.map(|at| at + stopped);
                 }
                 Happening::Signal(Signalled::End(signal)) => {
@@ -212,12 +212,23 @@ impl AttemptRun {
     /// which counts for nobody.
     #[cold]
     #[inline(never)]
-    fn suspend(&mut self, branch: &mut Branch, stops_ranks: bool, stop: impl FnOnce(Duration)) -> Duration {
-        branch.send(Down::Order(Order::Suspend { stops_ranks }));
-        let patience = self.plan.detect.min(SUSPENSION_PATIENCE);
-        branch.await_suspended(self.supervisor.hosts_left(), patience);
+    fn suspend(
+        &mut self,
+        branch: &mut Branch,
+        round: SuspensionRound,
+        stops_ranks: bool,
+        stop: impl FnOnce(Duration),
+    ) -> Duration {
+        branch.send(Down::Order(Order::Suspend { round, stops_ranks }));
+        // So long it may take until hosts below one that hangs miss it, and hear from the launcher.
+        let adoption = self.plan.detect * 2;
+        let patience = match self.plan.adopts() {
+            true => adoption,
+            false => self.plan.detect.min(SUSPENSION_PATIENCE),
+        };
+        branch.await_suspended(round, self.supervisor.hosts_left(), patience);
         let begun = Instant::now();
-        stop(SUSPENSION_PATIENCE * 2);
+        stop(adoption.max(SUSPENSION_PATIENCE) + SUSPENSION_PATIENCE);
         let stopped = begun.elapsed();
         self.started += stopped;
         branch.handle_resumed(stopped);
@@ -239,7 +250,7 @@ impl AttemptRun {
                     // The launcher has no host of its own and nobody above.
                     BranchEvent::Adopted
                     | BranchEvent::Down(_)
-                    | BranchEvent::Orphaned
+                    | BranchEvent::SeeksLauncher
                     | BranchEvent::ParentLost(_) => {}
                 }
             }
@@ -391,7 +402,7 @@ impl AttemptRun {
 
 /// More than anybody takes.
 const ALL: u64 = u64::MAX;
-/// How long whoever pressed ^Z waits at most for a job whose agents cannot be told at once.
+/// How long whoever pressed ^Z waits at most for a job whose agents cannot be told at once, unless it adopts.
 const SUSPENSION_PATIENCE: Duration = Duration::from_secs(3);
 
 enum Happening {
@@ -403,5 +414,5 @@ enum Happening {
     Request(Request),
     Signal(Signalled),
     /// This process is to be stopped.
-    Suspension(Round),
+    Suspension(SuspensionRound),
 }

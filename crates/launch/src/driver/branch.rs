@@ -2,6 +2,7 @@
 
 mod binding;
 mod links;
+mod mending;
 mod starting;
 mod suspension;
 
@@ -24,7 +25,7 @@ use super::{
 };
 use crate::{
     link::Link,
-    protocol::{Down, Order, Plan, Report, TAG_DOWN, TAG_UP, Up},
+    protocol::{Down, Order, Plan, Report, SuspensionRound, TAG_DOWN, TAG_UP, Up},
     relay::{Action, Relay},
     tree::NodeId,
 };
@@ -54,12 +55,13 @@ pub(super) enum BranchEvent {
     ChildLost(NodeId),
     /// Something for this node's own host.
     Down(Down),
-    /// The node above is gone, and the launcher is asked to be it; again and again while that is suspended.
-    Orphaned,
     /// The node above is gone; why.
     ParentLost(String),
     /// Something for this node's PMI server, from that of a node right below.
     Pmi(NodeId, pmi::Up),
+    /// The node above is gone, and this one lives and asks the launcher to be it: said once, and again as long as the launcher
+    /// is suspended.
+    SeeksLauncher,
     /// Something for the launcher, at the launcher.
     Up(Up),
 }
@@ -78,7 +80,7 @@ pub(super) struct Branch {
     peers: BTreeMap<PeerId, NodeId>,
     children: BTreeMap<NodeId, Child>,
     /// At the launcher that is about to be stopped: hosts that do not know that yet.
-    unsuspended: BTreeSet<HostId>,
+    unsuspended: Option<(SuspensionRound, BTreeSet<HostId>)>,
     events: VecDeque<BranchEvent>,
 }
 
@@ -133,7 +135,7 @@ impl Branch {
             above,
             peers: BTreeMap::new(),
             children: BTreeMap::new(),
-            unsuspended: BTreeSet::new(),
+            unsuspended: None,
             events: VecDeque::new(),
             position,
         };

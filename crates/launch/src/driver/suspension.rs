@@ -11,6 +11,7 @@ use std::{
 use tokio::sync::mpsc;
 
 use super::signals::stop_this_process;
+use crate::protocol::SuspensionRound;
 
 /// A run of this process that is told before the process is stopped.
 ///
@@ -18,29 +19,25 @@ use super::signals::stop_this_process;
 #[derive(Debug)]
 pub(super) struct Suspendable {
     number: u64,
-    told: mpsc::UnboundedReceiver<Round>,
+    told: mpsc::UnboundedReceiver<SuspensionRound>,
 }
-
-/// One suspension of this process. They have numbers from 1 on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Round(u64);
 
 #[derive(Debug)]
 struct Runs {
-    tellers: BTreeMap<u64, mpsc::UnboundedSender<Round>>,
+    tellers: BTreeMap<u64, mpsc::UnboundedSender<SuspensionRound>>,
     /// Those whose agents know.
     ready: BTreeSet<u64>,
     next: u64,
-    wanted: Round,
-    over: Round,
+    wanted: SuspensionRound,
+    over: SuspensionRound,
 }
 
 static RUNS: Mutex<Runs> = Mutex::new(Runs {
     tellers: BTreeMap::new(),
     ready: BTreeSet::new(),
     next: 0,
-    wanted: Round(0),
-    over: Round(0),
+    wanted: SuspensionRound(0),
+    over: SuspensionRound(0),
 });
 static CHANGED: Condvar = Condvar::new();
 
@@ -58,7 +55,7 @@ impl Suspendable {
     }
 
     /// The next suspension that somebody wants.
-    pub(super) async fn next(&mut self) -> Round {
+    pub(super) async fn next(&mut self) -> SuspensionRound {
         while let Some(round) = self.told.recv().await {
             if round > runs().over {
                 return round;
@@ -70,7 +67,7 @@ impl Suspendable {
 
     /// Stops this process once all its runs are ready for that, and returns when it goes on. A run that is not ready after
     /// `patience` is not waited for.
-    pub(super) fn stop(&self, round: Round, patience: Duration) {
+    pub(super) fn stop(&self, round: SuspensionRound, patience: Duration) {
         let until = Instant::now() + patience;
         let mut runs = runs();
         runs.ready.insert(self.number);
@@ -99,7 +96,7 @@ impl Drop for Suspendable {
 }
 
 /// The user wants this process suspended: tells all its runs.
-pub(super) fn request() -> Round {
+pub(super) fn request() -> SuspensionRound {
     let mut runs = runs();
     if runs.wanted == runs.over {
         runs.wanted.0 += 1;

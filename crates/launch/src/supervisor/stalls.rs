@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ropewalk_group::{HostId, Rank};
+use ropewalk_group::Rank;
 
 use super::{Phase, SIGTERM, Supervisor};
 use crate::{event::JobEvent, verdict::Ending};
@@ -23,21 +23,6 @@ impl Supervisor {
     pub(super) fn note_progress(&mut self, now: Duration) {
         self.progress.active_at = now;
         self.progress.is_told = false;
-    }
-
-    /// The job was suspended, and goes on: that nothing happened meanwhile was meant. The clock stood still while it was
-    /// `stopped`, but the time limit is one of the user's time.
-    pub(crate) fn handle_resumed(&mut self, now: Duration, stopped: Duration) {
-        self.note_progress(now);
-        self.limit = self.limit.map(|limit| limit.saturating_sub(stopped));
-    }
-
-    /// The hosts that have something to do with the job still.
-    pub(crate) fn hosts_left(&self) -> impl Iterator<Item = HostId> {
-        let hosts = self.hosts.iter().zip(0..);
-        hosts
-            .filter(|(host, _)| !host.is_over)
-            .map(|(_, number)| HostId(number))
     }
 
     pub(super) fn note_fence(&mut self, event: &JobEvent) {

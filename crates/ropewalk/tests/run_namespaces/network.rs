@@ -63,7 +63,7 @@ impl Network {
         Some(network)
     }
 
-    fn bridge(&self) -> String {
+    pub(crate) fn bridge(&self) -> String {
         format!("rwb{}", self.suffix)
     }
 

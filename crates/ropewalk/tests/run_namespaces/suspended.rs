@@ -2,21 +2,33 @@
 
 use std::{
     fs,
+    ops::RangeInclusive,
     process::{Child, Command, Stdio},
     thread::sleep,
     time::{Duration, Instant},
 };
 
-use super::{DETECT, HOSTS, Network, SLACK, text, wait};
+use super::{DETECT, HOSTS, Network, SLACK, ip, text, wait};
 
+/// What `--detect` is given: so long a launcher waits until its hosts know that it is about to be stopped.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// Longer than anybody may be silent otherwise.
-const SUSPENSION: Duration = Duration::from_millis(2500);
-const SCRIPT: &str = "for part in 1 2 3 4 5 6 7 8; do echo $RANK $part; sleep 0.2; done";
+const SUSPENSION: Duration = Duration::from_secs(6);
+/// What each rank says, which takes longer than to suspend it.
+const SCRIPT: &str = "for part in $(seq 20); do echo $RANK $part; sleep 0.2; done";
+const PARTS: u32 = 20;
+/// How long a launcher that is suspended may be out of reach.
+const OUT_OF_REACH: Duration = DETECT.saturating_mul(10);
 
 /// A job whose ranks all run.
 fn start(network: &Network, arity: u8, script: &str) -> Child {
+    let seconds = PATIENCE.as_secs().to_string();
+    start_with(network, arity, &["--detect", &seconds], script)
+}
+
+fn start_with(network: &Network, arity: u8, options: &[&str], script: &str) -> Child {
     let script = format!("touch {}/up-$RANK; {script}", network.folder().display());
-    let mut job = network.job(arity, &["sh", "-c", &script]);
+    let mut job = network.job(arity, &[options, &["sh", "-c", &script]].concat());
     let job = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     for rank in 0..HOSTS {
         let up = network.folder().join(format!("up-{rank}"));
@@ -27,8 +39,11 @@ fn start(network: &Network, arity: u8, script: &str) -> Child {
 }
 
 fn signal(job: &Child, name: &str) {
-    let pid = job.id().to_string();
-    let status = Command::new("kill").args(["-s", name, &pid]).status();
+    signal_all(&[job.id().to_string()], name);
+}
+
+fn signal_all(pids: &[String], name: &str) {
+    let status = Command::new("kill").args(["-s", name]).args(pids).status();
     assert!(status.unwrap().success());
 }
 
@@ -54,6 +69,12 @@ fn break_links(network: &Network, host: u8) -> usize {
     text(&listed.stdout).lines().count()
 }
 
+/// Kills those of all hosts. One between two hosts may be gone when the other has its turn.
+fn break_all_links(network: &Network) {
+    let broken: usize = (1..=HOSTS).map(|host| break_links(network, host)).sum();
+    assert!(broken >= usize::from(HOSTS), "only {broken} links were broken");
+}
+
 /// Every rank has said all that it had to say.
 fn check(job: Child, what: &str) {
     let output = wait(job, Duration::from_secs(30));
@@ -62,8 +83,9 @@ fn check(job: Child, what: &str) {
     let stdout = text(&output.stdout);
     let mut lines: Vec<_> = stdout.lines().map(str::to_owned).collect();
     lines.sort_unstable();
-    let said = |rank| (1..=8).map(move |part| format!("{rank} {part}"));
-    let expected: Vec<_> = (0..HOSTS).flat_map(said).collect();
+    let said = |rank| (1..=PARTS).map(move |part| format!("{rank} {part}"));
+    let mut expected: Vec<_> = (0..HOSTS).flat_map(said).collect();
+    expected.sort_unstable();
     assert_eq!(lines, expected, "{what}");
 }
 
@@ -77,8 +99,7 @@ fn links_that_break_while_it_is_suspended_are_mended() {
         let job = start(&network, arity, SCRIPT);
         signal(&job, "TSTP");
         await_stopped(&job);
-        let broken: usize = (1..=HOSTS).map(|host| break_links(&network, host)).sum();
-        assert!(broken >= usize::from(HOSTS), "only {broken}");
+        break_all_links(&network);
         sleep(SUSPENSION);
         signal(&job, "CONT");
         check(job, &format!("arity {arity}"));
@@ -94,22 +115,117 @@ fn a_killed_launcher_is_missed_without_links() {
     let mut job = start(&network, HOSTS, "exec sleep 100");
     signal(&job, "TSTP");
     await_stopped(&job);
-    for host in 1..=HOSTS {
-        break_links(&network, host);
-    }
+    break_all_links(&network);
     sleep(SUSPENSION);
     for host in 1..=HOSTS {
         assert!(!network.pids_on(host).is_empty(), "host {host} is given up");
     }
     job.kill().unwrap();
     job.wait().unwrap();
-    let deadline = Instant::now() + DETECT + SLACK;
-    for host in 1..=HOSTS {
+    assert_empty(&network, 1..=HOSTS, PATIENCE + SLACK);
+}
+
+/// Nothing runs on these hosts any more when so much time has passed.
+fn assert_empty(network: &Network, hosts: RangeInclusive<u8>, within: Duration) {
+    let deadline = Instant::now() + within;
+    for host in hosts {
         while !network.pids_on(host).is_empty() {
             assert!(Instant::now() < deadline, "something is left on host {host}");
             sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// Takes the launcher's host off the network, or back to it. Its connections hear nothing of that.
+fn set_in_reach(network: &Network, is_in_reach: bool) {
+    let verb = if is_in_reach { "add" } else { "del" };
+    let (address, bridge) = (network.address(1), network.bridge());
+    assert!(ip(&format!("addr {verb} {address}/24 dev {bridge}")));
+}
+
+/// A launcher whose host goes away while it is suspended is waited for, but not for ever.
+#[test]
+fn a_suspended_launcher_out_of_reach_is_given_up() {
+    let Some(network) = Network::new(91) else {
+        return;
+    };
+    let mut job = start_with(&network, HOSTS, &[], "exec sleep 100");
+    signal(&job, "TSTP");
+    await_stopped(&job);
+    set_in_reach(&network, false);
+    break_all_links(&network);
+    sleep(OUT_OF_REACH / 2);
+    for host in 1..=HOSTS {
+        assert!(!network.pids_on(host).is_empty(), "host {host} gives up too soon");
+    }
+    assert_empty(&network, 1..=HOSTS, OUT_OF_REACH / 2 + DETECT + SLACK);
+    job.kill().unwrap();
+    job.wait().unwrap();
+}
+
+/// Nor is it by hosts that go on below it when the one above them is lost.
+#[test]
+fn orphans_give_up_a_suspended_launcher_out_of_reach() {
+    let Some(network) = Network::new(92) else {
+        return;
+    };
+    let mut job = start_with(&network, 1, &["--on-failure", "continue"], "exec sleep 100");
+    signal(&job, "TSTP");
+    await_stopped(&job);
+    set_in_reach(&network, false);
+    let stopped = network.pids_on(1);
+    signal_all(&stopped, "STOP");
+    sleep(OUT_OF_REACH / 2);
+    for host in 2..=HOSTS {
+        assert!(!network.pids_on(host).is_empty(), "host {host} gives up too soon");
+    }
+    assert_empty(&network, 2..=HOSTS, OUT_OF_REACH / 2 + 3 * DETECT + SLACK);
+    signal_all(&stopped, "CONT");
+    job.kill().unwrap();
+    job.wait().unwrap();
+    assert_empty(&network, 1..=1, DETECT + SLACK);
+}
+
+/// Its host may be away for a while, and then nobody says any more when it will go on.
+#[test]
+fn a_suspended_launcher_comes_back_into_reach() {
+    let Some(network) = Network::new(93) else {
+        return;
+    };
+    let job = start_with(&network, HOSTS, &[], SCRIPT);
+    signal(&job, "TSTP");
+    await_stopped(&job);
+    set_in_reach(&network, false);
+    break_all_links(&network);
+    sleep(OUT_OF_REACH / 2);
+    set_in_reach(&network, true);
+    sleep(OUT_OF_REACH);
+    signal(&job, "CONT");
+    check(job, "after its host was away");
+}
+
+/// Suspends a job while its first host has lost its links and is off the network, to which it comes back just after. All goes on.
+fn suspend_while_a_host_is_away(network: &Network, arity: u8, is_known: bool) {
+    let job = start(network, arity, SCRIPT);
+    let link = |state| {
+        let status = network.on(1, &["ip", "link", "set", "eth0", state]).status();
+        assert!(status.unwrap().success());
+    };
+    link("down");
+    assert!(break_links(network, 1) > 0);
+    if is_known {
+        let address = network.address(11);
+        let words = ["--kill", "--tcp", "state", "established", "dst", &address];
+        let killed = Command::new("ss").arg("--no-header").args(words).output();
+        assert_eq!(text(&killed.unwrap().stdout).lines().count(), 1);
+    }
+    signal(&job, "TSTP");
+    sleep(Duration::from_millis(100));
+    link("up");
+    await_stopped(&job);
+    sleep(SUSPENSION);
+    signal(&job, "CONT");
+    check(job, &format!("arity {arity}"));
 }
 
 /// A launcher that is to be stopped first says so to a host that is about to make its link again.
@@ -118,28 +234,7 @@ fn a_host_that_comes_back_hears_that_it_is_suspended() {
     let Some(network) = Network::new(88) else {
         return;
     };
-    let job = start(&network, HOSTS, SCRIPT);
-    let link = |state| {
-        let status = network.on(1, &["ip", "link", "set", "eth0", state]).status();
-        assert!(status.unwrap().success());
-    };
-    link("down");
-    break_links(&network, 1);
-    let address = network.address(11);
-    let words = ["--kill", "--tcp", "state", "established", "dst", &address];
-    let killed = Command::new("ss")
-        .arg("--no-header")
-        .args(words)
-        .output()
-        .unwrap();
-    assert_eq!(text(&killed.stdout).lines().count(), 1);
-    signal(&job, "TSTP");
-    sleep(Duration::from_millis(100));
-    link("up");
-    await_stopped(&job);
-    sleep(SUSPENSION);
-    signal(&job, "CONT");
-    check(job, "after it was away");
+    suspend_while_a_host_is_away(&network, HOSTS, true);
 }
 
 /// A host whose link is gone without a word, so that only it knows, is waited for until it has made another and has heard.
@@ -149,19 +244,6 @@ fn a_host_that_was_not_reached_hears_that_it_is_suspended() {
         return;
     };
     for arity in [1, HOSTS] {
-        let job = start(&network, arity, SCRIPT);
-        let link = |state| {
-            let status = network.on(1, &["ip", "link", "set", "eth0", state]).status();
-            assert!(status.unwrap().success());
-        };
-        link("down");
-        break_links(&network, 1);
-        signal(&job, "TSTP");
-        sleep(Duration::from_millis(100));
-        link("up");
-        await_stopped(&job);
-        sleep(SUSPENSION);
-        signal(&job, "CONT");
-        check(job, &format!("arity {arity}"));
+        suspend_while_a_host_is_away(&network, arity, false);
     }
 }

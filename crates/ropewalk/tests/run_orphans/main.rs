@@ -213,50 +213,90 @@ fn signal(pid: &str, name: &str) {
     assert!(status.unwrap().success());
 }
 
-/// A job that its user suspends, with ranks that say numbers, and which then loses the agent of `h1`. Returns it when those who
-/// are not waited for would be gone, with what it writes.
-fn suspended_without_a_host(remote: &Remote) -> (Child, Lines<BufReader<ChildStdout>>) {
-    let script = "if [ $RANK = 0 ]; then echo $PPID > $FOLDER/agent; fi; echo up
-        until [ -e $FOLDER/go ]; do sleep 0.05; done
-        for part in 1 2 3 4; do sleep 0.3; echo $RANK $part; done";
-    let mut job = remote.job(&["--on-failure", "continue"], script);
-    let mut job = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(job.stdout.take().unwrap()).lines();
-    assert!(lines.by_ref().take(7).all(|line| line.unwrap() == "up"));
-    fs::write(remote.folder.path().join("go"), "").unwrap();
-    signal(&job.id().to_string(), "TSTP");
-    let stat = format!("/proc/{}/stat", job.id());
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !fs::read_to_string(&stat).unwrap().contains(") T ") {
-        assert!(Instant::now() < deadline, "it is not stopped");
-        sleep(Duration::from_millis(10));
+/// How many numbers each rank of [`Suspendable`] says: for longer than it takes to suspend it.
+const PARTS: u32 = 20;
+
+/// A job that is there to be suspended, with ranks that say numbers.
+struct Suspendable {
+    launcher: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    /// The process of the agent of `h1`.
+    agent: String,
+}
+
+impl Suspendable {
+    /// Returns it when its ranks begin to say numbers.
+    fn start(remote: &Remote, options: &[&str]) -> Self {
+        let script = format!(
+            "if [ $RANK = 0 ]; then echo $PPID > $FOLDER/agent; fi; echo up
+            until [ -e $FOLDER/go ]; do sleep 0.05; done
+            for part in $(seq {PARTS}); do sleep 0.2; echo $RANK $part; done"
+        );
+        let mut job = remote.job(&[&["--on-failure", "continue"], options].concat(), &script);
+        let mut launcher = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(launcher.stdout.take().unwrap()).lines();
+        assert!(lines.by_ref().take(7).all(|line| line.unwrap() == "up"));
+        let agent = fs::read_to_string(remote.folder.path().join("agent")).unwrap();
+        fs::write(remote.folder.path().join("go"), "").unwrap();
+        Self {
+            launcher,
+            lines,
+            agent: agent.trim().to_owned(),
+        }
     }
-    let agent = fs::read_to_string(remote.folder.path().join("agent")).unwrap();
-    signal(agent.trim(), "KILL");
+
+    /// As ^Z does.
+    fn suspend(&self) {
+        signal(&self.launcher.id().to_string(), "TSTP");
+        let stat = format!("/proc/{}/stat", self.launcher.id());
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !fs::read_to_string(&stat).unwrap().contains(") T ") {
+            assert!(Instant::now() < deadline, "it is not stopped");
+            sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn signal_agent(&self, name: &str) {
+        // It would be another's number if the agent were gone.
+        let command = fs::read_to_string(format!("/proc/{}/comm", self.agent)).unwrap();
+        assert_eq!(command, "ropewalk\n");
+        signal(&self.agent, name);
+    }
+
+    /// Lets it go on. All ranks but that of `h1` say all that they have to say, and no other host is lost.
+    fn check_resumed(self) {
+        signal(&self.launcher.id().to_string(), "CONT");
+        let lines = self.lines.map(Result::unwrap);
+        let mut said: Vec<_> = lines.filter(|line| !line.starts_with("0 ")).collect();
+        said.sort_unstable();
+        let parts = |rank| (1..=PARTS).map(move |part| format!("{rank} {part}"));
+        let mut expected: Vec<_> = (1..7).flat_map(parts).collect();
+        expected.sort_unstable();
+        let output = self.launcher.wait_with_output().unwrap();
+        let stderr = text(&output.stderr);
+        assert_eq!(said, expected, "{stderr}");
+        for host in 2..8 {
+            assert!(!stderr.contains(&format!("host h{host} ")), "{stderr}");
+        }
+        assert_eq!(output.status.code(), Some(125), "{stderr}");
+    }
+}
+
+/// A job that is suspended, and then loses the agent of `h1`. Returns it when those who are not waited for would be gone.
+fn suspended_without_a_host(remote: &Remote) -> Suspendable {
+    let job = Suspendable::start(remote, &[]);
+    job.suspend();
+    job.signal_agent("KILL");
     // Twice the detection time, and what it takes to act on that.
     sleep(Duration::from_secs(5));
-    (job, lines)
+    job
 }
 
 /// A host in the middle is lost while the user has suspended the job: those below it wait for the launcher, and go on below it.
 #[test]
 fn hosts_below_one_that_is_lost_go_on_with_a_suspended_launcher() {
     let remote = Remote::start();
-    let (job, lines) = suspended_without_a_host(&remote);
-    signal(&job.id().to_string(), "CONT");
-    let mut said: Vec<_> = lines
-        .map(Result::unwrap)
-        .filter(|line| !line.starts_with('0'))
-        .collect();
-    said.sort_unstable();
-    let expected = (1..7).flat_map(|rank| (1..=4).map(move |part| format!("{rank} {part}")));
-    let output = job.wait_with_output().unwrap();
-    let stderr = text(&output.stderr);
-    assert_eq!(said, expected.collect::<Vec<_>>(), "{stderr}");
-    for host in 2..8 {
-        assert!(!stderr.contains(&format!("host h{host} ")), "{stderr}");
-    }
-    assert_eq!(output.status.code(), Some(125), "{stderr}");
+    suspended_without_a_host(&remote).check_resumed();
     remote.assert_none_left();
 }
 
@@ -264,8 +304,22 @@ fn hosts_below_one_that_is_lost_go_on_with_a_suspended_launcher() {
 #[test]
 fn hosts_below_one_that_is_lost_end_with_a_suspended_launcher() {
     let remote = Remote::start();
-    let (mut job, _) = suspended_without_a_host(&remote);
-    job.kill().unwrap();
-    job.wait().unwrap();
+    let mut launcher = suspended_without_a_host(&remote).launcher;
+    launcher.kill().unwrap();
+    launcher.wait().unwrap();
+    remote.assert_none_left();
+}
+
+/// A host in the middle hangs when the user suspends the job: the launcher is not stopped before those below have heard of
+/// that, which they do from it.
+#[test]
+fn hosts_below_one_that_hangs_hear_of_a_suspension() {
+    let remote = Remote::start();
+    let job = Suspendable::start(&remote, &["--detect", "4"]);
+    job.signal_agent("STOP");
+    job.suspend();
+    // Twice the detection time after the agent was stopped, and what it takes to act on that.
+    sleep(Duration::from_secs(7));
+    job.check_resumed();
     remote.assert_none_left();
 }

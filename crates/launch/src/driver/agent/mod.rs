@@ -287,7 +287,7 @@ impl Agent {
     fn handle_branch(&mut self, event: BranchEvent) {
         match event {
             BranchEvent::Adopted => self.keeper.tell_adopted(),
-            BranchEvent::Orphaned => self.keeper.tell_orphaned(self.plan.detect),
+            BranchEvent::SeeksLauncher => self.keeper.tell_orphaned(self.plan.detect),
             BranchEvent::ChildLost(node) => self.mind.handle_child_lost(node),
             BranchEvent::Pmi(node, up) => self.mind.handle_pmi_up(node, up),
             BranchEvent::Down(Down::Cancel(id)) => self.mind.handle_cancel(id),
@@ -335,9 +335,9 @@ impl Agent {
                 self.inputs.end();
                 self.write_inputs();
             }
-            Order::Suspend { stops_ranks } => {
+            Order::Suspend { round, stops_ranks } => {
                 self.branch.set_launcher_suspended(true);
-                self.branch.report(Report::Suspended);
+                self.branch.report(Report::Suspended { round });
                 if stops_ranks {
                     self.mind.handle_suspend();
                 }

@@ -3,16 +3,16 @@
 //! One that breaks although both ends live, by a reset or a byte that came wrong, is made again by the node below, which has
 //! the detection time for that. Nobody but the two hears of it, for what was under way is [sent again](Link).
 
-use std::{
-    io,
-    time::{Duration, Instant},
-};
+use std::{io, time::Instant};
 
 use ropewalk_fabric::{Address, Endpoint, PeerDeath, PeerId, SubmitError};
 use ropewalk_group::HostId;
 use serde::Serialize;
 
-use super::{Branch, SIGKILL, Wait};
+use super::{
+    Branch, SIGKILL, Wait,
+    mending::{Mending, Sight},
+};
 use crate::{
     link::Link,
     protocol::{Down, TAG_DOWN, TAG_UP, Up},
@@ -29,56 +29,11 @@ pub(super) struct Above {
     pub(super) link: Link<Up>,
     was_connected: bool,
     pub(super) mending: Option<Mending>,
-    /// Its user has stopped the launcher, which need not be this node.
-    pub(super) is_launcher_suspended: bool,
+    /// Since when its user has stopped the launcher, which need not be this node.
+    pub(super) launcher_suspended: Option<Instant>,
     /// Nothing is said to it any more.
     pub(super) is_lost: bool,
     pub(super) why_lost: String,
-}
-
-/// A connection that is lost and made again. While each carries nothing that there is to carry before it is lost too, that is
-/// one mending.
-pub(super) struct Mending {
-    pub(super) until: Instant,
-    pub(super) begun: Instant,
-    next: Instant,
-    pause: Duration,
-    /// The link's when it began.
-    progress: u64,
-    /// Since when the node above answers.
-    answered: Option<Instant>,
-    /// How it was lost last.
-    why: String,
-}
-
-impl Mending {
-    /// Between two attempts; it doubles, but there are always some within the detection time.
-    const PAUSE: Duration = Duration::from_millis(20);
-    const ATTEMPTS_MIN: u32 = 8;
-    /// How many times the detection time is granted to a link that had nothing to carry and answered, and broke all the same:
-    /// what the other end has to say may never get through.
-    const IDLE_MAX: u32 = 10;
-
-    pub(super) fn begin(now: Instant, detect: Duration, link: &Link<Up>, why: String) -> Self {
-        Self {
-            until: now + detect,
-            begun: now,
-            next: now,
-            pause: Self::PAUSE,
-            progress: link.progress(),
-            answered: None,
-            why,
-        }
-    }
-
-    fn next_pause(&self, detect: Duration) -> Duration {
-        (self.pause * 2).min(detect / Self::ATTEMPTS_MIN).max(Self::PAUSE)
-    }
-
-    /// Until when the connection has to be there to be no worse than another.
-    fn stands_at(&self) -> Option<Instant> {
-        self.answered.map(|since| since + self.pause)
-    }
 }
 
 impl Above {
@@ -91,7 +46,7 @@ impl Above {
             link: Link::default(),
             was_connected: false,
             mending: None,
-            is_launcher_suspended: false,
+            launcher_suspended: None,
             why_lost: String::new(),
         }
     }
@@ -226,6 +181,7 @@ impl Branch {
     }
 
     fn handle_above_died(&mut self, cause: &PeerDeath) {
+        let is_crowded = self.is_launcher_crowded();
         let above = &mut self.above;
         above.peer = None;
         above.link.handle_cut();
@@ -237,21 +193,17 @@ impl Branch {
             let stood = mending.stands_at().is_some_and(|then| then <= now);
             mending.progress == progress && !(was_idle && stood)
         };
+        let sight = match &above.mending {
+            Some(mending) if mending.answered.is_some() => Sight::Something,
+            _ => Sight::of(cause, is_crowded),
+        };
         above.mending = match above.mending.take() {
-            Some(mending) if is_break(cause) && is_same(&mending) || is_failure(cause) => Some(Mending {
-                until: match mending.answered {
-                    Some(_) if was_idle => (now + detect).min(mending.begun + detect * Mending::IDLE_MAX),
-                    _ => mending.until,
-                },
-                next: now + mending.pause,
-                pause: mending.next_pause(detect),
-                answered: None,
-                why,
-                ..mending
-            }),
-            _ if above.was_connected && is_break(cause) => {
-                Some(Mending::begin(now, detect, &above.link, why))
+            Some(mut mending) if is_break(cause) && is_same(&mending) || is_failure(cause) => {
+                mending.note_sight(now, sight);
+                mending.handle_broken(now, detect, was_idle, why);
+                Some(mending)
             }
+            _ if above.was_connected && is_break(cause) => Some(Mending::begin(now, detect, progress, why)),
             // It is gone, and the end of the connection said why.
             Some(mending) if is_refused(cause) => return self.lose_parent(mending.why),
             _ => return self.lose_parent(why),
@@ -260,9 +212,20 @@ impl Branch {
 
     /// Makes a lost connection to the node above again, or gives that up.
     pub(super) fn mend(&mut self) {
+        let is_connected = self.is_connected();
+        self.above.was_connected |= is_connected;
+        if self.above.mending.is_some() || self.above.is_suspended() {
+            self.go_on_mending(is_connected);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn go_on_mending(&mut self, is_connected: bool) {
         let now = Instant::now();
-        let above = &mut self.above;
-        above.was_connected |= above.is_connected(&self.endpoint);
+        if let Some(mending) = self.above.mending.as_mut().filter(|_| is_connected) {
+            mending.note_sight(now, Sight::Something);
+        }
         self.excuse_launcher(now);
         let above = &mut self.above;
         let Some(mut mending) = above.mending.take() else {
@@ -281,7 +244,6 @@ impl Branch {
             return;
         }
         if above.peer.is_none() && mending.next <= now {
-            mending.next = now + mending.pause;
             match above.connect(&mut self.endpoint) {
                 Ok(()) => above.link.greet(),
                 Err(SubmitError::Connect { source, .. })
@@ -289,7 +251,12 @@ impl Branch {
                 {
                     return self.lose_parent(mending.why);
                 }
-                Err(error) => mending.why = error.to_string(),
+                Err(error) => {
+                    if matches!(error, SubmitError::Connect { .. }) {
+                        mending.note_sight(now, Sight::Nothing);
+                    }
+                    mending.handle_failed(now, self.position.plan.detect, error.to_string());
+                }
             }
         }
         above.mending = Some(mending);

@@ -8,10 +8,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{
     Branch, BranchEvent, SIGKILL,
-    links::{Above, Mending},
+    links::Above,
+    mending::{Mending, is_crowded},
 };
 use crate::{
-    protocol::{Report, Up},
+    protocol::{Report, SuspensionRound, Up},
     tree::NodeId,
 };
 
@@ -21,16 +22,17 @@ impl Branch {
     /// link that is gone without a word, and nobody says it again while the launcher is stopped.
     pub(in crate::driver) fn await_suspended(
         &mut self,
+        round: SuspensionRound,
         hosts: impl Iterator<Item = HostId>,
         patience: Duration,
     ) {
-        self.unsuspended = hosts.collect();
+        self.unsuspended = Some((round, hosts.collect()));
         let until = Instant::now() + patience;
         loop {
             self.progress();
             self.flush();
             let now = Instant::now();
-            if self.unsuspended.is_empty() || until <= now {
+            if !self.is_unsuspended() || until <= now {
                 break;
             }
             // What came is due at once, and waits until the process goes on.
@@ -40,6 +42,7 @@ impl Branch {
             // An interruption is for the next look.
             let _ = poll(&mut [PollFd::new(&self.poller, PollFlags::IN)], timeout.as_ref());
         }
+        self.unsuspended = None;
         self.endpoint
             .flush(until.saturating_duration_since(Instant::now()));
     }
@@ -49,12 +52,22 @@ impl Branch {
 
     /// At the launcher: a host that is at its end need not hear anything.
     pub(super) fn note_suspended(&mut self, up: &Up) {
-        if matches!(
-            up.report,
-            Report::Suspended | Report::Finished | Report::Lost { .. }
-        ) {
-            self.unsuspended.remove(&up.host);
+        let Some((awaited, hosts)) = &mut self.unsuspended else {
+            return;
+        };
+        if match up.report {
+            Report::Suspended { round } => round == *awaited,
+            Report::Finished | Report::Lost { .. } => true,
+            _ => false,
+        } {
+            hosts.remove(&up.host);
         }
+    }
+
+    /// At the launcher: whether hosts do not know yet that it is about to be stopped.
+    fn is_unsuspended(&self) -> bool {
+        let unsuspended = self.unsuspended.as_ref();
+        unsuspended.is_some_and(|(_, hosts)| !hosts.is_empty())
     }
 
     /// At the launcher: it was stopped for so long, in which it could hear nobody.
@@ -80,24 +93,38 @@ impl Branch {
         if !self.above.is_suspended() {
             return;
         }
-        self.above.excuse_silence(now, self.position.plan.detect);
+        if let Some(mending) = &mut self.above.mending {
+            mending.excuse_silence(now, self.position.plan.detect);
+        }
         // Once there is a connection it goes on, and has the time that it always has.
         if !self.is_connected() && self.relay.excuse_launcher() {
-            self.events.push_back(BranchEvent::Orphaned);
+            self.events.push_back(BranchEvent::SeeksLauncher);
         }
+    }
+
+    /// Whether a launcher that is suspended may have no room for another connection.
+    pub(super) fn is_launcher_crowded(&self) -> bool {
+        let plan = &self.position.plan;
+        let nodes = match plan.adopts() {
+            true => plan.hosts.len(),
+            false => plan.tree().children(NodeId::ROOT).count(),
+        };
+        let suspended = self.above.launcher_suspended.map(|since| since.elapsed());
+        suspended.is_some_and(|suspended| is_crowded(suspended, plan.detect, nodes))
     }
 
     /// The node above is lost; what was to be sent there is said to the launcher, or not at all.
     pub(super) fn seek_launcher(&mut self) {
-        self.events.push_back(BranchEvent::Orphaned);
-        let is_launcher_suspended = self.above.is_launcher_suspended;
+        self.events.push_back(BranchEvent::SeeksLauncher);
+        let launcher_suspended = self.above.launcher_suspended;
         self.above = Above::new(NodeId::ROOT, self.position.launcher.clone());
-        self.above.is_launcher_suspended = is_launcher_suspended;
-        if is_launcher_suspended {
+        self.above.launcher_suspended = launcher_suspended;
+        if launcher_suspended.is_some() {
             let (now, detect) = (Instant::now(), self.position.plan.detect);
             let why = "the launcher, which was suspended, is gone".to_owned();
-            // It is tried until somebody answers.
-            self.above.mending = Some(Mending::begin(now, detect, &self.above.link, why));
+            // It is tried until somebody answers, or nobody could for long.
+            let progress = self.above.link.progress();
+            self.above.mending = Some(Mending::begin(now, detect, progress, why));
         } else if let Err(error) = self.above.connect(&mut self.endpoint) {
             self.above.is_lost = true;
             self.above.why_lost = error.to_string();
@@ -108,11 +135,14 @@ impl Branch {
 
 impl Above {
     fn set_launcher_suspended(&mut self, is_suspended: bool, endpoint: &mut Endpoint, detect: Duration) {
-        self.is_launcher_suspended = is_suspended;
+        let since = self.launcher_suspended.unwrap_or_else(Instant::now);
+        self.launcher_suspended = is_suspended.then_some(since);
         if self.node != NodeId::ROOT {
             return;
         }
-        self.excuse_silence(Instant::now(), detect);
+        if let Some(mending) = &mut self.mending {
+            mending.excuse_silence(Instant::now(), detect);
+        }
         match self.peer {
             Some(peer) if is_suspended => endpoint.unwatch(peer),
             // One that cannot be watched any more is gone, which is told by itself.
@@ -122,16 +152,8 @@ impl Above {
     }
 
     /// Whether its user has stopped the node above: that is the launcher, if it is any.
-    fn is_suspended(&self) -> bool {
-        self.node == NodeId::ROOT && self.is_launcher_suspended
-    }
-
-    /// While the node above is stopped, and just after that, it says nothing about it that a connection is not made again.
-    fn excuse_silence(&mut self, now: Instant, detect: Duration) {
-        if let Some(mending) = &mut self.mending {
-            mending.begun = now;
-            mending.until = now + detect;
-        }
+    pub(super) fn is_suspended(&self) -> bool {
+        self.node == NodeId::ROOT && self.launcher_suspended.is_some()
     }
 
     /// Connects, and waits for a sign of life unless there can be none.

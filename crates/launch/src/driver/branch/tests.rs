@@ -148,3 +148,34 @@ fn a_rank_is_no_parent() {
     assert_eq!(why, "another member of the job answered in its place");
     branch.end_now();
 }
+
+/// The answer to an earlier suspension is none to the next, for which a launcher waits as long as it may.
+#[test]
+fn a_late_answer_is_none_to_the_next_suspension() {
+    let mut branch = Branch::start(position(NodeId::ROOT, None), Some(LOOPBACK)).unwrap();
+    let mut agent = neighbour(Role::Agent);
+    let mut link = Link::default();
+    let launcher = branch.endpoint().address().clone();
+    let mut say = |agent: &mut Endpoint, report| {
+        let (host, stamp) = (HostId(0), None);
+        link.push(Up { host, stamp, report }, 0);
+        let launcher = agent.peer(&launcher).unwrap();
+        assert!(send_bodies(agent, launcher, TAG_UP, &mut link));
+    };
+    say(&mut agent, Report::Active);
+    let came = |event| matches!(event, BranchEvent::Up(_)).then_some(());
+    await_event(&mut branch, &mut agent, came, |_, _| {});
+    let mut wait = |agent: &mut Endpoint, answered, awaited, patience| {
+        let round = SuspensionRound(answered);
+        say(agent, Report::Suspended { round });
+        agent.flush(LIMIT);
+        let begun = Instant::now();
+        let hosts = std::iter::once(HostId(0));
+        branch.await_suspended(SuspensionRound(awaited), hosts, patience);
+        begun.elapsed()
+    };
+    let patience = Duration::from_millis(300);
+    assert!(wait(&mut agent, 1, 2, patience) >= patience);
+    assert!(wait(&mut agent, 3, 3, LIMIT) < LIMIT / 2);
+    branch.end_now();
+}

@@ -1,5 +1,5 @@
-//! The options of `ropewalk run` as completions and the manual show them: one form of each. All forms are read by
-//! [`parse`](super::parse).
+//! The options of `ropewalk run` as completions and the manual show them: one form of each, and which others there are. All forms
+//! are read by [`parse`](super::parse).
 
 use clap::{Arg, ArgAction, Command, ValueHint};
 
@@ -28,9 +28,20 @@ pub(crate) fn documented(command: Command) -> Command {
     })
 }
 
+/// All names that options have.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    let further = all().flat_map(|option| option.also).copied();
+    all().map(|option| option.name).chain(further).chain(OTHERS)
+}
+
+fn all() -> impl Iterator<Item = &'static Documented> {
+    [WHAT, WHERE, OUTPUT, FAILURE].into_iter().flatten()
+}
+
 struct Documented {
     name: &'static str,
-    short: Option<char>,
+    /// Names besides, most of them Hydra's. If the first has one letter it is shown too.
+    also: &'static [&'static str],
     value: Value,
     help: &'static str,
 }
@@ -48,9 +59,9 @@ enum Value {
 impl Documented {
     fn argument(&self) -> Arg {
         let argument = Arg::new(self.name).long(self.name).help(self.help);
-        let argument = match self.short {
-            Some(short) => argument.short(short),
-            None => argument,
+        let argument = match self.also.first().map(|name| name.as_bytes()) {
+            Some(&[letter]) => argument.short(char::from(letter)),
+            _ => argument,
         };
         let hinted = |argument: Arg, name, hint| argument.value_name(name).value_hint(hint);
         match self.value {
@@ -62,30 +73,29 @@ impl Documented {
             Value::OneOf(names) => argument.value_parser(names.to_vec()).hide_possible_values(false),
         }
     }
+
+    const fn also(mut self, names: &'static [&'static str]) -> Self {
+        self.also = names;
+        self
+    }
 }
 
 const fn option(name: &'static str, value: Value, help: &'static str) -> Documented {
     Documented {
         name,
-        short: None,
+        also: &[],
         value,
         help,
     }
 }
 
-const fn short(letter: char, name: &'static str, value: Value, help: &'static str) -> Documented {
-    let mut documented = option(name, value, help);
-    documented.short = Some(letter);
-    documented
-}
-
 const WHAT: &[Documented] = &[
-    short(
-        'n',
+    option(
         "np",
         Value::Any("N"),
         "How many processes of this program; by default a slot each of given hosts, else 1",
-    ),
+    )
+    .also(&["n", "ranks"]),
     option("env", Value::Any("NAME=VALUE"), "Set a variable for this program"),
     option(
         "genv",
@@ -122,7 +132,7 @@ const WHAT: &[Documented] = &[
         Value::Any("A,B"),
         "This program gets these variables of this command",
     ),
-    option("wdir", Value::Folder("DIR"), "Start this program there"),
+    option("wdir", Value::Folder("DIR"), "Start this program there").also(&["wd"]),
     option(
         "configfile",
         Value::File("FILE"),
@@ -135,14 +145,15 @@ const WHERE: &[Documented] = &[
         "hosts",
         Value::Any("H1[:N],H2"),
         "On these hosts, N ranks each in turn",
-    ),
-    short(
-        'f',
+    )
+    .also(&["H", "host", "hostlist", "machine", "machinelist", "machines"]),
+    option(
         "hostfile",
         Value::File("FILE"),
         "Hosts of a file: HOST, HOST:N or HOST slots=N max_slots=M",
-    ),
-    option("ppn", Value::Any("N"), "N ranks on each host in turn"),
+    )
+    .also(&["f", "machinefile"]),
+    option("ppn", Value::Any("N"), "N ranks on each host in turn").also(&["npernode", "perhost"]),
     option(
         "map-by",
         Value::OneOf(&[
@@ -159,7 +170,8 @@ const WHERE: &[Documented] = &[
         ]),
         "On which processors each rank runs: a part of its host, or N side by side (core:N), one processor in turn (rr), or \
          what a list has for each rank of a host (user:0+2,4-7,1x2 is processors 0 and 2, 4 to 7, and 1 for two ranks)",
-    ),
+    )
+    .also(&["binding"]),
     option(
         "rankmap",
         Value::Any("0,0,1,2"),
@@ -180,12 +192,14 @@ const WHERE: &[Documented] = &[
         "launcher",
         Value::OneOf(&["ssh", "rsh", "slurm", "lsf", "sge", "fork"]),
         "How agents are started on other hosts",
-    ),
+    )
+    .also(&["bootstrap"]),
     option(
         "launcher-exec",
         Value::Command("CMD"),
         "The command that starts agents on other hosts: CMD HOST COMMAND",
-    ),
+    )
+    .also(&["bootstrap-exec"]),
     option(
         "iface",
         Value::Any("ADDRESS|NAME"),
@@ -215,7 +229,8 @@ const WHERE: &[Documented] = &[
         "gpus-per-proc",
         Value::Any("N|auto"),
         "So many graphics processors for each rank, in CUDA_VISIBLE_DEVICES; by default nothing is said",
-    ),
+    )
+    .also(&["g"]),
     option(
         "encrypt",
         Value::None,
@@ -244,29 +259,30 @@ const WHERE: &[Documented] = &[
 ];
 
 const OUTPUT: &[Documented] = &[
-    short('l', "label", Value::None, "Put the rank before each line"),
+    option("label", Value::None, "Put the rank before each line").also(&["l", "prepend-rank"]),
     option(
         "prepend-pattern",
         Value::Any("P"),
         "Put this before each line: %r is the rank, %h the host",
     ),
-    option("outfile-pattern", Value::File("P"), "Write output to such files"),
+    option("outfile-pattern", Value::File("P"), "Write output to such files").also(&["outfile"]),
     option(
         "errfile-pattern",
         Value::File("P"),
         "Write standard error to such files",
-    ),
+    )
+    .also(&["errfile"]),
     option(
         "output-from",
         Value::Any("RANKS|all|none"),
         "Only what these ranks write comes out, as in 0,4-7; by default of all",
     ),
-    short(
-        's',
+    option(
         "stdin",
         Value::OneOf(&["0", "all", "none"]),
         "Who reads standard input; by default rank 0, with restart none",
-    ),
+    )
+    .also(&["s"]),
     option(
         "print-rank-map",
         Value::None,
@@ -292,12 +308,12 @@ const OUTPUT: &[Documented] = &[
         Value::File("FILE.html"),
         "Write a page about the job: processes, fences, failures, output, cost of saving",
     ),
-    short(
-        'v',
+    option(
         "verbose",
         Value::None,
         "Say who started and ended, and who put another value under a key of PMI",
-    ),
+    )
+    .also(&["v", "debug"]),
 ];
 
 const FAILURE: &[Documented] = &[
@@ -375,6 +391,27 @@ const FAILURE: &[Documented] = &[
     ),
 ];
 
+/// Names that neither completions nor the manual have: of options that tune only Hydra, that say what is the default, or that ask
+/// something of this command.
+const OTHERS: [&str; 16] = [
+    "V",
+    "demux",
+    "disable-auto-cleanup",
+    "enable-auto-cleanup",
+    "enable-hostname-propagation",
+    "h",
+    "help",
+    "hybrid-hosts",
+    "info",
+    "membind",
+    "pmi-args",
+    "pmi-port",
+    "pmi_args",
+    "profile",
+    "topolib",
+    "version",
+];
+
 #[cfg(test)]
 mod tests {
     use std::{ffi::OsString, path::Path};
@@ -383,10 +420,6 @@ mod tests {
 
     use super::*;
     use crate::commands::run::command_line::{Surroundings, parse};
-
-    fn all() -> impl Iterator<Item = &'static Documented> {
-        [WHAT, WHERE, OUTPUT, FAILURE].into_iter().flatten()
-    }
 
     /// Every option that the manual has is read as one, and takes a value if it is said to.
     #[test]
@@ -457,6 +490,42 @@ mod tests {
         for name in names {
             let is_known = all().any(|option| option.name == name) || ["ranks", "help"].contains(&name);
             assert!(is_known, "--{name}");
+        }
+    }
+
+    /// The help has every option that the manual has, and no name that is none.
+    #[test]
+    fn what_is_documented_the_help_has() {
+        let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
+        let options = &HELP[HELP.find("What runs:").unwrap()..HELP.find("\nSignals:").unwrap()];
+        let words = options.split(|letter: char| !is_name(letter));
+        let shown: Vec<_> = words
+            .filter_map(|word| word.strip_prefix("--").or_else(|| word.strip_prefix('-')))
+            .filter(|name| !name.is_empty())
+            .collect();
+        for option in all() {
+            assert!(shown.contains(&option.name), "-{}", option.name);
+        }
+        for name in shown {
+            assert!(names().any(|known| known == name), "-{name}");
+        }
+    }
+
+    /// Every name is one that is read, and stands here once.
+    #[test]
+    fn names_are_those_that_are_read() {
+        let around = Surroundings {
+            agent: "agent".into(),
+            variable: &|_| None,
+            read: &|_| Err(std::io::ErrorKind::NotFound.into()),
+            read_key: &|_| Ok(JobKey::from_bytes([1; 32])),
+        };
+        for name in names() {
+            let words = [&format!("-{name}"), "0", "0", "0", "0", "prog"];
+            let error = parse(words.map(OsString::from).into(), &around).err();
+            let error = error.map(|error| format!("{error:#}")).unwrap_or_default();
+            assert!(!error.contains("there is no option"), "-{name}: {error}");
+            assert_eq!(names().filter(|known| *known == name).count(), 1, "-{name}");
         }
     }
 }

@@ -1,0 +1,240 @@
+//! How long a lost connection to the node above is made again, by the times at which attempts fail.
+
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+use ropewalk_fabric::PeerDeath;
+
+/// A connection that is lost and made again. While each carries nothing that there is to carry before it is lost too, that is
+/// one mending.
+pub(super) struct Mending {
+    pub(super) until: Instant,
+    pub(super) next: Instant,
+    /// The link's when it began.
+    pub(super) progress: u64,
+    /// Since when the node above answers.
+    pub(super) answered: Option<Instant>,
+    /// How it was lost last.
+    pub(super) why: String,
+    begun: Instant,
+    pause: Duration,
+    /// Since when nothing was heard of the host of the node above, not even of its kernel.
+    out_of_reach: Option<Instant>,
+}
+
+impl Mending {
+    /// Between two attempts; it doubles, but there are always some within the detection time.
+    const PAUSE: Duration = Duration::from_millis(20);
+    const ATTEMPTS_MIN: u32 = 8;
+    /// How many times the detection time is granted to a link that had nothing to carry and answered, and broke all the same:
+    /// what the other end has to say may never get through.
+    const IDLE_MAX: u32 = 10;
+    /// How many times the detection time the host of a launcher that is suspended may be out of reach. That is more than is
+    /// granted to one that is not, for nothing goes on meanwhile, and it may be moved from one network to another.
+    pub(super) const OUT_OF_REACH_MAX: u32 = 10;
+
+    pub(super) fn begin(now: Instant, detect: Duration, progress: u64, why: String) -> Self {
+        Self {
+            until: now + detect,
+            next: now,
+            progress,
+            answered: None,
+            why,
+            begun: now,
+            pause: Self::PAUSE,
+            out_of_reach: None,
+        }
+    }
+
+    /// Until when the connection has to be there to be no worse than another.
+    pub(super) fn stands_at(&self) -> Option<Instant> {
+        self.answered.map(|since| since + self.pause)
+    }
+
+    /// A connection was lost too, or could not be made. That it was `idle` says that there was nothing to carry.
+    pub(super) fn handle_broken(&mut self, now: Instant, detect: Duration, was_idle: bool, why: String) {
+        if self.answered.take().is_some() && was_idle {
+            self.until = (now + detect).min(self.begun + detect * Self::IDLE_MAX);
+        }
+        self.why = why;
+        self.wait(now, detect);
+    }
+
+    /// An attempt could not even begin.
+    pub(super) fn handle_failed(&mut self, now: Instant, detect: Duration, why: String) {
+        self.why = why;
+        self.wait(now, detect);
+    }
+
+    fn wait(&mut self, now: Instant, detect: Duration) {
+        self.next = now + self.pause;
+        self.pause = (self.pause * 2).min(detect / Self::ATTEMPTS_MIN).max(Self::PAUSE);
+    }
+
+    /// An attempt has shown this of the host of the node above.
+    pub(super) fn note_sight(&mut self, now: Instant, sight: Sight) {
+        match sight {
+            Sight::Something => self.out_of_reach = None,
+            Sight::Nothing => {
+                self.out_of_reach.get_or_insert(now);
+            }
+            Sight::Unclear => {}
+        }
+    }
+
+    /// While the node above is stopped, and just after that, it says nothing about it that a connection is not made again. But
+    /// that its host is out of reach does after a while: nobody would ever be told that it does not come back.
+    pub(super) fn excuse_silence(&mut self, now: Instant, detect: Duration) {
+        let last = self
+            .out_of_reach
+            .map(|since| since + detect * Self::OUT_OF_REACH_MAX);
+        self.begun = now;
+        self.until = last.map_or(now + detect, |last| last.min(now + detect));
+    }
+}
+
+/// What an attempt to connect shows of the host at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sight {
+    /// Its kernel answered.
+    Something,
+    Nothing,
+    /// Its kernel may not answer although it could.
+    Unclear,
+}
+
+impl Sight {
+    /// What the end of an attempt shows; `is_crowded` says whether the other end may have no room for another.
+    pub(super) fn of(cause: &PeerDeath, is_crowded: bool) -> Self {
+        match cause {
+            PeerDeath::ConnectTimedOut if is_crowded => Self::Unclear,
+            PeerDeath::ConnectTimedOut => Self::Nothing,
+            PeerDeath::Io(error) => match error.kind() {
+                // Only who is there resets; and a UNIX socket whose queue is full has somebody behind it.
+                io::ErrorKind::ConnectionReset | io::ErrorKind::WouldBlock => Self::Something,
+                _ => Self::Nothing,
+            },
+            _ => Self::Something,
+        }
+    }
+}
+
+/// Whether there may be no room for another connection at a node that has accepted none for this time, with so many nodes
+/// that try. The kernel keeps what it has taken, also what was given up since, and once there is no room for more it answers
+/// nobody: to whoever tries, that is as if the host were gone. Each tries no more than once in the detection time.
+pub(super) fn is_crowded(stopped: Duration, detect: Duration, nodes: usize) -> bool {
+    /// How many wait there, by `listen` in fabric.
+    const ROOM: u128 = 1024;
+    let attempts = stopped.as_nanos() / detect.as_nanos().max(1) + 1;
+    attempts.saturating_mul(nodes as u128) >= ROOM
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    const DETECT: Duration = Duration::from_secs(3);
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// Lets a suspended launcher be sought from second 0 on, with attempts that show what `sight` says of each second. Returns
+    /// the second in which it is given up.
+    fn given_up(sight: impl Fn(u64) -> Sight) -> Option<u64> {
+        let begun = Instant::now();
+        let mut mending = Mending::begin(begun, DETECT, 0, "it was reset".to_owned());
+        (0..1000).find(|&second| {
+            let now = begun + Duration::from_secs(second);
+            mending.excuse_silence(now, DETECT);
+            let is_over = mending.until <= now;
+            mending.note_sight(now, sight(second));
+            is_over
+        })
+    }
+
+    /// A suspended launcher is waited for as long as its host answers.
+    #[test]
+    fn a_stopped_launcher_is_waited_for() {
+        assert_eq!(given_up(|_| Sight::Something), None);
+        assert_eq!(given_up(|_| Sight::Unclear), None);
+    }
+
+    /// Once its host was out of reach for as long as is granted, nobody waits any more. Whenever it answers that time is its
+    /// again, and what shows nothing changes nothing.
+    #[test]
+    fn a_host_out_of_reach_is_given_up() {
+        let seconds = PATIENCE.as_secs();
+        assert_eq!(given_up(|_| Sight::Nothing), Some(seconds));
+        let back = |second| match second {
+            20 => Sight::Something,
+            _ => Sight::Nothing,
+        };
+        assert_eq!(given_up(back), Some(21 + seconds));
+        let unclear = |second| match second {
+            7 => Sight::Nothing,
+            _ => Sight::Unclear,
+        };
+        assert_eq!(given_up(unclear), Some(7 + seconds));
+    }
+
+    /// A launcher that goes on has the time that it always has, also just after its host was out of reach.
+    #[test]
+    fn a_launcher_that_goes_on_has_its_time() {
+        let begun = Instant::now();
+        let mut mending = Mending::begin(begun, DETECT, 0, String::new());
+        mending.note_sight(begun, Sight::Nothing);
+        let back = begun + PATIENCE - Duration::from_secs(1);
+        mending.note_sight(back, Sight::Something);
+        mending.excuse_silence(back, DETECT);
+        assert_eq!(mending.until, back + DETECT);
+    }
+
+    /// Attempts that cannot even begin show that there is no way, and become rarer.
+    #[test]
+    fn attempts_without_a_way_become_rarer() {
+        let begun = Instant::now();
+        let mut mending = Mending::begin(begun, DETECT, 0, String::new());
+        let mut attempts = 0;
+        loop {
+            mending.excuse_silence(mending.next, DETECT);
+            if mending.until <= mending.next {
+                break;
+            }
+            mending.note_sight(mending.next, Sight::Nothing);
+            mending.handle_failed(mending.next, DETECT, "no route to host".to_owned());
+            attempts += 1;
+        }
+        assert!((80..100).contains(&attempts), "{attempts}");
+        assert_eq!(mending.why, "no route to host");
+    }
+
+    /// Who resets a connection, or has a full queue, is there; nobody else who does not answer is known to be.
+    #[test]
+    fn what_attempts_show() {
+        let io = |kind: io::ErrorKind| PeerDeath::Io(Arc::new(kind.into()));
+        for (cause, is_crowded, expected) in [
+            (PeerDeath::ConnectTimedOut, false, Sight::Nothing),
+            (PeerDeath::ConnectTimedOut, true, Sight::Unclear),
+            (io(io::ErrorKind::HostUnreachable), true, Sight::Nothing),
+            (io(io::ErrorKind::NetworkUnreachable), false, Sight::Nothing),
+            (io(io::ErrorKind::TimedOut), false, Sight::Nothing),
+            (io(io::ErrorKind::ConnectionReset), false, Sight::Something),
+            (io(io::ErrorKind::WouldBlock), false, Sight::Something),
+            (PeerDeath::Closed, false, Sight::Something),
+        ] {
+            assert_eq!(Sight::of(&cause, is_crowded), expected, "{cause:?}");
+        }
+    }
+
+    /// Few nodes take long to fill a queue, many do not.
+    #[test]
+    fn a_queue_is_full_sooner_with_more_nodes() {
+        assert!(!is_crowded(DETECT * 200, DETECT, 4));
+        assert!(is_crowded(DETECT * 256, DETECT, 4));
+        assert!(!is_crowded(DETECT * 30, DETECT, 32));
+        assert!(is_crowded(DETECT * 32, DETECT, 32));
+        assert!(is_crowded(Duration::ZERO, DETECT, 2000));
+    }
+}
