@@ -231,20 +231,31 @@ impl Lister {
     }
 
     /// All parts that have a manifest.
+    ///
+    /// The newest are looked for first: older ones are copied before them, so that one which is missing here is not about to
+    /// come while a newer one that came after it is here.
     pub(super) fn parts(&mut self) -> Result<BTreeSet<Part>, StoreError> {
+        let listed = RealFiles.list(&self.directory);
+        let mut generations = BTreeMap::new();
+        for entry in cannot("read the directory", &self.directory, listed)? {
+            let number = entry.name.to_str().and_then(|name| name.strip_prefix(GENERATION));
+            if let Some(generation) = number.and_then(|number| number.parse::<u64>().ok()) {
+                generations.insert(generation, self.directory.join(&entry.name));
+            }
+        }
         let mut found = BTreeMap::new();
-        for entry in cannot(
-            "read the directory",
-            &self.directory,
-            RealFiles.list(&self.directory),
-        )? {
-            let generation = entry.name.to_str().and_then(|name| name.strip_prefix(GENERATION));
-            let Some(generation) = generation.and_then(|number| number.parse().ok()) else {
-                continue;
+        for (generation, folder) in generations.into_iter().rev() {
+            let files = match RealFiles.list(&folder) {
+                Ok(files) => files,
+                // It is removed this moment.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(_) => {
+                    let known = self.known.range((generation, 0)..=(generation, u32::MAX));
+                    found.extend(known);
+                    continue;
+                }
             };
-            let folder = self.directory.join(&entry.name);
-            // It may be removed this moment.
-            for file in RealFiles.list(&folder).unwrap_or_default() {
+            for file in files {
                 let Some(rank) = rank_of(&file.name) else { continue };
                 let known = self.known.get(&(generation, rank)).copied();
                 let part = known.or_else(|| read_part(&folder.join(&file.name), generation, rank));

@@ -7,7 +7,7 @@ use super::{
     Part,
     protection::Protection,
     ring::{guarded_by, partner_of, without_ranks},
-    whole::on_hosts,
+    whole::whole_on,
 };
 use crate::generation::{Held, KEEP_MIN};
 
@@ -31,6 +31,9 @@ pub struct Guard {
     /// Parts that could not be copied, and when to try again.
     put_off: BTreeMap<Part, (Duration, u32)>,
     notices: Vec<Action>,
+    /// Since when this host has waited for others to copy what is pending, and what that was.
+    held: Option<(Duration, BTreeSet<u64>)>,
+    is_behind_told: bool,
 }
 
 /// What a guard knows from the start.
@@ -44,6 +47,8 @@ pub struct GuardOptions {
     pub host_of_rank: Vec<usize>,
     /// The generation that the ranks started from.
     pub base: Option<u64>,
+    /// What is left of what was there before if a host is lost ([`Recovery::fallbacks`](super::Recovery::fallbacks)).
+    pub fallbacks: BTreeSet<u64>,
     /// The number from which on they save. What is between the two, or older, is not copied.
     pub next: u64,
 }
@@ -80,6 +85,12 @@ pub enum Action {
         /// Which host.
         host: usize,
     },
+    /// A host has not copied for long what the others have. They go on without it, and what is saved now may not outlive
+    /// the loss of a host.
+    Behind {
+        /// Which host.
+        host: usize,
+    },
 }
 
 #[derive(Clone, Debug, Default)]
@@ -107,6 +118,8 @@ impl Guard {
             guarded_at_first: None,
             put_off: BTreeMap::new(),
             notices: Vec::new(),
+            held: None,
+            is_behind_told: false,
             options,
         };
         guard.guarded_at_first = guard.guarded();
@@ -126,7 +139,7 @@ impl Guard {
         let Some(other) = self.others.get_mut(&host) else {
             return;
         };
-        // A part that is back, or new, is no longer one that could not be had.
+        // A part that is gone, should it come back, is tried at once.
         self.put_off
             .retain(|part, _| parts.contains(part) || !other.parts.contains(part));
         other.parts = parts;
@@ -182,8 +195,32 @@ impl Guard {
             self.protection.learn(self.options.host, &self.own);
             return Some(Action::Retire { generations });
         }
-        let (from, part) = self.next_copy(now)?;
+        let is_held = self.is_held(now);
+        if let Some(notice) = self.notices.pop() {
+            return Some(notice);
+        }
+        let (from, part) = self.next_copy(now, is_held)?;
         Some(Action::Copy { from, part })
+    }
+
+    /// Whether this host waits for others to copy what is pending. If that lasts it goes on as well as it goes.
+    fn is_held(&mut self, now: Duration) -> bool {
+        if !self.protection.is_full() {
+            self.held = None;
+            self.is_behind_told = false;
+            return false;
+        }
+        let pending = self.protection.pending();
+        let held = self.held.take().filter(|(_, held)| *held == pending);
+        let (since, pending) = held.unwrap_or((now, pending));
+        self.held = Some((since, pending));
+        let is_held = now.saturating_sub(since) < HELD_MAX;
+        if !is_held && !self.is_behind_told {
+            self.is_behind_told = true;
+            let host = self.protection.awaited();
+            self.notices.extend(host.map(|host| Action::Behind { host }));
+        }
+        is_held
     }
 
     /// When there may be something to do again.
@@ -200,63 +237,68 @@ impl Guard {
         is_in_ring.then(guarded).flatten()
     }
 
-    /// The newest generation of which each rank's part is on some host.
+    /// The newest generation of which each rank's part is on some host that is not gone.
     pub fn newest(&self) -> Option<Held> {
-        self.on_hosts(1).into_iter().next_back().map(|(_, held)| held)
+        let others = self.others.values().filter(|other| !other.is_gone());
+        let others = others.map(|other| &other.parts);
+        let whole = whole_on(others.chain([&self.own]), self.ranks());
+        whole.into_iter().next_back().map(|(_, held)| held)
     }
 
-    /// The generations of which each rank's part is on two hosts, or on one if no other is left.
-    pub fn safe(&self) -> BTreeSet<u64> {
+    /// The newest generation of which each rank's part is known to be on two hosts, or on one if no other is left.
+    pub fn protected(&self) -> Option<u64> {
         let is_alone = self.others.values().all(Other::is_gone);
-        self.on_hosts(if is_alone { 1 } else { 2 }).into_keys().collect()
+        match is_alone {
+            true => self.newest().map(|held| held.generation),
+            false => self.protection.protected().last().copied(),
+        }
     }
 
     /// The own generations that may go: those older than the newest protected one, but for the protected one before it, and
-    /// of the others all but the newest, so that the disk does not fill: fast ones are never protected, and of those that are
-    /// to be copied there are many if copies lag far behind. What is pending stays, see [`Protection`], and so do the newest
-    /// that are whole by what all have last said, which are enough if no host is lost.
+    /// most of the others, so that the disk does not fill: fast ones, which are copied only if ranks have started from one, and
+    /// those with copies if these lag far behind. What is pending stays, see [`Protection`], and so do the newest that are
+    /// whole by what all have last said, which are enough if no host is lost.
     ///
-    /// What was there when the ranks started is counted apart, and what they started from stays: until something newer is
-    /// protected there is nothing better.
+    /// What ranks started from stays until it or something newer is protected, and what is left without one of the hosts too.
     fn retirement(&self) -> BTreeSet<u64> {
         let protected = self.protection.protected();
-        let newest_protected = protected.last().copied().unwrap_or(0);
+        let newest_protected = protected.last().copied();
         let has_enough = protected.len() == KEEP_MIN;
         let kept = protected | &self.protection.pending();
         let all = self.others.values().map(|other| &other.parts).chain([&self.own]);
-        let whole = on_hosts(all, 1, self.ranks()).into_keys().rev().take(KEEP_MIN);
-        let base = (self.options.base).filter(|_| newest_protected < self.options.next);
-        let last_resort: BTreeSet<u64> = whole.chain(base).collect();
+        let whole = whole_on(all, self.ranks()).into_keys().rev().take(KEEP_MIN);
+        let Self { options, .. } = self;
+        let before = options.base.iter().chain(&options.fallbacks).copied();
+        let before = before.filter(|_| newest_protected < options.base);
+        let last_resort: BTreeSet<u64> = whole.chain(before).collect();
 
         let is_copied = |part: &Part| self.protection.is_copied(part);
         let own: BTreeMap<u64, bool> = (self.own.iter())
             .map(|part| (part.generation, is_copied(part)))
             .collect();
-        let (mut lag, mut lag_before, mut fast) = (LAG_MAX, LAG_MAX, FAST_MAX);
+        let (mut copied, mut fast, mut roundest) = (0, 0, None);
         let newest_first = own.into_iter().rev();
         let may_go = newest_first.filter(|&(generation, is_copied)| {
             if kept.contains(&generation) {
                 return false;
             }
-            if has_enough && generation < newest_protected {
+            if has_enough && Some(generation) < newest_protected {
                 return true;
             }
-            let room = match (is_copied, generation >= self.options.next) {
-                (true, true) => &mut lag,
-                (true, false) => &mut lag_before,
-                (false, _) => &mut fast,
+            let is_beyond = if is_copied {
+                // A copy of a round one may take as long as it takes to save many others.
+                let roundness = Some(roundness(generation));
+                let is_rounder = roundness > roundest;
+                roundest = roundest.max(roundness);
+                copied += 1;
+                copied > NEWEST_KEPT && !is_rounder
+            } else {
+                fast += 1;
+                fast > FAST_MAX
             };
-            let is_beyond = *room == 0;
-            *room = room.saturating_sub(1);
             is_beyond && !last_resort.contains(&generation)
         });
         may_go.map(|(generation, _)| generation).collect()
-    }
-
-    fn on_hosts(&self, enough: usize) -> BTreeMap<u64, Held> {
-        let others = self.others.values().filter(|other| !other.is_gone());
-        let others = others.map(|other| &other.parts);
-        on_hosts(others.chain([&self.own]), enough, self.ranks())
     }
 
     fn ranks(&self) -> u32 {
@@ -266,7 +308,7 @@ impl Guard {
     /// A part of the guarded host's ranks that is not here: of the generation with the roundest number, newest first.
     /// A guard that falls behind then leaves out the same generations as all others that do, so that there are always some
     /// of which nobody has left out a part.
-    fn next_copy(&self, now: Duration) -> Option<(usize, Part)> {
+    fn next_copy(&self, now: Duration, is_held: bool) -> Option<(usize, Part)> {
         let from = self.guarded()?;
         let Self { options, .. } = self;
         let of_host = |part: &&Part| options.host_of_rank.get(part.rank as usize) == Some(&from);
@@ -286,8 +328,9 @@ impl Guard {
             is_new && parts.iter().all(|part| self.protection.is_copied(part))
         };
         // In place of a host that is gone anything is copied: that protects nothing, which is for all hosts to do.
-        let is_let_in =
-            |generation| self.guarded_at_first != Some(from) || self.protection.lets_in(generation);
+        let is_let_in = |generation| {
+            self.guarded_at_first != Some(from) || (!is_held && self.protection.lets_in(generation))
+        };
         let missing = theirs
             .into_iter()
             .filter(|(generation, parts)| Some(*generation) > newest_here && is_wanted(*generation, parts))
@@ -297,7 +340,7 @@ impl Guard {
                 let is_put_off = self.put_off.get(&missing).is_some_and(|(again, _)| *again > now);
                 (!is_put_off).then_some((generation, missing))
             });
-        let (_, part) = missing.max_by_key(|(generation, _)| (generation.trailing_zeros(), *generation))?;
+        let (_, part) = missing.max_by_key(|(generation, _)| (roundness(*generation), *generation))?;
         Some((from, part))
     }
 
@@ -344,8 +387,20 @@ const SILENCES_MAX: u32 = 2;
 const COPY_AGAIN: Duration = Duration::from_secs(1);
 const DOUBLINGS_MAX: u32 = 6;
 
-/// So many generations that are to be copied and are not pending are kept, and so many of what was there at the start.
-const LAG_MAX: usize = 8;
+/// So many of the newest generations that are to be copied are kept beside those that are pending, and of older ones each that is
+/// rounder than all newer.
+const NEWEST_KEPT: usize = 4;
+
+/// How round the number of a generation is: how often it is divisible by two. The roundest are kept while so many others are
+/// saved as two to the power of this.
+fn roundness(generation: u64) -> u32 {
+    generation.trailing_zeros().min(ROUNDNESS_MAX)
+}
+
+const ROUNDNESS_MAX: u32 = 8;
+
+/// So long a host waits for others to copy what is pending.
+const HELD_MAX: Duration = Duration::from_secs(60);
 
 /// So many fast ones are kept: the newest may not be there on all hosts yet, and the one before it may turn out torn.
 const FAST_MAX: usize = 3;
@@ -384,6 +439,7 @@ mod tests {
             hosts: 2,
             host_of_rank: vec![0, 1],
             base: None,
+            fallbacks: BTreeSet::new(),
             next: 1,
         })
     }
@@ -410,7 +466,9 @@ mod tests {
         assert_eq!(guard.poll(ms(250)), Some(Action::Ask { host: 0 }));
         let theirs = (1..=6).map(|generation| part(generation, 0));
         guard.handle_parts(ms(250), 0, theirs.chain([part(2, 1)]).collect());
-        assert_eq!(guard.safe(), [2].into());
+        assert_eq!(guard.protected(), Some(2));
+        let generations = [1].into();
+        assert_eq!(guard.poll(ms(250)), Some(Action::Retire { generations }));
         assert_eq!(guard.poll(ms(250)), copy(4));
         guard.handle_copied(part(4, 0));
         // Host 0 copies part(4, 1) now, and is lost.
@@ -423,20 +481,64 @@ mod tests {
         guard.handle_own(own(14, &[2, 4]));
         assert_eq!(guard.poll(ms(700)), Some(Action::Ask { host: 0 }));
         guard.handle_silence(ms(700), 0);
-        let generations = [1, 3].into();
+        // The fifth and the sixth are whole by what host 0 has last said, and the eighth is rounder than all newer.
+        let generations = [1, 3, 7, 9, 10].into();
         assert_eq!(guard.poll(ms(700)), Some(Action::Retire { generations }));
         assert_eq!(guard.poll(ms(700)), None);
     }
 
-    /// What was pulled is counted apart from what only the own rank has saved: more of that does not push it out, though
-    /// two that are newer were pulled too.
+    /// What was pulled and may be protected stays, however many more the own rank saves.
     #[test]
     fn own_saves_do_not_push_out_copies() {
         let mut guard = guard_of_two();
         guard.handle_silence(ms(0), 0);
         guard.handle_own(own(20, &[2, 4, 6]));
-        let generations = [1, 3, 5].into_iter().chain(7..=12).collect();
+        let generations = [1, 3, 5].into_iter().chain(7..=15).collect();
         assert_eq!(guard.poll(ms(0)), Some(Action::Retire { generations }));
         assert_eq!(guard.poll(ms(0)), None);
+    }
+
+    /// While the other host copies nothing this one pulls no more than it can keep, but not for ever; and at once when the other
+    /// has copied something.
+    #[test]
+    fn a_host_waits_for_one_that_does_not_copy() {
+        let theirs = |copied: Option<u64>| -> BTreeSet<Part> {
+            let copied = copied.map(|generation| part(generation, 1));
+            (1..=16)
+                .map(|generation| part(generation, 0))
+                .chain(copied)
+                .collect()
+        };
+        let hear = |guard: &mut Guard, now, copied| {
+            assert_eq!(guard.poll(now), Some(Action::Ask { host: 0 }));
+            guard.handle_parts(now, 0, theirs(copied));
+        };
+        let copy = Some(Action::Copy {
+            from: 0,
+            part: part(16, 0),
+        });
+        let mut guard = guard_of_two();
+        guard.handle_own(own(16, &[1, 2, 3, 4, 5, 6, 7, 8]));
+        hear(&mut guard, ms(0), None);
+        assert!(matches!(guard.poll(ms(0)), Some(Action::Retire { .. })));
+        assert_eq!(guard.poll(ms(0)), None);
+        hear(&mut guard, ms(59_000), None);
+        assert_eq!(guard.poll(ms(59_000)), None);
+        let mut patient = guard.clone();
+
+        hear(&mut guard, ms(60_000), None);
+        assert_eq!(guard.poll(ms(60_000)), Some(Action::Behind { host: 0 }));
+        assert_eq!(guard.poll(ms(60_000)), copy);
+        guard.handle_copied(part(16, 0));
+        assert_eq!(guard.poll(ms(60_000)), None, "what it has waited for stays");
+
+        hear(&mut patient, ms(59_500), Some(8));
+        assert_eq!(patient.protected(), Some(8));
+        let passed_over = (1..8).collect();
+        let retire = Action::Retire {
+            generations: passed_over,
+        };
+        assert_eq!(patient.poll(ms(59_500)), Some(retire));
+        assert_eq!(patient.poll(ms(59_500)), copy);
     }
 }

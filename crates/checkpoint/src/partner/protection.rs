@@ -6,7 +6,7 @@ use super::{
     Part,
     guard::GuardOptions,
     ring::{guarded_by, without_ranks},
-    whole::{on_hosts, whole},
+    whole::{whole, whole_on},
 };
 use crate::{advisor::Level, generation::KEEP_MIN};
 
@@ -17,8 +17,8 @@ use crate::{advisor::Level, generation::KEEP_MIN};
 /// only what is newer than all that they ever pulled, so a generation that somebody has passed over is never protected;
 /// any other that is pulled here may be so already, which this host has yet to hear, and is pending.
 ///
-/// Nobody removes what is pending, and nobody pulls more while there is much of it. So what is protected stays on all hosts,
-/// whether they know of it or not, until something newer is, and what a host keeps is bounded.
+/// Nobody removes what is pending, and nobody pulls more while there is much of it, unless that lasts. So what is protected
+/// stays on all hosts, whether they know of it or not, until something newer is, and what a host keeps is bounded.
 #[derive(Clone, Debug)]
 pub(super) struct Protection {
     host: usize,
@@ -91,7 +91,7 @@ impl Protection {
         let by_each = self.pullers.values().map(|puller| puller.pulled.clone());
         let by_all = by_each.reduce(|by_all, also| &by_all & &also);
         // Alone, a host protects by itself.
-        let by_all = by_all.unwrap_or_else(|| on_hosts([parts], 1, self.ranks).into_keys().collect());
+        let by_all = by_all.unwrap_or_else(|| whole_on([parts], self.ranks).into_keys().collect());
         let protected = &by_all | &self.protected;
         self.protected = protected.into_iter().rev().take(KEEP_MIN).collect();
 
@@ -110,20 +110,31 @@ impl Protection {
         &self.protected
     }
 
-    /// What is pulled here and newer than what is known to be protected, and may be so too.
+    /// What is pulled here and newer than what is known to be protected, and may be so too; of many the oldest, for the others
+    /// were pulled only because nothing had become of these.
     pub(super) fn pending(&self) -> BTreeSet<u64> {
-        let pending = &self.pulled() - &self.passed_over;
+        let open = &self.pulled() - &self.passed_over;
         let newest = self.protected.last();
-        pending
-            .into_iter()
-            .filter(|generation| Some(generation) > newest)
-            .collect()
+        let open = open.into_iter().filter(|generation| Some(generation) > newest);
+        open.take(PENDING_MAX).collect()
     }
 
-    /// Whether this host may pull a generation now.
+    /// Whether so much is pending that this host waits for others.
+    pub(super) fn is_full(&self) -> bool {
+        self.pending().len() == PENDING_MAX
+    }
+
+    /// A host that has not pulled the oldest pending generation.
+    pub(super) fn awaited(&self) -> Option<usize> {
+        let oldest = self.pending().first().copied()?;
+        let mut pullers = self.pullers.iter();
+        let lacking = pullers.find(|(_, puller)| !puller.pulled.contains(&oldest));
+        lacking.map(|(&host, _)| host)
+    }
+
+    /// Whether this host may pull a generation, if it need not wait.
     pub(super) fn lets_in(&self, generation: u64) -> bool {
-        self.pending().len() < PENDING_MAX
-            && Some(generation) > self.highest_pulled
+        Some(generation) > self.highest_pulled
             && (self.own_ranks.is_empty() || self.saved.contains(&generation))
     }
 

@@ -1,10 +1,10 @@
 //! What to start from when the parts of ranks lie on several hosts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Inventory, Part};
+use super::{Inventory, Part, whole::whole_on};
 use crate::generation::{Choice, Holdings, choose};
 
 /// What each host has to do before the ranks start.
@@ -14,6 +14,9 @@ pub struct Recovery {
     pub choice: Choice,
     /// Parts that are not where their ranks will run.
     pub fetches: Vec<Fetch>,
+    /// For each host the newest generation that is whole without it when all is fetched: what is left if it is lost before
+    /// anything is copied anew.
+    pub fallbacks: BTreeSet<u64>,
 }
 
 /// A part that a host has to fetch from another.
@@ -53,7 +56,50 @@ pub fn plan_recovery(inventories: &[Inventory], host_of_rank: &[usize], restarts
             fetches.push(Fetch { part, from, to });
         }
     }
-    Recovery { choice, fetches }
+    let fallbacks = match choice.restore {
+        Some(held) => fallbacks(inventories, &fetches, host_of_rank.len() as u32, held.generation),
+        None => BTreeSet::new(),
+    };
+    Recovery {
+        choice,
+        fetches,
+        fallbacks,
+    }
+}
+
+fn fallbacks(inventories: &[Inventory], fetches: &[Fetch], ranks: u32, newest: u64) -> BTreeSet<u64> {
+    let lists = inventories
+        .iter()
+        .map(|inventory| inventory.parts.iter().copied().collect());
+    let mut parts: Vec<BTreeSet<Part>> = lists.collect();
+    for fetch in fetches {
+        parts[fetch.to].insert(fetch.part);
+    }
+    let mut only_holder: BTreeMap<Part, Option<usize>> = BTreeMap::new();
+    for (host, parts) in parts.iter().enumerate() {
+        for &part in parts {
+            let holder = only_holder.entry(part);
+            holder.and_modify(|only| *only = None).or_insert(Some(host));
+        }
+    }
+    let mut needed: BTreeMap<u64, BTreeSet<usize>> = BTreeMap::new();
+    for (part, only) in only_holder {
+        needed.entry(part.generation).or_default().extend(only);
+    }
+    let mut fallbacks = BTreeSet::new();
+    let mut without: BTreeSet<usize> = (0..parts.len()).collect();
+    for &generation in whole_on(&parts, ranks)
+        .range(..=newest)
+        .rev()
+        .map(|(generation, _)| generation)
+    {
+        let needed = &needed[&generation];
+        if !without.is_subset(needed) {
+            fallbacks.insert(generation);
+            without = &without & needed;
+        }
+    }
+    fallbacks
 }
 
 /// What each rank has on any host.
@@ -118,6 +164,7 @@ mod tests {
         let recovery = plan_recovery(&hosts, &[0, 1], 5);
         assert_eq!(recovery.choice.restore, Some(part(3, 0).held()));
         assert_eq!(recovery.choice.next, 5 + NUMBERS_LEFT_OUT);
+        assert_eq!(recovery.fallbacks, [3].into(), "without host 0");
         let fetch = Fetch {
             part: part(3, 0),
             from: 1,
@@ -133,6 +180,21 @@ mod tests {
         let recovery = plan_recovery(&hosts, &[0, 0], 5);
         assert_eq!(recovery.choice.restore, Some(part(3, 0).held()));
         assert!(recovery.fetches.is_empty());
+    }
+
+    /// What is older than what the job starts from, but does not need some host, is there if that one is lost at once.
+    #[test]
+    fn what_is_left_without_a_host_is_known() {
+        let (zero, one) = (|generation| part(generation, 0), |generation| part(generation, 1));
+        let hosts = [
+            host(&[zero(1), one(1), zero(2), zero(4), zero(5)]),
+            host(&[zero(1), one(1), one(2), one(4), zero(4), one(5)]),
+            host(&[zero(2), one(3)]),
+        ];
+        let recovery = plan_recovery(&hosts, &[0, 1], 5);
+        assert_eq!(recovery.choice.restore, Some(part(5, 0).held()));
+        // Without host 2 the newest of all, without 0 the fourth, without 1 the first.
+        assert_eq!(recovery.fallbacks, [1, 4, 5].into());
     }
 
     /// Where nothing was saved the job starts from its beginning, with the first number.

@@ -5,18 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Part;
 use crate::generation::Held;
 
-/// The generations of which each rank's part is on so many of the hosts.
-pub(super) fn on_hosts<'a>(
+/// The generations of which each rank's part is on one of the hosts.
+pub(super) fn whole_on<'a>(
     hosts: impl IntoIterator<Item = &'a BTreeSet<Part>>,
-    enough: usize,
     ranks: u32,
 ) -> BTreeMap<u64, Held> {
-    let mut hosts_of: BTreeMap<Part, usize> = BTreeMap::new();
-    for part in hosts.into_iter().flatten() {
-        *hosts_of.entry(*part).or_default() += 1;
-    }
-    let parts = hosts_of.into_iter().filter(|&(_, hosts)| hosts >= enough);
-    whole(parts.map(|(part, _)| part), ranks as usize, ranks)
+    let parts: BTreeSet<Part> = hosts.into_iter().flatten().copied().collect();
+    whole(parts.into_iter(), ranks as usize, ranks)
 }
 
 /// The generations of which so many different ranks' parts are among these, in a job of `ranks`.
@@ -52,22 +47,16 @@ mod tests {
         parts.iter().map(part).collect()
     }
 
-    /// Parts on different hosts make a generation whole; each has to be on as many hosts as are asked for.
+    /// Parts on different hosts make a generation whole.
     #[test]
     fn parts_are_counted_over_hosts() {
         let (first, second) = (
             parts(&[(1, 0), (2, 0), (3, 0), (3, 1)]),
-            parts(&[(1, 0), (1, 1), (2, 1), (3, 0), (3, 1)]),
+            parts(&[(1, 1), (2, 0), (3, 0)]),
         );
-        let generations = |enough| {
-            on_hosts([&first, &second], enough, 2)
-                .into_keys()
-                .collect::<Vec<_>>()
-        };
-        assert_eq!((generations(1), generations(2)), (vec![1, 2, 3], vec![3]));
-        assert!(
-            on_hosts([&first, &second], 1, 3).is_empty(),
-            "of a job of other size"
-        );
+        let generations: Vec<u64> = whole_on([&first, &second], 2).into_keys().collect();
+        assert_eq!(generations, [1, 3]);
+        let of_three = whole_on([&first, &second], 3);
+        assert!(of_three.is_empty(), "they are of a job of another size");
     }
 }

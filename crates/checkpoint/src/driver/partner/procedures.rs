@@ -1,5 +1,7 @@
 //! What hosts ask of each other.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use ropewalk_rpc::Procedure;
 use serde::{Deserialize, Serialize};
@@ -119,8 +121,9 @@ impl Procedure for Begin {
 }
 
 /// What the ranks start from, and with which number they go on.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Beginning {
     pub(super) base: Option<u64>,
+    pub(super) fallbacks: BTreeSet<u64>,
     pub(super) next: u64,
 }

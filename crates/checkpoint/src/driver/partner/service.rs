@@ -186,6 +186,7 @@ impl Service {
             }
             let beginning = Beginning {
                 base: plan.choice.restore.map(|held| held.generation),
+                fallbacks: plan.fallbacks,
                 next: plan.choice.next,
             };
             self.all::<Begin>(&addresses, &beginning, ASK_TIMEOUT)?;
@@ -238,6 +239,7 @@ impl Service {
             hosts: addresses.len(),
             host_of_rank: self.options.host_of_rank.clone(),
             base: beginning.base,
+            fallbacks: beginning.fallbacks,
             next: beginning.next,
         });
         let copier = Copier {
@@ -250,7 +252,7 @@ impl Service {
         let origin = Instant::now();
         let mut told = 0;
         let copied = Copied::of(&self.options.directory);
-        let mut safe = None;
+        let mut protected = None;
         let mut failing: BTreeSet<Part> = BTreeSet::new();
         loop {
             match lock(&self.shared.depot).parts() {
@@ -305,6 +307,11 @@ impl Service {
                         ),
                         None => format!("host {} does not answer: checkpoints have no copy", name(host)),
                     }),
+                    Action::Behind { host } => say(format!(
+                        "host {} has not copied for long what the others have: they go on without it, and what is \
+                         saved now may not outlive the loss of a host",
+                        name(host)
+                    )),
                     Action::Found { host } => say(format!("host {} answers again", name(host))),
                 }
             }
@@ -315,10 +322,10 @@ impl Service {
                 newest(held);
             }
             // The program waits for that to say it to the next save.
-            let newest_safe = guard.safe().last().copied();
-            if newest_safe > safe {
-                safe = newest_safe;
-                if let Err(error) = copied.write(newest_safe.unwrap_or(0)) {
+            let newest_protected = guard.protected();
+            if newest_protected > protected {
+                protected = newest_protected;
+                if let Err(error) = copied.write(newest_protected.unwrap_or(0)) {
                     say(format!("cannot tell the ranks what is copied: {error}"));
                 }
             }
@@ -339,7 +346,7 @@ impl Service {
         let waited =
             (self.shared.begun).wait_timeout_while(beginning, BEGIN_TIMEOUT, |beginning| beginning.is_none());
         let (beginning, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        beginning.ok_or(PartnerError::NotBegun)
+        beginning.clone().ok_or(PartnerError::NotBegun)
     }
 
     /// Calls all hosts at once, and gives their answers in order.
