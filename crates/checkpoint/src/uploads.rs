@@ -108,16 +108,9 @@ const DOUBLINGS_MAX: u32 = 9;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::advisor::Level;
 
     fn parts(generations: &[(u64, u32)]) -> BTreeSet<Part> {
-        let part = |&(generation, rank)| Part {
-            generation,
-            rank,
-            step: generation,
-            ranks: 2,
-            level: Level::Full,
-        };
+        let part = |&(generation, rank)| Part::of_two(generation, rank);
         generations.iter().map(part).collect()
     }
 

@@ -408,20 +408,13 @@ const FAST_MAX: usize = 3;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::advisor::Level;
 
     const fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
     }
 
     fn part(generation: u64, rank: u32) -> Part {
-        Part {
-            generation,
-            rank,
-            step: generation,
-            ranks: 2,
-            level: Level::Full,
-        }
+        Part::of_two(generation, rank)
     }
 
     /// What host 1 has: all of its own rank's up to one, and copies of the other's.

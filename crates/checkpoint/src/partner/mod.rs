@@ -64,3 +64,17 @@ pub struct Inventory {
     /// From what each rank last started, as far as it is noted here.
     pub restarts: Vec<(u32, Restarts)>,
 }
+
+#[cfg(test)]
+impl Part {
+    /// A rank's part of a full save of two ranks.
+    pub(crate) fn of_two(generation: u64, rank: u32) -> Self {
+        Self {
+            generation,
+            rank,
+            step: generation * 10,
+            ranks: 2,
+            level: Level::Full,
+        }
+    }
+}

@@ -137,16 +137,10 @@ pub const NUMBERS_LEFT_OUT: u64 = 1000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{advisor::Level, generation::Restarts};
+    use crate::generation::Restarts;
 
     fn part(generation: u64, rank: u32) -> Part {
-        Part {
-            generation,
-            rank,
-            step: generation * 10,
-            ranks: 2,
-            level: Level::Full,
-        }
+        Part::of_two(generation, rank)
     }
 
     fn host(parts: &[Part]) -> Inventory {

@@ -458,9 +458,9 @@ fn slow_copies_get_on() {
                     job.disks[job.host_of_rank[rank]].insert(part);
                 }
                 job.now += period;
-                for host in 0..hosts {
+                for (host, under_way) in under_way.iter_mut().enumerate() {
                     let is_slow = slow.is_none_or(|slow| slow == host);
-                    job.copy_slowly(host, &mut under_way[host], if is_slow { saves } else { 0 });
+                    job.copy_slowly(host, under_way, if is_slow { saves } else { 0 });
                 }
             }
             let newest = job.newest_protected();

@@ -34,16 +34,9 @@ pub(super) fn whole(parts: impl Iterator<Item = Part>, enough: usize, ranks: u32
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::advisor::Level;
 
     fn parts(parts: &[(u64, u32)]) -> BTreeSet<Part> {
-        let part = |&(generation, rank)| Part {
-            generation,
-            rank,
-            step: generation,
-            ranks: 2,
-            level: Level::Full,
-        };
+        let part = |&(generation, rank)| Part::of_two(generation, rank);
         parts.iter().map(part).collect()
     }
 
