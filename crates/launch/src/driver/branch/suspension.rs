@@ -6,11 +6,7 @@ use ropewalk_fabric::{Endpoint, PeerId, SubmitError};
 use ropewalk_group::HostId;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{
-    Branch, BranchEvent, SIGKILL,
-    links::Above,
-    mending::{Mending, is_crowded},
-};
+use super::{Branch, BranchEvent, SIGKILL, links::Above, mending::Mending};
 use crate::{
     protocol::{Report, SuspensionRound, Up},
     tree::NodeId,
@@ -102,24 +98,13 @@ impl Branch {
         }
     }
 
-    /// Whether a launcher that is suspended may have no room for another connection.
-    pub(super) fn is_launcher_crowded(&self) -> bool {
-        let plan = &self.position.plan;
-        let nodes = match plan.adopts() {
-            true => plan.hosts.len(),
-            false => plan.tree().children(NodeId::ROOT).count(),
-        };
-        let suspended = self.above.launcher_suspended.map(|since| since.elapsed());
-        suspended.is_some_and(|suspended| is_crowded(suspended, plan.detect, nodes))
-    }
-
     /// The node above is lost; what was to be sent there is said to the launcher, or not at all.
     pub(super) fn seek_launcher(&mut self) {
         self.events.push_back(BranchEvent::SeeksLauncher);
-        let launcher_suspended = self.above.launcher_suspended;
+        let is_launcher_suspended = self.above.is_launcher_suspended;
         self.above = Above::new(NodeId::ROOT, self.position.launcher.clone());
-        self.above.launcher_suspended = launcher_suspended;
-        if launcher_suspended.is_some() {
+        self.above.is_launcher_suspended = is_launcher_suspended;
+        if is_launcher_suspended {
             let (now, detect) = (Instant::now(), self.position.plan.detect);
             let why = "the launcher, which was suspended, is gone".to_owned();
             // It is tried until somebody answers, or nobody could for long.
@@ -135,8 +120,7 @@ impl Branch {
 
 impl Above {
     fn set_launcher_suspended(&mut self, is_suspended: bool, endpoint: &mut Endpoint, detect: Duration) {
-        let since = self.launcher_suspended.unwrap_or_else(Instant::now);
-        self.launcher_suspended = is_suspended.then_some(since);
+        self.is_launcher_suspended = is_suspended;
         if self.node != NodeId::ROOT {
             return;
         }
@@ -153,13 +137,14 @@ impl Above {
 
     /// Whether its user has stopped the node above: that is the launcher, if it is any.
     pub(super) fn is_suspended(&self) -> bool {
-        self.node == NodeId::ROOT && self.launcher_suspended.is_some()
+        self.node == NodeId::ROOT && self.is_launcher_suspended
     }
 
-    /// Connects, and waits for a sign of life unless there can be none.
+    /// Connects, and waits for a sign of life unless there can be none. A launcher that is suspended answers no attempt, and
+    /// each that is given up has a place in its queue all the same: of those there are not enough to try again and again.
     pub(super) fn reach(&self, peer: PeerId, endpoint: &mut Endpoint) -> Result<(), SubmitError> {
         match self.is_suspended() {
-            true => endpoint.connect(peer),
+            true => endpoint.connect_patiently(peer),
             false => endpoint.watch(peer),
         }
     }
