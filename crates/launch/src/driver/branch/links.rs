@@ -255,7 +255,8 @@ impl Branch {
                     if matches!(error, SubmitError::Connect { .. }) {
                         mending.note_sight(now, Sight::Nothing);
                     }
-                    mending.handle_failed(now, self.position.plan.detect, error.to_string());
+                    let detect = self.position.plan.detect;
+                    mending.handle_failed(now, detect, above.is_suspended(), error.to_string());
                 }
             }
         }

@@ -62,10 +62,14 @@ impl Mending {
         self.wait(now, detect);
     }
 
-    /// An attempt could not even begin.
-    pub(super) fn handle_failed(&mut self, now: Instant, detect: Duration, why: String) {
+    /// An attempt could not even begin, which costs next to nothing: so all of the detection time is used, and its end too. But
+    /// where `is_excused` the node above may be out of reach for much longer.
+    pub(super) fn handle_failed(&mut self, now: Instant, detect: Duration, is_excused: bool, why: String) {
         self.why = why;
-        self.wait(now, detect);
+        match is_excused {
+            true => self.wait(now, detect),
+            false => self.next = now + Self::PAUSE,
+        }
     }
 
     fn wait(&mut self, now: Instant, detect: Duration) {
@@ -171,7 +175,25 @@ mod tests {
         assert_eq!(mending.until, back + DETECT);
     }
 
-    /// Attempts that cannot even begin show that there is no way, and become rarer.
+    /// While nobody is stopped attempts that cannot even begin go on until the end of the detection time: a host that is back
+    /// just before that is not lost.
+    #[test]
+    fn attempts_without_a_way_last_until_the_end() {
+        let begun = Instant::now();
+        let mut mending = Mending::begin(begun, DETECT, 0, String::new());
+        let mut last = begun;
+        while mending.next < mending.until {
+            last = mending.next;
+            mending.handle_failed(last, DETECT, false, "no route to host".to_owned());
+        }
+        assert!(
+            mending.until - last <= Mending::PAUSE,
+            "{:?}",
+            mending.until - last
+        );
+    }
+
+    /// Attempts that cannot even begin show that there is no way, and become rarer while the launcher is stopped.
     #[test]
     fn attempts_without_a_way_become_rarer() {
         let begun = Instant::now();
@@ -183,7 +205,7 @@ mod tests {
                 break;
             }
             mending.note_sight(mending.next, Sight::Nothing);
-            mending.handle_failed(mending.next, DETECT, "no route to host".to_owned());
+            mending.handle_failed(mending.next, DETECT, true, "no route to host".to_owned());
             attempts += 1;
         }
         assert!((80..100).contains(&attempts), "{attempts}");
