@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use ropewalk_fabric::{Endpoint, PeerId, SubmitError};
 use ropewalk_group::HostId;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Branch, BranchEvent, SIGKILL, links::Above, mending::Mending};
 use crate::{
@@ -13,38 +12,24 @@ use crate::{
 };
 
 impl Branch {
-    /// At the launcher, before it is stopped: drives the links until all these hosts have heard of that, also those that are
-    /// expected to connect, or to do so again, but no longer than for `patience`. What is only on its way may be lost with a
-    /// link that is gone without a word, and nobody says it again while the launcher is stopped.
+    /// At the launcher, before it is stopped: it is wanted to know when all these hosts have heard of that, also those that are
+    /// expected to connect, or to do so again. What is only on its way may be lost with a link that is gone without a word, and
+    /// nobody says it again while the launcher is stopped.
     pub(in crate::driver) fn await_suspended(
         &mut self,
         round: SuspensionRound,
         hosts: impl Iterator<Item = HostId>,
-        patience: Duration,
     ) {
         self.unsuspended = Some((round, hosts.collect()));
-        let until = Instant::now() + patience;
-        loop {
-            self.progress();
-            self.flush();
-            let now = Instant::now();
-            if !self.is_unsuspended() || until <= now {
-                break;
-            }
-            // What came is due at once, and waits until the process goes on.
-            let due = self.next_deadline().map_or(until, |due| due.min(until));
-            let left = due.saturating_duration_since(now).max(Self::STEP);
-            let timeout = Timespec::try_from(left).ok();
-            // An interruption is for the next look.
-            let _ = poll(&mut [PollFd::new(&self.poller, PollFlags::IN)], timeout.as_ref());
-        }
-        self.unsuspended = None;
-        self.endpoint
-            .flush(until.saturating_duration_since(Instant::now()));
     }
 
-    /// How long is waited at least.
-    const STEP: Duration = Duration::from_millis(1);
+    /// At the launcher: that is wanted no more. Waits for a moment until what was to be sent is handed to the system.
+    pub(in crate::driver) fn end_awaiting_suspended(&mut self) {
+        self.unsuspended = None;
+        self.endpoint.flush(Self::HANDING_OVER);
+    }
+
+    const HANDING_OVER: Duration = Duration::from_millis(100);
 
     /// At the launcher: a host that is at its end need not hear anything.
     pub(super) fn note_suspended(&mut self, up: &Up) {
@@ -61,7 +46,7 @@ impl Branch {
     }
 
     /// At the launcher: whether hosts do not know yet that it is about to be stopped.
-    fn is_unsuspended(&self) -> bool {
+    pub(in crate::driver) fn is_unsuspended(&self) -> bool {
         let unsuspended = self.unsuspended.as_ref();
         unsuspended.is_some_and(|(_, hosts)| !hosts.is_empty())
     }
