@@ -45,6 +45,14 @@ pub(crate) trait Provider: Send {
     /// Whether there is a connection with `peer`, if only in the making.
     fn is_connected(&self, peer: PeerId) -> bool;
 
+    /// The process of `peer` is stopped: from when its system has taken a connection, that may take any time to be proven.
+    fn be_patient(&mut self, _peer: PeerId) {}
+
+    /// Whether the system of `peer` has taken a connection that lives.
+    fn is_reached(&self, _peer: PeerId) -> bool {
+        false
+    }
+
     /// Closes what there is with `peer`, and tells of its death.
     fn disconnect(&mut self, peer: PeerId, cause: PeerDeath, around: &mut Around<'_>);
 

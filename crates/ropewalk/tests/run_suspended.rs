@@ -152,6 +152,98 @@ fn a_stopped_rank_is_not_overdue_when_the_job_goes_on() {
     assert!(ended.status.success(), "{verdict}");
 }
 
+/// A job that waits to be suspended until the agent of a host hears of that, which hangs; its number.
+fn job_with_deaf_agent(then: &str) -> (Job, String) {
+    let job = Job::start_with(&[PLACES[1], &["--detect", "6"]].concat(), then);
+    let stat = fs::read_to_string(format!("/proc/{}/stat", job.ranks[0])).unwrap();
+    let agent = stat
+        .rsplit_once(") ")
+        .unwrap()
+        .1
+        .split(' ')
+        .nth(1)
+        .unwrap()
+        .to_owned();
+    signal_agent(&agent, "STOP");
+    job.signal("TSTP");
+    sleep(Duration::from_millis(300));
+    (job, agent)
+}
+
+fn signal_agent(agent: &str, name: &str) {
+    // It would be another's number if the agent were gone.
+    let command = fs::read_to_string(format!("/proc/{agent}/comm")).unwrap();
+    assert_eq!(command, "ropewalk\n");
+    let status = Command::new("kill").args(["-s", name, agent]).status();
+    assert!(status.unwrap().success());
+}
+
+/// Nobody stops a launcher for this time, in which it would be if it were to be.
+fn assert_not_stopped(launcher: u32) {
+    let until = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < until {
+        assert_ne!(state(launcher), Some('T'));
+        sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whoever lets a job go on before it is stopped, as batch systems may, does not wait for it in vain.
+#[test]
+fn a_job_that_is_let_go_on_at_once_is_not_stopped() {
+    let (job, agent) = job_with_deaf_agent("sleep 2; echo $RANK");
+    job.signal("CONT");
+    assert_not_stopped(job.launcher.id());
+    signal_agent(&agent, "CONT");
+    let mut lines: Vec<_> = job.lines.map(Result::unwrap).collect();
+    lines.sort_unstable();
+    let ended = job.launcher.wait_with_output().unwrap();
+    let verdict = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{verdict}");
+    assert_eq!(lines, ["0", "1"], "{verdict}");
+}
+
+/// ^C after ^Z ends a job that is not stopped yet.
+#[test]
+fn a_job_that_waits_to_be_stopped_can_be_ended() {
+    let (mut job, agent) = job_with_deaf_agent("exec sleep 100");
+    job.signal("INT");
+    // It hears that now, and not when it is stopped and goes on.
+    sleep(Duration::from_millis(300));
+    signal_agent(&agent, "CONT");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let status = loop {
+        if let Some(status) = job.launcher.try_wait().unwrap() {
+            break status;
+        }
+        assert_ne!(state(job.launcher.id()), Some('T'));
+        assert!(Instant::now() < deadline, "it is not ended");
+        sleep(Duration::from_millis(10));
+    };
+    assert_eq!(status.code(), Some(128 + 2));
+}
+
+/// Who presses ^Z again, because it takes a while, does not suspend the job again when it goes on.
+#[test]
+fn an_impatient_user_suspends_a_job_once() {
+    let (job, agent) = job_with_deaf_agent("sleep 2; echo $RANK");
+    for _ in 0..2 {
+        job.signal("TSTP");
+        sleep(Duration::from_millis(300));
+    }
+    let launcher = job.launcher.id();
+    await_true("is not stopped", || state(launcher) == Some('T'));
+    signal_agent(&agent, "CONT");
+    job.signal("CONT");
+    await_true("does not go on", || state(launcher) != Some('T'));
+    assert_not_stopped(launcher);
+    let mut lines: Vec<_> = job.lines.map(Result::unwrap).collect();
+    lines.sort_unstable();
+    let ended = job.launcher.wait_with_output().unwrap();
+    let verdict = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{verdict}");
+    assert_eq!(lines, ["0", "1"], "{verdict}");
+}
+
 /// A job whose agents are on their way when it is suspended goes on too.
 #[test]
 fn a_job_is_suspended_while_it_starts() {

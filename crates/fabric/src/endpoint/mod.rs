@@ -27,6 +27,7 @@ mod binding;
 mod driving;
 mod fencing;
 mod heartbeat;
+mod patience;
 
 use heartbeat::Heartbeat;
 pub use heartbeat::HeartbeatCounts;

@@ -344,6 +344,8 @@ impl StreamProvider {
             };
             if connection.is_paused() {
                 self.redial(id, around);
+            } else if connection.is_excused(self.family) {
+                connection.await_answer(self.family, self.limits.connect_timeout);
             } else {
                 let cause = connection.overdue();
                 self.lose(id, cause, around);
@@ -378,6 +380,18 @@ impl Provider for StreamProvider {
 
     fn is_connected(&self, peer: PeerId) -> bool {
         self.peers.contains_key(&peer)
+    }
+
+    fn be_patient(&mut self, peer: PeerId) {
+        if let Ok(connection) = self.connection_to(peer) {
+            connection.is_patient = true;
+        }
+    }
+
+    fn is_reached(&self, peer: PeerId) -> bool {
+        let connections = self.peers.get(&peer).into_iter();
+        let mut connections = connections.flat_map(|connections| &connections.ids);
+        connections.any(|&id| self.connections.get(&id).is_some_and(Connection::is_reached))
     }
 
     fn disconnect(&mut self, peer: PeerId, cause: PeerDeath, around: &mut Around<'_>) {

@@ -1,5 +1,7 @@
 //! One attempt to run a job, driven by its [`Supervisor`].
 
+mod suspending;
+
 use std::{
     io,
     os::fd::{AsFd, OwnedFd},
@@ -36,6 +38,7 @@ use crate::{
     supervisor::{Action, Supervisor},
     verdict::Verdict,
 };
+use suspending::Suspending;
 
 /// What the launcher's thread has of one attempt.
 pub(super) struct AttemptRun {
@@ -106,7 +109,7 @@ impl AttemptRun {
     ) -> io::Result<Option<Verdict>> {
         // First of all: agents wait for it.
         let mut branch = Branch::start(position, interface::of_launcher(&self.plan)?)?;
-        let mut suspendable = Suspendable::new();
+        let mut suspendable = Suspendable::new(suspension::patience(&self.plan));
         let (inputs, input_queue) = mpsc::unbounded_channel();
         let mut reader = Reader {
             input: match self.plan.stdin {
@@ -143,10 +146,22 @@ impl AttemptRun {
                 .chain(self.memory.deadline())
                 .chain(self.names.next_deadline())
                 .min();
-            match self
+            let mut happening = self
                 .next_happening(&descriptor, deadline, surface, &mut reader, &mut suspendable)
-                .await?
-            {
+                .await?;
+            if let Happening::Suspension(round) = happening {
+                let suspending = Suspending {
+                    round,
+                    suspendable: &suspendable,
+                    branch: &mut branch,
+                    descriptor: &descriptor,
+                    signals: &mut surface.signals,
+                };
+                let suspended = self.suspend(suspending).await?;
+                give_up_at = give_up_at.map(|at| at + suspended.stopped);
+                happening = suspended.signal.map_or(Happening::Branch, Happening::Signal);
+            }
+            match happening {
                 Happening::Branch => {
                     branch.progress();
                     self.names.progress();
@@ -180,15 +195,8 @@ impl AttemptRun {
                 Happening::Signal(Signalled::Forward(signal)) => {
                     branch.send(Down::Order(Order::Forward { signal }));
                 }
-                Happening::Signal(Signalled::Suspend) => {
-                    suspension::request();
-                }
-                Happening::Suspension(round) => {
-                    let stops_ranks = surface.signals.is_some();
-                    let stop = |patience| suspendable.stop(round, patience);
-                    let stopped = self.suspend(&mut branch, round, stops_ranks, stop);
-                    give_up_at = give_up_at.map(|at| at + stopped);
-                }
+                // It is acted on above, or is no news.
+                Happening::Suspension(_) | Happening::Signal(Signalled::Suspend | Signalled::Resume) => {}
                 Happening::Signal(Signalled::End(signal)) => {
                     if interrupted {
                         branch.end_now();
@@ -205,36 +213,6 @@ impl AttemptRun {
             descendants::kill_job(self.plan.job);
         }
         Ok(self.verdict.take())
-    }
-
-    /// Tells the agents that this process is about to be stopped, and stops it until somebody lets it go on. Ranks of a job that
-    /// no signal is for, as that beside another job which copies its checkpoints, work on. Returns for how long it was stopped,
-    /// which counts for nobody.
-    #[cold]
-    #[inline(never)]
-    fn suspend(
-        &mut self,
-        branch: &mut Branch,
-        round: SuspensionRound,
-        stops_ranks: bool,
-        stop: impl FnOnce(Duration),
-    ) -> Duration {
-        branch.send(Down::Order(Order::Suspend { round, stops_ranks }));
-        // So long it may take until hosts below one that hangs miss it, and hear from the launcher.
-        let adoption = self.plan.detect * 2;
-        let patience = match self.plan.adopts() {
-            true => adoption,
-            false => self.plan.detect.min(SUSPENSION_PATIENCE),
-        };
-        branch.await_suspended(round, self.supervisor.hosts_left(), patience);
-        let begun = Instant::now();
-        stop(adoption.max(SUSPENSION_PATIENCE) + SUSPENSION_PATIENCE);
-        let stopped = begun.elapsed();
-        self.started += stopped;
-        branch.handle_resumed(stopped);
-        branch.send(Down::Order(Order::Resume));
-        self.supervisor.handle_resumed(self.now(), stopped);
-        stopped
     }
 
     /// Hands on what came, until nothing is left.
@@ -319,7 +297,11 @@ impl AttemptRun {
             () = self.names.readable() => Ok(Happening::Branch),
             request = surface.requests.recv() => Ok(request.map_or(Happening::Dropped, Happening::Request)),
             Some(order) = reader.queue.recv() => Ok(Happening::Input(order)),
-            signal = next_signal(&mut surface.signals) => Ok(Happening::Signal(signal)),
+            signal = next_signal(&mut surface.signals) => Ok(match signal {
+                // At once: what else comes now may be meant to take it back.
+                Signalled::Suspend => Happening::Suspension(suspension::request()),
+                signal => Happening::Signal(signal),
+            }),
             round = suspendable.next() => Ok(Happening::Suspension(round)),
             () = timer => Ok(Happening::Branch),
         }
@@ -402,8 +384,6 @@ impl AttemptRun {
 
 /// More than anybody takes.
 const ALL: u64 = u64::MAX;
-/// How long whoever pressed ^Z waits at most for a job whose agents cannot be told at once, unless it adopts.
-const SUSPENSION_PATIENCE: Duration = Duration::from_secs(3);
 
 enum Happening {
     /// A neighbour in the tree, the name server, or the clock.

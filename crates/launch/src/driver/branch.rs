@@ -216,6 +216,11 @@ impl Branch {
         if !self.events.is_empty() {
             return Some(self.begun);
         }
+        self.next_due()
+    }
+
+    /// The same for whoever leaves the events for later.
+    pub(super) fn next_due(&mut self) -> Option<Instant> {
         let relay = self
             .relay
             .deadline()

@@ -1,6 +1,11 @@
 //! The signals that end a job from outside, and those that are for its ranks.
 
-use std::{future::pending, io, time::Duration};
+use std::{
+    future::{Future, pending, ready},
+    io,
+    pin::Pin,
+    time::Duration,
+};
 
 use tokio::signal::unix::{self, SignalKind};
 
@@ -17,6 +22,7 @@ pub(super) struct Signals {
     quit: Listener,
     user: [Listener; 2],
     suspend: Listener,
+    resume: Listener,
 }
 
 /// What a signal is for.
@@ -27,6 +33,8 @@ pub(super) enum Signalled {
     Forward(i32),
     /// To stop the job until it is let go on, as by ^Z.
     Suspend,
+    /// To let it go on, as by fg. Whoever is not about to be stopped has gone on already.
+    Resume,
 }
 
 /// Listens for one signal, if it does.
@@ -43,6 +51,15 @@ impl Signals {
             true => Ok(Listener { kind, signal: None }),
             false => Listener::new(kind),
         };
+        let suspend = unless_ignored(SignalKind::from_raw(libc::SIGTSTP))?;
+        let resume = SignalKind::from_raw(libc::SIGCONT);
+        let resume = match suspend.signal {
+            Some(_) => Listener::new(resume)?,
+            None => Listener {
+                kind: resume,
+                signal: None,
+            },
+        };
         Ok(Self {
             interrupt: Listener::new(SignalKind::interrupt())?,
             terminate: Listener::new(SignalKind::terminate())?,
@@ -52,8 +69,20 @@ impl Signals {
                 unless_ignored(SignalKind::user_defined1())?,
                 unless_ignored(SignalKind::user_defined2())?,
             ],
-            suspend: unless_ignored(SignalKind::from_raw(libc::SIGTSTP))?,
+            suspend,
+            resume,
         })
+    }
+
+    /// Forgets what let this process go on after it was stopped: it is none of the next suspension.
+    pub(super) async fn forget_resumed(&mut self) {
+        // The runtime looks at what came.
+        tokio::task::yield_now().await;
+        tokio::select! {
+            biased;
+            _ = self.resume.next() => {}
+            () = ready(()) => {}
+        }
     }
 }
 
@@ -80,7 +109,10 @@ pub(super) async fn next_signal(signals: &mut Option<Signals>) -> Signalled {
         return pending().await;
     };
     let [user1, user2] = &mut signals.user;
+    // Of signals that came together nothing tells the order. A stopped process whom nobody lets go on is worse than one that was
+    // not stopped: so it is let go on last.
     tokio::select! {
+        biased;
         signal = signals.interrupt.next() => Signalled::End(signal),
         signal = signals.terminate.next() => Signalled::End(signal),
         signal = signals.hangup.next() => Signalled::End(signal),
@@ -88,20 +120,51 @@ pub(super) async fn next_signal(signals: &mut Option<Signals>) -> Signalled {
         signal = user1.next() => Signalled::Forward(signal),
         signal = user2.next() => Signalled::Forward(signal),
         _ = signals.suspend.next() => Signalled::Suspend,
+        _ = signals.resume.next() => Signalled::Resume,
     }
 }
-
-/// How long other jobs may take to get ready for being suspended.
-const OTHERS_PATIENCE: Duration = Duration::from_secs(6);
 
 /// The next signal that is to end the job, while there is no rank that could be told another.
 pub(super) async fn next_ending_signal(signals: &mut Option<Signals>) -> i32 {
     loop {
         match next_signal(signals).await {
             Signalled::End(signal) => return signal,
-            Signalled::Forward(_) => {}
-            // There is no agent to be told, but there may be of other jobs of this process.
-            Signalled::Suspend => Suspendable::new().stop(suspension::request(), OTHERS_PATIENCE),
+            Signalled::Forward(_) | Signalled::Resume => {}
+            Signalled::Suspend => {
+                if let Some(signal) = suspend_others(signals).await {
+                    return signal;
+                }
+            }
         }
     }
+}
+
+/// Suspends this process, while there is no agent to be told, but there may be of other jobs of this process. Returns the signal
+/// that ends the job instead, if one does.
+#[cold]
+#[inline(never)]
+fn suspend_others(signals: &mut Option<Signals>) -> Pin<Box<dyn Future<Output = Option<i32>> + '_>> {
+    Box::pin(async move {
+        let run = Suspendable::new(Duration::ZERO);
+        let round = suspension::request();
+        run.set_ready(round);
+        loop {
+            tokio::select! {
+                biased;
+                signal = next_signal(signals) => match signal {
+                    Signalled::End(signal) => {
+                        suspension::call_off(round);
+                        return Some(signal);
+                    }
+                    Signalled::Resume => suspension::call_off(round),
+                    Signalled::Forward(_) | Signalled::Suspend => {}
+                },
+                () = run.over(round) => break,
+            }
+        }
+        if let Some(signals) = signals {
+            signals.forget_resumed().await;
+        }
+        None
+    })
 }

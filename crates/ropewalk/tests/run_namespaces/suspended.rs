@@ -186,6 +186,66 @@ fn orphans_give_up_a_suspended_launcher_out_of_reach() {
     assert_empty(&network, 1..=1, DETECT + SLACK);
 }
 
+/// How many connections wait until the launcher accepts them.
+fn connections_in_queue(network: &Network) -> usize {
+    let words = ["--no-header", "--listening", "--numeric", "--tcp", "src"];
+    let listed = Command::new("ss").args(words).arg(network.address(1)).output();
+    let listed = listed.unwrap();
+    let (stdout, stderr) = (text(&listed.stdout), text(&listed.stderr));
+    let sizes = stdout.lines().map(|line| line.split_whitespace().nth(1).unwrap());
+    let [size] = sizes.collect::<Vec<_>>()[..] else {
+        panic!("the launcher listens once: {stdout}{stderr}");
+    };
+    size.parse().unwrap()
+}
+
+/// Suspends a job, breaks its links, and returns when each host waits in the launcher's queue. Each has one place there, however
+/// long it waits: once there is no room the launcher's host looks as if it were gone.
+fn suspend_without_links(network: &Network, job: &Child, time: Duration) {
+    signal(job, "TSTP");
+    await_stopped(job);
+    break_all_links(network);
+    let hosts = usize::from(HOSTS);
+    await_true("a host does not try again", || {
+        connections_in_queue(network) >= hosts
+    });
+    sleep(time);
+    assert_eq!(connections_in_queue(network), hosts);
+}
+
+/// A launcher that is suspended for so long that many attempts would have failed has one of each host in its queue, and all goes
+/// on over these.
+#[test]
+fn a_suspended_launcher_is_waited_for_in_its_queue() {
+    let Some(network) = Network::new(94) else {
+        return;
+    };
+    let job = start_with(&network, HOSTS, &[], SCRIPT);
+    suspend_without_links(&network, &job, OUT_OF_REACH);
+    signal(&job, "CONT");
+    check(job, "out of the queue");
+}
+
+/// Who waits in the queue misses the launcher's host as well, by probes of the system.
+#[test]
+fn hosts_in_the_queue_give_up_a_suspended_launcher_out_of_reach() {
+    /// How many times the detection time it takes to notice that a host does not answer probes.
+    const PROBES: u32 = 4;
+    let Some(network) = Network::new(95) else {
+        return;
+    };
+    let mut job = start_with(&network, HOSTS, &[], "exec sleep 100");
+    suspend_without_links(&network, &job, 3 * DETECT);
+    set_in_reach(&network, false);
+    sleep(OUT_OF_REACH);
+    for host in 1..=HOSTS {
+        assert!(!network.pids_on(host).is_empty(), "host {host} gives up too soon");
+    }
+    assert_empty(&network, 1..=HOSTS, PROBES * DETECT + SLACK);
+    job.kill().unwrap();
+    job.wait().unwrap();
+}
+
 /// Its host may be away for a while, and then nobody says any more when it will go on.
 #[test]
 fn a_suspended_launcher_comes_back_into_reach() {

@@ -20,6 +20,7 @@ use crate::{
 };
 
 mod encryption;
+mod patience;
 mod transfers;
 
 use transfers::place;
@@ -53,6 +54,8 @@ pub(super) struct Connection {
     pub(super) deadline: Instant,
     /// How often it was dialed anew.
     pub(super) redials: u32,
+    /// Whether the process at the other end is known to be stopped, and may take any time to prove itself.
+    pub(super) is_patient: bool,
     /// The socket takes no more, and the poller tells when it does.
     pub(super) blocked: bool,
     /// The peer has reset the connection. What it had sent before is still to be read; then comes the end.
@@ -181,6 +184,7 @@ impl Connection {
             called,
             deadline,
             redials: 0,
+            is_patient: false,
             outbox: Outbox::default(),
             channel: shares.then(Channel::default),
             bell_watched: false,

@@ -145,7 +145,12 @@ pub(super) fn new_unix_socket() -> Result<OwnedFd, Errno> {
 fn tune(socket: &OwnedFd) -> Result<(), Errno> {
     sockopt::set_tcp_nodelay(socket, true)?;
     sockopt::set_socket_keepalive(socket, true)?;
-    sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE)?;
-    sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL)?;
-    sockopt::set_tcp_keepcnt(socket, KEEPALIVE_PROBES)
+    sockopt::set_tcp_keepcnt(socket, KEEPALIVE_PROBES)?;
+    probe_each(socket, Duration::MAX)
+}
+
+/// Has the peer's host probed more often than it otherwise is, whole seconds apart.
+pub(super) fn probe_each(socket: &OwnedFd, interval: Duration) -> Result<(), Errno> {
+    sockopt::set_tcp_keepintvl(socket, interval.min(KEEPALIVE_INTERVAL))?;
+    sockopt::set_tcp_keepidle(socket, interval.min(KEEPALIVE_IDLE))
 }

@@ -29,8 +29,8 @@ pub(super) struct Above {
     pub(super) link: Link<Up>,
     was_connected: bool,
     pub(super) mending: Option<Mending>,
-    /// Since when its user has stopped the launcher, which need not be this node.
-    pub(super) launcher_suspended: Option<Instant>,
+    /// Whether its user has stopped the launcher, which need not be this node.
+    pub(super) is_launcher_suspended: bool,
     /// Nothing is said to it any more.
     pub(super) is_lost: bool,
     pub(super) why_lost: String,
@@ -46,7 +46,7 @@ impl Above {
             link: Link::default(),
             was_connected: false,
             mending: None,
-            launcher_suspended: None,
+            is_launcher_suspended: false,
             why_lost: String::new(),
         }
     }
@@ -181,7 +181,6 @@ impl Branch {
     }
 
     fn handle_above_died(&mut self, cause: &PeerDeath) {
-        let is_crowded = self.is_launcher_crowded();
         let above = &mut self.above;
         above.peer = None;
         above.link.handle_cut();
@@ -195,7 +194,7 @@ impl Branch {
         };
         let sight = match &above.mending {
             Some(mending) if mending.answered.is_some() => Sight::Something,
-            _ => Sight::of(cause, is_crowded),
+            _ => Sight::of(cause),
         };
         above.mending = match above.mending.take() {
             Some(mut mending) if is_break(cause) && is_same(&mending) || is_failure(cause) => {
@@ -215,15 +214,16 @@ impl Branch {
         let is_connected = self.is_connected();
         self.above.was_connected |= is_connected;
         if self.above.mending.is_some() || self.above.is_suspended() {
-            self.go_on_mending(is_connected);
+            self.go_on_mending();
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn go_on_mending(&mut self, is_connected: bool) {
+    fn go_on_mending(&mut self) {
         let now = Instant::now();
-        if let Some(mending) = self.above.mending.as_mut().filter(|_| is_connected) {
+        let is_reached = self.above.peer.is_some_and(|peer| self.endpoint.is_reached(peer));
+        if let Some(mending) = self.above.mending.as_mut().filter(|_| is_reached) {
             mending.note_sight(now, Sight::Something);
         }
         self.excuse_launcher(now);
@@ -255,7 +255,8 @@ impl Branch {
                     if matches!(error, SubmitError::Connect { .. }) {
                         mending.note_sight(now, Sight::Nothing);
                     }
-                    mending.handle_failed(now, self.position.plan.detect, error.to_string());
+                    let detect = self.position.plan.detect;
+                    mending.handle_failed(now, detect, above.is_suspended(), error.to_string());
                 }
             }
         }

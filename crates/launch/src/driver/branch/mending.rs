@@ -62,10 +62,14 @@ impl Mending {
         self.wait(now, detect);
     }
 
-    /// An attempt could not even begin.
-    pub(super) fn handle_failed(&mut self, now: Instant, detect: Duration, why: String) {
+    /// An attempt could not even begin, which costs next to nothing: so all of the detection time is used, and its end too. But
+    /// where `is_excused` the node above may be out of reach for much longer.
+    pub(super) fn handle_failed(&mut self, now: Instant, detect: Duration, is_excused: bool, why: String) {
         self.why = why;
-        self.wait(now, detect);
+        match is_excused {
+            true => self.wait(now, detect),
+            false => self.next = now + Self::PAUSE,
+        }
     }
 
     fn wait(&mut self, now: Instant, detect: Duration) {
@@ -80,7 +84,6 @@ impl Mending {
             Sight::Nothing => {
                 self.out_of_reach.get_or_insert(now);
             }
-            Sight::Unclear => {}
         }
     }
 
@@ -101,15 +104,12 @@ pub(super) enum Sight {
     /// Its kernel answered.
     Something,
     Nothing,
-    /// Its kernel may not answer although it could.
-    Unclear,
 }
 
 impl Sight {
-    /// What the end of an attempt shows; `is_crowded` says whether the other end may have no room for another.
-    pub(super) fn of(cause: &PeerDeath, is_crowded: bool) -> Self {
+    /// What the end of an attempt shows.
+    pub(super) fn of(cause: &PeerDeath) -> Self {
         match cause {
-            PeerDeath::ConnectTimedOut if is_crowded => Self::Unclear,
             PeerDeath::ConnectTimedOut => Self::Nothing,
             PeerDeath::Io(error) => match error.kind() {
                 // Only who is there resets; and a UNIX socket whose queue is full has somebody behind it.
@@ -119,16 +119,6 @@ impl Sight {
             _ => Self::Something,
         }
     }
-}
-
-/// Whether there may be no room for another connection at a node that has accepted none for this time, with so many nodes
-/// that try. The kernel keeps what it has taken, also what was given up since, and once there is no room for more it answers
-/// nobody: to whoever tries, that is as if the host were gone. Each tries no more than once in the detection time.
-pub(super) fn is_crowded(stopped: Duration, detect: Duration, nodes: usize) -> bool {
-    /// How many wait there, by `listen` in fabric.
-    const ROOM: u128 = 1024;
-    let attempts = stopped.as_nanos() / detect.as_nanos().max(1) + 1;
-    attempts.saturating_mul(nodes as u128) >= ROOM
 }
 
 #[cfg(test)]
@@ -158,11 +148,10 @@ mod tests {
     #[test]
     fn a_stopped_launcher_is_waited_for() {
         assert_eq!(given_up(|_| Sight::Something), None);
-        assert_eq!(given_up(|_| Sight::Unclear), None);
     }
 
     /// Once its host was out of reach for as long as is granted, nobody waits any more. Whenever it answers that time is its
-    /// again, and what shows nothing changes nothing.
+    /// again.
     #[test]
     fn a_host_out_of_reach_is_given_up() {
         let seconds = PATIENCE.as_secs();
@@ -172,11 +161,6 @@ mod tests {
             _ => Sight::Nothing,
         };
         assert_eq!(given_up(back), Some(21 + seconds));
-        let unclear = |second| match second {
-            7 => Sight::Nothing,
-            _ => Sight::Unclear,
-        };
-        assert_eq!(given_up(unclear), Some(7 + seconds));
     }
 
     /// A launcher that goes on has the time that it always has, also just after its host was out of reach.
@@ -191,7 +175,25 @@ mod tests {
         assert_eq!(mending.until, back + DETECT);
     }
 
-    /// Attempts that cannot even begin show that there is no way, and become rarer.
+    /// While nobody is stopped attempts that cannot even begin go on until the end of the detection time: a host that is back
+    /// just before that is not lost.
+    #[test]
+    fn attempts_without_a_way_last_until_the_end() {
+        let begun = Instant::now();
+        let mut mending = Mending::begin(begun, DETECT, 0, String::new());
+        let mut last = begun;
+        while mending.next < mending.until {
+            last = mending.next;
+            mending.handle_failed(last, DETECT, false, "no route to host".to_owned());
+        }
+        assert!(
+            mending.until - last <= Mending::PAUSE,
+            "{:?}",
+            mending.until - last
+        );
+    }
+
+    /// Attempts that cannot even begin show that there is no way, and become rarer while the launcher is stopped.
     #[test]
     fn attempts_without_a_way_become_rarer() {
         let begun = Instant::now();
@@ -203,7 +205,7 @@ mod tests {
                 break;
             }
             mending.note_sight(mending.next, Sight::Nothing);
-            mending.handle_failed(mending.next, DETECT, "no route to host".to_owned());
+            mending.handle_failed(mending.next, DETECT, true, "no route to host".to_owned());
             attempts += 1;
         }
         assert!((80..100).contains(&attempts), "{attempts}");
@@ -214,27 +216,16 @@ mod tests {
     #[test]
     fn what_attempts_show() {
         let io = |kind: io::ErrorKind| PeerDeath::Io(Arc::new(kind.into()));
-        for (cause, is_crowded, expected) in [
-            (PeerDeath::ConnectTimedOut, false, Sight::Nothing),
-            (PeerDeath::ConnectTimedOut, true, Sight::Unclear),
-            (io(io::ErrorKind::HostUnreachable), true, Sight::Nothing),
-            (io(io::ErrorKind::NetworkUnreachable), false, Sight::Nothing),
-            (io(io::ErrorKind::TimedOut), false, Sight::Nothing),
-            (io(io::ErrorKind::ConnectionReset), false, Sight::Something),
-            (io(io::ErrorKind::WouldBlock), false, Sight::Something),
-            (PeerDeath::Closed, false, Sight::Something),
+        for (cause, expected) in [
+            (PeerDeath::ConnectTimedOut, Sight::Nothing),
+            (io(io::ErrorKind::HostUnreachable), Sight::Nothing),
+            (io(io::ErrorKind::NetworkUnreachable), Sight::Nothing),
+            (io(io::ErrorKind::TimedOut), Sight::Nothing),
+            (io(io::ErrorKind::ConnectionReset), Sight::Something),
+            (io(io::ErrorKind::WouldBlock), Sight::Something),
+            (PeerDeath::Closed, Sight::Something),
         ] {
-            assert_eq!(Sight::of(&cause, is_crowded), expected, "{cause:?}");
+            assert_eq!(Sight::of(&cause), expected, "{cause:?}");
         }
-    }
-
-    /// Few nodes take long to fill a queue, many do not.
-    #[test]
-    fn a_queue_is_full_sooner_with_more_nodes() {
-        assert!(!is_crowded(DETECT * 200, DETECT, 4));
-        assert!(is_crowded(DETECT * 256, DETECT, 4));
-        assert!(!is_crowded(DETECT * 30, DETECT, 32));
-        assert!(is_crowded(DETECT * 32, DETECT, 32));
-        assert!(is_crowded(Duration::ZERO, DETECT, 2000));
     }
 }

@@ -4,51 +4,32 @@ use std::time::{Duration, Instant};
 
 use ropewalk_fabric::{Endpoint, PeerId, SubmitError};
 use ropewalk_group::HostId;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{
-    Branch, BranchEvent, SIGKILL,
-    links::Above,
-    mending::{Mending, is_crowded},
-};
+use super::{Branch, BranchEvent, SIGKILL, links::Above, mending::Mending};
 use crate::{
     protocol::{Report, SuspensionRound, Up},
     tree::NodeId,
 };
 
 impl Branch {
-    /// At the launcher, before it is stopped: drives the links until all these hosts have heard of that, also those that are
-    /// expected to connect, or to do so again, but no longer than for `patience`. What is only on its way may be lost with a
-    /// link that is gone without a word, and nobody says it again while the launcher is stopped.
+    /// At the launcher, before it is stopped: it is wanted to know when all these hosts have heard of that, also those that are
+    /// expected to connect, or to do so again. What is only on its way may be lost with a link that is gone without a word, and
+    /// nobody says it again while the launcher is stopped.
     pub(in crate::driver) fn await_suspended(
         &mut self,
         round: SuspensionRound,
         hosts: impl Iterator<Item = HostId>,
-        patience: Duration,
     ) {
         self.unsuspended = Some((round, hosts.collect()));
-        let until = Instant::now() + patience;
-        loop {
-            self.progress();
-            self.flush();
-            let now = Instant::now();
-            if !self.is_unsuspended() || until <= now {
-                break;
-            }
-            // What came is due at once, and waits until the process goes on.
-            let due = self.next_deadline().map_or(until, |due| due.min(until));
-            let left = due.saturating_duration_since(now).max(Self::STEP);
-            let timeout = Timespec::try_from(left).ok();
-            // An interruption is for the next look.
-            let _ = poll(&mut [PollFd::new(&self.poller, PollFlags::IN)], timeout.as_ref());
-        }
-        self.unsuspended = None;
-        self.endpoint
-            .flush(until.saturating_duration_since(Instant::now()));
     }
 
-    /// How long is waited at least.
-    const STEP: Duration = Duration::from_millis(1);
+    /// At the launcher: that is wanted no more. Waits for a moment until what was to be sent is handed to the system.
+    pub(in crate::driver) fn end_awaiting_suspended(&mut self) {
+        self.unsuspended = None;
+        self.endpoint.flush(Self::HANDING_OVER);
+    }
+
+    const HANDING_OVER: Duration = Duration::from_millis(100);
 
     /// At the launcher: a host that is at its end need not hear anything.
     pub(super) fn note_suspended(&mut self, up: &Up) {
@@ -65,7 +46,7 @@ impl Branch {
     }
 
     /// At the launcher: whether hosts do not know yet that it is about to be stopped.
-    fn is_unsuspended(&self) -> bool {
+    pub(in crate::driver) fn is_unsuspended(&self) -> bool {
         let unsuspended = self.unsuspended.as_ref();
         unsuspended.is_some_and(|(_, hosts)| !hosts.is_empty())
     }
@@ -102,24 +83,13 @@ impl Branch {
         }
     }
 
-    /// Whether a launcher that is suspended may have no room for another connection.
-    pub(super) fn is_launcher_crowded(&self) -> bool {
-        let plan = &self.position.plan;
-        let nodes = match plan.adopts() {
-            true => plan.hosts.len(),
-            false => plan.tree().children(NodeId::ROOT).count(),
-        };
-        let suspended = self.above.launcher_suspended.map(|since| since.elapsed());
-        suspended.is_some_and(|suspended| is_crowded(suspended, plan.detect, nodes))
-    }
-
     /// The node above is lost; what was to be sent there is said to the launcher, or not at all.
     pub(super) fn seek_launcher(&mut self) {
         self.events.push_back(BranchEvent::SeeksLauncher);
-        let launcher_suspended = self.above.launcher_suspended;
+        let is_launcher_suspended = self.above.is_launcher_suspended;
         self.above = Above::new(NodeId::ROOT, self.position.launcher.clone());
-        self.above.launcher_suspended = launcher_suspended;
-        if launcher_suspended.is_some() {
+        self.above.is_launcher_suspended = is_launcher_suspended;
+        if is_launcher_suspended {
             let (now, detect) = (Instant::now(), self.position.plan.detect);
             let why = "the launcher, which was suspended, is gone".to_owned();
             // It is tried until somebody answers, or nobody could for long.
@@ -135,8 +105,7 @@ impl Branch {
 
 impl Above {
     fn set_launcher_suspended(&mut self, is_suspended: bool, endpoint: &mut Endpoint, detect: Duration) {
-        let since = self.launcher_suspended.unwrap_or_else(Instant::now);
-        self.launcher_suspended = is_suspended.then_some(since);
+        self.is_launcher_suspended = is_suspended;
         if self.node != NodeId::ROOT {
             return;
         }
@@ -153,13 +122,14 @@ impl Above {
 
     /// Whether its user has stopped the node above: that is the launcher, if it is any.
     pub(super) fn is_suspended(&self) -> bool {
-        self.node == NodeId::ROOT && self.launcher_suspended.is_some()
+        self.node == NodeId::ROOT && self.is_launcher_suspended
     }
 
-    /// Connects, and waits for a sign of life unless there can be none.
+    /// Connects, and waits for a sign of life unless there can be none. A launcher that is suspended answers no attempt, and
+    /// each that is given up has a place in its queue all the same: of those there are not enough to try again and again.
     pub(super) fn reach(&self, peer: PeerId, endpoint: &mut Endpoint) -> Result<(), SubmitError> {
         match self.is_suspended() {
-            true => endpoint.connect(peer),
+            true => endpoint.connect_patiently(peer),
             false => endpoint.watch(peer),
         }
     }

@@ -171,7 +171,20 @@ fn a_late_answer_is_none_to_the_next_suspension() {
         agent.flush(LIMIT);
         let begun = Instant::now();
         let hosts = std::iter::once(HostId(0));
-        branch.await_suspended(SuspensionRound(awaited), hosts, patience);
+        branch.await_suspended(SuspensionRound(awaited), hosts);
+        while branch.is_unsuspended() && begun.elapsed() < patience {
+            agent.wait(Duration::from_millis(5));
+            agent.progress();
+            branch.progress();
+        }
+        branch.end_awaiting_suspended();
+        // The answer waits to be taken, which is no reason not to sleep.
+        assert!(branch.next_deadline().is_some_and(|due| due <= begun));
+        let mut is_quiet = || {
+            branch.progress();
+            branch.next_due().is_none_or(|due| due > Instant::now())
+        };
+        assert!((0..100).any(|_| is_quiet()));
         begun.elapsed()
     };
     let patience = Duration::from_millis(300);

@@ -19,6 +19,66 @@ fn silent_listeners_are_given_up() {
     ));
 }
 
+/// A listener that is known to be stopped is waited for over the one connection that its system has taken, and hears all
+/// when it goes on.
+#[test]
+fn stopped_listeners_are_waited_for() {
+    let limits = Limits {
+        connect_timeout: Duration::from_millis(100),
+        ..Limits::default()
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut endpoint = endpoint(limits);
+    let peer = endpoint.peer(&address_of(&listener)).unwrap();
+    endpoint.connect_patiently(peer).unwrap();
+    assert!(!endpoint.is_reached(peer));
+    endpoint
+        .send_unexpected(peer, 6, Bytes::from_static(b"patient"))
+        .unwrap();
+    let start = Instant::now();
+    drive(&mut endpoint, |endpoint, event| {
+        assert!(event.is_none(), "{event:?}");
+        let is_over = start.elapsed() > limits.connect_timeout * 10;
+        is_over.then(|| assert!(endpoint.is_reached(peer) && endpoint.next_deadline().is_none()))
+    });
+    let (bytes, stream) = beside(&mut endpoint, || {
+        let mut stream = accept_as_member(&listener);
+        let mut bytes = vec![0; HEADER_SIZE + 7];
+        stream.read_exact(&mut bytes).unwrap();
+        (bytes, stream)
+    });
+    assert_eq!(bytes, frame(Kind::Unexpected, 6, b"patient"));
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_err(), "another connection was made");
+    drop((listener, stream));
+    assert!(matches!(death(&mut endpoint), PeerDeath::Closed));
+    assert!(!endpoint.is_reached(peer));
+}
+
+/// That its process ends is told at once, as of any other.
+#[test]
+fn stopped_listeners_that_end_are_missed() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut endpoint = endpoint(Limits {
+        connect_timeout: Duration::from_millis(100),
+        ..Limits::default()
+    });
+    let peer = endpoint.peer(&address_of(&listener)).unwrap();
+    endpoint.connect_patiently(peer).unwrap();
+    let start = Instant::now();
+    drive(&mut endpoint, |endpoint, event| {
+        assert!(event.is_none(), "{event:?}");
+        (endpoint.is_reached(peer) && start.elapsed() > Duration::from_millis(300)).then_some(())
+    });
+    drop(listener);
+    let cause = death(&mut endpoint);
+    let is_refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    assert!(
+        matches!(&cause, PeerDeath::Io(error) if is_refused(error)),
+        "{cause:?}"
+    );
+}
+
 /// A peer that drops the first connections in their handshake, as one may that was stalled, is reached by a
 /// later one and nothing is lost; one that always does is given up.
 #[test]

@@ -99,3 +99,28 @@ fn full_queues_are_waited_for() {
         (listener.accept().unwrap(), listener.accept().unwrap())
     });
 }
+
+/// One whose process is known to be stopped is waited for too, over one connection.
+#[test]
+fn stopped_listeners_on_this_host_are_waited_for() {
+    let limits = Limits {
+        connect_timeout: Duration::from_millis(100),
+        ..Limits::default()
+    };
+    let mut stopped = unix(Limits::default());
+    let mut other = unix(limits);
+    let peer = other.peer(&stopped.address().clone()).unwrap();
+    other.connect_patiently(peer).unwrap();
+    let start = Instant::now();
+    drive(&mut other, |other, event| {
+        assert!(event.is_none(), "{event:?}");
+        let is_over = start.elapsed() > limits.connect_timeout * 10;
+        is_over.then(|| assert!(other.is_reached(peer)))
+    });
+    while other.peer_info(peer).is_none() {
+        assert!(start.elapsed() < LONG, "it is not answered");
+        stopped.progress();
+        other.progress();
+        assert!(other.poll_event().is_none());
+    }
+}
