@@ -207,7 +207,6 @@ impl Guard {
     fn is_held(&mut self, now: Duration) -> bool {
         if !self.protection.is_full() {
             self.held = None;
-            self.is_behind_told = false;
             return false;
         }
         let pending = self.protection.pending();
@@ -215,10 +214,13 @@ impl Guard {
         let (since, pending) = held.unwrap_or((now, pending));
         self.held = Some((since, pending));
         let is_held = now.saturating_sub(since) < HELD_MAX;
-        if !is_held && !self.is_behind_told {
+        let awaited = self.protection.awaited();
+        // Of many hosts one says it, and once.
+        let partner = partner_of(self.options.host, self.options.hosts, &self.without_ranks);
+        if let Some(host) = awaited.filter(|&host| !is_held && !self.is_behind_told && Some(host) == partner)
+        {
             self.is_behind_told = true;
-            let host = self.protection.awaited();
-            self.notices.extend(host.map(|host| Action::Behind { host }));
+            self.notices.push(Action::Behind { host });
         }
         is_held
     }
@@ -276,7 +278,7 @@ impl Guard {
         let own: BTreeMap<u64, bool> = (self.own.iter())
             .map(|part| (part.generation, is_copied(part)))
             .collect();
-        let (mut copied, mut fast, mut roundest) = (0, 0, None);
+        let (mut copied, mut fast, mut first) = (0, 0, None);
         let newest_first = own.into_iter().rev();
         let may_go = newest_first.filter(|&(generation, is_copied)| {
             if kept.contains(&generation) {
@@ -286,12 +288,12 @@ impl Guard {
                 return true;
             }
             let is_beyond = if is_copied {
-                // A copy of a round one may take as long as it takes to save many others.
-                let roundness = Some(roundness(generation));
-                let is_rounder = roundness > roundest;
-                roundest = roundest.max(roundness);
+                // To copy it may take as long as it takes to save many others.
+                let precedence = Some(precedence(generation));
+                let is_first = precedence > first;
+                first = first.max(precedence);
                 copied += 1;
-                copied > NEWEST_KEPT && !is_rounder
+                copied > NEWEST_KEPT && !is_first
             } else {
                 fast += 1;
                 fast > FAST_MAX
@@ -305,7 +307,7 @@ impl Guard {
         self.options.host_of_rank.len() as u32
     }
 
-    /// A part of the guarded host's ranks that is not here: of the generation with the roundest number, newest first.
+    /// A part of the guarded host's ranks that is not here: of the generation that has precedence, newest first.
     /// A guard that falls behind then leaves out the same generations as all others that do, so that there are always some
     /// of which nobody has left out a part.
     fn next_copy(&self, now: Duration, is_held: bool) -> Option<(usize, Part)> {
@@ -340,7 +342,7 @@ impl Guard {
                 let is_put_off = self.put_off.get(&missing).is_some_and(|(again, _)| *again > now);
                 (!is_put_off).then_some((generation, missing))
             });
-        let (_, part) = missing.max_by_key(|(generation, _)| (roundness(*generation), *generation))?;
+        let (_, part) = missing.max_by_key(|(generation, _)| (precedence(*generation), *generation))?;
         Some((from, part))
     }
 
@@ -387,17 +389,22 @@ const SILENCES_MAX: u32 = 2;
 const COPY_AGAIN: Duration = Duration::from_secs(1);
 const DOUBLINGS_MAX: u32 = 6;
 
-/// So many of the newest generations that are to be copied are kept beside those that are pending, and of older ones each that is
-/// rounder than all newer.
+/// So many of the newest generations that are to be copied are kept beside those that are pending, and of older ones each that has
+/// precedence over all newer.
 const NEWEST_KEPT: usize = 4;
 
-/// How round the number of a generation is: how often it is divisible by two. The roundest are kept while so many others are
-/// saved as two to the power of this.
-fn roundness(generation: u64) -> u32 {
-    generation.trailing_zeros().min(ROUNDNESS_MAX)
+/// Which generations come first if there are more than can be copied, the same on all hosts: of those that are copied one in two to
+/// the power of this is at least that, evenly spread, whatever steps their numbers take (multiplicative hashing by the
+/// golden ratio; Knuth, The Art of Computer Programming, volume 3, section 6.4).
+fn precedence(generation: u64) -> u32 {
+    const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+    generation
+        .wrapping_mul(GOLDEN)
+        .leading_zeros()
+        .min(PRECEDENCE_MAX)
 }
 
-const ROUNDNESS_MAX: u32 = 8;
+const PRECEDENCE_MAX: u32 = 8;
 
 /// So long a host waits for others to copy what is pending.
 const HELD_MAX: Duration = Duration::from_secs(60);
@@ -462,20 +469,18 @@ mod tests {
         assert_eq!(guard.protected(), Some(2));
         let generations = [1].into();
         assert_eq!(guard.poll(ms(250)), Some(Action::Retire { generations }));
-        assert_eq!(guard.poll(ms(250)), copy(4));
-        guard.handle_copied(part(4, 0));
-        // Host 0 copies part(4, 1) now, and is lost.
-        for generation in [6, 5] {
-            assert_eq!(guard.poll(ms(250)), copy(generation));
-            guard.handle_not_copied(ms(250), part(generation, 0));
-        }
+        assert_eq!(guard.poll(ms(250)), copy(5));
+        guard.handle_copied(part(5, 0));
+        // Host 0 copies part(5, 1) now, and is lost.
+        assert_eq!(guard.poll(ms(250)), copy(6));
+        guard.handle_not_copied(ms(250), part(6, 0));
         assert_eq!(guard.poll(ms(250)), None);
 
-        guard.handle_own(own(14, &[2, 4]));
+        guard.handle_own(own(14, &[2, 5]));
         assert_eq!(guard.poll(ms(700)), Some(Action::Ask { host: 0 }));
         guard.handle_silence(ms(700), 0);
-        // The fifth and the sixth are whole by what host 0 has last said, and the eighth is rounder than all newer.
-        let generations = [1, 3, 7, 9, 10].into();
+        // The sixth is whole too, by what host 0 has last said.
+        let generations = [1, 3, 4, 7, 8, 9, 10].into();
         assert_eq!(guard.poll(ms(700)), Some(Action::Retire { generations }));
         assert_eq!(guard.poll(ms(700)), None);
     }
@@ -486,7 +491,8 @@ mod tests {
         let mut guard = guard_of_two();
         guard.handle_silence(ms(0), 0);
         guard.handle_own(own(20, &[2, 4, 6]));
-        let generations = [1, 3, 5].into_iter().chain(7..=15).collect();
+        // Beside the newest four the thirteenth has precedence.
+        let generations = [1, 3, 5].into_iter().chain(7..=12).chain(14..=16).collect();
         assert_eq!(guard.poll(ms(0)), Some(Action::Retire { generations }));
         assert_eq!(guard.poll(ms(0)), None);
     }
@@ -508,7 +514,7 @@ mod tests {
         };
         let copy = Some(Action::Copy {
             from: 0,
-            part: part(16, 0),
+            part: part(13, 0),
         });
         let mut guard = guard_of_two();
         guard.handle_own(own(16, &[1, 2, 3, 4, 5, 6, 7, 8]));
@@ -522,8 +528,12 @@ mod tests {
         hear(&mut guard, ms(60_000), None);
         assert_eq!(guard.poll(ms(60_000)), Some(Action::Behind { host: 0 }));
         assert_eq!(guard.poll(ms(60_000)), copy);
-        guard.handle_copied(part(16, 0));
-        assert_eq!(guard.poll(ms(60_000)), None, "what it has waited for stays");
+        guard.handle_copied(part(13, 0));
+        let next = guard.poll(ms(60_000));
+        assert!(
+            matches!(next, Some(Action::Copy { .. })),
+            "what it has waited for stays: {next:?}"
+        );
 
         hear(&mut patient, ms(59_500), Some(8));
         assert_eq!(patient.protected(), Some(8));
