@@ -41,6 +41,8 @@ struct State {
     core: ClientCore,
     arrived: BTreeMap<RequestId, Response>,
     parked: BTreeMap<RequestId, Thread>,
+    /// How many threads look for their answers.
+    looking: u32,
     is_reading: bool,
     /// Somebody writes what is to go out, and what others add meanwhile.
     is_writing: bool,
@@ -58,6 +60,7 @@ impl Connection {
                 core: ClientCore::new(dialect),
                 arrived: BTreeMap::new(),
                 parked: BTreeMap::new(),
+                looking: 0,
                 is_reading: false,
                 is_writing: false,
                 is_broken: false,
@@ -149,6 +152,7 @@ impl Connection {
         id: RequestId,
         requests: &[Request],
     ) -> Result<(Response, MutexGuard<'a, State>), ClientError> {
+        state = self.look(state, id, requests)?;
         let mut deadline = None;
         loop {
             if let Some(response) = state.arrived.remove(&id) {
@@ -168,9 +172,40 @@ impl Connection {
             state = if state.is_reading {
                 self.park(state, id, remaining)
             } else {
-                self.read(state, requests)?
+                self.read(state, requests, Socket::read)?
             };
         }
+    }
+
+    /// Looks for a while whether the answer comes, if that has paid lately. Threads that look let each other run instead of
+    /// waking each other: one finds the answers for all of them, and what they ask next goes out together.
+    fn look<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        id: RequestId,
+        requests: &[Request],
+    ) -> Result<MutexGuard<'a, State>, ClientError> {
+        if state.arrived.contains_key(&id) {
+            return Ok(state);
+        }
+        state.looking += 1;
+        let mut turn = state.spin.begin_among(state.looking);
+        while !state.is_broken && turn.goes_on() {
+            if state.is_reading {
+                drop(state);
+                thread::yield_now();
+                state = self.lock();
+            } else {
+                let read_soon = |socket: &Socket, bytes: &mut [u8]| socket.read_soon(bytes, &mut turn);
+                state = self.read(state, requests, read_soon)?;
+            }
+            if state.arrived.contains_key(&id) {
+                turn.handle_found();
+            }
+        }
+        state.looking -= 1;
+        state.spin.end(&turn);
+        Ok(state)
     }
 
     fn lock_whole(&self) -> Result<MutexGuard<'_, State>, ClientError> {
@@ -201,15 +236,14 @@ impl Connection {
         &'a self,
         mut state: MutexGuard<'a, State>,
         requests: &[Request],
+        how: impl FnOnce(&Socket, &mut [u8]) -> io::Result<usize>,
     ) -> Result<MutexGuard<'a, State>, ClientError> {
         state.is_reading = true;
-        let mut spin = state.spin.begin();
         drop(state);
         let mut bytes = [0; 8192];
-        let result = self.socket.read_soon(&mut bytes, &mut spin);
+        let result = how(&self.socket, &mut bytes);
         let mut state = self.lock();
         state.is_reading = false;
-        state.spin.end(&spin);
         match result {
             Ok(0) => return Err(self.broken(&mut state, ClientError::Closed)),
             Ok(length) => {
@@ -297,6 +331,7 @@ impl State {
     /// Who leaves with an answer wakes another that waits, to read on.
     fn pass_on_reading(&mut self) {
         if !self.is_reading
+            && self.looking == 0
             && let Some(thread) = self.parked.values().next()
         {
             thread.unpark();
@@ -318,23 +353,19 @@ impl Socket {
         }
     }
 
-    /// Reads; before it waits in the system, it looks for a while whether there is something.
-    fn read_soon(&self, bytes: &mut [u8], spin: &mut Turn) -> io::Result<usize> {
-        while spin.goes_on() {
+    /// Reads what comes while it looks, and lets others run meanwhile.
+    fn read_soon(&self, bytes: &mut [u8], turn: &mut Turn) -> io::Result<usize> {
+        loop {
             let result = match self {
                 Self::Tcp(socket) => recv(socket, &mut *bytes, RecvFlags::DONTWAIT),
                 Self::Unix(socket) => recv(socket, &mut *bytes, RecvFlags::DONTWAIT),
             };
             match result {
-                Err(Errno::AGAIN) => {}
+                Err(Errno::AGAIN) if turn.goes_on() => thread::yield_now(),
                 Err(errno) => return Err(errno.into()),
-                Ok((length, _)) => {
-                    spin.handle_found();
-                    return Ok(length);
-                }
+                Ok((length, _)) => return Ok(length),
             }
         }
-        self.read(bytes)
     }
 
     pub(super) fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {

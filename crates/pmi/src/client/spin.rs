@@ -17,6 +17,8 @@ pub struct Spin {
 #[derive(Debug)]
 pub struct Turn {
     outcome: Outcome,
+    /// How long to look.
+    limit: Duration,
     until: Option<Instant>,
 }
 
@@ -31,14 +33,27 @@ impl Spin {
     /// About what it costs to be woken.
     const LIMIT: Duration = Duration::from_micros(30);
     const INTERVAL_MAX: u32 = 1024;
+    /// About what a server needs for one of many requests.
+    const ANSWER: Duration = Duration::from_micros(5);
+    const OTHERS_MAX: u32 = 32;
 
     /// A wait begins.
     pub fn begin(&self) -> Turn {
+        self.begin_among(1)
+    }
+
+    /// One of so many waits for answers of the same server begins: each of them takes its time.
+    pub fn begin_among(&self, waits: u32) -> Turn {
         let outcome = match self.skipped {
             0 => Outcome::InVain,
             _ => Outcome::NotTried,
         };
-        Turn { outcome, until: None }
+        let others = waits.saturating_sub(1).min(Self::OTHERS_MAX);
+        Turn {
+            outcome,
+            limit: Self::LIMIT + Self::ANSWER * others,
+            until: None,
+        }
     }
 
     /// A wait has ended.
@@ -61,7 +76,7 @@ impl Turn {
             return false;
         }
         let now = Instant::now();
-        now < *self.until.get_or_insert_with(|| now + Spin::LIMIT)
+        now < *self.until.get_or_insert_with(|| now + self.limit)
     }
 
     /// Looking has paid.

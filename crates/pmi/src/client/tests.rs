@@ -1,5 +1,5 @@
 use std::{
-    io::{Read, Write},
+    io::{self, Read, Write},
     net::Shutdown,
     sync::{Arc, Barrier},
     thread,
@@ -159,6 +159,51 @@ fn threads_share_a_connection() {
         }
         client.finalize().unwrap();
         server.join().unwrap();
+    }
+}
+
+/// Threads of which some look for their answers and others sleep leave none of them behind, however irregularly those come.
+#[test]
+fn irregular_answers_reach_all_threads() {
+    const PAUSES: [u64; 7] = [0, 0, 5, 200, 0, 1000, 2000];
+    let (server, mut sockets) = job(1);
+    let (client, between) = UnixStream::pair().unwrap();
+    let beyond = sockets.remove(0);
+    let [mut asked, mut asking] = [&between, &beyond].map(|end| end.try_clone().unwrap());
+    let requests = thread::spawn(move || {
+        io::copy(&mut asked, &mut asking).unwrap();
+        asking.shutdown(Shutdown::Write).unwrap();
+    });
+    let answers = thread::spawn(move || {
+        let mut bytes = [0; 200];
+        for pause in PAUSES.into_iter().cycle() {
+            let length = (&beyond).read(&mut bytes).unwrap();
+            if length == 0 {
+                return;
+            }
+            thread::sleep(Duration::from_micros(pause));
+            (&between).write_all(&bytes[..length]).unwrap();
+        }
+    });
+    let client = Client::speaking(client, 0, 1, Dialect::Pmi2).unwrap();
+    client.set_timeout(Duration::from_secs(10));
+    // Who is done does not ask again, and so leaves the others to themselves.
+    for turn in 0..40 {
+        thread::scope(|scope| {
+            for thread in 0..8 {
+                let client = &client;
+                scope.spawn(move || {
+                    let (key, value) = (format!("{thread}"), format!("{turn}"));
+                    client.put(&key, &value).unwrap();
+                    assert_eq!(client.get(&key).unwrap(), Some(value));
+                });
+            }
+        });
+    }
+    client.finalize().unwrap();
+    drop(client);
+    for thread in [server, requests, answers] {
+        thread.join().unwrap();
     }
 }
 
