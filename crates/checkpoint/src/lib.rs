@@ -50,6 +50,7 @@ pub mod partner;
 mod plan;
 mod policy;
 mod rehearsal;
+mod trend;
 mod two_levels;
 mod uploads;
 

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use crate::{
     costs::Costs,
     policy::{Moment, Policy},
+    trend::Trend,
 };
 
 /// The steps after which a run saves.
@@ -22,11 +23,12 @@ const SMOOTHING: f64 = 0.5;
 
 impl Plan {
     /// What a policy makes of a run whose steps take so many seconds each, if it takes the next step for as long as the last
-    /// one, and near the end of the run, since it knows how many there are, all others for as long as the last few. Failures do
-    /// not change it: after one, the steps since the last save are done again, and saved where they were to be saved before.
+    /// one, and near the end of the run, since it knows how many there are, all others for as long as the run so far foretells, or
+    /// else for as long as the last few. Failures do not change it: after one, the steps since the last save are done again, and saved where they were to be saved before.
     pub fn by(policy: &dyn Policy, costs: &Costs, steps: &[f64]) -> Self {
         let mut saves = Vec::new();
         let mut usual = steps.first().copied().unwrap_or_default();
+        let mut trend = Trend::default();
         let mut moment = Moment {
             elapsed: 0.0,
             next_step: 0.0,
@@ -40,10 +42,11 @@ impl Plan {
             moment.next_step = step;
             moment.steps += 1;
             usual += SMOOTHING * (step - usual);
-            let left = (steps.len() - done) as f64;
+            let left = steps.len() - done;
+            trend.step(step, Some(left as u64), costs.interval());
             moment.remaining = match moment.equal_steps {
-                true => Some(step * left),
-                false => costs.near_end(usual * left),
+                true => Some(step * left as f64),
+                false => costs.near_end(trend.foreseen().unwrap_or(usual) * left as f64),
             };
             if policy.decide(costs, &moment).save {
                 saves.push(done);
@@ -234,7 +237,7 @@ mod tests {
         let told = seen(&steps);
         assert_eq!((told.len(), told[41]), (59, None));
         for (done, left) in (1..60).zip(&told).skip(45) {
-            let (left, truth) = (left.unwrap(), f64::from(60 - done));
+            let (left, truth) = (left.unwrap(), steps[done..].iter().sum::<f64>());
             assert!((left / truth - 1.0).abs() < 0.04, "{left}, not {truth}");
         }
         assert_eq!(seen(&[1.0; 60])[0], Some(59.0), "equal steps are no forecast");

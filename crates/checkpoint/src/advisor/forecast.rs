@@ -1,8 +1,8 @@
-//! How long the next step will take.
+//! How long the steps to come will take.
 
 use std::collections::VecDeque;
 
-use crate::journal::STEPS_MAX;
+use crate::{journal::STEPS_MAX, trend::Trend};
 
 /// What is known of the steps to come: those that are done again, a cycle of long ones, else the last one.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,6 +15,7 @@ pub(super) struct Forecast {
     copied: usize,
     last: f64,
     cycle: Cycle,
+    trend: Trend,
 }
 
 impl Forecast {
@@ -29,15 +30,19 @@ impl Forecast {
             copied: 0,
             last: 0.0,
             cycle: Cycle::default(),
+            trend: Trend::default(),
         }
     }
 
-    /// A step is over.
-    pub(super) fn step(&mut self, seconds: f64) {
+    /// A step is over, after which so many are left, if somebody knows; an interval between saves takes `interval` seconds.
+    pub(super) fn step(&mut self, seconds: f64, left: Option<u64>, interval: f64) {
         if let Some(known) = self.steps.get_mut(self.done) {
             *known = seconds;
-        } else if self.steps.len() < STEPS_MAX {
-            self.steps.push_back(seconds);
+        } else {
+            if self.steps.len() < STEPS_MAX {
+                self.steps.push_back(seconds);
+            }
+            self.trend.step(seconds, left, interval);
         }
         self.done += 1;
         self.last = seconds;
@@ -70,6 +75,7 @@ impl Forecast {
         self.done = 0;
         self.copied = 0;
         self.cycle = Cycle::default();
+        self.trend = Trend::default();
     }
 
     /// How long the next step will take, in seconds.
@@ -83,6 +89,11 @@ impl Forecast {
     /// How long a step takes on average, in seconds.
     pub(super) fn mean(&self) -> f64 {
         self.cycle.mean(self.last)
+    }
+
+    /// The same for all steps that are left.
+    pub(super) fn mean_of_rest(&self) -> f64 {
+        self.trend.foreseen().unwrap_or_else(|| self.mean())
     }
 }
 
@@ -175,6 +186,10 @@ const SMOOTHING: f64 = 0.2;
 mod tests {
     use super::*;
 
+    fn step(forecast: &mut Forecast, seconds: f64) {
+        forecast.step(seconds, None, 1.0);
+    }
+
     /// A cycle is learned after three long steps, and forgotten when it stops.
     #[test]
     fn cycles_are_learned() {
@@ -184,11 +199,11 @@ mod tests {
             if at >= 40 {
                 assert_eq!(forecast.next(), length(at), "step {at}");
             }
-            forecast.step(length(at));
+            step(&mut forecast, length(at));
         }
         assert!((forecast.mean() - 1.4).abs() < 1e-9);
         for _ in 0..10 {
-            forecast.step(1.0);
+            step(&mut forecast, 1.0);
         }
         assert_eq!(forecast.next(), 1.0);
         assert_eq!(forecast.mean(), 1.0);
@@ -199,7 +214,7 @@ mod tests {
     fn what_stays_long_becomes_usual() {
         let mut forecast = Forecast::new(&[]);
         for at in 0..40 {
-            forecast.step(if at < 20 { 1.0 } else { 3.0 });
+            step(&mut forecast, if at < 20 { 1.0 } else { 3.0 });
         }
         assert_eq!(forecast.next(), 3.0);
         assert_eq!(forecast.mean(), 3.0);
@@ -211,20 +226,20 @@ mod tests {
     fn steps_done_again_are_known() {
         let mut forecast = Forecast::new(&[]);
         let length = |at: usize| 1.0 + at as f64 * 0.01;
-        (0..5).for_each(|at| forecast.step(length(at)));
+        (0..5).for_each(|at| step(&mut forecast, length(at)));
         forecast.copied();
         forecast.committed();
-        (5..12).for_each(|at| forecast.step(length(at)));
+        (5..12).for_each(|at| step(&mut forecast, length(at)));
         assert_eq!(forecast.lost(), 7);
         for at in 5..8 {
             assert_eq!(forecast.next(), length(at));
-            forecast.step(length(at));
+            step(&mut forecast, length(at));
         }
         forecast.copied();
         forecast.committed();
         for at in 8..12 {
             assert_eq!(forecast.next(), length(at));
-            forecast.step(length(at));
+            step(&mut forecast, length(at));
         }
         assert_eq!(
             forecast.next(),

@@ -165,9 +165,10 @@ impl Advisor {
     /// A step is over: whether to save now.
     pub fn step_end(&mut self, now: f64) -> Advice {
         let step = self.mark_to(now);
-        self.forecast.step(step);
         self.steps += 1;
         self.remaining_steps = self.remaining_steps.map(|steps| steps.saturating_sub(1));
+        self.forecast
+            .step(step, self.remaining_steps, self.full.costs.interval());
         for level in [Some(&mut self.full), self.fast.as_mut()].into_iter().flatten() {
             level.elapsed += step;
             level.steps += 1;
@@ -460,7 +461,7 @@ impl Advisor {
 
     fn remaining(&self) -> Option<f64> {
         let steps = self.remaining_steps?;
-        Some(steps as f64 * self.forecast.mean())
+        Some(steps as f64 * self.forecast.mean_of_rest())
     }
 
     fn level_mut(&mut self, level: Level) -> &mut LevelState {
