@@ -3,8 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsStr,
-    fs::{self, File},
-    io::{self, Write},
+    io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
@@ -16,6 +15,7 @@ use crate::{
 };
 
 use super::{
+    arrival::Arrival,
     files::{Files, RealFiles},
     store::{GENERATION, ROOT, Store, StoreOptions, rank_name},
     store_error::{StoreError, cannot},
@@ -110,56 +110,33 @@ impl Depot {
         &mut self,
         manifest: &Manifest,
         root: Option<PathBuf>,
-        mut read: impl FnMut(&SavedFile, &mut dyn FnMut(&[u8]) -> io::Result<()>) -> Result<(), E>,
+        read: impl FnMut(&SavedFile, &mut dyn FnMut(&[u8]) -> io::Result<()>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let generation = manifest.generation;
+        let arrival = self.expect(manifest, root)?.receive(read)?;
+        Ok(self.admit(arrival)?)
+    }
+
+    /// Makes ready for a copy, the first of three steps of which the second does without this depot. The last is to
+    /// [`admit`](Self::admit) it.
+    pub(super) fn expect(
+        &mut self,
+        manifest: &Manifest,
+        root: Option<PathBuf>,
+    ) -> Result<Arrival, StoreError> {
         let root = root.filter(|_| manifest.place != Place::Inside);
         let store = self.open_store(manifest.rank, manifest.ranks, root)?;
-        store.quarantine(generation, "it was torn when a copy came")?;
-        let mut save = store.stage(generation, manifest.step)?;
-        store.next = store.next.max(generation.saturating_add(1));
-        if manifest.place == Place::Kept {
-            save.keep();
+        Arrival::expect(store, manifest.clone())
+    }
+
+    /// Makes a copy exist that was received.
+    pub(super) fn admit(&mut self, arrival: Arrival) -> Result<(), StoreError> {
+        let rank = arrival.rank();
+        let held = arrival.publish()?;
+        if let Some(store) = self.stores.get_mut(&rank) {
+            store.whole.retain(|other| other.generation != held.generation);
+            store.whole.push(held);
         }
-        save.set_level(manifest.level);
-        let base = save.folder().to_owned();
-        let is_in_place = store.options.in_place.is_some();
-        let mut receive_all = || -> Result<(), E> {
-            for listed in &manifest.files {
-                let path = Path::new(OsStr::from_bytes(&listed.path));
-                let target = base.join(path);
-                if let Some(folder) = target.parent() {
-                    cannot("make the directory", folder, fs::create_dir_all(folder))?;
-                }
-                let mut file = cannot("write", &target, File::create(&target))?;
-                let mut hasher = blake3::Hasher::new();
-                read(listed, &mut |bytes| {
-                    hasher.update(bytes);
-                    file.write_all(bytes)
-                })?;
-                if (hasher.count(), *hasher.finalize().as_bytes()) != (listed.size, listed.hash) {
-                    return Err(StoreError::Changed(target).into());
-                }
-                if is_in_place {
-                    save.add(&target)?;
-                }
-            }
-            for path in &manifest.empty_directories {
-                let folder = base.join(OsStr::from_bytes(path));
-                cannot("make the directory", &folder, fs::create_dir_all(&folder))?;
-            }
-            Ok(())
-        };
-        match receive_all() {
-            Ok(()) => {
-                store.commit(save)?;
-                Ok(())
-            }
-            Err(error) => {
-                store.abandon(save);
-                Err(error)
-            }
-        }
+        Ok(())
     }
 
     /// Puts aside what is torn, or newer than what is started from, and counts the start.
@@ -311,3 +288,6 @@ fn read_part(path: &Path, generation: u64, rank: u32) -> Option<Part> {
 }
 
 const PATH_BYTES_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests;
