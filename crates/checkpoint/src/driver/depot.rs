@@ -68,7 +68,7 @@ impl Depot {
     /// All parts that have a manifest, without a look at their files.
     ///
     /// # Errors
-    /// If the directory cannot be read.
+    /// If the directory, or a manifest in it, cannot be read.
     pub fn parts(&mut self) -> Result<BTreeSet<Part>, StoreError> {
         self.lister.parts()
     }
@@ -79,7 +79,7 @@ impl Depot {
     /// If the directory cannot be read.
     pub fn inventory(&mut self) -> Result<Inventory, StoreError> {
         let mut inventory = Inventory::default();
-        let listed = self.parts()?;
+        let listed = self.lister.readable_parts()?;
         for part in &listed {
             let root = root_of(&self.lister.directory);
             self.open_store(part.rank, part.ranks, root)?;
@@ -160,7 +160,8 @@ impl Depot {
     pub fn retire(&mut self, generations: &BTreeSet<u64>) -> Result<(), StoreError> {
         let root = self.root();
         let gone: Vec<Part> = self
-            .parts()?
+            .lister
+            .readable_parts()?
             .into_iter()
             .filter(|part| generations.contains(&part.generation))
             .collect();
@@ -210,8 +211,21 @@ impl Lister {
     /// All parts that have a manifest.
     ///
     /// The newest are looked for first: older ones are copied before them, so that one which is missing here is not about to
-    /// come while a newer one that came after it is here.
+    /// come while a newer one that came after it is here. For the same reason nothing is said if something cannot be read: what
+    /// is not there other hosts may give up.
     pub(super) fn parts(&mut self) -> Result<BTreeSet<Part>, StoreError> {
+        self.list(Err)
+    }
+
+    /// All parts that have a manifest that can be read.
+    pub(super) fn readable_parts(&mut self) -> Result<BTreeSet<Part>, StoreError> {
+        self.list(|_| Ok(()))
+    }
+
+    fn list(
+        &mut self,
+        unreadable: impl Fn(StoreError) -> Result<(), StoreError>,
+    ) -> Result<BTreeSet<Part>, StoreError> {
         let listed = RealFiles.list(&self.directory);
         let mut generations = BTreeMap::new();
         for entry in cannot("read the directory", &self.directory, listed)? {
@@ -224,9 +238,9 @@ impl Lister {
         for (generation, folder) in generations.into_iter().rev() {
             let files = match RealFiles.list(&folder) {
                 Ok(files) => files,
-                // It is removed this moment.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(_) => {
+                Err(error) if is_not_there(&error) => continue,
+                Err(error) => {
+                    unreadable(unread(&folder, error))?;
                     let known = self.known.range((generation, 0)..=(generation, u32::MAX));
                     found.extend(known);
                     continue;
@@ -234,8 +248,14 @@ impl Lister {
             };
             for file in files {
                 let Some(rank) = rank_of(&file.name) else { continue };
-                let known = self.known.get(&(generation, rank)).copied();
-                let part = known.or_else(|| read_part(&folder.join(&file.name), generation, rank));
+                let part = match self.known.get(&(generation, rank)) {
+                    Some(&known) => Some(known),
+                    None => {
+                        let path = folder.join(&file.name);
+                        read_part(&path, generation, rank)
+                            .or_else(|error| unreadable(unread(&path, error)).map(|()| None))?
+                    }
+                };
                 found.extend(part.map(|part| ((generation, rank), part)));
             }
         }
@@ -274,9 +294,16 @@ fn rank_of(name: &OsStr) -> Option<u32> {
     name.strip_suffix(".manifest")?.parse().ok()
 }
 
-fn read_part(path: &Path, generation: u64, rank: u32) -> Option<Part> {
-    let text = RealFiles.read(path, MANIFEST_BYTES_MAX).ok()?;
-    let manifest = Manifest::parse(&text).ok()?;
+/// Nothing if it is not there, or no manifest of that part.
+fn read_part(path: &Path, generation: u64, rank: u32) -> io::Result<Option<Part>> {
+    let text = match RealFiles.read(path, MANIFEST_BYTES_MAX) {
+        Ok(text) => text,
+        Err(error) if is_not_there(&error) || error.kind() == io::ErrorKind::FileTooLarge => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let Ok(manifest) = Manifest::parse(&text) else {
+        return Ok(None);
+    };
     let part = Part {
         generation: manifest.generation,
         rank: manifest.rank,
@@ -284,7 +311,23 @@ fn read_part(path: &Path, generation: u64, rank: u32) -> Option<Part> {
         ranks: manifest.ranks,
         level: manifest.level,
     };
-    (part.generation == generation && part.rank == rank).then_some(part)
+    Ok((part.generation == generation && part.rank == rank).then_some(part))
+}
+
+fn unread(path: &Path, source: io::Error) -> StoreError {
+    StoreError::Files {
+        action: "read",
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// Whether that is sure, be it that it is removed this moment; any other error may pass.
+fn is_not_there(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
 }
 
 const PATH_BYTES_MAX: usize = 4096;

@@ -1,4 +1,4 @@
-use std::fs;
+use std::{fs, os::unix::fs::symlink};
 
 use tempfile::TempDir;
 
@@ -54,4 +54,46 @@ fn an_older_generation_leaves_the_files_of_one_that_comes() {
     let parts = depot.inventory().unwrap().parts;
     let generations: Vec<u64> = parts.iter().map(|part| part.generation).collect();
     assert_eq!(generations, [2]);
+}
+
+/// What cannot be read may be there: then nothing is said of what is. What is no manifest is not there.
+#[test]
+fn what_cannot_be_read_is_not_taken_for_gone() {
+    let folder = TempDir::new().unwrap();
+    let mut store = store(folder.path(), None);
+    for _ in 0..3 {
+        let save = store.begin(1).unwrap();
+        fs::write(save.folder().join("state"), b"content").unwrap();
+        store.commit(save).unwrap();
+    }
+    let generations = |parts: BTreeSet<Part>| -> Vec<u64> {
+        let parts = parts.iter();
+        parts.map(|part| part.generation).collect()
+    };
+    let mut lister = Lister::new(folder.path().to_owned());
+    let path = store.manifest_path(2);
+    let text = fs::read(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    symlink(&path, &path).unwrap();
+    match lister.parts() {
+        Err(StoreError::Files { path: named, .. }) => assert_eq!(named, path),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(generations(lister.readable_parts().unwrap()), [1, 3]);
+    let mut depot = Depot::open(folder.path(), None).unwrap();
+    assert!(depot.parts().is_err());
+    assert_eq!(depot.inventory().unwrap().parts.len(), 2);
+
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, &text[1..]).unwrap();
+    assert_eq!(generations(lister.parts().unwrap()), [1, 3]);
+    fs::write(&path, &text).unwrap();
+    assert_eq!(generations(lister.parts().unwrap()), [1, 2, 3]);
+
+    // The same goes for the folder of a generation, but not for a file in its place.
+    let [gone, file] = [9, 8].map(|generation| store.generation_path(generation));
+    fs::write(&file, b"").unwrap();
+    assert_eq!(generations(lister.parts().unwrap()), [1, 2, 3]);
+    symlink(&gone, &gone).unwrap();
+    assert!(lister.parts().is_err());
 }
