@@ -93,11 +93,15 @@ fn judge(packages: &[Package], layers: &[(&str, &[&str])]) -> Vec<String> {
             ));
             continue;
         };
-        let below: BTreeSet<&str> = allowed
-            .iter()
-            .flat_map(|used| layers.get(used).copied().unwrap_or_default())
-            .copied()
-            .collect();
+        let mut below = BTreeSet::new();
+        let mut further = allowed.to_vec();
+        while let Some(used) = further.pop() {
+            for &name in layers.get(used).copied().unwrap_or_default() {
+                if below.insert(name) {
+                    further.push(name);
+                }
+            }
+        }
         for dependency in package
             .dependencies
             .iter()
@@ -164,6 +168,11 @@ mod tests {
         let broken = judge(&[rpc], LAYERS);
         assert_eq!(broken.len(), 1, "{broken:?}");
         assert!(broken[0].contains("ropewalk-launch"));
+
+        let mut checkpoint = package("ropewalk-checkpoint", &["ropewalk-group"], &[]);
+        assert_eq!(judge(std::slice::from_ref(&checkpoint), LAYERS).len(), 1);
+        checkpoint.dependencies[0].kind = Some("dev".to_owned());
+        assert_eq!(judge(&[checkpoint], LAYERS), [""; 0]);
     }
 
     /// The table itself has no cycle: each package stands below all that may use it.

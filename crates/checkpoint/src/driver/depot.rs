@@ -3,8 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsStr,
-    fs::{self, File},
-    io::{self, Write},
+    io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
@@ -16,6 +15,7 @@ use crate::{
 };
 
 use super::{
+    arrival::Arrival,
     files::{Files, RealFiles},
     store::{GENERATION, ROOT, Store, StoreOptions, rank_name},
     store_error::{StoreError, cannot},
@@ -68,7 +68,7 @@ impl Depot {
     /// All parts that have a manifest, without a look at their files.
     ///
     /// # Errors
-    /// If the directory cannot be read.
+    /// If the directory, or a manifest in it, cannot be read.
     pub fn parts(&mut self) -> Result<BTreeSet<Part>, StoreError> {
         self.lister.parts()
     }
@@ -79,7 +79,7 @@ impl Depot {
     /// If the directory cannot be read.
     pub fn inventory(&mut self) -> Result<Inventory, StoreError> {
         let mut inventory = Inventory::default();
-        let listed = self.parts()?;
+        let listed = self.lister.readable_parts()?;
         for part in &listed {
             let root = root_of(&self.lister.directory);
             self.open_store(part.rank, part.ranks, root)?;
@@ -110,56 +110,33 @@ impl Depot {
         &mut self,
         manifest: &Manifest,
         root: Option<PathBuf>,
-        mut read: impl FnMut(&SavedFile, &mut dyn FnMut(&[u8]) -> io::Result<()>) -> Result<(), E>,
+        read: impl FnMut(&SavedFile, &mut dyn FnMut(&[u8]) -> io::Result<()>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let generation = manifest.generation;
+        let arrival = self.expect(manifest, root)?.receive(read)?;
+        Ok(self.admit(arrival)?)
+    }
+
+    /// Makes ready for a copy, the first of three steps of which the second does without this depot. The last is to
+    /// [`admit`](Self::admit) it.
+    pub(super) fn expect(
+        &mut self,
+        manifest: &Manifest,
+        root: Option<PathBuf>,
+    ) -> Result<Arrival, StoreError> {
         let root = root.filter(|_| manifest.place != Place::Inside);
         let store = self.open_store(manifest.rank, manifest.ranks, root)?;
-        store.quarantine(generation, "it was torn when a copy came")?;
-        let mut save = store.stage(generation, manifest.step)?;
-        store.next = store.next.max(generation.saturating_add(1));
-        if manifest.place == Place::Kept {
-            save.keep();
+        Arrival::expect(store, manifest.clone())
+    }
+
+    /// Makes a copy exist that was received.
+    pub(super) fn admit(&mut self, arrival: Arrival) -> Result<(), StoreError> {
+        let rank = arrival.rank();
+        let held = arrival.publish()?;
+        if let Some(store) = self.stores.get_mut(&rank) {
+            store.whole.retain(|other| other.generation != held.generation);
+            store.whole.push(held);
         }
-        save.set_level(manifest.level);
-        let base = save.folder().to_owned();
-        let is_in_place = store.options.in_place.is_some();
-        let mut receive_all = || -> Result<(), E> {
-            for listed in &manifest.files {
-                let path = Path::new(OsStr::from_bytes(&listed.path));
-                let target = base.join(path);
-                if let Some(folder) = target.parent() {
-                    cannot("make the directory", folder, fs::create_dir_all(folder))?;
-                }
-                let mut file = cannot("write", &target, File::create(&target))?;
-                let mut hasher = blake3::Hasher::new();
-                read(listed, &mut |bytes| {
-                    hasher.update(bytes);
-                    file.write_all(bytes)
-                })?;
-                if (hasher.count(), *hasher.finalize().as_bytes()) != (listed.size, listed.hash) {
-                    return Err(StoreError::Changed(target).into());
-                }
-                if is_in_place {
-                    save.add(&target)?;
-                }
-            }
-            for path in &manifest.empty_directories {
-                let folder = base.join(OsStr::from_bytes(path));
-                cannot("make the directory", &folder, fs::create_dir_all(&folder))?;
-            }
-            Ok(())
-        };
-        match receive_all() {
-            Ok(()) => {
-                store.commit(save)?;
-                Ok(())
-            }
-            Err(error) => {
-                store.abandon(save);
-                Err(error)
-            }
-        }
+        Ok(())
     }
 
     /// Puts aside what is torn, or newer than what is started from, and counts the start.
@@ -183,7 +160,8 @@ impl Depot {
     pub fn retire(&mut self, generations: &BTreeSet<u64>) -> Result<(), StoreError> {
         let root = self.root();
         let gone: Vec<Part> = self
-            .parts()?
+            .lister
+            .readable_parts()?
             .into_iter()
             .filter(|part| generations.contains(&part.generation))
             .collect();
@@ -233,8 +211,21 @@ impl Lister {
     /// All parts that have a manifest.
     ///
     /// The newest are looked for first: older ones are copied before them, so that one which is missing here is not about to
-    /// come while a newer one that came after it is here.
+    /// come while a newer one that came after it is here. For the same reason nothing is said if something cannot be read: what
+    /// is not there other hosts may give up.
     pub(super) fn parts(&mut self) -> Result<BTreeSet<Part>, StoreError> {
+        self.list(Err)
+    }
+
+    /// All parts that have a manifest that can be read.
+    pub(super) fn readable_parts(&mut self) -> Result<BTreeSet<Part>, StoreError> {
+        self.list(|_| Ok(()))
+    }
+
+    fn list(
+        &mut self,
+        unreadable: impl Fn(StoreError) -> Result<(), StoreError>,
+    ) -> Result<BTreeSet<Part>, StoreError> {
         let listed = RealFiles.list(&self.directory);
         let mut generations = BTreeMap::new();
         for entry in cannot("read the directory", &self.directory, listed)? {
@@ -247,9 +238,9 @@ impl Lister {
         for (generation, folder) in generations.into_iter().rev() {
             let files = match RealFiles.list(&folder) {
                 Ok(files) => files,
-                // It is removed this moment.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(_) => {
+                Err(error) if is_not_there(&error) => continue,
+                Err(error) => {
+                    unreadable(unread(&folder, error))?;
                     let known = self.known.range((generation, 0)..=(generation, u32::MAX));
                     found.extend(known);
                     continue;
@@ -257,8 +248,14 @@ impl Lister {
             };
             for file in files {
                 let Some(rank) = rank_of(&file.name) else { continue };
-                let known = self.known.get(&(generation, rank)).copied();
-                let part = known.or_else(|| read_part(&folder.join(&file.name), generation, rank));
+                let part = match self.known.get(&(generation, rank)) {
+                    Some(&known) => Some(known),
+                    None => {
+                        let path = folder.join(&file.name);
+                        read_part(&path, generation, rank)
+                            .or_else(|error| unreadable(unread(&path, error)).map(|()| None))?
+                    }
+                };
                 found.extend(part.map(|part| ((generation, rank), part)));
             }
         }
@@ -297,9 +294,16 @@ fn rank_of(name: &OsStr) -> Option<u32> {
     name.strip_suffix(".manifest")?.parse().ok()
 }
 
-fn read_part(path: &Path, generation: u64, rank: u32) -> Option<Part> {
-    let text = RealFiles.read(path, MANIFEST_BYTES_MAX).ok()?;
-    let manifest = Manifest::parse(&text).ok()?;
+/// Nothing if it is not there, or no manifest of that part.
+fn read_part(path: &Path, generation: u64, rank: u32) -> io::Result<Option<Part>> {
+    let text = match RealFiles.read(path, MANIFEST_BYTES_MAX) {
+        Ok(text) => text,
+        Err(error) if is_not_there(&error) || error.kind() == io::ErrorKind::FileTooLarge => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let Ok(manifest) = Manifest::parse(&text) else {
+        return Ok(None);
+    };
     let part = Part {
         generation: manifest.generation,
         rank: manifest.rank,
@@ -307,7 +311,26 @@ fn read_part(path: &Path, generation: u64, rank: u32) -> Option<Part> {
         ranks: manifest.ranks,
         level: manifest.level,
     };
-    (part.generation == generation && part.rank == rank).then_some(part)
+    Ok((part.generation == generation && part.rank == rank).then_some(part))
+}
+
+fn unread(path: &Path, source: io::Error) -> StoreError {
+    StoreError::Files {
+        action: "read",
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// Whether that is sure, be it that it is removed this moment; any other error may pass.
+fn is_not_there(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
 }
 
 const PATH_BYTES_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests;

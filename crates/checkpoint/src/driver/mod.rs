@@ -2,6 +2,8 @@
 
 #[cfg(feature = "object-store")]
 mod archive;
+#[cfg(any(feature = "object-store", feature = "partner"))]
+mod arrival;
 mod coordination;
 mod copied;
 #[cfg(any(feature = "object-store", feature = "partner"))]

@@ -190,19 +190,31 @@ impl<F: Files> Store<F> {
     }
 
     fn try_commit(&self, save: &Save) -> Result<Held, StoreError> {
-        let generation = save.generation();
+        let manifest = self.seal(save)?;
+        self.publish(&manifest)?;
+        Ok(held(&manifest))
+    }
+
+    /// Hashes the files of a save and brings them to the disk.
+    pub(super) fn seal(&self, save: &Save) -> Result<Manifest, StoreError> {
         let manifest = save.manifest(self)?;
+        for folder in [&self.generation_path(save.generation()), &self.options.directory] {
+            cannot("bring to the disk", folder, self.files.sync(folder))?;
+        }
+        Ok(manifest)
+    }
+
+    /// Makes a save that is sealed exist.
+    pub(super) fn publish(&self, manifest: &Manifest) -> Result<(), StoreError> {
+        let generation = manifest.generation;
         let folder = self.generation_path(generation);
         let sync = |path: &Path| cannot("bring to the disk", path, self.files.sync(path));
-        sync(&folder)?;
-        sync(&self.options.directory)?;
         let [path, temporary] = [self.manifest_path(generation), self.temporary_path(generation)];
         let text = manifest.encode();
         cannot("write", &temporary, self.files.write(&temporary, text.as_bytes()))?;
         sync(&temporary)?;
         cannot("rename", &temporary, self.files.rename(&temporary, &path))?;
-        sync(&folder)?;
-        Ok(held(&manifest))
+        sync(&folder)
     }
 
     /// Gives a save up and removes what was written of it (in place, files stay where they are).
@@ -313,7 +325,7 @@ impl<F: Files> Store<F> {
     }
 
     /// Removes what is left of a generation whose manifest says so by its name.
-    fn finish_retirement(&self, generation: u64) -> Result<(), StoreError> {
+    pub(super) fn finish_retirement(&self, generation: u64) -> Result<(), StoreError> {
         let retired = self.retired_path(generation);
         if let Some(manifest) = self.manifest_at(&retired)
             && manifest.place == Place::InPlace
@@ -350,11 +362,12 @@ impl<F: Files> Store<F> {
         Ok(())
     }
 
-    /// The paths of all files that this rank's manifests list.
+    /// The paths of all files that this rank's manifests list, those that are not in place yet included.
     pub(super) fn listed_paths(&self) -> Result<BTreeSet<Vec<u8>>, StoreError> {
-        let manifests = self.generations()?.into_iter();
-        let manifests = manifests.filter_map(|generation| self.manifest(generation));
-        Ok(manifests
+        let paths = self.generations()?.into_iter();
+        let paths = paths.flat_map(|number| [self.manifest_path(number), self.temporary_path(number)]);
+        Ok(paths
+            .filter_map(|path| self.manifest_at(&path))
             .flat_map(|manifest| manifest.files.into_iter().map(|file| file.path))
             .collect())
     }

@@ -94,7 +94,8 @@ impl Work {
         let mut lister = Lister::new(self.directory.clone());
         let mut uploads = Uploads::default();
         loop {
-            let parts = lister.parts().unwrap_or_default();
+            // What cannot be read now may be the next time.
+            let parts = lister.readable_parts().unwrap_or_default();
             uploads.handle_local(&parts);
             let end = *self.shared.end.lock().unwrap_or_else(PoisonError::into_inner);
             if end.is_some_and(|end| uploads.is_done() || Instant::now() >= end) {

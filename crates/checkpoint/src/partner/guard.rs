@@ -14,11 +14,11 @@ use crate::generation::{Held, KEEP_MIN};
 /// Decides for one host, again and again, what it asks, copies and removes.
 ///
 /// Tell it with [`handle_own`](Self::handle_own) what is in the own directory, then take actions with
-/// [`poll`](Self::poll) until there is none, and tell what became of each before the next: of an
-/// [`Ask`](Action::Ask) with [`handle_parts`](Self::handle_parts) or [`handle_silence`](Self::handle_silence), of a
-/// [`Copy`](Action::Copy) with [`handle_copied`](Self::handle_copied) or
-/// [`handle_not_copied`](Self::handle_not_copied). Then wait until [`next_deadline`](Self::next_deadline). Times are
-/// since any fixed moment.
+/// [`poll`](Self::poll) until there is none. What takes its time is only begun then: tell once what became of each
+/// [`Ask`](Action::Ask) with [`handle_parts`](Self::handle_parts) or [`handle_silence`](Self::handle_silence), and of each
+/// [`Copy`](Action::Copy) with [`handle_copied`](Self::handle_copied) or [`handle_not_copied`](Self::handle_not_copied),
+/// whenever it is known. What is [retired](Action::Retire) is gone before the next call. Then wait for one of these, or
+/// until [`next_deadline`](Self::next_deadline). Times are since any fixed moment.
 #[derive(Clone, Debug)]
 pub struct Guard {
     options: GuardOptions,
@@ -28,6 +28,8 @@ pub struct Guard {
     without_ranks: BTreeSet<usize>,
     /// Whose parts this host copies while none is gone.
     guarded_at_first: Option<usize>,
+    /// The part that is being copied.
+    copying: Option<Part>,
     /// Parts that could not be copied, and when to try again.
     put_off: BTreeMap<Part, (Duration, u32)>,
     notices: Vec<Action>,
@@ -56,12 +58,12 @@ pub struct GuardOptions {
 /// What a guard wants done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Ask a host which parts it has.
+    /// Ask a host which parts it has. It is not asked again before its answer, or silence, is told.
     Ask {
         /// Which host.
         host: usize,
     },
-    /// Copy a part from a host.
+    /// Copy a part from a host. There is one such at a time, and its generation stays meanwhile.
     Copy {
         /// From which host.
         from: usize,
@@ -97,6 +99,7 @@ pub enum Action {
 struct Other {
     parts: BTreeSet<Part>,
     ask_at: Duration,
+    is_asked: bool,
     silences: u32,
 }
 
@@ -116,6 +119,7 @@ impl Guard {
             protection: Protection::new(&options),
             without_ranks: without_ranks(options.hosts, &options.host_of_rank),
             guarded_at_first: None,
+            copying: None,
             put_off: BTreeMap::new(),
             notices: Vec::new(),
             held: None,
@@ -144,6 +148,7 @@ impl Guard {
             .retain(|part, _| parts.contains(part) || !other.parts.contains(part));
         other.parts = parts;
         other.silences = 0;
+        other.is_asked = false;
         other.ask_at = now + period;
         self.protection.learn(host, &other.parts);
         if self.guarded() != before {
@@ -158,6 +163,7 @@ impl Guard {
             return;
         };
         other.silences = other.silences.saturating_add(1);
+        other.is_asked = false;
         other.ask_at = now + if other.is_gone() { ASK_GONE } else { ASK_AGAIN };
         let guarded = self.guarded();
         // Of many hosts one says it.
@@ -168,6 +174,7 @@ impl Guard {
 
     /// A part was copied, and is in the own directory.
     pub fn handle_copied(&mut self, part: Part) {
+        self.copying = None;
         self.put_off.remove(&part);
         self.own.insert(part);
         self.protection.learn(self.options.host, &self.own);
@@ -175,6 +182,7 @@ impl Guard {
 
     /// A part could not be copied: it is gone, or torn, or there is no room.
     pub fn handle_not_copied(&mut self, now: Duration, part: Part) {
+        self.copying = None;
         let (again, failures) = self.put_off.entry(part).or_default();
         *again = now + COPY_AGAIN * 2u32.saturating_pow((*failures).min(DOUBLINGS_MAX));
         *failures = failures.saturating_add(1);
@@ -185,8 +193,7 @@ impl Guard {
         if !self.notices.is_empty() {
             return Some(self.notices.remove(0));
         }
-        let due = self.others.iter().find(|(_, other)| other.ask_at <= now);
-        if let Some((&host, _)) = due {
+        if let Some(host) = self.due(now) {
             return Some(Action::Ask { host });
         }
         let generations = self.retirement();
@@ -199,8 +206,25 @@ impl Guard {
         if let Some(notice) = self.notices.pop() {
             return Some(notice);
         }
+        if self.copying.is_some() {
+            return None;
+        }
         let (from, part) = self.next_copy(now, is_held)?;
+        self.copying = Some(part);
         Some(Action::Copy { from, part })
+    }
+
+    /// A host that is to be asked now. Those that are gone take long to be silent again, and do not keep the others waiting.
+    fn due(&mut self, now: Duration) -> Option<usize> {
+        let (gone, there): (Vec<_>, Vec<_>) = self.others.iter_mut().partition(|(_, other)| other.is_gone());
+        let due = |others: Vec<(&usize, &mut Other)>| {
+            let asked = others.iter().filter(|(_, other)| other.is_asked).count();
+            let mut others = others.into_iter().filter(|_| asked < ASKED_MAX);
+            let (&host, other) = others.find(|(_, other)| !other.is_asked && other.ask_at <= now)?;
+            other.is_asked = true;
+            Some(host)
+        };
+        due(there).or_else(|| due(gone))
     }
 
     /// Whether this host waits for others to copy what is pending. If that lasts it goes on as well as it goes.
@@ -227,7 +251,8 @@ impl Guard {
 
     /// When there may be something to do again.
     pub fn next_deadline(&self, now: Duration) -> Duration {
-        let asks = self.others.values().map(|other| other.ask_at);
+        let others = self.others.values().filter(|other| !other.is_asked);
+        let asks = others.map(|other| other.ask_at);
         asks.chain([now + ASK_GUARDED]).min().unwrap_or(now)
     }
 
@@ -259,14 +284,16 @@ impl Guard {
     /// The own generations that may go: those older than the newest protected one, but for the protected one before it, and
     /// most of the others, so that the disk does not fill: fast ones, which are copied only if ranks have started from one, and
     /// those with copies if these lag far behind. What is pending stays, see [`Protection`], and so do the newest that are
-    /// whole by what all have last said, which are enough if no host is lost.
+    /// whole by what all have last said, which are enough if no host is lost. So does what is being copied: it is worth a copy
+    /// only beside what the own ranks have saved.
     ///
     /// What ranks started from stays until it or something newer is protected, and what is left without one of the hosts too.
     fn retirement(&self) -> BTreeSet<u64> {
         let protected = self.protection.protected();
         let newest_protected = protected.last().copied();
         let has_enough = protected.len() == KEEP_MIN;
-        let kept = protected | &self.protection.pending();
+        let mut kept = protected | &self.protection.pending();
+        kept.extend(self.copying.map(|part| part.generation));
         let all = self.others.values().map(|other| &other.parts).chain([&self.own]);
         let whole = whole_on(all, self.ranks()).into_keys().rev().take(KEEP_MIN);
         let Self { options, .. } = self;
@@ -381,6 +408,9 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Whether a host that did not answer is back.
 const ASK_GONE: Duration = Duration::from_secs(10);
+
+/// So many hosts are asked at once, and so many that are gone.
+const ASKED_MAX: usize = 32;
 
 /// As many questions in a row go unanswered until a host counts as gone.
 const SILENCES_MAX: u32 = 2;

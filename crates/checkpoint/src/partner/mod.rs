@@ -15,6 +15,8 @@ mod recovery;
 mod ring;
 #[cfg(test)]
 mod simulation;
+#[cfg(test)]
+mod under_way;
 mod whole;
 
 use serde::{Deserialize, Serialize};

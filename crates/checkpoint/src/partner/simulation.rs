@@ -14,6 +14,12 @@ use crate::advisor::Level;
 struct Job {
     disks: Vec<BTreeSet<Part>>,
     guards: Vec<Guard>,
+    /// What each host copies, from where, and whether it is here already though the guard has not heard of it.
+    copies: Vec<Option<(usize, Part, bool)>>,
+    /// What others have told each host, or not told, that its guard has not heard of.
+    answers: Vec<Vec<(usize, Option<BTreeSet<Part>>)>>,
+    /// Every so manieth time that a host looks, a copy has come to its end.
+    slowness: usize,
     host_of_rank: Vec<usize>,
     /// What each rank saved last.
     saved: Vec<u64>,
@@ -41,9 +47,13 @@ impl Job {
         let faults = [0, 10, 60][random.next_u64() as usize % 3];
         let full_period = [1, 1, 2, 7][random.next_u64() as usize % 4];
         let full_offset = random.next_u64() % full_period;
+        let slowness = [1, 2, 10][random.next_u64() as usize % 3];
         let mut job = Self {
             disks: vec![BTreeSet::new(); hosts],
             guards: Vec::new(),
+            copies: Vec::new(),
+            answers: Vec::new(),
+            slowness,
             saved: vec![0; ranks],
             lost: None,
             host_of_rank: Vec::new(),
@@ -86,6 +96,8 @@ impl Job {
                 })
             })
             .collect();
+        self.copies = vec![None; hosts];
+        self.answers = vec![Vec::new(); hosts];
         self.left_without = (0..hosts).map(|host| self.newest_without(host)).collect();
         self.saved.fill(next - 1);
     }
@@ -146,8 +158,12 @@ impl Job {
 
     fn guard_of(&mut self, host: usize) {
         self.now += Duration::from_millis(self.random.next_u64() % 300);
+        self.go_on_copying(host);
         self.guards[host].handle_own(self.disks[host].clone());
         for _ in 0..self.below(8) {
+            if self.below(2) == 0 {
+                self.hear(host);
+            }
             let action = self.guards[host].poll(self.now);
             if matches!(action, None | Some(Action::Copy { .. })) {
                 let kept: BTreeSet<u64> = self.disks[host].iter().map(|part| part.generation).collect();
@@ -157,15 +173,10 @@ impl Job {
                 return;
             };
             match action {
-                Action::Ask { host: other } if self.lost == Some((other, false)) || self.fails() => {
-                    self.guards[host].handle_silence(self.now, other);
-                }
                 Action::Ask { host: other } => {
-                    let parts = self.disks[other].clone();
-                    self.guards[host].handle_parts(self.now, other, parts);
-                }
-                Action::Copy { from, part } if self.fails() || !self.disks[from].contains(&part) => {
-                    self.guards[host].handle_not_copied(self.now, part);
+                    let is_silent = self.lost == Some((other, false)) || self.fails();
+                    let parts = (!is_silent).then(|| self.disks[other].clone());
+                    self.answers[host].push((other, parts));
                 }
                 Action::Copy { from, part } => {
                     assert_ne!(from, host, "nobody is its own partner");
@@ -175,22 +186,60 @@ impl Job {
                         part.level == Level::Full || is_base,
                         "a fast save stays where it is"
                     );
-                    self.disks[host].insert(part);
-                    self.guards[host].handle_copied(part);
-                    // Meanwhile the ranks go on.
-                    for _ in 0..self.below(6) {
-                        match self.lost {
-                            None => self.save(),
-                            Some((lost, _)) => self.save_without(lost),
-                        }
-                    }
-                    return;
+                    assert_eq!(self.copies[host], None, "one copy at a time");
+                    self.copies[host] = Some((from, part, false));
                 }
                 Action::Retire { generations } => {
                     self.disks[host].retain(|part| !generations.contains(&part.generation));
                 }
                 Action::Lost { .. } | Action::Found { .. } | Action::Behind { .. } => {}
             }
+        }
+    }
+
+    /// What another host has told comes to a host's guard, in any order.
+    fn hear(&mut self, host: usize) {
+        if self.answers[host].is_empty() {
+            return;
+        }
+        let answer = self.below(self.answers[host].len());
+        match self.answers[host].swap_remove(answer) {
+            (other, Some(parts)) => self.guards[host].handle_parts(self.now, other, parts),
+            (other, None) => self.guards[host].handle_silence(self.now, other),
+        }
+    }
+
+    /// A copy may come to its end, of which the guard may hear later.
+    fn go_on_copying(&mut self, host: usize) {
+        let Some((from, part, is_here)) = self.copies[host] else {
+            return;
+        };
+        if is_here {
+            self.copies[host] = None;
+            self.guards[host].handle_copied(part);
+        } else if !self.disks[from].contains(&part) {
+            self.copies[host] = None;
+            self.guards[host].handle_not_copied(self.now, part);
+        } else if self.below(self.slowness) == 0 {
+            if self.fails() {
+                self.copies[host] = None;
+                self.guards[host].handle_not_copied(self.now, part);
+                return;
+            }
+            self.disks[host].insert(part);
+            self.copies[host] = Some((from, part, true));
+            if self.below(2) == 0 {
+                self.go_on_copying(host);
+            }
+        }
+    }
+
+    /// A host loses its disk, and what is being copied there fails; its guard may still answer.
+    fn lose(&mut self, lost: usize) {
+        self.disks[lost].clear();
+        self.lost = Some((lost, self.below(2) == 0));
+        if let Some((_, part, _)) = self.copies[lost].take() {
+            self.guards[lost].handle_not_copied(self.now, part);
         }
     }
 
@@ -226,22 +275,22 @@ impl Job {
         })
     }
 
-    /// A host goes on with the copy that is under way, and if it is made does all that its guard wants up to the next one, which
-    /// comes to its end after so many more saves.
+    /// A host goes on with the copy that is under way, which comes to its end after so many more saves, and does all that its
+    /// guard wants meanwhile.
     fn copy_slowly(&mut self, host: usize, under_way: &mut Option<(usize, Part, usize)>, saves: usize) {
         if let Some((from, part, left)) = under_way {
             let is_there = self.disks[*from].contains(part);
             if is_there && *left > 0 {
                 *left -= 1;
-                return;
-            }
-            if is_there {
-                self.disks[host].insert(*part);
-                self.guards[host].handle_copied(*part);
             } else {
-                self.guards[host].handle_not_copied(self.now, *part);
+                if is_there {
+                    self.disks[host].insert(*part);
+                    self.guards[host].handle_copied(*part);
+                } else {
+                    self.guards[host].handle_not_copied(self.now, *part);
+                }
+                *under_way = None;
             }
-            *under_way = None;
         }
         self.guards[host].handle_own(self.disks[host].clone());
         while let Some(action) = self.guards[host].poll(self.now) {
@@ -250,10 +299,7 @@ impl Job {
                     let parts = self.disks[other].clone();
                     self.guards[host].handle_parts(self.now, other, parts);
                 }
-                Action::Copy { from, part } if saves > 0 => {
-                    *under_way = Some((from, part, saves));
-                    return;
-                }
+                Action::Copy { from, part } if saves > 0 => *under_way = Some((from, part, saves)),
                 Action::Copy { part, .. } => {
                     self.disks[host].insert(part);
                     self.guards[host].handle_copied(part);
@@ -264,6 +310,8 @@ impl Job {
                 Action::Lost { .. } | Action::Found { .. } | Action::Behind { .. } => {}
             }
         }
+        let kept: BTreeSet<u64> = self.disks[host].iter().map(|part| part.generation).collect();
+        assert!(kept.len() <= KEPT_MAX, "{kept:?}");
     }
 
     /// Ranks save and guards do what they want, for a while.
@@ -355,8 +403,7 @@ proptest! {
             let mut expected = job.newest_protected().max(job.left_without[lost]);
             let newest = job.newest_without(lost);
             prop_assert!(newest >= expected, "before: {newest:?} is older than {expected:?}");
-            job.disks[lost].clear();
-            job.lost = Some((lost, job.below(2) == 0));
+            job.lose(lost);
             let moves = job.below(400);
             for _ in 0..moves {
                 match job.below(3) {
@@ -422,6 +469,14 @@ proptest! {
             job.go_on(300);
         }
         job.faults = 0;
+        for host in 0..job.disks.len() {
+            while job.copies[host].is_some() {
+                job.go_on_copying(host);
+            }
+            while !job.answers[host].is_empty() {
+                job.hear(host);
+            }
+        }
         while job.saved.iter().any(|&saved| saved != job.saved[0]) {
             job.save();
         }
@@ -481,5 +536,6 @@ fn slow_copies_get_on() {
 }
 
 /// So many generations a host keeps at most: two that are protected, eight that may be, of the others the newest four and one
-/// of each precedence, three fast ones, two that are whole, the one that was started from, and what was left without each host.
-const KEPT_MAX: usize = 2 + 8 + 4 + 9 + 3 + 2 + 1 + 5;
+/// of each precedence, three fast ones, two that are whole, the one that was started from, what was left without each host, and
+/// the one that is being copied.
+const KEPT_MAX: usize = 2 + 8 + 4 + 9 + 3 + 2 + 1 + 5 + 1;

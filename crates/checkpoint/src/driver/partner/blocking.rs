@@ -3,11 +3,16 @@
 use std::{
     pin::pin,
     sync::Arc,
-    task::{Context, Poll, Wake},
+    task::{Context, Poll, Wake, Waker},
     thread::{self, Thread},
 };
 
 struct Unpark(Thread);
+
+/// Ends a [`park`](thread::park) of this thread.
+pub(super) fn waker() -> Waker {
+    Arc::new(Unpark(thread::current())).into()
+}
 
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
@@ -18,7 +23,7 @@ impl Wake for Unpark {
 /// What a future gives that has a deadline of its own.
 pub(super) fn wait_for<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
-    let waker = Arc::new(Unpark(thread::current())).into();
+    let waker = waker();
     let mut context = Context::from_waker(&waker);
     loop {
         match future.as_mut().poll(&mut context) {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use ropewalk_rpc::{Address, CallError, Handle};
+use ropewalk_rpc::{Address, CallError, Handle, HandleCall};
 
 use crate::{
     driver::{depot::Depot, store_error::StoreError},
@@ -34,10 +34,10 @@ pub(super) struct Copier<'a> {
 }
 
 impl Copier<'_> {
-    /// What a host has by its manifests.
-    pub(super) fn ask(&self, host: usize) -> Result<Stock, CallError> {
+    /// What a host has by its manifests, when it answers.
+    pub(super) fn ask(&self, host: usize) -> HandleCall<Stock> {
         self.handle
-            .call_blocking::<Listing>(&self.addresses[host], (), ASK_TIMEOUT)
+            .call::<Listing>(&self.addresses[host], (), ASK_TIMEOUT)
     }
 
     fn call_failed(&self, host: usize) -> impl Fn(CallError) -> PartnerError {
@@ -75,7 +75,7 @@ impl Copier<'_> {
 
     /// Copies a part into the own directory.
     pub(super) fn copy(&self, from: usize, part: &Part) -> Result<(), PartnerError> {
-        let stock = self.ask(from).map_err(self.call_failed(from))?;
+        let stock = wait_for(self.ask(from)).map_err(self.call_failed(from))?;
         self.copy_below(
             from,
             part,
@@ -110,8 +110,9 @@ impl Copier<'_> {
             return Err(changed());
         }
         let is_inside = manifest.place == Place::Inside;
-        let mut depot = lock(self.depot);
-        depot.receive::<PartnerError>(&manifest, root, |file, write| {
+        // The depot is there for others while the copy takes its time.
+        let arrival = lock(self.depot).expect(&manifest, root)?;
+        let arrival = arrival.receive::<PartnerError>(|file, write| {
             let (path, size) = (&file.path, file.size);
             let ask = |offset: u64| {
                 let length = (size - offset).min(Piece::LENGTH_MAX.into()) as u32;
@@ -142,7 +143,8 @@ impl Copier<'_> {
                 })?;
             }
             Ok(())
-        })
+        })?;
+        Ok(lock(self.depot).admit(arrival)?)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod blocking;
 mod copier;
+mod guarding;
 mod journals;
 mod partner_error;
 mod procedures;

@@ -1,7 +1,6 @@
 //! One host's part in having copies: what it tells others, and what it does itself.
 
 use std::{
-    collections::BTreeSet,
     ffi::OsStr,
     fs::File,
     io::{self, Read, Seek, SeekFrom},
@@ -12,7 +11,7 @@ use std::{
         mpsc::{Receiver, Sender, channel},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -20,20 +19,19 @@ use ropewalk_rpc::{Address, Endpoint, EndpointOptions, Engine, Fault, Handle, Re
 
 use crate::{
     driver::{
-        copied::Copied,
         depot::{Depot, Lister, base_of, read_manifest, root_of},
         files::{EntryKind, Files, RealFiles},
     },
     generation::Held,
     journal::{History, Record, Totals},
     manifest::{Place, is_safe},
-    partner::{Action, Fetch, Guard, GuardOptions, Inventory, Part, plan_recovery},
+    partner::{Fetch, Guard, GuardOptions, Inventory, plan_recovery},
 };
 
 use super::{
     blocking::wait_for,
     copier::{ASK_TIMEOUT, Copier, with_causes},
-    journals,
+    guarding, journals,
     partner_error::PartnerError,
     procedures::{
         Begin, Beginning, Listing, Orders, Piece, ReadJournal, ReadManifest, ReadPiece, Recover, Recovered,
@@ -234,7 +232,7 @@ impl Service {
     ) -> Result<std::convert::Infallible, PartnerError> {
         let beginning = self.wait_for_begin()?;
         let addresses = lock(&self.shared.addresses).clone();
-        let mut guard = Guard::new(GuardOptions {
+        let guard = Guard::new(GuardOptions {
             host: self.options.host,
             hosts: addresses.len(),
             host_of_rank: self.options.host_of_rank.clone(),
@@ -248,92 +246,7 @@ impl Service {
             addresses: &addresses,
             names: &self.options.names,
         };
-        let name = |host: usize| &self.options.names[host];
-        let origin = Instant::now();
-        let mut told = 0;
-        let copied = Copied::of(&self.options.directory);
-        let mut protected = None;
-        let mut failing: BTreeSet<Part> = BTreeSet::new();
-        loop {
-            match lock(&self.shared.depot).parts() {
-                Ok(parts) => guard.handle_own(parts),
-                Err(error) => say(error.to_string()),
-            }
-            let mut may_sleep = true;
-            // A copy may take longer than ranks take to save again: what is here by then is looked at after each.
-            while may_sleep && let Some(action) = guard.poll(origin.elapsed()) {
-                may_sleep = !matches!(action, Action::Copy { .. });
-                match action {
-                    Action::Ask { host } => match copier.ask(host) {
-                        Ok(stock) => {
-                            let parts = stock.inventory.parts.into_iter().collect();
-                            guard.handle_parts(origin.elapsed(), host, parts);
-                        }
-                        Err(_) => guard.handle_silence(origin.elapsed(), host),
-                    },
-                    Action::Copy { from, part } => match copier.copy(from, &part) {
-                        Ok(()) => {
-                            failing.remove(&part);
-                            guard.handle_copied(part);
-                            // Rank 0 writes the journal, and with its part goes what is known by then.
-                            if part.rank == 0
-                                && let Err(error) = copier.copy_journal(from, &self.options.directory)
-                            {
-                                say(with_causes(&error));
-                            }
-                        }
-                        Err(error) => {
-                            guard.handle_not_copied(origin.elapsed(), part);
-                            // What was removed meanwhile is no trouble; what fails again is.
-                            if !failing.insert(part) && failing.len() < FAILING_MAX {
-                                say(format!(
-                                    "no copy from host {}: {}",
-                                    name(from),
-                                    with_causes(&error)
-                                ));
-                            }
-                        }
-                    },
-                    Action::Retire { generations } => {
-                        if let Err(error) = lock(&self.shared.depot).retire(&generations) {
-                            say(error.to_string());
-                        }
-                    }
-                    Action::Lost { host, guarded } => say(match guarded {
-                        Some(other) => format!(
-                            "host {} does not answer: what host {} saves is copied here now",
-                            name(host),
-                            name(other)
-                        ),
-                        None => format!("host {} does not answer: checkpoints have no copy", name(host)),
-                    }),
-                    Action::Behind { host } => say(format!(
-                        "host {} has not copied for long what the others have: they go on without it, and what is \
-                         saved now may not outlive the loss of a host",
-                        name(host)
-                    )),
-                    Action::Found { host } => say(format!("host {} answers again", name(host))),
-                }
-            }
-            if let Some(held) = guard.newest()
-                && held.generation > told
-            {
-                told = held.generation;
-                newest(held);
-            }
-            // The program waits for that to say it to the next save.
-            let newest_protected = guard.protected();
-            if newest_protected > protected {
-                protected = newest_protected;
-                if let Err(error) = copied.write(newest_protected.unwrap_or(0)) {
-                    say(format!("cannot tell the ranks what is copied: {error}"));
-                }
-            }
-            if may_sleep {
-                let now = origin.elapsed();
-                thread::sleep(guard.next_deadline(now).saturating_sub(now));
-            }
-        }
+        guarding::run(guard, &copier, &self.options.directory, &mut say, &mut newest)
     }
 
     /// Stops answering.
@@ -522,6 +435,3 @@ const BEGIN_TIMEOUT: Duration = Duration::from_secs(5 * 3600);
 
 /// How often hosts plan anew because a part was lost while it was fetched.
 const ROUNDS_MAX: usize = 3;
-
-/// Of so many copies that fail again and again is told.
-const FAILING_MAX: usize = 20;
