@@ -188,7 +188,8 @@ impl Advisor {
         }
         if let Some(limit) = self.limit {
             let last_start = limit - self.save_p99();
-            let remaining = self.remaining().filter(|_| self.remaining_steps.is_some());
+            let step = self.forecast.mean().max(self.forecast.mean_of_rest());
+            let remaining = self.remaining_steps.map(|steps| steps as f64 * step);
             let is_finished_in_time = remaining.is_some_and(|remaining| now + remaining * CAUTION < limit);
             if !is_finished_in_time {
                 if now > last_start {

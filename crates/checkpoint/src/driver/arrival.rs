@@ -34,12 +34,12 @@ impl Arrival {
     /// Makes ready for a copy of what a manifest lists. `store` is that of its rank.
     pub(super) fn expect(store: &mut Store, manifest: Manifest) -> Result<Self, StoreError> {
         let generation = manifest.generation;
-        store.quarantine(generation, "it was torn when a copy came")?;
         let retired = store.retired_path(generation);
         // Who finds the rest of an earlier copy's removal brings it to its end, which must not be in the middle of this one.
         if store.exists(&retired) {
             store.finish_retirement(generation)?;
         }
+        store.quarantine(generation, "it was torn when a copy came")?;
         let mut save = store.stage(generation, manifest.step)?;
         store.next = store.next.max(generation.saturating_add(1));
         if manifest.place == Place::Kept {
@@ -101,7 +101,7 @@ impl Arrival {
         match self.store.publish(&self.manifest) {
             Ok(()) => Ok(held(&self.manifest)),
             Err(error) => {
-                self.store.abandon(self.save);
+                self.store.give_up(self.save);
                 Err(error)
             }
         }
@@ -127,10 +127,12 @@ impl Arrival {
                 self.save.add(&target)?;
                 continue;
             }
-            if let Some(folder) = target.parent() {
-                cannot("make the directory", folder, fs::create_dir_all(folder))?;
-            }
-            let mut file = cannot("write", &target, File::create(&target))?;
+            // Who removes an older generation in place removes folders that are empty, be it before the first file.
+            let created = create(&target).or_else(|error| match error.kind() {
+                io::ErrorKind::NotFound => create(&target),
+                _ => Err(error),
+            });
+            let mut file = cannot("write", &target, created)?;
             let mut hasher = blake3::Hasher::new();
             read(listed, &mut |bytes| {
                 hasher.update(bytes);
@@ -149,4 +151,11 @@ impl Arrival {
         }
         Ok(())
     }
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    File::create(path)
 }

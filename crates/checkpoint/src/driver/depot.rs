@@ -17,7 +17,7 @@ use crate::{
 use super::{
     arrival::Arrival,
     files::{Files, RealFiles},
-    store::{GENERATION, ROOT, Store, StoreOptions, rank_name},
+    store::{GENERATION, ROOT, Store, StoreOptions, is_no_manifest, rank_name},
     store_error::{StoreError, cannot},
 };
 
@@ -167,11 +167,7 @@ impl Depot {
             .collect();
         for part in gone {
             let store = self.open_store(part.rank, part.ranks, root.clone())?;
-            match store.retire_one(part.generation) {
-                // Somebody else has removed it.
-                Err(_) if !store.exists(&store.manifest_path(part.generation)) => {}
-                retired => retired?,
-            }
+            store.retire_one(part.generation)?;
         }
         Ok(())
     }
@@ -238,7 +234,7 @@ impl Lister {
         for (generation, folder) in generations.into_iter().rev() {
             let files = match RealFiles.list(&folder) {
                 Ok(files) => files,
-                Err(error) if is_not_there(&error) => continue,
+                Err(error) if is_no_manifest(&error) => continue,
                 Err(error) => {
                     unreadable(unread(&folder, error))?;
                     let known = self.known.range((generation, 0)..=(generation, u32::MAX));
@@ -286,7 +282,7 @@ fn folder_of(directory: &Path, part: &Part) -> PathBuf {
 /// The folder below which files in place are, if they are.
 pub(super) fn root_of(directory: &Path) -> Option<PathBuf> {
     let root = RealFiles.read(&directory.join(ROOT), PATH_BYTES_MAX).ok()?;
-    Some(PathBuf::from(OsStr::from_bytes(&root)))
+    (!root.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(&root)))
 }
 
 fn rank_of(name: &OsStr) -> Option<u32> {
@@ -298,7 +294,7 @@ fn rank_of(name: &OsStr) -> Option<u32> {
 fn read_part(path: &Path, generation: u64, rank: u32) -> io::Result<Option<Part>> {
     let text = match RealFiles.read(path, MANIFEST_BYTES_MAX) {
         Ok(text) => text,
-        Err(error) if is_not_there(&error) || error.kind() == io::ErrorKind::FileTooLarge => return Ok(None),
+        Err(error) if is_no_manifest(&error) => return Ok(None),
         Err(error) => return Err(error),
     };
     let Ok(manifest) = Manifest::parse(&text) else {
@@ -320,14 +316,6 @@ fn unread(path: &Path, source: io::Error) -> StoreError {
         path: path.to_owned(),
         source,
     }
-}
-
-/// Whether that is sure, be it that it is removed this moment; any other error may pass.
-fn is_not_there(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-    )
 }
 
 const PATH_BYTES_MAX: usize = 4096;

@@ -43,7 +43,7 @@ impl<F: Files> Store<F> {
         }
         let base = self.base(generation);
         // Its manifest is gone by now: these are files that another generation needs too.
-        let shared = self.listed_paths()?;
+        let shared = self.listed_paths(Self::manifest_path)?;
         let files = listed.iter().flat_map(|manifest| &manifest.files);
         for file in files.filter(|file| !shared.contains(&file.path)) {
             let inside = Path::new(OsStr::from_bytes(&file.path));

@@ -111,8 +111,7 @@ impl<F: Files> Store<F> {
             }
         }
         if let Some(root) = &options.in_place {
-            // For those who only know the directory. Who can only read it cannot do without being told.
-            let _ = files.write(&directory.join(ROOT), root.as_os_str().as_bytes());
+            note_root(&files, &options, root);
         }
         let mut store = Self {
             files,
@@ -174,7 +173,8 @@ impl<F: Files> Store<F> {
     /// Makes a save exist: hashes its files, brings them to the disk, and then renames their manifest into place.
     ///
     /// # Errors
-    /// If that cannot be done. What was written of it is removed, so that it takes no room from the next one.
+    /// If that cannot be done. What was written of it is removed, so that it takes no room from the next one. If only the folder
+    /// could not be brought to the disk after that, the save exists until the machine fails.
     pub fn commit(&mut self, save: Save) -> Result<u64, StoreError> {
         match self.try_commit(&save) {
             Ok(held) => {
@@ -183,9 +183,16 @@ impl<F: Files> Store<F> {
                 Ok(held.generation)
             }
             Err(error) => {
-                self.abandon(save);
+                self.give_up(save);
                 Err(error)
             }
+        }
+    }
+
+    /// Abandons a save that could not be committed, unless it exists all the same: others may have been told of it by now.
+    pub(super) fn give_up(&mut self, save: Save) {
+        if !self.exists(&self.manifest_path(save.generation())) {
+            self.abandon(save);
         }
     }
 
@@ -301,8 +308,15 @@ impl<F: Files> Store<F> {
     pub(super) fn retire_one(&mut self, generation: u64) -> Result<(), StoreError> {
         self.whole.retain(|held| held.generation != generation);
         let [from, to] = [self.manifest_path(generation), self.retired_path(generation)];
-        cannot("rename", &from, self.files.rename(&from, &to))?;
-        self.finish_retirement(generation)
+        match self.files.rename(&from, &to) {
+            // Somebody else removes it, or has.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            renamed => cannot("rename", &from, renamed)?,
+        }
+        match self.finish_retirement(generation) {
+            Err(_) if !self.exists(&to) => Ok(()),
+            finished => finished,
+        }
     }
 
     fn is_known_whole(&mut self, generation: u64) -> bool {
@@ -327,7 +341,7 @@ impl<F: Files> Store<F> {
     /// Removes what is left of a generation whose manifest says so by its name.
     pub(super) fn finish_retirement(&self, generation: u64) -> Result<(), StoreError> {
         let retired = self.retired_path(generation);
-        if let Some(manifest) = self.manifest_at(&retired)
+        if let Some(manifest) = self.read_manifest(&retired)?
             && manifest.place == Place::InPlace
         {
             self.remove_listed(&manifest)?;
@@ -339,9 +353,12 @@ impl<F: Files> Store<F> {
         Ok(())
     }
 
-    /// Removes the files that a manifest lists, unless a newer one lists them too, and folders that become empty.
+    /// Removes the files that a manifest lists, and folders that become empty, unless another one lists them too, if only that of
+    /// a save on its way.
     fn remove_listed(&self, manifest: &Manifest) -> Result<(), StoreError> {
-        let kept = self.listed_paths()?;
+        // Those on their way first: what exists by now was one of them before.
+        let mut kept = self.listed_paths(Self::temporary_path)?;
+        kept.append(&mut self.listed_paths(Self::manifest_path)?);
         let base = self.base(manifest.generation);
         for file in manifest.files.iter().filter(|file| !kept.contains(&file.path)) {
             let path = base.join(std::ffi::OsStr::from_bytes(&file.path));
@@ -362,14 +379,18 @@ impl<F: Files> Store<F> {
         Ok(())
     }
 
-    /// The paths of all files that this rank's manifests list, those that are not in place yet included.
-    pub(super) fn listed_paths(&self) -> Result<BTreeSet<Vec<u8>>, StoreError> {
-        let paths = self.generations()?.into_iter();
-        let paths = paths.flat_map(|number| [self.manifest_path(number), self.temporary_path(number)]);
-        Ok(paths
-            .filter_map(|path| self.manifest_at(&path))
-            .flat_map(|manifest| manifest.files.into_iter().map(|file| file.path))
-            .collect())
+    /// The paths of all files that this rank's manifests of some name list.
+    pub(super) fn listed_paths(
+        &self,
+        name: impl Fn(&Self, u64) -> PathBuf,
+    ) -> Result<BTreeSet<Vec<u8>>, StoreError> {
+        let mut paths = BTreeSet::new();
+        for generation in self.generations()? {
+            let manifest = self.read_manifest(&name(self, generation))?;
+            let files = manifest.into_iter().flat_map(|manifest| manifest.files);
+            paths.extend(files.map(|file| file.path));
+        }
+        Ok(paths)
     }
 
     pub(super) fn remove_tree(&self, path: &Path) -> Result<(), StoreError> {
@@ -414,18 +435,24 @@ impl<F: Files> Store<F> {
             .unwrap_or(0))
     }
 
-    /// This rank's manifest of a generation, if there is one and it belongs there.
+    /// This rank's manifest of a generation, if there is one that can be read and it belongs there.
     pub(super) fn manifest(&self, generation: u64) -> Option<Manifest> {
-        let manifest = self.manifest_at(&self.manifest_path(generation))?;
+        let manifest = self.read_manifest(&self.manifest_path(generation)).ok()??;
         (manifest.generation == generation).then_some(manifest)
     }
 
-    fn manifest_at(&self, path: &Path) -> Option<Manifest> {
-        let text = self.files.read(path, MANIFEST_BYTES_MAX).ok()?;
-        let manifest = Manifest::parse(&text).ok()?;
+    /// The manifest of this rank at a path; nothing if it is not there, or none of this rank.
+    fn read_manifest(&self, path: &Path) -> Result<Option<Manifest>, StoreError> {
+        let text = match self.files.read(path, MANIFEST_BYTES_MAX) {
+            Ok(text) => text,
+            Err(error) if is_no_manifest(&error) => return Ok(None),
+            Err(error) => return cannot("read", path, Err(error)),
+        };
         let is_inside = |place| place == Place::Inside;
-        let belongs = is_inside(manifest.place) == is_inside(self.place());
-        (belongs && manifest.rank == self.options.rank).then_some(manifest)
+        let belongs = |manifest: &Manifest| {
+            manifest.rank == self.options.rank && is_inside(manifest.place) == is_inside(self.place())
+        };
+        Ok(Manifest::parse(&text).ok().filter(belongs))
     }
 
     /// How often earlier starts began from a generation. This one does not count, though its supervisor has noted it.
@@ -516,6 +543,27 @@ impl<F: Files> Store<F> {
         let name = format!("restarts-{:05}", self.options.rank);
         self.options.directory.join(name)
     }
+}
+
+/// Writes down where files in place are, for those who only know the directory. Who can only read it cannot do without being told.
+fn note_root(files: &impl Files, options: &StoreOptions, root: &Path) {
+    let (path, text) = (options.directory.join(ROOT), root.as_os_str().as_bytes());
+    if files.read(&path, text.len()).is_ok_and(|found| found == text) {
+        return;
+    }
+    // Nobody reads half of it.
+    let temporary = path.with_added_extension(rank_name(options.rank));
+    let _ = files
+        .write(&temporary, text)
+        .and_then(|()| files.rename(&temporary, &path));
+}
+
+/// Whether there is surely no manifest where none could be read; any other error may pass.
+pub(super) fn is_no_manifest(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::FileTooLarge
+    )
 }
 
 pub(super) fn held(manifest: &Manifest) -> Held {

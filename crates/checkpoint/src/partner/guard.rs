@@ -249,9 +249,13 @@ impl Guard {
         is_held
     }
 
-    /// When there may be something to do again.
+    /// When there may be something to do again, if nothing is told before.
     pub fn next_deadline(&self, now: Duration) -> Duration {
-        let others = self.others.values().filter(|other| !other.is_asked);
+        // Who should have been asked by now waits for the answers of others.
+        let others = self
+            .others
+            .values()
+            .filter(|other| !other.is_asked && other.ask_at > now);
         let asks = others.map(|other| other.ask_at);
         asks.chain([now + ASK_GUARDED]).min().unwrap_or(now)
     }

@@ -69,7 +69,10 @@ fn silent_hosts_keep_nobody_waiting() {
         asked.push(host);
     }
     assert_eq!(asked, Vec::from_iter(1..=32), "they are not asked all at once");
-    assert_eq!(guard.next_deadline(ms(0)), ms(0));
+    assert!(
+        guard.next_deadline(ms(0)) > ms(0),
+        "those that are left wait for an answer"
+    );
     guard.handle_parts(ms(0), 1, parts(1..=1, 1));
     assert_eq!(guard.poll(ms(0)), Some(Action::Ask { host: 33 }));
     let copy = Action::Copy {

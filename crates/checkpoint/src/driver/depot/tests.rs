@@ -97,3 +97,55 @@ fn what_cannot_be_read_is_not_taken_for_gone() {
     symlink(&gone, &gone).unwrap();
     assert!(lister.parts().is_err());
 }
+
+/// Three generations in place, each of which has `mesh` and a file of its own.
+fn in_place(folder: &Path) -> (Store, PathBuf) {
+    let root = folder.join("results");
+    fs::create_dir_all(&root).unwrap();
+    fs::write(root.join("mesh"), b"the same").unwrap();
+    let mut store = store(&folder.join("saves"), Some(&root));
+    for name in ["time-1", "time-2", "time-3"] {
+        let mut save = store.begin(1).unwrap();
+        fs::write(root.join(name), name).unwrap();
+        for path in ["mesh", name] {
+            save.add(&root.join(path)).unwrap();
+        }
+        store.commit(save).unwrap();
+    }
+    (store, root)
+}
+
+/// Files in place stay as long as a manifest that may list them cannot be read, and go after that.
+#[test]
+fn what_may_be_listed_elsewhere_stays() {
+    let folder = TempDir::new().unwrap();
+    let (store, root) = in_place(folder.path());
+    let mut depot = Depot::open(folder.path().join("saves"), None).unwrap();
+    let path = store.manifest_path(3);
+    let text = fs::read(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    symlink(&path, &path).unwrap();
+    assert!(depot.retire(&[1, 2].into()).is_err());
+    assert!(root.join("mesh").exists() && root.join("time-2").exists());
+
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, &text).unwrap();
+    let mut depot = Depot::open(folder.path().join("saves"), None).unwrap();
+    depot.inventory().unwrap();
+    depot.retire(&[2].into()).unwrap();
+    assert!(!root.join("time-1").exists() && !root.join("time-2").exists());
+    assert_eq!(depot.inventory().unwrap().parts.len(), 1);
+}
+
+/// What a copy that was never made would have had keeps nothing of a generation in place that is put aside.
+#[test]
+fn a_copy_on_its_way_keeps_nothing_from_quarantine() {
+    let folder = TempDir::new().unwrap();
+    let (mut store, root) = in_place(folder.path());
+    let text = fs::read(store.manifest_path(3)).unwrap();
+    fs::create_dir(store.generation_path(4)).unwrap();
+    fs::write(store.temporary_path(4), &text).unwrap();
+    let aside = store.quarantine(3, "it is given up").unwrap().unwrap();
+    assert!(!root.join("time-3").exists() && root.join("mesh").exists());
+    assert!(aside.join("files/time-3").exists());
+}
