@@ -43,6 +43,8 @@ struct Disk {
     crash_at: u64,
     /// What every write gets, as on a full disk.
     full: bool,
+    /// After so many more one fails.
+    syncs: u64,
 }
 
 /// In the directory, the name stands for the node or for nothing.
@@ -77,6 +79,7 @@ impl CrashingFiles {
             changes: 0,
             crash_at: u64::MAX,
             full: false,
+            syncs: u64::MAX,
         })))
     }
 
@@ -92,6 +95,11 @@ impl CrashingFiles {
 
     pub(crate) fn fill(&self, full: bool) {
         self.0.borrow_mut().full = full;
+    }
+
+    /// Lets a sync fail after so many, and then no more.
+    pub(crate) fn fail_sync_after(&self, syncs: u64) {
+        self.0.borrow_mut().syncs = syncs;
     }
 
     /// Changes a bit of a file, or cuts it to nothing, as a disk might.
@@ -296,6 +304,11 @@ impl Files for CrashingFiles {
     fn sync(&self, path: &Path) -> io::Result<()> {
         let mut disk = self.0.borrow_mut();
         disk.change()?;
+        let is_failing = disk.syncs == 0;
+        disk.syncs = disk.syncs.wrapping_sub(1);
+        if is_failing {
+            return Err(io::Error::from_raw_os_error(5));
+        }
         let at = disk.find(path)?;
         if let Node::File { now, durable } = &mut disk.nodes[at] {
             *durable = now.clone();

@@ -309,6 +309,32 @@ fn a_full_disk_costs_one_save() {
     program.check(&files, &restored, progress, "after a full disk");
 }
 
+/// A save that could not be brought to the disk leaves nothing, unless others may have seen it: then it stays, and is whole.
+#[test]
+fn what_others_may_have_seen_is_not_taken_back() {
+    let mut left = 0;
+    for syncs in 0.. {
+        let files = fresh();
+        let mut store = Store::open_in(files.clone(), StoreOptions::new(DIRECTORY)).unwrap();
+        let save = store.begin(1).unwrap();
+        files.write(&save.folder().join("pressure"), b"1 2 3").unwrap();
+        let folder = store.generation_path(save.generation());
+        files.fail_sync_after(syncs);
+        if store.commit(save).is_ok() {
+            break;
+        }
+        let manifest = folder.join("rank-00000.manifest");
+        match files.kind(&manifest) {
+            Ok(_) => {
+                left += 1;
+                assert_eq!(store.holdings().unwrap().held.len(), 1);
+            }
+            Err(_) => assert!(files.kind(&folder).is_err(), "its remains take room"),
+        }
+    }
+    assert_eq!(left, 1, "the last sync comes after the rename");
+}
+
 /// A flipped bit, an empty file, a missing file, a manifest cut short: each is seen, and the generation before is taken.
 #[test]
 fn damage_is_seen() {
