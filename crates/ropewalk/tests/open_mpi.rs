@@ -163,16 +163,19 @@ fn the_library_is_looked_for() {
     };
     let executable = at("bin/ropewalk");
     fs::copy(ROPEWALK, &executable).unwrap();
-    let run = |ranks: &str| {
+    let run_by = |first: &[&str], ranks: &str| {
         let mut command = assert_cmd::Command::new(&executable);
         command.env_remove("ROPEWALK_LIBRARY_DIR");
         command
             .args(["run", "-n", ranks])
+            .args(first)
             .arg(&program)
             .timeout(PATIENCE)
             .output()
             .unwrap()
     };
+    let run = |ranks: &str| run_by(&[], ranks);
+    let by_script = |ranks: &str| run_by(&["sh", "-c", "\"$0\""], ranks);
     for place in [
         "bin/libpmi.so.0",
         "bin/libpmi.so",
@@ -218,6 +221,11 @@ fn the_library_is_looked_for() {
             "{refused:?}"
         );
         ring_is_whole(&run("1"), 1);
+        // Behind a script nobody sees it coming, but ranks that each are a job of their own would be worse than an error.
+        let failed = by_script("2");
+        assert!(!failed.status.success(), "{failed:?}");
+        assert_eq!(failed.stdout, b"", "{failed:?}");
+        ring_is_whole(&by_script("1"), 1);
     }
 }
 

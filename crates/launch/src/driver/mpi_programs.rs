@@ -26,7 +26,9 @@ use crate::mpi::{
 /// What is on this host for MPI programs.
 pub(super) struct MpiHost {
     /// Our `libpmi.so.0`.
-    pub(super) library: Option<PathBuf>,
+    library: Option<PathBuf>,
+    /// Where it would be looked for first.
+    expected: PathBuf,
     loader_cache: OnceCell<Vec<u8>>,
 }
 
@@ -46,11 +48,21 @@ impl MpiHost {
             .iter()
             .filter_map(|below| Some(folder?.join(below)));
         let folders = named.into_iter().chain(beside);
-        let mut candidates = folders.flat_map(|folder| LIBRARY_NAMES.map(|name| folder.join(name)));
+        let mut candidates = folders
+            .flat_map(|folder| LIBRARY_NAMES.map(|name| folder.join(name)))
+            .peekable();
         Self {
+            expected: candidates.peek().cloned().unwrap_or_default(),
             library: candidates.find(|path| path.exists() && is_ours(path)),
             loader_cache: OnceCell::new(),
         }
+    }
+
+    /// What Open MPI is to load, which takes each of several ranks for a job of its own if it is told of nothing: where our
+    /// library is missing and a script hides that it is needed, ranks that cannot load it end with an error instead.
+    pub(super) fn library(&self, ranks: u32) -> Option<&Path> {
+        let expected = (ranks > 1).then_some(&self.expected);
+        self.library.as_ref().or(expected).map(PathBuf::as_path)
     }
 
     /// Why several ranks of a program would not find each other.

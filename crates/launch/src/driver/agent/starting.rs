@@ -76,7 +76,7 @@ pub(super) fn programs(plan: &Plan, group: &GroupPlan, host: HostId) -> Vec<Resu
         let is_crowded = ranks > processors;
         let yields =
             (is_crowded && !environment.contains_key(&yields)).then(|| variable(&yields, OsStr::new("1")));
-        let open_mpi = mpi_host.library.iter().flat_map(|library| {
+        let open_mpi = mpi_host.library(group.size).into_iter().flat_map(|library| {
             let job = mpi::open_mpi_job(plan.job).to_string();
             [
                 variable(OsStr::new("FLUX_JOB_ID"), OsStr::new(&job)),

@@ -38,7 +38,7 @@ use self::hydra::Hydra;
 use self::launchers::method;
 pub(crate) use self::options::documented;
 use self::resources::{ResourceManager, read_hosts};
-use self::words::{Words, option_name, seconds};
+use self::words::{Words, option_name, time_limit};
 use super::{checkpoints::CheckpointOptions, openfoam, partners, pattern::Pattern, shown_ranks::ShownRanks};
 
 /// What is asked for.
@@ -214,9 +214,13 @@ impl Parser {
 
     fn take(&mut self, words: Vec<OsString>, around: &Surroundings<'_>) -> anyhow::Result<Taken> {
         let mut words = Words(words.into());
+        // How many programs there were where options of one more began.
+        let mut begun = None;
+        let mut ended = None;
         while let Some(word) = words.0.pop_front() {
             if word == ":" {
                 self.end_segment()?;
+                ended = Some(self.segments.len());
                 continue;
             }
             let Some(option) = option_name(&word).filter(|_| word != "--") else {
@@ -244,7 +248,11 @@ impl Parser {
             if name == "info" {
                 return Ok(Taken::Info);
             }
+            begun = ended;
             self.option(&name, &mut words, around)?;
+        }
+        if begun == Some(self.segments.len()) && self.current.program.is_empty() {
+            bail!("no program behind the last `:`");
         }
         Ok(Taken::All)
     }
@@ -407,7 +415,7 @@ impl Parser {
         if self.timeout.is_none()
             && let Some(text) = variable("MPIEXEC_TIMEOUT")
         {
-            self.timeout = Some(seconds(&text).context("MPIEXEC_TIMEOUT wants seconds")?);
+            self.timeout = time_limit(&text)?;
         }
         if self.detect.is_zero() {
             bail!("option --detect wants more than 0 seconds");

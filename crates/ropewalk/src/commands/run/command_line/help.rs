@@ -86,5 +86,6 @@ or srun), HYDRA_IFACE, HYDRA_BINDING, HYDRA_MAPPING, HYDRA_RMK, HYDRA_HOSTNAME_P
 MPIEXEC_TIMEOUT, and those of batch systems; ROPEWALK_LIBRARY_DIR (where libpmi.so.0 is, for Open MPI).
 Files: options of HYDRA_CONFIG_FILE, ~/.mpiexec.hydra.conf or /etc/mpiexec.hydra.conf, the first that is there, unless
 -configfile names one; those of the command count more.
+A TIME is in seconds, or has its units: 500ms, 10m, 1h30m.
 Exit code: the first failing rank's, 128 + n for signal n, 124 time-out, 125 trouble of the launcher's own,
 126 and 127 for a program that cannot be executed or found.";

@@ -361,22 +361,22 @@ const FAILURE: &[Documented] = &[
     ),
     option(
         "detect",
-        Value::Any("SECONDS"),
+        Value::Any("TIME"),
         "How long a host may be silent before it counts as lost; by default 3",
     ),
     option(
         "start-timeout",
-        Value::Any("SECONDS"),
+        Value::Any("TIME"),
         "How long a host may take to bring its agent up; by default ten times as long as it may be silent",
     ),
     option(
         "stall",
-        Value::Any("SECONDS"),
+        Value::Any("TIME"),
         "Treat it as a failure if no rank does anything for so long",
     ),
     option(
         "inject-mtbf",
-        Value::Any("SECONDS"),
+        Value::Any("TIME"),
         "Kill a random rank now and then, on average after so long",
     ),
     option(
@@ -386,7 +386,7 @@ const FAILURE: &[Documented] = &[
     ),
     option(
         "timeout",
-        Value::Any("SECONDS"),
+        Value::Any("TIME"),
         "End the job after this time, with exit code 124",
     ),
 ];

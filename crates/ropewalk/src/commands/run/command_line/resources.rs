@@ -134,7 +134,15 @@ pub(super) fn read_hosts(path: &Path, around: &Surroundings<'_>) -> anyhow::Resu
     let bytes =
         (around.read)(path).with_context(|| format!("cannot read the host file {}", path.display()))?;
     let text = String::from_utf8(bytes).with_context(|| format!("{} is no text", path.display()))?;
-    parse_host_file(&text).with_context(|| format!("cannot use the host file {}", path.display()))
+    let hosts =
+        parse_host_file(&text).with_context(|| format!("cannot use the host file {}", path.display()))?;
+    if hosts.is_empty() {
+        bail!(
+            "the host file {} names no host; localhost stands for this one",
+            path.display()
+        );
+    }
+    Ok(hosts)
 }
 
 fn read(path: &str, around: &Surroundings<'_>) -> anyhow::Result<String> {

@@ -65,9 +65,69 @@ fn several_programs_are_one_job() {
         );
         assert_eq!(spec.more[0].environment, [("V".into(), "1".into())]);
     }
-    assert!(parsed("-n 2 a : -n 3", &[], "").is_ok());
+    assert!(parsed("-n 2 a :", &[], "").is_ok());
+    // A job without what was meant is worse than none.
+    for words in ["-n 2 a : -n 3", "a : -env V 1", "a : b : -n 3"] {
+        let refused = parsed(words, &[], "").unwrap_err().to_string();
+        assert_eq!(refused, "no program behind the last `:`", "{words}");
+    }
+    assert_eq!(
+        parsed("a : -configfile file", &[], "b\n")
+            .unwrap()
+            .spec
+            .more
+            .len(),
+        1
+    );
     assert!(parsed("-n 2 : b", &[], "").is_err());
     assert!(parsed("-configfile file", &[], "-configfile file").is_err());
+}
+
+/// Times are in seconds, as for Hydra, or have units.
+#[test]
+fn times_have_units() {
+    let timeout =
+        |text: &str| parsed(&format!("--timeout {text} a"), &[], "").map(|request| request.spec.timeout);
+    for (text, milliseconds) in [
+        ("2", 2000),
+        ("0.5", 500),
+        ("1.5s", 1500),
+        ("500ms", 500),
+        ("10m", 600_000),
+        ("1h30m", 5_400_000),
+    ] {
+        assert_eq!(
+            timeout(text).unwrap(),
+            Some(Duration::from_millis(milliseconds)),
+            "{text}"
+        );
+    }
+    for text in ["-1", "nan", "1e300", "1x", "h", "inf"] {
+        let refused = timeout(text).unwrap_err().to_string();
+        let expected =
+            format!("option --timeout wants seconds, or a time such as 500ms, 10m or 1h30m, not {text:?}");
+        assert_eq!(refused, expected);
+    }
+}
+
+/// Hydra's variable limits no time if it is negative or empty.
+#[test]
+fn the_variable_may_set_no_limit() {
+    let timeout = |text| parsed("a", &[("MPIEXEC_TIMEOUT", text)], "").map(|request| request.spec.timeout);
+    assert_eq!(timeout("60").unwrap(), Some(Duration::from_secs(60)));
+    assert_eq!(timeout("-1").unwrap(), None);
+    assert_eq!(timeout("").unwrap(), None);
+    assert!(timeout("soon").is_err());
+}
+
+/// A file that should name hosts and names none is not taken for this host.
+#[test]
+fn a_host_file_names_hosts() {
+    let refused = parsed("-f hosts a", &[], "# none\n\n").unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "the host file hosts names no host; localhost stands for this one"
+    );
 }
 
 /// Hosts come from options, then from Hydra's variables, then from Slurm's.

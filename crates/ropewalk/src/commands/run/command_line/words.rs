@@ -49,7 +49,7 @@ impl Words {
 
     pub(super) fn seconds(&mut self, option: &str) -> anyhow::Result<Duration> {
         let text = self.text(option)?;
-        seconds(&text).with_context(|| format!("option -{option} wants seconds"))
+        duration(&text).with_context(|| format!("option --{option} wants {TIMES}, not {text:?}"))
     }
 
     /// A mean time between failures in seconds; nothing if it is to be learned.
@@ -93,8 +93,20 @@ fn split(word: &OsStr) -> Option<(&OsStr, &OsStr)> {
     ))
 }
 
-pub(super) fn seconds(text: &str) -> anyhow::Result<Duration> {
-    let number = text.strip_suffix('s').unwrap_or(text);
-    let seconds: f64 = number.parse().with_context(|| format!("{text:?} is no number"))?;
-    Ok(Duration::try_from_secs_f64(seconds)?)
+/// A length of time: seconds, or numbers with their units.
+fn duration(text: &str) -> Option<Duration> {
+    match text.strip_suffix('s').unwrap_or(text).parse() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
+        Err(_) => humantime::parse_duration(text).ok(),
+    }
 }
+
+/// The time that a job may take by MPIEXEC_TIMEOUT: as for Hydra, none if it is empty or negative.
+pub(super) fn time_limit(text: &str) -> anyhow::Result<Option<Duration>> {
+    let is_none = text.is_empty() || text.parse().is_ok_and(|seconds: f64| seconds < 0.0);
+    let limit = (!is_none)
+        .then(|| duration(text).with_context(|| format!("MPIEXEC_TIMEOUT wants {TIMES}, not {text:?}")));
+    limit.transpose()
+}
+
+const TIMES: &str = "seconds, or a time such as 500ms, 10m or 1h30m";
