@@ -251,3 +251,22 @@ fn a_changed_generation_is_not_started_from() {
     );
     assert!(saves.join("quarantine").exists() && !newer.exists());
 }
+
+/// A wrong name of a program is no failure from which the mean time between failures is learned, an error of the program is.
+#[test]
+fn what_never_ran_has_not_failed() {
+    let folder = TempDir::new().unwrap();
+    let directory = folder.path().join("checkpoints");
+    let checkpoint = [
+        "--on-failure",
+        "restart=0",
+        "--checkpoint",
+        directory.to_str().unwrap(),
+    ];
+    for (program, code, failures) in [("./no-such-program", 127, 0), ("false", 1, 1)] {
+        let output = run(&[&checkpoint[..], &["--", program]].concat());
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        let (_, history) = JournalFile::open(&directory.join("journal")).unwrap();
+        assert_eq!(history.totals().failures, failures, "{output:?}");
+    }
+}

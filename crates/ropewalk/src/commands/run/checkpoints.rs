@@ -15,7 +15,7 @@ use ropewalk::{
         START_VARIABLE, Store, StoreOptions, Totals, open_all, restore_all,
     },
     launch::{
-        Ending, JobSpec,
+        Ending, FailureKind, JobSpec, Verdict,
         restart::{Attempt, BetweenAttempts, RestartPolicy},
     },
 };
@@ -92,10 +92,15 @@ pub(super) enum LastEnd {
 }
 
 impl LastEnd {
-    pub(super) fn of(ending: &Ending) -> Self {
-        match ending {
+    pub(super) fn of(verdict: &Verdict) -> Self {
+        // A wrong name of a program says nothing about how often it fails.
+        let never_ran = verdict
+            .failures
+            .first()
+            .is_some_and(|failure| matches!(failure.kind, FailureKind::NotStarted { .. }));
+        match verdict.ending {
             Ending::AgentLost { .. } => Self::HostLost,
-            Ending::Failed => Self::Failed,
+            Ending::Failed | Ending::Stalled { .. } if !never_ran => Self::Failed,
             // Who is told to end, or has no time left, has not failed.
             _ => Self::Planned,
         }
@@ -173,7 +178,7 @@ impl Checkpoints {
         let mut records = vec![Record::Failed {
             ran: attempt.lasted.as_secs_f64(),
         }];
-        if LastEnd::of(&attempt.verdict.ending) == LastEnd::HostLost {
+        if LastEnd::of(&attempt.verdict) == LastEnd::HostLost {
             records.push(Record::HostLost);
         }
         if let Err(error) = add(&self.directory, &records) {

@@ -358,7 +358,7 @@ fn sum_up(
     total: Duration,
     verdict: &Verdict,
 ) -> anyhow::Result<String> {
-    let summary = account.finish(options, total, LastEnd::of(&verdict.ending))?;
+    let summary = account.finish(options, total, LastEnd::of(verdict))?;
     progress::erase();
     let _ = writeln!(io::stderr(), "{}", summary.table());
     Ok(summary.section())
