@@ -279,6 +279,24 @@ fn what_cannot_be_served_is_refused() {
     );
 }
 
+/// Programs of different MPIs are no job: they would wait for each other or tell each other nonsense.
+#[test]
+fn programs_of_one_job_have_one_mpi() {
+    let folder = TempDir::new().unwrap();
+    let other = TempDir::new().unwrap();
+    let open = compile("mpicc.openmpi", "ring.c", &folder);
+    let mpich = compile("mpicc.mpich", "ring.c", &other);
+    let refused = ropewalk(&["-n", "1"], &open)
+        .args([":", "-n", "1"])
+        .arg(&mpich)
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(126), "{refused:?}");
+    assert_eq!(refused.stdout, b"");
+    let text = stderr(&refused);
+    assert!(text.contains("the same MPI"), "{refused:?}");
+}
+
 /// A flow in a cavity, computed by OpenFOAM's icoFoam in four parts, ends as one that was computed in one piece.
 #[test]
 fn a_cavity_is_computed_in_parts() {

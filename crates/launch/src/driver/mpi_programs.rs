@@ -66,14 +66,8 @@ impl MpiHost {
     }
 
     /// Why several ranks of a program would not find each other.
-    pub(super) fn refusal(
-        &self,
-        program: &Path,
-        environment: &BTreeMap<&OsString, &OsString>,
-    ) -> Option<String> {
-        let library_path = environment.get(&OsString::from("LD_LIBRARY_PATH"));
-        let flavour = self.flavour(program, library_path.map(|path| path.as_os_str()));
-        let lacks_component = match &flavour {
+    pub(super) fn refusal(&self, flavour: &Flavour) -> Option<String> {
+        let lacks_component = match flavour {
             Flavour::OpenMpi { library, .. } => lacks_component(Path::new(library)),
             _ => false,
         };
@@ -84,7 +78,9 @@ impl MpiHost {
     }
 
     /// Looks through what a program needs, and what that needs, until MPI is among it.
-    fn flavour(&self, program: &Path, library_path: Option<&OsStr>) -> Flavour {
+    pub(super) fn flavour(&self, program: &Path, environment: &BTreeMap<&OsString, &OsString>) -> Flavour {
+        let library_path = environment.get(&OsString::from("LD_LIBRARY_PATH"));
+        let library_path = library_path.map(|path| path.as_os_str());
         let mut seen = BTreeSet::new();
         let mut files = VecDeque::from([program.to_owned()]);
         // What the program itself says about folders counts for all that it needs, unless it says it in the newer way.

@@ -97,6 +97,21 @@ impl Flavour {
             )
         })
     }
+
+    /// Why a program and these others of its job would not find each other, if that is so.
+    pub(crate) fn refusal_beside(&self, others: &[Self]) -> Option<String> {
+        let name = |flavour: &Self| match flavour {
+            Self::OpenMpi { .. } => Some("Open MPI"),
+            Self::Mpich => Some("MPICH"),
+            Self::None => None,
+        };
+        let own = name(self)?;
+        let other = others.iter().filter_map(name).find(|other| *other != own)?;
+        Some(format!(
+            "it is linked with {own}, and another program of the job with {other}, and their ranks cannot speak with each \
+             other: link all programs of a job with the same MPI, or start each by a command of its own"
+        ))
+    }
 }
 
 /// The number by which Open MPI tells a job from the others of a user on a host, in the names of its files too. It takes
@@ -177,6 +192,26 @@ mod tests {
                 None => assert_eq!(refusal, None),
                 Some(part) => assert!(refusal.is_some_and(|text| text.contains(part)), "{flavour:?}"),
             }
+        }
+    }
+
+    /// Programs of one job have one MPI; those that need none are beside any.
+    #[test]
+    fn programs_of_a_job_have_one_mpi() {
+        let open = flavour(&["libopen-pal.so.40"]);
+        let mpich = flavour(&["libfabric.so.1"]);
+        for (own, others, is_refused) in [
+            (&open, vec![], false),
+            (&open, vec![Flavour::None, open.clone()], false),
+            (&Flavour::None, vec![open.clone()], false),
+            (&open, vec![Flavour::None, mpich.clone()], true),
+            (&mpich, vec![open.clone()], true),
+        ] {
+            assert_eq!(
+                own.refusal_beside(&others).is_some(),
+                is_refused,
+                "{own:?} {others:?}"
+            );
         }
     }
 

@@ -46,6 +46,7 @@ pub(super) fn programs(plan: &Plan, group: &GroupPlan, host: HostId) -> Vec<Resu
         .map_or(0, |host| host.ranks().count());
     let processors = sched_getaffinity(None).map_or(usize::MAX, |set| set.count() as usize);
     let mpi_host = MpiHost::new(named.map(|(_, folder)| folder.as_os_str()));
+    let mut others = Vec::new();
     let prepare = |GroupProgram { segment, path: first }: &GroupProgram| {
         // What stands last counts.
         let environment: BTreeMap<_, _> = plan.program_variables(segment).collect();
@@ -61,10 +62,16 @@ pub(super) fn programs(plan: &Plan, group: &GroupPlan, host: HostId) -> Vec<Resu
         // One rank alone is what such a program is without us, too.
         if group.size > 1
             && let Some(file) = program.file()
-            && let Some(reason) = mpi_host.refusal(&file, &environment)
         {
-            let kind = StartErrorKind::NotExecutable;
-            return Err(StartError { kind, reason });
+            let flavour = mpi_host.flavour(&file, &environment);
+            if let Some(reason) = mpi_host
+                .refusal(&flavour)
+                .or_else(|| flavour.refusal_beside(&others))
+            {
+                let kind = StartErrorKind::NotExecutable;
+                return Err(StartError { kind, reason });
+            }
+            others.push(flavour);
         }
         let inherited = environment
             .iter()
