@@ -79,10 +79,12 @@ pub struct JobSpec {
     pub stdin: StdinSource,
     /// End the job after this time, all its attempts together.
     pub timeout: Option<Duration>,
-    /// Hand SIGINT, SIGTERM, SIGHUP and SIGQUIT on to the ranks, and end them if they stay; a second such signal ends
-    /// the job and this process at once. SIGUSR1 and SIGUSR2 are handed on, and that is all. SIGTSTP, as ^Z sends it, stops
-    /// the ranks and then this process, until SIGCONT lets it go on, and them; ranks of jobs of this process that hand on no
-    /// signals go on meanwhile, without a launcher. All but the first two stay ignored if they are, as SIGHUP is under nohup(1).
+    /// Hand SIGINT, SIGTERM, SIGHUP and SIGQUIT on to the ranks, and end them if they stay; a second such signal kills
+    /// them at once, and ends this process if the launcher is still there a second after
+    /// [`JobEvent::Finished`](crate::JobEvent::Finished). SIGUSR1 and SIGUSR2 are handed on, and that is all. SIGTSTP, as ^Z
+    /// sends it, stops the ranks and then this process, until SIGCONT lets it go on, and them; ranks of jobs of this process
+    /// that hand on no signals go on meanwhile, without a launcher. All but the first two stay ignored if they are, as SIGHUP
+    /// is under nohup(1).
     pub forward_signals: bool,
     /// If no rank does anything for this time, asks nothing by PMI, writes nothing, and takes no processor time, that
     /// counts as a failure of the job. It is seen within one and a half times as long.

@@ -8,6 +8,7 @@ mod stalls;
 mod star;
 mod stopped;
 mod suspension;
+mod urgency;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

@@ -185,15 +185,19 @@ fn a_missing_program_is_named_at_once() {
 #[test]
 fn interrupts_end_the_job_in_time() {
     let at_once = Duration::from_millis(500);
-    for (trap, interrupts, limit) in [
-        ("", 1, at_once),
-        ("trap '' INT;", 1, LIMIT),
-        ("trap '' INT;", 2, at_once),
+    for (trap, interrupts, limit, log) in [
+        ("", 1, at_once, &[][..]),
+        ("trap '' INT;", 1, LIMIT, &[][..]),
+        ("trap '' INT TERM;", 2, at_once, &[][..]),
+        ("trap '' INT TERM;", 2, at_once, &["--log", "json"]),
+        // Whoever is in a hurry goes on.
+        ("trap '' INT TERM;", 5, at_once, &[][..]),
     ] {
         assert_in_time(limit, TRIES, || {
             let marker = Marker::new();
             let script = format!("{trap} echo ready; {}", marker.stay());
-            let mut job = run(&["-n", "3", "--detect", "3", "sh", "-c", &script]);
+            let words = ["-n", "3", "--detect", "3"];
+            let mut job = run(&[&words, log, &["sh", "-c", &script]].concat());
             let mut job = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
             let mut stdout = BufReader::new(job.stdout.take().unwrap());
             for _ in 0..3 {
@@ -208,9 +212,16 @@ fn interrupts_end_the_job_in_time() {
             let job = job.wait_with_output().unwrap();
             let time = struck.elapsed();
             assert_eq!(job.status.code(), Some(130), "{job:?}");
-            let verdict = text(&job.stderr);
-            let cause = "the job was ended by signal 2 (SIGINT)";
-            assert!(interrupts == 2 || verdict.contains(cause), "{verdict}");
+            let told = text(&job.stderr);
+            let verdict = told.lines().last().unwrap_or_default();
+            assert!(
+                verdict.contains("the job was ended by signal 2 (SIGINT)"),
+                "{told}"
+            );
+            if !log.is_empty() {
+                let events = |name| told.matches(&format!("\"event\":\"{name}\"")).count();
+                assert_eq!((events("departed"), events("finished")), (3, 1), "{told}");
+            }
             marker.assert_none_left();
             time
         });

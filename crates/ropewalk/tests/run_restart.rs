@@ -84,6 +84,30 @@ fn a_pause_can_be_interrupted() {
     assert!(rest.last().unwrap().contains("ended by signal 2"), "{rest:?}");
 }
 
+/// A signal ends a job also while an attempt of it comes to its end for another reason.
+#[test]
+fn the_end_of_an_attempt_can_be_interrupted() {
+    let script = "trap '' INT TERM; [ $RANK = 0 ] && exit 3; while :; do sleep 0.1; done";
+    let mut job = Command::new(ROPEWALK)
+        .args(["run", "-n", "2", "--detect", "3", "--log", "json"])
+        .args(["--on-failure", "restart", "sh", "-c", script])
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(job.stderr.take().unwrap()).lines();
+    let is_first = |line: &String| line.contains("departed");
+    assert!(lines.by_ref().map(Result::unwrap).any(|line| is_first(&line)));
+    let killed = Command::new("kill")
+        .args(["-INT", &job.id().to_string()])
+        .status();
+    assert!(killed.unwrap().success());
+    let rest: Vec<_> = lines.map(Result::unwrap).collect();
+    assert_eq!(job.wait().unwrap().code(), Some(130), "{rest:?}");
+    assert!(rest.last().unwrap().contains("ended by signal 2"), "{rest:?}");
+    assert!(rest.iter().all(|line| !line.contains("restarting")), "{rest:?}");
+}
+
 /// What happens before each attempt, and what the hook was told.
 #[derive(Clone, Default)]
 struct Hook(Arc<Mutex<Vec<String>>>);

@@ -67,6 +67,10 @@ pub(super) struct AttemptRun {
 pub(super) struct Surface {
     pub(super) requests: mpsc::UnboundedReceiver<Request>,
     pub(super) signals: Option<Signals>,
+    /// The first signal that was to end the job.
+    pub(super) interrupted: Option<i32>,
+    /// There was a second.
+    pub(super) is_urgent: bool,
 }
 
 /// Standard input, while ranks read it.
@@ -119,7 +123,6 @@ impl AttemptRun {
             queue: input_queue,
         };
         let descriptor = watch(branch.as_fd().try_clone_to_owned()?, Interest::READABLE)?;
-        let mut interrupted = false;
         let mut give_up_at = None;
         loop {
             self.settle(&mut branch, &reader);
@@ -133,6 +136,8 @@ impl AttemptRun {
                 give_up_at = Some(Instant::now() + self.plan.detect);
             }
             if give_up_at.is_some_and(|at| at <= Instant::now()) {
+                self.supervisor.despair();
+                self.settle(&mut branch, &reader);
                 break;
             }
             let deadline = self.supervisor.deadline();
@@ -187,7 +192,7 @@ impl AttemptRun {
                 Happening::Dropped => {
                     self.was_abandoned = true;
                     self.verdict = None;
-                    branch.end_now();
+                    branch.end_now(Branch::END);
                     descendants::kill_job(self.plan.job);
                     return Ok(None);
                 }
@@ -198,17 +203,26 @@ impl AttemptRun {
                 // It is acted on above, or is no news.
                 Happening::Suspension(_) | Happening::Signal(Signalled::Suspend | Signalled::Resume) => {}
                 Happening::Signal(Signalled::End(signal)) => {
-                    if interrupted {
-                        branch.end_now();
-                        descendants::kill_job(self.plan.job);
-                        std::process::exit(128 + signal);
+                    if surface.interrupted.is_none() {
+                        surface.interrupted = Some(signal);
+                        self.supervisor.handle_interrupt(self.now(), signal);
+                    } else if !surface.is_urgent {
+                        surface.is_urgent = true;
+                        // Not all that is left may hear of it.
+                        self.was_abandoned = true;
+                        reader.input = None;
+                        self.supervisor.handle_insistence(self.now(), signal);
+                        let at = Instant::now() + URGENT;
+                        give_up_at = Some(give_up_at.map_or(at, |before: Instant| before.min(at)));
                     }
-                    interrupted = true;
-                    self.supervisor.handle_interrupt(self.now(), signal);
                 }
             }
         }
-        branch.end_now();
+        branch.end_now(if surface.is_urgent {
+            URGENT_END
+        } else {
+            Branch::END
+        });
         if self.was_abandoned {
             descendants::kill_job(self.plan.job);
         }
@@ -382,6 +396,10 @@ impl AttemptRun {
     }
 }
 
+/// How long ranks may take to be killed, and their agents to say so, if nobody wants to wait for them.
+const URGENT: Duration = Duration::from_millis(500);
+/// How long what is left then may take to see that it is to end.
+const URGENT_END: Duration = Duration::from_millis(250);
 /// More than anybody takes.
 const ALL: u64 = u64::MAX;
 

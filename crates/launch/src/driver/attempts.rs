@@ -143,7 +143,12 @@ impl Attempts {
             true => Some(Signals::listen().map_err(refused)?),
             false => None,
         };
-        let mut surface = Surface { requests, signals };
+        let mut surface = Surface {
+            requests,
+            signals,
+            interrupted: None,
+            is_urgent: false,
+        };
         let mut prepared = first;
         let mut number = 1;
         let verdict = loop {
@@ -162,10 +167,17 @@ impl Attempts {
                 lasted: self.began.elapsed() - began,
                 verdict,
             };
-            let pause = match self.next(&attempt) {
-                Next::Again { pause } => pause,
-                Next::Over => break attempt.verdict,
-                Next::GiveUp(why) => break attempt.verdict.given_up(why),
+            let pause = match (self.next(&attempt), surface.interrupted) {
+                // The signal came while the attempt was being ended for another reason.
+                (Next::Again { .. }, Some(signal)) => {
+                    break Verdict {
+                        ending: Ending::Interrupted(signal),
+                        ..attempt.verdict
+                    };
+                }
+                (Next::Again { pause }, None) => pause,
+                (Next::Over, _) => break attempt.verdict,
+                (Next::GiveUp(why), _) => break attempt.verdict.given_up(why),
             };
             if let Some((_, restarts)) = &mut self.restarts {
                 restarts.remember(attempt.clone());
@@ -203,6 +215,7 @@ impl Attempts {
                 plan,
             });
         };
+        let urgent = surface.is_urgent.then(|| verdict.exit_code());
         let attempts = self.restarts.take();
         let attempts = attempts.map_or_else(Vec::new, |(_, restarts)| restarts.into_past());
         self.deliver(Delivery::Event(JobEvent::Finished(Verdict {
@@ -212,7 +225,7 @@ impl Attempts {
         if surface.signals.is_some() {
             // Whoever takes the events may be stuck in writing what came before the last.
             tokio::select! {
-                signal = next_ending_signal(&mut surface.signals) => std::process::exit(128 + signal),
+                code = overdue(urgent, &mut surface.signals) => std::process::exit(code),
                 () = closed(&mut surface.requests) => {}
             }
         }
@@ -287,11 +300,24 @@ impl Attempts {
     }
 }
 
+/// Waits until whoever takes the events has had the time for the last of them, if the job's end is `urgent` or becomes so by a
+/// signal. Returns the exit code.
+async fn overdue(urgent: Option<i32>, signals: &mut Option<Signals>) -> i32 {
+    let code = match urgent {
+        Some(code) => code,
+        None => 128 + next_ending_signal(signals).await,
+    };
+    sleep_until((Instant::now() + LAST_WORDS).into()).await;
+    code
+}
+
 /// Waits until the launcher is dropped.
 async fn closed(requests: &mut mpsc::UnboundedReceiver<Request>) {
     while requests.recv().await.is_some() {}
 }
 
+/// How long it may take to tell the verdict.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// What stands in a bootstrap besides the plan, at most.
 const BOOTSTRAP_OVERHEAD: usize = 1 << 10;
 

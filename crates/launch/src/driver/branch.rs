@@ -113,7 +113,7 @@ impl Branch {
     /// How long a process may take to tell why its link is gone.
     const EXPLANATION: Duration = Duration::from_millis(500);
     /// How long agents may take to end when nothing is wanted of them any more.
-    const END: Duration = Duration::from_millis(1500);
+    pub(super) const END: Duration = Duration::from_millis(1500);
 
     /// Binds an endpoint to `address`, if other hosts have to reach it, and starts the agents right below. An agent connects to
     /// the node above.
@@ -260,9 +260,9 @@ impl Branch {
         }
     }
 
-    /// Ends all agents that are left, at once: their connections and their life lines end. Waits for a while, and kills
+    /// Ends all agents that are left, at once: their connections and their life lines end. Waits for so long, and kills
     /// what then remains on this host.
-    pub(super) fn end_now(self) {
+    pub(super) fn end_now(self, patience: Duration) {
         let Self {
             endpoint, children, ..
         } = self;
@@ -271,7 +271,7 @@ impl Branch {
         for starter in &mut starters {
             starter.let_go();
         }
-        let deadline = Instant::now() + Self::END;
+        let deadline = Instant::now() + patience;
         while let Some(starter) = starters.last_mut() {
             let left = deadline.saturating_duration_since(Instant::now());
             if starter.ended().is_some() || left.is_zero() {

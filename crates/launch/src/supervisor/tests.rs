@@ -134,6 +134,32 @@ fn an_agent_that_does_not_obey_is_killed() {
     }
 }
 
+/// Whoever insists leaves the ranks no time, and gets the verdict even if no agent says anything any more.
+#[test]
+fn insistence_is_heard_at_once() {
+    for (is_interrupted, code) in [(true, 130), (false, 124)] {
+        let mut supervisor = supervisor(OnFailure::Abort);
+        match is_interrupted {
+            true => supervisor.handle_interrupt(60 * SECOND, 2),
+            false => supervisor.handle_timeout(60 * SECOND),
+        }
+        signals(&mut supervisor);
+        supervisor.handle_insistence(61 * SECOND, SIGTERM);
+        assert_eq!(signals(&mut supervisor), [SIGKILL]);
+        supervisor.handle_timeout(61 * SECOND + GRACE);
+        assert_eq!(signals(&mut supervisor), [], "they are killed once");
+        supervisor.despair();
+        let actions: Vec<_> = std::iter::from_fn(|| supervisor.poll_action()).collect();
+        let [Action::AbandonAgents, Action::Event(JobEvent::Finished(verdict))] = &actions[..] else {
+            panic!("{actions:?}");
+        };
+        assert_eq!(verdict.exit_code(), code);
+        supervisor.handle_insistence(62 * SECOND, SIGTERM);
+        supervisor.despair();
+        assert!(supervisor.poll_action().is_none(), "it is over");
+    }
+}
+
 /// With `continue` the others go on, and the exit code is still the first failing rank's.
 #[test]
 fn with_continue_the_others_go_on() {

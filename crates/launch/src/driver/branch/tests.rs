@@ -104,7 +104,7 @@ fn a_child_that_sends_garbage_is_lost() {
         how.starts_with("sent 1 bytes that are no message of ropewalk"),
         "{how}"
     );
-    branch.end_now();
+    branch.end_now(Branch::END);
 }
 
 /// An agent that cannot read what the node above sends is alone.
@@ -127,7 +127,7 @@ fn a_parent_that_sends_garbage_is_lost() {
         why.starts_with("it sent 1 bytes that are no message of ropewalk"),
         "{why}"
     );
-    branch.end_now();
+    branch.end_now(Branch::END);
 }
 
 /// A rank that answers where the node above should be is not obeyed, although it belongs to the job.
@@ -146,7 +146,7 @@ fn a_rank_is_no_parent() {
         rank.send_unexpected(from, TAG_DOWN, order).unwrap();
     });
     assert_eq!(why, "another member of the job answered in its place");
-    branch.end_now();
+    branch.end_now(Branch::END);
 }
 
 /// The answer to an earlier suspension is none to the next, for which a launcher waits as long as it may.
@@ -190,5 +190,5 @@ fn a_late_answer_is_none_to_the_next_suspension() {
     let patience = Duration::from_millis(300);
     assert!(wait(&mut agent, 1, 2, patience) >= patience);
     assert!(wait(&mut agent, 3, 3, LIMIT) < LIMIT / 2);
-    branch.end_now();
+    branch.end_now(Branch::END);
 }

@@ -1,0 +1,28 @@
+//! Jobs whose end somebody does not want to wait for.
+
+use std::time::Duration;
+
+use super::{Action, Phase, SIGKILL, Supervisor};
+use crate::verdict::Ending;
+
+impl Supervisor {
+    /// Somebody wants the job to end, and says so again: ranks have no time left. Why the job is being ended stays as it was.
+    pub(crate) fn handle_insistence(&mut self, now: Duration, signal: i32) {
+        match &mut self.phase {
+            Phase::Running => self.end(now, Ending::Interrupted(signal), SIGKILL),
+            Phase::Ending { kill_at, .. } => {
+                *kill_at = None;
+                self.signal_all(SIGKILL);
+            }
+            Phase::Over => {}
+        }
+    }
+
+    /// Nothing more is waited for, neither agents nor output that they have: the verdict is about what is known.
+    pub(crate) fn despair(&mut self) {
+        if self.phase != Phase::Over {
+            self.actions.push_back(Action::AbandonAgents);
+            self.finish();
+        }
+    }
+}
