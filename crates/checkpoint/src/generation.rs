@@ -88,6 +88,16 @@ fn complete(of_ranks: &[Holdings]) -> Vec<Held> {
     complete
 }
 
+/// The newest whole checkpoint of these, if it was saved by another number of ranks than a job has: what that job would save
+/// does not go on from it.
+pub(crate) fn of_other_ranks(of_ranks: &[Holdings], ranks: u32) -> Option<Held> {
+    let newest = of_ranks
+        .iter()
+        .flat_map(|rank| &rank.held)
+        .max_by_key(|held| held.generation);
+    newest.filter(|held| held.ranks != ranks).copied()
+}
+
 /// Which of a rank's own generations may go: those older than the `keep` newest (two at least) that are complete on all
 /// ranks.
 pub fn retirable(own: &BTreeSet<u64>, complete: &BTreeSet<u64>, keep: usize) -> Vec<u64> {

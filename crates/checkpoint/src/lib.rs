@@ -61,7 +61,7 @@ pub use driver::{
     GENERATION_VARIABLE, HOST_MTBF_VARIABLE, JOURNAL, JournalFile, MTBF_VARIABLE, NEXT_VARIABLE,
     RESTORE_STEP_VARIABLE, RESTORE_VARIABLE, RealFiles, Restored, RunAdvisor, START_VARIABLE, Save,
     SharedDirectory, Store, StoreError, StoreOptions, decided_of_job, directory_of_job, host_mtbf_of_job,
-    mtbf_of_job, open_all, restore_all, start_of_job,
+    mtbf_of_job, newest_whole, open_all, restore_all, start_of_job,
 };
 #[cfg(feature = "object-store")]
 pub use driver::{Archive, ArchiveError, Uploader};

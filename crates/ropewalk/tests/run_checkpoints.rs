@@ -8,7 +8,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use ropewalk::checkpoint::JournalFile;
+use ropewalk::checkpoint::{JournalFile, Store, StoreOptions};
 use tempfile::TempDir;
 
 const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
@@ -268,5 +268,64 @@ fn what_never_ran_has_not_failed() {
         assert_eq!(output.status.code(), Some(code), "{output:?}");
         let (_, history) = JournalFile::open(&directory.join("journal")).unwrap();
         assert_eq!(history.totals().failures, failures, "{output:?}");
+    }
+}
+
+/// Saves so many generations as ranks of a job would, each with its number in a file.
+fn save_generations(directory: &Path, ranks: u32, generations: u64) {
+    let open = |rank| {
+        Store::open(StoreOptions {
+            rank,
+            ranks,
+            ..StoreOptions::new(directory)
+        })
+    };
+    let stores: Vec<Store> = (0..ranks).map(open).collect::<Result<_, _>>().unwrap();
+    for mut store in stores {
+        for step in 1..=generations {
+            let save = store.begin(step).unwrap();
+            fs::write(save.folder().join("state"), step.to_string()).unwrap();
+            store.commit(save).unwrap();
+        }
+    }
+}
+
+/// A job of another number of ranks than the one that saved is not started, and nothing is moved.
+#[test]
+fn checkpoints_of_another_number_of_ranks_stay() {
+    let folder = TempDir::new().unwrap();
+    let directory = folder.path().to_str().unwrap();
+    save_generations(folder.path(), 3, 2);
+    let words = ["--on-failure", "restart", "--checkpoint", directory];
+    for ranks in ["1", "2", "4"] {
+        let refused = run(&[&words[..], &["-n", ranks, "echo", "started"]].concat());
+        let text = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(125), "{text}");
+        let reason = format!("checkpoints of 3 ranks, and this job has {ranks}");
+        assert!(text.contains(&reason) && text.contains("-n 3"), "{text}");
+        assert_eq!(refused.stdout, b"");
+        assert!(!folder.path().join("quarantine").exists());
+    }
+    let again = run(&[
+        &words[..],
+        &["-n", "3", "sh", "-c", "echo $ROPEWALK_RESTORE_STEP"],
+    ]
+    .concat());
+    assert_eq!(String::from_utf8(again.stdout).unwrap(), "2\n2\n2\n");
+}
+
+/// One rank may save for all, however many those are; and where nothing is whole there is nothing to refuse for.
+#[test]
+fn one_rank_may_save_for_all() {
+    let folder = TempDir::new().unwrap();
+    let [one, torn] = ["one", "torn"].map(|name| folder.path().join(name));
+    save_generations(&one, 1, 2);
+    save_generations(&torn, 2, 1);
+    fs::write(torn.join("generation-0000000001/rank-00001/state"), "other").unwrap();
+    for (directory, expected) in [(one, "2\n2\n2\n"), (torn, "\n\n\n")] {
+        let words = ["--checkpoint", directory.to_str().unwrap(), "-n", "3"];
+        let found = run(&[&words[..], &["sh", "-c", "echo $ROPEWALK_RESTORE_STEP"]].concat());
+        assert!(found.status.success(), "{found:?}");
+        assert_eq!(String::from_utf8(found.stdout).unwrap(), expected);
     }
 }

@@ -36,7 +36,7 @@ pub use files::{Entry, EntryKind, Files, RealFiles};
 pub use journal_file::JournalFile;
 #[cfg(feature = "partner")]
 pub use partner::{PartnerError, Report, Service, ServiceOptions, history_of_host};
-pub use restore::{Restored, open_all, restore_all};
+pub use restore::{Restored, newest_whole, open_all, restore_all};
 pub use run_advisor::{JOURNAL, RunAdvisor};
 pub use save::Save;
 pub use store::{Store, StoreOptions};

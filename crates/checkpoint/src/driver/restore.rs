@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    generation::{Choice, Held, Holdings, choose},
+    generation::{Choice, Held, Holdings, choose, of_other_ranks},
     manifest::{MANIFEST_BYTES_MAX, Manifest, Place},
 };
 
@@ -37,10 +37,12 @@ impl<F: Files> Store<F> {
     /// [decided](StoreOptions::decided) for all ranks, the others are not asked.
     ///
     /// # Errors
-    /// If the directory cannot be read, the other ranks cannot be asked, or what was decided is not here.
+    /// If the directory cannot be read, the other ranks cannot be asked, what was decided is not here, or the newest
+    /// generation was saved by another number of ranks.
     pub fn restore(&mut self, others: &mut dyn Coordination) -> Result<Restored, StoreError> {
         let own = self.holdings()?;
         if let Some(decided) = self.options.decided {
+            self.check_ranks(std::slice::from_ref(&own))?;
             let find = |generation| {
                 let held = own.held.iter().find(|held| held.generation == generation);
                 held.copied().ok_or(StoreError::Missing(generation))
@@ -52,7 +54,20 @@ impl<F: Files> Store<F> {
             }));
         }
         let all = others.share_holdings(&own)?;
+        self.check_ranks(&all)?;
         Ok(self.apply(&choose(&all, self.options.restarts_max)))
+    }
+
+    /// Ranks of another number would find nothing to start from, and put all that is newer than nothing aside.
+    fn check_ranks(&self, of_ranks: &[Holdings]) -> Result<(), StoreError> {
+        match of_other_ranks(of_ranks, self.options.ranks) {
+            None => Ok(()),
+            Some(found) => Err(StoreError::OtherRanks {
+                directory: self.options.directory.clone(),
+                found: found.ranks,
+                ranks: self.options.ranks,
+            }),
+        }
     }
 
     /// Does to this rank's files what was chosen.
@@ -66,8 +81,10 @@ impl<F: Files> Store<F> {
         let newest = choice.restore.map_or(0, |held| held.generation);
         let generations = self.generations().unwrap_or_default();
         for generation in generations {
-            let is_whole = self.whole.iter().any(|held| held.generation == generation);
-            if generation <= newest && is_whole {
+            let found = self.whole.iter().find(|held| held.generation == generation);
+            let is_whole = found.is_some();
+            // Those of a job of another size are none of ours.
+            if found.is_some_and(|held| generation <= newest || held.ranks != self.options.ranks) {
                 continue;
             }
             let why = if choice.given_up.contains(&generation) {
@@ -171,14 +188,29 @@ impl<F: Files> Store<F> {
 /// starts them.
 ///
 /// # Errors
-/// If a directory cannot be read.
+/// If a directory cannot be read, or the newest generation was saved by another number of ranks.
 pub fn restore_all<F: Files>(stores: &mut [Store<F>]) -> Result<Vec<Restored>, StoreError> {
-    let holdings: Vec<Holdings> = stores.iter_mut().map(Store::holdings).collect::<Result<_, _>>()?;
+    let holdings = holdings_of_all(stores)?;
+    stores
+        .first()
+        .map_or(Ok(()), |store| store.check_ranks(&holdings))?;
     let restarts_max = stores
         .first()
         .map_or(u32::MAX, |store| store.options.restarts_max);
     let choice = choose(&holdings, restarts_max);
     Ok(stores.iter_mut().map(|store| store.apply(&choice)).collect())
+}
+
+/// The newest generation that all ranks have whole, with nothing moved. Reads and hashes every generation there is.
+///
+/// # Errors
+/// If a directory cannot be read.
+pub fn newest_whole<F: Files>(stores: &mut [Store<F>]) -> Result<Option<Held>, StoreError> {
+    Ok(choose(&holdings_of_all(stores)?, u32::MAX).restore)
+}
+
+fn holdings_of_all<F: Files>(stores: &mut [Store<F>]) -> Result<Vec<Holdings>, StoreError> {
+    stores.iter_mut().map(Store::holdings).collect()
 }
 
 /// Opens the stores of all ranks that have saved in a directory, as its newest manifest says how many those are; none if

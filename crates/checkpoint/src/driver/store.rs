@@ -320,12 +320,16 @@ impl<F: Files> Store<F> {
     }
 
     fn is_known_whole(&mut self, generation: u64) -> bool {
-        if self.whole.iter().any(|held| held.generation == generation) {
-            return true;
+        let known = self.whole.iter().find(|held| held.generation == generation);
+        let found = match known {
+            Some(&known) => Some(known),
+            None => self.whole_manifest(generation).as_ref().map(held),
+        };
+        if known.is_none() {
+            self.whole.extend(found);
         }
-        let found = self.whole_manifest(generation);
-        self.whole.extend(found.as_ref().map(held));
-        found.is_some()
+        // In a job of another size others have parts of it too.
+        found.is_some_and(|held| held.ranks == self.options.ranks)
     }
 
     /// Whether every rank has a manifest in this generation's folder.

@@ -43,6 +43,19 @@ pub enum StoreError {
     /// Nothing that is whole has this number.
     #[error("there is no whole generation {0} here")]
     Missing(u64),
+    /// What is here was saved by another number of ranks. All of it stays where it is.
+    #[error(
+        "{} holds checkpoints of {found} rank{}, and this job has {ranks}: start it with as many as before, or save to another folder",
+        .directory.display(), if *.found == 1 { "" } else { "s" }
+    )]
+    OtherRanks {
+        /// Where.
+        directory: PathBuf,
+        /// How many saved the newest generation.
+        found: u32,
+        /// How many there are now.
+        ranks: u32,
+    },
     /// The other ranks could not be asked.
     #[error("cannot agree with the other ranks on a checkpoint")]
     Coordination(#[from] CoordinationError),

@@ -7,12 +7,12 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use ropewalk::{
     checkpoint::{
         DIRECTORY_VARIABLE, GENERATION_VARIABLE, HOST_MTBF_VARIABLE, Held, History, JOURNAL, JournalFile,
         Level, MTBF_AT_FIRST, MTBF_VARIABLE, NEXT_VARIABLE, RESTORE_STEP_VARIABLE, RESTORE_VARIABLE, Record,
-        START_VARIABLE, Store, StoreOptions, Totals, open_all, restore_all,
+        START_VARIABLE, Store, StoreOptions, Totals, newest_whole, open_all, restore_all,
     },
     launch::{
         Ending, FailureKind, JobSpec, Verdict,
@@ -162,13 +162,13 @@ impl Checkpoints {
     }
 
     /// What to start from, fetched from the object store if nothing is left here.
-    fn restored(&self, start: u64) -> anyhow::Result<Option<Found>> {
-        let found = restored(&self.directory, start)?;
+    fn restored(&self, start: u64, ranks: u32) -> anyhow::Result<Option<Found>> {
+        let found = restored(&self.directory, start, ranks)?;
         let Some(url) = self.upload.as_ref().filter(|_| found.is_none()) else {
             return Ok(found);
         };
         upload::fetch(url, &self.directory, start)?;
-        restored(&self.directory, start)
+        restored(&self.directory, start, ranks)
     }
 
     fn note_end(&self, attempt: &Attempt) {
@@ -233,7 +233,12 @@ impl BetweenAttempts for Checkpoints {
                 set(NEXT_VARIABLE, ready.next.to_string());
                 Found::of(&ready, &self.directory)
             }
-            None => self.restored(start).map_err(|error| format!("{error:#}"))?,
+            None => {
+                let more = spec.more.iter().map(|segment| segment.ranks);
+                let ranks = more.fold(spec.ranks, u32::saturating_add);
+                self.restored(start, ranks)
+                    .map_err(|error| format!("{error:#}"))?
+            }
         };
         let mut set =
             |name: &str, value: &std::ffi::OsStr| spec.environment.push((name.into(), value.into()));
@@ -432,9 +437,18 @@ impl Found {
     }
 }
 
-/// Chooses what to start from, and puts aside what is newer or torn.
-fn restored(directory: &Path, start: u64) -> anyhow::Result<Option<Found>> {
+/// Chooses what to start from, and puts aside what is newer or torn. Refuses a job of another number of ranks than saved
+/// together before, but if those are one: any rank can save for all.
+fn restored(directory: &Path, start: u64, ranks: u32) -> anyhow::Result<Option<Found>> {
     let mut stores = open_all(directory, Some(start))?;
+    let saved = stores.len();
+    if saved > 1 && saved != ranks as usize && newest_whole(&mut stores)?.is_some() {
+        bail!(
+            "{} holds checkpoints of {saved} ranks, and this job has {ranks}: start it with -n {saved}, or give another \
+             folder to --checkpoint",
+            directory.display()
+        );
+    }
     let all = restore_all(&mut stores)?;
     let mut quarantined = 0;
     for rank in &all {
