@@ -133,7 +133,7 @@ typedef struct {
                                 the file system of the directory */
     uint32_t keep;           /* how many complete generations are kept; never fewer than two */
     uint32_t restarts_max;   /* after how many starts from one generation that led to no newer one an older one is
-                                taken; 0 for the default, five */
+                                taken; 0 for the default, three */
 } rw_checkpoint_store_options;
 
 #define RW_CHECKPOINT_STORE_OPTIONS { sizeof(rw_checkpoint_store_options), NULL, 0, 1, NULL, 2, 0 }

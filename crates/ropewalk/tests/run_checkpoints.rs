@@ -329,3 +329,20 @@ fn one_rank_may_save_for_all() {
         assert_eq!(String::from_utf8(found.stdout).unwrap(), expected);
     }
 }
+
+/// A program that dies whenever it starts from the newest generation gets to its end from the one before, in one run.
+#[test]
+fn a_generation_from_which_a_job_dies_is_passed_over() {
+    let folder = TempDir::new().unwrap();
+    save_generations(folder.path(), 1, 2);
+    let script = "case $ROPEWALK_RESTORE in *2) kill -9 $$;; esac; echo $ROPEWALK_RESTORE_STEP";
+    let directory = folder.path().to_str().unwrap();
+    let words = ["--on-failure", "restart", "--checkpoint", directory];
+    let found = run(&[&words[..], &["sh", "-c", script]].concat());
+    let text = String::from_utf8(found.stderr).unwrap();
+    assert!(found.status.success(), "{text}");
+    assert_eq!(found.stdout, b"1\n");
+    assert_eq!(text.matches("starts from generation 2").count(), 3, "{text}");
+    assert!(text.contains("attempt 4 starts from generation 1"), "{text}");
+    assert!(folder.path().join("quarantine").exists());
+}

@@ -588,8 +588,8 @@ pub(super) const GENERATION: &str = "generation-";
 /// The file that says where files in place are.
 pub(super) const ROOT: &str = "in-place";
 
-/// As many starts in a row end before the next save with a chance of a thousandth if a save comes four times in each
-/// mean time between failures.
-const RESTARTS_MAX: u32 = 5;
+/// As many starts in a row end before the next save with a chance of a hundredth if a save comes four times in each mean
+/// time between failures. Supervisors give up after five in vain: by then the generation before has had its turn.
+const RESTARTS_MAX: u32 = 3;
 
 const RESTARTS_BYTES_MAX: usize = 64;
