@@ -239,6 +239,21 @@ fn a_rank_that_does_not_come_is_named() {
     }
 }
 
+/// Programs that find an empty directory gone may fail as they do for a file: such a generation is not whole.
+#[test]
+fn a_lost_empty_directory_is_seen() {
+    let folder = TempDir::new().unwrap();
+    let mut store = open(folder.path());
+    save(&mut store, 1, b"one").unwrap();
+    save(&mut store, 2, b"two").unwrap();
+    let empty = store.data_path(2).join("empty");
+    fs::remove_dir(&empty).unwrap();
+    fs::write(&empty, "a file in its place").unwrap();
+    assert_eq!(store.whole_manifest(2), None);
+    fs::remove_file(&empty).unwrap();
+    assert_eq!(restored(folder.path()), Some((1, b"one".to_vec())));
+}
+
 /// What a disk has lost comes back from a copy elsewhere, which exists only as a whole.
 #[test]
 fn a_partner_has_a_copy() {

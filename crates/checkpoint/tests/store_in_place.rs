@@ -43,3 +43,33 @@ fn open(folder: &Path) -> Store {
     })
     .unwrap()
 }
+
+/// The removal of an old generation's last file in a folder leaves the folder if a newer generation has it empty.
+#[test]
+fn an_empty_directory_of_a_newer_generation_stays() {
+    let folder = TempDir::new().unwrap();
+    let case = folder.path().join("case");
+    let probes = case.join("probes");
+    fs::create_dir_all(&probes).unwrap();
+    let mut store = open(folder.path());
+    for step in 1..=3 {
+        // Only the first has something in it.
+        let values = probes.join("values");
+        if step == 1 {
+            fs::write(&values, "of step 1").unwrap();
+        }
+        let mut save = store.begin(step).unwrap();
+        save.add(&probes).unwrap();
+        store.commit(save).unwrap();
+        let hidden = case.join("hidden");
+        if step == 1 {
+            fs::rename(&values, &hidden).unwrap();
+        } else if step == 3 {
+            fs::rename(&hidden, &values).unwrap();
+        }
+    }
+    assert_eq!(store.retire().unwrap(), [1]);
+    assert!(probes.is_dir() && !probes.join("values").exists());
+    let restored = open(folder.path()).restore(&mut Alone).unwrap();
+    assert_eq!(restored.from.unwrap().step, 3);
+}

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    ffi::OsStr,
     io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -9,7 +10,7 @@ use std::{
 
 use crate::{
     generation::{Held, Holdings, KEEP_MIN, Restarts, retirable},
-    manifest::{MANIFEST_BYTES_MAX, Manifest, Place},
+    manifest::{MANIFEST_BYTES_MAX, Manifest, Place, SavedFile},
 };
 
 use super::{
@@ -257,14 +258,13 @@ impl<F: Files> Store<F> {
     pub fn whole_manifest(&self, generation: u64) -> Option<Manifest> {
         let manifest = self.manifest(generation)?;
         let base = self.base(generation);
-        let is_whole = |path: &[u8], size, hash: &[u8; 32]| {
-            let found = self.files.digest(&base.join(std::ffi::OsStr::from_bytes(path)));
-            found.is_ok_and(|found| found == (size, *hash))
+        let inside = |path: &[u8]| base.join(OsStr::from_bytes(path));
+        let is_whole = |file: &SavedFile| {
+            let found = self.files.digest(&inside(&file.path));
+            found.is_ok_and(|found| found == (file.size, file.hash))
         };
-        let whole = manifest
-            .files
-            .iter()
-            .all(|file| is_whole(&file.path, file.size, &file.hash));
+        let is_there = |path: &Vec<u8>| matches!(self.files.kind(&inside(path)), Ok(EntryKind::Directory));
+        let whole = manifest.empty_directories.iter().all(is_there) && manifest.files.iter().all(is_whole);
         whole.then_some(manifest)
     }
 
@@ -365,7 +365,7 @@ impl<F: Files> Store<F> {
         kept.append(&mut self.listed_paths(Self::manifest_path)?);
         let base = self.base(manifest.generation);
         for file in manifest.files.iter().filter(|file| !kept.contains(&file.path)) {
-            let path = base.join(std::ffi::OsStr::from_bytes(&file.path));
+            let path = base.join(OsStr::from_bytes(&file.path));
             match self.files.remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return cannot("remove", path, Err(error));
@@ -374,8 +374,11 @@ impl<F: Files> Store<F> {
             }
             let above = path.ancestors().skip(1);
             for folder in above.take_while(|folder| *folder != base && folder.starts_with(&base)) {
-                // It stays as long as there is something in it.
-                if self.files.remove_directory(folder).is_err() {
+                let inside = folder.strip_prefix(&base).unwrap_or(folder);
+                // It stays as long as there is something in it, or another one lists it as empty.
+                if kept.contains(inside.as_os_str().as_bytes())
+                    || self.files.remove_directory(folder).is_err()
+                {
                     break;
                 }
             }
@@ -383,7 +386,7 @@ impl<F: Files> Store<F> {
         Ok(())
     }
 
-    /// The paths of all files that this rank's manifests of some name list.
+    /// The paths of all files and empty directories that this rank's manifests of some name list.
     pub(super) fn listed_paths(
         &self,
         name: impl Fn(&Self, u64) -> PathBuf,
@@ -391,8 +394,9 @@ impl<F: Files> Store<F> {
         let mut paths = BTreeSet::new();
         for generation in self.generations()? {
             let manifest = self.read_manifest(&name(self, generation))?;
-            let files = manifest.into_iter().flat_map(|manifest| manifest.files);
-            paths.extend(files.map(|file| file.path));
+            let Some(manifest) = manifest else { continue };
+            paths.extend(manifest.files.into_iter().map(|file| file.path));
+            paths.extend(manifest.empty_directories);
         }
         Ok(paths)
     }
