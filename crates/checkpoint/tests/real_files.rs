@@ -110,9 +110,11 @@ fn a_disk_that_can_only_be_read_is_restored_from() {
     save(&mut store, 1, b"one").unwrap();
     save(&mut store, 2, b"two").unwrap();
     fs::write(store.data_path(2).join("state"), b"owt").unwrap();
+    // Who has saved has a file open for writing.
+    drop(store);
     disk.remount("ro");
-    assert!(matches!(store.begin(3), Err(StoreError::Files { .. })));
     let mut again = open(&directory);
+    assert!(matches!(again.begin(3), Err(StoreError::Files { .. })));
     let found = again.restore(&mut Alone).unwrap();
     assert_eq!(found.from.map(|held| held.step), Some(1));
     assert!(found.quarantined.is_empty() && !found.stuck.is_empty());

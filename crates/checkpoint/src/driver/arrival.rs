@@ -60,6 +60,7 @@ impl Arrival {
             options: store.options.clone(),
             next: store.next,
             whole: Vec::new(),
+            saver: None,
         };
         Ok(Self {
             store,

@@ -7,6 +7,8 @@ use std::{
     path::Path,
 };
 
+use rustix::{fs::FlockOperation, io::Errno};
+
 /// The calls of a file system that the store needs, so that tests can put one in its place that crashes.
 pub trait Files {
     /// Makes a directory and those above it; one that exists is as good.
@@ -74,6 +76,16 @@ pub trait Files {
     /// # Errors
     /// As the file system says.
     fn remove_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// Locks a file, which is made if it does not exist, for this process alone until it is closed or the process ends. Nothing
+    /// where there are no locks.
+    ///
+    /// # Errors
+    /// As the file system says; [`io::ErrorKind::WouldBlock`] if another process has locked it.
+    fn lock(&self, path: &Path) -> io::Result<Option<File>> {
+        let _ = path;
+        Ok(None)
+    }
 }
 
 /// A name in a directory.
@@ -161,6 +173,21 @@ impl Files for RealFiles {
 
     fn remove_directory(&self, path: &Path) -> io::Result<()> {
         fs::remove_dir(path)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<File>> {
+        // Whoever opens it a second time, and closes it, lets go of the lock.
+        let file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
+        match rustix::fs::fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(file)),
+            Err(Errno::AGAIN | Errno::ACCESS) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

@@ -15,8 +15,10 @@ mod journal_file;
 mod partner;
 mod quarantine;
 mod restore;
+mod retirement;
 mod run_advisor;
 mod save;
+mod saver_lock;
 mod store;
 mod store_error;
 #[cfg(feature = "object-store")]

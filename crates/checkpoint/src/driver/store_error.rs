@@ -56,6 +56,18 @@ pub enum StoreError {
         /// How many there are now.
         ranks: u32,
     },
+    /// Two processes would mix what they save.
+    #[error(
+        "another process saves as rank {rank} beside {}: give each rank its own number, and each job its own folder; if \
+         that process is gone with its host, remove this file",
+        .path.display()
+    )]
+    SavedByAnother {
+        /// As whom.
+        rank: u32,
+        /// The file that the other one has locked.
+        path: PathBuf,
+    },
     /// The other ranks could not be asked.
     #[error("cannot agree with the other ranks on a checkpoint")]
     Coordination(#[from] CoordinationError),
