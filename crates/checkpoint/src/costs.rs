@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::{interval::optimal_interval, two_levels::TwoLevels};
+use crate::{interval::optimal_interval, two_levels::TwoLevels, two_levels_in_steps::TwoLevelsInSteps};
 
 /// What a save, a restore and the time between failures are, and what follows from that.
 ///
@@ -178,6 +178,13 @@ impl Costs {
     /// How such a fast way to save is best used beside this one; nothing if it is best not to use it.
     pub fn two_levels(&self, save: f64, covers: f64) -> Option<TwoLevels> {
         TwoLevels::new(self, save, covers)
+    }
+
+    /// The same for a run that can save only at the ends of its steps, which take so many seconds each. What comes of it may
+    /// take longer than one level does: where steps are longer than the periods, say.
+    pub fn two_levels_in_steps(&self, save: f64, covers: f64, steps: &[f64]) -> Option<TwoLevelsInSteps> {
+        let two = self.two_levels(save, covers)?;
+        TwoLevelsInSteps::new(self, save, covers, &two, steps)
     }
 
     /// How long `work` seconds that are left since the last save are expected to take if they are cut in the best way.

@@ -52,6 +52,7 @@ mod policy;
 mod rehearsal;
 mod trend;
 mod two_levels;
+mod two_levels_in_steps;
 mod uploads;
 
 pub use advisor::{Advice, Advisor, AdvisorOptions, FastLevel, Level, MTBF_AT_FIRST, Mtbf};
@@ -77,4 +78,5 @@ pub use plan::Plan;
 pub use policy::{Decision, FixedSeconds, FixedSteps, Moment, Nearest, Paper, Policy, Rate, Reason};
 pub use rehearsal::{Rehearsal, Rehearsed};
 pub use two_levels::TwoLevels;
+pub use two_levels_in_steps::TwoLevelsInSteps;
 pub use uploads::{UploadAction, Uploads};

@@ -54,7 +54,7 @@ impl TwoLevels {
 /// With `to_go(i)` the time from the begin of segment i, and `back(i)` that from the begin of a restore to there, the last
 /// of which may fail too, both are sums of a part that does not depend on `back(1)` and a multiple of it; the recursion over
 /// the segments is a geometric series, since all are equally long.
-fn expected_round(full: &Costs, covers: f64, segments: f64, length: f64) -> f64 {
+pub(crate) fn expected_round(full: &Costs, covers: f64, segments: f64, length: f64) -> f64 {
     let mtbf = full.mtbf();
     let fails = -(-length / mtbf).exp_m1();
     let restore_fails = -(-full.restore() / mtbf).exp_m1();

@@ -79,6 +79,51 @@ fn two_levels_are_planned() {
     plan(&[&run[..], &["--fast-save", "0.06"]].concat()).code(2);
 }
 
+/// Where one can save only at the ends of steps, so it is with two levels: they are recommended only if they take less than one
+/// level does then, and a rehearsal takes as long as they are expected to.
+#[test]
+fn two_levels_are_planned_in_whole_steps() {
+    let fast = [
+        "--save",
+        "0.6",
+        "--mtbf",
+        "25",
+        "--fast-save",
+        "0.06",
+        "--fast-covers",
+        "0.8",
+    ];
+    let long = json(&[&fast[..], &["--step", "10", "--total", "214"]].concat());
+    assert_eq!(long["fast_pays"], false, "{long}");
+    assert_eq!(long["recommended"], "rate");
+    assert!(expected(&long, "two levels") > expected(&long, "rate"), "{long}");
+
+    let short = json(&[&fast[..], &["--step", "1", "--total", "2000"]].concat());
+    assert_eq!(short["recommended"], "two levels", "{short}");
+    let row = short["rows"].as_array().unwrap().last().unwrap();
+    assert_eq!(
+        row["remark"], "every 2 steps, one that survives all every 10",
+        "{row}"
+    );
+    assert_eq!(row["saves"], 999);
+    let (two, one) = (expected(&short, "two levels"), expected(&short, "rate"));
+    assert!(two - 2000.0 < 0.9 * (one - 2000.0), "{two}, not less than {one}");
+
+    let mut command = Command::cargo_bin("ropewalk").unwrap();
+    let rehearsed = command
+        .arg("rehearse")
+        .args(fast)
+        .args(["--step", "1", "--total", "2000", "--runs", "200", "--json"])
+        .assert()
+        .success();
+    let rehearsed: serde_json::Value = serde_json::from_slice(&rehearsed.get_output().stdout).unwrap();
+    let mean = rehearsed["rows"].as_array().unwrap().last().unwrap()["mean_total_s"].as_f64();
+    assert!(
+        (mean.unwrap() / two - 1.0).abs() < 0.03,
+        "{mean:?}, not about {two}"
+    );
+}
+
 /// A trace is read from the last column of a file, and what is no number is named by its line.
 #[test]
 fn traces_are_read_from_files() {

@@ -8,8 +8,8 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
 use ropewalk_checkpoint::{
-    Costs, FixedSeconds, FixedSteps, Nearest, Paper, Plan, Policy, Rate, TwoLevels, daly_first_order,
-    daly_higher_order, young,
+    Costs, FixedSeconds, FixedSteps, Nearest, Paper, Plan, Policy, Rate, TwoLevels, TwoLevelsInSteps,
+    daly_first_order, daly_higher_order, young,
 };
 use serde::Serialize;
 
@@ -171,18 +171,30 @@ fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
     let costs = run.costs()?;
     let total = run.total()?;
     let steps = run.steps()?;
-    let (total, mut recommended, mut rows) = match steps {
-        Some(steps) => (steps.iter().sum(), "rate", rows_of_steps(&costs, &steps)),
+    let (total, mut recommended, mut rows) = match &steps {
+        Some(steps) => (run.total_of(steps), "rate", rows_of_steps(&costs, steps)),
         None => (total, "equation 5", rows_at_any_moment(&costs, total)),
     };
     let mut fast_pays = None;
     if let Some((save, covers)) = run.fast()? {
-        let two = costs.two_levels(save, covers);
-        fast_pays = Some(two.is_some());
-        if let Some(two) = two {
+        let two = match &steps {
+            Some(steps) => costs
+                .two_levels_in_steps(save, covers, steps)
+                .map(|two| row_of_two_levels_in_steps(&two, total)),
+            None => costs
+                .two_levels(save, covers)
+                .map(|two| row_of_two_levels(&two, total)),
+        };
+        let one = rows.iter().find(|row| row.policy == recommended);
+        let pays = two
+            .as_ref()
+            .zip(one)
+            .is_some_and(|(two, one)| two.saves > 0 && two.expected_total_s < one.expected_total_s);
+        fast_pays = Some(pays);
+        if pays {
             recommended = TWO_LEVELS;
-            rows.push(row_of_two_levels(&two, total));
         }
+        rows.extend(two);
     }
     Ok(Answer {
         save_s: costs.save(),
@@ -206,6 +218,23 @@ fn row_of_two_levels(two: &TwoLevels, total: f64) -> Row {
         expected_total_s: total * (1.0 + two.overhead),
         overhead: two.overhead,
         remark: format!("one that survives all every {:.1} s", two.full_interval),
+    }
+}
+
+/// Fast saves between full ones, at the ends of steps.
+fn row_of_two_levels_in_steps(two: &TwoLevelsInSteps, total: f64) -> Row {
+    let full = match two.full_saves {
+        0 => "none that survives all".to_owned(),
+        _ => format!("one that survives all every {}", two.full_steps),
+    };
+    let plural = if two.fast_steps == 1 { "step" } else { "steps" };
+    Row {
+        policy: TWO_LEVELS,
+        interval_s: total / (two.saves + 1) as f64,
+        saves: two.saves as u64,
+        expected_total_s: two.expected_time,
+        overhead: two.expected_time / total - 1.0,
+        remark: format!("every {} {plural}, {full}", two.fast_steps),
     }
 }
 
