@@ -23,6 +23,7 @@ use super::{
     input::Input,
     interface,
     interrupts::{Signalled, Signals, next_signal},
+    keeper,
     launcher::{Delivery, Launcher, Request, trace_size},
     shared_names::SharedNames,
     small_files,
@@ -212,6 +213,7 @@ impl AttemptRun {
                         self.was_abandoned = true;
                         reader.input = None;
                         self.supervisor.handle_insistence(self.now(), signal);
+                        branch.let_go();
                         let at = Instant::now() + URGENT;
                         give_up_at = Some(give_up_at.map_or(at, |before: Instant| before.min(at)));
                     }
@@ -396,8 +398,9 @@ impl AttemptRun {
     }
 }
 
-/// How long ranks may take to be killed, and their agents to say so, if nobody wants to wait for them.
-const URGENT: Duration = Duration::from_millis(500);
+/// How long ranks may take to be killed, and their agents to say so, if nobody wants to wait for them: until their keepers are
+/// done too.
+const URGENT: Duration = keeper::PATIENCE.saturating_add(Duration::from_millis(100));
 /// How long what is left then may take to see that it is to end.
 const URGENT_END: Duration = Duration::from_millis(250);
 /// More than anybody takes.

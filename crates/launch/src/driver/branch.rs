@@ -20,6 +20,7 @@ use ropewalk_pmi as pmi;
 use rustix::{event::epoll, process::Pid};
 
 use super::{
+    keeper,
     session::Spawned,
     starter::{Ended, Starter},
 };
@@ -89,6 +90,7 @@ struct Child {
     starter: Option<Starter>,
     peer: Option<PeerId>,
     link: Link<Down>,
+    has_connected: bool,
     /// The connection is lost, and it may make it again.
     may_come_back: bool,
     is_given_up: bool,
@@ -114,6 +116,10 @@ impl Branch {
     const EXPLANATION: Duration = Duration::from_millis(500);
     /// How long agents may take to end when nothing is wanted of them any more.
     pub(super) const END: Duration = Duration::from_millis(1500);
+
+    /// How long what starts an agent may take to end when nobody waits for that agent any more, which has never connected. It may
+    /// hang, or be the agent's keeper, which is not to be killed over its work.
+    const START_END: Duration = keeper::PATIENCE.saturating_add(Duration::from_millis(250));
 
     /// Binds an endpoint to `address`, if other hosts have to reach it, and starts the agents right below. An agent connects to
     /// the node above.
@@ -188,6 +194,17 @@ impl Branch {
     pub(super) fn abandon_all(&mut self) {
         self.relay.abandon_all();
         self.perform_actions();
+    }
+
+    /// Ends the life lines of all agents right below: their keepers end them if they do not end soon.
+    pub(super) fn let_go(&mut self) {
+        for starter in self
+            .children
+            .values_mut()
+            .filter_map(|child| child.starter.as_mut())
+        {
+            starter.let_go();
+        }
     }
 
     /// Whether every process that was started here is gone.
@@ -410,7 +427,12 @@ impl Branch {
                         (child.is_given_up, child.may_come_back) = (true, false);
                         if let Some(starter) = &mut child.starter {
                             starter.let_go();
-                            child.wait_until = Some((Instant::now() + self.position.plan.detect, Wait::End));
+                            let detect = self.position.plan.detect;
+                            let patience = match child.has_connected {
+                                true => detect,
+                                false => detect.min(Self::START_END),
+                            };
+                            child.wait_until = Some((Instant::now() + patience, Wait::End));
                         }
                     }
                 }

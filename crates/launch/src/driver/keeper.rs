@@ -59,7 +59,7 @@ const ADOPTED: u64 = 0;
 const ORPHAN_PATIENCE: u32 = 2;
 
 /// How long the agent has to end by itself once the one who started it is gone.
-const PATIENCE: Duration = Duration::from_millis(500);
+pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 
 /// What the keeper knows of the one who started the agent.
 struct LifeLine {

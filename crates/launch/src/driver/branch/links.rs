@@ -130,7 +130,7 @@ impl Branch {
         self.peers.insert(peer, node);
         let child = self.children.entry(node).or_default();
         child.peer = Some(peer);
-        child.may_come_back = false;
+        (child.has_connected, child.may_come_back) = (true, false);
         child
             .wait_until
             .take_if(|(_, wait)| is_back && matches!(wait, Wait::Explain(_)));

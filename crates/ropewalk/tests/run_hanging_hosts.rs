@@ -1,0 +1,189 @@
+//! `ropewalk run` on hosts whose agents do not come up, or hang: they do not keep a job from ending. The hosts are all this machine,
+//! behind a command that is used like rsh.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod in_time;
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use in_time::{LIMIT, TRIES, assert_in_time};
+
+const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A job on `hosts`, in a chain of agents. For those whose name begins with `hangs` the command comes to nothing, and leaves a
+/// file of that name in the folder when it has begun.
+fn start(folder: &Path, hosts: &str, words: &[&str], script: &str) -> Child {
+    let command = folder.join("like-rsh");
+    let path = folder.display();
+    let text = format!(
+        "#!/bin/sh\nhost=$1; shift\n\
+         case $host in hangs*) touch {path}/$host; exec tail -f {path}/stay /dev/null;; esac\nexec \"$@\"\n"
+    );
+    fs::write(&command, text).unwrap();
+    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
+    Command::new(ROPEWALK)
+        .args(["run", "--launcher-exec", command.to_str().unwrap()])
+        .args([
+            "--arity",
+            "1",
+            "-iface",
+            "127.0.0.1",
+            "--detect",
+            "8",
+            "-hosts",
+            hosts,
+        ])
+        .args(words)
+        .args(["sh", "-c", script])
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::Builder::new()
+        .prefix("ropewalk-hanging")
+        .tempdir()
+        .unwrap()
+}
+
+fn kill(signal: &str, job: &Child) {
+    let status = Command::new("kill")
+        .args(["-s", signal, &job.id().to_string()])
+        .status();
+    assert!(status.unwrap().success());
+}
+
+fn await_file(path: &Path) {
+    let deadline = Instant::now() + PATIENCE;
+    while !path.exists() {
+        assert!(Instant::now() < deadline, "{} does not appear", path.display());
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// Nothing is left whose arguments name the folder.
+fn assert_none_left(folder: &Path) {
+    let marker = folder.to_str().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(2);
+    loop {
+        let left: Vec<_> = fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
+            .filter(|pid| {
+                let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                String::from_utf8_lossy(&arguments).contains(marker)
+            })
+            .collect();
+        if left.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < deadline, "processes {left:?} are left");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+/// A signal, or the time limit, ends a job within about a second while all that is missing are hosts that hang, be they below
+/// the launcher or below another agent. The verdict is that about a job that runs.
+#[test]
+fn hosts_that_hang_do_not_keep_a_job() {
+    let limited: &[&str] = &["--timeout", "1"];
+    for (hosts, hanging, words, signal, code, cause) in [
+        (
+            "hangs1,hangs2",
+            "hangs1",
+            &[][..],
+            "INT",
+            130,
+            "was ended by signal 2 (SIGINT)",
+        ),
+        (
+            "hangs1,hangs2",
+            "hangs1",
+            &[],
+            "TERM",
+            143,
+            "was ended by signal 15 (SIGTERM)",
+        ),
+        (
+            "hangs1,hangs2",
+            "hangs1",
+            limited,
+            "",
+            124,
+            "took longer than 1 s",
+        ),
+        (
+            "host1,hangs2",
+            "hangs2",
+            &[],
+            "INT",
+            130,
+            "was ended by signal 2 (SIGINT)",
+        ),
+    ] {
+        assert_in_time(LIMIT, TRIES, || {
+            let folder = folder();
+            let folder = folder.path();
+            let script = format!("exec tail -f {} /dev/null", folder.join("stay").display());
+            let begun = Instant::now();
+            let job = start(folder, hosts, words, &script);
+            await_file(&folder.join(hanging));
+            let due = match signal {
+                "" => begun + Duration::from_secs(1),
+                signal => {
+                    kill(signal, &job);
+                    Instant::now()
+                }
+            };
+            let job = job.wait_with_output().unwrap();
+            let time = due.elapsed();
+            assert_eq!(job.status.code(), Some(code), "{job:?}");
+            let told = String::from_utf8_lossy(&job.stderr);
+            assert!(told.lines().last().unwrap_or_default().contains(cause), "{told}");
+            assert_none_left(folder);
+            time
+        });
+    }
+}
+
+/// A second signal ends a job with its verdict although its agent is stopped, and nothing is left, not even of what forgot whose
+/// it was.
+#[test]
+fn a_second_signal_does_not_wait_for_a_stopped_agent() {
+    assert_in_time(LIMIT, TRIES, || {
+        let folder = folder();
+        let folder = folder.path();
+        let stopped = folder.join("stopped");
+        let stay = format!("tail -f {} /dev/null", folder.join("stay").display());
+        let script = format!(
+            "trap '' INT TERM; setsid env -i {stay} & kill -STOP $PPID; echo >{}; exec {stay}",
+            stopped.display()
+        );
+        let job = start(folder, "localhost", &[], &script);
+        await_file(&stopped);
+        let struck = Instant::now();
+        for _ in 0..2 {
+            kill("INT", &job);
+            // Signals of one kind that come at once are one.
+            sleep(Duration::from_millis(50));
+        }
+        let job = job.wait_with_output().unwrap();
+        let time = struck.elapsed();
+        assert_eq!(job.status.code(), Some(130), "{job:?}");
+        let told = String::from_utf8_lossy(&job.stderr);
+        assert!(told.contains("was ended by signal 2 (SIGINT)"), "{told}");
+        assert_none_left(folder);
+        time
+    });
+}
