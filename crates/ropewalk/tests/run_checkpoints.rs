@@ -266,7 +266,7 @@ fn what_never_ran_has_not_failed() {
     for (program, code, failures) in [("./no-such-program", 127, 0), ("false", 1, 1)] {
         let output = run(&[&checkpoint[..], &["--", program]].concat());
         assert_eq!(output.status.code(), Some(code), "{output:?}");
-        let (_, history) = JournalFile::open(&directory.join("journal")).unwrap();
+        let (_, history) = JournalFile::open(directory.join("journal")).unwrap();
         assert_eq!(history.totals().failures, failures, "{output:?}");
     }
 }
