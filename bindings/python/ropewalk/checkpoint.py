@@ -20,6 +20,7 @@ It is a thin layer over the library ``librw_checkpoint.so``, which is looked for
 
 import ctypes
 import math
+import operator
 import os
 import warnings
 from pathlib import Path
@@ -146,6 +147,7 @@ def _load() -> ctypes.CDLL:
         "store_open": [ctypes.POINTER(_StoreOptions), ctypes.POINTER(pointer)],
         "store_close": [pointer],
         "store_restore": [pointer, ctypes.POINTER(_Restored)],
+        "store_restore_shared": [pointer, text, ctypes.c_double, ctypes.POINTER(_Restored)],
         "store_begin": [pointer, number, ctypes.POINTER(pointer)],
         "save_level": [pointer, ctypes.c_int],
         "store_commit": [pointer, pointer],
@@ -172,6 +174,14 @@ def _call(name: str, *arguments: object) -> None:
         raise (NoRoomError if status == _NO_ROOM else CheckpointError)(message)
 
 
+def _unsigned(name: str, value: int, bits: int) -> int:
+    """What ctypes would cut to so many bits without a word."""
+    number = operator.index(value)
+    if not 0 <= number < 1 << bits:
+        raise ValueError(f"{name} has to be from 0 to 2**{bits} - 1, not {value}")
+    return number
+
+
 def interval(save: float, mtbf: float) -> float:
     """The best compute time between two saves if one could save at any moment."""
     found = _library.rw_checkpoint_interval(save, mtbf)
@@ -181,12 +191,26 @@ def interval(save: float, mtbf: float) -> float:
 
 
 class Store:
-    """The checkpoints of a program of one process, in generations below a directory."""
+    """The checkpoints of a program, or of one rank of it, in generations below a directory."""
 
-    def __init__(self, directory: Optional[PathLike] = None, keep: int = 2, restarts_max: int = 0) -> None:
-        """By default in the directory that ``ropewalk run --checkpoint`` gives."""
+    def __init__(
+        self,
+        directory: Optional[PathLike] = None,
+        keep: int = 2,
+        restarts_max: int = 0,
+        *,
+        rank: int = 0,
+        ranks: int = 1,
+    ) -> None:
+        """By default in the directory that ``ropewalk run --checkpoint`` gives. Of ``ranks`` that save together each has a
+        store with its own ``rank``; all open and restore theirs before the first saves, and save equally often."""
+        rank, ranks = _unsigned("rank", rank, 32), _unsigned("ranks", ranks, 32)
+        if rank >= ranks:
+            raise ValueError(f"rank has to be below ranks, not {rank} of {ranks}")
+        keep, restarts_max = _unsigned("keep", keep, 32), _unsigned("restarts_max", restarts_max, 32)
         path = None if directory is None else os.fsencode(directory)
-        options = _StoreOptions(ctypes.sizeof(_StoreOptions), path, 0, 1, None, keep, restarts_max)
+        options = _StoreOptions(ctypes.sizeof(_StoreOptions), path, rank, ranks, None, keep, restarts_max)
+        self._ranks = ranks
         self._handle = ctypes.c_void_p()
         _call("store_open", ctypes.byref(options), ctypes.byref(self._handle))
 
@@ -202,10 +226,23 @@ class Store:
             _call("store_close", self._handle)
             self._handle = ctypes.c_void_p()
 
-    def restore(self) -> Optional[Restored]:
-        """The newest generation that is whole; newer and torn ones are put aside. To be called once, before any save."""
+    def restore(self, start: Optional[str] = None, patience: float = 60.0) -> Optional[Restored]:
+        """The newest generation that is whole; newer and torn ones are put aside. To be called once, before any save.
+
+        Several ranks agree on it through files of the directory, which all have to see, and wait for each other so many
+        seconds. ``start`` is the same text for all of them, and another one at each start of the job; ``ropewalk run
+        --checkpoint`` gives one."""
         found = _Restored()
-        _call("store_restore", self._handle, ctypes.byref(found))
+        if self._ranks == 1:
+            _call("store_restore", self._handle, ctypes.byref(found))
+        else:
+            start = start or os.environ.get("ROPEWALK_CHECKPOINT_START")
+            if not start:
+                raise ValueError(
+                    "ranks that restore together need a start: a text that is the same for all of them, and another one "
+                    "at each start of the job"
+                )
+            _call("store_restore_shared", self._handle, os.fsencode(start), patience, ctypes.byref(found))
         if not found.found:
             return None
         return Restored(found.generation, found.step, Path(os.fsdecode(found.folder)), found.quarantined)
@@ -213,6 +250,7 @@ class Store:
     def save(self, step: int, write: Callable[[Path], object], level: int = FULL) -> None:
         """Saves what ``write`` puts into the folder that it is given, and removes the oldest generations. Under ``ropewalk
         run --partner`` another host copies saves of level ``FULL``."""
+        step = _unsigned("step", step, 64)
         save = ctypes.c_void_p()
         _call("store_begin", self._handle, step, ctypes.byref(save))
         try:
@@ -246,6 +284,7 @@ class Advisor:
     ) -> None:
         """What is 0 has its default. In the file ``journal`` it remembers what it learned for the next start; by default
         where ``ropewalk run --checkpoint`` says, or nowhere."""
+        steps = _unsigned("steps", steps, 64)
         options = _AdvisorOptions(
             ctypes.sizeof(_AdvisorOptions), mtbf, mtbf_is_known, save, restore, limit, steps, fast_save, fast_covers
         )
@@ -315,7 +354,7 @@ class Advisor:
 
     def remaining_steps(self, steps: int) -> None:
         """How many steps are still to be done."""
-        _call("remaining_steps", self._handle, steps)
+        _call("remaining_steps", self._handle, _unsigned("steps", steps, 64))
 
     def preempt(self, notice: float) -> None:
         """The job will be ended after so many seconds: a save is due at the next step, if there is time."""

@@ -91,6 +91,65 @@ with Store(sys.argv[1]) as store:
     );
 }
 
+/// Ranks save and restore together; numbers that the library would take for others are refused.
+#[test]
+fn ranks_save_together() {
+    let folder = TempDir::new().unwrap();
+    let script = r#"
+import sys, threading
+from ropewalk.checkpoint import Advisor, Store
+
+folder = sys.argv[1]
+RANKS = 3
+def in_threads(work):
+    results = [None] * RANKS
+    stores = [Store(folder, rank=rank, ranks=RANKS) for rank in range(RANKS)]
+    def run(rank):
+        results[rank] = work(rank, stores[rank])
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(RANKS)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    for store in stores: store.close()
+    return results
+def save(rank, store):
+    assert store.restore("first") is None
+    for step in (2**64 - 2, 2**64 - 1):
+        # The last rank does not come to its second save.
+        if rank < RANKS - 1 or step == 2**64 - 2:
+            store.save(step, lambda folder: (folder / "rank").write_text(str(rank)))
+    return True
+assert all(in_threads(save))
+def restore(rank, store):
+    found = store.restore("second")
+    return found.step, (found.folder / "rank").read_text()
+found = in_threads(restore)
+assert found == [(2**64 - 2, str(rank)) for rank in range(RANKS)], found
+
+def refused(work):
+    try:
+        work()
+    except ValueError as error:
+        return str(error)
+    sys.exit(f"{work} is not refused")
+with Store(folder + "-alone") as store:
+    for step in (-1, 2**64):
+        text = refused(lambda: store.save(step, lambda folder: sys.exit("saved")))
+        assert text == f"step has to be from 0 to 2**64 - 1, not {step}", text
+    assert store.restore() is None
+for wrong in ({"rank": -1}, {"rank": 1}, {"ranks": 2**32}, {"keep": -1}, {"restarts_max": -1}):
+    refused(lambda: Store(folder, **wrong))
+refused(lambda: Advisor(steps=-1))
+with Store(folder, rank=1, ranks=RANKS) as store:
+    assert "need a start" in refused(store.restore)
+"#;
+    let output = python(&["-c", script, &folder.path().join("saves").display().to_string()]);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
 /// `pip install` of the folder, with the library beside the module, gives a package that needs no variable and no checkout.
 #[test]
 fn the_package_can_be_installed() {
