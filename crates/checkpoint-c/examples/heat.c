@@ -103,9 +103,15 @@ int main(int count, char **words)
         check(rw_checkpoint_store_begin(store, step, &save), "begin a generation");
         check(rw_checkpoint_save_level(save, decision.level), "say of which level it is");
         FILE *file = open_in(rw_checkpoint_save_folder(save), "wb");
-        fwrite(rod, sizeof *rod, CELLS, file);
-        fclose(file);
-        if (rw_checkpoint_store_commit(store, save) == RW_CHECKPOINT_OK) {
+        int is_written = fwrite(rod, sizeof *rod, CELLS, file) == CELLS;
+        /* What is still in the buffer may not fit either. */
+        if (fclose(file) != 0)
+            is_written = 0;
+        if (!is_written) {
+            perror("heat: not saved");
+            check(rw_checkpoint_store_abandon(store, save), "abandon a save");
+            check(rw_checkpoint_save_failed(advisor, decision.level), "say that a save failed");
+        } else if (rw_checkpoint_store_commit(store, save) == RW_CHECKPOINT_OK) {
             check(rw_checkpoint_save_end(advisor, decision.level), "end a save");
             check(rw_checkpoint_store_retire(store), "remove old generations");
         } else {

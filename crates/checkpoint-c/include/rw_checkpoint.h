@@ -20,12 +20,16 @@
  *         rw_checkpoint_save_begin(advisor, decision.level);
  *         rw_checkpoint_store_begin(store, step, &save);
  *         rw_checkpoint_save_level(save, decision.level);
- *         ...write files below rw_checkpoint_save_folder(save)...
- *         if (rw_checkpoint_store_commit(store, save) == RW_CHECKPOINT_OK)
+ *         ...write files below rw_checkpoint_save_folder(save), and look at what fwrite and fclose return...
+ *         if (!written) {                                            // what is committed is taken for whole
+ *             rw_checkpoint_store_abandon(store, save);
+ *             rw_checkpoint_save_failed(advisor, decision.level);
+ *         } else if (rw_checkpoint_store_commit(store, save) == RW_CHECKPOINT_OK) {
  *             rw_checkpoint_save_end(advisor, decision.level);
- *         else
+ *             rw_checkpoint_store_retire(store);
+ *         } else {
  *             rw_checkpoint_save_failed(advisor, decision.level);    // the run goes on; older checkpoints are intact
- *         rw_checkpoint_store_retire(store);
+ *         }
  *     }
  *     rw_checkpoint_advisor_close(advisor, 1);
  *     rw_checkpoint_store_close(store);
@@ -168,7 +172,10 @@ int rw_checkpoint_store_restore_shared(rw_checkpoint_store *store, const char *s
  */
 int rw_checkpoint_restore_all(const rw_checkpoint_store_options *options, rw_checkpoint_restored *restored);
 
-/* Begins the next generation. All ranks open (and restore) before the first of them begins, and begin equally often. */
+/*
+ * Begins the next generation. All ranks open (and restore) before the first of them begins, and begin equally often. From the
+ * first on no other process can begin one here as this rank, until the store is closed or this process ends.
+ */
 int rw_checkpoint_store_begin(rw_checkpoint_store *store, uint64_t step, rw_checkpoint_save **save);
 /* The folder to write into (in place: the one that the options name). Valid as long as the save. */
 const char *rw_checkpoint_save_folder(const rw_checkpoint_save *save);

@@ -73,6 +73,39 @@ fn a_killed_program_ends_as_if_nothing_had_been() {
     assert!(generations.count() <= 2);
 }
 
+/// A program that cannot write its files commits none of them, and comes to its end without.
+#[test]
+fn what_could_not_be_written_is_not_committed() {
+    let folder = TempDir::new().unwrap();
+    let program = compiled(Path::new("examples/heat.c"), &folder);
+    let [calm, small] = ["calm", "small"].map(|name| folder.path().join(name));
+    let heat = |directory: &Path, command: &mut Command| {
+        let output = command
+            .arg(&program)
+            .args([directory.display().to_string(), "5000".to_owned()])
+            // So that it saves soon.
+            .env("ROPEWALK_MTBF", "0.01")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let names = fs::read_dir(directory).unwrap();
+        let saved = names.filter(|entry| {
+            let name = entry.as_ref().unwrap().file_name();
+            name.to_string_lossy().starts_with("generation-")
+        });
+        (output.stdout, output.stderr, saved.count())
+    };
+    let (expected, _, saved) = heat(&calm, &mut Command::new("env"));
+    assert!(saved > 0, "it saves");
+    // No file can be larger than some thousand bytes, as if the disk were full then.
+    let script = "trap '' XFSZ; ulimit -f 32; exec \"$@\"";
+    let (found, told, saved) = heat(&small, Command::new("sh").args(["-c", script, "sh"]));
+    assert_eq!(found, expected);
+    let text = String::from_utf8_lossy(&told);
+    assert!(text.contains("heat: not saved: File too large"), "{text}");
+    assert_eq!(saved, 0, "{text}");
+}
+
 /// The header and the example are clean C99 and C++11, with every warning that is usual.
 #[test]
 fn header_and_example_have_no_warnings() {
