@@ -74,13 +74,24 @@ impl Rehearsal<'_> {
 
     /// A run that saves when an advisor says so, who learns what it meets.
     pub fn advised(&self, options: &AdvisorOptions, uniform: impl FnMut() -> f64) -> Rehearsed {
+        self.advised_until(f64::INFINITY, options, uniform)
+    }
+
+    /// The same, given up when it is not over after so many seconds. It took longer than these then: who saves too seldom for
+    /// what fails may never come to an end.
+    pub fn advised_until(
+        &self,
+        limit: f64,
+        options: &AdvisorOptions,
+        uniform: impl FnMut() -> f64,
+    ) -> Rehearsed {
         let mut fate = Fate::new(self.costs.mtbf(), uniform);
         let mut advisor = Advisor::new(options, &History::default(), 0.0);
         // How many steps are done, and in the last save of each level.
         let (mut done, mut fast, mut full) = (0, 0, 0);
         // The save that is written in the background, how long it still takes, and how many steps are in it.
         let mut writing: Option<(Level, f64, usize)> = None;
-        while done < self.steps.len() {
+        while done < self.steps.len() && fate.result.total <= limit {
             let mut is_alive = match writing {
                 // The save protects in the middle of the step.
                 Some((level, left, copied)) if left <= self.steps[done] => {
@@ -147,6 +158,9 @@ impl Rehearsal<'_> {
                 advisor.set_remaining_steps(options.steps.map(|steps| steps.saturating_sub(done as u64)));
                 if fate.spend(self.costs.restore()) {
                     break;
+                }
+                if fate.result.total > limit {
+                    return fate.result;
                 }
             }
             fate.result.upkeep += self.costs.restore();

@@ -231,6 +231,55 @@ fn rehearsals_come_near_to_what_is_expected() {
     assert_eq!(drawn.matches("#6a9fd8").count(), 8);
 }
 
+/// What would never be done is not rehearsed: with the best plan it is refused, and other ways are left out by name.
+#[test]
+fn what_is_hopeless_is_not_rehearsed() {
+    let rehearse = |words: &str| {
+        let mut command = Command::cargo_bin("ropewalk").unwrap();
+        command.timeout(std::time::Duration::from_secs(60));
+        command.arg("rehearse").args(words.split(' ')).assert()
+    };
+    for (words, told) in [
+        (
+            "--save 30 --mtbf 2 --step 1 --runs 2 --total 20",
+            "even with the best plan, 20 s of computing would take  100 times as long",
+        ),
+        (
+            "--save 0.6 --mtbf 25 --step 1 --commit 1000 --runs 10",
+            "even with the best plan, 2500 s of computing would take",
+        ),
+        (
+            "--save 0.6 --mtbf 25 --restore 1e6 --runs 10 --total 100",
+            "even with the best plan, 100.",
+        ),
+        // Twenty failures each if no work were lost, and sixteen times as many since most of it is.
+        (
+            "--save 1 --mtbf 1 --step 1 --runs 100000 --total 20",
+            "give fewer --runs or a shorter --total",
+        ),
+    ] {
+        let refused = rehearse(words).code(2);
+        let text = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
+        assert!(
+            text.starts_with("ropewalk rehearse: ") && text.contains(told),
+            "{text}"
+        );
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
+
+    // Told that nothing ever fails, the advisor would have to see most of the failures before it believes them.
+    let words = "--save 0.6 --mtbf 25 --step 5 --total 500 --runs 10 --told-mtbf 1e12";
+    let shown = rehearse(words).success();
+    let text = String::from_utf8_lossy(&shown.get_output().stdout).into_owned();
+    let told = "Left out, since it would take too long to rehearse: advisor, told 1000000000000 s.";
+    assert!(text.contains(told), "{text}");
+    let words = "--save 1 --mtbf 5 --step 3 --total 30 --runs 10 --json";
+    let answer = rehearse(words).success();
+    let answer: serde_json::Value = serde_json::from_slice(&answer.get_output().stdout).unwrap();
+    assert_eq!(answer["left_out"], serde_json::json!([]), "{answer}");
+    assert_eq!(answer["rows"].as_array().unwrap().len(), 8);
+}
+
 /// Where the answer cannot be written, that is said, and is a failure.
 #[test]
 fn a_full_output_is_told() {

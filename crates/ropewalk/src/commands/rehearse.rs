@@ -50,6 +50,15 @@ struct Answer {
     runs: u32,
     seed: u64,
     rows: Vec<Row>,
+    left_out: Vec<LeftOut>,
+}
+
+/// A way to save that would take too long to rehearse.
+#[derive(Debug, Serialize)]
+struct LeftOut {
+    policy: String,
+    /// What the sum over the plan says; nothing for those who learn, and where it is beyond all numbers.
+    expected_total_s: Option<f64>,
 }
 
 /// How the runs of one way to save went.
@@ -93,20 +102,17 @@ fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
         told > 0.0 && told.is_finite(),
         "--told-mtbf has to be a positive number of seconds, not {told}"
     );
-    let worst = arguments.run.total_of(&steps) / mtbf;
-    ensure!(
-        worst * f64::from(arguments.runs) <= FAILURES_MAX,
-        "so many runs would see about {:.0} failures each; give fewer --runs or a shorter --total",
-        worst
-    );
+    let total = arguments.run.total_of(&steps);
+    let best = Plan::best(&costs, &steps);
+    let patience = patience(arguments, total, mtbf, best.expected_time(&costs, &steps))?;
     let rehearsal = Rehearsal {
         steps: &steps,
         costs,
         fast: None,
     };
-    let count = (costs.interval() * steps.len() as f64 / arguments.run.total_of(&steps)).max(1.0) as u64;
+    let count = (costs.interval() * steps.len() as f64 / total).max(1.0) as u64;
     let plans = [
-        ("best plan", Plan::best(&costs, &steps)),
+        ("best plan", best),
         ("rate", Plan::by(&Rate, &costs, &steps)),
         ("nearest", Plan::by(&Nearest, &costs, &steps)),
         ("paper", Plan::by(&Paper, &costs, &steps)),
@@ -127,19 +133,36 @@ fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
         steps: Some(steps.len() as u64),
         ..AdvisorOptions::default()
     };
-    let total = arguments.run.total_of(&steps);
-    let mut rows = Vec::new();
+    let (mut rows, mut left_out) = (Vec::new(), Vec::new());
     for (policy, plan) in &plans {
         let expected = plan.expected_time(&costs, &steps);
-        // Work that is nearly never done takes for ever to rehearse.
-        if expected > total * OVERHEAD_MAX {
+        if expected * f64::from(arguments.runs) > patience {
+            left_out.push(LeftOut {
+                policy: (*policy).to_owned(),
+                expected_total_s: expected.is_finite().then_some(expected),
+            });
             continue;
         }
         let runs = rehearse(arguments, |uniform| rehearsal.planned(plan, uniform));
         rows.push(Row::of(policy, &runs, total, Some(expected)));
     }
-    let runs = rehearse(arguments, |uniform| rehearsal.advised(&options, uniform));
-    rows.push(Row::of(&format!("advisor, told {told} s"), &runs, total, None));
+    let mut learn = |policy: String, rehearsal: &Rehearsal<'_>, options: &AdvisorOptions| {
+        // Nobody knows beforehand how long these take.
+        let mut left = patience;
+        let runs = rehearse(arguments, |uniform| {
+            let run = rehearsal.advised_until(left, options, uniform);
+            left -= run.total;
+            run
+        });
+        match left >= 0.0 {
+            true => rows.push(Row::of(&policy, &runs, total, None)),
+            false => left_out.push(LeftOut {
+                policy,
+                expected_total_s: None,
+            }),
+        }
+    };
+    learn(format!("advisor, told {told} s"), &rehearsal, &options);
     if let Some((save, covers)) = arguments.run.fast()? {
         let rehearsal = Rehearsal {
             fast: Some((save, covers)),
@@ -149,8 +172,7 @@ fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
             fast: Some(FastLevel { save, covers }),
             ..options
         };
-        let runs = rehearse(arguments, |uniform| rehearsal.advised(&options, uniform));
-        rows.push(Row::of("the same, two levels", &runs, total, None));
+        learn("the same, two levels".to_owned(), &rehearsal, &options);
     }
     Ok(Answer {
         save_s: save,
@@ -160,14 +182,44 @@ fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
         runs: arguments.runs,
         seed: arguments.seed,
         rows,
+        left_out,
     })
 }
 
+/// How many seconds all runs of one way may take together, for work that is nearly never done takes for ever to rehearse.
+/// Refuses what would be rehearsed in vain even with the best plan, which is expected to take so long.
+fn patience(arguments: &Arguments, total: f64, mtbf: f64, expected: f64) -> anyhow::Result<f64> {
+    ensure!(
+        expected <= total * OVERHEAD_MAX,
+        "even with the best plan, {total} s of computing would take {expected:.0} s, more than {OVERHEAD_MAX} times as long, \
+         which is not rehearsed; it wants a longer --mtbf, or shorter saves, restores or steps"
+    );
+    let failures = expected / mtbf;
+    ensure!(
+        failures * f64::from(arguments.runs) <= FAILURES_MAX,
+        "so many runs would see about {failures:.0} failures each; give fewer --runs or a shorter --total"
+    );
+    let runs = total * OVERHEAD_MAX * f64::from(arguments.runs);
+    Ok(runs.min(FAILURES_MAX * mtbf * WORSE_MAX))
+}
+
 /// All runs of one way. Every way meets the same chance.
-fn rehearse(arguments: &Arguments, run: impl Fn(&mut dyn FnMut() -> f64) -> Rehearsed) -> Vec<Rehearsed> {
+fn rehearse(
+    arguments: &Arguments,
+    mut run: impl FnMut(&mut dyn FnMut() -> f64) -> Rehearsed,
+) -> Vec<Rehearsed> {
     let mut random = Pcg64::seed_from_u64(arguments.seed);
     let mut uniform = || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
     (0..arguments.runs).map(|_| run(&mut uniform)).collect()
+}
+
+impl LeftOut {
+    fn named(&self) -> String {
+        match self.expected_total_s {
+            Some(expected) => format!("{}, of which {expected:.0} s are expected", self.policy),
+            None => self.policy.clone(),
+        }
+    }
 }
 
 impl Row {
@@ -232,6 +284,13 @@ fn show(arguments: &Arguments, answer: &Answer) -> anyhow::Result<()> {
         }
     }
     print(table)?;
+    if !answer.left_out.is_empty() {
+        let names: Vec<String> = answer.left_out.iter().map(LeftOut::named).collect();
+        print(format_args!(
+            "Left out, since it would take too long to rehearse: {}.",
+            names.join("; ")
+        ))?;
+    }
     print(format_args!(
         "{} runs each of {:.0} s of computing, seed {}; ± is the 95 % confidence interval of the mean.",
         answer.runs, answer.total_s, answer.seed
@@ -256,8 +315,11 @@ fn draw(answer: &Answer) -> String {
     draw_bars(&bars, answer.total_s, &below)
 }
 
-/// Some seconds of work.
+/// Some seconds of work, of the best plan.
 const FAILURES_MAX: f64 = 1e7;
+
+/// So many times as many failures may any other way see.
+const WORSE_MAX: f64 = 4.0;
 
 /// Runs that take longer by more than this are not rehearsed.
 const OVERHEAD_MAX: f64 = 100.0;
