@@ -56,11 +56,12 @@ impl Summary {
             "mean time between failures",
             format!("{}, {learned}", time(self.mtbf)),
         );
-        let measured = self.measured_overhead().map(percent);
-        line(
-            "measured overhead",
-            measured.unwrap_or_else(|| NOT_KNOWN.to_owned()),
-        );
+        let measured = match (self.measured_overhead(), self.totals) {
+            (Some(overhead), _) => percent(overhead),
+            (None, Some(_)) => NONE.to_owned(),
+            (None, None) => NOT_KNOWN.to_owned(),
+        };
+        line("measured overhead", measured);
         if let Some(costs) = self.costs() {
             line("expected overhead", percent(costs.overhead()));
             line("best interval", time(costs.interval()));
@@ -76,7 +77,7 @@ impl Summary {
         Costs::new(save, self.restore.unwrap_or(save), self.mtbf).ok()
     }
 
-    /// What the job took longer than what was computed and not lost.
+    /// What the job took longer than what was computed and not lost; nothing if that is none of it, but for rounding.
     fn measured_overhead(&self) -> Option<f64> {
         let Totals {
             exposure,
@@ -86,7 +87,7 @@ impl Summary {
             ..
         } = self.totals?;
         let useful = exposure - save_seconds - restore_seconds - lost;
-        Some(self.total / useful.max(1e-9) - 1.0)
+        (useful > USEFUL_LEAST * exposure).then(|| self.total / useful - 1.0)
     }
 
     /// What other periods are expected to cost: powers of four around the best one.
@@ -233,6 +234,12 @@ fn percent(part: f64) -> String {
 /// In the place of a figure.
 const NOT_KNOWN: &str = "not known";
 
+/// In the place of a figure that there is none of.
+const NONE: &str = "-";
+
+/// A smaller part of a job's time cannot be told from the rounding of what is taken from it.
+const USEFUL_LEAST: f64 = 1e-6;
+
 const LANE: f64 = 22.0;
 
 /// For [`Summary::section`].
@@ -293,6 +300,18 @@ mod tests {
         let table = summary().table();
         for expected in ["30.00 %", "10, 10.00 s", "2 parts of saves", "50.00 s, given"] {
             assert!(table.contains(expected), "{table}");
+        }
+    }
+
+    /// A job of which everything was lost took no number of times as long as what is left.
+    #[test]
+    fn without_useful_work_there_is_no_overhead() {
+        for lost in [110.0, 110.0 - 1e-9, 111.0] {
+            let mut summary = summary();
+            summary.totals.as_mut().unwrap().lost = lost;
+            assert_eq!(summary.measured_overhead(), None);
+            let line = ("measured overhead".to_owned(), "-".to_owned());
+            assert!(summary.lines().contains(&line), "{:?}", summary.lines());
         }
     }
 
