@@ -142,6 +142,27 @@ fn traces_are_read_from_files() {
     );
 }
 
+/// The first step counts behind a byte order mark too, and one that is mistyped is no heading.
+#[test]
+fn the_first_step_of_a_trace_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.csv");
+    let words = ["--save", "0.6", "--mtbf", "25", "--steps", path.to_str().unwrap()];
+    for (text, total) in [("\u{feff}100\n2\n2\n", 104.0), ("\u{feff}seconds\n2\n2\n", 4.0)] {
+        std::fs::write(&path, text).unwrap();
+        assert_eq!(json(&words)["total_s"].as_f64(), Some(total), "{text:?}");
+    }
+    for first in ["2.x5", "-x", " .5s", "1,x"] {
+        std::fs::write(&path, format!("{first}\n2\n")).unwrap();
+        let refused = plan(&words).code(2);
+        let text = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
+        assert!(
+            text.contains("line 1: expected a positive number of seconds"),
+            "{text}"
+        );
+    }
+}
+
 /// The table says what to do.
 #[test]
 fn the_table_ends_with_a_recommendation() {

@@ -257,13 +257,15 @@ fn equal_steps(step: f64, total: f64) -> anyhow::Result<Vec<f64>> {
 
 fn read_steps(path: &Path) -> anyhow::Result<Vec<f64>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    // Some editors and spreadsheets begin a file with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let mut steps = Vec::new();
     for (line, number) in text.lines().zip(1..) {
         let last = line.rsplit([',', ';', ' ', '\t']).find(|field| !field.is_empty());
         let Some(last) = last else { continue };
         match last.parse::<f64>() {
             Ok(step) if step > 0.0 && step.is_finite() => steps.push(step),
-            Err(_) if number == 1 => {}
+            Err(_) if number == 1 && !begins_as_a_number(line) => {}
             _ => bail!(
                 "{}, line {number}: expected a positive number of seconds, found {last:?}",
                 path.display()
@@ -278,6 +280,12 @@ fn read_steps(path: &Path) -> anyhow::Result<Vec<f64>> {
         steps.len()
     );
     Ok(steps)
+}
+
+/// Whether a line is a step that was mistyped rather than a heading.
+fn begins_as_a_number(line: &str) -> bool {
+    line.trim_start()
+        .starts_with(|first: char| first.is_ascii_digit() || "+-.".contains(first))
 }
 
 /// Ways to save at the ends of time steps.
