@@ -166,12 +166,39 @@ fn the_first_step_of_a_trace_counts() {
 /// The table says what to do.
 #[test]
 fn the_table_ends_with_a_recommendation() {
-    let shown = plan(&["--save", "0.6", "--mtbf", "25", "--step", "1", "--total", "214"]).success();
-    let text = String::from_utf8_lossy(&shown.get_output().stdout).into_owned();
-    assert!(
-        text.contains("Save about every 5.1 s of computing (policy: rate)."),
-        "{text}"
-    );
+    for (words, advice) in [
+        (
+            "--save 0.6 --mtbf 25 --step 2.1 --total 214",
+            "Save about every 4.284 s of computing (policy: rate). 214 s of computing then",
+        ),
+        (
+            "--save 0.6 --mtbf 25 --total 214",
+            "Save about every 5.085 s of computing (policy: equation 5).",
+        ),
+        (
+            "--save 60 --mtbf 1e6 --step 10 --total 200",
+            "Do not save: the run is too short for it (policy: rate). 200 s of computing then take about 200 s.",
+        ),
+        (
+            "--save 60 --mtbf 1e6 --total 200",
+            "Do not save: the run is too short for it (policy: equation 5). 200 s of computing then take about 200 s.",
+        ),
+    ] {
+        let words: Vec<&str> = words.split(' ').collect();
+        let shown = plan(&words).success();
+        let text = String::from_utf8_lossy(&shown.get_output().stdout).into_owned();
+        assert!(text.contains(advice), "{text}");
+        let answer = json(&words);
+        let rows = answer["rows"].as_array().unwrap();
+        let row = rows
+            .iter()
+            .find(|row| row["policy"] == answer["recommended"])
+            .unwrap();
+        match advice.starts_with("Save") {
+            true => assert_eq!(answer["recommended_interval_s"], row["interval_s"], "{answer}"),
+            false => assert!(answer["recommended_interval_s"].is_null(), "{answer}"),
+        }
+    }
     plan(&["--save", "0", "--mtbf", "25"]).code(2);
 }
 

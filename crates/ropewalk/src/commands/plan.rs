@@ -138,6 +138,8 @@ struct Answer {
     /// Whether it is best to use the fast way to save too; nothing if there is none.
     fast_pays: Option<bool>,
     recommended: &'static str,
+    /// The mean compute time between two saves of the row that is recommended; nothing if that is not to save at all.
+    recommended_interval_s: Option<f64>,
     rows: Vec<Row>,
 }
 
@@ -196,6 +198,10 @@ fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
         }
         rows.extend(two);
     }
+    let recommended_interval_s = rows
+        .iter()
+        .find(|row| row.policy == recommended && row.saves > 0)
+        .map(|row| row.interval_s);
     Ok(Answer {
         save_s: costs.save(),
         restore_s: costs.restore(),
@@ -205,6 +211,7 @@ fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
         interval_s: costs.interval(),
         fast_pays,
         recommended,
+        recommended_interval_s,
         rows,
     })
 }
@@ -328,8 +335,8 @@ fn best_fixed_steps(costs: &Costs, steps: &[f64]) -> (u64, Plan) {
     let mean = steps.iter().sum::<f64>() / steps.len() as f64;
     let near = (costs.interval() / mean).max(1.0);
     // Far from the interval none is best, and to try all of many would take long.
-    let counts =
-        (near / 4.0).floor().max(1.0) as u64..=(near * 4.0).ceil().min(steps.len() as f64).max(1.0) as u64;
+    let most = (near * 4.0).ceil().min(steps.len() as f64).max(1.0);
+    let counts = (near / 4.0).floor().clamp(1.0, most) as u64..=most as u64;
     let stride = ((counts.end() - counts.start()) / COUNTS_TRIED_MAX).max(1);
     let plans = counts
         .step_by(stride as usize)
@@ -346,7 +353,11 @@ fn best_fixed_steps(costs: &Costs, steps: &[f64]) -> (u64, Plan) {
 fn rows_at_any_moment(costs: &Costs, total: f64) -> Vec<Row> {
     let (save, mtbf) = (costs.save(), costs.mtbf());
     let row = |policy, interval: f64, remark: &str| {
-        let expected = costs.run(total, interval);
+        // A run that is over before its first save makes none.
+        let expected = match interval > total {
+            true => costs.unsaved(total),
+            false => costs.run(total, interval),
+        };
         Row {
             policy,
             interval_s: interval,
@@ -400,12 +411,12 @@ fn show(arguments: &Arguments, answer: &Answer) -> anyhow::Result<()> {
         print("Fast saves would not pay: they cost too much for the failures that they survive.")?;
     }
     if let Some(row) = recommended {
-        let interval = match row.policy {
-            TWO_LEVELS => row.interval_s,
-            _ => answer.interval_s,
+        let advice = match answer.recommended_interval_s {
+            Some(interval) => format!("Save about every {interval:.3} s of computing"),
+            None => "Do not save: the run is too short for it".to_owned(),
         };
         print(format_args!(
-            "Save about every {interval:.1} s of computing (policy: {}). {:.0} s of it then take about {:.0} s.",
+            "{advice} (policy: {}). {:.0} s of computing then take about {:.0} s.",
             row.policy, answer.total_s, row.expected_total_s
         ))?;
     }
