@@ -290,15 +290,15 @@ fn what_is_hopeless_is_not_rehearsed() {
     for (words, told) in [
         (
             "--save 30 --mtbf 2 --step 1 --runs 2 --total 20",
-            "even with the best plan, 20 s of computing would take  100 times as long",
+            "even with the best plan, 20.0 s of computing would take",
         ),
         (
             "--save 0.6 --mtbf 25 --step 1 --commit 1000 --runs 10",
-            "even with the best plan, 2500 s of computing would take",
+            "even with the best plan, 2500.0 s of computing would take",
         ),
         (
             "--save 0.6 --mtbf 25 --restore 1e6 --runs 10 --total 100",
-            "even with the best plan, 100.",
+            " s of computing would take for ever, which is not rehearsed",
         ),
         // Twenty failures each if no work were lost, and sixteen times as many since most of it is.
         (

@@ -189,10 +189,14 @@ fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
 /// How many seconds all runs of one way may take together, for work that is nearly never done takes for ever to rehearse.
 /// Refuses what would be rehearsed in vain even with the best plan, which is expected to take so long.
 fn patience(arguments: &Arguments, total: f64, mtbf: f64, expected: f64) -> anyhow::Result<f64> {
+    let taken = match expected.is_finite() {
+        true => format!("{expected:.0} s, more than {OVERHEAD_MAX} times as long"),
+        false => "for ever".to_owned(),
+    };
     ensure!(
         expected <= total * OVERHEAD_MAX,
-        "even with the best plan, {total} s of computing would take {expected:.0} s, more than {OVERHEAD_MAX} times as long, \
-         which is not rehearsed; it wants a longer --mtbf, or shorter saves, restores or steps"
+        "even with the best plan, {total:.1} s of computing would take {taken}, which is not rehearsed; it wants a longer --mtbf, \
+         or shorter saves, restores or steps"
     );
     let failures = expected / mtbf;
     ensure!(
