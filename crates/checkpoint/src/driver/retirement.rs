@@ -22,7 +22,7 @@ use super::{
 impl<F: Files> Store<F> {
     /// Removes this rank's oldest generations: those older than as many as are to be kept that are complete on all ranks
     /// of this directory, of which this process has hashed its own part. Returns their numbers. Does nothing if somebody else
-    /// [decides](StoreOptions::decided).
+    /// [decides](super::StoreOptions::decided).
     ///
     /// # Errors
     /// If the directory cannot be read or something not be removed.
