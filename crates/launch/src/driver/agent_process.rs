@@ -28,19 +28,20 @@ use crate::protocol::{BOOTSTRAP_SIZE_MAX, Bootstrap, Plan};
 pub fn agent_main() -> ExitCode {
     // SAFETY: this is the first that the program does, as the contract has it: nothing is open that somebody owns, and
     // there is one thread.
-    ExitCode::from(unsafe { serve() })
+    ExitCode::from(unsafe { serve(None) })
 }
 
 /// The exit code of an agent that could not do its work.
 pub(super) const FAILED: u8 = 125;
 
-/// Does what the one at the other end of standard input says. Returns the exit code.
+/// Does what the one above says. Which agent this is, the one at the other end of standard input tells if it is not `known`.
+/// Returns the exit code.
 ///
 /// # Safety
 /// To be called while the process has one thread, and nobody owns a descriptor from 3 on.
-pub(super) unsafe fn serve() -> u8 {
+pub(super) unsafe fn serve(known: Option<Position>) -> u8 {
     // SAFETY: as the caller has promised.
-    unsafe { run() }.unwrap_or_else(|error| {
+    unsafe { run(known) }.unwrap_or_else(|error| {
         eprintln!("ropewalk agent: {error}");
         FAILED
     })
@@ -48,7 +49,7 @@ pub(super) unsafe fn serve() -> u8 {
 
 /// # Safety
 /// As for [`serve`].
-unsafe fn run() -> io::Result<u8> {
+unsafe fn run(known: Option<Position>) -> io::Result<u8> {
     // First of all: a fork of the launcher has the other end of its own life line until then.
     // SAFETY: as the caller has promised.
     let slots = unsafe { Slots::reserve() }?;
@@ -59,23 +60,17 @@ unsafe fn run() -> io::Result<u8> {
         Part::Keeper(code) => return Ok(code),
     };
     let preparation = Preparation::make(slots, keeper)?;
+    let position = known.map_or_else(read_position, Ok)?;
+    Agent::run(position, preparation)
+}
+
+fn read_position() -> io::Result<Position> {
     let bootstrap = read_bootstrap().map_err(|error| {
         let hint = "an agent is started by a launcher, which tells it by its standard input what to do, and not by hand";
         io::Error::other(format!("{error}; {hint}"))
     })?;
     let plan: Plan = postcard::from_bytes(&bootstrap.plan).map_err(io::Error::other)?;
-    Agent::run(
-        Position {
-            node: bootstrap.node,
-            key: bootstrap.key,
-            plan: Arc::new(plan),
-            encoded_plan: bootstrap.plan,
-            parent: Some(bootstrap.parent),
-            launcher: Some(bootstrap.launcher),
-            forked: None,
-        },
-        preparation,
-    )
+    Ok(Position::new(bootstrap, Arc::new(plan)))
 }
 
 /// How long the one who started this process may take to say why.

@@ -13,6 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ropewalk_fabric::Endpoint;
 use ropewalk_group::{HostId, Rank};
 use tokio::{io::Interest, sync::mpsc, time::sleep_until};
 
@@ -21,7 +22,6 @@ use super::{
     descendants,
     idle_memory::IdleMemory,
     input::Input,
-    interface,
     interrupts::{Signalled, Signals, next_signal},
     keeper,
     launcher::{Delivery, Launcher, Request, trace_size},
@@ -110,10 +110,11 @@ impl AttemptRun {
     pub(super) async fn run(
         &mut self,
         position: Position,
+        endpoint: Endpoint,
         surface: &mut Surface,
     ) -> io::Result<Option<Verdict>> {
         // First of all: agents wait for it.
-        let mut branch = Branch::start(position, interface::of_launcher(&self.plan)?)?;
+        let mut branch = Branch::start(position, endpoint)?;
         let mut suspendable = Suspendable::new(suspension::patience(&self.plan));
         let (inputs, input_queue) = mpsc::unbounded_channel();
         let mut reader = Reader {

@@ -6,14 +6,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk_fabric::JobKey;
-use ropewalk_group::JobId;
+use ropewalk_fabric::{Endpoint, JobKey};
+use ropewalk_group::{HostId, JobId};
 use tokio::{sync::mpsc, time::sleep_until};
 
 use super::{
     attempt::{AttemptRun, Surface},
-    branch::Position,
-    descendants, input,
+    branch::{self, Position},
+    descendants,
+    forked_agent::fork_agent,
+    input,
     interrupts::{Signals, next_ending_signal},
     launch_error::{LaunchError, system},
     launcher::{Delivery, Request},
@@ -46,6 +48,8 @@ pub(super) struct Attempts {
 pub(super) struct Prepared {
     pub(super) plan: Arc<Plan>,
     pub(super) position: Position,
+    /// The launcher's, if it is bound already.
+    pub(super) endpoint: Option<Endpoint>,
     /// How long it may last.
     pub(super) limit: Option<Duration>,
 }
@@ -56,6 +60,22 @@ enum Pause {
     Interrupted(i32),
     /// Nobody wants the job any more.
     Dropped,
+}
+
+impl Prepared {
+    /// Lets the agent of the first host begin, which is this one: it does not wait for the launcher's thread then.
+    pub(super) fn fork_agent(&mut self) {
+        // What fails here is tried again, and that says what is wrong.
+        let Ok(endpoint) = branch::bind(&self.position) else {
+            return;
+        };
+        let position = || {
+            let bootstrap = self.position.bootstrap(NodeId::of(HostId(0)), endpoint.address());
+            Position::new(bootstrap, self.plan.clone())
+        };
+        self.position.forked = fork_agent(position).ok().flatten();
+        self.endpoint = Some(endpoint);
+    }
 }
 
 impl Attempts {
@@ -115,6 +135,7 @@ impl Attempts {
                 forked: None,
             },
             plan,
+            endpoint: None,
             limit: spec
                 .timeout
                 .map(|timeout| timeout.saturating_sub(self.began.elapsed())),
@@ -241,6 +262,7 @@ impl Attempts {
         let Prepared {
             plan,
             position,
+            endpoint,
             limit,
         } = prepared;
         let mut supervisor = Supervisor::new(&plan, self.spec.on_failure, limit);
@@ -251,7 +273,11 @@ impl Attempts {
         let (job, deliveries) = (plan.job, self.deliveries.clone());
         let mut attempt = AttemptRun::new(number, plan, supervisor, deliveries, self.trace_bytes.clone());
         attempt.names = SharedNames::new(self.spec.name_server.clone());
-        let result = attempt.run(position, surface).await;
+        let endpoint = endpoint.map_or_else(|| branch::bind(&position), Ok);
+        let result = match endpoint {
+            Ok(endpoint) => attempt.run(position, endpoint, surface).await,
+            Err(error) => Err(error),
+        };
         result.map_err(|source| {
             descendants::kill_job(job);
             system("what a launcher needs", source)

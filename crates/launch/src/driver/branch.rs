@@ -26,10 +26,11 @@ use super::{
 };
 use crate::{
     link::Link,
-    protocol::{Down, Order, Plan, Report, SuspensionRound, TAG_DOWN, TAG_UP, Up},
+    protocol::{Bootstrap, Down, Order, Plan, Report, SuspensionRound, TAG_DOWN, TAG_UP, Up},
     relay::{Action, Relay},
     tree::NodeId,
 };
+pub(super) use binding::bind;
 use links::{Above, send_bodies};
 
 /// What a node is, and knows of the job.
@@ -43,8 +44,34 @@ pub(super) struct Position {
     pub(super) parent: Option<Address>,
     /// Where the launcher listens; `None` for itself.
     pub(super) launcher: Option<Address>,
-    /// An agent that waits to be told which it is, for the first of those right below that is on this host.
+    /// The agent of the first host, if it runs already and knows its own position.
     pub(super) forked: Option<Spawned>,
+}
+
+impl Position {
+    /// That of an agent.
+    pub(super) fn new(bootstrap: Bootstrap, plan: Arc<Plan>) -> Self {
+        Self {
+            node: bootstrap.node,
+            key: bootstrap.key,
+            plan,
+            encoded_plan: bootstrap.plan,
+            parent: Some(bootstrap.parent),
+            launcher: Some(bootstrap.launcher),
+            forked: None,
+        }
+    }
+
+    /// What a node right below has to know of this one, which listens at `own`.
+    pub(super) fn bootstrap(&self, node: NodeId, own: &Address) -> Bootstrap {
+        Bootstrap {
+            key: self.key.clone(),
+            node,
+            parent: own.clone(),
+            launcher: self.launcher.as_ref().unwrap_or(own).clone(),
+            plan: self.encoded_plan.clone(),
+        }
+    }
 }
 
 /// What a node learns from the others.
@@ -121,10 +148,8 @@ impl Branch {
     /// hang, or be the agent's keeper, which is not to be killed over its work.
     const START_END: Duration = keeper::PATIENCE.saturating_add(Duration::from_millis(250));
 
-    /// Binds an endpoint to `address`, if other hosts have to reach it, and starts the agents right below. An agent connects to
-    /// the node above.
-    pub(super) fn start(position: Position, address: Option<std::net::IpAddr>) -> io::Result<Self> {
-        let mut endpoint = binding::bind(&position, address)?;
+    /// Starts the agents right below. An agent connects to the node above.
+    pub(super) fn start(position: Position, mut endpoint: Endpoint) -> io::Result<Self> {
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let data = epoll::EventData::new_u64(ENDPOINT);
         epoll::add(&poller, &endpoint, data, epoll::EventFlags::IN)?;
@@ -307,7 +332,7 @@ impl Branch {
     }
 
     /// Waits until all that was sent is handed to the system.
-    pub(super) fn finish(mut self) {
+    pub(super) fn finish(&mut self) {
         self.flush();
         self.endpoint.flush(self.position.plan.detect);
     }

@@ -9,7 +9,7 @@ use std::{
     fs::{self, File},
     io,
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
-    panic::catch_unwind,
+    panic::{AssertUnwindSafe, catch_unwind},
 };
 
 use rustix::{
@@ -18,16 +18,16 @@ use rustix::{
     stdio::{dup2_stderr, dup2_stdin, dup2_stdout},
 };
 
-use super::{agent_process, session::Spawned};
+use super::{agent_process, branch::Position, session::Spawned};
 
 unsafe extern "C" {
     /// Of glibc and of musl: the first of the words that this process was started with.
     static program_invocation_name: *mut c_char;
 }
 
-/// Forks the agent off: it leads a session of its own and waits on its standard input, as one does that was executed.
-/// `None` if this process has more threads than one, where a child may not do what its parent may.
-pub(super) fn fork_agent() -> io::Result<Option<Spawned>> {
+/// Forks the agent off that has this position: it leads a session of its own, and its standard input is its life line, as that
+/// of one that was executed. `None` if this process has more threads than one, where a child may not do what its parent may.
+pub(super) fn fork_agent(position: impl FnOnce() -> Position) -> io::Result<Option<Spawned>> {
     if fs::read_dir("/proc/self/task")?.count() != 1 {
         return Ok(None);
     }
@@ -38,7 +38,8 @@ pub(super) fn fork_agent() -> io::Result<Option<Spawned>> {
     match unsafe { libc::fork() } {
         ..0 => Err(io::Error::last_os_error()),
         0 => {
-            let code = catch_unwind(|| run(its_stdin, its_stderr)).unwrap_or(PANICKED);
+            let code =
+                catch_unwind(AssertUnwindSafe(|| run(its_stdin, its_stderr, position()))).unwrap_or(PANICKED);
             // SAFETY: nothing of this process remains. What its parent wants done at its own exit is not for the child.
             unsafe { libc::_exit(c_int::from(code)) }
         }
@@ -53,12 +54,12 @@ pub(super) fn fork_agent() -> io::Result<Option<Spawned>> {
 /// As after a panic in `main`.
 const PANICKED: u8 = 101;
 
-fn run(stdin: OwnedFd, stderr: OwnedFd) -> u8 {
+fn run(stdin: OwnedFd, stderr: OwnedFd, position: Position) -> u8 {
     match settle_in(&stdin, &stderr) {
         Ok(()) => {
             drop((stdin, stderr));
             // SAFETY: what its parent owned, nobody in this process does; there is one thread.
-            unsafe { agent_process::serve() }
+            unsafe { agent_process::serve(Some(position)) }
         }
         // Whoever reads what agents say does not yet read this.
         Err(_) => agent_process::FAILED,

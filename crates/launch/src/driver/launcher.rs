@@ -18,8 +18,7 @@ use rustix::process::Signal;
 use tokio::sync::mpsc;
 
 use super::{
-    attempts::{Attempts, Prepared},
-    forked_agent::fork_agent,
+    attempts::Attempts,
     idle_memory::share_heap,
     launch_error::{LaunchError, system},
 };
@@ -89,23 +88,14 @@ impl Launcher {
         let trace_bytes = Arc::new(AtomicUsize::new(0));
         let forks = spec.fork_agent;
         let mut attempts = Attempts::new(spec, Box::new(between), delivery_sender, trace_bytes.clone());
-        let Prepared {
-            plan,
-            mut position,
-            limit,
-        } = attempts.prepare(1)?;
+        let mut first = attempts.prepare(1)?;
         if forks {
             share_heap();
         }
-        if forks && plan.hosts.first().is_some_and(|host| host.is_local) {
-            // Failing that, it is executed, and that says what is wrong.
-            position.forked = fork_agent().ok().flatten();
+        if forks && first.plan.hosts.first().is_some_and(|host| host.is_local) {
+            first.fork_agent();
         }
-        let first = Prepared {
-            plan: plan.clone(),
-            position,
-            limit,
-        };
+        let plan = first.plan.clone();
         let thread = thread::Builder::new()
             .name("ropewalk-launch".to_owned())
             .spawn(move || attempts.run(first, request_queue))

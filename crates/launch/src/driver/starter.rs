@@ -59,19 +59,23 @@ impl Starter {
     /// How much of what it writes to standard error is kept.
     const SAID_MAX: usize = 4 << 10;
 
-    /// Starts the agent of a host, unless it `runs` already, and writes `bootstrap` to its standard input as it takes
-    /// it.
-    pub(super) fn start(
-        plan: &Plan,
-        host: &HostPlan,
-        runs: Option<Spawned>,
-        bootstrap: Vec<u8>,
-    ) -> io::Result<Self> {
+    /// Starts the agent of a host, and writes `bootstrap` to its standard input as it takes it.
+    pub(super) fn start(plan: &Plan, host: &HostPlan, bootstrap: Vec<u8>) -> io::Result<Self> {
         let words = command(plan, host);
-        let what = words[0].to_string_lossy().into_owned();
-        let started = runs.map_or_else(|| session::spawn(&words), Ok);
-        let Spawned { pid, stdin, stderr } =
-            started.map_err(|error| io::Error::new(error.kind(), format!("cannot start {what}: {error}")))?;
+        let started = session::spawn(&words).map_err(|error| {
+            let what = words[0].display();
+            io::Error::new(error.kind(), format!("cannot start {what}: {error}"))
+        })?;
+        Self::new(&words[0], started, bootstrap)
+    }
+
+    /// For the agent of this host that a fork is.
+    pub(super) fn of_fork(plan: &Plan, agent: Spawned) -> io::Result<Self> {
+        Self::new(&plan.agent, agent, Vec::new())
+    }
+
+    fn new(what: &OsStr, started: Spawned, bootstrap: Vec<u8>) -> io::Result<Self> {
+        let Spawned { pid, stdin, stderr } = started;
         // It is our child and nobody has reaped it, so that its number is still its own.
         let pidfd = pidfd_open(pid, PidfdFlags::NONBLOCK)?;
         let (life_line, stderr) = (Some(stdin), Some(stderr));
@@ -79,7 +83,7 @@ impl Starter {
             rustix::io::ioctl_fionbio(descriptor, true)?;
         }
         Ok(Self {
-            what,
+            what: what.to_string_lossy().into_owned(),
             pid,
             pidfd,
             life_line,

@@ -2,7 +2,8 @@
 //! sees a SIGKILL like any other; what remains is the kernel's count of such ends, and the limits that were reached.
 
 use std::{
-    fs,
+    fs::File,
+    io::Read,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -83,8 +84,20 @@ impl MemoryKills {
 
 /// On the whole host, in control groups or not.
 fn count_of_host() -> Option<u64> {
-    counter(&fs::read_to_string("/proc/vmstat").ok()?, "oom_kill")
+    counter(&read(Path::new("/proc/vmstat"))?, "oom_kill")
 }
+
+/// Reads a file of the kernel's at one go: such files do not say how long they are.
+fn read(path: &Path) -> Option<String> {
+    let mut text = String::with_capacity(TEXT_SIZE);
+    let mut file = File::open(path).ok()?.take(TEXT_SIZE_MAX);
+    file.read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// More than most of them have.
+const TEXT_SIZE: usize = 8 << 10;
+const TEXT_SIZE_MAX: u64 = 1 << 20;
 
 /// A control group that this process is in, and its ranks are unless they went elsewhere.
 #[derive(Debug)]
@@ -105,7 +118,7 @@ struct Counts {
 impl ControlGroup {
     /// All that have a say in memory.
     fn own() -> Vec<Self> {
-        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let own = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
         let groups = places(&own).into_iter().map(|(version, folder)| {
             let mut group = Self {
                 version,
@@ -119,7 +132,7 @@ impl ControlGroup {
     }
 
     fn read(&self, name: &str) -> Option<String> {
-        fs::read_to_string(self.folder.join(name)).ok()
+        read(&self.folder.join(name))
     }
 
     fn counts(&self) -> Option<Counts> {
@@ -204,6 +217,8 @@ fn counter(text: &str, name: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn counted(counted: Option<u64>, now: Instant) -> MemoryKills {

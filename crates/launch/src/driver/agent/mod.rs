@@ -18,6 +18,7 @@ mod topology;
 use std::{
     collections::BTreeMap,
     io::{self, Write},
+    mem,
     os::fd::{AsFd, OwnedFd},
     sync::Arc,
     time::{Duration, Instant},
@@ -34,10 +35,9 @@ use rustix::{
 
 use super::{
     agent_process::FAILED,
-    branch::{Branch, BranchEvent, Position},
+    branch::{self, Branch, BranchEvent, Position},
     descendants,
     idle_memory::IdleMemory,
-    interface,
     keeper::KeeperLine,
     mpi_programs,
     process::Slots,
@@ -153,10 +153,13 @@ impl Agent {
         });
         agent.work()?;
         agent.branch.finish();
-        Ok(match agent.is_orphaned {
+        let code = match agent.is_orphaned {
             true => FAILED,
             false => 0,
-        })
+        };
+        // The process ends, and the system takes all of it at once: to close one thing after the other takes longer.
+        mem::forget(agent);
+        Ok(code)
     }
 
     fn new(position: Position, preparation: Preparation) -> io::Result<Self> {
@@ -171,13 +174,8 @@ impl Agent {
         let no_host = || io::Error::other("the launcher said nothing about this host");
         let host = position.node.host().ok_or_else(no_host)?;
         let start = plan.start(host, position.key.clone());
-        let parent = position.parent.clone().ok_or_else(no_host)?;
-        let address = match plan.interface {
-            // The launcher's interface is an agent's only on the same host.
-            Some(address) if plan.hosts.iter().all(|host| host.is_local) => Some(address),
-            _ => interface::of_agent(&parent)?,
-        };
-        let mut branch = Branch::start(position, address)?;
+        let endpoint = branch::bind(&position)?;
+        let mut branch = Branch::start(position, endpoint)?;
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let output_poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for (descriptor, data) in [
@@ -369,7 +367,7 @@ impl Agent {
         if !is_due && self.look_for_request() {
             return Ok(());
         }
-        let mut events = [const { std::mem::MaybeUninit::uninit() }; 64];
+        let mut events = [const { mem::MaybeUninit::uninit() }; 64];
         let ready: Vec<(u64, epoll::EventFlags)> =
             match epoll::wait(&self.poller, &mut events, timeout.as_ref()) {
                 Ok((events, _)) => events
@@ -451,7 +449,7 @@ impl Agent {
     }
 
     fn read_outputs(&mut self) {
-        let mut events = [const { std::mem::MaybeUninit::uninit() }; 64];
+        let mut events = [const { mem::MaybeUninit::uninit() }; 64];
         let at_once = Timespec {
             tv_sec: 0,
             tv_nsec: 0,

@@ -1,14 +1,14 @@
 //! The endpoint of a node.
 
-use std::{io, net::IpAddr};
+use std::io;
 
 use ropewalk_fabric::{Address, Endpoint, EndpointOptions};
 
 use super::Position;
-use crate::tree::NodeId;
+use crate::{driver::interface, tree::NodeId};
 
-/// Binds it to `address`, if other hosts have to reach it.
-pub(super) fn bind(position: &Position, address: Option<IpAddr>) -> io::Result<Endpoint> {
+/// Binds it, to an address of an interface if other hosts have to reach it.
+pub(in crate::driver) fn bind(position: &Position) -> io::Result<Endpoint> {
     let Position {
         node,
         plan,
@@ -16,6 +16,12 @@ pub(super) fn bind(position: &Position, address: Option<IpAddr>) -> io::Result<E
         parent,
         ..
     } = position;
+    let address = match parent {
+        None => interface::of_launcher(plan)?,
+        // The launcher's interface is an agent's only on the same host.
+        Some(_) if plan.interface.is_some() && plan.hosts.iter().all(|host| host.is_local) => plan.interface,
+        Some(parent) => interface::of_agent(parent)?,
+    };
     let mut options = EndpointOptions::new(plan.job, key.clone(), node.identity());
     if let Some(address) = address {
         options.bind.set_ip(address);

@@ -22,6 +22,7 @@ fn position(node: NodeId, parent: Option<Address>) -> Position {
     let words = ["sh", "-c", "exec sleep 60"].map(Into::into);
     let spec = JobSpec {
         hosts: parse_hosts("elsewhere").unwrap(),
+        interface: Some(LOOPBACK),
         method: StartMethod::Command(words.into()),
         ..JobSpec::new("agent", "program")
     };
@@ -42,6 +43,11 @@ fn position(node: NodeId, parent: Option<Address>) -> Position {
         launcher: None,
         forked: None,
     }
+}
+
+fn branch(position: Position) -> Branch {
+    let endpoint = bind(&position).unwrap();
+    Branch::start(position, endpoint).unwrap()
 }
 
 /// A neighbour that knows the job's key.
@@ -86,7 +92,7 @@ fn await_event<T>(
 /// An agent whose messages cannot be read is lost, and it is told what it sent.
 #[test]
 fn a_child_that_sends_garbage_is_lost() {
-    let mut branch = Branch::start(position(NodeId::ROOT, None), Some(LOOPBACK)).unwrap();
+    let mut branch = branch(position(NodeId::ROOT, None));
     let mut agent = neighbour(Role::Agent);
     agent
         .send_unexpected(branch.endpoint().address(), TAG_UP, GARBAGE.to_vec())
@@ -112,7 +118,7 @@ fn a_child_that_sends_garbage_is_lost() {
 fn a_parent_that_sends_garbage_is_lost() {
     let mut launcher = neighbour(Role::Launcher);
     let parent = launcher.address().clone();
-    let mut branch = Branch::start(position(NodeId(1), Some(parent)), Some(LOOPBACK)).unwrap();
+    let mut branch = branch(position(NodeId(1), Some(parent)));
     branch.report(Report::Active);
     let lost = |event| match event {
         BranchEvent::ParentLost(why) => Some(why),
@@ -135,7 +141,7 @@ fn a_parent_that_sends_garbage_is_lost() {
 fn a_rank_is_no_parent() {
     let mut rank = neighbour(Role::Rank);
     let parent = rank.address().clone();
-    let mut branch = Branch::start(position(NodeId(1), Some(parent)), Some(LOOPBACK)).unwrap();
+    let mut branch = branch(position(NodeId(1), Some(parent)));
     branch.report(Report::Active);
     let lost = |event| match event {
         BranchEvent::ParentLost(why) => Some(why),
@@ -152,7 +158,7 @@ fn a_rank_is_no_parent() {
 /// The answer to an earlier suspension is none to the next, for which a launcher waits as long as it may.
 #[test]
 fn a_late_answer_is_none_to_the_next_suspension() {
-    let mut branch = Branch::start(position(NodeId::ROOT, None), Some(LOOPBACK)).unwrap();
+    let mut branch = branch(position(NodeId::ROOT, None));
     let mut agent = neighbour(Role::Agent);
     let mut link = Link::default();
     let launcher = branch.endpoint().address().clone();
