@@ -19,14 +19,21 @@ use in_time::{LIMIT, TRIES, assert_in_time};
 const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A job on `hosts`, in a chain of agents. For those whose name begins with `hangs` the command comes to nothing, and leaves a
-/// file of that name in the folder when it has begun.
+/// A job on `hosts`, in a chain of agents. When the command for one begins, it leaves a file of that host's name in the folder.
+/// For those whose name begins with `hangs` it comes to nothing.
 fn start(folder: &Path, hosts: &str, words: &[&str], script: &str) -> Child {
+    start_below(folder, "1", hosts, words, script)
+}
+
+/// The same with so many agents below the launcher. The command for a host whose name begins with `waits` has a child that comes to
+/// nothing, and that for one whose name begins with `stays` does not end at SIGTERM.
+fn start_below(folder: &Path, arity: &str, hosts: &str, words: &[&str], script: &str) -> Child {
     let command = folder.join("like-rsh");
     let path = folder.display();
     let text = format!(
-        "#!/bin/sh\nhost=$1; shift\n\
-         case $host in hangs*) touch {path}/$host; exec tail -f {path}/stay /dev/null;; esac\nexec \"$@\"\n"
+        "#!/bin/sh\nhost=$1; shift; touch {path}/$host\nhang='tail -f {path}/stay /dev/null'\n\
+         case $host in hangs*) exec $hang;; waits*) $hang; exit;; stays*) trap '' TERM; exec $hang;; esac\n\
+         exec \"$@\"\n"
     );
     fs::write(&command, text).unwrap();
     fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
@@ -34,7 +41,7 @@ fn start(folder: &Path, hosts: &str, words: &[&str], script: &str) -> Child {
         .args(["run", "--launcher-exec", command.to_str().unwrap()])
         .args([
             "--arity",
-            "1",
+            arity,
             "-iface",
             "127.0.0.1",
             "--detect",
@@ -72,19 +79,28 @@ fn await_file(path: &Path) {
     }
 }
 
-/// Nothing is left whose arguments name the folder.
-fn assert_none_left(folder: &Path) {
+/// The processes whose arguments name the folder.
+fn left(folder: &Path) -> Vec<u32> {
     let marker = folder.to_str().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(2);
+    let pids = fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| {
+        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&arguments).contains(marker)
+    })
+    .collect()
+}
+
+/// None of them is left.
+fn assert_none_left(folder: &Path) {
+    await_none_left(folder, Duration::from_secs(2));
+}
+
+fn await_none_left(folder: &Path, patience: Duration) {
+    let deadline = Instant::now() + patience;
     loop {
-        let left: Vec<_> = fs::read_dir("/proc")
-            .unwrap()
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
-            .filter(|pid| {
-                let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-                String::from_utf8_lossy(&arguments).contains(marker)
-            })
-            .collect();
+        let left = left(folder);
         if left.is_empty() {
             return;
         }
@@ -186,4 +202,34 @@ fn a_second_signal_does_not_wait_for_a_stopped_agent() {
         assert_none_left(folder);
         time
     });
+}
+
+/// A launcher that is killed leaves no command behind that hangs, be it one that does not end at SIGTERM or a script that waits
+/// for another.
+#[test]
+fn a_killed_launcher_leaves_no_command_behind() {
+    assert_in_time(LIMIT, TRIES, || {
+        let folder = folder();
+        let folder = folder.path();
+        let mut job = start_below(folder, "4", "hangs1,waits2,stays3,host4", &[], "exec true");
+        // When the last begins, the launcher is done with those before it.
+        for host in ["hangs1", "waits2", "stays3", "host4"] {
+            await_file(&folder.join(host));
+        }
+        let struck = Instant::now();
+        job.kill().unwrap();
+        job.wait().unwrap();
+        await_none_left(folder, PATIENCE);
+        struck.elapsed()
+    });
+}
+
+/// A job on another host is gone at its end with all that the launcher had beside it.
+#[test]
+fn a_job_that_ends_leaves_nothing_beside_the_launcher() {
+    let folder = folder();
+    let job = start(folder.path(), "host1", &[], "exec true");
+    let job = job.wait_with_output().unwrap();
+    assert_eq!(job.status.code(), Some(0), "{job:?}");
+    assert_eq!(left(folder.path()), []);
 }

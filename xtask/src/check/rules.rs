@@ -130,6 +130,10 @@ const UNSAFE: &[(&str, &str)] = &[
         "forks, and closes what nobody owns, before there is anything else",
     ),
     (
+        "crates/launch/src/driver/command_keeper.rs",
+        "forks a process off the launcher, and closes what that inherits",
+    ),
+    (
         "crates/launch/src/driver/forked_agent.rs",
         "forks the agent off the launcher, and renames it",
     ),

@@ -10,6 +10,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -20,6 +21,7 @@ use ropewalk_pmi as pmi;
 use rustix::{event::epoll, process::Pid};
 
 use super::{
+    command_keeper::CommandKeeper,
     keeper,
     session::Spawned,
     starter::{Ended, Starter},
@@ -107,6 +109,8 @@ pub(super) struct Branch {
     above: Above,
     peers: BTreeMap<PeerId, NodeId>,
     children: BTreeMap<NodeId, Child>,
+    /// At the launcher, once it has started a command that brings up another host.
+    command_keeper: Option<Rc<CommandKeeper>>,
     /// At the launcher that is about to be stopped: hosts that do not know that yet.
     unsuspended: Option<(SuspensionRound, BTreeSet<HostId>)>,
     events: VecDeque<BranchEvent>,
@@ -146,7 +150,7 @@ impl Branch {
 
     /// How long what starts an agent may take to end when nobody waits for that agent any more, which has never connected. It may
     /// hang, or be the agent's keeper, which is not to be killed over its work.
-    const START_END: Duration = keeper::PATIENCE.saturating_add(Duration::from_millis(250));
+    pub(super) const START_END: Duration = keeper::PATIENCE.saturating_add(Duration::from_millis(250));
 
     /// Starts the agents right below. An agent connects to the node above.
     pub(super) fn start(position: Position, mut endpoint: Endpoint) -> io::Result<Self> {
@@ -166,6 +170,7 @@ impl Branch {
             above,
             peers: BTreeMap::new(),
             children: BTreeMap::new(),
+            command_keeper: None,
             unsuspended: None,
             events: VecDeque::new(),
             position,

@@ -5,6 +5,7 @@ mod agent_process;
 mod attempt;
 mod attempts;
 mod branch;
+mod command_keeper;
 mod descendants;
 mod forked_agent;
 mod idle_memory;

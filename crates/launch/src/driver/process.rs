@@ -349,11 +349,11 @@ impl Child<'_> {
     }
 }
 
-/// Closes all descriptors from `first` on.
+/// Closes all descriptors from `first` on. Makes a system call and nothing else.
 ///
 /// # Safety
 /// Nobody may own them.
-unsafe fn close_from(first: RawFd, flags: libc::c_uint) -> io::Result<()> {
+pub(super) unsafe fn close_from(first: RawFd, flags: libc::c_uint) -> io::Result<()> {
     // SAFETY: as the caller has promised.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, flags) };
     match result {

@@ -7,6 +7,7 @@ use std::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::{OsStrExt, OsStringExt},
     },
+    rc::Rc,
     time::Duration,
 };
 
@@ -16,7 +17,10 @@ use rustix::{
     process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid},
 };
 
-use super::session::{self, Spawned};
+use super::{
+    command_keeper::{CommandKeeper, Kept},
+    session::{self, Spawned},
+};
 use crate::{
     job::StartMethod,
     protocol::{HostPlan, Plan},
@@ -34,6 +38,8 @@ pub(super) struct Starter {
     /// The end of what it wrote there.
     said: Vec<u8>,
     ended: Option<Ended>,
+    /// Until it has ended: its number may be another's after that.
+    kept: Option<Kept>,
 }
 
 /// How a process ended.
@@ -59,22 +65,29 @@ impl Starter {
     /// How much of what it writes to standard error is kept.
     const SAID_MAX: usize = 4 << 10;
 
-    /// Starts the agent of a host, and writes `bootstrap` to its standard input as it takes it.
-    pub(super) fn start(plan: &Plan, host: &HostPlan, bootstrap: Vec<u8>) -> io::Result<Self> {
+    /// Starts the agent of a host, and writes `bootstrap` to its standard input as it takes it. With a `keeper` it does not
+    /// outlive this process.
+    pub(super) fn start(
+        plan: &Plan,
+        host: &HostPlan,
+        bootstrap: Vec<u8>,
+        keeper: Option<&Rc<CommandKeeper>>,
+    ) -> io::Result<Self> {
         let words = command(plan, host);
         let started = session::spawn(&words).map_err(|error| {
             let what = words[0].display();
             io::Error::new(error.kind(), format!("cannot start {what}: {error}"))
         })?;
-        Self::new(&words[0], started, bootstrap)
+        let kept = keeper.map(|keeper| keeper.keep(started.pid));
+        Self::new(&words[0], started, bootstrap, kept)
     }
 
     /// For the agent of this host that a fork is.
     pub(super) fn of_fork(plan: &Plan, agent: Spawned) -> io::Result<Self> {
-        Self::new(&plan.agent, agent, Vec::new())
+        Self::new(&plan.agent, agent, Vec::new(), None)
     }
 
-    fn new(what: &OsStr, started: Spawned, bootstrap: Vec<u8>) -> io::Result<Self> {
+    fn new(what: &OsStr, started: Spawned, bootstrap: Vec<u8>, kept: Option<Kept>) -> io::Result<Self> {
         let Spawned { pid, stdin, stderr } = started;
         // It is our child and nobody has reaped it, so that its number is still its own.
         let pidfd = pidfd_open(pid, PidfdFlags::NONBLOCK)?;
@@ -91,6 +104,7 @@ impl Starter {
             stderr,
             said: Vec::new(),
             ended: None,
+            kept,
         })
     }
 
@@ -181,6 +195,9 @@ impl Starter {
                 Err(Errno::INTR) => None,
                 Err(_) => Some(Ended::Unknown),
             };
+            if self.ended.is_some() {
+                self.kept = None;
+            }
         }
         self.ended
     }
@@ -188,6 +205,7 @@ impl Starter {
     /// Somebody who reaps all children saw how it ended.
     pub(super) fn set_ended(&mut self, ended: Ended) {
         self.ended.get_or_insert(ended);
+        self.kept = None;
     }
 
     /// How it ended, and the last that it said, as the end of a sentence about an agent that had connected.

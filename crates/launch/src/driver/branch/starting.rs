@@ -1,12 +1,15 @@
 //! Starting the agents right below.
 
-use std::io;
+use std::{io, rc::Rc};
 
 use ropewalk_group::HostId;
 use rustix::event::epoll;
 
 use super::{Branch, LIFE_LINE, PIDFD, STDERR};
-use crate::{driver::starter::Starter, tree::NodeId};
+use crate::{
+    driver::{command_keeper::CommandKeeper, starter::Starter},
+    tree::NodeId,
+};
 
 impl Branch {
     pub(super) fn start_child(&mut self, node: NodeId) -> io::Result<Starter> {
@@ -27,7 +30,7 @@ impl Branch {
         Ok(starter)
     }
 
-    fn start_process(&self, node: NodeId) -> io::Result<Starter> {
+    fn start_process(&mut self, node: NodeId) -> io::Result<Starter> {
         let plan = &self.position.plan;
         let host = node.host().and_then(|host| plan.hosts.get(host.0 as usize));
         let host = host.ok_or_else(|| io::Error::other("there is no such host"))?;
@@ -35,6 +38,12 @@ impl Branch {
         let mut frame = postcard::to_extend(&bootstrap, vec![0; 4]).map_err(io::Error::other)?;
         let length = (frame.len() - 4) as u32;
         frame[..4].copy_from_slice(&length.to_le_bytes());
-        Starter::start(plan, host, frame)
+        // An agent's keeper ends the commands that the agent leaves behind.
+        if !host.is_local && self.position.launcher.is_none() && self.command_keeper.is_none() {
+            // Failing that, the job goes on without: it is needed only if the launcher is killed while a command hangs.
+            self.command_keeper = CommandKeeper::fork(plan.hosts.len()).ok().map(Rc::new);
+        }
+        let keeper = self.command_keeper.as_ref().filter(|_| !host.is_local);
+        Starter::start(plan, host, frame, keeper)
     }
 }
