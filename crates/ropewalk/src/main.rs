@@ -1,7 +1,11 @@
 //! The `ropewalk` command.
 
+#![cfg_attr(all(not(test), target_env = "gnu"), no_main)]
+
 mod commands;
 mod elementary_functions;
+#[cfg(target_env = "gnu")]
+mod entry;
 
 use std::{env, ffi::OsString, path::Path, process::ExitCode};
 
@@ -49,7 +53,13 @@ enum Command {
     Run(run::Arguments),
 }
 
+/// Where there is no [`entry`].
+#[cfg(any(test, not(target_env = "gnu")))]
 fn main() -> ExitCode {
+    start()
+}
+
+fn start() -> ExitCode {
     let words = words(env::args_os());
     match command(words) {
         Ok(Command::Agent) => agent::run(),

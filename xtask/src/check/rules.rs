@@ -202,6 +202,10 @@ const UNSAFE: &[(&str, &str)] = &[
         "crates/ropewalk/src/elementary_functions.rs",
         "defines functions of C by their names",
     ),
+    (
+        "crates/ropewalk/src/entry.rs",
+        "is called by the C library, and asks it about the standard streams",
+    ),
     ("crates/rpc/tests/adversity/forking.rs", "forks"),
     (
         "crates/rpc/tests/thousand_clients/live_heap.rs",

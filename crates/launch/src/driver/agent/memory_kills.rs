@@ -112,6 +112,8 @@ struct ControlGroup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counts {
     reached: u64,
+    /// As often as the limit was reached for version 1: there a group counts what is killed in itself only, and its limit may be
+    /// that of one above.
     kills: u64,
 }
 
@@ -137,7 +139,7 @@ impl ControlGroup {
 
     fn counts(&self) -> Option<Counts> {
         match self.version {
-            Version::One => counts_one(&self.read("memory.failcnt")?, &self.read("memory.oom_control")?),
+            Version::One => counts_one(&self.read("memory.failcnt")?),
             Version::Two => counts_two(&self.read("memory.events")?),
         }
     }
@@ -145,9 +147,7 @@ impl ControlGroup {
     /// Its limit, if that was reached since and a process killed.
     fn limit_reached(&self) -> Option<u64> {
         let (before, now) = (self.before?, self.counts()?);
-        // Of version 1 a group counts what is killed in itself only, and its limit may be that of one above.
-        let is_killer = now.kills > before.kills || self.version == Version::One;
-        if now.reached == before.reached || !is_killer {
+        if now.reached == before.reached || now.kills == before.kills {
             return None;
         }
         match self.version {
@@ -195,11 +195,10 @@ fn limit(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|limit| *limit < LIMIT_MAX)
 }
 
-fn counts_one(failures: &str, oom_control: &str) -> Option<Counts> {
-    Some(Counts {
-        reached: failures.trim().parse().ok()?,
-        kills: counter(oom_control, "oom_kill")?,
-    })
+fn counts_one(failures: &str) -> Option<Counts> {
+    let reached = failures.trim().parse().ok()?;
+    let kills = reached;
+    Some(Counts { reached, kills })
 }
 
 fn counts_two(events: &str) -> Option<Counts> {
@@ -290,12 +289,9 @@ mod tests {
     #[test]
     fn counts_are_read() {
         let counts = Some(Counts { reached: 3, kills: 2 });
-        assert_eq!(
-            counts_one("3\n", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"),
-            counts
-        );
-        // Before 4.13.
-        assert_eq!(counts_one("3\n", "oom_kill_disable 0\nunder_oom 0\n"), None);
+        let both = Counts { reached: 3, kills: 3 };
+        assert_eq!(counts_one("3\n"), Some(both));
+        assert_eq!(counts_one("?\n"), None);
         let events = "low 0\nhigh 0\nmax 9\noom 3\noom_kill 2\noom_group_kill 0\n";
         assert_eq!(counts_two(events), counts);
         assert_eq!(limit("67108864\n"), Some(64 << 20));

@@ -51,6 +51,8 @@ fn bind_launcher(mut options: EndpointOptions, is_local: bool) -> io::Result<End
 }
 
 fn bind_agent(mut options: EndpointOptions, parent: Option<&Address>) -> io::Result<Endpoint> {
+    // What ranks are shown here is theirs, and lies elsewhere.
+    options.limits.arena_size = 0;
     let endpoint = Endpoint::bind(options.clone()).map_err(io::Error::other)?;
     let mut providers = endpoint.providers().iter();
     let has_shm = providers.any(|known| known.name == "shm" && known.unavailable.is_none());
