@@ -102,6 +102,11 @@ impl<T> Link<T> {
         self.batches.len()
     }
 
+    /// Whether all that was pushed went over this connection, or one before.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.batches.is_empty() && self.sent == self.kept.len()
+    }
+
     /// Whether all that was pushed is known to have come.
     pub(crate) fn is_idle(&self) -> bool {
         self.kept.is_empty() && self.batches.is_empty()

@@ -227,6 +227,11 @@ impl Relay {
         told && self.are_children_over()
     }
 
+    /// Whether an agent below which there is none has said all, if all that it waits for is to hear that this has come.
+    pub(crate) fn has_said_all(&self) -> bool {
+        self.own == Own::Told && self.children.is_empty() && !self.adopts()
+    }
+
     /// Whether a node right below is expected to connect.
     pub(crate) fn is_awaited(&self, node: NodeId) -> bool {
         matches!(self.children.get(&node), Some(Child::Starting { .. }))

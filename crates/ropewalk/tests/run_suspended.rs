@@ -322,3 +322,40 @@ fn nobody_is_stopped_whom_nobody_can_let_go_on() {
     ));
     assert!(said.contains("rank 0 is done"), "{said:?}");
 }
+
+/// What a job of this host says is not lost if its agent, which does not wait for the launcher's answer, ends while that is
+/// stopped: neither what lies in a socket nor what has no room there, for which the agent waits.
+#[test]
+fn a_launcher_that_was_stopped_finds_all_that_was_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = folder.path().join("gate");
+    for (size, leaves) in [(10_000, true), (3_000_000, false)] {
+        let gate = gate.display();
+        let then = format!(
+            "until [ -e {gate}{size} ]; do sleep 0.01; done; head -c {size} /dev/zero | tr '\\0' x; echo; exit 3"
+        );
+        let mut job = Job::start_with(&[], &then);
+        job.signal("STOP");
+        let keeper = only_child(job.launcher.id());
+        await_true("is not stopped", || state(job.launcher.id()) == Some('T'));
+        fs::write(format!("{gate}{size}"), "").unwrap();
+        for &rank in &job.ranks {
+            await_true("does not end", || state(rank).is_none());
+        }
+        match leaves {
+            true => await_true("the agent does not end", || state(keeper) == Some('Z')),
+            false => assert_ne!(state(keeper), Some('Z')),
+        }
+        job.signal("CONT");
+        let said: usize = job.lines.by_ref().map(|line| line.unwrap().len()).sum();
+        assert_eq!(said, 2 * size);
+        let ended = job.launcher.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(3), "{ended:?}");
+    }
+}
+
+fn only_child(pid: u32) -> u32 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let children = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("children")).unwrap());
+    children.collect::<String>().trim().parse().unwrap()
+}

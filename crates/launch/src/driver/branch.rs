@@ -237,6 +237,23 @@ impl Branch {
         }
     }
 
+    /// Whether this node has nothing more to do.
+    pub(super) fn is_over(&self) -> bool {
+        self.are_starters_gone() && (self.relay.is_over() || self.has_left_all())
+    }
+
+    /// Whether all that this node had to say lies where the launcher finds it. On its own host that is so once the system has it:
+    /// a UNIX socket does not break, and keeps what was sent when its sender is gone. To wait for the answer, as others must,
+    /// would only take time.
+    fn has_left_all(&self) -> bool {
+        let parent = self.position.parent.as_ref();
+        parent.is_some_and(|parent| parent.provider() == "unix")
+            && self.relay.has_said_all()
+            && self.is_connected()
+            && self.above.link.is_sent()
+            && !self.endpoint.has_unsent()
+    }
+
     /// Whether every process that was started here is gone.
     pub(super) fn are_starters_gone(&self) -> bool {
         self.children.values().all(|child| child.starter.is_none())

@@ -256,7 +256,7 @@ impl Agent {
                 self.flushed = now;
                 self.settle();
             }
-            if self.branch.relay().is_over() && self.branch.are_starters_gone() {
+            if self.branch.is_over() {
                 return Ok(());
             }
             self.stop_or_go_on_reading();
