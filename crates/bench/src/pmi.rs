@@ -46,6 +46,8 @@ enum Case {
     Get,
     Put,
     PutByThreads,
+    /// What the paper's figure 4 has: services are published and withdrawn.
+    PublishByThreads,
 }
 
 /// So many of one thing, in a second.
@@ -56,7 +58,7 @@ struct Row {
     per_second: f64,
 }
 
-const CASES: [(Case, usize); 8] = [
+const CASES: [(Case, usize); 10] = [
     (Case::Echo, 1),
     (Case::Put, 1),
     (Case::Get, 1),
@@ -65,6 +67,8 @@ const CASES: [(Case, usize); 8] = [
     (Case::Get, 32),
     (Case::PutByThreads, 1),
     (Case::PutByThreads, 8),
+    (Case::PublishByThreads, 1),
+    (Case::PublishByThreads, 8),
 ];
 
 /// Runs the benchmark.
@@ -101,14 +105,16 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             }
         };
         for row in rows.iter().filter(|row| row.case != Case::Echo) {
-            let mut echoes = rows.iter().filter(|echo| echo.case == Case::Echo);
-            let echo = echoes.find(|echo| echo.in_flight == row.in_flight && row.case != Case::PutByThreads);
+            let by_threads = matches!(row.case, Case::PutByThreads | Case::PublishByThreads);
+            let mut echoes = rows.iter().filter(|echo| echo.case == Case::Echo && !by_threads);
+            let echo = echoes.find(|echo| echo.in_flight == row.in_flight);
             table.add_row([
                 name.to_owned(),
                 match row.case {
                     Case::Echo | Case::Get => "get",
                     Case::Put => "put",
                     Case::PutByThreads => "put, a thread for each",
+                    Case::PublishByThreads => "publish or withdraw, a thread for each",
                 }
                 .to_owned(),
                 row.in_flight.to_string(),
@@ -181,7 +187,16 @@ fn ask(arguments: &Arguments) -> anyhow::Result<()> {
                     let pairs = vec![("put", VALUE); in_flight];
                     rate(turn, in_flight, || Ok(client.put_all(&pairs)?))?
                 }
-                Case::PutByThreads => by_threads(&client, turn, in_flight)?,
+                Case::PutByThreads => by_threads(turn, in_flight, |thread| {
+                    client.put(&format!("put-{thread}"), VALUE)?;
+                    Ok(1)
+                })?,
+                Case::PublishByThreads => by_threads(turn, in_flight, |thread| {
+                    let service = format!("service-{thread}");
+                    client.publish(service.as_bytes(), VALUE.as_bytes())?;
+                    client.unpublish(service.as_bytes())?;
+                    Ok(2)
+                })?,
             });
         }
     }
@@ -212,18 +227,21 @@ fn rate<T>(turn: Duration, count: usize, mut work: impl FnMut() -> anyhow::Resul
     Ok(done as f64 / start.elapsed().as_secs_f64())
 }
 
-fn by_threads(client: &Client, turn: Duration, threads: usize) -> anyhow::Result<f64> {
+/// The same by several threads. `work` gets the number of its thread, and tells how many things it has done.
+fn by_threads(
+    turn: Duration,
+    threads: usize,
+    work: impl Fn(usize) -> anyhow::Result<u64> + Sync,
+) -> anyhow::Result<f64> {
     let (over, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let start = Instant::now();
     thread::scope(|scope| -> anyhow::Result<()> {
-        let (over, done) = (&over, &done);
+        let (over, done, work) = (&over, &done, &work);
         let workers: Vec<_> = (0..threads)
             .map(|thread| {
                 scope.spawn(move || -> anyhow::Result<()> {
-                    let key = format!("put-{thread}");
                     while !over.load(Ordering::Relaxed) {
-                        client.put(&key, VALUE)?;
-                        done.fetch_add(1, Ordering::Relaxed);
+                        done.fetch_add(work(thread)?, Ordering::Relaxed);
                     }
                     Ok(())
                 })
