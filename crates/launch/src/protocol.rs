@@ -1,6 +1,6 @@
 //! What the nodes of a job's tree say to each other: [`Up`] towards the launcher, [`Down`] away from it, in batches,
 //! as postcard in the messages of a fabric. What an agent must know before that it reads as [`Bootstrap`] from its
-//! standard input, behind a 32-bit little-endian length.
+//! standard input, behind a 32-bit little-endian length, unless it is a fork of the launcher, which knows it.
 
 use core::net::IpAddr;
 use std::{ffi::OsString, time::Duration};
