@@ -100,8 +100,9 @@ pub struct JobSpec {
     /// The executable that is run as `<agent> agent`; it must call [`agent_main`](crate::agent_main).
     pub agent: PathBuf,
     /// The first agent on this host is a fork of this process, as long as that has one thread, and not an execution of
-    /// [`agent`](Self::agent): that is faster, and shares memory. For programs that do nothing else, since what they
-    /// have in memory the agent has too.
+    /// [`agent`](Self::agent): that is faster, and shares memory. Another fork ends commands like ssh that hang when this
+    /// process is killed. For programs that do nothing else, since what they have in memory these have too; to start a job
+    /// may then take as long as it takes to find the address of another host.
     pub fork_agent: bool,
 }
 

@@ -102,9 +102,10 @@ impl<T> Link<T> {
         self.batches.len()
     }
 
-    /// Whether all that was pushed went over this connection, or one before.
+    /// Whether all that was pushed went over this connection, or is known to have come.
     pub(crate) fn is_sent(&self) -> bool {
-        self.batches.is_empty() && self.sent == self.kept.len()
+        let is_open = matches!(self.connection, Connection::Open { .. });
+        is_open && self.batches.is_empty() && self.sent == self.kept.len()
     }
 
     /// Whether all that was pushed is known to have come.

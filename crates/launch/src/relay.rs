@@ -4,7 +4,7 @@ mod adoption;
 mod orphans;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
@@ -37,6 +37,8 @@ pub(crate) struct Relay {
     detect: Duration,
     start_timeout: Duration,
     children: BTreeMap<NodeId, Child>,
+    /// Those of this host: their ranks may run before they connect.
+    beside: BTreeSet<NodeId>,
     /// Output, and ends, that wait for credit, each with the child that it came from.
     waiting: VecDeque<(Option<NodeId>, Up)>,
     /// Below 0 after a message that was larger than what was left.
@@ -123,6 +125,7 @@ impl Relay {
             detect,
             start_timeout,
             children: BTreeMap::new(),
+            beside: BTreeSet::new(),
             waiting: VecDeque::new(),
             credit: OUTPUT_WINDOW as i64,
             own_output: 0,
@@ -140,7 +143,13 @@ impl Relay {
 
     /// The same, as the plan of the job says.
     pub(crate) fn of(plan: &Plan, node: NodeId) -> Self {
-        Self::new(plan.tree(), node, plan.detect, plan.start_timeout).adopting(plan.adopts())
+        let numbered = (0..).map(HostId).zip(&plan.hosts);
+        let beside = numbered.filter(|(_, host)| host.is_local && node == NodeId::ROOT);
+        let relay = Self {
+            beside: beside.map(|(host, _)| NodeId::of(host)).collect(),
+            ..Self::new(plan.tree(), node, plan.detect, plan.start_timeout)
+        };
+        relay.adopting(plan.adopts())
     }
 
     /// Whether this is a job in which agents go on whose node above is lost: all of its nodes must know.
@@ -441,13 +450,13 @@ impl Relay {
         self.children.values().all(is_over)
     }
 
-    /// Those who are still starting need not come any more.
+    /// Those who are still starting need not come any more, but on this host, where they come at once and hear it then.
     fn end(&mut self, order: Down, number: Option<u64>) {
         let starting = |child: &Child| matches!(child, Child::Starting { .. });
         let starting = self
             .children
             .iter()
-            .filter(|(_, child)| starting(child))
+            .filter(|(node, child)| starting(child) && !self.beside.contains(node))
             .map(|(&node, _)| node);
         for node in starting.collect::<Vec<_>>() {
             self.children.insert(node, Child::Over);

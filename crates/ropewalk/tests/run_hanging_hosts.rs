@@ -26,13 +26,15 @@ fn start(folder: &Path, hosts: &str, words: &[&str], script: &str) -> Child {
 }
 
 /// The same with so many agents below the launcher. The command for a host whose name begins with `waits` has a child that comes to
-/// nothing, and that for one whose name begins with `stays` does not end at SIGTERM.
+/// nothing, and that for one whose name begins with `stays` does not end at SIGTERM. That for one whose name begins with `lasts`
+/// has the agent for a child, and ends two seconds after that; it leaves a file `over` then, and a file `struck` at SIGTERM.
 fn start_below(folder: &Path, arity: &str, hosts: &str, words: &[&str], script: &str) -> Child {
     let command = folder.join("like-rsh");
     let path = folder.display();
     let text = format!(
         "#!/bin/sh\nhost=$1; shift; touch {path}/$host\nhang='tail -f {path}/stay /dev/null'\n\
          case $host in hangs*) exec $hang;; waits*) $hang; exit;; stays*) trap '' TERM; exec $hang;; esac\n\
+         case $host in lasts*) trap 'touch {path}/struck' TERM; \"$@\"; sleep 2; touch {path}/over; exit;; esac\n\
          exec \"$@\"\n"
     );
     fs::write(&command, text).unwrap();
@@ -222,6 +224,22 @@ fn a_killed_launcher_leaves_no_command_behind() {
         await_none_left(folder, PATIENCE);
         struck.elapsed()
     });
+}
+
+/// A command whose agent runs is not ended when the launcher is killed: it may be the keeper of that agent, which ends what is
+/// left there.
+#[test]
+fn a_killed_launcher_leaves_agents_to_their_keepers() {
+    let folder = folder();
+    let folder = folder.path();
+    let script = format!("touch {}; exec sleep 1000", folder.join("runs").display());
+    let mut job = start(folder, "lasts1", &[], &script);
+    await_file(&folder.join("runs"));
+    job.kill().unwrap();
+    job.wait().unwrap();
+    await_file(&folder.join("over"));
+    assert!(!folder.join("struck").exists());
+    await_none_left(folder, PATIENCE);
 }
 
 /// A job on another host is gone at its end with all that the launcher had beside it.

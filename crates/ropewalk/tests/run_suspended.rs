@@ -342,9 +342,8 @@ fn a_launcher_that_was_stopped_finds_all_that_was_said() {
         for &rank in &job.ranks {
             await_true("does not end", || state(rank).is_none());
         }
-        match leaves {
-            true => await_true("the agent does not end", || state(keeper) == Some('Z')),
-            false => assert_ne!(state(keeper), Some('Z')),
+        if leaves {
+            await_true("the agent does not end", || state(keeper) == Some('Z'));
         }
         job.signal("CONT");
         let said: usize = job.lines.by_ref().map(|line| line.unwrap().len()).sum();

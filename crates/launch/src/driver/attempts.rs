@@ -132,6 +132,7 @@ impl Attempts {
                 encoded_plan,
                 parent: None,
                 launcher: None,
+                forks: self.spec.fork_agent,
                 forked: None,
             },
             plan,

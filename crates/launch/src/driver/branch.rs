@@ -46,6 +46,8 @@ pub(super) struct Position {
     pub(super) parent: Option<Address>,
     /// Where the launcher listens; `None` for itself.
     pub(super) launcher: Option<Address>,
+    /// Whether this process may be forked.
+    pub(super) forks: bool,
     /// The agent of the first host, if it runs already and knows its own position.
     pub(super) forked: Option<Spawned>,
 }
@@ -60,6 +62,7 @@ impl Position {
             encoded_plan: bootstrap.plan,
             parent: Some(bootstrap.parent),
             launcher: Some(bootstrap.launcher),
+            forks: false,
             forked: None,
         }
     }

@@ -17,11 +17,11 @@ use rustix::{
     io::Errno,
     pipe::{PipeFlags, pipe_with},
     process::{
-        Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal,
-        setsid, test_kill_process_group, waitid,
+        Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, pidfd_open,
+        pidfd_send_signal, setsid, test_kill_process_group, waitid, waitpid,
     },
     stdio::{dup2_stdin, stdin},
-    thread::nanosleep,
+    thread::{nanosleep, set_name},
 };
 
 use super::{branch::Branch, process::close_from};
@@ -70,8 +70,14 @@ impl CommandKeeper {
             .flatten()
             .ok_or(error)?;
         // Failing that, the pipe ends here, and with it the process, which knows of no command.
-        let process = pidfd_open(process, PidfdFlags::empty())?;
-        Ok(Self { process, line })
+        match pidfd_open(process, PidfdFlags::empty()) {
+            Ok(process) => Ok(Self { process, line }),
+            Err(errno) => {
+                drop(line);
+                let _ = waitpid(Some(process), WaitOptions::empty());
+                Err(errno.into())
+            }
+        }
     }
 
     /// Has a command ended if this process is gone first, with those that it started itself: it leads a process group.
@@ -118,6 +124,8 @@ const LOOK: Timespec = Timespec {
 
 /// What the process beside the launcher does. Makes system calls and nothing else: no allocation, no lock, no panic.
 fn attend(line: BorrowedFd<'_>, commands: &mut Vec<Pid>) {
+    // It has the launcher's name otherwise, and who kills all of that name would kill it.
+    let _ = set_name(c"command-keeper");
     // What the user's terminal sends is for the launcher.
     let is_alone = setsid().is_ok() && dup2_stdin(line).is_ok();
     // SAFETY: nothing in this process uses what is closed: the life lines of agents, which would not end, and this

@@ -80,6 +80,17 @@ impl LifeLine {
     }
 }
 
+/// Whether whoever started this agent is gone, or wants it to end.
+pub(super) fn has_life_line_ended() -> bool {
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let mut polled = [PollFd::from_borrowed_fd(rustix::stdio::stdin(), PollFlags::RDHUP)];
+    // What cannot be looked at has not said so.
+    poll(&mut polled, Some(&at_once)).is_ok_and(|ready| ready > 0)
+}
+
 /// Parts this process in two. The keeper waits until the agent is gone, however that happens, and then kills whatever
 /// descends from it, and removes the shared memory that this leaves behind: orphans become children of the keeper, wherever
 /// they went and whatever they forgot. If standard

@@ -38,7 +38,7 @@ pub(super) struct Starter {
     /// The end of what it wrote there.
     said: Vec<u8>,
     ended: Option<Ended>,
-    /// Until it has ended: its number may be another's after that.
+    /// Until it has ended, since its number may be another's after that, or its agent runs.
     kept: Option<Kept>,
 }
 
@@ -200,6 +200,12 @@ impl Starter {
             }
         }
         self.ended
+    }
+
+    /// The agent has connected: it has a keeper of its own, which this process may be, and which is not to be killed over its
+    /// work.
+    pub(super) fn handle_connected(&mut self) {
+        self.kept = None;
     }
 
     /// Somebody who reaps all children saw how it ended.

@@ -103,6 +103,11 @@ proptest! {
         let mut pair = Pair::default();
         for step in &steps {
             pair.step(step);
+            for end in 0..2 {
+                // What one end takes for sent has come, or is under way.
+                let is_sent = pair.ends[end].is_sent() && pair.under_way[end].is_empty();
+                prop_assert!(!is_sent || pair.heard[1 - end].len() == pair.said[end] as usize);
+            }
         }
         pair.settle();
         for end in 0..2 {

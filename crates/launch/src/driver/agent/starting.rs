@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     driver::{
+        keeper,
         mpi_programs::MpiHost,
         process::{self, Inherited, LINK_FD, PMI_FD, ProcessError, ProcessOptions, Program},
     },
@@ -106,15 +107,14 @@ pub(super) fn stream(which: u64) -> OutputStream {
 }
 
 impl Agent {
-    /// Whether ranks may be started: not before somebody can be told of it. From the launcher's own host it will be, and there the life line is enough to
-    /// end it meanwhile.
+    /// Whether ranks may be started: not before somebody can be told of it. From the launcher's own host it will be, and there the
+    /// life line is enough to end it meanwhile.
     pub(super) fn may_start(&self) -> bool {
-        let is_beside_launcher = self
-            .plan
-            .hosts
-            .get(self.host.0 as usize)
-            .is_some_and(|host| host.is_local);
-        is_beside_launcher || self.branch.is_connected()
+        let is_beside_launcher = || {
+            let host = self.plan.hosts.get(self.host.0 as usize);
+            host.is_some_and(|host| host.is_local)
+        };
+        self.branch.is_connected() || (is_beside_launcher() && !keeper::has_life_line_ended())
     }
 
     /// Starts the next rank, if one is to be started.

@@ -131,6 +131,9 @@ impl Branch {
         let child = self.children.entry(node).or_default();
         child.peer = Some(peer);
         (child.has_connected, child.may_come_back) = (true, false);
+        if let Some(starter) = &mut child.starter {
+            starter.handle_connected();
+        }
         child
             .wait_until
             .take_if(|(_, wait)| is_back && matches!(wait, Wait::Explain(_)));

@@ -38,8 +38,8 @@ impl Branch {
         let mut frame = postcard::to_extend(&bootstrap, vec![0; 4]).map_err(io::Error::other)?;
         let length = (frame.len() - 4) as u32;
         frame[..4].copy_from_slice(&length.to_le_bytes());
-        // An agent's keeper ends the commands that the agent leaves behind.
-        if !host.is_local && self.position.launcher.is_none() && self.command_keeper.is_none() {
+        // Agents do not: their keepers end the commands that they leave behind.
+        if self.position.forks && !host.is_local && self.command_keeper.is_none() {
             // Failing that, the job goes on without: it is needed only if the launcher is killed while a command hangs.
             self.command_keeper = CommandKeeper::fork(plan.hosts.len()).ok().map(Rc::new);
         }

@@ -41,6 +41,7 @@ fn position(node: NodeId, parent: Option<Address>) -> Position {
         plan,
         parent,
         launcher: None,
+        forks: true,
         forked: None,
     }
 }
@@ -105,6 +106,7 @@ fn a_child_that_sends_garbage_is_lost() {
         }) => Some(how),
         _ => None,
     };
+    assert!(branch.command_keeper.is_some());
     let how = await_event(&mut branch, &mut agent, lost, |_, _| {});
     assert!(
         how.starts_with("sent 1 bytes that are no message of ropewalk"),
