@@ -34,7 +34,7 @@ pub(crate) const TAG_DOWN: u64 = 2;
 /// The first that an agent hears.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Bootstrap {
-    /// The job's secret; it stands nowhere else.
+    /// The job's secret; it stands in no arguments, variables or files.
     pub(crate) key: JobKey,
     pub(crate) node: NodeId,
     /// Where the node above listens.

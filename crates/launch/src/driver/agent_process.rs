@@ -53,7 +53,6 @@ unsafe fn run(known: Option<Position>) -> io::Result<u8> {
     // First of all: a fork of the launcher has the other end of its own life line until then.
     // SAFETY: as the caller has promised.
     let slots = unsafe { Slots::reserve() }?;
-    // While whoever started this process still prepares what it has to say.
     // SAFETY: as the caller has promised.
     let keeper = match unsafe { keeper::fork() }? {
         Part::Agent(keeper) => keeper,

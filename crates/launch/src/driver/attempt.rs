@@ -133,7 +133,7 @@ impl AttemptRun {
                 break;
             }
             if is_over && give_up_at.is_none() {
-                // Agents end themselves once they know that all is over; those that do not are ended.
+                // Agents end themselves, once they know that all is over or need not; those that do not are ended.
                 reader.input = None;
                 give_up_at = Some(Instant::now() + self.plan.detect);
             }

@@ -7,8 +7,7 @@ use rustix::process::Rlimit;
 use super::{limits::raise_descriptor_limit, memory_kills::MemoryKills};
 use crate::driver::{descendants, keeper::KeeperLine, process::Slots, signals::ChildSignals};
 
-/// Made while whoever started the agent still prepares what it has to say: before the first rank there is time for it then,
-/// and none later.
+/// Made while whoever started the agent still prepares what it has to say, unless the agent is a fork, which knows that.
 pub(in crate::driver) struct Preparation {
     pub(super) slots: Slots,
     pub(super) keeper: KeeperLine,
