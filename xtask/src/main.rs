@@ -57,8 +57,8 @@ enum Task {
     Sanitize,
     /// Reduces in real processes of which one is killed at a random moment, again and again
     SoakKill(soak_kill::Options),
-    /// Runs every test; on Debian as root it first installs the packages they need
-    Test,
+    /// Runs the tests, ordinary ones first; on Debian as root it first installs the packages they need
+    Test(test::Options),
     /// Formats the code and applies what clippy suggests
     Fix,
 }
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
         }
         Task::Sanitize => sanitize::sanitize(),
         Task::SoakKill(options) => soak_kill::soak_kill(&options),
-        Task::Test => test::test(),
+        Task::Test(options) => test::test(&options),
     };
     if let Err(error) = result {
         eprintln!("error: {error:#}");

@@ -7,37 +7,51 @@ use crate::{
     mpi4py::{self, mpi4py},
     openfoam, project,
     shell::{cargo, run, succeeds},
-    soak_kill::{Options, soak_kill},
+    soak_kill::{self, soak_kill},
 };
 
-/// Runs every test: the slow ones over real processes first, the ordinary ones last, so that the runner's summary
-/// is what one reads at the end.
+/// How much is tested.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Also runs the tests over libfabric, which take about a quarter of an hour
+    #[arg(long)]
+    long: bool,
+}
+
+/// Runs the tests: the ordinary ones first, because most mistakes show there; then those that drive large programs of
+/// others.
 ///
 /// # Errors
-/// If something that the tests need is missing, or at the first test that fails.
-pub(crate) fn test() -> anyhow::Result<()> {
+/// If something that the tests need is missing, or at the first set of tests that fails.
+pub(crate) fn test(options: &Options) -> anyhow::Result<()> {
     debian::provide()?;
+    ordinary()?;
     if !report().exists() {
         run(cargo(&["run", "--release", "--locked", "--", "demo"]))?;
     }
     look::look(&report())?;
-    soak_kill(&Options::short())?;
-    mpi4py(&mpi4py::Options::short())?;
-    libfabric()?;
-    openfoam::test()?;
+    soak_kill(&soak_kill::Options::short())?;
     object_stores()?;
-    if succeeds(cargo(&["nextest", "--version"])) {
-        run(cargo(&["test", "--workspace", "--locked", "--doc"]))?;
-        run(cargo(&[
-            "nextest",
-            "run",
-            "--workspace",
-            "--locked",
-            "--no-fail-fast",
-        ]))
-    } else {
-        run(cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]))
+    mpi4py(&mpi4py::Options::short())?;
+    openfoam::test()?;
+    if options.long {
+        libfabric()?;
     }
+    Ok(())
+}
+
+fn ordinary() -> anyhow::Result<()> {
+    if !succeeds(cargo(&["nextest", "--version"])) {
+        return run(cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]));
+    }
+    run(cargo(&[
+        "nextest",
+        "run",
+        "--workspace",
+        "--locked",
+        "--no-fail-fast",
+    ]))?;
+    run(cargo(&["test", "--workspace", "--locked", "--doc"]))
 }
 
 /// The tests over libfabric, which are behind a feature: what every provider has to do, over all that we know, and
