@@ -50,7 +50,6 @@ pub mod partner;
 mod plan;
 mod policy;
 mod rehearsal;
-mod trend;
 mod two_levels;
 mod two_levels_in_steps;
 mod uploads;

@@ -6,6 +6,8 @@ mod cases;
 #[path = "../../tests/no_allocation/counting_allocator.rs"]
 mod counting_allocator;
 mod decisions;
+#[path = "../../tests/traces/families.rs"]
+mod families;
 #[path = "../../tests/traces/known_rest.rs"]
 mod known_rest;
 #[path = "../../tests/rehearsals/learning.rs"]
@@ -19,13 +21,14 @@ use std::{env, ops::RangeInclusive};
 
 use cases::{Case, papers_cases};
 use counting_allocator::Counting;
+use families::{CASES_PER_FAMILY, CHOICE_SEED, FAMILIES, TEST_SEED, case_of_family};
 use known_rest::KnownRest;
 use learning::behind_the_best;
 use rand_core::SeedableRng;
 use rand_pcg::Pcg64;
 use random::random_case;
 use ropewalk_checkpoint::{
-    Costs, FixedSteps, Nearest, Paper, Plan, Policy, Rate, daly_first_order, daly_higher_order,
+    Costs, FixedSeconds, FixedSteps, Nearest, Paper, Plan, Policy, Rate, daly_first_order, daly_higher_order,
     optimal_interval, young,
 };
 use shapes::{SHAPES, case_of};
@@ -36,12 +39,13 @@ static ALLOCATOR: Counting = Counting;
 /// A table: its name, and what prints it, given the number of runs to simulate.
 type Table = (&'static str, fn(u32));
 
-const TABLES: [Table; 9] = [
+const TABLES: [Table; 10] = [
     ("intervals", intervals),
     ("traces", traces),
     ("random", random_traces),
     ("rest", rest_of_run),
     ("shapes", other_shapes),
+    ("families", families),
     ("equal", equal_steps),
     ("wrong-mtbf", wrong_mtbf),
     ("two-levels", two_levels::print),
@@ -206,6 +210,61 @@ fn other_shapes(_: u32) {
             rates.0, rates.1, papers.0, papers.1
         );
     }
+}
+
+/// Each policy on 1,050 runs beyond the family that the rule was made for, of the seeds by which the forecast was chosen and of
+/// those by which it is judged.
+fn families(_: u32) {
+    for (name, seed) in [("choice", CHOICE_SEED), ("test", TEST_SEED)] {
+        type Timed = (&'static str, fn(&Case) -> f64);
+        let policies: [Timed; 3] = [
+            ("rate", |case| expected(&Rate, case)),
+            ("paper's rule", |case| expected(&Paper, case)),
+            ("best threshold in hindsight", best_threshold),
+        ];
+        println!("Seeds of the {name}; behind the best plan, mean and most:\n");
+        println!("| steps | {} |", policies.map(|(policy, _)| policy).join(" | "));
+        println!("|---|---|---|---|");
+        let mut all = [(0.0, 0.0f64); 3];
+        for (at, (family, kind)) in (0..).zip(FAMILIES) {
+            let mut random = Pcg64::seed_from_u64(seed + at);
+            let mut found = [(0.0, 0.0f64); 3];
+            for _ in 0..CASES_PER_FAMILY {
+                let case = case_of_family(kind, &mut random);
+                let best = best(&case);
+                for ((sum, most), (_, time)) in found.iter_mut().zip(policies) {
+                    let behind = percent(time(&case), best);
+                    *sum += behind / CASES_PER_FAMILY as f64;
+                    *most = most.max(behind);
+                }
+            }
+            print_row(family, &found);
+            for (all, found) in all.iter_mut().zip(found) {
+                *all = (all.0 + found.0 / FAMILIES.len() as f64, all.1.max(found.1));
+            }
+        }
+        print_row("all", &all);
+        println!();
+    }
+}
+
+fn print_row(name: &str, found: &[(f64, f64)]) {
+    let columns = found
+        .iter()
+        .map(|(mean, most)| format!("{mean:.3} %, {most:.2} %"));
+    println!("| {name} | {} |", columns.collect::<Vec<_>>().join(" | "));
+}
+
+/// The expected time with the best of thresholds from half an interval to two, which one knows only afterwards.
+fn best_threshold(case: &Case) -> f64 {
+    (20..=80)
+        .map(|part| {
+            expected(
+                &FixedSeconds(case.costs.interval() * f64::from(part) / 40.0),
+                case,
+            )
+        })
+        .fold(f64::INFINITY, f64::min)
 }
 
 /// Steps of equal length, from a fortieth of the interval to one and a half of it.

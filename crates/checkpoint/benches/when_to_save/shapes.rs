@@ -2,9 +2,11 @@
 
 use rand_core::Rng;
 use rand_pcg::Pcg64;
-use ropewalk_checkpoint::Costs;
 
-use crate::cases::{Case, trace, uniform};
+use crate::{
+    cases::{Case, trace, uniform},
+    random::costs_of,
+};
 
 /// How the length of steps goes on.
 #[derive(Clone, Copy, Debug)]
@@ -70,11 +72,9 @@ pub(crate) fn case_of(shape: Shape, random: &mut Pcg64) -> Case {
         Shape::Spikes if spikes[at as usize] => 1.0 + 8.0 * strength,
         Shape::Cycle | Shape::Spikes => 1.0,
     });
-    let mtbf = total * (0.1 + 0.4 * uniform(random));
-    let save = mtbf * (0.002 + 0.03 * uniform(random));
     Case {
         name: "of a shape",
         steps,
-        costs: Costs::new(save, save, mtbf).expect("both are positive"),
+        costs: costs_of(total, random),
     }
 }

@@ -2,7 +2,7 @@
 
 mod copies;
 mod failures;
-mod forecast;
+pub(crate) mod forecast;
 mod options;
 mod save_times;
 #[cfg(test)]
@@ -167,8 +167,7 @@ impl Advisor {
         let step = self.mark_to(now);
         self.steps += 1;
         self.remaining_steps = self.remaining_steps.map(|steps| steps.saturating_sub(1));
-        self.forecast
-            .step(step, self.remaining_steps, self.full.costs.interval());
+        self.forecast.step(step, self.full.costs.interval());
         for level in [Some(&mut self.full), self.fast.as_mut()].into_iter().flatten() {
             level.elapsed += step;
             level.steps += 1;
@@ -188,7 +187,7 @@ impl Advisor {
         }
         if let Some(limit) = self.limit {
             let last_start = limit - self.save_p99();
-            let step = self.forecast.mean().max(self.forecast.mean_of_rest());
+            let step = self.forecast.mean();
             let remaining = self.remaining_steps.map(|steps| steps as f64 * step);
             let is_finished_in_time = remaining.is_some_and(|remaining| now + remaining * CAUTION < limit);
             if !is_finished_in_time {
@@ -462,7 +461,7 @@ impl Advisor {
 
     fn remaining(&self) -> Option<f64> {
         let steps = self.remaining_steps?;
-        Some(steps as f64 * self.forecast.mean_of_rest())
+        Some(steps as f64 * self.forecast.mean())
     }
 
     fn level_mut(&mut self, level: Level) -> &mut LevelState {

@@ -19,7 +19,7 @@ pub(crate) fn uniform(random: &mut Pcg64) -> f64 {
 }
 
 /// A number with mean 0 and standard deviation 1.
-fn normal(random: &mut Pcg64) -> f64 {
+pub(crate) fn normal(random: &mut Pcg64) -> f64 {
     (0..12).map(|_| uniform(random)).sum::<f64>() - 6.0
 }
 
@@ -30,9 +30,14 @@ pub(crate) fn trace(total: f64, steps: usize, noise: f64, seed: u64, shape: impl
         let factor = 1.0 + noise * normal(&mut random);
         shape(at as f64) * factor.max(0.05)
     });
-    let raw: Vec<f64> = raw.collect();
-    let scale = total / raw.iter().sum::<f64>();
-    raw.iter().map(|step| step * scale).collect()
+    scaled(raw.collect(), total)
+}
+
+/// Steps that take `total` seconds together, and are as long as these beside each other.
+pub(crate) fn scaled(mut steps: Vec<f64>, total: f64) -> Vec<f64> {
+    let scale = total / steps.iter().sum::<f64>();
+    steps.iter_mut().for_each(|step| *step *= scale);
+    steps
 }
 
 /// The paper's five cases, `times` times as long, with noise of its own for each seed.

@@ -22,11 +22,16 @@ pub(crate) fn random_case(random: &mut Pcg64) -> Case {
         2 => 1.0 + strength * at / count as f64,
         _ => 1.0 + 0.5 * strength * (at / length).sin(),
     });
-    let mtbf = total * (0.1 + 0.4 * uniform(random));
-    let save = mtbf * (0.002 + 0.03 * uniform(random));
     Case {
         name: "random",
         steps,
-        costs: Costs::new(save, save, mtbf).expect("both are positive"),
+        costs: costs_of(total, random),
     }
+}
+
+/// Costs at random for a run of `total` seconds, with at least a few saves.
+pub(crate) fn costs_of(total: f64, random: &mut Pcg64) -> Costs {
+    let mtbf = total * (0.1 + 0.4 * uniform(random));
+    let save = mtbf * (0.002 + 0.03 * uniform(random));
+    Costs::new(save, save, mtbf).expect("both are positive")
 }
