@@ -63,8 +63,9 @@ typedef struct rw_checkpoint_advisor rw_checkpoint_advisor;
 /* Begin with RW_CHECKPOINT_ADVISOR_OPTIONS; what is 0 has its default. */
 typedef struct {
     size_t size;          /* sizeof this structure */
-    double mtbf;          /* mean time between failures; by default what `ropewalk run --mtbf` says, or an hour */
-    int mtbf_is_known;    /* not 0: it is not learned from what happens */
+    double mtbf;          /* a guess of the mean time between failures, from which learning starts; by default that of
+                             `ropewalk run --mtbf` or `--mtbf-known`, or 5 years divided by the number of hosts */
+    int mtbf_is_known;    /* not 0: `mtbf` is no guess but known, and nothing is learned */
     double save;          /* how long a save takes, until one was measured; if 0 the first is made at once */
     double restore;       /* how long a restore takes, until one was measured; by default 1 */
     double limit;         /* how long the job may run from now on; by default for ever */

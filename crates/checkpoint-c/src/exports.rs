@@ -12,7 +12,7 @@ use std::{
 
 use ropewalk_checkpoint::{
     AdvisorOptions, Alone, FastLevel, Level, Mtbf, Reason, Restored, RunAdvisor, Save, SharedDirectory,
-    Store, StoreOptions, directory_of_job, mtbf_of_job, optimal_interval, restore_all,
+    Store, StoreOptions, default_mtbf_of_job, directory_of_job, mtbf_of_job, optimal_interval, restore_all,
 };
 
 use crate::failure::{self, Failure, guarded};
@@ -354,12 +354,11 @@ fn advisor_options(options: &CAdvisorOptions) -> Result<AdvisorOptions, Failure>
     }
     let default = AdvisorOptions::default();
     let or = |given: f64, default: f64| if given > 0.0 { given } else { default };
-    let mtbf = or(options.mtbf, ropewalk_checkpoint::MTBF_AT_FIRST);
     Ok(AdvisorOptions {
-        mtbf: match (options.mtbf_is_known, mtbf_of_job()) {
-            (0, Some(known)) if options.mtbf == 0.0 => Mtbf::Known(known),
-            (0, _) => Mtbf::Learned(mtbf),
-            _ => Mtbf::Known(mtbf),
+        mtbf: match options.mtbf {
+            0.0 => mtbf_of_job().unwrap_or_else(default_mtbf_of_job),
+            mtbf if options.mtbf_is_known == 0 => Mtbf::Learned(mtbf),
+            mtbf => Mtbf::Known(mtbf),
         },
         save: (options.save > 0.0).then_some(options.save),
         restore: or(options.restore, default.restore),

@@ -1,11 +1,14 @@
 //! What is remembered of a run over its restarts: how long it ran, how often it failed, how long saves took.
 
+mod note;
 #[cfg(test)]
 mod tests;
 
 use std::fmt::Write;
 
 use crate::advisor::Level;
+
+pub use note::{COMMAND_BITS, Note};
 
 /// One line of a journal.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -91,6 +94,8 @@ pub enum Record {
     Ended,
     /// All that was before, in short.
     Before(Totals),
+    /// A remark.
+    Note(Note),
 }
 
 /// What happened in starts that are over, and how many saves and restores there were in all.
@@ -173,6 +178,7 @@ impl Record {
             Self::Safe => "safe".to_owned(),
             Self::HostLost => "host-lost".to_owned(),
             Self::Ended => "ended".to_owned(),
+            Self::Note(note) => note.encode(),
             Self::Before(totals) => format!(
                 "before {} {} {} {} {} {} {} {}",
                 totals.exposure,
@@ -257,7 +263,7 @@ impl Record {
                 // Journals that were written before hosts were counted do not say it.
                 hosts_lost: next().map_or(Some(0), |count| count.parse().ok())?,
             }),
-            _ => return None,
+            word => Self::Note(Note::parse(word, next)?),
         };
         words.next().is_none().then_some(record)
     }
@@ -281,6 +287,7 @@ pub struct History {
     steps: Vec<f64>,
     /// Whether they are those of a start before.
     steps_are_old: bool,
+    notes: note::Notes,
     unreadable: u64,
 }
 
@@ -418,6 +425,7 @@ impl History {
                 self.steps.clear();
             }
             Record::Before(totals) => self.totals.add(&totals),
+            Record::Note(note) => self.note(note),
         }
     }
 
@@ -476,6 +484,7 @@ impl History {
             line(Record::RestoreTime { seconds });
         }
         line(Record::Before(self.totals.bounded()));
+        self.notes.notes().map(Record::Note).for_each(&mut line);
         let step = |&seconds: &f64| Record::StepTime { seconds };
         if self.steps_are_old {
             self.steps.iter().map(step).for_each(&mut line);

@@ -299,12 +299,14 @@ fn equal_steps(_: u32) {
 /// What it costs to be told a wrong MTBF, on the paper's cases and on runs ten times as long, for some seeds.
 fn wrong_mtbf(runs: u32) {
     println!("{runs} runs for each figure; longer than the best plan by, and the standard error:\n");
-    println!("| case | seed | told a quarter | told the truth | told four times |");
-    println!("|---|---|---|---|---|");
+    println!(
+        "| case | seed | told a tenth | told a quarter | told the truth | told four times | told ten times |"
+    );
+    println!("|---|---|---|---|---|---|---|");
     for times in [1, 10] {
         for seed in [1, 2, 3] {
             for case in papers_cases(times, 10 * seed) {
-                let columns: Vec<String> = [0.25, 1.0, 4.0]
+                let columns: Vec<String> = [0.1, 0.25, 1.0, 4.0, 10.0]
                     .into_iter()
                     .map(|wrong_by| {
                         let (behind, error) = behind_the_best(&case, wrong_by, runs, seed);

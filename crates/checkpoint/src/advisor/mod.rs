@@ -100,10 +100,11 @@ struct Notice {
 impl Advisor {
     /// The advisor of a run that begins now, with what is known from before.
     pub fn new(options: &AdvisorOptions, history: &History, now: f64) -> Self {
-        let failures = match options.mtbf {
-            Mtbf::Known(mtbf) => Failures::known(positive(mtbf)),
-            Mtbf::Learned(before) => Failures::learned(positive(before), history.totals()),
+        let told = match options.mtbf {
+            Mtbf::Known(mtbf) => Mtbf::Known(positive(mtbf)),
+            Mtbf::Learned(guess) => Mtbf::Learned(positive(guess)),
         };
+        let failures = Failures::new(told, history.totals());
         let restore = history.restore().unwrap_or(options.restore).clamp(0.0, LONGEST);
         let save = options.save.unwrap_or(SAVE_AT_FIRST);
         let copies = options
@@ -492,8 +493,8 @@ impl Advisor {
 
     /// Works out the intervals from what is known now.
     fn reconsider(&mut self, now: f64) {
-        let mtbf = self.failures.mtbf((now - self.start).max(0.0));
         let [mut save, restore] = [self.full.times.mean(), self.restore];
+        let mtbf = self.failures.cautious_mtbf((now - self.start).max(0.0), save);
         if let Some(copies) = &self.copies {
             save += copies.cost();
             self.covered = (1.0 - mtbf / copies.host_mtbf()).clamp(0.0, 1.0);

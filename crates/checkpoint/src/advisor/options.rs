@@ -33,7 +33,8 @@ pub struct AdvisorOptions {
 pub enum Mtbf {
     /// Known, in seconds.
     Known(f64),
-    /// To be learned, from this number of seconds at first, of which half is believed: too short costs less than too long.
+    /// To be learned; this number of seconds is a first guess. The guess may be wrong by powers of ten: the first failures tell
+    /// more. A guess that is too short costs less than one that is too long.
     Learned(f64),
 }
 
@@ -98,8 +99,8 @@ impl Default for AdvisorOptions {
     }
 }
 
-/// Short, since to save too often costs less than to lose too much: an hour.
-pub const MTBF_AT_FIRST: f64 = 3600.0;
+/// The guess for one host of which nobody knows more: five years. A job on several fails as many times as often.
+pub const MTBF_AT_FIRST: f64 = 5.0 * 365.25 * 86_400.0;
 
 /// Until the first save is measured.
 pub(super) const SAVE_AT_FIRST: f64 = 1.0;

@@ -2,6 +2,8 @@
 
 use std::{env, path::PathBuf};
 
+use crate::advisor::{MTBF_AT_FIRST, Mtbf};
+
 /// The variable with the directory of the job's checkpoints.
 pub const DIRECTORY_VARIABLE: &str = "ROPEWALK_CHECKPOINT_DIR";
 
@@ -12,8 +14,14 @@ pub const RESTORE_VARIABLE: &str = "ROPEWALK_RESTORE";
 /// The variable with the step of the generation to start from.
 pub const RESTORE_STEP_VARIABLE: &str = "ROPEWALK_RESTORE_STEP";
 
-/// The variable with the mean time between failures in seconds, if somebody knows it.
+/// The variable with somebody's guess of the mean time between failures, in seconds.
 pub const MTBF_VARIABLE: &str = "ROPEWALK_MTBF";
+
+/// The variable with the mean time between failures in seconds, if somebody knows it.
+pub const MTBF_KNOWN_VARIABLE: &str = "ROPEWALK_MTBF_KNOWN";
+
+/// The variable with the guess in seconds that nobody made: it follows from the number of hosts.
+pub const MTBF_DEFAULT_VARIABLE: &str = "ROPEWALK_MTBF_DEFAULT";
 
 /// The variable with the mean time between losses of a host in seconds, if saves of the full level are copied to other hosts.
 pub const HOST_MTBF_VARIABLE: &str = "ROPEWALK_HOST_MTBF";
@@ -55,9 +63,15 @@ pub fn directory_of_job() -> Option<PathBuf> {
         .map(PathBuf::from)
 }
 
-/// The job's mean time between failures, in seconds, if the supervisor was told.
-pub fn mtbf_of_job() -> Option<f64> {
-    seconds(MTBF_VARIABLE)
+/// The job's mean time between failures, if the supervisor was told.
+pub fn mtbf_of_job() -> Option<Mtbf> {
+    let known = seconds(MTBF_KNOWN_VARIABLE).map(Mtbf::Known);
+    known.or_else(|| seconds(MTBF_VARIABLE).map(Mtbf::Learned))
+}
+
+/// The mean time between failures of this job if nobody was told one.
+pub fn default_mtbf_of_job() -> Mtbf {
+    Mtbf::Learned(seconds(MTBF_DEFAULT_VARIABLE).unwrap_or(MTBF_AT_FIRST))
 }
 
 /// The mean time between losses of a host, in seconds, if the job's hosts copy what others save.

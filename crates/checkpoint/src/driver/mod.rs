@@ -30,9 +30,10 @@ pub use coordination::{Alone, Coordination, CoordinationError, SharedDirectory};
 #[cfg(any(feature = "object-store", feature = "partner"))]
 pub use depot::{Depot, PutAside};
 pub use environment::{
-    DIRECTORY_VARIABLE, Decided, GENERATION_VARIABLE, HOST_MTBF_VARIABLE, MTBF_VARIABLE, NEXT_VARIABLE,
-    RESTORE_STEP_VARIABLE, RESTORE_VARIABLE, START_VARIABLE, decided_of_job, directory_of_job,
-    host_mtbf_of_job, mtbf_of_job, start_of_job,
+    DIRECTORY_VARIABLE, Decided, GENERATION_VARIABLE, HOST_MTBF_VARIABLE, MTBF_DEFAULT_VARIABLE,
+    MTBF_KNOWN_VARIABLE, MTBF_VARIABLE, NEXT_VARIABLE, RESTORE_STEP_VARIABLE, RESTORE_VARIABLE,
+    START_VARIABLE, decided_of_job, default_mtbf_of_job, directory_of_job, host_mtbf_of_job, mtbf_of_job,
+    start_of_job,
 };
 pub use files::{Entry, EntryKind, Files, RealFiles};
 pub use journal_file::JournalFile;

@@ -7,13 +7,13 @@ use std::{
 };
 
 use crate::{
-    advisor::{Advice, Advisor, AdvisorOptions, Level, Mtbf},
-    journal::{History, Record, Totals},
+    advisor::{Advice, Advisor, AdvisorOptions, Level},
+    journal::{History, Note, Record, Totals},
 };
 
 use super::{
     copied::Copied,
-    environment::{directory_of_job, host_mtbf_of_job, mtbf_of_job, start_of_job},
+    environment::{default_mtbf_of_job, directory_of_job, host_mtbf_of_job, mtbf_of_job, start_of_job},
     journal_file::JournalFile,
 };
 
@@ -81,6 +81,12 @@ impl RunAdvisor {
         history.add(start);
         if let Some(journal) = &mut journal {
             journal.add(start)?;
+            journal.add(Record::Note(Note::Told(options.mtbf)))?;
+            // Whoever starts programs counts their time from there on.
+            if let (Some(start), Some(0.0)) = (start_of_job(), history.open_ran()) {
+                let seconds = process_age().unwrap_or(0.0);
+                journal.add(Record::Note(Note::Began { start, seconds }))?;
+            }
         }
         Ok(Self {
             advisor: Advisor::new(options, &history, 0.0),
@@ -101,7 +107,13 @@ impl RunAdvisor {
     /// # Errors
     /// If the journal cannot be read and written.
     pub fn start_in_job(options: &AdvisorOptions) -> io::Result<Self> {
-        let mtbf = mtbf_of_job().map_or(options.mtbf, Mtbf::Known);
+        let is_default = options.mtbf == AdvisorOptions::default().mtbf;
+        let own = if is_default {
+            default_mtbf_of_job()
+        } else {
+            options.mtbf
+        };
+        let mtbf = mtbf_of_job().unwrap_or(own);
         let directory = directory_of_job();
         let host_mtbf = host_mtbf_of_job()
             .filter(|_| directory.is_some())
@@ -285,6 +297,20 @@ impl RunAdvisor {
         }
     }
 }
+
+/// How long this process has been running, in seconds.
+fn process_age() -> Option<f64> {
+    let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
+    let uptime: f64 = uptime.split(' ').next()?.parse().ok()?;
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The name of the program comes before, in parentheses, and may hold blanks.
+    let ticks: f64 = stat.rsplit(')').next()?.split(' ').nth(20)?.parse().ok()?;
+    let age = uptime - ticks / TICKS_PER_SECOND;
+    Some(age.max(0.0))
+}
+
+/// In which Linux tells times of processes, on all architectures in use.
+const TICKS_PER_SECOND: f64 = 100.0;
 
 fn start_number() -> u64 {
     start_of_job().unwrap_or_else(|| {

@@ -64,13 +64,13 @@ fn saves_in_the_background_are_learned() {
     }
 }
 
-/// An advisor who believes in an MTBF that is wrong by four loses at most two percent of a run as long as the paper's, and
-/// three tenths of a percent of one ten times as long. `cargo bench` says so of 20,000 runs each.
+/// An advisor whose guess of the MTBF is wrong by ten loses at most three percent of a run as long as the paper's, and eight
+/// tenths of a percent of one ten times as long. `cargo bench` says so of more runs.
 #[test]
 fn a_wrong_mtbf_is_learned() {
-    for (times, runs, most) in [(1, 600, 0.02), (10, 100, 0.003)] {
+    for (times, runs, most) in [(1, 600, 0.03), (10, 100, 0.008)] {
         for case in papers_cases(times, 1) {
-            for wrong_by in [0.25, 4.0] {
+            for wrong_by in [0.1, 0.25, 4.0, 10.0] {
                 let (behind, error) = behind_the_best(&case, wrong_by, runs, 7);
                 assert!(
                     behind < most + 3.0 * error,
