@@ -319,7 +319,8 @@ fn what_is_hopeless_is_not_rehearsed() {
     let words = "--save 0.6 --mtbf 25 --step 5 --total 500 --runs 10 --told-mtbf 1e12";
     let shown = rehearse(words).success();
     let text = String::from_utf8_lossy(&shown.get_output().stdout).into_owned();
-    let told = "Left out, since it would take too long to rehearse: advisor, told 1000000000000 s.";
+    let told =
+        "Left out, since it would take too long to rehearse: advisor, told 1000000000000 s (1.157e7 days).";
     assert!(text.contains(told), "{text}");
     let words = "--save 1 --mtbf 5 --step 3 --total 30 --runs 10 --json";
     let answer = rehearse(words).success();

@@ -120,7 +120,7 @@ fn a_job_goes_on_from_what_was_uploaded() {
         "restart",
         "--checkpoint",
         &saved,
-        "--mtbf",
+        "--mtbf-known",
         "0.2",
         "--upload",
         &url,
@@ -161,8 +161,9 @@ fn ranks_that_are_killed_at_random_go_on_together() {
     let expected = run(&["-n", "3", &program, &calm, RANK_STEPS]);
     assert!(expected.status.success(), "{expected:?}");
     // With this seed the first two attempts are killed after about two seconds, and the third not within a minute.
-    let words =
-        format!("-n 3 --on-failure restart --checkpoint {killed} --mtbf 2 --inject-mtbf 20 --seed 37857");
+    let words = format!(
+        "-n 3 --on-failure restart --checkpoint {killed} --mtbf-known 2 --inject-mtbf 20 --seed 37857"
+    );
     let words: Vec<&str> = words.split(' ').collect();
     let found = run(&[&words[..], &[&program, &killed, RANK_STEPS]].concat());
     let text = String::from_utf8(found.stderr.clone()).unwrap();
@@ -217,7 +218,7 @@ fn a_changed_generation_is_not_started_from() {
         saves.to_str().unwrap(),
         "--on-failure",
         "restart=0",
-        "--mtbf",
+        "--mtbf-known",
         "0.01",
     ];
     let directory = saves.display().to_string();

@@ -311,7 +311,7 @@ fn two_levels_have_their_own_failures() {
     expected.sort_unstable();
 
     let hosts = Hosts::new(&["a", "b"]);
-    let options = ["--mtbf", "2", "--host-mtbf", "50", "-verbose"];
+    let options = ["--mtbf-known", "2", "--host-mtbf-known", "50", "-verbose"];
     let mut job = hosts.start_with("2", &options, &[STEPS, "advised"]);
     wait_until(&mut job, "copies are made, and other saves", |_| {
         let newest = [1, 2].map(|copies| hosts.on_hosts(2, copies).last().copied());
@@ -375,7 +375,7 @@ fn row<'a>(said: &'a str, name: &str) -> &'a str {
 #[test]
 fn the_table_says_what_rank_0_has_measured() {
     let hosts = Hosts::new(&["a", "b"]);
-    let options = ["--mtbf", "2", "--host-mtbf", "50"];
+    let options = ["--mtbf-known", "2", "--host-mtbf-known", "50"];
     let known = || hosts.history("a", "journal").map(|history| *history.totals());
     let mut before = Totals::default();
     for steps in ["1500", "3000"] {

@@ -157,7 +157,7 @@ impl Bench {
         let mut command = Command::new(target.join("ropewalk"));
         command
             .args(["run", "--on-failure", "restart", "--adapter", "openfoam"])
-            .args(["--mtbf", "0.5", "--inject-mtbf", "5", "--seed", "3"]);
+            .args(["--mtbf-known", "0.5", "--inject-mtbf", "5", "--seed", "3"]);
         match self.fresh.mode {
             Mode::Serial => command.arg(self.fresh.application),
             Mode::Parallel => command.args(["-n", "2", self.fresh.application, "-parallel"]),

@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 
-use super::page::{WIDTH, escaped};
+use super::{
+    page::{WIDTH, escaped},
+    times::{part, shown},
+};
 
 /// How long a run takes under one policy, in seconds.
 #[derive(Clone, Copy, Debug)]
@@ -14,7 +17,7 @@ pub(super) struct Bar<'a> {
 }
 
 /// A bar for each policy, of the time beyond the `computing`, and a line of text below them. What takes very much longer than
-/// the best is cut off, and its text says how long it is.
+/// the best is cut off with a mark, and its text says how long it is.
 pub(super) fn draw_bars(bars: &[Bar<'_>], computing: f64, below: &str) -> String {
     const LANE: f64 = 30.0;
     const LABELS: f64 = 190.0;
@@ -47,6 +50,17 @@ pub(super) fn draw_bars(bars: &[Bar<'_>], computing: f64, below: &str) -> String
             x(bar.total) - LABELS,
             LANE - 10.0
         );
+        if over(bar.total) > most {
+            // Two slanted gaps: this bar goes on beyond the drawing.
+            for x in [high - 22.0, high - 12.0] {
+                let _ = write!(
+                    svg,
+                    "<path class=\"cut\" d=\"M{x:.1} {:.1}l4 0l6 {h:.1}l-4 0z\" fill=\"#ffffff\"/>",
+                    top + 3.0,
+                    h = LANE - 6.0
+                );
+            }
+        }
         if bar.confidence.is_some() {
             let _ = write!(
                 svg,
@@ -58,8 +72,8 @@ pub(super) fn draw_bars(bars: &[Bar<'_>], computing: f64, below: &str) -> String
             svg,
             "<text x=\"{:.1}\" y=\"{text}\">{}, +{}</text>",
             high + 8.0,
-            number(bar.total, " s"),
-            number((bar.total / computing - 1.0) * 100.0, " %")
+            number(bar.total),
+            part(bar.total / computing - 1.0)
         );
     }
     let _ = writeln!(
@@ -72,10 +86,10 @@ pub(super) fn draw_bars(bars: &[Bar<'_>], computing: f64, below: &str) -> String
 }
 
 /// Short also if it is beyond all measure.
-fn number(value: f64, unit: &str) -> String {
-    match value < 1e7 {
-        true => format!("{value:.2}{unit}"),
-        false => format!("{value:.1e}{unit}"),
+fn number(seconds: f64) -> String {
+    match seconds < 1e12 {
+        true => shown(seconds),
+        false => format!("{seconds:.1e} s"),
     }
 }
 
@@ -105,6 +119,12 @@ mod tests {
             "{drawn}"
         );
         assert!(drawn.contains("1.0e30 s"), "{drawn}");
+        let cut: Vec<bool> = drawn
+            .lines()
+            .skip(2)
+            .map(|line| line.contains("class=\"cut\""))
+            .collect();
+        assert_eq!(cut, [false, false, true, false], "only the last bar has a mark");
         let widths: Vec<&str> = drawn
             .lines()
             .filter_map(|line| line.split("\" width=\"").nth(1)?.split('"').next())

@@ -15,3 +15,4 @@ pub(crate) mod reduce;
 pub(crate) mod reduce_worker;
 pub(crate) mod rehearse;
 pub(crate) mod run;
+mod times;

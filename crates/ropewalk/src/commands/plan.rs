@@ -13,7 +13,10 @@ use ropewalk_checkpoint::{
 };
 use serde::Serialize;
 
-use super::bars::{Bar, draw_bars};
+use super::{
+    bars::{Bar, draw_bars},
+    times::{part, seconds, shown, with_seconds},
+};
 use ropewalk_bench::output::print;
 
 /// Say how often a long computation should save, and how long it will take
@@ -32,22 +35,22 @@ pub(crate) struct Arguments {
 /// The run that is planned or rehearsed.
 #[derive(Debug, clap::Args)]
 pub(super) struct RunArguments {
-    /// How long a save takes, in seconds
-    #[arg(long, value_name = "SECONDS")]
+    /// How long a save takes: seconds, or a time such as 500ms, 10m, 1h30m or 2d, as all times here
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
     save: f64,
-    /// How long a restore takes, in seconds; by default as long as a save
-    #[arg(long, value_name = "SECONDS")]
+    /// How long a restore takes; by default as long as a save
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
     restore: Option<f64>,
     /// If saves are written in the background: how long after the part that the program waits for, which is what --save says
-    /// then, a save protects, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
+    /// then, a save protects
+    #[arg(long, value_name = "TIME", value_parser = seconds, default_value_t = 0.0)]
     commit: f64,
-    /// The mean time between failures, in seconds
-    #[arg(long, value_name = "SECONDS")]
+    /// The mean time between failures
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
     mtbf: f64,
-    /// How long a save takes that some failures leave nothing of, as one that stays on its own host, in seconds; --save is
+    /// How long a save takes that some failures leave nothing of, as one that stays on its own host; --save is
     /// then one that survives all
-    #[arg(long, value_name = "SECONDS", conflicts_with = "commit")]
+    #[arg(long, value_name = "TIME", value_parser = seconds, conflicts_with = "commit")]
     fast_save: Option<f64>,
     /// Which part of the failures such a fast save survives, from 0 to 1
     #[arg(
@@ -57,18 +60,18 @@ pub(super) struct RunArguments {
         conflicts_with = "host_mtbf"
     )]
     fast_covers: Option<f64>,
-    /// The mean time between losses of a host, which a fast save does not survive, in seconds
-    #[arg(long, value_name = "SECONDS", requires = "fast_save")]
+    /// The mean time between losses of a host, which a fast save does not survive
+    #[arg(long, value_name = "TIME", value_parser = seconds, requires = "fast_save")]
     host_mtbf: Option<f64>,
     /// How long each time step takes: a text file whose lines end with a number of seconds, after commas or blanks. A
     /// first line of other text is passed over
     #[arg(long, value_name = "FILE", conflicts_with_all = ["step", "total"])]
     steps: Option<PathBuf>,
-    /// How long every time step takes, in seconds; without it one can save at any moment
-    #[arg(long, value_name = "SECONDS")]
+    /// How long every time step takes; without it one can save at any moment
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
     step: Option<f64>,
-    /// How long the computation takes without failures and saves, in seconds; by default a hundred times the MTBF
-    #[arg(long, value_name = "SECONDS")]
+    /// How long the computation takes without failures and saves; by default a hundred times the MTBF
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
     total: Option<f64>,
 }
 
@@ -224,7 +227,7 @@ fn row_of_two_levels(two: &TwoLevels, total: f64) -> Row {
         saves: (total / two.fast_interval) as u64,
         expected_total_s: total * (1.0 + two.overhead),
         overhead: two.overhead,
-        remark: format!("one that survives all every {:.1} s", two.full_interval),
+        remark: format!("one that survives all every {}", shown(two.full_interval)),
     }
 }
 
@@ -368,7 +371,11 @@ fn rows_at_any_moment(costs: &Costs, total: f64) -> Vec<Row> {
         }
     };
     let mut rows = vec![
-        row("equation 5", costs.interval(), "exact"),
+        row(
+            "equation 5",
+            costs.interval(),
+            "the paper's approximation: whole segments, each with a save",
+        ),
         row("Young", young(save, mtbf), ""),
         row("Daly, higher order", daly_higher_order(save, mtbf), ""),
     ];
@@ -393,10 +400,10 @@ fn show(arguments: &Arguments, answer: &Answer) -> anyhow::Result<()> {
     for row in &answer.rows {
         table.add_row([
             row.policy.to_owned(),
-            format!("{:.3} s", row.interval_s),
+            interval(row.interval_s),
             row.saves.to_string(),
-            format!("{:.2} s", row.expected_total_s),
-            format!("{:.2} %", row.overhead * 100.0),
+            shown(row.expected_total_s),
+            part(row.overhead),
             row.remark.clone(),
         ]);
     }
@@ -412,12 +419,14 @@ fn show(arguments: &Arguments, answer: &Answer) -> anyhow::Result<()> {
     }
     if let Some(row) = recommended {
         let advice = match answer.recommended_interval_s {
-            Some(interval) => format!("Save about every {interval:.3} s of computing"),
+            Some(every) => format!("Save about every {} of computing", interval(every)),
             None => "Do not save: the run is too short for it".to_owned(),
         };
         print(format_args!(
-            "{advice} (policy: {}). {:.0} s of computing then take about {:.0} s.",
-            row.policy, answer.total_s, row.expected_total_s
+            "{advice} (policy: {}). {} of computing then take about {}.",
+            row.policy,
+            whole(answer.total_s),
+            whole(row.expected_total_s)
         ))?;
     }
     Ok(())
@@ -435,10 +444,24 @@ fn draw(answer: &Answer) -> String {
         })
         .collect();
     let below = format!(
-        "expected time beyond {:.0} s of computing; saves of {} s, failures every {} s",
-        answer.total_s, answer.save_s, answer.mtbf_s
+        "expected time beyond {} of computing; saves of {}, failures every {}",
+        whole(answer.total_s),
+        with_seconds(answer.save_s),
+        with_seconds(answer.mtbf_s)
     );
     draw_bars(&bars, answer.total_s, &below)
+}
+
+/// An interval, to the millisecond if that is not much.
+fn interval(seconds: f64) -> String {
+    match seconds < 600.0 {
+        true => format!("{seconds:.3} s"),
+        false => shown(seconds),
+    }
+}
+
+fn whole(seconds: f64) -> String {
+    with_seconds(seconds.round())
 }
 
 const TWO_LEVELS: &str = "two levels";

@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::{
     bars::{Bar, draw_bars},
     plan,
+    times::{part, seconds, shown, with_seconds},
 };
 use ropewalk_bench::output::print;
 
@@ -29,8 +30,8 @@ pub(crate) struct Arguments {
     /// What chance begins from: the same number gives the same runs
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// The mean time between failures that the learning advisor is told, in seconds; by default the true one
-    #[arg(long, value_name = "SECONDS")]
+    /// The guess of the mean time between failures that the learning advisor is told; by default the true one
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
     told_mtbf: Option<f64>,
     /// Write one JSON object
     #[arg(long)]
@@ -162,7 +163,11 @@ fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
             }),
         }
     };
-    learn(format!("advisor, told {told} s"), &rehearsal, &options);
+    learn(
+        format!("advisor, told {}", with_seconds(told)),
+        &rehearsal,
+        &options,
+    );
     if let Some((save, covers)) = arguments.run.fast()? {
         let rehearsal = Rehearsal {
             fast: Some((save, covers)),
@@ -220,7 +225,7 @@ fn rehearse(
 impl LeftOut {
     fn named(&self) -> String {
         match self.expected_total_s {
-            Some(expected) => format!("{}, of which {expected:.0} s are expected", self.policy),
+            Some(expected) => format!("{}, expected to take {}", self.policy, shown(expected)),
             None => self.policy.clone(),
         }
     }
@@ -272,14 +277,13 @@ fn show(arguments: &Arguments, answer: &Answer) -> anyhow::Result<()> {
     for row in &answer.rows {
         table.add_row([
             row.policy.clone(),
-            format!("{:.2} ± {:.2} s", row.mean_total_s, row.confidence_95_s),
-            row.expected_total_s
-                .map_or_else(String::new, |expected| format!("{expected:.2} s")),
-            format!("{:.2} s", row.p90_total_s),
-            format!("{:.2} %", row.overhead * 100.0),
+            format!("{} ± {}", shown(row.mean_total_s), shown(row.confidence_95_s)),
+            row.expected_total_s.map_or_else(String::new, shown),
+            shown(row.p90_total_s),
+            part(row.overhead),
             format!("{:.1}", row.saves),
             format!("{:.1}", row.failures),
-            format!("{:.1} s", row.lost_s),
+            shown(row.lost_s),
         ]);
     }
     for column in 1..=7 {
@@ -296,8 +300,10 @@ fn show(arguments: &Arguments, answer: &Answer) -> anyhow::Result<()> {
         ))?;
     }
     print(format_args!(
-        "{} runs each of {:.0} s of computing, seed {}; ± is the 95 % confidence interval of the mean.",
-        answer.runs, answer.total_s, answer.seed
+        "{} runs each of {} of computing, seed {}; ± is the 95 % confidence interval of the mean.",
+        answer.runs,
+        with_seconds(answer.total_s.round()),
+        answer.seed
     ))
 }
 
@@ -313,8 +319,9 @@ fn draw(answer: &Answer) -> String {
         })
         .collect();
     let below = format!(
-        "time beyond {:.0} s of computing; {} runs each, 95 % confidence",
-        answer.total_s, answer.runs
+        "time beyond {} of computing; {} runs each, 95 % confidence",
+        with_seconds(answer.total_s.round()),
+        answer.runs
     );
     draw_bars(&bars, answer.total_s, &below)
 }

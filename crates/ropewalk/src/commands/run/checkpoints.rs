@@ -10,9 +10,10 @@ use std::{
 use anyhow::{Context, bail};
 use ropewalk::{
     checkpoint::{
-        DIRECTORY_VARIABLE, GENERATION_VARIABLE, HOST_MTBF_VARIABLE, Held, History, JOURNAL, JournalFile,
-        Level, MTBF_AT_FIRST, MTBF_VARIABLE, NEXT_VARIABLE, RESTORE_STEP_VARIABLE, RESTORE_VARIABLE, Record,
-        START_VARIABLE, Store, StoreOptions, Totals, newest_whole, open_all, restore_all,
+        COMMAND_BITS, DIRECTORY_VARIABLE, GENERATION_VARIABLE, HOST_MTBF_VARIABLE, Held, History, JOURNAL,
+        JournalFile, Level, MTBF_AT_FIRST, MTBF_DEFAULT_VARIABLE, MTBF_KNOWN_VARIABLE, MTBF_VARIABLE, Mtbf,
+        NEXT_VARIABLE, RESTORE_STEP_VARIABLE, RESTORE_VARIABLE, Record, START_VARIABLE, Store, StoreOptions,
+        Totals, newest_whole, open_all, restore_all,
     },
     launch::{
         Ending, FailureKind, JobSpec, Verdict,
@@ -32,10 +33,10 @@ use crate::commands::partner::Ready;
 #[derive(Clone, Debug)]
 pub(super) struct CheckpointOptions {
     pub(super) directory: PathBuf,
-    /// Known, in seconds; learned if `None`.
-    pub(super) mtbf: Option<f64>,
+    /// Learned from a default guess if `None`.
+    pub(super) mtbf: Option<Mtbf>,
     /// The same between losses of a host, for which copies are made.
-    pub(super) host_mtbf: Option<f64>,
+    pub(super) host_mtbf: Option<Mtbf>,
     /// Whether the directory is each host's own, and hosts copy what others save.
     pub(super) has_partners: bool,
     /// The address of an object store.
@@ -46,8 +47,8 @@ pub(super) struct CheckpointOptions {
 #[derive(Debug)]
 pub(super) struct Checkpoints {
     directory: PathBuf,
-    mtbf: Option<f64>,
-    host_mtbf: Option<f64>,
+    mtbf: Option<Mtbf>,
+    host_mtbf: Option<Mtbf>,
     /// The same for all attempts of this command but for the attempt's number in the low bits.
     base: u64,
     origin: Instant,
@@ -73,6 +74,11 @@ struct Known {
     attempts: Vec<Past>,
     attempt_count: u64,
     failures: u64,
+    /// How long all attempts took.
+    attempts_lasted: Duration,
+    /// A start of this command.
+    command: u64,
+    default_mtbf: f64,
     /// The newest that all ranks have saved, if hosts tell.
     newest: Option<Held>,
     /// When the running attempt began.
@@ -150,7 +156,7 @@ impl Checkpoints {
             directory,
             mtbf: options.mtbf,
             host_mtbf: options.host_mtbf,
-            base: (time.as_nanos() as u64) << 20,
+            base: (time.as_nanos() as u64) << COMMAND_BITS,
             origin: Instant::now(),
             account,
         })
@@ -186,10 +192,14 @@ impl Checkpoints {
         }
     }
 
-    /// The mean time between losses of a host, as it is believed in after these.
-    fn host_mtbf(&self, totals: &Totals) -> f64 {
-        let learned = (HOST_MTBF_AT_FIRST / 2.0 + totals.exposure) / (1.0 + totals.hosts_lost as f64);
-        self.host_mtbf.unwrap_or(learned)
+    /// Tells the program what is known or guessed of the mean time between failures.
+    fn tell_mtbf(&self, default: f64, spec: &mut JobSpec) {
+        let (name, mtbf) = match self.mtbf {
+            Some(Mtbf::Known(mtbf)) => (MTBF_KNOWN_VARIABLE, mtbf),
+            Some(Mtbf::Learned(guess)) => (MTBF_VARIABLE, guess),
+            None => (MTBF_DEFAULT_VARIABLE, default),
+        };
+        spec.environment.push((name.into(), mtbf.to_string().into()));
     }
 }
 
@@ -203,9 +213,12 @@ impl BetweenAttempts for Checkpoints {
             |name: &str, value: &std::ffi::OsStr| spec.environment.push((name.into(), value.into()));
         set(DIRECTORY_VARIABLE, self.directory.as_os_str());
         set(START_VARIABLE, start.to_string().as_ref());
-        if let Some(mtbf) = self.mtbf {
-            set(MTBF_VARIABLE, mtbf.to_string().as_ref());
-        }
+        let default = MTBF_AT_FIRST / spec.hosts.len().max(1) as f64;
+        self.tell_mtbf(default, spec);
+        self.account.known(|known| {
+            known.default_mtbf = default;
+            known.command = start;
+        });
         let found = match &mut self.partners {
             Some(partners) => {
                 let ready = partners
@@ -221,7 +234,8 @@ impl BetweenAttempts for Checkpoints {
                     self.account
                         .known(|known| known.before_elsewhere = ready.before());
                 }
-                let host_mtbf = self.host_mtbf(history.totals()).to_string();
+                let told = self.host_mtbf.unwrap_or(Mtbf::Learned(default));
+                let host_mtbf = history.believed_host_mtbf(told).to_string();
                 spec.environment
                     .push((HOST_MTBF_VARIABLE.into(), host_mtbf.into()));
                 let mut set = |name: &str, value: String| spec.environment.push((name.into(), value.into()));
@@ -342,16 +356,21 @@ impl Account {
                 // What is copied is saved in the same way as what is not.
                 saves.extend(history.saves(Level::Fast));
             }
-            let all = history.totals();
-            let learned = (MTBF_AT_FIRST / 2.0 + all.exposure) / (1.0 + all.failures as f64);
+            // The program decided by what it was told itself.
+            let told = history.told().or(options.mtbf);
+            let told = told.unwrap_or(Mtbf::Learned(known.default_mtbf));
+            let save = mean(&saves);
             Ok(Summary {
                 total: total.as_secs_f64(),
                 totals: measured
                     .as_ref()
                     .map(|(history, before)| history.totals().since(before)),
-                mtbf: options.mtbf.unwrap_or(learned),
-                mtbf_is_known: options.mtbf.is_some(),
-                save: mean(&saves),
+                attempts_lasted: known.attempts_lasted.as_secs_f64(),
+                starting: history.starting(known.command),
+                mtbf: history.believed_mtbf(told),
+                mtbf_is_known: matches!(told, Mtbf::Known(_)),
+                cautious_mtbf: history.cautious_mtbf(told, save.unwrap_or(1.0)),
+                save,
                 restore: history.restore(),
                 quarantined: known.quarantined,
                 attempts: known.attempts.clone(),
@@ -400,6 +419,7 @@ impl Known {
     fn end(&mut self, began: Duration, lasted: Duration, failed: bool, newest: Option<Held>) {
         let from_step = self.from.map_or(0, |held| held.step);
         self.attempt_count += 1;
+        self.attempts_lasted += lasted;
         self.failures += u64::from(failed);
         if self.attempts.len() == ATTEMPTS_KEPT_MAX {
             return;
@@ -487,9 +507,6 @@ fn add(directory: &Path, records: &[Record]) -> io::Result<()> {
     let (mut journal, _) = JournalFile::open(directory.join(JOURNAL))?;
     records.iter().try_for_each(|&record| journal.add(record))
 }
-
-/// Until a host was lost: a day, of which half is believed.
-const HOST_MTBF_AT_FIRST: f64 = 86_400.0;
 
 /// As many can be drawn.
 const ATTEMPTS_KEPT_MAX: usize = 200;

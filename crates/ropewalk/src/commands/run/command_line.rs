@@ -22,6 +22,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use ropewalk::{
+    checkpoint::Mtbf,
     fabric::JobKey,
     launch::{
         Inherited, Injection, JobSpec, OnFailure, OnStopped, Placement, Segment, Singleton, StdinSource,
@@ -160,8 +161,8 @@ struct Parser {
     has_partners: bool,
     upload: Option<String>,
     is_openfoam: bool,
-    checkpoint_mtbf: Option<f64>,
-    host_mtbf: Option<Option<f64>>,
+    checkpoint_mtbf: Option<Mtbf>,
+    host_mtbf: Option<Option<Mtbf>>,
     files_read: u32,
     hydra: Hydra,
 }
@@ -328,8 +329,10 @@ impl Parser {
             "partner" => self.has_partners = true,
             "upload" => self.upload = Some(words.text(name)?),
             "checkpoint" => self.checkpoint_directory = Some(words.next(name)?.into()),
-            "mtbf" => self.checkpoint_mtbf = words.mtbf(name)?,
-            "host-mtbf" => self.host_mtbf = Some(words.mtbf(name)?),
+            "mtbf" => self.checkpoint_mtbf = words.guess(name)?,
+            "mtbf-known" => self.checkpoint_mtbf = words.known(name)?,
+            "host-mtbf" => self.host_mtbf = Some(words.guess(name)?),
+            "host-mtbf-known" => self.host_mtbf = Some(words.known(name)?),
             "report" => self.report = Some(words.next(name)?.into()),
             "verbose" | "v" | "debug" => self.verbose = true,
             "on-failure" => self.on_failure = on_failure(&words.text(name)?)?,

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use ropewalk::{
-    checkpoint::START_VARIABLE,
+    checkpoint::{Mtbf, START_VARIABLE},
     launch::{
         JobSpec,
         restart::{Attempt, BetweenAttempts, RestartPolicy},
@@ -63,7 +63,11 @@ impl CaseKeeper {
         let options = CaseOptions {
             parallel: is_parallel.then_some(spec.ranks),
             directory: Some(directory),
-            mtbf: told.mtbf,
+            // A guess comes with the environment.
+            mtbf: match told.mtbf {
+                Some(Mtbf::Known(mtbf)) => Some(mtbf),
+                _ => None,
+            },
             ..CaseOptions::new(find_library(&executable)?)
         };
         Case::open(&root, options.clone())?;

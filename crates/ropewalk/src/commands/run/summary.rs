@@ -6,7 +6,10 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_C
 use ropewalk::checkpoint::{Costs, Totals};
 
 use super::{
-    super::page::{TimeAxis, WIDTH},
+    super::{
+        page::{TimeAxis, WIDTH},
+        times::{part, shown},
+    },
     checkpoints::Past,
 };
 
@@ -17,8 +20,15 @@ pub(super) struct Summary {
     pub(super) total: f64,
     /// What the journal says of it, if it could be had.
     pub(super) totals: Option<Totals>,
+    /// How long all attempts took together; the rest of the time was between them.
+    pub(super) attempts_lasted: f64,
+    /// How long programs took to start, until their advisors began.
+    pub(super) starting: f64,
+    /// The program's belief at the end.
     pub(super) mtbf: f64,
     pub(super) mtbf_is_known: bool,
+    /// The one by which it decides.
+    pub(super) cautious_mtbf: f64,
     /// How long a save took on average, if the program measured any.
     pub(super) save: Option<f64>,
     pub(super) restore: Option<f64>,
@@ -36,37 +46,42 @@ impl Summary {
         let mut line = |name: &str, value: String| lines.push((name.to_owned(), value));
         line("attempts", self.attempt_count.to_string());
         line("failures", self.failures.to_string());
-        line("total", time(self.total));
-        let of_journal = |value: fn(&Totals, f64) -> String| match &self.totals {
-            Some(totals) => value(totals, self.total),
+        line("total", shown(self.total));
+        let of_journal = |value: &dyn Fn(&Totals) -> String| match &self.totals {
+            Some(totals) => value(totals),
             None => NOT_KNOWN.to_owned(),
         };
-        let saves = of_journal(|all, _| often(all.saves, all.save_seconds));
+        let saves = of_journal(&|all| often(all.saves, all.save_seconds));
         line("saves", saves);
-        let restores = of_journal(|all, _| often(all.restores, all.restore_seconds));
+        let restores = of_journal(&|all| often(all.restores, all.restore_seconds));
         line("restores", restores);
-        line("lost work", of_journal(|all, _| time(all.lost)));
-        let others = of_journal(|all, total| time((total - all.exposure).max(0.0)));
-        line("pauses and starts", others);
+        line("lost work", of_journal(&|all| shown(all.lost)));
+        let around = of_journal(&|all| {
+            let told = all.exposure - self.starting;
+            shown((self.attempts_lasted - told).max(0.0))
+        });
+        line("starting and ending the program", around);
+        let between = (self.total - self.attempts_lasted).max(0.0);
+        line("back-off between attempts", shown(between));
         if self.quarantined > 0 {
             line("put aside", format!("{} parts of saves", self.quarantined));
         }
         let learned = if self.mtbf_is_known { "given" } else { "learned" };
         line(
             "mean time between failures",
-            format!("{}, {learned}", time(self.mtbf)),
+            format!("{}, {learned}", shown(self.mtbf)),
         );
         let measured = match (self.measured_overhead(), self.totals) {
-            (Some(overhead), _) => percent(overhead),
+            (Some(overhead), _) => part(overhead),
             (None, Some(_)) => NONE.to_owned(),
             (None, None) => NOT_KNOWN.to_owned(),
         };
         line("measured overhead", measured);
         if let Some(costs) = self.costs() {
-            line("expected overhead", percent(costs.overhead()));
-            line("best interval", time(costs.interval()));
+            line("expected overhead", part(costs.overhead()));
+            line("best interval", shown(costs.interval()));
             for (period, overhead) in self.periods(&costs) {
-                line(&format!("fixed: every {}", time(period)), percent(overhead));
+                line(&format!("fixed: every {}", shown(period)), part(overhead));
             }
         }
         lines
@@ -74,10 +89,11 @@ impl Summary {
 
     fn costs(&self) -> Option<Costs> {
         let save = self.save?;
-        Costs::new(save, self.restore.unwrap_or(save), self.mtbf).ok()
+        Costs::new(save, self.restore.unwrap_or(save), self.cautious_mtbf).ok()
     }
 
-    /// What the job took longer than what was computed and not lost; nothing if that is none of it, but for rounding.
+    /// Saves, restores and lost work as a part of the computing that was not lost: what [`Costs::overhead`] counts. `None` if no
+    /// computing was left, but for rounding.
     fn measured_overhead(&self) -> Option<f64> {
         let Totals {
             exposure,
@@ -86,8 +102,9 @@ impl Summary {
             lost,
             ..
         } = self.totals?;
-        let useful = exposure - save_seconds - restore_seconds - lost;
-        (useful > USEFUL_LEAST * exposure).then(|| self.total / useful - 1.0)
+        let ran = exposure - self.starting;
+        let useful = ran - save_seconds - restore_seconds - lost;
+        (useful > USEFUL_LEAST * ran).then(|| ran / useful - 1.0)
     }
 
     /// What other periods are expected to cost: powers of four around the best one.
@@ -201,8 +218,8 @@ fn draw_periods(costs: &Costs) -> String {
             "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}: {}</text>",
             x(power),
             HEIGHT + 18.0,
-            time(costs.interval() * 2f64.powf(power)),
-            percent(overhead(power))
+            shown(costs.interval() * 2f64.powf(power)),
+            part(overhead(power))
         );
     }
     let _ = writeln!(
@@ -214,21 +231,8 @@ fn draw_periods(costs: &Costs) -> String {
     svg
 }
 
-fn time(seconds: f64) -> String {
-    match seconds {
-        _ if seconds < 0.9995 => format!("{:.1} ms", seconds * 1e3),
-        _ if seconds < 600.0 => format!("{seconds:.2} s"),
-        _ if seconds < 7200.0 => format!("{:.1} min", seconds / 60.0),
-        _ => format!("{:.1} h", seconds / 3600.0),
-    }
-}
-
 fn often(count: u64, seconds: f64) -> String {
-    format!("{count}, {}", time(seconds))
-}
-
-fn percent(part: f64) -> String {
-    format!("{:.2} %", part * 100.0)
+    format!("{count}, {} in all", shown(seconds))
 }
 
 /// In the place of a figure.
@@ -264,11 +268,14 @@ mod tests {
                 save_seconds: 10.0,
                 restores: 1,
                 restore_seconds: 5.0,
-                lost: 10.0,
+                lost: 5.0,
                 hosts_lost: 0,
             }),
+            attempts_lasted: 128.0,
+            starting: 5.0,
             mtbf: 50.0,
             mtbf_is_known: true,
+            cautious_mtbf: 50.0,
             save: Some(1.0),
             restore: Some(5.0),
             quarantined: 2,
@@ -293,20 +300,49 @@ mod tests {
         }
     }
 
-    /// What was computed and not lost is what the overhead is measured by.
+    /// Saves, restores and lost work are the overhead; to start the program and to wait between attempts have their own lines.
     #[test]
     fn the_overhead_is_measured() {
-        assert!((summary().measured_overhead().unwrap() - 0.3).abs() < 1e-9);
-        let table = summary().table();
-        for expected in ["30.00 %", "10, 10.00 s", "2 parts of saves", "50.00 s, given"] {
-            assert!(table.contains(expected), "{table}");
+        assert!((summary().measured_overhead().unwrap() - 0.2).abs() < 1e-9);
+        let lines = summary().lines();
+        for (name, value) in [
+            ("measured overhead", "20.00 %"),
+            ("saves", "10, 10.00 s in all"),
+            ("starting and ending the program", "8.00 s"),
+            ("back-off between attempts", "2.00 s"),
+            ("put aside", "2 parts of saves"),
+            ("mean time between failures", "50.00 s, given"),
+        ] {
+            assert!(lines.contains(&(name.to_owned(), value.to_owned())), "{lines:?}");
         }
+    }
+
+    /// If failures come as often as learned, the measured overhead is the expected one.
+    #[test]
+    fn measured_and_expected_count_the_same() {
+        let costs = Costs::new(1.0, 5.0, 50.0).unwrap();
+        let (work, segments) = (costs.interval() * 1000.0, 1000.0);
+        let ran = costs.run(work, costs.interval());
+        let restores = ran / 50.0;
+        let mut summary = summary();
+        summary.total = ran + 300.0;
+        summary.starting = 100.0;
+        summary.totals = Some(Totals {
+            exposure: ran + 100.0,
+            save_seconds: segments,
+            restore_seconds: 5.0 * restores,
+            lost: ran - work - segments - 5.0 * restores,
+            ..Totals::default()
+        });
+        let measured = summary.measured_overhead().unwrap();
+        assert!((measured - costs.overhead()).abs() < 1e-9, "{measured}");
+        assert_eq!(summary.costs().unwrap().overhead(), costs.overhead());
     }
 
     /// A job of which everything was lost took no number of times as long as what is left.
     #[test]
     fn without_useful_work_there_is_no_overhead() {
-        for lost in [110.0, 110.0 - 1e-9, 111.0] {
+        for lost in [105.0, 105.0 - 1e-9, 106.0] {
             let mut summary = summary();
             summary.totals.as_mut().unwrap().lost = lost;
             assert_eq!(summary.measured_overhead(), None);
@@ -333,7 +369,7 @@ mod tests {
                 "saves",
                 "restores",
                 "lost work",
-                "pauses and starts",
+                "starting and ending the program",
                 "measured overhead"
             ]
         );

@@ -63,12 +63,15 @@ When something fails:
                               cost; ranks find ROPEWALK_CHECKPOINT_DIR, and ROPEWALK_RESTORE if there is one
   --partner                   DIR is each host's own: each also copies what another host saves, and the job goes on from
                               that if a host is lost, on a new one in its place or on those that are left
-  --host-mtbf auto|SECONDS    the mean time between losses of a host [default: auto, learned, a day at first]
+  --host-mtbf auto|TIME       a guess of the mean time between losses of a host, which what happens corrects; with
+                              --host-mtbf-known TIME nothing does [default: auto, 5 years divided by the hosts]
   --upload file:///FOLDER     upload each newest checkpoint there in the background, and fetch it where nothing is left
                               in DIR (if built with the feature object-store)
   --adapter openfoam          the program is a solver of OpenFOAM: prepare its case before each attempt, and have it save
                               itself when that is best; by default in the folder checkpoints of the case
-  --mtbf auto|SECONDS         the mean time between failures [default: auto, learned from the journal in DIR]
+  --mtbf auto|TIME            a guess of the mean time between failures, which what happens corrects: the journal in DIR
+                              remembers it [default: auto, 5 years divided by the hosts]
+  --mtbf-known TIME           the same if it is known
   --detect SECONDS            how long a host may be silent before it counts as lost [default: 3]
   --start-timeout SECONDS     how long a host may take to bring its agent up, login and all, before it counts as lost
                               [default: 10 times --detect]; after once --detect it is named

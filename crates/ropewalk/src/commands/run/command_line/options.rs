@@ -340,9 +340,14 @@ const FAILURE: &[Documented] = &[
     ),
     option(
         "host-mtbf",
-        Value::Any("auto|SECONDS"),
-        "The mean time between losses of a host, by which it is decided how often another copies what a program saves \
-         that asks when to; by default learned, from a day at first",
+        Value::Any("auto|TIME"),
+        "A guess of the mean time between losses of a host, by which it is decided how often another copies what a program \
+         saves that asks when to; what happens corrects it. By default 5 years divided by the number of hosts",
+    ),
+    option(
+        "host-mtbf-known",
+        Value::Any("TIME"),
+        "The same if it is known: what happens does not correct it",
     ),
     option(
         "upload",
@@ -356,8 +361,14 @@ const FAILURE: &[Documented] = &[
     ),
     option(
         "mtbf",
-        Value::Any("auto|SECONDS"),
-        "The mean time between failures; by default learned from the journal of the checkpoints",
+        Value::Any("auto|TIME"),
+        "A guess of the mean time between failures; what happens corrects it. By default 5 years divided by the number of \
+         hosts",
+    ),
+    option(
+        "mtbf-known",
+        Value::Any("TIME"),
+        "The same if it is known: what happens does not correct it",
     ),
     option(
         "detect",
@@ -449,10 +460,10 @@ mod tests {
             let words = [Some(format!("--{}", option.name)), value.map(str::to_owned)];
             let mut words: Vec<OsString> = words.into_iter().flatten().map(Into::into).collect();
             words.push("true".into());
-            if ["mtbf", "partner", "upload"].contains(&option.name) {
+            if ["mtbf", "mtbf-known", "partner", "upload"].contains(&option.name) {
                 words.splice(0..0, ["--checkpoint=d".into(), "--hosts=a,b".into()]);
             }
-            if option.name == "host-mtbf" {
+            if option.name.starts_with("host-mtbf") {
                 words.splice(
                     0..0,
                     ["--checkpoint=d", "--hosts=a,b", "--partner"].map(OsString::from),

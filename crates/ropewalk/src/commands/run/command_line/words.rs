@@ -8,7 +8,9 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use ropewalk::launch::UniverseSize;
+use ropewalk::{checkpoint::Mtbf, launch::UniverseSize};
+
+use crate::commands::times::{TIMES, duration, seconds};
 
 /// The words that are left.
 pub(super) struct Words(pub(super) VecDeque<OsString>);
@@ -52,14 +54,18 @@ impl Words {
         duration(&text).with_context(|| format!("option --{option} wants {TIMES}, not {text:?}"))
     }
 
-    /// A mean time between failures in seconds; nothing if it is to be learned.
-    pub(super) fn mtbf(&mut self, option: &str) -> anyhow::Result<Option<f64>> {
-        let text = self.text(option)?;
-        match (text.as_str(), text.parse()) {
-            ("auto", _) => Ok(None),
-            (_, Ok(mtbf)) if mtbf > 0.0 && f64::is_finite(mtbf) => Ok(Some(mtbf)),
-            _ => bail!("option --{option} wants auto or a positive number of seconds, not {text:?}"),
+    /// A guess of the mean time between failures, or of hosts; nothing if nobody has any.
+    pub(super) fn guess(&mut self, option: &str) -> anyhow::Result<Option<Mtbf>> {
+        match self.text(option)?.as_str() {
+            "auto" => Ok(None),
+            text => mean_time(option, text).map(|guess| Some(Mtbf::Learned(guess))),
         }
+    }
+
+    /// The same if somebody knows it.
+    pub(super) fn known(&mut self, option: &str) -> anyhow::Result<Option<Mtbf>> {
+        let text = self.text(option)?;
+        mean_time(option, &text).map(|mtbf| Some(Mtbf::Known(mtbf)))
     }
 
     /// `NAME=VALUE` in one word, or two words.
@@ -74,6 +80,13 @@ impl Words {
                 None => bail!("--{option} wants NAME=VALUE, not {word:?}"),
             },
         }
+    }
+}
+
+fn mean_time(option: &str, text: &str) -> anyhow::Result<f64> {
+    match seconds(text) {
+        Ok(mtbf) if mtbf > 0.0 => Ok(mtbf),
+        _ => bail!("option --{option} wants {TIMES}, more than 0, not {text:?}"),
     }
 }
 
@@ -93,14 +106,6 @@ fn split(word: &OsStr) -> Option<(&OsStr, &OsStr)> {
     ))
 }
 
-/// A length of time: seconds, or numbers with their units.
-fn duration(text: &str) -> Option<Duration> {
-    match text.strip_suffix('s').unwrap_or(text).parse() {
-        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
-        Err(_) => humantime::parse_duration(text).ok(),
-    }
-}
-
 /// The time that a job may take by MPIEXEC_TIMEOUT: as for Hydra, none if it is empty or negative.
 pub(super) fn time_limit(text: &str) -> anyhow::Result<Option<Duration>> {
     let is_none = text.is_empty() || text.parse().is_ok_and(|seconds: f64| seconds < 0.0);
@@ -108,5 +113,3 @@ pub(super) fn time_limit(text: &str) -> anyhow::Result<Option<Duration>> {
         .then(|| duration(text).with_context(|| format!("MPIEXEC_TIMEOUT wants {TIMES}, not {text:?}")));
     limit.transpose()
 }
-
-const TIMES: &str = "seconds, or a time such as 500ms, 10m or 1h30m";
