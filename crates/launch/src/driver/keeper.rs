@@ -46,6 +46,14 @@ impl KeeperLine {
         self.tell(ADOPTED);
     }
 
+    /// The agent ends. A keeper that somebody stopped would not see that, nor end itself.
+    pub(super) fn wake(&self) {
+        if let Some(keeper) = getppid() {
+            // A keeper that is gone took the agent with it.
+            let _ = kill_process(keeper, Signal::CONT);
+        }
+    }
+
     fn tell(&self, word: u64) {
         // A keeper that is gone took the agent with it.
         let _ = rustix::io::write(&self.0, &word.to_le_bytes());
@@ -96,7 +104,8 @@ pub(super) fn has_life_line_ended() -> bool {
 /// they went and whatever they forgot. If standard
 /// input, the line to whoever started the agent, ends, the agent is killed unless it ends by itself: also if it is
 /// stopped, or its host cut off from the one above. An agent that says that it looks for another node above it has
-/// the time for that which it says, and then, if it found one, needs the line no more.
+/// the time for that which it says, and then, if it found one, needs the line no more. A keeper that somebody stopped goes
+/// on when the process that started it dies, and when its agent ends.
 ///
 /// # Safety
 /// To be called while the process has one thread.
@@ -118,6 +127,7 @@ pub(super) unsafe fn fork() -> io::Result<Part> {
         pid => {
             let agent = Pid::from_raw(pid).ok_or_else(|| io::Error::other("fork told no number"))?;
             drop(line);
+            set_parent_process_death_signal(Some(Signal::CONT))?;
             keep(agent, Some(its_line)).map(Part::Keeper)
         }
     }

@@ -153,6 +153,7 @@ impl Agent {
         });
         agent.work()?;
         agent.branch.finish();
+        agent.keeper.wake();
         let code = match agent.is_orphaned {
             true => FAILED,
             false => 0,
