@@ -72,6 +72,13 @@ pub enum JobEvent {
         /// The name of its host.
         host: String,
     },
+    /// A rank or a host was lost, and the others go on without it.
+    Lost {
+        /// Who, and what happened: a clause.
+        what: String,
+        /// After how long without progress the job ends, if it does ([`JobSpec::stall`](crate::JobSpec::stall)).
+        stall: Option<Duration>,
+    },
     /// A name server did not do what a program asked of it ([`JobSpec::name_server`](crate::JobSpec::name_server)), or does not
     /// take back what it lost; what MPI libraries tell the program of that is little. Told once until something goes well.
     NameServerFailed {
@@ -108,6 +115,8 @@ pub enum JobEvent {
         failure: Failure,
         /// How long it is waited before.
         pause: Duration,
+        /// After how long without progress the job ends, if it does ([`JobSpec::stall`](crate::JobSpec::stall)).
+        stall: Option<Duration>,
     },
     /// An attempt failed, and there will be another; all that follows is about that. See
     /// [`restart`](crate::restart).
@@ -129,13 +138,15 @@ pub enum JobEvent {
         /// Who spawned it.
         by: Rank,
     },
-    /// No rank did anything for the time that counts as a stall ([`JobSpec::stall`](crate::JobSpec::stall)), and the
-    /// job goes on all the same.
+    /// No rank made progress for half of the time that counts as a stall ([`JobSpec::stall`](crate::JobSpec::stall)), in a
+    /// job that goes on when a rank fails. It ends unless one does.
     Stalled {
         /// For how long.
         after: Duration,
         /// Who is left, and where they wait.
         who: String,
+        /// After how long it ends.
+        ends_after: Duration,
     },
     /// A rank runs.
     Started {

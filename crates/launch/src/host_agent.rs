@@ -1,6 +1,8 @@
 //! Decides for one host: what its ranks are told, what is kept for them, what the launcher hears.
 
 mod groups;
+mod hanging;
+mod notices;
 mod respawns;
 mod suspension;
 
@@ -54,6 +56,8 @@ pub(crate) struct HostAgent {
     waiting: BTreeSet<Rank>,
     /// How far ranks were that closed their PMI connections in the middle of something: those that die do that first.
     stages: BTreeMap<Rank, pmi::Stage>,
+    /// What the launcher was told last of that.
+    may_hang: bool,
     /// All ranks were told to end.
     is_ending: bool,
     suspension: Suspension,
@@ -103,8 +107,6 @@ struct Holding {
 impl HostAgent {
     /// How many pieces of memory are kept for the ranks of one host: the kernel lets a process map 65,530.
     pub(crate) const HOLDINGS_MAX: usize = 1 << 15;
-    /// How often the launcher hears of something odd about a rank, which could otherwise fill its memory with it.
-    const NOTICES_MAX: u32 = 16;
 
     /// An agent that serves memory at `address` and keeps at most `held_bytes_max` bytes of it.
     pub(crate) fn new(start: Start, address: Address, held_bytes_max: u64) -> Self {
@@ -138,6 +140,7 @@ impl HostAgent {
             overwritten: BTreeMap::new(),
             waiting: BTreeSet::new(),
             stages: BTreeMap::new(),
+            may_hang: false,
             is_ending: false,
             suspension: Suspension::default(),
             swept: false,
@@ -231,6 +234,7 @@ impl HostAgent {
     pub(crate) fn handle_pmi(&mut self, rank: Rank, bytes: &[u8]) {
         self.pmi.handle_bytes(self.pmi_connection(rank), bytes);
         self.forward_pmi();
+        self.tell_whether_ranks_may_hang();
     }
 
     pub(crate) fn handle_pmi_closed(&mut self, rank: Rank) {
@@ -281,6 +285,7 @@ impl HostAgent {
                         self.actions
                             .push_back(Action::SendLink(rank, announcement.clone()));
                     }
+                    self.tell_whether_ranks_may_hang();
                 }
                 false
             }
@@ -326,6 +331,8 @@ impl HostAgent {
             .handle_departure(process, unfinished || !cause.is_success());
         self.forward_pmi();
         self.running.remove(&rank);
+        // Before the departure: what the launcher says of that depends on it.
+        self.tell_whether_ranks_may_hang();
         self.suspension.forget(rank);
         if unfinished || !cause.is_success() {
             self.await_respawn(rank);
@@ -555,23 +562,6 @@ impl HostAgent {
             self.swept = true;
             self.report(Report::Closed);
             self.actions.push_back(Action::Sweep);
-        }
-    }
-
-    fn notice(&mut self, rank: Rank, text: String) {
-        let notices = self.notices.entry(rank).or_default();
-        if *notices == Self::NOTICES_MAX {
-            return;
-        }
-        *notices += 1;
-        self.report(Report::Notice { rank, text });
-    }
-
-    fn tell_of_overwritten(&mut self, rank: Rank, key: String) {
-        let told = self.overwritten.entry(rank).or_default();
-        if *told < Self::NOTICES_MAX {
-            *told += 1;
-            self.report(Report::Overwritten { rank, key });
         }
     }
 

@@ -86,9 +86,11 @@ pub struct JobSpec {
     /// that hand on no signals go on meanwhile, without a launcher. All but the first two stay ignored if they are, as SIGHUP
     /// is under nohup(1).
     pub forward_signals: bool,
-    /// If no rank does anything for this time, asks nothing by PMI, writes nothing, and takes no processor time, that
-    /// counts as a failure of the job. It is seen within one and a half times as long.
-    pub stall: Option<Duration>,
+    /// When the job ends because its ranks make no progress.
+    pub stall: Stall,
+    /// Processor time of the ranks is progress too. Ranks of MPI libraries that wait spin, so that with this a job of them
+    /// whose ranks wait for each other for ever makes progress.
+    pub stall_counts_cpu: bool,
     /// Kill ranks on purpose.
     pub injection: Option<Injection>,
     /// Rank 0 runs already, and waits to be served: [`program`](Self::program) is not started. The job has no other
@@ -142,7 +144,8 @@ impl JobSpec {
             stdin: StdinSource::Null,
             timeout: None,
             forward_signals: false,
-            stall: None,
+            stall: Stall::default(),
+            stall_counts_cpu: false,
             injection: None,
             singleton: None,
             name_server: None,
@@ -173,6 +176,34 @@ pub enum OnFailure {
     Respawn(RespawnPolicy),
     /// They are ended, and the whole job is started again: see [`restart`](crate::restart).
     Restart(RestartPolicy),
+}
+
+/// When a job ends because its ranks make no progress, with exit code 124 ([`Ending::Stalled`](crate::Ending::Stalled)).
+///
+/// Progress is output, requests by PMI, messages to the agent, and bytes that ranks read, write, or send over TCP, as the
+/// kernel counts them. Messages through shared memory and those that a network card moves by itself cannot be seen, and
+/// neither can a program that only computes ([`JobSpec::stall_counts_cpu`]): the time must be longer than the longest such
+/// part of the program. It is seen within one and a half times as long.
+///
+/// A job that goes on when a rank fails ([`OnFailure::Continue`], [`OnFailure::Respawn`]) is warned after half of the time
+/// ([`JobEvent::Stalled`](crate::JobEvent::Stalled)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stall {
+    /// After this time without progress.
+    After(Duration),
+    /// After this time without progress since a rank or a host was lost, if the job goes on without it and a rank lives that
+    /// has begun with PMI and is not attached to its agent. Nobody tells such a rank of the loss: as a program of plain MPI, it
+    /// waits for ever in its next collective operation.
+    AfterLoss(Duration),
+    /// Never.
+    Never,
+}
+
+impl Default for Stall {
+    /// A minute after a loss.
+    fn default() -> Self {
+        Self::AfterLoss(Duration::from_secs(60))
+    }
 }
 
 /// What happens to a rank that a signal stopped and that does not go on.

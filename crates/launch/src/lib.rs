@@ -44,8 +44,8 @@ pub use driver::{LaunchError, Launcher, Layout, NameServer, agent_main, interfac
 pub use event::{JobEvent, OutputStream};
 pub use inherited::{Inherited, RankNetwork};
 pub use job::{
-    Injection, JobSpec, OnFailure, OnStopped, RespawnPolicy, Segment, Singleton, StartMethod, StdinSource,
-    UniverseSize,
+    Injection, JobSpec, OnFailure, OnStopped, RespawnPolicy, Segment, Singleton, Stall, StartMethod,
+    StdinSource, UniverseSize,
 };
 pub use names::{NAME_SERVER_PORT, NameServerAccess};
 pub use placement::{

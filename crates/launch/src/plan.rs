@@ -102,6 +102,7 @@ pub(crate) fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, Placeme
             UniverseSize::Ranks(size) => Some(size),
         },
         stall: spec.stall,
+        stall_counts_cpu: spec.stall_counts_cpu,
         stdin: spec.stdin,
         singleton: spec.singleton,
         shares_names: spec.name_server.is_some(),
@@ -132,6 +133,7 @@ impl Plan {
             respawns: self.respawns,
             is_singleton: self.singleton.is_some(),
             shares_names: self.shares_names,
+            tells_who_may_hang: self.watches_losses(),
             pmi: self.pmi_group(&self.first_group(), NodeId::of(host)),
         }
     }

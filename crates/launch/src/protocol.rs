@@ -14,7 +14,7 @@ use crate::{
     event::OutputStream,
     group_plan::GroupPlan,
     inherited::{Inherited, RankNetwork},
-    job::{Segment, Singleton, StartMethod, StdinSource},
+    job::{Segment, Singleton, Stall, StartMethod, StdinSource},
     placement::Binding,
     tree::{NodeId, Tree},
     verdict::MemoryShortage,
@@ -78,8 +78,10 @@ pub(crate) struct Plan {
     pub(crate) respawns: bool,
     /// What is said about the room for further processes.
     pub(crate) universe_size: Option<u32>,
-    /// After how long without progress it is told.
-    pub(crate) stall: Option<Duration>,
+    /// When it ends for want of progress.
+    pub(crate) stall: Stall,
+    /// Whether processor time is progress.
+    pub(crate) stall_counts_cpu: bool,
     pub(crate) stdin: StdinSource,
     pub(crate) singleton: Option<Singleton>,
     /// Whether names that programs publish are kept elsewhere.
@@ -127,6 +129,8 @@ pub(crate) struct Start {
     pub(crate) is_singleton: bool,
     /// Whether names that programs publish are kept elsewhere.
     pub(crate) shares_names: bool,
+    /// Whether the launcher hears if a rank would wait for ever for one that is lost.
+    pub(crate) tells_who_may_hang: bool,
     /// The job as process group of PMI.
     pub(crate) pmi: pmi::GroupOptions,
 }
@@ -152,6 +156,16 @@ impl Plan {
     /// nobody need, and where all are right below the launcher nobody can.
     pub(crate) fn adopts(&self) -> bool {
         self.continues && self.hosts.len() > self.arity.max(1) as usize
+    }
+
+    /// Whether the job may go on after a failure.
+    pub(crate) fn survives_failures(&self) -> bool {
+        self.continues || self.respawns
+    }
+
+    /// Whether a loss begins the watch for a job that makes no progress.
+    pub(crate) fn watches_losses(&self) -> bool {
+        self.survives_failures() && matches!(self.stall, Stall::AfterLoss(_))
     }
 
     pub(crate) fn tree(&self) -> Tree {
@@ -261,6 +275,8 @@ pub(crate) enum Order {
         /// Stop all ranks too, and start none.
         stops_ranks: bool,
     },
+    /// Tell from now on whether ranks make progress.
+    WatchProgress,
 }
 
 /// One suspension of a launcher's process. They have numbers from 1 on, so that an answer that comes late, when the process
@@ -291,7 +307,7 @@ pub(crate) enum News {
 /// What the launcher hears about a host, from the agent there but for [`Report::Lost`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Report {
-    /// Ranks of the host did something since the last such report, if anybody wants to know.
+    /// Ranks of the host made progress since the last such report, if anybody wants to know.
     Active,
     /// A rank asked by PMI for the end of the job.
     Aborted {
@@ -344,6 +360,9 @@ pub(crate) enum Report {
     },
     /// The agent has not come up for the detection time, says the node above; it may still.
     Late,
+    /// Whether one of the host's ranks would wait for ever for a rank that is lost: it began with PMI, has not finalized it,
+    /// and does not hear of departures. Said when it changes, in jobs that are watched after losses.
+    MayHang(bool),
     /// The node above lost the agent, and with it all hosts below it. The last report.
     Lost { how: String },
     /// Something odd about a rank.

@@ -287,6 +287,7 @@ impl Supervisor {
                 held,
                 handle,
             }),
+            Report::MayHang(may_hang) => self.note_hanging(host, may_hang),
             Report::Late => self.tell(JobEvent::HostLate {
                 host: self.hosts[host.0 as usize].name.clone(),
                 after: self.detect,
@@ -447,6 +448,8 @@ impl Supervisor {
                 continued,
             };
             self.end(now, ending, SIGTERM);
+        } else if self.phase == Phase::Running {
+            self.note_loss(format!("the agent on host {name} {how}"));
         }
         self.finish_if_all_are_over();
     }
@@ -505,9 +508,13 @@ impl Supervisor {
         if self.phase != Phase::Running {
             return;
         }
-        self.failures.push(self.failure(now, host, rank, kind));
+        let failure = self.failure(now, host, rank, kind);
+        let what = failure.to_string();
+        self.failures.push(failure);
         if reaction.ends_job() {
             self.end(now, Ending::Failed, signal);
+        } else {
+            self.note_loss(what);
         }
     }
 

@@ -52,7 +52,7 @@ pub enum Ending {
     Failed,
     /// This signal to the launcher ended it.
     Interrupted(i32),
-    /// No rank did anything any more.
+    /// No rank made progress any more ([`JobSpec::stall`](crate::JobSpec::stall)).
     Stalled {
         /// For how long.
         after: Duration,
@@ -235,7 +235,7 @@ impl fmt::Display for Verdict {
                 let after = after.as_secs_f64();
                 write!(
                     f,
-                    "{separator}no rank did anything for {after} s (no request, no output, no processor time): {who}; \
+                    "{separator}no rank did anything for {after} s (no output, no request by PMI, no bytes moved): {who}; \
                      the job was ended"
                 )?;
             }

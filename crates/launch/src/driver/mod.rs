@@ -28,6 +28,7 @@ mod signals;
 mod small_files;
 mod starter;
 mod suspension;
+mod tcp_counters;
 mod watched;
 
 pub use agent_process::agent_main;

@@ -21,6 +21,7 @@ fn agent(ranks: u32) -> HostAgent {
         respawns: false,
         is_singleton: false,
         shares_names: false,
+        tells_who_may_hang: false,
         pmi: pmi::GroupOptions {
             absent: pmi::AbsentMembers::Exclude,
             ..pmi::GroupOptions::one_host(FIRST_GROUP, "kvs", ranks)
@@ -193,6 +194,36 @@ fn overwritten_keys_are_reported() {
     assert_eq!(told, HostAgent::NOTICES_MAX as usize - 1);
     hold(&mut agent, 1, 1, None);
     assert_eq!(drain(&mut agent), ["notice about 1"]);
+}
+
+/// The launcher hears, before a departure, whether a rank is left that would wait for ever: one between the beginning and the
+/// end of PMI that hears of no departures.
+#[test]
+fn ranks_that_may_hang_are_reported() {
+    let mut agent = started(3);
+    agent.start.tells_who_may_hang = true;
+    let mut told = |rank: u32, line: &str| {
+        agent.handle_pmi(Rank(rank), line.as_bytes());
+        let told = drain(&mut agent)
+            .into_iter()
+            .filter(|line| !line.starts_with("answer"));
+        told.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        told(0, "cmd=init pmi_version=1 pmi_subversion=1\n"),
+        ["MayHang(true)"]
+    );
+    assert_eq!(told(1, "cmd=init pmi_version=1 pmi_subversion=1\n"), [""; 0]);
+    assert_eq!(told(1, "cmd=finalize\n"), ["close PMI of 1"]);
+    agent.handle_link(Rank(0), ToAgent::Attach, None);
+    let attached = drain(&mut agent);
+    assert!(attached.contains(&"MayHang(false)".to_owned()), "{attached:?}");
+    agent.handle_pmi(Rank(2), b"cmd=init pmi_version=1 pmi_subversion=1\n");
+    drain(&mut agent);
+    agent.handle_exit(Rank(2), Cause::Signalled(9), None, 0);
+    let lines = drain(&mut agent);
+    let at = |start: &str| lines.iter().position(|line| line.starts_with(start)).unwrap();
+    assert!(at("MayHang(false)") < at("report 2"), "{lines:?}");
 }
 
 /// A rank that leaves PMI open is reported so, and its barrier goes on without it.

@@ -28,6 +28,11 @@ pub(super) struct Respawns {
 impl Respawns {
     /// How many failures are remembered for the verdict.
     const FAILURES_MAX: usize = 1000;
+
+    /// Whether ranks are to be started again, but not yet.
+    pub(super) fn are_due(&self) -> bool {
+        !self.due.is_empty()
+    }
 }
 
 impl Supervisor {
@@ -54,7 +59,13 @@ impl Supervisor {
         if self.respawns.failures.len() < Respawns::FAILURES_MAX {
             self.respawns.failures.push(failure.clone());
         }
-        self.tell(JobEvent::Respawning { failure, pause });
+        self.watch_progress();
+        let stall = self.stall_limit();
+        self.tell(JobEvent::Respawning {
+            failure,
+            pause,
+            stall,
+        });
     }
 
     pub(super) fn respawn_deadline(&self) -> Option<Duration> {

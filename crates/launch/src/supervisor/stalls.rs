@@ -1,28 +1,59 @@
-//! Jobs in which nothing happens any more.
+//! Jobs that make no progress any more.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
-use ropewalk_group::Rank;
+use ropewalk_group::{HostId, Rank};
 
-use super::{Phase, SIGTERM, Supervisor};
-use crate::{event::JobEvent, verdict::Ending};
+use super::{Action, Phase, SIGTERM, Supervisor};
+use crate::{
+    event::JobEvent,
+    job::Stall,
+    protocol::{Down, Order},
+    verdict::Ending,
+};
 
 /// What is known of a job's progress.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// When a rank was last known to do something.
+    /// When the last was made, as far as is known.
     active_at: Duration,
-    /// It was told that nothing happens.
-    is_told: bool,
+    /// It was told since then that the job is about to end.
+    is_warned: bool,
+    /// A rank or a host was lost, and the job went on.
+    has_lost: bool,
+    /// The hosts on which a rank would wait for ever for one that is lost.
+    may_hang: BTreeSet<HostId>,
     /// The fences in which somebody waits.
     fences: Vec<(u32, String)>,
 }
 
 impl Supervisor {
-    /// Ranks did something.
+    /// Ranks made progress: whatever counts as such comes to this, from agents as [`Report::Active`](crate::protocol::Report::Active).
     pub(super) fn note_progress(&mut self, now: Duration) {
         self.progress.active_at = now;
-        self.progress.is_told = false;
+        self.progress.is_warned = false;
+    }
+
+    pub(super) fn note_hanging(&mut self, host: HostId, may_hang: bool) {
+        match may_hang {
+            true => self.progress.may_hang.insert(host),
+            false => self.progress.may_hang.remove(&host),
+        };
+    }
+
+    /// Somebody was lost, and the job goes on.
+    pub(super) fn note_loss(&mut self, what: String) {
+        self.watch_progress();
+        let stall = self.stall_limit();
+        self.tell(JobEvent::Lost { what, stall });
+    }
+
+    /// Has the agents look for progress, if that is wanted from the first loss on.
+    pub(super) fn watch_progress(&mut self) {
+        if self.plan.watches_losses() && !std::mem::replace(&mut self.progress.has_lost, true) {
+            self.actions
+                .push_back(Action::Send(Down::Order(Order::WatchProgress)));
+        }
     }
 
     pub(super) fn note_fence(&mut self, event: &JobEvent) {
@@ -36,26 +67,65 @@ impl Supervisor {
         }
     }
 
-    /// Agents look four times in the time that counts as a stall, so that what they told last may be so much older.
-    pub(super) fn stall_deadline(&self) -> Option<Duration> {
-        let stall = self.plan.stall.filter(|_| self.phase == Phase::Running)?;
-        let is_up = self.hosts.iter().all(|host| host.is_ready || host.is_over);
-        let is_watched = is_up && !self.running.is_empty() && !self.progress.is_told;
-        is_watched.then(|| self.progress.active_at.saturating_add(stall + stall / 4))
+    /// After how long without progress the job ends, if it does as things are.
+    pub(super) fn stall_limit(&self) -> Option<Duration> {
+        let progress = &self.progress;
+        let hangs = |host: &HostId| !self.hosts[host.0 as usize].is_over;
+        match self.plan.stall {
+            Stall::After(limit) => Some(limit),
+            Stall::AfterLoss(limit) => {
+                (progress.has_lost && progress.may_hang.iter().any(hangs)).then_some(limit)
+            }
+            Stall::Never => None,
+        }
     }
 
-    /// Names the ranks of a job in which nothing happens, and ends it unless it is to go on.
+    #[cfg(test)]
+    pub(super) fn progress_made_at(&self) -> Duration {
+        self.progress.active_at
+    }
+
+    /// When it is told that the job is about to end for want of progress, or it ends. Agents look four times within the
+    /// limit, so that what they told last may be so much older.
+    pub(super) fn stall_deadline(&self) -> Option<Duration> {
+        let limit = self.stall_limit().filter(|_| self.phase == Phase::Running)?;
+        let is_up = self.hosts.iter().all(|host| host.is_ready || host.is_over);
+        let quiet = match self.warns() {
+            true => limit / 2,
+            false => limit,
+        };
+        // For a rank that is about to be started again the others wait rightly.
+        let is_watched = is_up && !self.running.is_empty() && !self.respawns.are_due();
+        is_watched.then(|| {
+            self.progress
+                .active_at
+                .saturating_add(quiet.saturating_add(limit / 4))
+        })
+    }
+
+    /// Whether a warning comes before the end: whoever has a job go on with fewer ranks does not want it to end unawares.
+    fn warns(&self) -> bool {
+        self.plan.survives_failures() && !self.progress.is_warned
+    }
+
+    /// Ends a job in which there is no progress, and names the ranks that are left.
     pub(super) fn look_for_stall(&mut self, now: Duration) {
-        if self.stall_deadline().is_none_or(|at| at > now) {
+        let is_due = self.stall_deadline().is_some_and(|at| at <= now);
+        let Some(limit) = self.stall_limit().filter(|_| is_due) else {
             return;
-        }
-        let after = self.plan.stall.unwrap_or_default();
-        self.progress.is_told = true;
+        };
         let who = self.who_waits();
-        if self.on_failure.ends_job() {
-            self.end(now, Ending::Stalled { after, who }, SIGTERM);
+        if self.warns() {
+            self.progress.is_warned = true;
+            let after = limit / 2;
+            let ends_after = limit - after;
+            self.tell(JobEvent::Stalled {
+                after,
+                who,
+                ends_after,
+            });
         } else {
-            self.tell(JobEvent::Stalled { after, who });
+            self.end(now, Ending::Stalled { after: limit, who }, SIGTERM);
         }
     }
 

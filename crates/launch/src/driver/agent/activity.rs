@@ -1,22 +1,35 @@
-//! Whether the ranks of a host do anything: what `--stall` depends on.
+//! Whether the ranks of a host make progress: what `--stall` depends on.
 
 use std::{
+    collections::BTreeSet,
+    ffi::OsStr,
     fs,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
-use super::Agent;
-use crate::protocol::Report;
+use super::{super::tcp_counters, Agent};
+use crate::{
+    job::Stall,
+    protocol::{Plan, Report},
+};
 
 /// What was seen of the ranks since the launcher was last told.
+///
+/// Processor time is no progress unless the user says so: ranks of MPI libraries that wait for a message spin. The system
+/// calls by which they look for one move no bytes, so that those are what is counted.
 pub(super) struct Activity {
-    /// How often is looked; not at all if nobody wants to know.
-    interval: Option<Duration>,
-    next: Instant,
-    /// A request or output came.
+    /// How often is looked.
+    interval: Duration,
+    /// When; never if nobody wants to know.
+    next: Option<Instant>,
+    counts_cpu: bool,
+    /// A request, a message or output came.
     seen: bool,
-    /// The processor time of the ranks and what they started, in clock ticks.
-    ticks: u64,
+    /// What the processes of the ranks moved and, if that counts, the time they took.
+    work: u64,
+    /// What their connections moved, once it was looked at.
+    tcp_bytes: Option<u64>,
 }
 
 impl Activity {
@@ -25,49 +38,114 @@ impl Activity {
     /// The processor time is counted in hundredths of a second on most systems.
     const INTERVAL_MIN: Duration = Duration::from_millis(50);
 
-    pub(super) fn new(stall: Option<Duration>) -> Self {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let (Stall::After(limit) | Stall::AfterLoss(limit)) = plan.stall else {
+            return Self::of(Duration::ZERO, None, false);
+        };
+        let interval = (limit / Self::LOOKS).max(Self::INTERVAL_MIN);
+        let next = matches!(plan.stall, Stall::After(_)).then(Instant::now);
+        Self::of(interval, next, plan.stall_counts_cpu)
+    }
+
+    fn of(interval: Duration, next: Option<Instant>, counts_cpu: bool) -> Self {
         Self {
-            interval: stall.map(|stall| (stall / Self::LOOKS).max(Self::INTERVAL_MIN)),
-            next: Instant::now(),
+            interval,
+            next,
+            counts_cpu,
             seen: false,
-            ticks: 0,
+            work: 0,
+            tcp_bytes: None,
         }
     }
 
+    /// The launcher wants to know from now on.
+    pub(super) fn watch(&mut self) {
+        self.next.get_or_insert_with(Instant::now);
+    }
+
+    /// A rank made progress that the agent sees by itself: it wrote, asked something by PMI, or said something over its link,
+    /// such as which step it has reached.
     pub(super) fn note(&mut self) {
         self.seen = true;
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.interval.map(|_| self.next)
+        self.next
+    }
+
+    /// Whether the ranks, each of which leads a session of its own, made progress since the last look.
+    fn look(&mut self, is_rank: impl Fn(i32) -> bool) -> bool {
+        let seen = std::mem::take(&mut self.seen);
+        let processes = processes_of(is_rank);
+        let work = processes.iter().fold(0_u64, |sum, process| {
+            sum.wrapping_add(process.work(self.counts_cpu))
+        });
+        if std::mem::replace(&mut self.work, work) != work || seen {
+            return true;
+        }
+        // Many connections take a while to look at, which is spared where there is other progress.
+        let inodes: BTreeSet<u32> = processes.iter().flat_map(Process::sockets).collect();
+        let bytes = tcp_counters::bytes_moved(&inodes);
+        let before = self.tcp_bytes.replace(bytes);
+        before.is_some_and(|before| before != bytes)
     }
 }
 
 impl Agent {
-    /// Tells the launcher when ranks did something.
+    /// Tells the launcher when ranks made progress.
     pub(super) fn look_for_activity(&mut self) {
         let now = Instant::now();
-        let Some(interval) = self.activity.interval.filter(|_| self.activity.next <= now) else {
-            return;
-        };
-        self.activity.next = now + interval;
-        let ticks = processor_ticks(|session| self.pids.contains_key(&session));
-        let is_new = ticks != std::mem::replace(&mut self.activity.ticks, ticks);
-        if std::mem::take(&mut self.activity.seen) || is_new {
-            self.branch.report(Report::Active);
+        if self.activity.next.is_some_and(|next| next <= now) {
+            self.activity.next = Some(now + self.activity.interval);
+            if self.activity.look(|session| self.pids.contains_key(&session)) {
+                self.branch.report(Report::Active);
+            }
         }
     }
 }
 
-/// The processor time of all processes of some sessions. Ranks lead sessions of their own.
-fn processor_ticks(is_ours: impl Fn(i32) -> bool) -> u64 {
+/// A process of a rank.
+struct Process {
+    /// In /proc.
+    folder: PathBuf,
+    /// Its processor time, in clock ticks.
+    ticks: u64,
+}
+
+impl Process {
+    /// A number that grows with what it does. Of a process whose bytes may not be seen, as one of another user, the time
+    /// counts: nobody is ended for what could not be seen.
+    fn work(&self, counts_cpu: bool) -> u64 {
+        let io = fs::read_to_string(self.folder.join("io")).ok();
+        match io.and_then(|io| bytes_of(&io)) {
+            Some(bytes) if !counts_cpu => bytes,
+            bytes => bytes.unwrap_or_default().wrapping_add(self.ticks),
+        }
+    }
+
+    /// The inodes of its sockets.
+    fn sockets(&self) -> impl Iterator<Item = u32> {
+        let descriptors = fs::read_dir(self.folder.join("fd"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        descriptors.filter_map(|descriptor| inode_of(&fs::read_link(descriptor.path()).ok()?))
+    }
+}
+
+/// The processes of some sessions.
+fn processes_of(is_ours: impl Fn(i32) -> bool) -> Vec<Process> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let is_process = |name: &std::ffi::OsStr| name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+    let is_process = |name: &OsStr| name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
     entries
         .filter(|entry| is_process(&entry.file_name()))
-        .filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok())
-        .filter_map(|stat| ticks_of(&stat, &is_ours))
-        .sum()
+        .filter_map(|entry| {
+            let folder = entry.path();
+            let stat = fs::read_to_string(folder.join("stat")).ok()?;
+            let ticks = ticks_of(&stat, &is_ours)?;
+            Some(Process { folder, ticks })
+        })
+        .collect()
 }
 
 /// "PID (NAME) STATE PPID PGRP SESSION .. UTIME STIME ..", where the name may hold anything (proc(5)).
@@ -79,8 +157,26 @@ fn ticks_of(stat: &str, is_ours: impl Fn(i32) -> bool) -> Option<u64> {
     is_ours(session).then_some(time(11)? + time(12)?)
 }
 
+/// Lines "rchar: N" and "wchar: N" among others (proc(5)): the bytes of read(2), write(2) and the like, whatever was read
+/// from or written to. Calls that found nothing add nothing, and neither do send(2) and recv(2).
+fn bytes_of(io: &str) -> Option<u64> {
+    let counter = |name: &str| {
+        let mut lines = io.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+    };
+    Some(counter("rchar:")?.wrapping_add(counter("wchar:")?))
+}
+
+/// "socket:[INODE]"
+fn inode_of(link: &Path) -> Option<u32> {
+    let text = link.to_str()?;
+    text.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// The times are those of the session's processes, whatever they are called.
@@ -90,5 +186,25 @@ mod tests {
         assert_eq!(ticks_of(stat, |session| session == 42), Some(42));
         assert_eq!(ticks_of(stat, |session| session == 7), None);
         assert_eq!(ticks_of("7 (a) S 1", |_| true), None);
+    }
+
+    /// Bytes read and written count, and not what reached a disk or how many calls there were.
+    #[test]
+    fn bytes_are_found() {
+        let io = "rchar: 73106\nwchar: 4302086\nsyscr: 309\nsyscw: 88\nread_bytes: 5\nwrite_bytes: 7\n";
+        assert_eq!(bytes_of(io), Some(73_106 + 4_302_086));
+        assert_eq!(bytes_of("rchar: 1\n"), None);
+        assert_eq!(inode_of(Path::new("socket:[4711]")), Some(4711));
+        assert_eq!(inode_of(Path::new("/a/socket:[4711]")), None);
+    }
+
+    proptest! {
+        /// Whatever stands in such files, nothing panics.
+        #[test]
+        fn any_text_is_read(text in "\\PC*") {
+            ticks_of(&text, |_| true);
+            bytes_of(&text);
+            inode_of(Path::new(&text));
+        }
     }
 }

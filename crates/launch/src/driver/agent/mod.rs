@@ -198,7 +198,7 @@ impl Agent {
             StdinSource::Null => Inputs::new(0, false),
         };
         let bindings = topology::bindings(&plan.binding);
-        let activity = Activity::new(plan.stall);
+        let activity = Activity::new(&plan);
         Ok(Self {
             mind: HostAgent::new(start, branch.endpoint().address().clone(), held_bytes_max()),
             groups: vec![OwnGroup::new(&plan, plan.first_group(), host, 0..ranks.len())],
@@ -341,6 +341,7 @@ impl Agent {
                     self.mind.handle_suspend();
                 }
             }
+            Order::WatchProgress => self.activity.watch(),
         }
     }
 
@@ -426,6 +427,7 @@ impl Agent {
         match sockets.read_link() {
             Reading::Drained => false,
             Reading::Some(Ok((message, memory))) => {
+                self.activity.note();
                 let size = memory.as_ref().map(|memory| memory.length() as u64);
                 let id = match &message {
                     ToAgent::Hold(held) => Some(held.id),

@@ -264,11 +264,20 @@ fn watch(request: Request) -> anyhow::Result<u8> {
                     failure = Some(give_up(&launcher, error)?);
                 }
             }
-            JobEvent::Stalled { after, who } => {
-                let after = after.as_secs_f64();
+            JobEvent::Stalled {
+                after,
+                who,
+                ends_after,
+            } => {
+                let (after, ends_after) = (after.as_secs_f64(), ends_after.as_secs_f64());
                 say(&format!(
-                    "no rank did anything for {after} s: {who}; the job goes on"
+                    "no rank did anything for {after} s: {who}; the job ends in {ends_after} s if nothing moves (--stall)"
                 ));
+            }
+            JobEvent::Lost { what, stall } => {
+                if let Some(ends) = stall.map(ends_unless_moved) {
+                    say(&format!("{what}; the others go on; {ends}"));
+                }
             }
             JobEvent::HostLate { host, after } => {
                 let after = after.as_secs_f64();
@@ -279,9 +288,15 @@ fn watch(request: Request) -> anyhow::Result<u8> {
             JobEvent::Injected { rank, host } => {
                 say(&format!("rank {rank} on host {host} is killed on purpose"))
             }
-            JobEvent::Respawning { failure, pause } => {
+            JobEvent::Respawning {
+                failure,
+                pause,
+                stall,
+            } => {
                 let pause = pause.as_secs_f64();
-                say(&format!("{failure}; it is started again in {pause} s"));
+                let ends = stall.map(|stall| format!("; {}", ends_unless_moved(stall)));
+                let ends = ends.unwrap_or_default();
+                say(&format!("{failure}; it is started again in {pause} s{ends}"));
             }
             JobEvent::Restarting { failed, pause } => {
                 for line in failed.verdict.to_string().lines() {
@@ -391,9 +406,16 @@ fn log(event: &JobEvent) {
         JobEvent::NameServerFailed { reason } => json!({"event": "name_server_failed", "reason": reason}),
         JobEvent::Notice { rank, text } => json!({"event": "notice", "rank": rank.0, "text": text}),
         JobEvent::Overwritten { rank, key } => json!({"event": "overwritten", "rank": rank.0, "key": key}),
-        JobEvent::Stalled { after, who } => {
-            json!({"event": "stalled", "after_s": after.as_secs_f64(), "who": who})
-        }
+        JobEvent::Stalled {
+            after,
+            who,
+            ends_after,
+        } => json!({
+            "event": "stalled", "after_s": after.as_secs_f64(), "who": who, "ends_after_s": ends_after.as_secs_f64(),
+        }),
+        JobEvent::Lost { what, stall } => json!({
+            "event": "lost", "what": what, "stall_s": stall.map(|stall| stall.as_secs_f64()),
+        }),
         JobEvent::HostLate { host, after } => {
             json!({"event": "host_late", "host": host, "after_s": after.as_secs_f64()})
         }
@@ -401,9 +423,13 @@ fn log(event: &JobEvent) {
             json!({"event": "host_ready", "host": host, "ready": ready, "hosts": hosts})
         }
         JobEvent::Injected { rank, host } => json!({"event": "injected", "rank": rank.0, "host": host}),
-        JobEvent::Respawning { failure, pause } => json!({
+        JobEvent::Respawning {
+            failure,
+            pause,
+            stall,
+        } => json!({
             "event": "respawning", "rank": failure.rank.0, "host": failure.host, "cause": failure.to_string(),
-            "pause_s": pause.as_secs_f64(),
+            "pause_s": pause.as_secs_f64(), "stall_s": stall.map(|stall| stall.as_secs_f64()),
         }),
         JobEvent::Restarting { failed, pause } => json!({
             "event": "restarting", "attempt": failed.number, "exit_code": failed.verdict.exit_code(),
@@ -454,6 +480,14 @@ fn finish(console: &mut Console, verdict: &Verdict, failure: Option<io::Error>) 
         say(&format!("the job was done in attempt {}", before.number + 1));
     }
     Ok(u8::try_from(verdict.exit_code()).unwrap_or(u8::MAX))
+}
+
+/// What comes of a loss if nobody who is left can go on.
+fn ends_unless_moved(stall: Duration) -> String {
+    format!(
+        "the job ends in {} s if nothing moves (--stall)",
+        stall.as_secs_f64()
+    )
 }
 
 const SIGPIPE: i32 = 13;

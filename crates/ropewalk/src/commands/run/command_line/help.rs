@@ -75,7 +75,13 @@ When something fails:
   --detect SECONDS            how long a host may be silent before it counts as lost [default: 3]
   --start-timeout SECONDS     how long a host may take to bring its agent up, login and all, before it counts as lost
                               [default: 10 times --detect]; after once --detect it is named
-  --stall SECONDS             treat it as a failure if no rank does anything for so long
+  --stall TIME|off            end the job with exit code 124 if no rank makes progress for so long: no output, no request
+                              by PMI, no bytes read, written or sent over TCP, no step told to the advisor of its
+                              checkpoints; messages through shared memory cannot be seen, so take more than the longest
+                              silent part of the program [default: off; 60 from a loss on with continue and respawn, as
+                              long as a rank of MPI lives, which would wait for the lost one for ever]
+  --stall-counts-cpu          processor time is progress too, for programs that compute in silence; ranks of MPI that
+                              wait spin, and are not found then
   --inject-mtbf SECONDS, --seed N  kill a random rank now and then, on average after so long
   --timeout SECONDS           end the job after this time, with exit code 124
   -version, -info             say which version this is, and which launchers and batch systems there are

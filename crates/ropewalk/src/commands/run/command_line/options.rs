@@ -382,8 +382,18 @@ const FAILURE: &[Documented] = &[
     ),
     option(
         "stall",
-        Value::Any("TIME"),
-        "Treat it as a failure if no rank does anything for so long",
+        Value::Any("TIME|off"),
+        "End the job with exit code 124 if no rank makes progress for so long: no output, no request by PMI, no bytes read, \
+         written or sent over TCP, no step told to the advisor of its checkpoints. Processor time is none, since ranks of MPI \
+         that wait spin. Messages through shared memory, or by a network card itself, cannot be seen: the time must be longer \
+         than the longest part of the program with nothing else. By default 60 s from a loss on in jobs that go on after it \
+         (--on-failure continue or respawn), as long as a rank of MPI lives; else off",
+    ),
+    option(
+        "stall-counts-cpu",
+        Value::None,
+        "Processor time is progress too: for programs that compute in silence. Ranks of MPI that wait for each other for \
+         ever are not found then",
     ),
     option(
         "inject-mtbf",

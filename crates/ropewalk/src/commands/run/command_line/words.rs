@@ -8,7 +8,10 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use ropewalk::{checkpoint::Mtbf, launch::UniverseSize};
+use ropewalk::{
+    checkpoint::Mtbf,
+    launch::{Stall, UniverseSize},
+};
 
 use crate::commands::times::{TIMES, duration, seconds};
 
@@ -52,6 +55,17 @@ impl Words {
     pub(super) fn seconds(&mut self, option: &str) -> anyhow::Result<Duration> {
         let text = self.text(option)?;
         duration(&text).with_context(|| format!("option --{option} wants {TIMES}, not {text:?}"))
+    }
+
+    /// After how long without progress a job ends; never for 0.
+    pub(super) fn stall(&mut self, option: &str) -> anyhow::Result<Stall> {
+        let text = self.text(option)?;
+        match duration(&text) {
+            Some(Duration::ZERO) => Ok(Stall::Never),
+            Some(limit) => Ok(Stall::After(limit)),
+            None if text == "off" => Ok(Stall::Never),
+            None => bail!("option --{option} wants off or {TIMES}, not {text:?}"),
+        }
     }
 
     /// A guess of the mean time between failures, or of hosts; nothing if nobody has any.
