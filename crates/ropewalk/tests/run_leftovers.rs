@@ -1,8 +1,14 @@
-//! Shared memory that MPICH gives names to, and that killed ranks leave behind.
+//! What jobs that are killed leave behind: shared memory that MPICH gives names to, and processes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::process::Command;
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
 
 use rustix::process::geteuid;
 
@@ -71,4 +77,51 @@ fn shared_memory_of_others_stays() {
     if let Some([made, left]) = segments("exit 0", 0) {
         assert_eq!(left, made);
     }
+}
+
+/// A keeper that somebody stopped, alone or with its agent, goes on when the launcher is killed: it ends what is left, and
+/// then itself.
+#[test]
+fn a_stopped_keeper_does_not_stay() {
+    for stops_agent in [false, true] {
+        let mut command = Command::new(ROPEWALK);
+        command.args(["run", "sh", "-c", "echo $$ $PPID; exec sleep 100"]);
+        let mut launcher = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let stdout = launcher.stdout.take().unwrap();
+        BufReader::new(stdout).read_line(&mut line).unwrap();
+        let (rank, agent) = line.trim().split_once(' ').unwrap();
+        let keeper = stat(agent).unwrap()[1].clone();
+        assert_eq!(stat(&keeper).unwrap()[1], launcher.id().to_string());
+        signal("-STOP", &keeper);
+        if stops_agent {
+            signal("-STOP", agent);
+        }
+        launcher.kill().unwrap();
+        launcher.wait().unwrap();
+        let due = Instant::now() + Duration::from_secs(30);
+        // Who adopts them need not have heard of their ends yet.
+        let is_left = |pid: &&str| stat(pid).is_some_and(|fields| fields[0] != "Z");
+        while let Some(left) = [rank, agent, &keeper].iter().find(|pid| is_left(pid)) {
+            assert!(Instant::now() < due, "process {left} of {line} is left");
+            sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// The state of a process, its parent and what else stands behind its name; nothing if it is gone.
+fn stat(pid: &str) -> Option<Vec<String>> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    Some(fields.split_ascii_whitespace().map(str::to_owned).collect())
+}
+
+fn signal(signal: &str, pid: &str) {
+    assert!(
+        Command::new("kill")
+            .args([signal, pid])
+            .status()
+            .unwrap()
+            .success()
+    );
 }
