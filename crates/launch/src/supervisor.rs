@@ -448,7 +448,7 @@ impl Supervisor {
                 continued,
             };
             self.end(now, ending, SIGTERM);
-        } else if self.phase == Phase::Running {
+        } else if self.phase == Phase::Running && self.hosts.iter().any(|host| !host.is_over) {
             self.note_loss(format!("the agent on host {name} {how}"));
         }
         self.finish_if_all_are_over();
