@@ -154,6 +154,7 @@ fn obey(plan: &Plan, mind: &mut HostAgent, down: Down) {
         }
         Down::News(news) => mind.handle_news(news),
         Down::Order(Order::Pmi(down)) | Down::Pmi(down) => mind.handle_pmi_down(down),
+        Down::Order(Order::ReleaseMemory) => mind.handle_released(),
         Down::Order(Order::Respawn { rank, incarnation }) => mind.handle_respawn(rank, incarnation),
         Down::Order(Order::Forward { signal }) => mind.handle_forward(signal),
         Down::Order(Order::Signal { rank, signal }) => mind.handle_signal(rank, signal),

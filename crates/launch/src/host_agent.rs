@@ -1,5 +1,6 @@
 //! Decides for one host: what its ranks are told, what is kept for them, what the launcher hears.
 
+mod departures;
 mod groups;
 mod hanging;
 mod notices;
@@ -9,17 +10,16 @@ mod suspension;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ropewalk_fabric::{
-    Address, AgentLink, AgentLinkError, FromAgent, Held, HoldId, Identity, KeyMaker, RegionHandle, Role,
-    ToAgent, Welcome,
+    Address, AgentLink, AgentLinkError, FromAgent, Held, HoldId, Identity, KeyMaker, Role, ToAgent, Welcome,
 };
-use ropewalk_group::{Cause, Departure, Incarnation, Membership, Rank};
+use ropewalk_group::{Departure, Incarnation, Membership, Rank};
 use ropewalk_pmi as pmi;
 
 use crate::{
     protocol::{News, Report, Start, StartError},
     tree::NodeId,
-    verdict::MemoryShortage,
 };
+use departures::{Departing, Leaving};
 use groups::KnownGroup;
 use suspension::Suspension;
 
@@ -62,6 +62,7 @@ pub(crate) struct HostAgent {
     is_ending: bool,
     suspension: Suspension,
     swept: bool,
+    leaving: Leaving,
     actions: VecDeque<Action>,
 }
 
@@ -89,13 +90,6 @@ pub(crate) enum Action {
     /// All ranks are gone: kill what they left behind and send the rest of their output, then call
     /// [`HostAgent::handle_swept`].
     Sweep,
-}
-
-/// A rank that is gone, of whose memory so many pieces are still to be exposed.
-#[derive(Debug)]
-struct Departing {
-    departure: Departure,
-    exposures: usize,
 }
 
 #[derive(Debug)]
@@ -144,6 +138,7 @@ impl HostAgent {
             is_ending: false,
             suspension: Suspension::default(),
             swept: false,
+            leaving: Leaving::default(),
             actions: VecDeque::new(),
         };
         if !agent.start.is_singleton {
@@ -227,6 +222,7 @@ impl HostAgent {
                 self.waiting.clear();
                 self.is_ending = true;
                 self.sweep_if_all_are_gone();
+                self.finish_if_not_needed();
             }
         }
     }
@@ -310,81 +306,9 @@ impl HostAgent {
         }
     }
 
-    /// What came on a rank's link was no message; nothing more is read from it.
+    /// A message on a rank's link was malformed; the link is closed.
     pub(crate) fn handle_link_broken(&mut self, rank: Rank, error: &AgentLinkError) {
         self.notice(rank, error.to_string());
-    }
-
-    /// A rank's process is gone, and all that it had sent was handled; `shortage` is known if the kernel ended it.
-    pub(crate) fn handle_exit(
-        &mut self,
-        rank: Rank,
-        cause: Cause,
-        shortage: Option<MemoryShortage>,
-        at_ns: u64,
-    ) {
-        let process = self.pmi_process(rank);
-        let unfinished = self.pmi.is_unfinished(process);
-        let stage = self.stages.remove(&rank).or_else(|| self.pmi.stage(process));
-        let stage = stage.filter(|_| unfinished || !cause.is_success());
-        self.pmi
-            .handle_departure(process, unfinished || !cause.is_success());
-        self.forward_pmi();
-        self.running.remove(&rank);
-        // Before the departure: what the launcher says of that depends on it.
-        self.tell_whether_ranks_may_hang();
-        self.suspension.forget(rank);
-        if unfinished || !cause.is_success() {
-            self.await_respawn(rank);
-        }
-        let attached = self.attached.remove(&rank);
-        let incarnation = self.members.incarnation(rank).unwrap_or_default();
-        let Some(departure) = self.members.handle_departure(rank, incarnation, cause) else {
-            return;
-        };
-        self.fence(departure);
-        self.report(Report::Departed {
-            departure,
-            unfinished,
-            attached,
-            shortage,
-            stage,
-            at_ns,
-        });
-        let all_of_rank = (rank, HoldId(u64::MIN))..=(rank, HoldId(u64::MAX));
-        let mut exposures = 0;
-        for (&(rank, id), holding) in self.held.range(all_of_rank) {
-            let label = holding.label.clone();
-            self.actions.push_back(Action::Expose(rank, Held { id, label }));
-            exposures += 1;
-        }
-        self.departing.insert(rank, Departing { departure, exposures });
-        self.announce_departure_after_exposures(rank);
-        self.tell_if_group_is_over(self.first_beside(rank));
-        self.sweep_if_all_are_gone();
-    }
-
-    /// Memory of a rank that is gone is served under this handle.
-    pub(crate) fn handle_exposed(&mut self, rank: Rank, held: Held, handle: RegionHandle) {
-        let incarnation = self.members.incarnation(rank).unwrap_or_default();
-        if !self.start.is_alone {
-            self.report(Report::Inherited {
-                rank,
-                incarnation,
-                held: held.clone(),
-                handle: handle.clone(),
-            });
-        }
-        self.announce(FromAgent::Inherited {
-            rank,
-            incarnation,
-            held,
-            handle,
-        });
-        if let Some(departing) = self.departing.get_mut(&rank) {
-            departing.exposures -= 1;
-        }
-        self.announce_departure_after_exposures(rank);
     }
 
     /// Something happened to a rank of another host.
@@ -416,11 +340,6 @@ impl HostAgent {
                 self.members.handle_return(rank, incarnation);
             }
         }
-    }
-
-    /// What the ranks left behind is gone, and all their output was sent.
-    pub(crate) fn handle_swept(&mut self) {
-        self.report(Report::Finished);
     }
 
     fn hold(&mut self, rank: Rank, held: Held, memory: Option<u64>) -> Result<(), String> {
@@ -531,18 +450,6 @@ impl HostAgent {
         }
     }
 
-    /// Who hears of a departure must know already where the data of that rank is.
-    fn announce_departure_after_exposures(&mut self, rank: Rank) {
-        let is_complete = |departing: &Departing| departing.exposures == 0;
-        if self.departing.get(&rank).is_some_and(is_complete)
-            && let Some(Departing { departure, .. }) = self.departing.remove(&rank)
-            // Those that the job began with work together; what one of them spawned is its own affair.
-            && rank.0 < self.start.size
-        {
-            self.announce(FromAgent::Departed(departure));
-        }
-    }
-
     /// Whoever has the key of a process that is gone, it was the only one that could prove itself by it.
     fn fence(&mut self, departure: Departure) {
         let gone = rank_identity(departure.rank, departure.incarnation);
@@ -554,15 +461,6 @@ impl HostAgent {
             self.actions.push_back(Action::SendLink(rank, message.clone()));
         }
         self.announcements.push(message);
-    }
-
-    fn sweep_if_all_are_gone(&mut self) {
-        let is_left = !self.running.is_empty() || !self.to_spawn.is_empty() || !self.waiting.is_empty();
-        if !is_left && !self.swept {
-            self.swept = true;
-            self.report(Report::Closed);
-            self.actions.push_back(Action::Sweep);
-        }
     }
 
     fn report(&mut self, report: Report) {

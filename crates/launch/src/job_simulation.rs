@@ -22,6 +22,7 @@ use crate::{
 };
 use fence_traffic::{Script, Traffic};
 use links::Links;
+use memory::Memory;
 use script::wanted;
 
 const SIGKILL: i32 = 9;
@@ -95,6 +96,7 @@ struct World {
     /// What programs do; drawn if `None`.
     script: Option<Script>,
     fence_traffic: BTreeMap<(NodeId, NodeId), Traffic>,
+    memory: Memory,
 }
 
 /// What may go wrong in a run.
@@ -116,6 +118,7 @@ impl World {
                 assert!(self.processes.is_empty(), "processes are left");
                 let counts = Counts {
                     spawns: self.spawns_answered,
+                    inherited: self.memory.inherited(),
                     adoptions: self.adoptions,
                     cuts: self.cuts,
                     has_forgotten: self.has_forgotten,
@@ -222,7 +225,7 @@ impl World {
         let start = self.plan.start(host, JobKey::from_bytes([0; 32]));
         let mut node = Node {
             relay: Relay::of(&self.plan, id),
-            mind: HostAgent::new(start, "tcp://127.0.0.1:1".parse().unwrap(), 0),
+            mind: HostAgent::new(start, "tcp://127.0.0.1:1".parse().unwrap(), u64::MAX),
         };
         node.relay.start(self.now);
         self.nodes.insert(id, node);
@@ -262,6 +265,7 @@ impl World {
             return;
         }
         node.mind.handle_spawned(rank, 100 + rank.0);
+        self.memory.begin(rank, &mut node.mind);
         let (group, place) = (group.clone(), rank.0 - group.first.0);
         let process = Process {
             node: id,
@@ -303,6 +307,7 @@ impl World {
 
     /// An agent is gone, and with it all that is below it, if that is not adopted.
     fn lose(&mut self, node: NodeId) {
+        self.memory.handle_agent_lost();
         if self.plan.adopts() {
             self.sights.push(Sight::Child(self.parent(node), node));
             return self.remove_one(node);
@@ -373,6 +378,7 @@ impl World {
                 }
                 // An agent whose work is done goes.
                 if self.nodes.get(&id).is_some_and(|node| node.relay.is_over()) {
+                    self.check_that_memory_is_not_needed(id);
                     match self.plan.adopts() {
                         true => self.remove_one(id),
                         false => drop(self.nodes.remove(&id)),
@@ -429,6 +435,8 @@ impl World {
                 }
             }
             host_agent::Action::Sweep => node.mind.handle_swept(),
+            host_agent::Action::Expose(rank, held) => self.memory.expose(id, rank, held, &mut node.mind),
+            host_agent::Action::SendLink(to, message) => self.memory.hear(to, &message),
             // A connection is closed only after its last answer, or to a process that broke the protocol.
             host_agent::Action::ClosePmi(_) | host_agent::Action::Fence(_) => {}
             other => panic!("nobody asked for {other:?}"),
@@ -487,6 +495,7 @@ impl World {
                     }
                     (Down::News(news), _) => mind.handle_news(news),
                     (Down::Order(Order::Pmi(down)) | Down::Pmi(down), _) => mind.handle_pmi_down(down),
+                    (Down::Order(Order::ReleaseMemory), _) => mind.handle_released(),
                     (Down::Order(Order::Respawn { rank, incarnation }), _) => {
                         mind.handle_respawn(rank, incarnation)
                     }
@@ -531,6 +540,7 @@ impl World {
 #[derive(Debug, Default)]
 struct Counts {
     spawns: u32,
+    inherited: u32,
     adoptions: u32,
     cuts: u32,
     has_forgotten: bool,
@@ -538,6 +548,7 @@ struct Counts {
 
 mod fence_traffic;
 mod links;
+mod memory;
 mod script;
 mod setting;
 mod tests;

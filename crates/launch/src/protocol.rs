@@ -242,6 +242,8 @@ pub(crate) enum Down {
 pub(crate) enum Order {
     /// From the launcher's PMI server, if agents have no other above them.
     Pmi(pmi::Down),
+    /// No rank needs the memory any more that the agent serves for those that are gone.
+    ReleaseMemory,
     /// Start another process of a rank that failed.
     Respawn { rank: Rank, incarnation: Incarnation },
     /// Send a signal to the process groups of all ranks, which go on unless it ends them.

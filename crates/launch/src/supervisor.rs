@@ -2,6 +2,7 @@
 
 mod action;
 mod groups;
+mod memory;
 mod names;
 mod respawns;
 mod stalls;
@@ -73,6 +74,8 @@ pub(crate) struct Supervisor {
     next_group: u32,
     /// What was told of a name server since it did something well.
     names_failed: BTreeSet<String>,
+    /// Hosts that serve memory of ranks that are gone, and wait to hear that nobody needs it any more.
+    serving: BTreeSet<HostId>,
     respawns: Respawns,
     injector: Option<Injector>,
     injected: u32,
@@ -178,6 +181,7 @@ impl Supervisor {
             groups: BTreeMap::new(),
             next_group: 1,
             names_failed: BTreeSet::new(),
+            serving: BTreeSet::new(),
             respawns: Respawns::default(),
             injector: None,
             injected: 0,
@@ -216,7 +220,10 @@ impl Supervisor {
                         .extend(news.into_iter().map(|news| Action::Send(Down::News(news))));
                 }
             }
-            Report::Closed => self.hosts[host.0 as usize].is_closed = true,
+            Report::Closed => {
+                self.hosts[host.0 as usize].is_closed = true;
+                self.release_memory_if_all_are_closed();
+            }
             Report::Continued { rank } => self.handle_continued(host, rank),
             Report::Departed {
                 departure,
@@ -281,12 +288,15 @@ impl Supervisor {
                 incarnation,
                 held,
                 handle,
-            } => self.spread(News::Inherited {
-                rank,
-                incarnation,
-                held,
-                handle,
-            }),
+            } => {
+                self.serving.insert(host);
+                self.spread(News::Inherited {
+                    rank,
+                    incarnation,
+                    held,
+                    handle,
+                });
+            }
             Report::MayHang(may_hang) => self.note_hanging(host, may_hang),
             Report::Late => self.tell(JobEvent::HostLate {
                 host: self.hosts[host.0 as usize].name.clone(),
@@ -490,6 +500,7 @@ impl Supervisor {
     }
 
     fn finish_if_all_are_over(&mut self) {
+        self.release_memory_if_all_are_closed();
         if self.hosts.iter().all(|host| host.is_over) {
             self.finish();
         }

@@ -72,6 +72,20 @@ fn held_memory_outlives_its_rank() {
     assert_eq!(marks[0], (Rank(1), "farewell".to_owned()));
 }
 
+/// A rank that says something malformed on its agent link gets an error when it goes on, and is not left to wait for ever
+/// for somebody to read.
+#[test]
+fn a_malformed_message_ends_the_link() {
+    let script = format!("yes >&${} 2>/dev/null; echo over", AgentLink::VARIABLE);
+    let output = assert_cmd::Command::new(env!("CARGO_BIN_EXE_ropewalk"))
+        .args(["run", "-n", "1", "--timeout", "30", "bash", "-c", &script])
+        .timeout(PATIENCE)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(output.stdout, b"over\n", "{output:?}");
+}
+
 fn hand_over_and_die() {
     let link = AgentLink::from_env().unwrap().unwrap();
     for (id, kept) in [(1, false), (2, true)] {

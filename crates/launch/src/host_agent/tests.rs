@@ -1,7 +1,7 @@
 //! Tests of what an agent decides.
 
-use ropewalk_fabric::{JobKey, MemberKey};
-use ropewalk_group::JobId;
+use ropewalk_fabric::{JobKey, MemberKey, RegionHandle};
+use ropewalk_group::{Cause, JobId};
 
 use super::*;
 use crate::plan::FIRST_GROUP;
@@ -123,11 +123,11 @@ fn data_is_announced_before_the_departure() {
     assert_eq!(
         drain(&mut agent),
         [
-            "report 1 killed by signal 9",
             "expose 8 of 1",
             "expose 9 of 1",
             "tell 0 of 8 of 1",
             "tell 0 of 9 of 1",
+            "report 1 killed by signal 9",
             "tell 0 that 1 departed",
         ]
     );
@@ -142,6 +142,42 @@ fn data_is_announced_before_the_departure() {
         drain(&mut agent),
         ["report 2 exited with code 0", "tell 0 that 2 departed"]
     );
+}
+
+/// Other hosts too hear where the memory of a rank is before they hear that it is gone. The agent stays after its last rank
+/// until the launcher says that nobody needs the memory any more, or the job is being ended.
+#[test]
+fn memory_is_served_until_it_is_released() {
+    for is_ended in [false, true] {
+        let mut agent = agent(1);
+        agent.start.is_alone = false;
+        let rank = agent.poll_spawn().unwrap();
+        agent.handle_spawned(rank, 100);
+        assert!(hold(&mut agent, 0, 7, Some(400)) && hold(&mut agent, 0, 8, Some(400)));
+        drain(&mut agent);
+        agent.handle_exit(Rank(0), Cause::Signalled(9), None, 0);
+        let lines = drain(&mut agent);
+        let [_, _, first, second, departed, closed, sweep] = &lines[..] else {
+            panic!("{lines:?}")
+        };
+        assert!(
+            first.starts_with("Inherited") && second.starts_with("Inherited"),
+            "{lines:?}"
+        );
+        assert_eq!(
+            [departed, closed, sweep],
+            ["report 0 killed by signal 9, before PMI_Init", "Closed", "sweep"]
+        );
+        agent.handle_swept();
+        assert!(drain(&mut agent).is_empty());
+        match is_ended {
+            true => agent.handle_signal(None, SIGKILL),
+            false => agent.handle_released(),
+        }
+        assert_eq!(drain(&mut agent), ["Finished"]);
+        agent.handle_released();
+        assert!(drain(&mut agent).is_empty());
+    }
 }
 
 /// Memory that could still change, too much of it, or a name used twice is refused, and told.

@@ -72,6 +72,7 @@ impl World {
             verdict: None,
             script: None,
             fence_traffic: BTreeMap::new(),
+            memory: Memory::default(),
         }
     }
 }

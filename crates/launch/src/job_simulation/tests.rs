@@ -11,6 +11,7 @@ fn simulate(seeds: std::ops::Range<u64>, faults: Faults, check: impl Fn(&Verdict
             panic!("seed {seed} of {faults:?}");
         };
         all.spawns += counts.spawns;
+        all.inherited += counts.inherited;
         all.adoptions += counts.adoptions;
         all.cuts += counts.cuts;
         check(&verdict);
@@ -80,6 +81,24 @@ fn survivors_of_a_host_in_the_middle_finish() {
         };
         let counts = simulate(0..2000, faults, |_| {});
         assert!(counts.adoptions > 100, "only {counts:?}");
+    }
+}
+
+/// At every rank of every host, the departure of another comes after word of all the memory that it left; and the agents
+/// that serve it stay until no rank may need it.
+#[test]
+fn memory_is_known_before_its_rank_is_gone() {
+    let respawn = OnFailure::Respawn(RespawnPolicy::default());
+    for (on_failure, agent_deaths) in [(OnFailure::Continue, 0), (OnFailure::Continue, 2), (respawn, 0)] {
+        let faults = Faults {
+            kills: 3,
+            agent_deaths,
+            cuts: 3,
+            forgets_after: None,
+            on_failure,
+        };
+        let counts = simulate(0..2000, faults, |_| {});
+        assert!(counts.inherited > 1000, "only {counts:?}");
     }
 }
 

@@ -317,6 +317,7 @@ impl Agent {
     fn handle_order(&mut self, order: Order) {
         match order {
             Order::Pmi(down) => self.mind.handle_pmi_down(down),
+            Order::ReleaseMemory => self.mind.handle_released(),
             Order::Respawn { rank, incarnation } => self.mind.handle_respawn(rank, incarnation),
             Order::Forward { signal } => self.mind.handle_forward(signal),
             Order::Resume => {
@@ -440,6 +441,7 @@ impl Agent {
                 true
             }
             Reading::Some(Err(error)) => {
+                sockets.close_link();
                 self.ignore(index, kind::LINK);
                 self.mind.handle_link_broken(rank, &error);
                 false

@@ -105,6 +105,12 @@ impl Sockets {
         }
     }
 
+    /// Ends the link, so that a rank which goes on sending gets an error and does not wait for ever.
+    pub(super) fn close_link(&self) {
+        // A link that is closed already is what we want.
+        let _ = shutdown(&self.link, Shutdown::Both);
+    }
+
     pub(super) fn read_pmi(&self, buffer: &mut [u8]) -> Reading<usize> {
         loop {
             match recv(&self.pmi, &mut *buffer, RecvFlags::DONTWAIT) {
