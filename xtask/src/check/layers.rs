@@ -7,6 +7,7 @@ use super::packages::Package;
 /// What each package may use of ours. Its tests may also use what stands below that. This is the one place where the
 /// directions of dependencies stand; `ARCHITECTURE.md` and `docs/decisions` say why.
 const LAYERS: &[(&str, &[&str])] = &[
+    ("ropewalk-agent-link", &[]),
     ("ropewalk-group", &[]),
     ("ropewalk-ofi-sys", &[]),
     ("ropewalk-pmi", &[]),
@@ -16,12 +17,13 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ropewalk-fabric", &["ropewalk-group", "ropewalk-ofi-sys"]),
     ("ropewalk-rpc", &["ropewalk-fabric"]),
     // For copies on other hosts, a feature.
-    ("ropewalk-checkpoint", &["ropewalk-rpc"]),
+    ("ropewalk-checkpoint", &["ropewalk-agent-link", "ropewalk-rpc"]),
     ("ropewalk-checkpoint-c", &["ropewalk-checkpoint"]),
     ("ropewalk-openfoam", &["ropewalk-checkpoint"]),
     (
         "ropewalk-launch",
         &[
+            "ropewalk-agent-link",
             "ropewalk-fabric",
             "ropewalk-group",
             "ropewalk-pmi",

@@ -103,8 +103,8 @@ impl Copies {
     }
 
     /// How long 95 of 100 copies take at most, in seconds.
-    pub(super) fn p95(&self) -> f64 {
-        self.times.p95()
+    pub(super) fn p99(&self) -> f64 {
+        self.times.p99()
     }
 }
 

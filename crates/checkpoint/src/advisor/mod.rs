@@ -259,13 +259,14 @@ impl Advisor {
             return self.full.advice(Level::Full, Reason::LastSaveUnderWay);
         }
         if !notice.is_saved {
-            let copy = self.copies.as_ref().map_or(0.0, Copies::p95);
-            if left > self.full.times.p95() + self.full.commits.p95() + copy {
+            let copy = self.copies.as_ref().map_or(0.0, Copies::p99);
+            // A save that may not be done in time is better than none if nobody knows how long one takes.
+            if left > self.save_p99() + copy || (self.is_save_unknown && left > 0.0) {
                 return self.full.advice(Level::Full, Reason::EndIsAnnounced);
             }
             if let Some(fast) = self
                 .fast
-                .filter(|fast| left > fast.times.p95() + fast.commits.p95())
+                .filter(|fast| left > fast.times.p99() + fast.commits.p99())
             {
                 return fast.advice(Level::Fast, Reason::EndIsAnnounced);
             }
@@ -435,6 +436,17 @@ impl Advisor {
             end: now + notice,
             is_saved: false,
         });
+    }
+
+    /// The time of the job is over in so many seconds, or earlier if that is known: the last save starts early enough.
+    pub fn set_limit(&mut self, left: f64, now: f64) {
+        let limit = now + left;
+        self.limit = Some(self.limit.map_or(limit, |before| before.min(limit)));
+    }
+
+    /// Whether a save was made since the job's end was announced.
+    pub fn is_saved_for_notice(&self) -> bool {
+        self.notice.is_some_and(|notice| notice.is_saved)
     }
 
     /// The mean time between failures that is believed in now, in seconds.

@@ -61,6 +61,7 @@ impl Arrival {
             next: store.next,
             whole: Vec::new(),
             saver: None,
+            link: None,
         };
         Ok(Self {
             store,

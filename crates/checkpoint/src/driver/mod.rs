@@ -1,5 +1,6 @@
 //! The effects around what is decided: files, clocks, other ranks.
 
+mod announcements;
 #[cfg(feature = "object-store")]
 mod archive;
 #[cfg(any(feature = "object-store", feature = "partner"))]

@@ -223,7 +223,7 @@ pub fn open_all(directory: &Path, start: Option<u64>) -> Result<Vec<Store>, Stor
         start,
         ..StoreOptions::new(directory)
     };
-    let first = Store::open(options.clone())?;
+    let first = Store::open_in(RealFiles, options.clone())?;
     let newest = first
         .generations()?
         .into_iter()
@@ -242,7 +242,7 @@ pub fn open_all(directory: &Path, start: Option<u64>) -> Result<Vec<Store>, Stor
     };
     (0..newest.ranks.min(RANKS_MAX))
         .map(|rank| {
-            Store::open(StoreOptions {
+            Store::open_in(RealFiles, StoreOptions {
                 rank,
                 ranks: newest.ranks,
                 in_place: in_place.clone(),

@@ -12,6 +12,7 @@ use crate::{
 };
 
 use super::{
+    announcements::{Announced, Announcements},
     copied::Copied,
     environment::{default_mtbf_of_job, directory_of_job, host_mtbf_of_job, mtbf_of_job, start_of_job},
     journal_file::JournalFile,
@@ -20,7 +21,9 @@ use super::{
 /// An [`Advisor`] that reads the clock, and remembers in a journal what it has learned, so that the next start of the
 /// program knows it.
 ///
-/// One process of a job has one: the one that decides for all. Without a call of [`finish`](Self::finish) the next
+/// One process of a job has one: the one that decides for all. In a job of `ropewalk run` it hears from there when the job will
+/// be ended, by a signal, a time limit or the batch system: the program saves at the end of the step, and need do nothing
+/// for that. Without a call of [`finish`](Self::finish) the next
 /// start takes it that the program failed.
 ///
 /// # Examples
@@ -47,6 +50,8 @@ pub struct RunAdvisor {
     origin: Instant,
     journal: Option<JournalFile>,
     copies: Option<AwaitedCopies>,
+    /// In a job, the agent of the host announces its end, and hears of saves.
+    announcements: Option<Announcements>,
     /// Time that is not in the journal yet.
     unwritten: f64,
     last: f64,
@@ -93,6 +98,7 @@ impl RunAdvisor {
             origin: Instant::now(),
             journal,
             copies: None,
+            announcements: Announcements::of_job(),
             unwritten: 0.0,
             last: 0.0,
             failure: None,
@@ -149,7 +155,19 @@ impl RunAdvisor {
     pub fn step_end(&mut self) -> Advice {
         let now = self.now();
         let step = now - self.last;
+        if let Some(announcements) = &mut self.announcements {
+            announcements.step_end(now);
+            while let Some(announced) = announcements.next() {
+                match announced {
+                    Announced::Notice(left) => self.advisor.preempt(left, now),
+                    Announced::KnownEnd(left) => self.advisor.set_limit(left, now),
+                }
+            }
+        }
         let advice = self.advisor.step_end(now);
+        if let Some(announcements) = &mut self.announcements {
+            announcements.advised(&advice);
+        }
         self.unwritten += step;
         if step >= WRITTEN_STEP {
             self.write_rest(step);
@@ -194,11 +212,15 @@ impl RunAdvisor {
             let seconds = self.advisor.save_end(level, now);
             self.write(Record::Committed);
             self.write(Record::CommitTime { level, seconds });
-            return;
+        } else {
+            let seconds = self.advisor.save_end(level, now);
+            self.last = now;
+            self.write(Record::Saved { level, seconds });
         }
-        let seconds = self.advisor.save_end(level, now);
-        self.last = now;
-        self.write(Record::Saved { level, seconds });
+        // After the journal: the job may be ended from here on.
+        if let Some(announcements) = &mut self.announcements {
+            announcements.saved(self.advisor.is_saved_for_notice());
+        }
     }
 
     /// A save could not be made.

@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use ropewalk_agent_link::{Kind, ProgramLink, ToAgent};
+
 use crate::{
     generation::{Held, Holdings, KEEP_MIN, Restarts},
     manifest::{MANIFEST_BYTES_MAX, Manifest, Place, SavedFile},
@@ -42,6 +44,8 @@ pub struct Store<F = RealFiles> {
     pub(super) whole: Vec<Held>,
     /// From the first save on.
     pub(super) saver: Option<SaverLock>,
+    /// In a job, the agent of the host hears what is committed.
+    pub(super) link: Option<ProgramLink>,
 }
 
 /// Where checkpoints are and how many are kept.
@@ -89,12 +93,17 @@ impl StoreOptions {
 }
 
 impl Store {
-    /// Opens the checkpoints in the operating system's files.
+    /// Opens the checkpoints in the operating system's files. In a job of `ropewalk run` what is committed is told there, so
+    /// that the job is not ended between the saves of two ranks.
     ///
     /// # Errors
     /// If the directory cannot be made or read.
     pub fn open(options: StoreOptions) -> Result<Self, StoreError> {
-        Self::open_in(RealFiles, options)
+        let mut store = Self::open_in(RealFiles, options)?;
+        let hash = crc32c::crc32c(store.options.directory.as_os_str().as_bytes());
+        let directory = (hash >> 16) as u16;
+        store.link = ProgramLink::from_env(Kind::Store { directory });
+        Ok(store)
     }
 }
 
@@ -122,6 +131,7 @@ impl<F: Files> Store<F> {
             next: 0,
             whole: Vec::new(),
             saver: None,
+            link: None,
         };
         store.next = store.highest()?.saturating_add(1);
         for generation in store.generations()? {
@@ -188,7 +198,11 @@ impl<F: Files> Store<F> {
             Ok(held) => {
                 self.whole.retain(|other| other.generation != held.generation);
                 self.whole.push(held);
-                Ok(held.generation)
+                let generation = held.generation;
+                if let Some(link) = &mut self.link {
+                    link.tell(ToAgent::Committed { generation });
+                }
+                Ok(generation)
             }
             Err(error) => {
                 self.give_up(save);

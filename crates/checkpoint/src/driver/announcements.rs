@@ -1,0 +1,96 @@
+//! What the agent of the host announces to the advisor of a job, and hears from it.
+
+use ropewalk_agent_link::{Kind, NO_END, ProgramLink, ToAgent, ToProgram};
+
+use crate::{advisor::Advice, policy::Reason};
+
+/// The advisor's link to its agent, which is asked now and then.
+#[derive(Debug)]
+pub(super) struct Announcements {
+    link: ProgramLink,
+    /// When was looked last, and steps were told last.
+    looked: f64,
+    told: f64,
+    steps: u64,
+    may_look: bool,
+    /// A save was advised because the end is near.
+    is_last_advised: bool,
+}
+
+/// What was announced, in seconds from now.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Announced {
+    /// The job is being ended.
+    Notice(f64),
+    /// The job's time is over then.
+    KnownEnd(f64),
+}
+
+impl Announcements {
+    /// How often is looked, in seconds: a look is a call of the system.
+    const LOOK: f64 = 1e-3;
+    /// How often steps are told, in seconds.
+    const TELL: f64 = 0.25;
+
+    /// The link of this rank, if it is one of a job.
+    pub(super) fn of_job() -> Option<Self> {
+        let link = ProgramLink::from_env(Kind::Advisor)?;
+        Some(Self {
+            link,
+            looked: f64::NEG_INFINITY,
+            told: f64::NEG_INFINITY,
+            steps: 0,
+            may_look: false,
+            is_last_advised: false,
+        })
+    }
+
+    /// A step is over: it may be told, and it may be time to look.
+    pub(super) fn step_end(&mut self, now: f64) {
+        self.steps += 1;
+        self.may_look = now - self.looked >= Self::LOOK;
+        if self.may_look {
+            self.looked = now;
+        }
+        if now - self.told >= Self::TELL {
+            self.told = now;
+            self.link.tell(ToAgent::Steps(self.steps));
+        }
+    }
+
+    /// What is announced, one after the other, until nothing is left.
+    pub(super) fn next(&mut self) -> Option<Announced> {
+        if !self.may_look {
+            return None;
+        }
+        let seconds = |ms: u64| match ms {
+            NO_END => LONG,
+            ms => (ms as f64 / 1e3).min(LONG),
+        };
+        let announced = match self.link.receive() {
+            Some(ToProgram::Notice { left_ms }) => Announced::Notice(seconds(left_ms)),
+            Some(ToProgram::KnownEnd { left_ms }) => Announced::KnownEnd(seconds(left_ms)),
+            None => {
+                self.may_look = false;
+                return None;
+            }
+        };
+        Some(announced)
+    }
+
+    /// The program was given this advice.
+    pub(super) fn advised(&mut self, advice: &Advice) {
+        let is_last = matches!(advice.decision.reason, Reason::LimitIsNear | Reason::EndIsAnnounced);
+        self.is_last_advised |= advice.decision.save && is_last;
+    }
+
+    /// A save is committed; it is told if it was made because of an end.
+    pub(super) fn saved(&mut self, for_notice: bool) {
+        if std::mem::take(&mut self.is_last_advised) || for_notice {
+            self.link.tell(ToAgent::Saved);
+        }
+    }
+}
+
+/// An end that is further away than this counts as none, in seconds.
+const LONG: f64 = 1e9;
