@@ -6,7 +6,7 @@ use ropewalk_fabric::TraceEvent;
 use ropewalk_group::{Departure, Rank};
 use serde::{Deserialize, Serialize};
 
-use crate::{Failure, Verdict, restart::Attempt};
+use crate::{Ending, Failure, Verdict, restart::Attempt};
 
 /// Something that happened in a job, as [`Launcher::next_event`](crate::Launcher::next_event) tells it.
 #[derive(Clone, Debug)]
@@ -27,6 +27,13 @@ pub enum JobEvent {
         host: String,
         /// When, in nanoseconds of the host's `CLOCK_MONOTONIC`; 0 if its agent was lost.
         at_ns: u64,
+    },
+    /// The job will be ended, and was asked to save before.
+    EndAnnounced {
+        /// Why.
+        ending: Ending,
+        /// How long it has for that; as long as it needs if `None`.
+        left: Option<Duration>,
     },
     /// The first rank waits in a fence (PMI) of more than one host's ranks, or of all.
     FenceBegan {

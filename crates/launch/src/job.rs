@@ -71,6 +71,12 @@ pub struct JobSpec {
     /// [`detect`](Self::detect) if `None`. After `detect` it is told that it is waited for
     /// ([`JobEvent::HostLate`](crate::JobEvent::HostLate)).
     pub start_timeout: Option<Duration>,
+    /// How long ranks have from the request to end until SIGKILL. An advisor of checkpoints that is told of the end has this
+    /// time for a last save.
+    pub grace: Duration,
+    /// How long the batch system lets this process run from now on, if that is known: advisors are told, and a job that has one
+    /// is ended early enough.
+    pub allocation: Option<Duration>,
     /// What happens when a rank fails.
     pub on_failure: OnFailure,
     /// What happens when a rank stays stopped by a signal for longer than [`detect`](Self::detect).
@@ -79,9 +85,11 @@ pub struct JobSpec {
     pub stdin: StdinSource,
     /// End the job after this time, all its attempts together.
     pub timeout: Option<Duration>,
-    /// Hand SIGINT, SIGTERM, SIGHUP and SIGQUIT on to the ranks, and end them if they stay; a second such signal kills
+    /// Hand SIGINT, SIGTERM, SIGHUP and SIGQUIT on to the ranks, and end them if they stay for [`grace`](Self::grace); with
+    /// SIGTERM a job with an advisor of checkpoints is asked to save first. A second such signal kills
     /// them at once, and ends this process if the launcher is still there a second after
-    /// [`JobEvent::Finished`](crate::JobEvent::Finished). SIGUSR1 and SIGUSR2 are handed on, and that is all. SIGTSTP, as ^Z
+    /// [`JobEvent::Finished`](crate::JobEvent::Finished). SIGUSR1 and SIGUSR2 are handed on, and that is all, but for
+    /// SIGUSR1 in a job with such an advisor: it saves, however long that takes, and is ended then. SIGTSTP, as ^Z
     /// sends it, stops the ranks and then this process, until SIGCONT lets it go on, and them; ranks of jobs of this process
     /// that hand on no signals go on meanwhile, without a launcher. All but the first two stay ignored if they are, as SIGHUP
     /// is under nohup(1).
@@ -115,6 +123,8 @@ impl JobSpec {
     pub const ARITY: u32 = 16;
     /// How long an agent may be silent, unless told otherwise.
     pub const DETECT: Duration = Duration::from_secs(3);
+    /// How long ranks have to end when they are asked to, unless told otherwise.
+    pub const GRACE: Duration = Duration::from_secs(10);
 
     /// One rank of `program` without arguments, which reads nothing.
     pub fn new(agent: impl Into<PathBuf>, program: impl Into<OsString>) -> Self {
@@ -139,6 +149,8 @@ impl JobSpec {
             arity: Self::ARITY,
             detect: Self::DETECT,
             start_timeout: None,
+            grace: Self::GRACE,
+            allocation: None,
             on_failure: OnFailure::Abort,
             on_stopped: OnStopped::Notice,
             stdin: StdinSource::Null,

@@ -308,6 +308,7 @@ pub(crate) fn inheritable_environment(
             || name.starts_with(b"FLUX_JOB_")
             || name.starts_with(b"FLUX_PMI_")
             || name == ropewalk_fabric::AgentLink::VARIABLE.as_bytes()
+            || name == ropewalk_agent_link::VARIABLE.as_bytes()
     };
     environment
         .into_iter()

@@ -240,6 +240,11 @@ pub(crate) enum Down {
 /// What an agent is to do for its own ranks. A type of its own, so that nothing from a peer is nested without end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
+    /// Tell the advisors of the host, or the one behind this link, when the job ends.
+    Announce {
+        link: Option<u32>,
+        end: AnnouncedEnd,
+    },
     /// From the launcher's PMI server, if agents have no other above them.
     Pmi(pmi::Down),
     /// No rank needs the memory any more that the agent serves for those that are gone.
@@ -279,6 +284,33 @@ pub(crate) enum Order {
     },
     /// Tell from now on whether ranks make progress.
     WatchProgress,
+}
+
+/// When a job ends, as its advisors are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum AnnouncedEnd {
+    /// It is being ended: save now. There are so many milliseconds, [`NO_END`](ropewalk_agent_link::NO_END) if it is not ended
+    /// before it has saved.
+    Notice { left_ms: u64 },
+    /// Its time is over in so many milliseconds.
+    Known { left_ms: u64 },
+}
+
+/// What an advisor or a store says over its link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum LinkNews {
+    /// There is an advisor.
+    Advisor,
+    /// There is a store; the stores of all ranks in the same directory have the same hash.
+    Store { directory: u16 },
+    /// It is closed.
+    Gone,
+    /// The program does steps.
+    Steps(u64),
+    /// The store has committed this generation.
+    Committed { generation: u64 },
+    /// The save is committed that the advisor was asked for by an announcement.
+    Saved,
 }
 
 /// One suspension of a launcher's process. They have numbers from 1 on, so that an answer that comes late, when the process
@@ -338,6 +370,10 @@ pub(crate) enum Report {
         stage: Option<pmi::Stage>,
         at_ns: u64,
     },
+    /// Somebody sent the agent a signal that is for the job, as Slurm does to the steps of srun.
+    Signalled { signal: i32 },
+    /// An advisor or a store of a rank says something over its link, which has this number on its host.
+    Link { rank: Rank, link: u32, news: LinkNews },
     /// Ranks of a host that is alone wait in a fence.
     FenceBegan { group: u32, fence: String },
     /// That fence is over.

@@ -201,7 +201,7 @@ fn is_worth_another(verdict: &Verdict) -> bool {
         )
     };
     match verdict.ending {
-        Ending::Completed | Ending::Interrupted(_) | Ending::TimedOut(_) => false,
+        Ending::Completed | Ending::Interrupted(_) | Ending::TimedOut(_) | Ending::AllocationOver => false,
         _ => !verdict.failures.iter().any(|failure| is_hopeless(&failure.kind)),
     }
 }

@@ -4,6 +4,7 @@ mod action;
 mod groups;
 mod memory;
 mod names;
+mod notices;
 mod respawns;
 mod stalls;
 mod star;
@@ -31,6 +32,7 @@ use crate::{
 pub(crate) use action::{Action, WantedSpawn};
 use groups::{Asker, SpawnedGroup};
 pub(crate) use names::NameAsker;
+use notices::Notices;
 use respawns::Respawns;
 use stalls::Progress;
 use stopped::Stopped;
@@ -80,6 +82,7 @@ pub(crate) struct Supervisor {
     injector: Option<Injector>,
     injected: u32,
     progress: Progress,
+    notices: Notices,
     phase: Phase,
     actions: VecDeque<Action>,
 }
@@ -130,9 +133,6 @@ enum Phase {
 }
 
 impl Supervisor {
-    /// Ranks have this part of the detection time between the request to end and SIGKILL.
-    const GRACE_PART: u32 = 3;
-
     pub(crate) fn new(plan: &Plan, on_failure: OnFailure, limit: Option<Duration>) -> Self {
         let mut behind = 0;
         let programs = plan.segments.iter().map(|segment| {
@@ -186,6 +186,7 @@ impl Supervisor {
             injector: None,
             injected: 0,
             progress: Progress::default(),
+            notices: Notices::default(),
             phase: Phase::Running,
             actions: VecDeque::new(),
         }
@@ -261,6 +262,8 @@ impl Supervisor {
                 }
                 self.depart(host, rank, departure.cause, at_ns);
             }
+            Report::Link { rank, link, news } => self.handle_link(now, host, rank, link, news),
+            Report::Signalled { signal } => self.handle_agent_signalled(now, host, signal),
             Report::FenceBegan { group, fence } => self.tell(JobEvent::FenceBegan { group, fence }),
             Report::FenceEnded {
                 group,
@@ -369,7 +372,11 @@ impl Supervisor {
 
     /// Somebody wants the job to end, and says so with this signal.
     pub(crate) fn handle_interrupt(&mut self, now: Duration, signal: i32) {
-        self.end(now, Ending::Interrupted(signal), signal);
+        let ending = Ending::Interrupted(signal);
+        // Whoever types ^C does not want to wait.
+        if signal != SIGTERM || !self.notice(now, &ending, Some(now + self.notices.grace)) {
+            self.end(now, ending, signal);
+        }
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Duration) {
@@ -378,10 +385,7 @@ impl Supervisor {
         self.look_for_stall(now);
         let due = |at: &Option<Duration>| at.is_some_and(|at| at <= now);
         match &mut self.phase {
-            Phase::Running if due(&self.limit) => {
-                let limit = self.limit.unwrap_or_default();
-                self.end(now, Ending::TimedOut(limit), SIGTERM);
-            }
+            Phase::Running => self.look_for_end(now),
             Phase::Ending { kill_at, .. } if due(kill_at) => {
                 *kill_at = None;
                 self.signal_all(SIGKILL);
@@ -404,7 +408,7 @@ impl Supervisor {
 
     pub(crate) fn deadline(&self) -> Option<Duration> {
         let next = match &self.phase {
-            Phase::Running => self.limit,
+            Phase::Running => self.end_deadline(),
             Phase::Ending {
                 kill_at, despair_at, ..
             } => kill_at.or(*despair_at),
@@ -469,6 +473,7 @@ impl Supervisor {
         self.running.remove(&rank);
         self.stopped.remove(&rank);
         self.stages.remove(&rank);
+        self.notices.forget_rank(rank);
         let incarnation = self.members.incarnation(rank).unwrap_or_default();
         let Some(departure) = self.members.handle_departure(rank, incarnation, cause) else {
             return;
@@ -546,7 +551,8 @@ impl Supervisor {
         if self.phase != Phase::Running {
             return;
         }
-        let kill_at = (signal != SIGKILL).then(|| now + self.detect / Self::GRACE_PART);
+        let (ending, grace_end) = self.take_notice(now, ending);
+        let kill_at = (signal != SIGKILL).then_some(grace_end);
         self.phase = Phase::Ending {
             ending,
             kill_at,
@@ -579,6 +585,7 @@ impl Supervisor {
             recovered: self.recovery == Recovery::Made,
             respawned: std::mem::take(&mut self.respawns.failures),
             injected: self.injected,
+            saved: self.notices.is_saved(),
             ..Verdict::new(self.members.size())
         };
         self.tell(JobEvent::Finished(verdict));

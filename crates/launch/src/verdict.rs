@@ -29,6 +29,9 @@ pub struct Verdict {
     pub injected: u32,
     /// The attempts before the one that this is about, if the job was started again: the last hundred of them.
     pub attempts: Vec<Attempt>,
+    /// The job was told to end, or its time was over, and a checkpoint was committed for that: there is work left, and a new job
+    /// can go on from there.
+    pub saved: bool,
     /// Why there was no further attempt, if one could have helped.
     pub gave_up: Option<String>,
 }
@@ -46,6 +49,8 @@ pub enum Ending {
         /// The ranks of other hosts went on.
         continued: bool,
     },
+    /// The time that the batch system gives the job was nearly over.
+    AllocationOver,
     /// All ranks came to their own end.
     Completed,
     /// The first failure ended it.
@@ -150,6 +155,7 @@ impl Verdict {
             respawned: Vec::new(),
             injected: 0,
             attempts: Vec::new(),
+            saved: false,
             gave_up: None,
         }
     }
@@ -162,17 +168,27 @@ impl Verdict {
     }
 
     /// The exit code of the job: 0 if nothing failed, or if the program did without what failed; otherwise the first failing rank's, 128 + n for signal n, 124 when it took too long or stalled,
+    /// 75 (`EX_TEMPFAIL`) if a checkpoint was committed before it was ended by a signal or a time limit,
     /// 125 for trouble of the launcher's own, 126 and 127 for a program that cannot be executed or found.
     pub fn exit_code(&self) -> i32 {
         match &self.ending {
             Ending::AgentLost { .. } => 125,
+            Ending::Interrupted(_) | Ending::TimedOut(_) | Ending::AllocationOver if self.saved => SAVED,
             Ending::Interrupted(signal) => 128 + signal,
-            Ending::Stalled { .. } | Ending::TimedOut(_) => 124,
+            Ending::Stalled { .. } | Ending::TimedOut(_) | Ending::AllocationOver => 124,
             Ending::Completed if self.recovered => 0,
             Ending::Completed | Ending::Failed => self
                 .failures
                 .first()
                 .map_or(0, |failure| failure.kind.exit_code()),
+        }
+    }
+
+    /// How the story of a job that was ended goes on, if it saved before.
+    fn after_save(&self) -> &'static str {
+        match self.saved {
+            true => "; it has saved a checkpoint, from which a new start goes on",
+            false => "",
         }
     }
 
@@ -229,7 +245,8 @@ impl fmt::Display for Verdict {
             }
             Ending::Interrupted(signal) => {
                 let name = signal_name(*signal);
-                write!(f, "{separator}the job was ended by signal {signal}{name}")?;
+                let saved = self.after_save();
+                write!(f, "{separator}the job was ended by signal {signal}{name}{saved}")?;
             }
             Ending::Stalled { after, who } => {
                 let after = after.as_secs_f64();
@@ -241,8 +258,14 @@ impl fmt::Display for Verdict {
             }
             Ending::TimedOut(limit) => write!(
                 f,
-                "{separator}the job took longer than {} s and was ended",
-                limit.as_secs_f64()
+                "{separator}the job took longer than {} s and was ended{}",
+                limit.as_secs_f64(),
+                self.after_save()
+            )?,
+            Ending::AllocationOver => write!(
+                f,
+                "{separator}the time of the allocation was nearly over and the job was ended{}",
+                self.after_save()
             )?,
             Ending::Completed | Ending::Failed => {}
         }
@@ -344,6 +367,8 @@ impl fmt::Display for MemoryShortage {
 }
 
 const SIGKILL: i32 = 9;
+/// `EX_TEMPFAIL` (sysexits.h): try again.
+const SAVED: i32 = 75;
 const FAILURES_SHOWN_MAX: usize = 16;
 
 /// The signal's name in parentheses, after a space, if it has one (signal(7), x86 and ARM).

@@ -76,7 +76,7 @@ fn with_continue_the_others_go_on() {
 fn a_job_that_takes_too_long_is_ended() {
     let marker = marker();
     let script = format!("trap '' TERM; while true; do sleep {marker}; done");
-    let job = run(&["-n", "2", "--timeout", "0.3", "sh", "-c", &script]).code(124);
+    let job = run(&["-n", "2", "--timeout", "0.3", "--grace", "1", "sh", "-c", &script]).code(124);
     assert!(stderr(&job).contains("longer than 0.3 s"), "{}", stderr(&job));
     assert_none_left(&marker);
 }
@@ -333,14 +333,14 @@ fn a_hangup_is_ignored_under_nohup() {
     }
 }
 
-/// A second ^C waits for nobody: ranks that ignore the first would have a third of `--detect` to end, which is 40 s here.
+/// A second ^C waits for nobody: ranks that ignore the first would have `--grace` to end, which is 120 s here.
 #[test]
 fn a_second_interrupt_ends_all_at_once() {
     let marker = marker();
     let script = format!(
         "trap 'echo caught' INT; trap '' TERM; echo ready; while true; do sleep {marker} & wait; done"
     );
-    let mut job = start(&["--detect", "120", "sh", "-c", &script]);
+    let mut job = start(&["--grace", "120", "sh", "-c", &script]);
     await_line(&mut job, "ready");
     signal(job.id(), "INT");
     await_line(&mut job, "caught");

@@ -196,7 +196,7 @@ fn interrupts_end_the_job_in_time() {
         assert_in_time(limit, TRIES, || {
             let marker = Marker::new();
             let script = format!("{trap} echo ready; {}", marker.stay());
-            let words = ["-n", "3", "--detect", "3"];
+            let words = ["-n", "3", "--grace", "1"];
             let mut job = run(&[&words, log, &["sh", "-c", &script]].concat());
             let mut job = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
             let mut stdout = BufReader::new(job.stdout.take().unwrap());

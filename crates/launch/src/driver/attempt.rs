@@ -200,7 +200,7 @@ impl AttemptRun {
                 }
                 Happening::Input(order) => self.send_input(&mut branch, order),
                 Happening::Signal(Signalled::Forward(signal)) => {
-                    branch.send(Down::Order(Order::Forward { signal }));
+                    self.supervisor.handle_user_signal(self.now(), signal);
                 }
                 // It is acted on above, or is no news.
                 Happening::Suspension(_) | Happening::Signal(Signalled::Suspend | Signalled::Resume) => {}

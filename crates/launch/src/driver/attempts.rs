@@ -268,6 +268,11 @@ impl Attempts {
         } = prepared;
         let mut supervisor = Supervisor::new(&plan, self.spec.on_failure, limit);
         supervisor.set_on_stopped(self.spec.on_stopped);
+        let allocation = self.spec.allocation;
+        supervisor.set_notices(
+            self.spec.grace,
+            allocation.map(|left| left.saturating_sub(self.began.elapsed())),
+        );
         if let Some(injection) = self.spec.injection {
             supervisor.inject(injection, number);
         }

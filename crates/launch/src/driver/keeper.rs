@@ -3,6 +3,8 @@
 use std::{
     io,
     os::fd::{AsFd, OwnedFd},
+    ptr,
+    sync::atomic::{AtomicI32, Ordering},
     time::{Duration, Instant},
 };
 
@@ -128,7 +130,33 @@ pub(super) unsafe fn fork() -> io::Result<Part> {
             let agent = Pid::from_raw(pid).ok_or_else(|| io::Error::other("fork told no number"))?;
             drop(line);
             set_parent_process_death_signal(Some(Signal::CONT))?;
+            hand_on_signals(agent);
             keep(agent, Some(its_line)).map(Part::Keeper)
+        }
+    }
+}
+
+/// Has the agent hear of the signals that are for the job: batch systems send them to the process that they have started, which
+/// is its keeper.
+fn hand_on_signals(agent: Pid) {
+    static AGENT: AtomicI32 = AtomicI32::new(0);
+    extern "C" fn hand_on(signal: libc::c_int) {
+        // SAFETY: a call of the system that signal handlers may make (signal-safety(7)), for a child that is not reaped before
+        // its keeper ends.
+        unsafe {
+            let before = *libc::__errno_location();
+            libc::kill(AGENT.load(Ordering::Relaxed), signal);
+            *libc::__errno_location() = before;
+        }
+    }
+    AGENT.store(agent.as_raw_nonzero().get(), Ordering::Relaxed);
+    for signal in [libc::SIGUSR1, libc::SIGTERM] {
+        // SAFETY: an action of zeros has no flags and an empty mask; the handler does only what handlers may do.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            let handler: extern "C" fn(libc::c_int) = hand_on;
+            action.sa_sigaction = handler as libc::sighandler_t;
+            libc::sigaction(signal, &raw const action, ptr::null_mut());
         }
     }
 }

@@ -22,19 +22,25 @@ pub(super) enum ChildNews {
     Stopped(i32),
 }
 
-/// A descriptor that is readable when something became of a child.
+/// A descriptor that is readable when something became of a child, or when a signal came that is for the job.
 pub(super) struct ChildSignals {
     descriptor: OwnedFd,
 }
 
 impl ChildSignals {
-    /// Blocks SIGCHLD for this thread and those that it starts.
+    /// The signals by which batch systems tell a job that it will be ended.
+    const FOR_JOB: [i32; 2] = [libc::SIGUSR1, libc::SIGTERM];
+
+    /// Blocks these signals for this thread and those that it starts.
     pub(super) fn listen() -> io::Result<Self> {
         // SAFETY: the set is made before its use; the descriptor is new and nobody else's.
         let descriptor = unsafe {
             let mut set = std::mem::zeroed();
             libc::sigemptyset(&raw mut set);
             libc::sigaddset(&raw mut set, libc::SIGCHLD);
+            for signal in Self::FOR_JOB {
+                libc::sigaddset(&raw mut set, signal);
+            }
             if libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()) != 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -53,10 +59,24 @@ impl ChildSignals {
         &self.descriptor
     }
 
-    /// Forgets the signals that came: [`next_child`] tells more.
-    pub(super) fn drain(&self) {
-        let mut bytes = [0u8; 1024];
-        while matches!(read(&self.descriptor, &mut bytes), Ok(1..) | Err(Errno::INTR)) {}
+    /// Takes the signals that came: of children [`next_child`] tells more, those for the job are returned.
+    pub(super) fn drain(&self) -> Vec<i32> {
+        let mut for_job = Vec::new();
+        let mut bytes = [0u8; 8 * size_of::<libc::signalfd_siginfo>()];
+        loop {
+            let length = match read(&self.descriptor, &mut bytes) {
+                Ok(length @ 1..) => length,
+                Err(Errno::INTR) => continue,
+                _ => return for_job,
+            };
+            for info in bytes[..length].chunks(size_of::<libc::signalfd_siginfo>()) {
+                // The number stands first (signalfd(2)).
+                let number = info.first_chunk().map_or(0, |number| i32::from_ne_bytes(*number));
+                if Self::FOR_JOB.contains(&number) {
+                    for_job.push(number);
+                }
+            }
+        }
     }
 }
 

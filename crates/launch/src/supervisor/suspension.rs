@@ -20,5 +20,6 @@ impl Supervisor {
     pub(crate) fn handle_resumed(&mut self, now: Duration, stopped: Duration) {
         self.note_progress(now);
         self.limit = self.limit.map(|limit| limit.saturating_sub(stopped));
+        self.notices.handle_resumed(stopped);
     }
 }

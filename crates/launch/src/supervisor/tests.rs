@@ -12,10 +12,10 @@ use crate::{
     protocol::StartError,
 };
 
-const SECOND: Duration = Duration::from_secs(1);
-const GRACE: Duration = SECOND;
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+const GRACE: Duration = JobSpec::GRACE;
 
-fn supervisor_of(hosts: &str, on_failure: OnFailure) -> Supervisor {
+pub(super) fn supervisor_of(hosts: &str, on_failure: OnFailure) -> Supervisor {
     let spec = JobSpec {
         ranks: 2,
         hosts: parse_hosts(hosts).unwrap(),
@@ -40,25 +40,25 @@ fn supervisor_of(hosts: &str, on_failure: OnFailure) -> Supervisor {
     supervisor
 }
 
-fn supervisor(on_failure: OnFailure) -> Supervisor {
+pub(super) fn supervisor(on_failure: OnFailure) -> Supervisor {
     supervisor_of("", on_failure)
 }
 
-fn up(host: u32, report: Report) -> Up {
+pub(super) fn up(host: u32, report: Report) -> Up {
     let host = HostId(host);
     let stamp = None;
     Up { host, stamp, report }
 }
 
-fn report(supervisor: &mut Supervisor, now: Duration, report: Report) {
+pub(super) fn report(supervisor: &mut Supervisor, now: Duration, report: Report) {
     supervisor.handle_up(now, up(0, report));
 }
 
-fn depart(supervisor: &mut Supervisor, now: Duration, rank: u32, cause: Cause, unfinished: bool) {
+pub(super) fn depart(supervisor: &mut Supervisor, now: Duration, rank: u32, cause: Cause, unfinished: bool) {
     report(supervisor, now, departed(rank, cause, unfinished, false));
 }
 
-fn departed(rank: u32, cause: Cause, unfinished: bool, attached: bool) -> Report {
+pub(super) fn departed(rank: u32, cause: Cause, unfinished: bool, attached: bool) -> Report {
     let departure = Departure {
         rank: Rank(rank),
         incarnation: Incarnation(0),
@@ -75,7 +75,7 @@ fn departed(rank: u32, cause: Cause, unfinished: bool, attached: bool) -> Report
     }
 }
 
-fn signals(supervisor: &mut Supervisor) -> Vec<i32> {
+pub(super) fn signals(supervisor: &mut Supervisor) -> Vec<i32> {
     std::iter::from_fn(|| supervisor.poll_action())
         .filter_map(|action| match action {
             Action::Send(Down::Order(Order::Signal { rank: None, signal })) => Some(signal),
@@ -84,7 +84,7 @@ fn signals(supervisor: &mut Supervisor) -> Vec<i32> {
         .collect()
 }
 
-fn verdict(supervisor: &mut Supervisor) -> Verdict {
+pub(super) fn verdict(supervisor: &mut Supervisor) -> Verdict {
     std::iter::from_fn(|| supervisor.poll_action())
         .find_map(|action| match action {
             Action::Event(JobEvent::Finished(verdict)) => Some(verdict),

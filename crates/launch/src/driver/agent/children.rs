@@ -14,7 +14,9 @@ const SIGKILL: i32 = 9;
 impl Agent {
     /// Takes what became of children: ranks, and those that start agents on other hosts.
     pub(super) fn handle_children(&mut self) {
-        self.children.drain();
+        for signal in self.children.drain() {
+            self.handle_signal_for_job(signal);
+        }
         while let Some((pid, news)) = next_child() {
             let Some(&index) = self.pids.get(&pid.as_raw_nonzero().get()) else {
                 if let ChildNews::Gone(cause) = news
@@ -38,6 +40,7 @@ impl Agent {
                     // What a process sent before it died counts.
                     while self.read_link(index) {}
                     while self.read_pmi(index) {}
+                    self.close_advised(rank);
                     self.pids.remove(&pid.as_raw_nonzero().get());
                     self.handle_closed(Some(rank));
                     let shortage = match cause {

@@ -2,6 +2,7 @@
 
 mod actions;
 mod activity;
+mod advisors;
 mod children;
 mod groups;
 mod inputs;
@@ -53,6 +54,7 @@ use crate::{
     protocol::{Down, OUTPUT_WINDOW, Order, Plan, Report},
 };
 use activity::Activity;
+use advisors::Advisors;
 use groups::OwnGroup;
 use inputs::Inputs;
 use limits::held_bytes_max;
@@ -83,6 +85,7 @@ pub(super) struct Agent {
     held: BTreeMap<(Rank, HoldId), HeldMemfd>,
     inputs: Inputs,
     activity: Activity,
+    advisors: Advisors,
     memory: IdleMemory,
     memory_kills: MemoryKills,
     killed: Killed,
@@ -129,6 +132,9 @@ mod kind {
     pub(super) const BRANCH: u64 = u64::MAX;
     pub(super) const CHILDREN: u64 = u64::MAX - 1;
     pub(super) const OUTPUTS: u64 = u64::MAX - 2;
+    pub(super) const ADVISORS: u64 = u64::MAX - 3;
+    /// With the number of an advisor's link.
+    pub(super) const ADVISED: u64 = 1 << 63;
 }
 
 /// So large that the allocator has it from the system, where it is zero and takes no memory until something is read into it.
@@ -199,6 +205,7 @@ impl Agent {
         };
         let bindings = topology::bindings(&plan.binding);
         let activity = Activity::new(&plan);
+        let advisors = Advisors::listen(&poller);
         Ok(Self {
             mind: HostAgent::new(start, branch.endpoint().address().clone(), held_bytes_max()),
             groups: vec![OwnGroup::new(&plan, plan.first_group(), host, 0..ranks.len())],
@@ -222,6 +229,7 @@ impl Agent {
             held: BTreeMap::new(),
             inputs,
             activity,
+            advisors,
             memory: IdleMemory::default(),
             memory_kills,
             killed: Killed::new(),
@@ -259,6 +267,9 @@ impl Agent {
             }
             if self.branch.is_over() {
                 return Ok(());
+            }
+            if self.advisors.is_terminated() {
+                return Err(io::Error::other("was told to end by signal 15"));
             }
             self.stop_or_go_on_reading();
             self.wait()?;
@@ -316,6 +327,7 @@ impl Agent {
 
     fn handle_order(&mut self, order: Order) {
         match order {
+            Order::Announce { link, end } => self.advisors.announce(link, end),
             Order::Pmi(down) => self.mind.handle_pmi_down(down),
             Order::ReleaseMemory => self.mind.handle_released(),
             Order::Respawn { rank, incarnation } => self.mind.handle_respawn(rank, incarnation),
@@ -387,6 +399,10 @@ impl Agent {
                 kind::BRANCH => is_branch_ready = true,
                 kind::CHILDREN => self.handle_children(),
                 kind::OUTPUTS => self.read_outputs(),
+                kind::ADVISORS => self.accept_advisors(),
+                _ if data & kind::ADVISED != 0 => {
+                    self.read_advised(data as u32);
+                }
                 _ => self.handle_rank_ready((data >> kind::BITS) as usize, data & kind::MASK, flags),
             }
             self.settle();

@@ -178,7 +178,10 @@ impl Agent {
         let descriptors = descriptors
             .into_iter()
             .map(|(name, number)| variable(OsStr::new(name), OsStr::new(&number.to_string())));
-        let own: Vec<CString> = own.chain(descriptors).collect::<Result<_, _>>().map_err(failed)?;
+        let advisors = self.advisors.value_for(rank);
+        let advisors =
+            advisors.map(|value| variable(OsStr::new(ropewalk_agent_link::VARIABLE), OsStr::new(&value)));
+        let own: Vec<CString> = own.chain(descriptors).chain(advisors).collect::<Result<_, _>>().map_err(failed)?;
         let environment: Vec<&CStr> = started
             .environment
             .iter()

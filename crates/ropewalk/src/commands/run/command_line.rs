@@ -148,6 +148,7 @@ struct Parser {
     timeout: Option<Duration>,
     detect: Duration,
     start_timeout: Option<Duration>,
+    grace: Duration,
     arity: u32,
     universe: UniverseSize,
     prefix: Option<Pattern>,
@@ -194,6 +195,7 @@ impl Parser {
             timeout: None,
             detect: JobSpec::DETECT,
             start_timeout: None,
+            grace: JobSpec::GRACE,
             arity: JobSpec::ARITY,
             universe: UniverseSize::Unknown,
             prefix: None,
@@ -347,6 +349,7 @@ impl Parser {
             "seed" => self.seed = words.number(name)?.into(),
             "timeout" => self.timeout = Some(words.seconds(name)?),
             "detect" => self.detect = words.seconds(name)?,
+            "grace" => self.grace = words.seconds(name)?,
             "start-timeout" => self.start_timeout = Some(words.seconds(name)?),
             _ if self.hydra.option(name, words)? => {}
             _ => {
@@ -460,6 +463,7 @@ impl Parser {
             universe: self.universe,
             detect: self.detect,
             start_timeout: self.start_timeout.filter(|timeout| !timeout.is_zero()),
+            grace: self.grace,
             on_failure: self.on_failure,
             on_stopped: self.on_stopped,
             // What one attempt has read the next cannot read again.

@@ -1,5 +1,6 @@
 //! `ropewalk run`: the mpiexec of ropewalk.
 
+mod allocation;
 mod checkpoints;
 mod command_line;
 mod console;
@@ -29,7 +30,7 @@ use std::{
 use anyhow::{Context, bail};
 use ropewalk::{
     fabric::JobKey,
-    launch::{JobEvent, JobSpec, Launcher, Verdict},
+    launch::{Ending, JobEvent, JobSpec, Launcher, Verdict},
     openfoam::{Case, Loading},
 };
 use serde_json::json;
@@ -139,7 +140,7 @@ pub(crate) fn fuzz_command_line(bytes: &[u8]) {
 
 fn watch(request: Request) -> anyhow::Result<u8> {
     let Request {
-        spec,
+        mut spec,
         prefix,
         files,
         shown_ranks,
@@ -161,6 +162,9 @@ fn watch(request: Request) -> anyhow::Result<u8> {
         .more
         .iter()
         .fold(spec.ranks, |sum, more| sum.saturating_add(more.ranks));
+    if checkpoints.is_some() {
+        spec.allocation = allocation::time_left();
+    }
     let mut progress = Progress::new(&spec, log_json || verbose);
     let mut observer = Observer::start(metrics, report, &spec)?;
     let supervisor = checkpoints.as_ref().map(Checkpoints::new).transpose()?;
@@ -285,6 +289,7 @@ fn watch(request: Request) -> anyhow::Result<u8> {
                     "the agent on host {host} has not come up for {after} s; it is waited for"
                 ));
             }
+            JobEvent::EndAnnounced { ending, left } => say(&end_announced(&ending, left)),
             JobEvent::Injected { rank, host } => {
                 say(&format!("rank {rank} on host {host} is killed on purpose"))
             }
@@ -388,6 +393,9 @@ fn log(event: &JobEvent) {
         JobEvent::Departed { departure, host, .. } => json!({
             "event": "departed", "rank": departure.rank.0, "host": host, "cause": departure.cause.to_string(),
         }),
+        JobEvent::EndAnnounced { left, .. } => {
+            json!({"event": "end_announced", "left_s": left.map(|left| left.as_secs_f64())})
+        }
         JobEvent::FenceBegan { group, fence } => {
             json!({"event": "fence_began", "group": group, "fence": fence})
         }
@@ -453,6 +461,19 @@ fn log(event: &JobEvent) {
     };
     progress::erase();
     let _ = writeln!(io::stderr(), "{object}");
+}
+
+/// Why a job is asked to save.
+#[cold]
+#[inline(never)]
+fn end_announced(ending: &Ending, left: Option<Duration>) -> String {
+    let why = match ending {
+        Ending::Interrupted(signal) => format!("signal {signal} came"),
+        Ending::TimedOut(_) => "its time is over".to_owned(),
+        _ => "its allocation is nearly over".to_owned(),
+    };
+    let left = left.map_or_else(String::new, |left| format!(", if it can in {} s", left.as_secs_f64()));
+    format!("the job will be ended, for {why}: it saves a checkpoint before{left}")
 }
 
 /// Output can go nowhere: ends the job as a shell would end it in a pipeline.

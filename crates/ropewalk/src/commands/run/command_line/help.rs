@@ -75,6 +75,8 @@ When something fails:
   --detect SECONDS            how long a host may be silent before it counts as lost [default: 3]
   --start-timeout SECONDS     how long a host may take to bring its agent up, login and all, before it counts as lost
                               [default: 10 times --detect]; after once --detect it is named
+  --grace SECONDS             how long ranks have from the request to end, and their advisor for a last save, until they
+                              are killed [default: 10]
   --stall TIME|off            end the job with exit code 124 if no rank makes progress for so long: no output, no request
                               by PMI, no bytes read, written or sent over TCP, no step told to the advisor of its
                               checkpoints; messages through shared memory cannot be seen, so take more than the longest
@@ -83,11 +85,13 @@ When something fails:
   --stall-counts-cpu          processor time is progress too, for programs that compute in silence; ranks of MPI that
                               wait spin, and are not found then
   --inject-mtbf SECONDS, --seed N  kill a random rank now and then, on average after so long
-  --timeout SECONDS           end the job after this time, with exit code 124
+  --timeout SECONDS           end the job after this time, with exit code 124, or 75 if it has saved for that
   -version, -info             say which version this is, and which launchers and batch systems there are
 
 Signals: INT, TERM, HUP and QUIT end the job, a second one at once; USR1 and USR2 go to all ranks;
-TSTP (^Z) suspends the job until CONT (fg).
+TSTP (^Z) suspends the job until CONT (fg). A job with an advisor of checkpoints saves before it ends: after TERM and
+at the end of --timeout if that fits into --grace; after USR1 however long it takes; and before the end of a Slurm
+allocation, if there is --checkpoint.
 Of Hydra's options that tune only itself (-demux, -topolib, -profile, -pmi-port) and variables of that kind nothing comes;
 -verbose names them.
 Variables: HYDRA_HOST_FILE, HYDRA_ENV, HYDRA_LAUNCHER, HYDRA_LAUNCHER_EXEC, HYDRA_LAUNCHER_EXTRA_ARGS (options for ssh
@@ -96,5 +100,6 @@ MPIEXEC_TIMEOUT, and those of batch systems; ROPEWALK_LIBRARY_DIR (where libpmi.
 Files: options of HYDRA_CONFIG_FILE, ~/.mpiexec.hydra.conf or /etc/mpiexec.hydra.conf, the first that is there, unless
 -configfile names one; those of the command count more.
 A TIME is in seconds, or has its units: 500ms, 10m, 1h30m.
-Exit code: the first failing rank's, 128 + n for signal n, 124 time-out, 125 trouble of the launcher's own,
+Exit code: the first failing rank's, 128 + n for signal n, 124 time-out, 75 if the job was ended by a signal or a time
+limit, but saved a checkpoint for that: start it again; 125 trouble of the launcher's own,
 126 and 127 for a program that cannot be executed or found.";

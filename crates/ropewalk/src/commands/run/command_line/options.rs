@@ -381,6 +381,11 @@ const FAILURE: &[Documented] = &[
         "How long a host may take to bring its agent up; by default ten times as long as it may be silent",
     ),
     option(
+        "grace",
+        Value::Any("TIME"),
+        "How long ranks have from the request to end, and their advisor for a last save, until they are killed; by default 10",
+    ),
+    option(
         "stall",
         Value::Any("TIME|off"),
         "End the job with exit code 124 if no rank makes progress for so long: no output, no request by PMI, no bytes read, \
@@ -408,7 +413,7 @@ const FAILURE: &[Documented] = &[
     option(
         "timeout",
         Value::Any("TIME"),
-        "End the job after this time, with exit code 124",
+        "End the job after this time, with exit code 124, or 75 if it has saved a checkpoint for that",
     ),
 ];
 
