@@ -10,8 +10,9 @@ use super::{
     *,
 };
 use crate::{
-    job::{OnFailure, RestartPolicy},
+    job::OnFailure,
     protocol::Report,
+    restart::RestartPolicy,
 };
 
 const GRACE: Duration = JobSpec::GRACE;
