@@ -1,14 +1,17 @@
 //! What is remembered of a run over its restarts: how long it ran, how often it failed, how long saves took.
 
+mod lines;
 mod note;
 #[cfg(test)]
 mod tests;
+mod totals;
 
 use std::fmt::Write;
 
 use crate::advisor::Level;
 
 pub use note::{COMMAND_BITS, Note};
+pub use totals::{Failing, Totals};
 
 /// One line of a journal.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,6 +31,30 @@ pub enum Record {
     Safe,
     /// One time step took so many seconds.
     Step {
+        /// Seconds.
+        seconds: f64,
+    },
+    /// So many steps ended in the time that the record before this one tells of.
+    Steps {
+        /// How many.
+        count: u64,
+    },
+    /// A save failed after so many seconds.
+    NotSaved {
+        /// Of which kind.
+        level: Level,
+        /// Seconds.
+        seconds: f64,
+    },
+    /// So many saves failed in a row, which were counted before.
+    Failing {
+        /// How many.
+        count: u64,
+    },
+    /// The slowest rank needed so many seconds longer for the last save than the rank that measured it.
+    SaveLonger {
+        /// Of which kind.
+        level: Level,
         /// Seconds.
         seconds: f64,
     },
@@ -88,6 +115,12 @@ pub enum Record {
         /// Seconds since the start.
         ran: f64,
     },
+    /// The program ended after so many seconds as it did before, at the same step: a fault of its own, which says nothing
+    /// about how often the machine fails.
+    Repeated {
+        /// Seconds since the start.
+        ran: f64,
+    },
     /// The failure that is noted too was the loss of a host with all that was on it.
     HostLost,
     /// The program came to its end, or was stopped on purpose.
@@ -96,177 +129,6 @@ pub enum Record {
     Before(Totals),
     /// A remark.
     Note(Note),
-}
-
-/// What happened in starts that are over, and how many saves and restores there were in all.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Totals {
-    /// How many seconds the program ran.
-    pub exposure: f64,
-    /// How often it failed.
-    pub failures: u64,
-    /// How many saves were made.
-    pub saves: u64,
-    /// How many seconds they took.
-    pub save_seconds: f64,
-    /// How often a save was restored.
-    pub restores: u64,
-    /// How many seconds that took.
-    pub restore_seconds: f64,
-    /// How many seconds lay between the last save, restore or start and each failure.
-    pub lost: f64,
-    /// How many of the failures were the loss of a host.
-    pub hosts_lost: u64,
-}
-
-impl Totals {
-    /// What happened since another time, of which these are the totals.
-    pub fn since(&self, before: &Self) -> Self {
-        let since = |now: f64, before: f64| (now - before).max(0.0);
-        Self {
-            exposure: since(self.exposure, before.exposure),
-            failures: self.failures.saturating_sub(before.failures),
-            saves: self.saves.saturating_sub(before.saves),
-            save_seconds: since(self.save_seconds, before.save_seconds),
-            restores: self.restores.saturating_sub(before.restores),
-            restore_seconds: since(self.restore_seconds, before.restore_seconds),
-            lost: since(self.lost, before.lost),
-            hosts_lost: self.hosts_lost.saturating_sub(before.hosts_lost),
-        }
-    }
-
-    /// The same within what is read again.
-    fn bounded(&self) -> Self {
-        Self {
-            exposure: self.exposure.min(SECONDS_MAX),
-            save_seconds: self.save_seconds.min(SECONDS_MAX),
-            restore_seconds: self.restore_seconds.min(SECONDS_MAX),
-            lost: self.lost.min(SECONDS_MAX),
-            ..*self
-        }
-    }
-
-    fn add(&mut self, other: &Self) {
-        self.exposure += other.exposure;
-        self.failures = self.failures.saturating_add(other.failures);
-        self.saves = self.saves.saturating_add(other.saves);
-        self.save_seconds += other.save_seconds;
-        self.restores = self.restores.saturating_add(other.restores);
-        self.restore_seconds += other.restore_seconds;
-        self.lost += other.lost;
-        self.hosts_lost = self.hosts_lost.saturating_add(other.hosts_lost);
-    }
-}
-
-impl Record {
-    /// Its line, which ends with a line feed.
-    pub fn encode(&self) -> String {
-        let text = match *self {
-            Self::Start { start } => format!("start {start}"),
-            Self::Ran { seconds } => format!("ran {seconds}"),
-            Self::Step { seconds } => format!("step {seconds}"),
-            Self::Saved { level, seconds } => format!("saved {level} {seconds}"),
-            Self::Copied { level, seconds } => format!("copied {level} {seconds}"),
-            Self::Committed => "committed".to_owned(),
-            Self::CommitTime { level, seconds } => format!("commit-time {level} {seconds}"),
-            Self::CopyTime { seconds, slowdown } => format!("copy-time {seconds} {slowdown}"),
-            Self::Restored { seconds } => format!("restored {seconds}"),
-            Self::SaveTime { level, seconds } => format!("save-time {level} {seconds}"),
-            Self::StepTime { seconds } => format!("step-time {seconds}"),
-            Self::RestoreTime { seconds } => format!("restore-time {seconds}"),
-            Self::Failed { ran } => format!("failed {ran}"),
-            Self::Safe => "safe".to_owned(),
-            Self::HostLost => "host-lost".to_owned(),
-            Self::Ended => "ended".to_owned(),
-            Self::Note(note) => note.encode(),
-            Self::Before(totals) => format!(
-                "before {} {} {} {} {} {} {} {}",
-                totals.exposure,
-                totals.failures,
-                totals.saves,
-                totals.save_seconds,
-                totals.restores,
-                totals.restore_seconds,
-                totals.lost,
-                totals.hosts_lost
-            ),
-        };
-        format!("{:08x} {text}\n", crc32c::crc32c(text.as_bytes()))
-    }
-
-    /// What a line says, without its line feed; nothing if it was cut off or changed.
-    pub fn parse(line: &[u8]) -> Option<Self> {
-        if line.len() > LINE_BYTES_MAX {
-            return None;
-        }
-        let (sum, text) = std::str::from_utf8(line).ok()?.split_once(' ')?;
-        if sum != format!("{:08x}", crc32c::crc32c(text.as_bytes())) {
-            return None;
-        }
-        let mut words = text.split(' ');
-        let word = words.next()?;
-        let mut next = || words.next();
-        let record = match word {
-            "start" => Self::Start {
-                start: next()?.parse().ok()?,
-            },
-            "ran" => Self::Ran {
-                seconds: seconds(next()?)?,
-            },
-            "step" => Self::Step {
-                seconds: seconds(next()?)?,
-            },
-            "saved" => Self::Saved {
-                level: Level::parse(next()?)?,
-                seconds: seconds(next()?)?,
-            },
-            "copied" => Self::Copied {
-                level: Level::parse(next()?)?,
-                seconds: seconds(next()?)?,
-            },
-            "committed" => Self::Committed,
-            "commit-time" => Self::CommitTime {
-                level: Level::parse(next()?)?,
-                seconds: seconds(next()?)?,
-            },
-            "copy-time" => Self::CopyTime {
-                seconds: seconds(next()?)?,
-                slowdown: seconds(next()?)?,
-            },
-            "restored" => Self::Restored {
-                seconds: seconds(next()?)?,
-            },
-            "save-time" => Self::SaveTime {
-                level: Level::parse(next()?)?,
-                seconds: seconds(next()?)?,
-            },
-            "step-time" => Self::StepTime {
-                seconds: seconds(next()?)?,
-            },
-            "restore-time" => Self::RestoreTime {
-                seconds: seconds(next()?)?,
-            },
-            "failed" => Self::Failed {
-                ran: seconds(next()?)?,
-            },
-            "safe" => Self::Safe,
-            "host-lost" => Self::HostLost,
-            "ended" => Self::Ended,
-            "before" => Self::Before(Totals {
-                exposure: seconds(next()?)?,
-                failures: next()?.parse().ok()?,
-                saves: next()?.parse().ok()?,
-                save_seconds: seconds(next()?)?,
-                restores: next()?.parse().ok()?,
-                restore_seconds: seconds(next()?)?,
-                lost: seconds(next()?)?,
-                // Journals that were written before hosts were counted do not say it.
-                hosts_lost: next().map_or(Some(0), |count| count.parse().ok())?,
-            }),
-            word => Self::Note(Note::parse(word, next)?),
-        };
-        words.next().is_none().then_some(record)
-    }
 }
 
 /// What a journal says. Its memory is bounded, however long the journal.
@@ -288,6 +150,10 @@ pub struct History {
     /// Whether they are those of a start before.
     steps_are_old: bool,
     notes: note::Notes,
+    /// How many saves failed since the last good one.
+    failing: u64,
+    /// The last start ended while saves failed.
+    ended_failing: Option<Failing>,
     unreadable: u64,
 }
 
@@ -300,6 +166,9 @@ struct OpenStart {
     last: f64,
     /// How long it ran since the last save or restore.
     unsaved: f64,
+    /// How many steps it has done, and how many of them are saved.
+    done: u64,
+    saved: u64,
 }
 
 /// A save that is being written.
@@ -311,6 +180,8 @@ struct Copied {
     steps: usize,
     /// How long the start had run then since the save before.
     unsaved: f64,
+    /// How many steps the start had done then.
+    done: u64,
 }
 
 impl History {
@@ -338,20 +209,39 @@ impl History {
                 }
                 self.copied = None;
                 if let Some(open) = self.open.take() {
-                    self.failed(open, open.ran + open.last / 2.0);
+                    self.failed(open, open.ran + open.last / 2.0, true);
                 }
                 self.steps_are_old = true;
+                self.failing = 0;
+                self.ended_failing = None;
                 self.open = Some(OpenStart {
                     start,
                     ran: 0.0,
                     last: 0.0,
                     unsaved: 0.0,
+                    done: 0,
+                    saved: 0,
                 });
             }
             Record::Ran { seconds } => self.ran(seconds),
             Record::Step { seconds } => {
                 self.ran(seconds);
                 self.step_took(seconds);
+                self.did(1);
+            }
+            Record::Steps { count } => self.did(count),
+            Record::NotSaved { seconds, .. } => {
+                self.ran(seconds);
+                self.totals.failed_saves = self.totals.failed_saves.saturating_add(1);
+                self.failing = self.failing.saturating_add(1);
+            }
+            Record::Failing { count } => self.failing = count,
+            Record::SaveLonger { level, seconds } => {
+                self.ran(seconds);
+                self.totals.save_seconds += seconds;
+                if let Some(last) = self.saves[level as usize].last_mut() {
+                    *last = (*last + seconds).min(SECONDS_MAX);
+                }
             }
             Record::Safe => {
                 self.copied = None;
@@ -378,6 +268,7 @@ impl History {
                     seconds,
                     steps: if self.steps_are_old { 0 } else { self.steps.len() },
                     unsaved: open.unsaved,
+                    done: open.done,
                 });
             }
             Record::Committed => {
@@ -391,7 +282,9 @@ impl History {
                 self.steps.drain(..saved.min(self.steps.len()));
                 if let Some(open) = &mut self.open {
                     open.unsaved = (open.unsaved - copied.unsaved).max(0.0);
+                    open.saved = copied.done;
                 }
+                self.failing = 0;
                 self.totals.saves = self.totals.saves.saturating_add(1);
                 self.totals.save_seconds += copied.seconds;
                 keep_last(&mut self.saves[copied.level as usize], copied.seconds);
@@ -403,24 +296,20 @@ impl History {
                 self.restore = Some(seconds);
                 self.steps.clear();
                 self.copied = None;
+                if let Some(open) = &mut self.open {
+                    // The others are done again.
+                    open.done = open.saved;
+                }
                 self.is_safe_now();
                 self.totals.restores = self.totals.restores.saturating_add(1);
                 self.totals.restore_seconds += seconds;
             }
-            Record::Failed { ran } => {
-                self.copied = None;
-                match self.open.take() {
-                    Some(open) => self.failed(open, ran.max(open.ran)),
-                    None => {
-                        self.totals.exposure += ran;
-                        self.totals.failures = self.totals.failures.saturating_add(1);
-                        self.totals.lost += ran;
-                    }
-                }
-            }
+            Record::Failed { ran } => self.ended_by_failure(ran, true),
+            Record::Repeated { ran } => self.ended_by_failure(ran, false),
             Record::HostLost => self.totals.hosts_lost = self.totals.hosts_lost.saturating_add(1),
             Record::Ended => {
                 self.copied = None;
+                self.ended_failing = self.failing();
                 self.totals.exposure += self.open.take().map_or(0.0, |open| open.ran);
                 self.steps.clear();
             }
@@ -429,16 +318,41 @@ impl History {
         }
     }
 
-    /// A start is over that ran for so many seconds.
-    fn failed(&mut self, open: OpenStart, ran: f64) {
+    fn ended_by_failure(&mut self, ran: f64, counts: bool) {
+        self.copied = None;
+        match self.open.take() {
+            Some(open) => self.failed(open, ran.max(open.ran), counts),
+            None => {
+                self.totals.exposure += ran;
+                self.totals.failures = self.totals.failures.saturating_add(u64::from(counts));
+                self.totals.lost += ran;
+            }
+        }
+    }
+
+    /// A start is over that ran for so many seconds. Its failure counts, or is one that was counted before.
+    fn failed(&mut self, open: OpenStart, ran: f64, counts: bool) {
+        let unsaved = open.unsaved + (ran - open.ran);
+        self.ended_failing = (self.failing > 0).then_some(Failing {
+            count: self.failing,
+            unprotected: unsaved,
+        });
         self.totals.exposure += ran;
-        self.totals.failures = self.totals.failures.saturating_add(1);
-        self.totals.lost += open.unsaved + (ran - open.ran);
+        self.totals.failures = self.totals.failures.saturating_add(u64::from(counts));
+        self.totals.lost += unsaved;
     }
 
     fn is_safe_now(&mut self) {
+        self.failing = 0;
         if let Some(open) = &mut self.open {
             open.unsaved = 0.0;
+            open.saved = open.done;
+        }
+    }
+
+    fn did(&mut self, steps: u64) {
+        if let Some(open) = &mut self.open {
+            open.done = open.done.saturating_add(steps);
         }
     }
 
@@ -495,9 +409,11 @@ impl History {
             line(Record::Ran {
                 seconds: (open.ran - open.unsaved).min(SECONDS_MAX),
             });
+            line(Record::Steps { count: open.saved });
             line(Record::Safe);
             unsaved = open.unsaved;
         }
+        let mut saved = self.open.map_or(0, |open| open.saved);
         if let Some(copied) = self.copied {
             let (level, seconds) = (copied.level, copied.seconds);
             if !self.steps_are_old {
@@ -508,14 +424,22 @@ impl History {
             line(Record::Ran {
                 seconds: (copied.unsaved - seconds).clamp(0.0, SECONDS_MAX),
             });
+            line(Record::Steps {
+                count: copied.done.saturating_sub(saved),
+            });
+            saved = saved.max(copied.done);
             line(Record::Copied { level, seconds });
             unsaved -= copied.unsaved;
         }
-        if self.open.is_some() {
+        if let Some(open) = self.open {
             line(Record::Ran {
                 seconds: unsaved.clamp(0.0, SECONDS_MAX),
             });
+            line(Record::Steps {
+                count: open.done.saturating_sub(saved),
+            });
         }
+        line(Record::Failing { count: self.failing });
         if !self.steps_are_old {
             steps.iter().map(step).for_each(line);
         }
@@ -531,6 +455,22 @@ impl History {
     pub fn knowledge(&self) -> (u64, f64) {
         let ran = self.totals.exposure + self.open_ran().unwrap_or(0.0);
         (self.totals.saves, ran)
+    }
+
+    /// The number of the start that is not over yet, and how many steps it has done; nothing if there is none.
+    pub fn open_steps(&self) -> Option<(u64, u64)> {
+        self.open.map(|open| (open.start, open.done))
+    }
+
+    /// Whether saves fail now, or did when the last start ended.
+    pub fn failing(&self) -> Option<Failing> {
+        match self.open {
+            Some(open) => (self.failing > 0).then_some(Failing {
+                count: self.failing,
+                unprotected: open.unsaved,
+            }),
+            None => self.ended_failing,
+        }
     }
 
     /// How long the start ran that is not over yet, in seconds; nothing if there is none.
@@ -577,14 +517,6 @@ fn keep_last<T>(list: &mut Vec<T>, new: T) {
     }
     list.push(new);
 }
-
-fn seconds(text: &str) -> Option<f64> {
-    let seconds: f64 = text.parse().ok()?;
-    (0.0..=SECONDS_MAX).contains(&seconds).then_some(seconds)
-}
-
-/// The longest line that is written is shorter.
-const LINE_BYTES_MAX: usize = 256;
 
 /// As many saves are looked back at.
 pub(crate) const SAVES_MAX: usize = 64;

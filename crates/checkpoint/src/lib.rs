@@ -58,11 +58,11 @@ pub use advisor::{Advice, Advisor, AdvisorOptions, FastLevel, Level, MTBF_AT_FIR
 pub use costs::{Costs, CostsError};
 pub use driver::{
     Alone, Coordination, CoordinationError, DIRECTORY_VARIABLE, Decided, Entry, EntryKind, Files,
-    GENERATION_VARIABLE, HOST_MTBF_VARIABLE, JOURNAL, JournalFile, MTBF_DEFAULT_VARIABLE,
+    GENERATION_VARIABLE, HOST_MTBF_VARIABLE, JOURNAL, JournalFile, JournalFollower, MTBF_DEFAULT_VARIABLE,
     MTBF_KNOWN_VARIABLE, MTBF_VARIABLE, NEXT_VARIABLE, RESTORE_STEP_VARIABLE, RESTORE_VARIABLE, RealFiles,
-    Restored, RunAdvisor, START_VARIABLE, Save, SharedDirectory, Store, StoreError, StoreOptions,
-    decided_of_job, default_mtbf_of_job, directory_of_job, host_mtbf_of_job, mtbf_of_job, newest_whole,
-    open_all, restore_all, start_of_job,
+    Restored, RunAdvisor, START_VARIABLE, Save, SharedDirectory, State, Store, StoreError, StoreOptions, Survey,
+    SurveyError, Surveyed, decided_of_job, default_mtbf_of_job, directory_of_job, host_mtbf_of_job, mtbf_of_job,
+    newest_whole, open_all, quarantined, restore_all, start_of_job, survey,
 };
 #[cfg(feature = "object-store")]
 pub use driver::{Archive, ArchiveError, Uploader};
@@ -72,7 +72,7 @@ pub use driver::{Depot, PutAside};
 pub use driver::{PartnerError, Report, Service, ServiceOptions, history_of_host};
 pub use generation::{Choice, Held, Holdings, KEEP_MIN, Restarts, choose, retirable};
 pub use interval::{daly_first_order, daly_higher_order, optimal_interval, young};
-pub use journal::{COMMAND_BITS, History, Note, Record, Totals};
+pub use journal::{COMMAND_BITS, Failing, History, Note, Record, Totals};
 pub use manifest::{MANIFEST_BYTES_MAX, Manifest, ManifestError, Place, SavedFile};
 pub use plan::Plan;
 pub use policy::{Decision, FixedSeconds, FixedSteps, Moment, Nearest, Paper, Policy, Rate, Reason};

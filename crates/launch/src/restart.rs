@@ -4,17 +4,19 @@
 //! is a whole job, with its own number, key, agents and processes: nothing of an attempt is left when the next begins,
 //! and ranks find the number of theirs, from 1, in [`ATTEMPT_VARIABLE`]. Between two attempts lies a pause that doubles
 //! with each attempt that came to nothing. The launcher gives up after [`RestartPolicy::restarts_max`] restarts, after
-//! [`RestartPolicy::short_max`] attempts in a row that came to nothing (a crash loop), and at once where another attempt
+//! [`RestartPolicy::in_vain_max`] attempts in a row that came to nothing (a crash loop), and at once where another attempt
 //! cannot help: the job was interrupted, its time was over, or its program is not there.
 //!
 //! Whoever restores what a failed attempt saved implements [`BetweenAttempts`] and starts the job with
 //! [`Launcher::start_with`](crate::Launcher::start_with). It is asked before each attempt, the first too: it is told
 //! what became of the attempt before ([`Attempt`]: who failed, when, after how long), may change the
 //! [`JobSpec`] of the coming one (its environment, its command, its hosts), and may refuse it with a
-//! reason that the verdict then tells. It also says whether an attempt came to something, a newer checkpoint for
-//! example, which ends a crash loop; unless it knows better, one did that lasted for
-//! [`RestartPolicy::short`]. It runs in the launcher's thread, while nothing of the job runs; output of earlier attempts
+//! reason that the verdict then tells. It also says whether an attempt came to something: it reached a higher step than
+//! any before it, which ends a crash loop. How long an attempt lasted says nothing of that. A rank that fails again in the
+//! same way at the same step is [`Repeated`] in the verdict. The hook runs in the launcher's thread, while nothing of the job runs; output of earlier attempts
 //! and signals wait for it.
+
+mod repeated;
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -23,6 +25,8 @@ use crate::{
     job::JobSpec,
     verdict::{Ending, FailureKind, Verdict},
 };
+
+pub use repeated::Repeated;
 
 /// The variable in which ranks find the number of their attempt, from 1.
 pub const ATTEMPT_VARIABLE: &str = "ROPEWALK_ATTEMPT";
@@ -36,10 +40,8 @@ pub struct RestartPolicy {
     pub pause: Duration,
     /// The longest pause.
     pub pause_max: Duration,
-    /// An attempt that did not last so long came to nothing, unless [`BetweenAttempts`] knows better.
-    pub short: Duration,
     /// How many attempts in a row may come to nothing.
-    pub short_max: u32,
+    pub in_vain_max: u32,
 }
 
 impl Default for RestartPolicy {
@@ -48,8 +50,7 @@ impl Default for RestartPolicy {
             restarts_max: None,
             pause: Duration::from_secs(1),
             pause_max: Duration::from_secs(60),
-            short: Duration::from_secs(10),
-            short_max: 5,
+            in_vain_max: 5,
         }
     }
 }
@@ -59,7 +60,7 @@ impl RestartPolicy {
     pub fn at_most(restarts: u32) -> Self {
         Self {
             restarts_max: Some(restarts),
-            short_max: u32::MAX,
+            in_vain_max: u32::MAX,
             ..Self::default()
         }
     }
@@ -78,6 +79,15 @@ pub struct Attempt {
     pub verdict: Verdict,
 }
 
+/// How far an attempt came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// It reached a higher step than any attempt before it, so that failing again is no crash loop.
+    pub came_to_something: bool,
+    /// The last step that it reached, if that is known.
+    pub step: Option<u64>,
+}
+
 /// What happens between the attempts of a job; see the [module](self).
 pub trait BetweenAttempts: Send {
     /// Prepares attempt `number`, from 1. `last` is the one before; `spec` is what was asked for, with the variable
@@ -87,9 +97,10 @@ pub trait BetweenAttempts: Send {
     /// Why there is to be no such attempt: a sentence for the user, as the end of "the job was not started again: ".
     fn prepare(&mut self, number: u32, last: Option<&Attempt>, spec: &mut JobSpec) -> Result<(), String>;
 
-    /// Whether an attempt came to something, so that failing again is no crash loop. Asked once for each that failed.
-    fn came_to_something(&mut self, attempt: &Attempt, policy: &RestartPolicy) -> bool {
-        attempt.lasted >= policy.short
+    /// How far an attempt came. Asked once for each that failed.
+    fn progress(&mut self, attempt: &Attempt) -> Progress {
+        let _ = attempt;
+        Progress::default()
     }
 }
 
@@ -107,7 +118,8 @@ pub(crate) struct Restarts {
     restarts: u32,
     /// How many attempts in a row came to nothing.
     in_vain: u32,
-    past: VecDeque<Attempt>,
+    /// The last attempts, and the step that each reached.
+    past: VecDeque<(Attempt, Option<u64>)>,
 }
 
 /// What follows an attempt.
@@ -134,6 +146,11 @@ impl Restarts {
         }
     }
 
+    /// What an attempt that came to a step repeats of those before it.
+    pub(crate) fn repeated(&self, verdict: &Verdict, step: Option<u64>) -> Option<Repeated> {
+        repeated::repeated(&self.past, verdict, step)
+    }
+
     /// An attempt ended; it came to something or not.
     pub(crate) fn handle_ended(&mut self, attempt: &Attempt, came_to_something: bool) -> Next {
         if !is_worth_another(&attempt.verdict) {
@@ -147,15 +164,18 @@ impl Restarts {
             restarts_max,
             pause,
             pause_max,
-            short_max,
-            ..
+            in_vain_max,
         } = self.policy;
         if restarts_max.is_some_and(|most| self.restarts >= most) {
             let times = if self.restarts == 1 { "time" } else { "times" };
             return Next::GiveUp(format!("it was started again {} {times} already", self.restarts));
         }
-        if self.in_vain >= short_max {
-            return Next::GiveUp(format!("{} attempts in a row came to nothing", self.in_vain));
+        if self.in_vain >= in_vain_max {
+            let attempts = if self.in_vain == 1 { "attempt" } else { "attempts" };
+            return Next::GiveUp(format!(
+                "{} {attempts} in a row reached no step that was not reached before",
+                self.in_vain
+            ));
         }
         self.restarts += 1;
         // The first failure is not yet one too many.
@@ -165,26 +185,26 @@ impl Restarts {
     }
 
     /// Keeps an attempt that was followed by another for the verdict.
-    pub(crate) fn remember(&mut self, attempt: Attempt) {
+    pub(crate) fn remember(&mut self, attempt: Attempt, step: Option<u64>) {
         if self.past.len() == Self::PAST_MAX {
             self.past.pop_front();
         }
-        self.past.push_back(attempt);
+        self.past.push_back((attempt, step));
     }
 
     /// The last attempt is followed by none after all.
     pub(crate) fn forget_last(&mut self) -> Option<Attempt> {
-        self.past.pop_back()
+        self.past.pop_back().map(|(attempt, _)| attempt)
     }
 
     /// The last attempt that was followed by another.
     pub(crate) fn last(&self) -> Option<&Attempt> {
-        self.past.back()
+        self.past.back().map(|(attempt, _)| attempt)
     }
 
     /// The attempts before the one that the verdict is about.
     pub(crate) fn into_past(self) -> Vec<Attempt> {
-        self.past.into()
+        self.past.into_iter().map(|(attempt, _)| attempt).collect()
     }
 }
 
@@ -212,7 +232,7 @@ mod tests {
     use ropewalk_group::Rank;
 
     use super::*;
-    use crate::verdict::Failure;
+    use crate::verdict::{Failure, MemoryShortage};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -274,7 +294,7 @@ mod tests {
         assert!(ends[..4].iter().all(|next| matches!(next, Next::Again { .. })));
         assert_eq!(
             ends[4],
-            Next::GiveUp("5 attempts in a row came to nothing".to_owned())
+            Next::GiveUp("5 attempts in a row reached no step that was not reached before".to_owned())
         );
         let mut restarts = Restarts::new(RestartPolicy::at_most(1));
         assert!(matches!(
@@ -285,6 +305,58 @@ mod tests {
             restarts.handle_ended(&killed(2), true),
             Next::GiveUp("it was started again 1 time already".to_owned())
         );
+    }
+
+    /// A rank that fails again in the same way at the same step is seen to; nothing is that comes from outside, strikes
+    /// another rank, or strikes elsewhere.
+    #[test]
+    fn what_comes_again_is_seen() {
+        let segmentation = FailureKind::Signalled(11);
+        let aborted = FailureKind::Aborted {
+            exit_code: 3,
+            message: String::new(),
+        };
+        let of = |kind: &FailureKind| attempt(1, Ending::Failed, kind.clone());
+        let repeated = |first: (&FailureKind, Option<u64>), second: (&FailureKind, Option<u64>)| {
+            let mut restarts = Restarts::new(RestartPolicy::default());
+            restarts.remember(of(first.0), first.1);
+            restarts.repeated(&of(second.0).verdict, second.1).is_some()
+        };
+        for (kind, is_own) in [
+            (segmentation.clone(), true),
+            (FailureKind::Exited(1), true),
+            (FailureKind::Exited(139), true),
+            (FailureKind::Unfinished, true),
+            (aborted, true),
+            (FailureKind::Signalled(9), false),
+            (FailureKind::Signalled(15), false),
+            (FailureKind::Exited(137), false),
+            (FailureKind::OutOfMemory(MemoryShortage::Host), false),
+        ] {
+            assert_eq!(repeated((&kind, Some(30)), (&kind, Some(30))), is_own, "{kind:?}");
+            assert!(!repeated((&kind, Some(30)), (&kind, Some(31))), "{kind:?}");
+            assert!(!repeated((&kind, None), (&kind, None)), "{kind:?}");
+        }
+        let other = FailureKind::Exited(2);
+        assert!(!repeated((&FailureKind::Exited(1), Some(3)), (&other, Some(3))));
+
+        let mut restarts = Restarts::new(RestartPolicy::default());
+        let lost = Ending::AgentLost {
+            host: "vm".to_owned(),
+            how: "was lost".to_owned(),
+            continued: false,
+        };
+        restarts.remember(attempt(1, lost, segmentation.clone()), Some(3));
+        let mut elsewhere = of(&segmentation);
+        elsewhere.verdict.failures[0].rank = Rank(1);
+        restarts.remember(elsewhere, Some(3));
+        let again = of(&segmentation);
+        assert_eq!(restarts.repeated(&again.verdict, Some(3)), None);
+        for times in 2..5 {
+            restarts.remember(again.clone(), Some(3));
+            let found = restarts.repeated(&again.verdict, Some(3));
+            assert_eq!(found, Some(Repeated { step: 3, times }));
+        }
     }
 
     /// What another attempt cannot change is not tried again.
@@ -316,10 +388,10 @@ mod tests {
         #[test]
         fn limits_are_kept(
             most in proptest::option::of(0u32..6),
-            short_max in 1u32..6,
+            in_vain_max in 1u32..6,
             outcomes in proptest::collection::vec(any::<bool>(), 0..40),
         ) {
-            let policy = RestartPolicy { restarts_max: most, short_max, ..RestartPolicy::default() };
+            let policy = RestartPolicy { restarts_max: most, in_vain_max, ..RestartPolicy::default() };
             let mut restarts = Restarts::new(policy);
             let (mut count, mut in_vain) = (0, 0);
             for (number, outcome) in (1..).zip(outcomes) {
@@ -328,15 +400,15 @@ mod tests {
                     Next::Again { pause } => {
                         count += 1;
                         prop_assert!(pause <= policy.pause_max && pause >= policy.pause);
-                        prop_assert!(most.is_none_or(|most| count <= most) && in_vain < short_max);
+                        prop_assert!(most.is_none_or(|most| count <= most) && in_vain < in_vain_max);
                     }
                     Next::GiveUp(_) => {
-                        prop_assert!(most == Some(count) || in_vain == short_max);
+                        prop_assert!(most == Some(count) || in_vain == in_vain_max);
                         break;
                     }
                     Next::Over => prop_assert!(false, "a killed rank is worth another attempt"),
                 }
-                restarts.remember(killed(number));
+                restarts.remember(killed(number), None);
             }
             prop_assert_eq!(restarts.into_past().len(), count as usize);
         }

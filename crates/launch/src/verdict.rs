@@ -6,7 +6,7 @@ use ropewalk_group::Rank;
 use ropewalk_pmi::Stage;
 use serde::{Deserialize, Serialize};
 
-use crate::restart::Attempt;
+use crate::restart::{Attempt, Repeated};
 
 /// How a job ended.
 ///
@@ -32,6 +32,8 @@ pub struct Verdict {
     /// The job was told to end, or its time was over, and a checkpoint was committed for that: there is work left, and a new job
     /// can go on from there.
     pub saved: bool,
+    /// What it repeats of attempts before, if the job was started again.
+    pub repeated: Option<Repeated>,
     /// Why there was no further attempt, if one could have helped.
     pub gave_up: Option<String>,
 }
@@ -156,6 +158,7 @@ impl Verdict {
             injected: 0,
             attempts: Vec::new(),
             saved: false,
+            repeated: None,
             gave_up: None,
         }
     }
@@ -276,6 +279,14 @@ impl fmt::Display for Verdict {
                 "ranks were"
             };
             write!(f, "{separator}{} {ranks} killed on purpose", self.injected)?;
+            separator = "\n";
+        }
+        if let Some(Repeated { step, times }) = self.repeated {
+            write!(
+                f,
+                "{separator}the same rank failed in the same way at step {step} in {times} attempts: this looks \
+                 deterministic, a fault of the program or its input rather than of the machine"
+            )?;
             separator = "\n";
         }
         match &self.gave_up {

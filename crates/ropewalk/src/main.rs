@@ -12,8 +12,8 @@ use std::{env, ffi::OsString, path::Path, process::ExitCode};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{
-    agent, completions, demo, demo_worker, info, man, nameserver, partner, plan, reduce, reduce_worker,
-    rehearse, run,
+    agent, checkpoints, completions, demo, demo_worker, info, man, nameserver, partner, plan, reduce,
+    reduce_worker, rehearse, run,
 };
 
 /// Runs parallel jobs, and keeps them going.
@@ -34,6 +34,7 @@ enum Command {
     /// The process at the other end of a measurement; started by others, not by hand.
     #[command(hide = true)]
     BenchTarget,
+    Checkpoints(checkpoints::Arguments),
     Completions(completions::Arguments),
     /// See a seismic image come out right although a worker is killed in the middle.
     Demo(demo::Arguments),
@@ -84,6 +85,7 @@ fn perform(command: Command) -> ExitCode {
         Command::Agent => agent::run(),
         Command::Bench(arguments) => ropewalk_bench::run(&arguments),
         Command::BenchTarget => ropewalk_bench::target::run(),
+        Command::Checkpoints(arguments) => checkpoints::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments, documented()),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::DemoWorker(arguments) => demo_worker::run(arguments),

@@ -5,6 +5,7 @@ mod failures;
 pub(crate) mod forecast;
 mod options;
 mod save_times;
+mod slowest;
 #[cfg(test)]
 mod tests;
 

@@ -46,6 +46,15 @@ impl SaveTimes {
         self.p99 = p99.max(least);
     }
 
+    /// The last save took so many seconds longer.
+    pub(super) fn lengthen_last(&mut self, seconds: f64) {
+        if let Some(before) = self.count.checked_sub(1) {
+            let last = self.ring[before % SAVES_MAX];
+            self.count = before;
+            self.add(last + seconds.max(0.0));
+        }
+    }
+
     /// Whether any was measured.
     pub(super) fn is_measured(&self) -> bool {
         self.count > 0

@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::fs::FallocateFlags;
+
 use crate::journal::{History, Record};
 
 /// A journal that is only ever appended to, and rewritten in short when it becomes long.
@@ -17,6 +19,8 @@ pub struct JournalFile {
     path: PathBuf,
     file: File,
     length: u64,
+    /// The last line may be there in part.
+    is_torn: bool,
 }
 
 impl JournalFile {
@@ -30,14 +34,17 @@ impl JournalFile {
         let length = file.metadata()?.len();
         let text = read_end(&mut file, length)?;
         let history = History::read(&text);
-        let mut journal = Self { path, file, length };
-        if text.last().is_some_and(|&byte| byte != b'\n') {
-            // The next line must not become part of one that was cut off.
-            journal.write("\n")?;
-        }
+        let is_torn = text.last().is_some_and(|&byte| byte != b'\n');
+        let mut journal = Self {
+            path,
+            file,
+            length,
+            is_torn,
+        };
         if journal.length > LONG_BYTES {
             journal.rewrite(&history)?;
         }
+        journal.reserve();
         Ok((journal, history))
     }
 
@@ -78,20 +85,42 @@ impl JournalFile {
     pub fn add(&mut self, record: Record) -> io::Result<()> {
         self.write(&record.encode())?;
         if self.length > LONG_BYTES {
-            let (_, history) = Self::open(&self.path)?;
-            self.file = options().open(&self.path)?;
-            self.length = self.file.metadata()?.len();
-            if self.length > LONG_BYTES {
-                self.rewrite(&history)?;
+            match self.shorten() {
+                // It is in the long one, which is made short another time.
+                Err(error) if is_for_lack_of_room(&error) => {}
+                done => done?,
             }
         }
         Ok(())
     }
 
+    fn shorten(&mut self) -> io::Result<()> {
+        // Somebody else may have done it.
+        let (journal, _) = Self::open(&self.path)?;
+        *self = journal;
+        Ok(())
+    }
+
     fn write(&mut self, text: &str) -> io::Result<()> {
+        // The line must not become part of one that was cut off.
+        let text = if self.is_torn { &format!("\n{text}") } else { text };
+        self.is_torn = true;
         self.file.write_all(text.as_bytes())?;
+        self.is_torn = false;
         self.length += text.len() as u64;
         Ok(())
+    }
+
+    /// Takes room on the disk for all that it may become, so that it can be written when others have filled the disk: when it
+    /// has most to tell.
+    fn reserve(&self) {
+        // It is a service of file systems that not all offer.
+        let _ = rustix::fs::fallocate(
+            &self.file,
+            FallocateFlags::KEEP_SIZE,
+            0,
+            LONG_BYTES + RESERVE_BYTES,
+        );
     }
 
     /// Puts a short journal in the place of the long one, at once.
@@ -111,6 +140,14 @@ fn read_end(file: &mut File, length: u64) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
+/// Whether there is no room on the disk, which may pass.
+pub(super) fn is_for_lack_of_room(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true);
@@ -119,6 +156,9 @@ fn options() -> OpenOptions {
 
 /// A journal that is longer is rewritten. Its short form has 4096 steps at most, of about 40 bytes.
 const LONG_BYTES: u64 = 512 << 10;
+
+/// More room than the limit is taken, for the line that goes beyond it.
+const RESERVE_BYTES: u64 = 4 << 10;
 
 const READ_BYTES_MAX: u64 = 16 << 20;
 

@@ -11,6 +11,7 @@ mod copied;
 mod depot;
 mod environment;
 mod files;
+mod follower;
 mod journal_file;
 #[cfg(feature = "partner")]
 mod partner;
@@ -20,8 +21,10 @@ mod retirement;
 mod run_advisor;
 mod save;
 mod saver_lock;
+mod slowest;
 mod store;
 mod store_error;
+mod survey;
 #[cfg(feature = "object-store")]
 mod uploader;
 
@@ -37,6 +40,7 @@ pub use environment::{
     start_of_job,
 };
 pub use files::{Entry, EntryKind, Files, RealFiles};
+pub use follower::JournalFollower;
 pub use journal_file::JournalFile;
 #[cfg(feature = "partner")]
 pub use partner::{PartnerError, Report, Service, ServiceOptions, history_of_host};
@@ -45,5 +49,6 @@ pub use run_advisor::{JOURNAL, RunAdvisor};
 pub use save::Save;
 pub use store::{Store, StoreOptions};
 pub use store_error::StoreError;
+pub use survey::{State, Survey, SurveyError, Surveyed, quarantined, survey};
 #[cfg(feature = "object-store")]
 pub use uploader::Uploader;

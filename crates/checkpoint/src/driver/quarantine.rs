@@ -1,6 +1,7 @@
 //! Putting aside what must not be restored, without losing it.
 
 use std::{
+    collections::BTreeSet,
     ffi::OsStr,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -36,7 +37,12 @@ impl<F: Files> Store<F> {
             let _ = self.files.remove_directory(&self.generation_path(generation));
             return Ok(None);
         }
-        let name = format!("{GENERATION}{generation:010}.{}", rank_name(self.options.rank));
+        let name = Quarantined {
+            generation,
+            rank: self.options.rank,
+            count: 1,
+        }
+        .name();
         let folder = self.quarantine_folder(&name, why)?;
         for (path, name) in pieces {
             self.move_to(&path, &folder.join(name))?;
@@ -54,7 +60,34 @@ impl<F: Files> Store<F> {
         }
         // Other ranks may still have theirs in it.
         let _ = self.files.remove_directory(&self.generation_path(generation));
+        self.trim_quarantine();
         Ok(Some(folder))
+    }
+
+    /// Removes this rank's oldest parts from the folder `quarantine`, in which two generations stay at most. What cannot be
+    /// removed now is the next time.
+    pub(super) fn trim_quarantine(&self) {
+        let quarantine = self.quarantine_path();
+        let found: Vec<Quarantined> = self
+            .files
+            .list(&quarantine)
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|entry| Quarantined::parse(entry.name.to_str()?))
+            .collect();
+        let generations: BTreeSet<u64> = found.iter().map(|part| part.generation).collect();
+        let oldest = generations.iter().rev().take(QUARANTINE_MAX).last();
+        let mut own: Vec<&Quarantined> = found
+            .iter()
+            .filter(|part| part.rank == self.options.rank)
+            .collect();
+        own.sort_unstable_by_key(|part| (part.generation, part.count));
+        let many = own.len().saturating_sub(QUARANTINE_MAX);
+        for (at, part) in own.into_iter().enumerate() {
+            if at < many || Some(&part.generation) < oldest {
+                let _ = self.remove_tree(&quarantine.join(part.name()));
+            }
+        }
     }
 
     /// Moves a file or folder that belongs to no generation to the folder `quarantine`, and says where.
@@ -72,13 +105,19 @@ impl<F: Files> Store<F> {
     /// A new folder in quarantine with a note that says why.
     fn quarantine_folder(&self, name: &str, why: &str) -> Result<PathBuf, StoreError> {
         let quarantine = self.quarantine_path();
-        let mut names = (1..).map(|count| match count {
-            1 => quarantine.join(name),
-            count => quarantine.join(format!("{name}.{count}")),
+        let found = self.files.list(&quarantine).unwrap_or_default();
+        // Later ones have higher numbers, also when earlier ones are removed.
+        let last = found.iter().filter_map(|entry| {
+            let rest = entry.name.to_str()?.strip_prefix(name)?;
+            match rest.strip_prefix('.') {
+                Some(count) => count.parse::<u64>().ok(),
+                None => rest.is_empty().then_some(1),
+            }
         });
-        let folder = names
-            .find(|path| !self.exists(path))
-            .expect("a folder has fewer names than there are numbers");
+        let folder = match last.max() {
+            None => quarantine.join(name),
+            Some(last) => quarantine.join(format!("{name}.{}", last.saturating_add(1))),
+        };
         cannot("make the directory", &folder, self.files.make_directory(&folder))?;
         let note = folder.join("why");
         cannot(
@@ -96,3 +135,39 @@ impl<F: Files> Store<F> {
         cannot("move to quarantine", from, self.files.rename(from, to))
     }
 }
+
+/// A rank's part of a generation in quarantine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Quarantined {
+    pub(super) generation: u64,
+    pub(super) rank: u32,
+    /// How many of that name there were, this one included.
+    count: u64,
+}
+
+impl Quarantined {
+    /// What the name of a folder in quarantine says; nothing if it is something else.
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        let mut parts = name.strip_prefix(GENERATION)?.split('.');
+        let generation = parts.next()?.parse().ok()?;
+        let rank = parts.next()?.strip_prefix("rank-")?.parse().ok()?;
+        let count = parts.next().map_or(Some(1), |count| count.parse().ok())?;
+        let found = Self {
+            generation,
+            rank,
+            count,
+        };
+        (found.name() == name).then_some(found)
+    }
+
+    fn name(&self) -> String {
+        let name = format!("{GENERATION}{:010}.{}", self.generation, rank_name(self.rank));
+        match self.count {
+            1 => name,
+            count => format!("{name}.{count}"),
+        }
+    }
+}
+
+/// How many generations stay in quarantine: enough to see what was wrong, and no more room than that.
+const QUARANTINE_MAX: usize = 2;

@@ -2,6 +2,7 @@
 
 use std::{
     ffi::OsStr,
+    io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
@@ -14,6 +15,8 @@ use crate::{
 use super::{
     coordination::Coordination,
     files::{Files, RealFiles},
+    journal_file::is_for_lack_of_room,
+    saver_lock::SaverLock,
     store::{ROOT, Store, StoreOptions, held},
     store_error::{StoreError, cannot},
 };
@@ -34,12 +37,17 @@ pub struct Restored {
 impl<F: Files> Store<F> {
     /// Agrees with the other ranks on the newest generation that all have whole, puts everything newer and everything
     /// torn aside, and counts the start. Reads and hashes every generation there is. If the generation was
-    /// [decided](StoreOptions::decided) for all ranks, the others are not asked.
+    /// [decided](StoreOptions::decided) for all ranks, the others are not asked. From now on no other process can restore or
+    /// save here as this rank, until this store is dropped or the process ends. Who only wants to look calls
+    /// [`survey`](super::survey).
     ///
     /// # Errors
-    /// If the directory cannot be read, the other ranks cannot be asked, what was decided is not here, or the newest
-    /// generation was saved by another number of ranks.
+    /// If another process saves here as this rank, the directory cannot be read, the other ranks cannot be asked, what was
+    /// decided is not here, or the newest generation was saved by another number of ranks.
     pub fn restore(&mut self, others: &mut dyn Coordination) -> Result<Restored, StoreError> {
+        if self.saver.is_none() {
+            self.saver = self.restoring_lock()?;
+        }
         let own = self.holdings()?;
         if let Some(decided) = self.options.decided {
             self.check_ranks(std::slice::from_ref(&own))?;
@@ -56,6 +64,22 @@ impl<F: Files> Store<F> {
         let all = others.share_holdings(&own)?;
         self.check_ranks(&all)?;
         Ok(self.apply(&choose(&all, self.options.restarts_max)))
+    }
+
+    /// The lock of the rank, without which what a living saver has on its way would be taken for torn. Nothing where this
+    /// process cannot write, and so can neither move nor count anything.
+    fn restoring_lock(&self) -> Result<Option<SaverLock>, StoreError> {
+        match SaverLock::take(&self.files, &self.options) {
+            Err(StoreError::Files { source, .. })
+                if matches!(
+                    source.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+                ) || is_for_lack_of_room(&source) =>
+            {
+                Ok(None)
+            }
+            taken => taken.map(Some),
+        }
     }
 
     /// Ranks of another number would find nothing to start from, and put all that is newer than nothing aside.
@@ -99,6 +123,9 @@ impl<F: Files> Store<F> {
                 Err(error) => restored.stuck.push(error.to_string()),
             }
         }
+        self.trim_quarantine();
+        // Of many at once only the last stay.
+        restored.quarantined.retain(|folder| self.exists(folder));
         self.next = self.next.max(choice.next);
         if let Some(held) = choice.restore
             && let Err(error) = self.note_restart(held.generation)
@@ -188,8 +215,13 @@ impl<F: Files> Store<F> {
 /// starts them.
 ///
 /// # Errors
-/// If a directory cannot be read, or the newest generation was saved by another number of ranks.
+/// If another process saves as one of the ranks, a directory cannot be read, or the newest generation was saved by another
+/// number of ranks.
 pub fn restore_all<F: Files>(stores: &mut [Store<F>]) -> Result<Vec<Restored>, StoreError> {
+    for store in stores.iter().filter(|store| store.saver.is_none()) {
+        // One after the other: a process has fewer open files than a job may have ranks.
+        drop(store.restoring_lock()?);
+    }
     let holdings = holdings_of_all(stores)?;
     stores
         .first()
@@ -198,7 +230,10 @@ pub fn restore_all<F: Files>(stores: &mut [Store<F>]) -> Result<Vec<Restored>, S
         .first()
         .map_or(u32::MAX, |store| store.options.restarts_max);
     let choice = choose(&holdings, restarts_max);
-    Ok(stores.iter_mut().map(|store| store.apply(&choice)).collect())
+    let restored = stores.iter_mut().map(|store| store.apply(&choice)).collect();
+    // What stays depends on what the others have moved.
+    stores.iter().for_each(Store::trim_quarantine);
+    Ok(restored)
 }
 
 /// The newest generation that all ranks have whole, with nothing moved. Reads and hashes every generation there is.

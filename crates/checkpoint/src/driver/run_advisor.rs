@@ -1,6 +1,7 @@
 //! The advisor of a running program: with a clock, and a journal that survives it.
 
 use std::{
+    collections::VecDeque,
     io,
     path::PathBuf,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -15,7 +16,8 @@ use super::{
     announcements::{Announced, Announcements},
     copied::Copied,
     environment::{default_mtbf_of_job, directory_of_job, host_mtbf_of_job, mtbf_of_job, start_of_job},
-    journal_file::JournalFile,
+    journal_file::{JournalFile, is_for_lack_of_room},
+    slowest::Slowest,
 };
 
 /// An [`Advisor`] that reads the clock, and remembers in a journal what it has learned, so that the next start of the
@@ -49,11 +51,15 @@ pub struct RunAdvisor {
     advisor: Advisor,
     origin: Instant,
     journal: Option<JournalFile>,
+    /// Records that wait for room on the disk.
+    pending: VecDeque<Record>,
     copies: Option<AwaitedCopies>,
     /// In a job, the agent of the host announces its end, and hears of saves.
     announcements: Option<Announcements>,
-    /// Time that is not in the journal yet.
+    slowest: Option<Slowest>,
+    /// Time that is not in the journal yet, and the steps that ended in it.
     unwritten: f64,
+    unwritten_steps: u64,
     last: f64,
     failure: Option<io::Error>,
 }
@@ -84,6 +90,8 @@ impl RunAdvisor {
             start: start_number(),
         };
         history.add(start);
+        let directory = journal.as_ref().and_then(|journal| journal.path().parent());
+        let slowest = directory.map(Slowest::of);
         if let Some(journal) = &mut journal {
             journal.add(start)?;
             journal.add(Record::Note(Note::Told(options.mtbf)))?;
@@ -97,9 +105,12 @@ impl RunAdvisor {
             advisor: Advisor::new(options, &history, 0.0),
             origin: Instant::now(),
             journal,
+            pending: VecDeque::new(),
             copies: None,
             announcements: Announcements::of_job(),
+            slowest,
             unwritten: 0.0,
+            unwritten_steps: 0,
             last: 0.0,
             failure: None,
         })
@@ -154,6 +165,7 @@ impl RunAdvisor {
     /// A step is over: whether to save now.
     pub fn step_end(&mut self) -> Advice {
         let now = self.now();
+        self.look_for_slowest(now);
         let step = now - self.last;
         if let Some(announcements) = &mut self.announcements {
             announcements.step_end(now);
@@ -172,8 +184,11 @@ impl RunAdvisor {
         if step >= WRITTEN_STEP {
             self.write_rest(step);
             self.write(Record::Step { seconds: step });
-        } else if self.unwritten >= WRITTEN_STEP {
-            self.write_rest(0.0);
+        } else {
+            self.unwritten_steps += 1;
+            if self.unwritten >= WRITTEN_STEP {
+                self.write_rest(0.0);
+            }
         }
         self.last = now;
         self.look_for_copy(now);
@@ -216,6 +231,9 @@ impl RunAdvisor {
             let seconds = self.advisor.save_end(level, now);
             self.last = now;
             self.write(Record::Saved { level, seconds });
+            if let Some(slowest) = &mut self.slowest {
+                slowest.saved(level, seconds);
+            }
         }
         // After the journal: the job may be ended from here on.
         if let Some(announcements) = &mut self.announcements {
@@ -228,11 +246,15 @@ impl RunAdvisor {
         let now = self.now();
         if self.advisor.is_writing() {
             self.advisor.save_failed(level, now);
+            self.write_rest(0.0);
+            self.write(Record::NotSaved { level, seconds: 0.0 });
             return;
         }
-        self.unwritten += now - self.last;
+        let seconds = now - self.last;
         self.last = now;
         self.advisor.save_failed(level, now);
+        self.write_rest(0.0);
+        self.write(Record::NotSaved { level, seconds });
     }
 
     /// Something failed that this process survives; it will restore its last save.
@@ -278,6 +300,20 @@ impl RunAdvisor {
         self.unwritten += self.now() - self.last;
         self.write_rest(0.0);
         self.write(Record::Ended);
+        self.journal = None;
+    }
+
+    /// Looks whether the slowest rank is done with the last save, for which this one has waited in the step that ends now.
+    fn look_for_slowest(&mut self, now: f64) {
+        let Some((level, longer)) = self.slowest.as_mut().and_then(|slowest| slowest.look(now)) else {
+            return;
+        };
+        let seconds = longer.min(now - self.last);
+        if seconds > 0.0 {
+            self.advisor.save_longer(level, seconds);
+            self.last += seconds;
+            self.write(Record::SaveLonger { level, seconds });
+        }
     }
 
     /// Looks now and then whether the copy that is awaited is made.
@@ -309,13 +345,27 @@ impl RunAdvisor {
         if seconds > 0.0 {
             self.write(Record::Ran { seconds });
         }
+        let count = std::mem::take(&mut self.unwritten_steps);
+        if count > 0 {
+            self.write(Record::Steps { count });
+        }
     }
 
     fn write(&mut self, record: Record) {
         let Some(journal) = &mut self.journal else { return };
-        if let Err(error) = journal.add(record) {
-            self.failure = Some(error);
-            self.journal = None;
+        self.pending.push_back(record);
+        while let Some(&record) = self.pending.front() {
+            match journal.add(record) {
+                Ok(()) => drop(self.pending.pop_front()),
+                // A disk that is full now may have room the next time.
+                Err(error) if is_for_lack_of_room(&error) && self.pending.len() < PENDING_MAX => return,
+                Err(error) => {
+                    self.failure = Some(error);
+                    self.journal = None;
+                    self.pending = VecDeque::new();
+                    return;
+                }
+            }
         }
     }
 }
@@ -334,6 +384,14 @@ fn process_age() -> Option<f64> {
 /// In which Linux tells times of processes, on all architectures in use.
 const TICKS_PER_SECOND: f64 = 100.0;
 
+/// What is not in the journal yet is written: it says how far a program came that failed.
+impl Drop for RunAdvisor {
+    fn drop(&mut self) {
+        self.unwritten += self.now() - self.last;
+        self.write_rest(0.0);
+    }
+}
+
 fn start_number() -> u64 {
     start_of_job().unwrap_or_else(|| {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -345,6 +403,9 @@ fn start_number() -> u64 {
 /// Shorter steps are written together, so that the journal costs nothing that one could measure: a line takes a few
 /// microseconds.
 const WRITTEN_STEP: f64 = 0.05;
+
+/// As many records wait for room on a full disk.
+const PENDING_MAX: usize = 4096;
 
 /// A look for what is copied is two calls of the system.
 const LOOK: f64 = 0.02;

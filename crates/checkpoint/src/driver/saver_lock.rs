@@ -1,4 +1,4 @@
-//! That one process alone saves as a rank.
+//! That one process alone saves, or restores, as a rank.
 
 use std::{fs::File, io};
 
@@ -8,7 +8,7 @@ use super::{
     store_error::{StoreError, cannot},
 };
 
-/// What several processes that save as the same rank would commit is mixed from all of them: so the first that saves keeps
+/// What several processes that save as the same rank would commit is mixed from all of them: so the first that saves or restores keeps
 /// the others out, until it drops this or ends, however it ends. Of nothing but a file's lock, which goes with the process
 /// and is not inherited by its children; nothing is written. Where the file system has no locks nobody is kept out.
 #[derive(Debug)]

@@ -27,7 +27,7 @@ use super::{
 /// A save is written below its own name, hashed and brought to the disk; only then does a manifest with all hashes
 /// appear, by one rename. What has no manifest, or does not match it, does not exist for
 /// [`restore`](Self::restore), which takes the newest generation that all ranks have whole, and moves anything newer
-/// to the folder `quarantine`.
+/// to the folder `quarantine`, in which two generations stay at most.
 ///
 /// ```text
 /// DIRECTORY/generation-0000000017/rank-00000/...      what the program wrote
@@ -42,7 +42,7 @@ pub struct Store<F = RealFiles> {
     pub(super) next: u64,
     /// Own generations that were hashed by this process, when they were saved or later.
     pub(super) whole: Vec<Held>,
-    /// From the first save on.
+    /// From the restore or the first save on.
     pub(super) saver: Option<SaverLock>,
     /// In a job, the agent of the host hears what is committed.
     pub(super) link: Option<ProgramLink>,
@@ -60,7 +60,8 @@ pub struct StoreOptions {
     /// If the program's files stay where it writes them: the folder below which that is. It has to be in the file system of
     /// the directory, or nothing can be moved to quarantine.
     pub in_place: Option<PathBuf>,
-    /// How many complete generations are kept; never fewer than two.
+    /// How many complete generations are kept; never fewer than two. There has to be room on the disk for one more: the
+    /// oldest is removed when the newest exists.
     pub keep: usize,
     /// After how many starts that led to no newer generation an older one is taken.
     pub restarts_max: u32,
@@ -417,7 +418,7 @@ impl<F: Files> Store<F> {
     }
 
     pub(super) fn quarantine_path(&self) -> PathBuf {
-        self.options.directory.join("quarantine")
+        self.options.directory.join(QUARANTINE)
     }
 
     fn restarts_path(&self) -> PathBuf {
@@ -461,6 +462,9 @@ pub(super) fn rank_name(rank: u32) -> String {
 
 /// What the names of generations begin with.
 pub(super) const GENERATION: &str = "generation-";
+
+/// The folder with what must not be restored.
+pub(super) const QUARANTINE: &str = "quarantine";
 
 /// The file that says where files in place are.
 pub(super) const ROOT: &str = "in-place";

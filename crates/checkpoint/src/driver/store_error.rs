@@ -4,7 +4,7 @@ use std::{io, path::PathBuf};
 
 use thiserror::Error;
 
-use super::coordination::CoordinationError;
+use super::{coordination::CoordinationError, journal_file::is_for_lack_of_room};
 
 /// Why a checkpoint could not be saved, found or restored. Those made before are as they were.
 #[derive(Debug, Error)]
@@ -58,8 +58,8 @@ pub enum StoreError {
     },
     /// Two processes would mix what they save.
     #[error(
-        "another process saves as rank {rank} beside {}: give each rank its own number, and each job its own folder; if \
-         that process is gone with its host, remove this file",
+        "another process saves as rank {rank} beside {}: give each rank its own number, and each job its own folder; to look \
+         at checkpoints beside it, use `ropewalk checkpoints`; if that process is gone with its host, remove this file",
         .path.display()
     )]
     SavedByAnother {
@@ -76,10 +76,7 @@ pub enum StoreError {
 impl StoreError {
     /// Whether it is for lack of room, so that one may hope for the next time.
     pub fn is_for_lack_of_room(&self) -> bool {
-        matches!(self, Self::Files { source, .. } if matches!(
-            source.kind(),
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-        ))
+        matches!(self, Self::Files { source, .. } if is_for_lack_of_room(source))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::advisor::Mtbf;
 
-use super::{History, SECONDS_MAX, seconds};
+use super::{History, SECONDS_MAX, lines::seconds};
 
 /// A remark in a journal.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -33,6 +33,17 @@ fn record() -> impl Strategy<Value = Record> {
         }),
         (seconds(), seconds()).prop_map(|(seconds, slowdown)| Record::CopyTime { seconds, slowdown }),
         Just(Record::HostLost),
+        (0u64..1 << 40).prop_map(|count| Record::Steps { count }),
+        (0u64..9).prop_map(|count| Record::Failing { count }),
+        seconds().prop_map(|seconds| Record::NotSaved {
+            level: Level::Full,
+            seconds
+        }),
+        seconds().prop_map(|seconds| Record::SaveLonger {
+            level: Level::Full,
+            seconds
+        }),
+        seconds().prop_map(|ran| Record::Repeated { ran }),
         seconds().prop_map(|seconds| Record::Restored { seconds }),
         seconds().prop_map(|seconds| Record::SaveTime {
             level: Level::Full,
@@ -92,7 +103,9 @@ proptest! {
         let held = |history: &History| history.copied.map_or(0.0, |copied| copied.unsaved);
         prop_assert!(near(held(&short), held(&history)));
         prop_assert_eq!(&short.steps, &history.steps);
-        prop_assert_eq!(short.open.map(|open| open.start), history.open.map(|open| open.start));
+        prop_assert_eq!(short.open_steps(), history.open_steps());
+        prop_assert_eq!(short.totals.failed_saves, history.totals.failed_saves);
+        prop_assert_eq!(short.failing, history.failing);
     }
 }
 
@@ -181,7 +194,89 @@ fn commits_are_remembered() {
     assert_eq!(history.commits(level), [0.0; 0]);
 }
 
-/// What was written before hosts were counted is read as if none was lost.
+/// Steps are counted from the start on, and those that are undone by a restore are not done.
+#[test]
+fn steps_are_counted() {
+    let mut history = History::default();
+    let mut done = |records: &[Record]| {
+        records.iter().for_each(|&record| history.add(record));
+        history.open_steps()
+    };
+    let step = Record::Step { seconds: 1.0 };
+    let level = Level::Full;
+    let saved = Record::Saved { level, seconds: 1.0 };
+    let restored = Record::Restored { seconds: 1.0 };
+    assert_eq!(done(&[]), None);
+    assert_eq!(done(&[Record::Start { start: 7 }, restored]), Some((7, 0)));
+    let many = Record::Steps { count: 100 };
+    assert_eq!(done(&[step, many, saved, step]), Some((7, 102)));
+    assert_eq!(done(&[restored]), Some((7, 101)));
+    let copied = Record::Copied { level, seconds: 1.0 };
+    assert_eq!(
+        done(&[step, copied, step, Record::Committed, restored]),
+        Some((7, 102))
+    );
+    assert_eq!(done(&[Record::Start { start: 8 }]), Some((8, 0)));
+}
+
+/// Saves that fail are counted, and it is known since when nothing was saved, also when the start is over.
+#[test]
+fn failed_saves_are_told() {
+    let level = Level::Full;
+    let failed = Record::NotSaved { level, seconds: 1.0 };
+    let step = Record::Step { seconds: 10.0 };
+    let mut history = History::default();
+    let mut failing = |records: &[Record]| {
+        records.iter().for_each(|&record| history.add(record));
+        let failing = history.failing().map(|now| (now.count, now.unprotected));
+        (history.totals.failed_saves, failing)
+    };
+    assert_eq!(failing(&[Record::Start { start: 1 }, step]), (0, None));
+    assert_eq!(
+        failing(&[Record::Saved { level, seconds: 2.0 }, step, failed]),
+        (1, Some((1, 11.0)))
+    );
+    assert_eq!(failing(&[step, failed]), (2, Some((2, 22.0))));
+    assert_eq!(failing(&[Record::Saved { level, seconds: 2.0 }]), (2, None));
+    assert_eq!(
+        failing(&[step, failed, step, Record::Ended]),
+        (3, Some((1, 21.0)))
+    );
+    assert_eq!(failing(&[Record::Start { start: 2 }, step]), (3, None));
+    assert_eq!(
+        failing(&[failed, Record::Failed { ran: 15.0 }]),
+        (4, Some((1, 15.0)))
+    );
+}
+
+/// A failure that was seen before loses work, and is no further failure of the machine.
+#[test]
+fn what_is_repeated_is_no_failure() {
+    let mut history = History::default();
+    let step = Record::Step { seconds: 10.0 };
+    for end in [Record::Failed { ran: 12.0 }, Record::Repeated { ran: 13.0 }] {
+        [Record::Start { start: 1 }, step, end]
+            .into_iter()
+            .for_each(|record| history.add(record));
+    }
+    let totals = history.totals();
+    assert_eq!((totals.failures, totals.lost, totals.exposure), (1, 25.0, 25.0));
+    assert_eq!(history.steps(), [10.0]);
+}
+
+/// The slowest rank's time is the save's.
+#[test]
+fn a_save_may_take_longer_on_another_rank() {
+    let level = Level::Full;
+    let mut history = History::default();
+    history.add(Record::Saved { level, seconds: 1.0 });
+    history.add(Record::SaveLonger { level, seconds: 4.0 });
+    assert_eq!(history.saves(level), [5.0]);
+    assert_eq!((history.totals.saves, history.totals.save_seconds), (1, 5.0));
+    assert_eq!(history.totals.exposure, 5.0);
+}
+
+/// What was written before hosts were counted is read as if none was lost, and no save failed.
 #[test]
 fn totals_without_hosts_are_read() {
     let text = "before 1 2 3 4 5 6 7";
@@ -189,5 +284,6 @@ fn totals_without_hosts_are_read() {
     let Some(Record::Before(totals)) = Record::parse(line.as_bytes()) else {
         panic!("{line} is not read");
     };
-    assert_eq!((totals.failures, totals.lost, totals.hosts_lost), (2, 7.0, 0));
+    assert_eq!((totals.failures, totals.lost), (2, 7.0));
+    assert_eq!((totals.hosts_lost, totals.failed_saves), (0, 0));
 }

@@ -27,7 +27,7 @@ use crate::{
     job::{JobSpec, OnFailure, StdinSource, UniverseSize},
     plan::{self, Surroundings},
     protocol::{BOOTSTRAP_SIZE_MAX, Plan},
-    restart::{ATTEMPT_VARIABLE, Attempt, BetweenAttempts, Next, RestartPolicy, Restarts},
+    restart::{ATTEMPT_VARIABLE, Attempt, BetweenAttempts, Next, Restarts},
     supervisor::Supervisor,
     tree::NodeId,
     verdict::{Ending, Verdict},
@@ -37,7 +37,7 @@ use crate::{
 pub(super) struct Attempts {
     spec: JobSpec,
     between: Box<dyn BetweenAttempts>,
-    restarts: Option<(RestartPolicy, Restarts)>,
+    restarts: Option<Restarts>,
     /// The first attempt.
     began: Instant,
     deliveries: blocking::Sender<Vec<Delivery>>,
@@ -86,7 +86,7 @@ impl Attempts {
         trace_bytes: Arc<AtomicUsize>,
     ) -> Self {
         let restarts = match spec.on_failure {
-            OnFailure::Restart(policy) => Some((policy, Restarts::new(policy))),
+            OnFailure::Restart(policy) => Some(Restarts::new(policy)),
             _ => None,
         };
         Self {
@@ -106,7 +106,7 @@ impl Attempts {
             let variable = (ATTEMPT_VARIABLE.into(), number.to_string().into());
             spec.environment.push(variable);
         }
-        let last = self.restarts.as_ref().and_then(|(_, restarts)| restarts.last());
+        let last = self.restarts.as_ref().and_then(Restarts::last);
         let refused = |reason| LaunchError::Refused { reason };
         self.between.prepare(number, last, &mut spec).map_err(refused)?;
         let ranks = spec
@@ -183,13 +183,14 @@ impl Attempts {
                 // The attempt had what those before it had left.
                 *limit = whole;
             }
-            let attempt = Attempt {
+            let mut attempt = Attempt {
                 number,
                 began,
                 lasted: self.began.elapsed() - began,
                 verdict,
             };
-            let pause = match (self.next(&attempt), surface.interrupted) {
+            let (next, step) = self.next(&mut attempt);
+            let pause = match (next, surface.interrupted) {
                 // The signal came while the attempt was being ended for another reason.
                 (Next::Again { .. }, Some(signal)) => {
                     break Verdict {
@@ -201,8 +202,8 @@ impl Attempts {
                 (Next::Over, _) => break attempt.verdict,
                 (Next::GiveUp(why), _) => break attempt.verdict.given_up(why),
             };
-            if let Some((_, restarts)) = &mut self.restarts {
-                restarts.remember(attempt.clone());
+            if let Some(restarts) = &mut self.restarts {
+                restarts.remember(attempt.clone(), step);
             }
             let failed = attempt.clone();
             self.deliver(Delivery::Event(JobEvent::Restarting { failed, pause }));
@@ -239,7 +240,7 @@ impl Attempts {
         };
         let urgent = surface.is_urgent.then(|| verdict.exit_code());
         let attempts = self.restarts.take();
-        let attempts = attempts.map_or_else(Vec::new, |(_, restarts)| restarts.into_past());
+        let attempts = attempts.map_or_else(Vec::new, Restarts::into_past);
         self.deliver(Delivery::Event(JobEvent::Finished(Verdict {
             attempts,
             ..verdict
@@ -290,20 +291,22 @@ impl Attempts {
         })
     }
 
-    fn next(&mut self, attempt: &Attempt) -> Next {
-        let Some((policy, restarts)) = &mut self.restarts else {
-            return Next::Over;
+    /// What follows an attempt, and the step that it reached, if that is known.
+    fn next(&mut self, attempt: &mut Attempt) -> (Next, Option<u64>) {
+        let Some(restarts) = &mut self.restarts else {
+            return (Next::Over, None);
         };
         if attempt.verdict.ending == Ending::Completed {
-            return Next::Over;
+            return (Next::Over, None);
         }
-        let came_to_something = self.between.came_to_something(attempt, policy);
-        restarts.handle_ended(attempt, came_to_something)
+        let progress = self.between.progress(attempt);
+        attempt.verdict.repeated = restarts.repeated(&attempt.verdict, progress.step);
+        let next = restarts.handle_ended(attempt, progress.came_to_something);
+        (next, progress.step)
     }
 
     fn forget_last(&mut self) -> Option<Verdict> {
-        let (_, restarts) = self.restarts.as_mut()?;
-        Some(restarts.forget_last()?.verdict)
+        Some(self.restarts.as_mut()?.forget_last()?.verdict)
     }
 
     async fn pause(&self, pause: Duration, surface: &mut Surface) -> Pause {

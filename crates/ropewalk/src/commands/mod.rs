@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 mod bars;
+pub(crate) mod checkpoints;
 pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod demo_worker;

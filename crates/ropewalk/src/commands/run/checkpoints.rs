@@ -13,16 +13,18 @@ use ropewalk::{
         COMMAND_BITS, DIRECTORY_VARIABLE, GENERATION_VARIABLE, HOST_MTBF_VARIABLE, Held, History, JOURNAL,
         JournalFile, Level, MTBF_AT_FIRST, MTBF_DEFAULT_VARIABLE, MTBF_KNOWN_VARIABLE, MTBF_VARIABLE, Mtbf,
         NEXT_VARIABLE, RESTORE_STEP_VARIABLE, RESTORE_VARIABLE, Record, START_VARIABLE, Store, StoreOptions,
-        Totals, newest_whole, open_all, restore_all,
+        Totals, newest_whole, open_all, quarantined, restore_all,
     },
     launch::{
         Ending, FailureKind, JobSpec, Verdict,
-        restart::{Attempt, BetweenAttempts, RestartPolicy},
+        restart::{Attempt, BetweenAttempts, Progress},
     },
 };
 
 use super::{
     partners::{LastWord, LastWords, Partners},
+    reached::Reached,
+    saving::Saving,
     say,
     summary::Summary,
     upload,
@@ -53,6 +55,7 @@ pub(super) struct Checkpoints {
     base: u64,
     origin: Instant,
     account: Account,
+    reached: Reached,
     partners: Option<Partners>,
     upload: Option<String>,
 }
@@ -79,6 +82,8 @@ struct Known {
     /// A start of this command.
     command: u64,
     default_mtbf: f64,
+    /// How many of them were the same again.
+    repeated: u64,
     /// The newest that all ranks have saved, if hosts tell.
     newest: Option<Held>,
     /// When the running attempt began.
@@ -91,6 +96,8 @@ struct Known {
 pub(super) enum LastEnd {
     /// Something failed.
     Failed,
+    /// The same failed again at the same step, which says nothing about how often the machine fails.
+    Repeated,
     /// A host was lost.
     HostLost,
     /// It was done, or ended because somebody wanted it to.
@@ -106,9 +113,28 @@ impl LastEnd {
             .is_some_and(|failure| matches!(failure.kind, FailureKind::NotStarted { .. }));
         match verdict.ending {
             Ending::AgentLost { .. } => Self::HostLost,
+            Ending::Failed if verdict.repeated.is_some() => Self::Repeated,
             Ending::Failed | Ending::Stalled { .. } if !never_ran => Self::Failed,
             // Who is told to end, or has no time left, has not failed.
             _ => Self::Planned,
+        }
+    }
+}
+
+impl LastEnd {
+    /// The same of an attempt that another follows, which is a failure in any case.
+    fn of_failure(self) -> Self {
+        match self {
+            Self::Planned => Self::Failed,
+            end => end,
+        }
+    }
+
+    /// How the journal notes a failure after so many seconds.
+    fn record(self, ran: f64) -> Record {
+        match self {
+            Self::Repeated => Record::Repeated { ran },
+            _ => Record::Failed { ran },
         }
     }
 }
@@ -159,6 +185,7 @@ impl Checkpoints {
             base: (time.as_nanos() as u64) << COMMAND_BITS,
             origin: Instant::now(),
             account,
+            reached: Reached::default(),
         })
     }
 
@@ -177,14 +204,22 @@ impl Checkpoints {
         restored(&self.directory, start, ranks)
     }
 
+    /// How many steps the advisor of the attempt that is over was told of, as far as the journal here says.
+    fn steps_done(&self) -> Option<u64> {
+        let history = JournalFile::look(&self.directory.join(JOURNAL)).ok().flatten()?;
+        let (start, steps) = history.open_steps()?;
+        // Without an advisor nobody has told any.
+        (start >> COMMAND_BITS == self.base >> COMMAND_BITS && steps > 0).then_some(steps)
+    }
+
     fn note_end(&self, attempt: &Attempt) {
         let newest = self.account.newest(&self.directory);
+        let end = LastEnd::of(&attempt.verdict).of_failure();
         self.account
-            .known(|known| known.end(attempt.began, attempt.lasted, true, newest));
-        let mut records = vec![Record::Failed {
-            ran: attempt.lasted.as_secs_f64(),
-        }];
-        if LastEnd::of(&attempt.verdict) == LastEnd::HostLost {
+            .known(|known| known.end(attempt.began, attempt.lasted, end, newest));
+        let ran = attempt.lasted.as_secs_f64();
+        let mut records = vec![end.record(ran)];
+        if end == LastEnd::HostLost {
             records.push(Record::HostLost);
         }
         if let Err(error) = add(&self.directory, &records) {
@@ -208,7 +243,7 @@ impl BetweenAttempts for Checkpoints {
         if let Some(last) = last {
             self.note_end(last);
         }
-        let start = self.base | u64::from(number & 0xf_ffff);
+        let start = self.base | (u64::from(number) & ((1 << COMMAND_BITS) - 1));
         let mut set =
             |name: &str, value: &std::ffi::OsStr| spec.environment.push((name.into(), value.into()));
         set(DIRECTORY_VARIABLE, self.directory.as_os_str());
@@ -285,10 +320,12 @@ impl BetweenAttempts for Checkpoints {
         Ok(())
     }
 
-    fn came_to_something(&mut self, attempt: &Attempt, policy: &RestartPolicy) -> bool {
-        let newest = self.account.newest(&self.directory).map(|held| held.generation);
-        let from = self.account.known(|known| known.from).map(|held| held.generation);
-        newest > from || attempt.lasted >= policy.short
+    fn progress(&mut self, _attempt: &Attempt) -> Progress {
+        let newest = self.account.newest(&self.directory);
+        let from = self.account.known(|known| known.from);
+        let step = |held: Held| held.step;
+        self.reached
+            .ended(from.map(step), newest.map(step), self.steps_done())
     }
 }
 
@@ -323,7 +360,6 @@ impl Account {
         total: Duration,
         end: LastEnd,
     ) -> anyhow::Result<Summary> {
-        let failed = end != LastEnd::Planned;
         let directory = &options.directory;
         let journal = directory.join(JOURNAL);
         let cannot_use = || format!("cannot use {}", journal.display());
@@ -333,7 +369,7 @@ impl Account {
             .known(|known| known.last_words.take())
             .and_then(LastWords::take);
         let (_, history) = JournalFile::open(&journal).with_context(cannot_use)?;
-        let last = last_records(&history, lasted, failed);
+        let last = last_records(&history, lasted, end);
         if !last.is_empty() {
             add(directory, &last).with_context(cannot_use)?;
             if end == LastEnd::HostLost {
@@ -347,8 +383,8 @@ impl Account {
             times => Some(times.iter().sum::<f64>() / times.len() as f64),
         };
         self.known(|known| {
-            known.end(began, lasted, failed, newest);
-            let told = told.map(|word| word.with(|history| last_records(history, lasted, failed)));
+            known.end(began, lasted, end, newest);
+            let told = told.map(|word| word.with(|history| last_records(history, lasted, end)));
             let measured = known.measured(told, &here, options.has_partners);
             let history = measured.as_ref().map_or(&here, |(history, _)| history);
             let mut saves = history.saves(Level::Full).to_vec();
@@ -360,11 +396,13 @@ impl Account {
             let told = history.told().or(options.mtbf);
             let told = told.unwrap_or(Mtbf::Learned(known.default_mtbf));
             let save = mean(&saves);
+            let totals = measured
+                .as_ref()
+                .map(|(history, before)| history.totals().since(before));
             Ok(Summary {
                 total: total.as_secs_f64(),
-                totals: measured
-                    .as_ref()
-                    .map(|(history, before)| history.totals().since(before)),
+                totals,
+                saving: totals.map(|totals| Saving::of(&totals, history.failing(), total)),
                 attempts_lasted: known.attempts_lasted.as_secs_f64(),
                 starting: history.starting(known.command),
                 mtbf: history.believed_mtbf(told),
@@ -373,22 +411,24 @@ impl Account {
                 save,
                 restore: history.restore(),
                 quarantined: known.quarantined,
+                in_quarantine: in_quarantine(directory),
                 attempts: known.attempts.clone(),
                 attempt_count: known.attempt_count,
                 failures: known.failures,
+                repeated: known.repeated,
             })
         })
     }
 }
 
 /// What a journal lacks at the end, if its start is still open: the program need not have one of its own.
-fn last_records(history: &History, lasted: Duration, failed: bool) -> Vec<Record> {
+fn last_records(history: &History, lasted: Duration, end: LastEnd) -> Vec<Record> {
     let (Some(ran), lasted) = (history.open_ran(), lasted.as_secs_f64()) else {
         return Vec::new();
     };
-    match failed {
-        true => vec![Record::Failed { ran: lasted }],
-        false => {
+    match end {
+        LastEnd::Failed | LastEnd::HostLost | LastEnd::Repeated => vec![end.record(lasted)],
+        LastEnd::Planned => {
             let seconds = (lasted - ran).max(0.0);
             vec![Record::Ran { seconds }, Record::Ended]
         }
@@ -416,10 +456,12 @@ impl Known {
         }
     }
 
-    fn end(&mut self, began: Duration, lasted: Duration, failed: bool, newest: Option<Held>) {
+    fn end(&mut self, began: Duration, lasted: Duration, end: LastEnd, newest: Option<Held>) {
+        let failed = end != LastEnd::Planned;
         let from_step = self.from.map_or(0, |held| held.step);
         self.attempt_count += 1;
         self.attempts_lasted += lasted;
+        self.repeated += u64::from(end == LastEnd::Repeated);
         self.failures += u64::from(failed);
         if self.attempts.len() == ATTEMPTS_KEPT_MAX {
             return;
@@ -493,6 +535,12 @@ fn restored(directory: &Path, start: u64, ranks: u32) -> anyhow::Result<Option<F
         path,
         quarantined,
     }))
+}
+
+/// The generations that lie in quarantine here, and where that is.
+fn in_quarantine(directory: &Path) -> Option<(Vec<u64>, PathBuf)> {
+    let found = quarantined(directory);
+    (!found.is_empty()).then(|| (found, directory.join("quarantine")))
 }
 
 /// The newest generation that all ranks say they have.

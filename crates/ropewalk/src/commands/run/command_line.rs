@@ -33,7 +33,7 @@ use ropewalk::{
 
 use self::addresses::{interface_address, metrics_address};
 use self::binding::BindTo;
-use self::failures::{on_failure, on_stopped};
+use self::failures::{limit_restarts, on_failure, on_stopped};
 pub(super) use self::help::HELP;
 use self::hydra::Hydra;
 use self::launchers::method;
@@ -138,6 +138,7 @@ struct Parser {
     interface: Option<String>,
     encrypts: bool,
     on_failure: OnFailure,
+    restart_limit: Option<u32>,
     on_stopped: OnStopped,
     stdin: Option<StdinSource>,
     singleton: Option<Singleton>,
@@ -185,6 +186,7 @@ impl Parser {
             interface: None,
             encrypts: false,
             on_failure: OnFailure::Abort,
+            restart_limit: None,
             on_stopped: OnStopped::Notice,
             stdin: None,
             singleton: None,
@@ -339,6 +341,7 @@ impl Parser {
             "host-mtbf-known" => self.host_mtbf = Some(words.known(name)?),
             "report" => self.report = Some(words.next(name)?.into()),
             "verbose" | "v" | "debug" => self.verbose = true,
+            "restart-limit" => self.restart_limit = Some(words.number(name)?),
             "on-failure" => self.on_failure = on_failure(&words.text(name)?)?,
             "stopped" => self.on_stopped = on_stopped(&words.text(name)?)?,
             "disable-auto-cleanup" => self.on_failure = OnFailure::Continue,
@@ -434,6 +437,9 @@ impl Parser {
             (None, Some(text)) => inherited::of_variable(&text)?,
             (None, None) => Inherited::All,
         };
+        if let Some(limit) = self.restart_limit {
+            limit_restarts(&mut self.on_failure, limit)?;
+        }
         self.placement.binding = self.bind_to.finish(&mut self.hydra.notices)?;
         if self.has_partners && self.placement.rank_map.is_some() {
             bail!("option -rankmap does not go with --partner: ranks of a host that is lost go to others");

@@ -75,6 +75,21 @@ impl Collector for Snapshot {
             let mut encoder = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             encoder.encode_counter::<NoLabelSet, _, f64>(&value, None)?;
         }
+        if let Some(saving) = record.saving {
+            let since = saving.unprotected_since;
+            let unprotected = since.map_or(0.0, |since| now.saturating_sub(since).as_secs_f64());
+            let name = "unprotected_seconds";
+            let help = "Time since the last save, if saves fail since then";
+            let mut gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            gauge.encode_gauge(&unprotected)?;
+            for (name, help, count) in [
+                ("saves", "Saves that were made", saving.saves),
+                ("saves_failed", "Saves that failed", saving.failed),
+            ] {
+                let mut encoder = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+                encoder.encode_counter::<NoLabelSet, _, f64>(&(count as f64), None)?;
+            }
+        }
         let endings: Vec<_> = record.endings().into_iter().collect();
         encode_family(
             &mut encoder,
@@ -126,7 +141,7 @@ mod tests {
         launch::{JobEvent, OutputStream},
     };
 
-    use super::*;
+    use super::{super::saving::Saving, *};
 
     /// What happened is what the text says, in the form that Prometheus reads.
     #[test]
@@ -137,6 +152,11 @@ mod tests {
         let line = b"hello\n".to_vec();
         let stream = OutputStream::Stderr;
         record.handle(Duration::ZERO, &JobEvent::Output { rank, stream, line }, "node");
+        record.saving = Some(Saving {
+            saves: 2,
+            failed: 3,
+            unprotected_since: Some(Duration::from_millis(1_000)),
+        });
         let text = to_openmetrics(&record, Duration::from_millis(2_500));
         for line in [
             "ropewalk_job_ranks_running 1.0",
@@ -144,6 +164,9 @@ mod tests {
             "ropewalk_job_ranks_started_total 1.0",
             "ropewalk_job_ranks_ended_total{how=\"signal\"} 0",
             "ropewalk_job_output_bytes_total{stream=\"stderr\"} 6",
+            "ropewalk_job_saves_total 2.0",
+            "ropewalk_job_saves_failed_total 3.0",
+            "ropewalk_job_unprotected_seconds 1.5",
             "# EOF",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}: {text}");

@@ -11,8 +11,10 @@ mod partners;
 mod pattern;
 mod progress;
 mod rank_map;
+mod reached;
 mod record;
 mod report;
+mod saving;
 mod shown_ranks;
 mod summary;
 mod upload;
@@ -42,6 +44,7 @@ use console::Console;
 use observer::Observer;
 use openfoam::CaseKeeper;
 use progress::Progress;
+use saving::SavingWatch;
 
 /// What `ropewalk run` is told.
 #[derive(Debug, clap::Args)]
@@ -170,6 +173,7 @@ fn watch(request: Request) -> anyhow::Result<u8> {
     let supervisor = checkpoints.as_ref().map(Checkpoints::new).transpose()?;
     let account = supervisor.as_ref().map(Checkpoints::account);
     let told = checkpoints.as_ref();
+    let mut saving = told.map(|told| SavingWatch::new(&told.directory, began));
     let upload = told.and_then(|told| Some((told.upload.as_ref()?, &told.directory)));
     let mut upload = upload
         .map(|(url, directory)| upload::start(url, directory))
@@ -198,7 +202,11 @@ fn watch(request: Request) -> anyhow::Result<u8> {
                 if let Err(error) = console.flush() {
                     failure.get_or_insert(give_up(&launcher, error)?);
                 }
-                let patience = progress.patience();
+                if let Some(saving) = &mut saving {
+                    watch_saving(saving, &mut progress, &observer, log_json);
+                }
+                let looks = saving.as_ref().map(SavingWatch::patience);
+                let patience = [progress.patience(), looks].into_iter().flatten().min();
                 match launcher.next_event(patience)? {
                     None if patience.is_some() => {
                         progress.show(console.is_at_line_start());
@@ -236,7 +244,7 @@ fn watch(request: Request) -> anyhow::Result<u8> {
                 }
                 let mut section = String::new();
                 if let Some((account, options)) = account.zip(checkpoints.as_ref()) {
-                    match sum_up(&account, options, began.elapsed(), &verdict) {
+                    match sum_up(&account, options, began.elapsed(), &verdict, log_json) {
                         Ok(drawn) => section = drawn,
                         Err(error) => say(&format!("{error:#}")),
                     }
@@ -369,6 +377,36 @@ fn start_supervised(
     Ok((Launcher::start_with(spec, keeper)?, Some(case)))
 }
 
+/// Tells of saves that fail, and when they do no more.
+#[cold]
+#[inline(never)]
+fn watch_saving(watch: &mut SavingWatch, progress: &mut Progress, observer: &Observer, log_json: bool) {
+    let Some((saving, changed)) = watch.look() else {
+        return;
+    };
+    progress.note_saving(saving);
+    observer.note_saving(saving);
+    if !changed {
+        return;
+    }
+    let now = watch.elapsed();
+    let (event, text) = match saving.unprotected_since {
+        Some(since) => (
+            "saves_fail",
+            format!(
+                "saves fail: nothing is saved since {:.1} s after the start, and a failure would cost all since then",
+                since.as_secs_f64()
+            ),
+        ),
+        None => ("saves_work", "saves are made again".to_owned()),
+    };
+    if log_json {
+        progress::erase();
+        let _ = writeln!(io::stderr(), "{}", saving.to_json(event, now));
+    }
+    say(&text);
+}
+
 /// Says what saving cost, and draws it for a page.
 #[cold]
 #[inline(never)]
@@ -377,9 +415,13 @@ fn sum_up(
     options: &CheckpointOptions,
     total: Duration,
     verdict: &Verdict,
+    log_json: bool,
 ) -> anyhow::Result<String> {
     let summary = account.finish(options, total, LastEnd::of(verdict))?;
     progress::erase();
+    if log_json {
+        let _ = writeln!(io::stderr(), "{}", summary.to_json());
+    }
     let _ = writeln!(io::stderr(), "{}", summary.table());
     Ok(summary.section())
 }

@@ -14,7 +14,7 @@ use ropewalk::{
     rpc::MetricsServer,
 };
 
-use super::{metrics::to_openmetrics, record::Record, report::report, say};
+use super::{metrics::to_openmetrics, record::Record, report::report, saving::Saving, say};
 
 /// What is watched, if anything is.
 pub(super) struct Observer {
@@ -84,6 +84,13 @@ impl Observer {
     pub(super) fn handle(&mut self, event: &JobEvent, launcher: &Launcher) {
         if let Some(record) = &self.record {
             self.note(record, event, launcher);
+        }
+    }
+
+    /// Takes how saving goes now.
+    pub(super) fn note_saving(&self, saving: Saving) {
+        if let Some(record) = &self.record {
+            record.lock().unwrap_or_else(PoisonError::into_inner).saving = Some(saving);
         }
     }
 

@@ -12,7 +12,7 @@ use ropewalk::{
     checkpoint::{Mtbf, START_VARIABLE},
     launch::{
         JobSpec,
-        restart::{Attempt, BetweenAttempts, RestartPolicy},
+        restart::{Attempt, BetweenAttempts, Progress},
     },
     openfoam::{Case, CaseOptions, QUARANTINE_MAX, find_library},
 };
@@ -113,8 +113,8 @@ impl BetweenAttempts for CaseKeeper {
         Ok(())
     }
 
-    fn came_to_something(&mut self, attempt: &Attempt, policy: &RestartPolicy) -> bool {
-        self.checkpoints.came_to_something(attempt, policy)
+    fn progress(&mut self, attempt: &Attempt) -> Progress {
+        self.checkpoints.progress(attempt)
     }
 }
 

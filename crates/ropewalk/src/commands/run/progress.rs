@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::saving::Saving;
 use ropewalk::launch::{JobEvent, JobSpec};
 use rustix::{
     process::getpgrp,
@@ -31,6 +32,7 @@ struct Counts {
     running: u32,
     ended: u32,
     attempt: u32,
+    saving: Option<Saving>,
 }
 
 /// Whether the line stands on the terminal. Standard error is one for the whole process.
@@ -65,6 +67,10 @@ impl Progress {
 
     pub(super) fn handle(&mut self, event: &JobEvent) {
         self.counts.handle(event);
+    }
+
+    pub(super) fn note_saving(&mut self, saving: Saving) {
+        self.counts.saving = Some(saving);
     }
 
     /// Shows the line, if it is time and whatever was written before ended its own.
@@ -116,6 +122,7 @@ impl Counts {
                     hosts: self.hosts,
                     ranks: self.ranks,
                     attempt: self.attempt + 1,
+                    saving: self.saving,
                     ..Self::default()
                 }
             }
@@ -133,6 +140,7 @@ impl Counts {
             running,
             ended,
             attempt,
+            saving,
         } = *self;
         let mut parts = Vec::new();
         if attempt > 0 {
@@ -145,13 +153,26 @@ impl Counts {
         if ended > 0 {
             parts.push(format!("{ended} ended"));
         }
-        let seconds = lasted.as_secs();
-        let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-        parts.push(match hours {
-            0 => format!("{minutes}:{seconds:02}"),
-            hours => format!("{hours}:{minutes:02}:{seconds:02}"),
-        });
+        if let Some(saving) = saving {
+            parts.push(format!("{} saves", saving.saves));
+            if saving.failed > 0 {
+                parts.push(format!("{} saves failed", saving.failed));
+            }
+            if let Some(since) = saving.unprotected_since {
+                parts.push(format!("unprotected for {}", clock(lasted.saturating_sub(since))));
+            }
+        }
+        parts.push(clock(lasted));
         format!("ropewalk: {}", parts.join(", "))
+    }
+}
+
+fn clock(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match hours {
+        0 => format!("{minutes}:{seconds:02}"),
+        hours => format!("{hours}:{minutes:02}:{seconds:02}"),
     }
 }
 
@@ -191,5 +212,14 @@ mod tests {
             counts.handle(&JobEvent::Started { rank, pid: 1 });
         }
         assert_eq!(line(&counts, 3_725), "ropewalk: 2 of 3 ranks run, 1:02:05");
+        counts.saving = Some(Saving {
+            saves: 2,
+            failed: 7,
+            unprotected_since: Some(Duration::from_secs(60)),
+        });
+        assert_eq!(
+            line(&counts, 101),
+            "ropewalk: 2 of 3 ranks run, 2 saves, 7 saves failed, unprotected for 0:41, 1:41"
+        );
     }
 }

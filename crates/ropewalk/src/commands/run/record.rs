@@ -7,6 +7,8 @@ use ropewalk::{
     launch::{JobEvent, OutputStream, Verdict},
 };
 
+use super::saving::Saving;
+
 /// What happened in a job and when, in bounded memory. Times are since the start of the launcher.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Record {
@@ -22,6 +24,8 @@ pub(super) struct Record {
     /// When the whole job was started again, and why.
     pub(super) restarts: Vec<(Duration, String)>,
     pub(super) verdict: Option<(Duration, Verdict)>,
+    /// How saving goes, if it is seen to.
+    pub(super) saving: Option<Saving>,
 }
 
 /// A process of a rank.

@@ -1,9 +1,10 @@
 //! What saving cost a job, and what it would have cost at fixed periods.
 
-use std::{fmt::Write, time::Duration};
+use std::{fmt::Write, path::PathBuf, time::Duration};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
 use ropewalk::checkpoint::{Costs, Totals};
+use serde_json::{Value, json};
 
 use super::{
     super::{
@@ -11,6 +12,7 @@ use super::{
         times::{part, shown},
     },
     checkpoints::Past,
+    saving::Saving,
 };
 
 /// A job with checkpoints, seen from its end. Times are in seconds.
@@ -20,6 +22,7 @@ pub(super) struct Summary {
     pub(super) total: f64,
     /// What the journal says of it, if it could be had.
     pub(super) totals: Option<Totals>,
+    pub(super) saving: Option<Saving>,
     /// How long all attempts took together; the rest of the time was between them.
     pub(super) attempts_lasted: f64,
     /// How long programs took to start, until their advisors began.
@@ -32,11 +35,15 @@ pub(super) struct Summary {
     /// How long a save took on average, if the program measured any.
     pub(super) save: Option<f64>,
     pub(super) restore: Option<f64>,
+    /// How many parts of saves were put aside, and which generations of them are still there.
     pub(super) quarantined: u64,
+    pub(super) in_quarantine: Option<(Vec<u64>, PathBuf)>,
     /// The first of them.
     pub(super) attempts: Vec<Past>,
     pub(super) attempt_count: u64,
     pub(super) failures: u64,
+    /// How many of them were the same again, and no event of the mean time between failures.
+    pub(super) repeated: u64,
 }
 
 impl Summary {
@@ -46,6 +53,9 @@ impl Summary {
         let mut line = |name: &str, value: String| lines.push((name.to_owned(), value));
         line("attempts", self.attempt_count.to_string());
         line("failures", self.failures.to_string());
+        if self.repeated > 0 {
+            line("the same again", self.repeated.to_string());
+        }
         line("total", shown(self.total));
         let of_journal = |value: &dyn Fn(&Totals) -> String| match &self.totals {
             Some(totals) => value(totals),
@@ -53,6 +63,17 @@ impl Summary {
         };
         let saves = of_journal(&|all| often(all.saves, all.save_seconds));
         line("saves", saves);
+        if let Some(saving) = self.saving.filter(|saving| saving.failed > 0) {
+            let since = match saving.unprotected_since {
+                Some(since) => {
+                    let since = since.as_secs_f64();
+                    let for_how_long = shown((self.total - since).max(0.0));
+                    format!(", unprotected since {} (for {for_how_long})", shown(since))
+                }
+                None => String::new(),
+            };
+            line("saves that failed", format!("{}{since}", saving.failed));
+        }
         let restores = of_journal(&|all| often(all.restores, all.restore_seconds));
         line("restores", restores);
         line("lost work", of_journal(&|all| shown(all.lost)));
@@ -65,6 +86,11 @@ impl Summary {
         line("back-off between attempts", shown(between));
         if self.quarantined > 0 {
             line("put aside", format!("{} parts of saves", self.quarantined));
+        }
+        if let Some((generations, folder)) = &self.in_quarantine {
+            let generations: Vec<String> = generations.iter().map(u64::to_string).collect();
+            let text = format!("generation {} in {}", generations.join(" and "), folder.display());
+            line("in quarantine", text);
         }
         let learned = if self.mtbf_is_known { "given" } else { "learned" };
         line(
@@ -114,6 +140,23 @@ impl Summary {
             .map(|factor| costs.interval() * factor)
             .map(|period| (period, costs.run(1.0, period) - 1.0))
             .collect()
+    }
+
+    /// What the table says of saves, as an object for the log.
+    pub(super) fn to_json(&self) -> Value {
+        let total = Duration::try_from_secs_f64(self.total).unwrap_or_default();
+        let mut object = match self.saving {
+            Some(saving) => saving.to_json("saving", total),
+            None => json!({"event": "saving"}),
+        };
+        let generations = self.in_quarantine.as_ref().map(|(generations, _)| generations);
+        object["attempts"] = self.attempt_count.into();
+        object["failures"] = self.failures.into();
+        object["failures_repeated"] = self.repeated.into();
+        object["mtbf_s"] = self.mtbf.into();
+        object["put_aside"] = self.quarantined.into();
+        object["in_quarantine"] = json!(generations.map_or(&[][..], Vec::as_slice));
+        object
     }
 
     /// The table for a terminal.
@@ -270,6 +313,12 @@ mod tests {
                 restore_seconds: 5.0,
                 lost: 5.0,
                 hosts_lost: 0,
+                failed_saves: 3,
+            }),
+            saving: Some(Saving {
+                saves: 10,
+                failed: 3,
+                unprotected_since: Some(Duration::from_secs(90)),
             }),
             attempts_lasted: 128.0,
             starting: 5.0,
@@ -279,8 +328,10 @@ mod tests {
             save: Some(1.0),
             restore: Some(5.0),
             quarantined: 2,
+            in_quarantine: Some((vec![7, 9], PathBuf::from("/saves/quarantine"))),
             attempt_count: 2,
             failures: 1,
+            repeated: 0,
             attempts: vec![
                 Past {
                     began: Duration::ZERO,
@@ -310,10 +361,14 @@ mod tests {
             ("saves", "10, 10.00 s in all"),
             ("starting and ending the program", "8.00 s"),
             ("back-off between attempts", "2.00 s"),
-            ("put aside", "2 parts of saves"),
+            ("saves that failed", "3, unprotected since 90.00 s (for 40.00 s)"),
             ("mean time between failures", "50.00 s, given"),
         ] {
             assert!(lines.contains(&(name.to_owned(), value.to_owned())), "{lines:?}");
+        }
+        let table = summary().table();
+        for expected in ["2 parts of saves", "generation 7 and 9 in /saves/quarantine"] {
+            assert!(table.contains(expected), "{table}");
         }
     }
 
@@ -356,6 +411,7 @@ mod tests {
     fn what_is_not_known_has_no_figure() {
         let summary = Summary {
             totals: None,
+            saving: None,
             save: None,
             restore: None,
             ..summary()

@@ -20,6 +20,16 @@ pub(super) fn on_failure(text: &str) -> anyhow::Result<OnFailure> {
     })
 }
 
+/// The value of `--restart-limit`: how many attempts in a row may come to nothing.
+pub(super) fn limit_restarts(on_failure: &mut OnFailure, attempts: u32) -> anyhow::Result<()> {
+    match (on_failure, attempts) {
+        (_, 0) => bail!("option --restart-limit wants 1 attempt at least"),
+        (OnFailure::Restart(policy), attempts) => policy.in_vain_max = attempts,
+        _ => bail!("option --restart-limit wants --on-failure restart"),
+    }
+    Ok(())
+}
+
 /// The value of `--stopped`.
 pub(super) fn on_stopped(text: &str) -> anyhow::Result<OnStopped> {
     Ok(match text {

@@ -57,6 +57,8 @@ When something fails:
   --on-failure abort|continue what happens to the others [default: abort]
   --on-failure respawn[=N]    start the rank again, at most N times each [3]; it finds ROPEWALK_INCARNATION=1, 2..
   --on-failure restart[=N]    start the whole job again, at most N times; its ranks find ROPEWALK_ATTEMPT=1, 2..
+  --restart-limit N           with restart: give up after N attempts in a row that reached no step that was not reached
+                              before, in a save or told to an advisor [default: 5; none with restart=N]
   --stopped notice|fail       name a rank that a signal stopped for longer than --detect, or kill it and treat it as a
                               failure [default: notice]
   --checkpoint DIR            start each attempt from the newest whole checkpoint in DIR, and say at the end what saving

@@ -324,6 +324,11 @@ const FAILURE: &[Documented] = &[
          (respawn=N: at most N times), or the whole job is (restart=N)",
     ),
     option(
+        "restart-limit",
+        Value::Any("N"),
+        "With restart: give up after so many attempts in a row that reached no step that was not reached before (5)",
+    ),
+    option(
         "stopped",
         Value::OneOf(&["notice", "fail"]),
         "What happens when a rank stays stopped by a signal: it is named (the default), or killed, which is a failure",
