@@ -462,8 +462,8 @@ impl Supervisor {
                 continued,
             };
             self.end(now, ending, SIGTERM);
-        } else if self.phase == Phase::Running && self.hosts.iter().any(|host| !host.is_over) {
-            self.note_loss(format!("the agent on host {name} {how}"));
+        } else if self.phase == Phase::Running {
+            self.note_loss(format!("the agent on host {name} {how}"), None);
         }
         self.finish_if_all_are_over();
     }
@@ -530,7 +530,7 @@ impl Supervisor {
         if reaction.ends_job() {
             self.end(now, Ending::Failed, signal);
         } else {
-            self.note_loss(what);
+            self.note_loss(what, Some(rank));
         }
     }
 

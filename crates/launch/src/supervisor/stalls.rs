@@ -41,11 +41,13 @@ impl Supervisor {
         };
     }
 
-    /// Somebody was lost, and the job goes on.
-    pub(super) fn note_loss(&mut self, what: String) {
+    /// Somebody was lost, and the job goes on; a `rank` may count as running still.
+    pub(super) fn note_loss(&mut self, what: String, rank: Option<Rank>) {
         self.watch_progress();
-        let stall = self.stall_limit();
-        self.tell(JobEvent::Lost { what, stall });
+        if self.running.keys().any(|&other| Some(other) != rank) {
+            let stall = self.stall_limit();
+            self.tell(JobEvent::Lost { what, stall });
+        }
     }
 
     /// Has the agents look for progress, if that is wanted from the first loss on.
