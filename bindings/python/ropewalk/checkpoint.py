@@ -283,7 +283,8 @@ class Advisor:
         fast_covers: float = 0.0,
     ) -> None:
         """What is 0 has its default. In the file ``journal`` it remembers what it learned for the next start; by default
-        where ``ropewalk run --checkpoint`` says, or nowhere."""
+        where ``ropewalk run --checkpoint`` says, or nowhere. ``mtbf`` is a guess of the mean time between failures, from
+        which learning starts, unless ``mtbf_is_known``; by default that of ``ropewalk run``, or 5 years."""
         steps = _unsigned("steps", steps, 64)
         options = _AdvisorOptions(
             ctypes.sizeof(_AdvisorOptions), mtbf, mtbf_is_known, save, restore, limit, steps, fast_save, fast_covers
