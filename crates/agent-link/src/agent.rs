@@ -8,8 +8,8 @@ use std::{
 use rustix::{
     io::Errno,
     net::{
-        AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
-        recv, send, socket_with, sockopt::socket_peercred,
+        AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
+        listen, recv, send, socket_with, sockopt::socket_peercred,
     },
     process::geteuid,
 };
@@ -84,7 +84,9 @@ impl Connection {
         loop {
             return match recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
                 Ok((0, _)) => Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok((length, _)) => ToAgent::parse(&bytes[..length]).map(Some).map_err(io::Error::other),
+                Ok((length, _)) => ToAgent::parse(&bytes[..length])
+                    .map(Some)
+                    .map_err(io::Error::other),
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => Ok(None),
                 Err(errno) => Err(errno.into()),

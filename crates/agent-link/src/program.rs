@@ -42,7 +42,12 @@ impl ProgramLink {
     /// # Errors
     /// If the value is none, or the agent cannot be reached.
     pub fn connect(value: &str, kind: Kind) -> io::Result<Self> {
-        let no_value = || io::Error::new(io::ErrorKind::InvalidInput, format!("{value:?} names no advisor link"));
+        let no_value = || {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{value:?} names no advisor link"),
+            )
+        };
         let (name, rank) = value.split_once(':').ok_or_else(no_value)?;
         let rank = rank.parse().map_err(|_| no_value())?;
         let socket = socket_with(

@@ -241,10 +241,7 @@ pub(crate) enum Down {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
     /// Tell the advisors of the host, or the one behind this link, when the job ends.
-    Announce {
-        link: Option<u32>,
-        end: AnnouncedEnd,
-    },
+    Announce { link: Option<u32>, end: AnnouncedEnd },
     /// From the launcher's PMI server, if agents have no other above them.
     Pmi(pmi::Down),
     /// No rank needs the memory any more that the agent serves for those that are gone.

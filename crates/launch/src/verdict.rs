@@ -453,6 +453,32 @@ mod tests {
         assert!(verdict.to_string().ends_with("\n4 more ranks failed"));
     }
 
+    /// A job that was ended, and has saved for that, can be started again: its exit code says so, but only then.
+    #[test]
+    fn a_job_that_has_saved_is_told_from_others() {
+        for ending in [
+            Ending::Interrupted(15),
+            Ending::TimedOut(Duration::from_secs(3)),
+            Ending::AllocationOver,
+        ] {
+            let mut verdict = Verdict {
+                ending,
+                saved: true,
+                ..Verdict::new(1)
+            };
+            assert_eq!(verdict.exit_code(), 75);
+            assert!(verdict.to_string().contains("it has saved"), "{verdict}");
+            verdict.saved = false;
+            assert!([143, 124].contains(&verdict.exit_code()));
+            assert!(!verdict.to_string().contains("saved"), "{verdict}");
+        }
+        let done = Verdict {
+            saved: true,
+            ..Verdict::new(1)
+        };
+        assert_eq!(done.exit_code(), 0);
+    }
+
     /// Attempts before the last are told, each with its culprit; only the last decides about the exit code.
     #[test]
     fn a_verdict_names_its_attempts() {

@@ -6,7 +6,10 @@
 use std::{env, error::Error, fs, thread::sleep, time::Duration};
 
 use ropewalk::{
-    checkpoint::{AdvisorOptions, Alone, Level, RunAdvisor, Store, StoreOptions, directory_of_job},
+    checkpoint::{
+        AdvisorOptions, Alone, Level, RunAdvisor, SharedDirectory, Store, StoreOptions, decided_of_job,
+        directory_of_job, start_of_job,
+    },
     pmi::client::Client,
 };
 
@@ -37,9 +40,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut store = Store::open(StoreOptions {
         rank: rank as u32,
         ranks: ranks as u32,
-        ..StoreOptions::new(directory)
+        ..StoreOptions::new(&directory)
     })?;
-    let restored = store.restore(&mut Alone)?;
+    let restored = match decided_of_job() {
+        Some(_) => store.restore(&mut Alone)?,
+        None => {
+            let start = start_of_job()
+                .ok_or("nobody says which start this is")?
+                .to_string();
+            let (rank, ranks) = (rank as u32, ranks as u32);
+            store.restore(&mut SharedDirectory::new(
+                directory, &start, rank, ranks, PATIENCE,
+            ))?
+        }
+    };
     let (mut step, mut state) = match (restored.from, restored.folder) {
         (Some(held), Some(folder)) => {
             let state = fs::read(folder.join("deep/state"))?;
@@ -133,6 +147,9 @@ fn compute(state: &mut [u8], step: u64) {
         *byte = carry;
     }
 }
+
+/// How long ranks that share a directory wait for each other.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// More than goes in one piece from host to host.
 const STATE_BYTES: usize = 5 << 20;

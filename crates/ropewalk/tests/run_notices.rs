@@ -65,7 +65,10 @@ fn ranks_in_c(folder: &Path) -> String {
         let built = library(name);
         std::os::unix::fs::symlink(&built, folder.join(format!("lib{name}.so.0"))).unwrap();
         command
-            .arg(format!("-I{}", here().join("..").join(owner).join("include").display()))
+            .arg(format!(
+                "-I{}",
+                here().join("..").join(owner).join("include").display()
+            ))
             .arg(built);
     }
     command.arg(format!("-Wl,-rpath,{}", folder.display()));
@@ -143,13 +146,18 @@ fn a_job_that_is_told_to_end_saves_first() {
         assert_eq!(code, 75, "{name}: {stderr}");
         assert!(stderr.contains("it has saved a checkpoint"), "{name}: {stderr}");
         let (generation, saved, manifests) = newest(&saves).unwrap();
-        assert!(saved >= told, "{name}: {generation} is older than the signal: {stderr}");
+        assert!(
+            saved >= told,
+            "{name}: {generation} is older than the signal: {stderr}"
+        );
         assert_eq!(manifests.to_string(), ranks, "{name}: {generation} is not whole");
         let number: u64 = generation.trim_start_matches("generation-").parse().unwrap();
         let mut second = job(&saves, &options, &words).spawn().unwrap();
         sleep(Duration::from_secs(1));
         signal(&second, Signal::INT);
-        let mut lines = BufReader::new(second.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let mut lines = BufReader::new(second.stderr.take().unwrap())
+            .lines()
+            .map(Result::unwrap);
         let from = format!("attempt 1 starts from generation {number},");
         assert!(lines.any(|line| line.contains(&from)), "{name}: {from}");
         let _ = end(second);
@@ -163,10 +171,15 @@ fn a_time_limit_and_a_warning_lead_to_a_save() {
     let program = saving_ranks();
     let words = [program.as_str(), FOR_EVER, "advised"];
     let saves = folder.path().join("limit");
-    let limited = job(&saves, &["-n", "2", "--timeout", "4"], &words).spawn().unwrap();
+    let limited = job(&saves, &["-n", "2", "--timeout", "4"], &words)
+        .spawn()
+        .unwrap();
     let (code, stderr) = end(limited);
     assert_eq!(code, 75, "{stderr}");
-    assert!(stderr.contains("took longer than 4 s and was ended; it has saved"), "{stderr}");
+    assert!(
+        stderr.contains("took longer than 4 s and was ended; it has saved"),
+        "{stderr}"
+    );
     let saves = folder.path().join("warning");
     let mut warned = job(&saves, &["-n", "2"], &words).spawn().unwrap();
     await_save(&mut warned, &saves);
@@ -183,7 +196,10 @@ fn without_an_advisor_nothing_is_waited_for() {
     let start = |options: &[&str], script: &str| {
         let mut command = Command::new(ROPEWALK);
         command.arg("run").args(options).args(["sh", "-c", script]);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut job = command.spawn().unwrap();
         let mut line = String::new();
         let mut stdout = BufReader::new(job.stdout.take().unwrap());
@@ -198,7 +214,10 @@ fn without_an_advisor_nothing_is_waited_for() {
     let (code, stderr) = end(deaf);
     assert_eq!(code, 143, "{stderr}");
     let time = told.elapsed();
-    assert!((Duration::from_secs(1)..Duration::from_secs(9)).contains(&time), "{time:?}");
+    assert!(
+        (Duration::from_secs(1)..Duration::from_secs(9)).contains(&time),
+        "{time:?}"
+    );
     let warned = start(&[], &format!("trap 'exit 7' USR1; {loops}"));
     signal(&warned, Signal::USR1);
     assert_eq!(end(warned).0, 7);

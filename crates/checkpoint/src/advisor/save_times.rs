@@ -8,7 +8,6 @@ pub(super) struct SaveTimes {
     ring: [f64; SAVES_MAX],
     count: usize,
     mean: f64,
-    p95: f64,
     p99: f64,
 }
 
@@ -19,7 +18,6 @@ impl SaveTimes {
             ring: [0.0; SAVES_MAX],
             count: 0,
             mean: seconds,
-            p95: seconds * ALONE,
             p99: seconds * ALONE,
         }
     }
@@ -36,13 +34,9 @@ impl SaveTimes {
         self.mean = sorted.iter().sum::<f64>() / filled as f64;
         let variance = sorted.iter().map(|time| (time - self.mean).powi(2)).sum::<f64>() / filled as f64;
         // Few saves say little about the longest ones: then a normal distribution says more.
-        let quantile = |part: f64, deviations: f64| {
-            let at = ((filled as f64 * part).ceil() as usize).clamp(1, filled) - 1;
-            sorted[at].max(self.mean + deviations * variance.sqrt())
-        };
+        let at = ((filled as f64 * 0.99).ceil() as usize).clamp(1, filled) - 1;
+        let p99 = sorted[at].max(self.mean + 2.326 * variance.sqrt());
         let least = if filled == 1 { ALONE * seconds } else { 0.0 };
-        let (p95, p99) = (quantile(0.95, 1.645), quantile(0.99, 2.326));
-        self.p95 = p95.max(least);
         self.p99 = p99.max(least);
     }
 
@@ -65,11 +59,6 @@ impl SaveTimes {
         self.mean
     }
 
-    /// How long 95 of 100 saves take at most, in seconds.
-    pub(super) fn p95(&self) -> f64 {
-        self.p95
-    }
-
     /// How long 99 of 100 saves take at most, in seconds.
     pub(super) fn p99(&self) -> f64 {
         self.p99
@@ -90,16 +79,16 @@ mod tests {
     #[test]
     fn saves_are_summed_up() {
         let mut times = SaveTimes::expected(2.0);
-        assert_eq!((times.mean(), times.p95(), times.p99()), (2.0, 3.0, 3.0));
+        assert_eq!((times.mean(), times.p99()), (2.0, 3.0));
         times.add(1.0);
         assert_eq!((times.mean(), times.p99()), (1.0, 1.5));
         for _ in 0..SAVES_MAX {
             times.add(4.0);
         }
-        assert_eq!((times.mean(), times.p95(), times.p99()), (4.0, 4.0, 4.0));
+        assert_eq!((times.mean(), times.p99()), (4.0, 4.0));
         for number in 0..SAVES_MAX {
             times.add(if number == 3 { 10.0 } else { 4.0 });
         }
-        assert!(times.p95() < 6.0 && times.p99() == 10.0);
+        assert_eq!(times.p99(), 10.0);
     }
 }

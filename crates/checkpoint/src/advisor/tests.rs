@@ -459,3 +459,33 @@ fn senseless_times_do_no_harm() {
         }
     }
 }
+
+/// Before any save was measured a notice still leads to one: nothing is lost if it does not fit. A limit that is told later
+/// counts if it is earlier.
+#[test]
+fn a_notice_is_followed_though_nobody_knows_how_long_a_save_takes() {
+    let options = AdvisorOptions {
+        limit: Some(1e6),
+        ..AdvisorOptions::default()
+    };
+    let mut advisor = Advisor::new(&options, &History::default(), 0.0);
+    advisor.preempt(0.1, 1.0);
+    let advice = advisor.step_end(1.05);
+    assert_eq!(
+        (advice.decision.save, advice.decision.reason),
+        (true, Reason::EndIsAnnounced)
+    );
+    assert!(!advisor.step_end(1.2).decision.save, "it is too late");
+
+    let mut limited = Advisor::new(&options, &History::default(), 0.0);
+    for (begin, end) in [(1.0, 1.1), (2.0, 2.1)] {
+        limited.step_end(begin);
+        limited.save_begin(Level::Full, begin);
+        limited.save_end(Level::Full, end);
+    }
+    limited.set_limit(1e7, 2.1);
+    assert_ne!(limited.step_end(3.1).decision.reason, Reason::LimitIsNear);
+    limited.set_limit(2.0, 3.1);
+    assert_eq!(limited.step_end(4.1).decision.reason, Reason::LimitIsNear);
+    assert!(!limited.is_saved_for_notice());
+}

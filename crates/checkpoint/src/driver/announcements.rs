@@ -34,15 +34,18 @@ impl Announcements {
 
     /// The link of this rank, if it is one of a job.
     pub(super) fn of_job() -> Option<Self> {
-        let link = ProgramLink::from_env(Kind::Advisor)?;
-        Some(Self {
+        Some(Self::over(ProgramLink::from_env(Kind::Advisor)?))
+    }
+
+    fn over(link: ProgramLink) -> Self {
+        Self {
             link,
             looked: f64::NEG_INFINITY,
             told: f64::NEG_INFINITY,
             steps: 0,
             may_look: false,
             is_last_advised: false,
-        })
+        }
     }
 
     /// A step is over: it may be told, and it may be time to look.
@@ -80,7 +83,10 @@ impl Announcements {
 
     /// The program was given this advice.
     pub(super) fn advised(&mut self, advice: &Advice) {
-        let is_last = matches!(advice.decision.reason, Reason::LimitIsNear | Reason::EndIsAnnounced);
+        let is_last = matches!(
+            advice.decision.reason,
+            Reason::LimitIsNear | Reason::EndIsAnnounced
+        );
         self.is_last_advised |= advice.decision.save && is_last;
     }
 
@@ -94,3 +100,42 @@ impl Announcements {
 
 /// An end that is further away than this counts as none, in seconds.
 const LONG: f64 = 1e9;
+
+#[cfg(test)]
+mod tests {
+    use ropewalk_agent_link::Listener;
+
+    use super::*;
+    use crate::advisor::{Advisor, AdvisorOptions};
+    use crate::journal::History;
+
+    /// What the agent announces is heard at the end of a step, and a save is told to it only if it was made for that.
+    #[test]
+    fn ends_are_heard_and_saves_told() {
+        let listener = Listener::bind(format!("announcements-{}", std::process::id())).unwrap();
+        let link = ProgramLink::connect(&listener.value_for(0), Kind::Advisor).unwrap();
+        let mut announcements = Announcements::over(link);
+        let agent = listener.accept().unwrap();
+        let said = || std::iter::from_fn(|| agent.receive().unwrap()).collect::<Vec<_>>();
+        said();
+        announcements.step_end(1.0);
+        assert_eq!(announcements.next(), None);
+        announcements.saved(false);
+        assert_eq!(said(), [ToAgent::Steps(1)]);
+        agent.send(ToProgram::KnownEnd { left_ms: 5000 }).unwrap();
+        agent.send(ToProgram::Notice { left_ms: NO_END }).unwrap();
+        announcements.step_end(1.0001);
+        assert_eq!(announcements.next(), None, "it has just looked");
+        announcements.step_end(1.002);
+        assert_eq!(announcements.next(), Some(Announced::KnownEnd(5.0)));
+        assert_eq!(announcements.next(), Some(Announced::Notice(LONG)));
+        assert_eq!(announcements.next(), None);
+        let mut advisor = Advisor::new(&AdvisorOptions::default(), &History::default(), 0.0);
+        advisor.preempt(LONG, 1.0);
+        announcements.advised(&advisor.step_end(2.0));
+        announcements.saved(false);
+        assert_eq!(said(), [ToAgent::Saved]);
+        announcements.saved(true);
+        assert_eq!(said(), [ToAgent::Saved]);
+    }
+}

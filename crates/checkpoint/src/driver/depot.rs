@@ -191,7 +191,9 @@ impl Depot {
         }
         match self.stores.entry(rank) {
             std::collections::btree_map::Entry::Occupied(open) => Ok(open.into_mut()),
-            std::collections::btree_map::Entry::Vacant(place) => Ok(place.insert(Store::open_in(RealFiles, options)?)),
+            std::collections::btree_map::Entry::Vacant(place) => {
+                Ok(place.insert(Store::open_in(RealFiles, options)?))
+            }
         }
     }
 }

@@ -277,12 +277,15 @@ pub fn open_all(directory: &Path, start: Option<u64>) -> Result<Vec<Store>, Stor
     };
     (0..newest.ranks.min(RANKS_MAX))
         .map(|rank| {
-            Store::open_in(RealFiles, StoreOptions {
-                rank,
-                ranks: newest.ranks,
-                in_place: in_place.clone(),
-                ..options.clone()
-            })
+            Store::open_in(
+                RealFiles,
+                StoreOptions {
+                    rank,
+                    ranks: newest.ranks,
+                    in_place: in_place.clone(),
+                    ..options.clone()
+                },
+            )
         })
         .collect()
 }

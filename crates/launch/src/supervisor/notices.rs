@@ -110,9 +110,9 @@ impl Notices {
         }
         self.has_advisor()
             && self.links.values().all(|link| match link.kind {
-                Kind::Store { directory, newest } => {
-                    targets.get(&directory).is_none_or(|&target| newest >= Some(target))
-                }
+                Kind::Store { directory, newest } => targets
+                    .get(&directory)
+                    .is_none_or(|&target| newest >= Some(target)),
                 Kind::Advisor { .. } => true,
             })
     }
@@ -214,11 +214,13 @@ impl Supervisor {
             return false;
         }
         let before = self.notices.under_way.take();
-        let is_news = before.as_ref().is_none_or(|before| match (before.kill_at, kill_at) {
-            (None, Some(_)) => true,
-            (Some(before), Some(kill_at)) => kill_at < before,
-            (_, None) => false,
-        });
+        let is_news = before
+            .as_ref()
+            .is_none_or(|before| match (before.kill_at, kill_at) {
+                (None, Some(_)) => true,
+                (Some(before), Some(kill_at)) => kill_at < before,
+                (_, None) => false,
+            });
         self.notices.under_way = match before {
             Some(before) if !is_news => Some(before),
             _ => Some(Notice {
@@ -267,7 +269,12 @@ impl Supervisor {
     /// Ends the job, or asks it to save, when the time has come.
     pub(super) fn look_for_end(&mut self, now: Duration) {
         let due = |at: Option<Duration>| at.is_some_and(|at| at <= now);
-        if let Some(notice) = self.notices.under_way.as_ref().filter(|notice| due(notice.end_at)) {
+        if let Some(notice) = self
+            .notices
+            .under_way
+            .as_ref()
+            .filter(|notice| due(notice.end_at))
+        {
             let ending = notice.ending.clone();
             return self.end(now, ending, SIGTERM);
         }

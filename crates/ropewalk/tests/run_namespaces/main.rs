@@ -10,6 +10,7 @@ mod meeting;
 mod mpi;
 mod network;
 mod relay;
+mod requeue;
 mod slurm;
 mod spawn;
 mod ssh;

@@ -22,7 +22,7 @@ const FRONT_END: u8 = 3;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Its daemons, which end with it, and all that they started.
-struct Slurm {
+pub(super) struct Slurm {
     daemons: Vec<Child>,
     folder: tempfile::TempDir,
     /// The launcher's address for the nodes.
@@ -30,7 +30,7 @@ struct Slurm {
 }
 
 impl Slurm {
-    fn start(network: &Network) -> Self {
+    pub(super) fn start(network: &Network) -> Self {
         // Munge wants folders that only its user and root can write to, all the way up.
         let folder = tempfile::Builder::new()
             .prefix("ropewalk-slurm")
@@ -105,7 +105,7 @@ impl Slurm {
         command
     }
 
-    fn output(&self, network: &Network, words: &[&str]) -> std::process::Output {
+    pub(super) fn output(&self, network: &Network, words: &[&str]) -> std::process::Output {
         let mut command = assert_cmd::Command::from_std(self.command(network, words));
         command
             .env("ROPEWALK_LIBRARY_DIR", libraries())
@@ -150,7 +150,7 @@ fn configuration(network: &Network, folder: &Path) -> String {
     let address = network.address(10 + FRONT_END);
     format!(
         "ClusterName=ropewalk\nSlurmctldHost=host{FRONT_END}({address})\nSlurmUser=root\nSlurmdUser=root\n\
-         AuthType=auth/munge\nAuthInfo=socket={folder}/munge/socket\nProctrackType=proctrack/linuxproc\n\
+         AuthType=auth/munge\nAuthInfo=socket={folder}/munge/socket,cred_expire=10\nProctrackType=proctrack/linuxproc\n\
          TaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none\nSelectType=select/cons_tres\n\
          SelectTypeParameters=CR_CPU\nMpiDefault=pmi2\nReturnToService=2\nSlurmdParameters=config_overrides\n\
          SlurmctldPort=26817\nSlurmdPort=26818\nStateSaveLocation={folder}/state\n\

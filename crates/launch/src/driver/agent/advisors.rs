@@ -172,7 +172,8 @@ impl Agent {
 
     fn forget_advised(&mut self, number: u32) {
         if let Some(Advised {
-            known: Some((rank, _)), ..
+            known: Some((rank, _)),
+            ..
         }) = self.advisors.links.remove(&number)
         {
             self.report_link(rank, number, LinkNews::Gone);

@@ -181,7 +181,11 @@ impl Agent {
         let advisors = self.advisors.value_for(rank);
         let advisors =
             advisors.map(|value| variable(OsStr::new(ropewalk_agent_link::VARIABLE), OsStr::new(&value)));
-        let own: Vec<CString> = own.chain(descriptors).chain(advisors).collect::<Result<_, _>>().map_err(failed)?;
+        let own: Vec<CString> = own
+            .chain(descriptors)
+            .chain(advisors)
+            .collect::<Result<_, _>>()
+            .map_err(failed)?;
         let environment: Vec<&CStr> = started
             .environment
             .iter()

@@ -9,11 +9,7 @@ use super::{
     },
     *,
 };
-use crate::{
-    job::OnFailure,
-    protocol::Report,
-    restart::RestartPolicy,
-};
+use crate::{job::OnFailure, protocol::Report, restart::RestartPolicy};
 
 const GRACE: Duration = JobSpec::GRACE;
 const DIRECTORY: u16 = 7;
@@ -84,7 +80,11 @@ fn a_job_saves_before_it_is_ended() {
     assert_eq!(announced(&mut supervisor), [], "rank 1 has not saved");
     commit(&mut supervisor, 1, 5);
     assert_eq!(signals(&mut supervisor), [SIGTERM]);
-    assert_eq!(supervisor.deadline(), Some(SECOND + GRACE), "the grace is as it was");
+    assert_eq!(
+        supervisor.deadline(),
+        Some(SECOND + GRACE),
+        "the grace is as it was"
+    );
     depart(&mut supervisor, 3 * SECOND, 0, Cause::Signalled(15), false);
     let ending = Ending::Interrupted(SIGTERM);
     assert_eq!(end(&mut supervisor, 3 * SECOND), (75, ending));
@@ -180,7 +180,9 @@ fn a_warning_is_a_notice_for_those_who_can_save() {
         let is_forward = |action: Action| {
             matches!(
                 action,
-                Action::Send(Down::Order(Order::Forward { signal: SIGUSR1 }) | Down::To(_, Order::Forward { .. }))
+                Action::Send(
+                    Down::Order(Order::Forward { signal: SIGUSR1 }) | Down::To(_, Order::Forward { .. })
+                )
             )
         };
         assert!(alone.poll_action().is_some_and(is_forward));
@@ -242,7 +244,10 @@ fn an_allocation_ends_early_enough() {
     supervisor.set_notices(GRACE, Some(50 * SECOND));
     assert_eq!(supervisor.deadline(), Some(60 * SECOND));
     report(&mut supervisor, SECOND, link(0, LinkNews::Advisor));
-    assert_eq!(announced(&mut supervisor), [AnnouncedEnd::Known { left_ms: 34_000 }]);
+    assert_eq!(
+        announced(&mut supervisor),
+        [AnnouncedEnd::Known { left_ms: 34_000 }]
+    );
     supervisor.handle_timeout(35 * SECOND);
     let left_ms = 9_000;
     assert_eq!(announced(&mut supervisor), [AnnouncedEnd::Notice { left_ms }]);
@@ -250,5 +255,8 @@ fn an_allocation_ends_early_enough() {
     assert_eq!(signals(&mut supervisor), [SIGTERM]);
     report(&mut supervisor, 36 * SECOND, Report::Finished);
     let verdict = verdict(&mut supervisor);
-    assert_eq!((verdict.exit_code(), verdict.ending), (75, Ending::AllocationOver));
+    assert_eq!(
+        (verdict.exit_code(), verdict.ending),
+        (75, Ending::AllocationOver)
+    );
 }

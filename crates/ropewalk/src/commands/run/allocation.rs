@@ -38,7 +38,12 @@ fn answer(mut command: Command) -> Option<String> {
             // A line is less than what the pipe holds.
             Ok(Some(status)) => {
                 let mut text = String::new();
-                child.stdout.take()?.take(1 << 10).read_to_string(&mut text).ok()?;
+                child
+                    .stdout
+                    .take()?
+                    .take(1 << 10)
+                    .read_to_string(&mut text)
+                    .ok()?;
                 return status.success().then_some(text);
             }
             Ok(None) if Instant::now() < until => sleep(Duration::from_millis(5)),

@@ -514,7 +514,9 @@ fn end_announced(ending: &Ending, left: Option<Duration>) -> String {
         Ending::TimedOut(_) => "its time is over".to_owned(),
         _ => "its allocation is nearly over".to_owned(),
     };
-    let left = left.map_or_else(String::new, |left| format!(", if it can in {} s", left.as_secs_f64()));
+    let left = left.map_or_else(String::new, |left| {
+        format!(", if it can in {} s", left.as_secs_f64())
+    });
     format!("the job will be ended, for {why}: it saves a checkpoint before{left}")
 }
 
