@@ -20,6 +20,7 @@ mod process;
 mod protocol;
 mod provider;
 mod row;
+mod rows;
 mod rpc;
 pub mod target;
 mod timing;

@@ -16,7 +16,8 @@ use super::{
     origin::Origin,
     output::print,
     provider::Provider,
-    row::{Row, markdown, table},
+    row::{markdown, table},
+    rows::Rows,
     target::{public_options, serve},
     timing::Pace,
 };
@@ -28,7 +29,7 @@ use super::{
 /// two hosts, run it with --serve on one and with --connect on the other, with the same --key-file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Write one JSON array of rows instead of a table
+    /// Write one JSON array instead of a table, each row on a line of its own and as soon as it is measured
     #[arg(long)]
     json: bool,
     /// Write a table for a document
@@ -72,72 +73,81 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.serve {
         return serve_others(arguments);
     }
-    let Results { rows, failures } = match &arguments.connect {
-        Some(target) => measure_elsewhere(arguments, target)?,
-        None => measure_here(arguments)?,
+    let mut results = Results {
+        rows: match arguments.json {
+            true => Rows::as_json()?,
+            false => Rows::kept(),
+        },
+        failures: Vec::new(),
     };
-    if arguments.json {
-        print(serde_json::to_string_pretty(&rows)?)?;
-    } else if arguments.markdown {
+    match &arguments.connect {
+        Some(target) => measure_elsewhere(arguments, target, &mut results)?,
+        None => measure_here(arguments, &mut results)?,
+    }
+    let rows = results.rows.finish()?;
+    if arguments.markdown {
         print(markdown(&rows))?;
-    } else {
+    } else if !arguments.json {
         print(table(&rows))?;
     }
+    let failures = results.failures;
     ensure!(failures.is_empty(), "not measured: {}", failures.join("; "));
     Ok(())
 }
 
 /// What was measured, and what could not be and why.
-#[derive(Default)]
 struct Results {
-    rows: Vec<Row>,
+    rows: Rows,
     failures: Vec<String>,
 }
 
 impl Results {
-    /// Returns whether it was measured.
-    fn add(&mut self, case: Case, provider: &Provider, measured: anyhow::Result<Vec<Row>>) -> bool {
-        match measured {
-            Ok(rows) => self.rows.extend(rows),
-            Err(error) => {
-                let failure = format!("{} over {provider}: {error:#}", case.name());
-                self.failures.push(failure);
-                return false;
-            }
+    /// Returns whether the case was measured.
+    ///
+    /// # Errors
+    /// If nobody takes the rows.
+    fn note(
+        &mut self,
+        case: Case,
+        provider: &Provider,
+        measured: anyhow::Result<()>,
+    ) -> anyhow::Result<bool> {
+        self.rows.check()?;
+        if let Err(error) = &measured {
+            let failure = format!("{} over {provider}: {error:#}", case.name());
+            self.failures.push(failure);
         }
-        true
+        Ok(measured.is_ok())
     }
 }
 
-fn measure_here(arguments: &Arguments) -> anyhow::Result<Results> {
+fn measure_here(arguments: &Arguments, results: &mut Results) -> anyhow::Result<()> {
     let key = JobKey::generate()?;
     let providers = arguments.providers(&[Provider::Shm, Provider::Tcp]);
     let mut schedule = arguments.schedule(&providers);
-    let mut results = Results::default();
     for provider in providers {
         let mut origin = Origin::start(&key, &provider)?;
         for case in arguments.cases() {
             let pace = schedule.next(case, &provider);
             let measured = if case.needs_own_target() {
-                case.measure_own(&key, &provider, &pace)
+                case.measure_own(&key, &provider, &pace, &mut results.rows)
             } else {
-                case.measure(&mut origin, &pace)
+                case.measure(&mut origin, &pace, &mut results.rows)
             };
-            if !results.add(case, &provider, measured) && !case.needs_own_target() {
+            if !results.note(case, &provider, measured)? && !case.needs_own_target() {
                 // The next cases need one that answers.
                 origin = Origin::start(&key, &provider)?;
             }
         }
     }
-    Ok(results)
+    Ok(())
 }
 
-fn measure_elsewhere(arguments: &Arguments, target: &Address) -> anyhow::Result<Results> {
+fn measure_elsewhere(arguments: &Arguments, target: &Address, results: &mut Results) -> anyhow::Result<()> {
     let path = arguments.key_file()?;
     let key = JobKey::read_from(path).with_context(|| format!("cannot read {}", path.display()))?;
     let providers = arguments.providers(&[Provider::Tcp]);
     let mut schedule = arguments.schedule(&providers);
-    let mut results = Results::default();
     for provider in providers {
         let mut origin = Origin::connect(&key, &provider, target)?;
         for case in arguments.cases() {
@@ -150,11 +160,11 @@ fn measure_elsewhere(arguments: &Arguments, target: &Address) -> anyhow::Result<
                 );
                 continue;
             }
-            let measured = case.measure(&mut origin, &pace);
-            results.add(case, &provider, measured);
+            let measured = case.measure(&mut origin, &pace, &mut results.rows);
+            results.note(case, &provider, measured)?;
         }
     }
-    Ok(results)
+    Ok(())
 }
 
 fn serve_others(arguments: &Arguments) -> anyhow::Result<()> {

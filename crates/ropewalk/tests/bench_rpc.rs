@@ -138,6 +138,36 @@ fn two_hosts_measure_with_one_key() {
     serving.wait().unwrap();
 }
 
+/// Each row of JSON is there as soon as it is measured, on a line of its own, long before the last one.
+#[test]
+fn json_rows_come_as_they_are_measured() {
+    let mut bench = Command::new(ROPEWALK)
+        .args([
+            "bench",
+            "rpc",
+            "--json",
+            "--provider",
+            "tcp",
+            "--case",
+            "null_call,idle_connections",
+        ])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(bench.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "[");
+    let first = lines.next().unwrap().unwrap();
+    let row: Value = serde_json::from_str(&first).unwrap();
+    assert_eq!(text(&row, "case"), "null_call");
+    // It has the other case to measure, in which alone it waits for seconds.
+    assert!(
+        bench.try_wait().unwrap().is_none(),
+        "it has ended by the first row"
+    );
+    bench.kill().unwrap();
+    bench.wait().unwrap();
+}
+
 /// Where the result cannot be written, that is said, and is a failure.
 #[test]
 fn a_full_output_is_told() {

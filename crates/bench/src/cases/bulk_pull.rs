@@ -11,25 +11,25 @@ use crate::{
     origin::Origin,
     protocol::{Expose, Memory},
     row::{Row, Unit},
+    rows::Rows,
     timing::{Pace, sampled, seconds},
 };
 use ropewalk_rpc::Buffer;
 
 /// From 4 KiB to 64 MiB, out of each kind of memory that makes a difference. Floor: a copy from mapped memory,
 /// `process_vm_readv`, or TCP whose two ends spin.
-pub(super) fn of_all_sizes(origin: &mut Origin, pace: &Pace) -> anyhow::Result<Vec<Row>> {
+pub(super) fn of_all_sizes(origin: &mut Origin, pace: &Pace, rows: &mut Rows) -> anyhow::Result<()> {
     let memories: &[Memory] = if origin.shares_memory() {
         &[Memory::Arena, Memory::Heap]
     } else {
         &[Memory::Heap]
     };
-    let mut rows = Vec::new();
     for memory in memories {
         for size in SIZES {
-            rows.push(of_one_size(origin, pace, *memory, size)?);
+            rows.add(of_one_size(origin, pace, *memory, size)?);
         }
     }
-    Ok(rows)
+    Ok(())
 }
 
 fn of_one_size(origin: &mut Origin, pace: &Pace, memory: Memory, size: usize) -> anyhow::Result<Row> {

@@ -11,11 +11,12 @@ use crate::{
     protocol::Usage,
     provider::Provider,
     row::{Row, Unit},
+    rows::Rows,
     timing::Pace,
 };
 
 /// The processor time of a target with many idle connections. Floor: nothing at all.
-pub(super) fn watched(key: &JobKey, provider: &Provider, pace: &Pace) -> anyhow::Result<Vec<Row>> {
+pub(super) fn watched(key: &JobKey, provider: &Provider, pace: &Pace, rows: &mut Rows) -> anyhow::Result<()> {
     let mut origin = Origin::start(key, provider)?;
     let target = origin.target().clone();
     let connections = match provider {
@@ -29,7 +30,7 @@ pub(super) fn watched(key: &JobKey, provider: &Provider, pace: &Pace) -> anyhow:
     let start = Instant::now();
     idle(&mut origin, pace.idle);
     let used = Duration::from_nanos(origin.ask::<Usage>(&())?.saturating_sub(before));
-    Ok(vec![Row {
+    rows.add(Row {
         case: Case::IdleConnections.name(),
         provider: origin.provider().to_owned(),
         mode: "target".to_owned(),
@@ -38,7 +39,8 @@ pub(super) fn watched(key: &JobKey, provider: &Provider, pace: &Pace) -> anyhow:
         value: used.as_secs_f64() / start.elapsed().as_secs_f64() * 100.0,
         unit: Unit::Percent,
         floor: Some(0.0),
-    }])
+    });
+    Ok(())
 }
 
 /// Does nothing but to stay alive.

@@ -8,7 +8,7 @@ mod peer_death;
 use clap::ValueEnum;
 use ropewalk_rpc::JobKey;
 
-use super::{origin::Origin, provider::Provider, row::Row, timing::Pace};
+use super::{origin::Origin, provider::Provider, rows::Rows, timing::Pace};
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -61,15 +61,16 @@ impl Case {
     }
 
     /// Measures with the target that there is.
-    pub(super) fn measure(self, origin: &mut Origin, pace: &Pace) -> anyhow::Result<Vec<Row>> {
+    pub(super) fn measure(self, origin: &mut Origin, pace: &Pace, rows: &mut Rows) -> anyhow::Result<()> {
         match self {
-            Self::NullCall => Ok(vec![
-                null_call::spinning(origin, pace)?,
-                null_call::sleeping(origin, pace)?,
-            ]),
-            Self::CallsPerSecond => null_call::per_second(origin, pace),
-            Self::BulkPull => bulk_pull::of_all_sizes(origin, pace),
-            Self::PeerKilled | Self::PeerStopped | Self::IdleConnections => Ok(Vec::new()),
+            Self::NullCall => {
+                rows.add(null_call::spinning(origin, pace)?);
+                rows.add(null_call::sleeping(origin, pace)?);
+                Ok(())
+            }
+            Self::CallsPerSecond => null_call::per_second(origin, pace, rows),
+            Self::BulkPull => bulk_pull::of_all_sizes(origin, pace, rows),
+            Self::PeerKilled | Self::PeerStopped | Self::IdleConnections => Ok(()),
         }
     }
 
@@ -79,12 +80,13 @@ impl Case {
         key: &JobKey,
         provider: &Provider,
         pace: &Pace,
-    ) -> anyhow::Result<Vec<Row>> {
+        rows: &mut Rows,
+    ) -> anyhow::Result<()> {
         match self {
-            Self::PeerKilled => peer_death::killed(key, provider, pace),
-            Self::PeerStopped => peer_death::stopped(key, provider),
-            Self::IdleConnections => idle_connections::watched(key, provider, pace),
-            Self::NullCall | Self::CallsPerSecond | Self::BulkPull => Ok(Vec::new()),
+            Self::PeerKilled => peer_death::killed(key, provider, pace, rows),
+            Self::PeerStopped => peer_death::stopped(key, provider, rows),
+            Self::IdleConnections => idle_connections::watched(key, provider, pace, rows),
+            Self::NullCall | Self::CallsPerSecond | Self::BulkPull => Ok(()),
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::{
     origin::Origin,
     protocol::Null,
     row::{Row, Unit},
+    rows::Rows,
     timing::{Measured, Pace, sampled, seconds},
 };
 
@@ -77,8 +78,7 @@ pub(super) fn sleeping(origin: &mut Origin, pace: &Pace) -> anyhow::Result<Row> 
 
 /// As many as possible, one, some and many at once. Floor: the ring with as many in flight, or TCP with as many
 /// requests in each write.
-pub(super) fn per_second(origin: &mut Origin, pace: &Pace) -> anyhow::Result<Vec<Row>> {
-    let mut rows = Vec::new();
+pub(super) fn per_second(origin: &mut Origin, pace: &Pace, rows: &mut Rows) -> anyhow::Result<()> {
     for in_flight in [1, 64, 256] {
         let measured = pace.measure(
             origin,
@@ -98,7 +98,7 @@ pub(super) fn per_second(origin: &mut Origin, pace: &Pace) -> anyhow::Result<Vec
             },
             |origin, turn| origin.null_calls(in_flight, turn),
         )?;
-        rows.push(row(
+        rows.add(row(
             origin,
             Case::CallsPerSecond,
             "spinning",
@@ -107,7 +107,7 @@ pub(super) fn per_second(origin: &mut Origin, pace: &Pace) -> anyhow::Result<Vec
             measured,
         ));
     }
-    Ok(rows)
+    Ok(())
 }
 
 /// Has the ring for as long as the work lasts.

@@ -17,13 +17,13 @@ use crate::{
     protocol::Touch,
     provider::Provider,
     row::{Row, Unit},
+    rows::Rows,
     timing::Pace,
 };
 
 /// SIGKILL, once of a small target and once of one that has much memory to give back. Floor: what tells of it
 /// first, the target's robust mutex on the same host, and the end of a TCP connection elsewhere.
-pub(super) fn killed(key: &JobKey, provider: &Provider, pace: &Pace) -> anyhow::Result<Vec<Row>> {
-    let mut rows = Vec::new();
+pub(super) fn killed(key: &JobKey, provider: &Provider, pace: &Pace, rows: &mut Rows) -> anyhow::Result<()> {
     for touched in [0, MUCH_MEMORY] {
         let pace = Pace {
             rounds: pace.rounds.min(ROUNDS_MAX),
@@ -40,7 +40,7 @@ pub(super) fn killed(key: &JobKey, provider: &Provider, pace: &Pace) -> anyhow::
             },
         )?;
         let mode = if touched == 0 { "small" } else { "512 MiB touched" };
-        rows.push(Row {
+        rows.add(Row {
             case: Case::PeerKilled.name(),
             provider: carrier.clone(),
             mode: mode.to_owned(),
@@ -51,14 +51,14 @@ pub(super) fn killed(key: &JobKey, provider: &Provider, pace: &Pace) -> anyhow::
             floor: measured.floor,
         });
     }
-    Ok(rows)
+    Ok(())
 }
 
 /// SIGSTOP, which nothing but silence tells of.
-pub(super) fn stopped(key: &JobKey, provider: &Provider) -> anyhow::Result<Vec<Row>> {
+pub(super) fn stopped(key: &JobKey, provider: &Provider, rows: &mut Rows) -> anyhow::Result<()> {
     let mut origin = victim(key, provider, 0)?;
     let took = end(&mut origin, Signal::STOP)?;
-    Ok(vec![Row {
+    rows.add(Row {
         case: Case::PeerStopped.name(),
         provider: origin.provider().to_owned(),
         mode: "default heartbeat".to_owned(),
@@ -67,7 +67,8 @@ pub(super) fn stopped(key: &JobKey, provider: &Provider) -> anyhow::Result<Vec<R
         value: milliseconds(took),
         unit: Unit::Milliseconds,
         floor: None,
-    }])
+    });
+    Ok(())
 }
 
 fn victim(key: &JobKey, provider: &Provider, touched: u64) -> anyhow::Result<Origin> {
