@@ -2,8 +2,13 @@
 
 use std::{
     fs,
+    os::unix::{
+        fs::{FileTypeExt, PermissionsExt, symlink},
+        net::UnixListener,
+    },
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
+    time::Duration,
 };
 
 use tempfile::TempDir;
@@ -215,6 +220,110 @@ fn outputs_are_replaced_in_one_step() {
     fs::write(&ordinary, "").unwrap();
     let permissions = |path: &Path| fs::metadata(path).unwrap().permissions();
     assert_eq!(permissions(&folder.path().join("a.npy")), permissions(&ordinary));
+}
+
+/// What stands at the output's place decides how it is written: links stay and their targets are replaced, devices and
+/// pipes are written into, and `-` is the standard output. A replaced file keeps its permissions.
+#[test]
+fn outputs_go_where_their_path_leads() {
+    let folder =
+        arrays("np.save('a.npy', np.array([1, 2], 'i4'))\nnp.save('expected.npy', np.array([2, 4], 'i4'))");
+    let at = |name: &str| folder.path().join(name);
+    let expected = fs::read(at("expected.npy")).unwrap();
+    let reduce_into = |output: &str| {
+        let arguments = ["--op", "sum", "-n", "2", "-o", output, "a.npy", "a.npy"].map(str::to_owned);
+        let ran = reduce(&folder, &arguments);
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(ran.status.success() && said.is_empty(), "{output}: {said}");
+        ran.stdout
+    };
+    fs::write(at("target.npy"), "before").unwrap();
+    fs::set_permissions(at("target.npy"), fs::Permissions::from_mode(0o600)).unwrap();
+    symlink("target.npy", at("link.npy")).unwrap();
+    symlink("missing.npy", at("dangling.npy")).unwrap();
+    for (link, target) in [("link.npy", "target.npy"), ("dangling.npy", "missing.npy")] {
+        assert_eq!(reduce_into(link), b"");
+        assert_eq!(fs::read_link(at(link)).unwrap(), Path::new(target));
+        assert_eq!(fs::read(at(target)).unwrap(), expected);
+    }
+    let permissions = fs::metadata(at("target.npy")).unwrap().permissions();
+    assert_eq!(permissions.mode() & 0o7777, 0o600);
+
+    assert_eq!(reduce_into("-"), expected);
+    assert_eq!(reduce_into("/dev/stdout"), expected);
+    // A link, so that a mistake does not cost this machine its device.
+    symlink("/dev/null", at("null.npy")).unwrap();
+    assert_eq!(reduce_into("null.npy"), b"");
+    let null = fs::metadata("/dev/null").unwrap();
+    assert!(null.file_type().is_char_device());
+
+    let made = Command::new("mkfifo").arg(at("pipe")).status().unwrap();
+    assert!(made.success());
+    let pipe = at("pipe");
+    let reader = std::thread::spawn(move || fs::read(pipe).unwrap());
+    assert_eq!(reduce_into("pipe"), b"");
+    assert_eq!(reader.join().unwrap(), expected);
+    assert!(fs::metadata(at("pipe")).unwrap().file_type().is_fifo());
+}
+
+/// A socket and a pipe that nobody reads are refused in time, and are still there.
+#[test]
+fn outputs_that_take_nothing_are_refused() {
+    let folder = arrays("np.save('a.npy', np.array([1, 2], 'i4'))");
+    let _listener = UnixListener::bind(folder.path().join("socket")).unwrap();
+    let made = Command::new("mkfifo").arg(folder.path().join("pipe")).status();
+    assert!(made.unwrap().success());
+    let before = listing(folder.path());
+    for (output, reason) in [
+        ("socket", "socket: it is a socket"),
+        (
+            "pipe",
+            "pipe: it is a pipe, and nobody opened it for reading within 10 s",
+        ),
+    ] {
+        let ran = reduce(
+            &folder,
+            &["--op", "sum", "-o", output, "a.npy"].map(str::to_owned),
+        );
+        let said = String::from_utf8(ran.stderr).unwrap();
+        assert_eq!(said, format!("ropewalk reduce: {reason}\n"));
+        assert_eq!(ran.status.code(), Some(2));
+    }
+    assert_eq!(listing(folder.path()), before);
+}
+
+/// A launcher that is killed at any moment leaves the old output, or the whole new one, and no other file.
+#[test]
+fn killed_launchers_leave_no_files() {
+    let folder = arrays("for i in range(2):\n    np.save(f'{i}.npy', np.ones(200_000))");
+    let [before, output] = ["before", "out.npy"].map(|name| folder.path().join(name));
+    fs::write(&before, "before").unwrap();
+    let whole = {
+        let arguments = ["--op", "sum", "-o", "out.npy", "0.npy", "1.npy"].map(str::to_owned);
+        succeed(&folder, &arguments);
+        fs::read(&output).unwrap()
+    };
+    for after in (0..20).map(|step| Duration::from_millis(step * 8)) {
+        fs::copy(&before, &output).unwrap();
+        let mut launcher = Command::new(env!("CARGO_BIN_EXE_ropewalk"))
+            .args([
+                "reduce", "--op", "sum", "-n", "2", "-o", "out.npy", "0.npy", "1.npy",
+            ])
+            .current_dir(folder.path())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(after);
+        launcher.kill().unwrap();
+        launcher.wait().unwrap();
+        assert_eq!(
+            listing(folder.path()),
+            ["0.npy", "1.npy", "before", "out.npy"].map(PathBuf::from),
+            "after {after:?}"
+        );
+        let found = fs::read(&output).unwrap();
+        assert!(found == b"before" || found == whole, "after {after:?}");
+    }
 }
 
 /// A folder with the arrays that a Python script makes in it.

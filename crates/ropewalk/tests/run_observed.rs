@@ -207,7 +207,7 @@ fn an_impossible_report_is_refused_at_once() {
     assert!(output.stdout.is_empty());
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(
-        text.contains("cannot write the report /no/such/folder/report.html"),
+        text.contains("cannot write the report: /no/such/folder/report.html: "),
         "{text}"
     );
 }

@@ -9,6 +9,7 @@ pub(crate) mod demo_worker;
 pub(crate) mod info;
 pub(crate) mod man;
 pub(crate) mod nameserver;
+mod output_file;
 mod page;
 pub(crate) mod partner;
 pub(crate) mod plan;

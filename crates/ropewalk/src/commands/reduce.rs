@@ -3,10 +3,9 @@
 use std::{
     collections::BTreeMap,
     ffi::OsString,
-    fmt, fs,
+    fmt,
     io::{self, Write},
     num::NonZeroU32,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -17,7 +16,8 @@ use ropewalk::{
     launch::{Ending, JobEvent, JobSpec, Launcher, OnFailure, Verdict},
     npy::{ArrayFile, ElementType},
 };
-use tempfile::NamedTempFile;
+
+use super::output_file::OutputFile;
 
 /// Reduce NumPy arrays of equal shape and type, element by element
 ///
@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     /// How many processes share the files; never more than there are files
     #[arg(short, long = "processes", value_name = "N", default_value = "4")]
     n: NonZeroU32,
-    /// Where the result goes
+    /// Where the result goes: a file, which is replaced, a pipe or a device; - is the standard output
     #[arg(short, long, value_name = "OUT.npy")]
     output: PathBuf,
     /// The arrays
@@ -55,7 +55,7 @@ pub(crate) enum Operator {
 /// Runs the command: 0 if the output is written, 2 if the files given are at fault, 1 for any other failure, 128 and
 /// the signal if one ended it.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    let prepared = check_inputs(&arguments.inputs).and_then(|()| prepare_output(&arguments.output));
+    let prepared = check_inputs(&arguments.inputs).and_then(|()| Ok(OutputFile::prepare(&arguments.output)?));
     let output = match prepared {
         Ok(output) => output,
         Err(error) => return fail(&error, ExitCode::from(2)),
@@ -139,31 +139,11 @@ fn odd_one_out(kinds: &[Kind]) -> Option<(usize, &Kind)> {
     Some((odd, usual))
 }
 
-/// Makes the file that is to become the output, in the output's folder, so that it can take its name in one step. It
-/// goes away by itself if it does not.
-fn prepare_output(output: &Path) -> anyhow::Result<NamedTempFile> {
-    if output.is_dir() {
-        return Err(anyhow!("{}: it is a folder", output.display()));
-    }
-    let folder = match output.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".ropewalk-reduce-").suffix(".npy");
-    builder.permissions(fs::Permissions::from_mode(0o666));
-    builder.tempfile_in(folder).map_err(|error| {
-        // The temporary file's own name means nothing to the user.
-        let reason = io::Error::from(error.kind());
-        anyhow!("{}: cannot write to its folder: {reason}", output.display())
-    })
-}
-
-fn reduce(arguments: &Arguments, output: NamedTempFile) -> anyhow::Result<ExitCode> {
+fn reduce(arguments: &Arguments, output: OutputFile) -> anyhow::Result<ExitCode> {
     let executable = std::env::current_exe().context("cannot find the ropewalk executable")?;
     let files = u32::try_from(arguments.inputs.len()).unwrap_or(u32::MAX);
     let mut launcher = Launcher::start(JobSpec {
-        arguments: worker_arguments(arguments, output.path()),
+        arguments: worker_arguments(arguments, &output.content_path()),
         ranks: arguments.n.get().min(files).min(JobSpec::RANKS_MAX),
         // The reduction survives those that are lost; whether it did is for rank 0 to say.
         on_failure: OnFailure::Continue,
@@ -184,9 +164,7 @@ fn reduce(arguments: &Arguments, output: NamedTempFile) -> anyhow::Result<ExitCo
     for failure in failures {
         eprintln!("ropewalk reduce: {failure}; the result is complete all the same");
     }
-    let written = output.as_file().sync_all().map_err(anyhow::Error::from);
-    let named = written.and_then(|()| Ok(output.persist(&arguments.output)?));
-    named.with_context(|| format!("cannot write {}", arguments.output.display()))?;
+    output.commit()?;
     Ok(ExitCode::SUCCESS)
 }
 

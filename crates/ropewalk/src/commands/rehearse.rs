@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::{
     bars::{Bar, draw_bars},
+    output_file::OutputFile,
     plan,
     times::{part, seconds, shown, with_seconds},
 };
@@ -36,7 +37,7 @@ pub(crate) struct Arguments {
     /// Write one JSON object
     #[arg(long)]
     json: bool,
-    /// Draw the rows into this file
+    /// Draw the rows into this file; - is the standard output
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -81,13 +82,18 @@ struct Row {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    match answer(arguments).and_then(|answer| show(arguments, &answer)) {
+    match answer_and_show(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("ropewalk rehearse: {error:#}");
             ExitCode::from(2)
         }
     }
+}
+
+fn answer_and_show(arguments: &Arguments) -> anyhow::Result<()> {
+    let svg = arguments.svg.as_deref().map(OutputFile::prepare).transpose()?;
+    show(arguments, svg, &answer(arguments)?)
 }
 
 fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
@@ -254,9 +260,9 @@ impl Row {
     }
 }
 
-fn show(arguments: &Arguments, answer: &Answer) -> anyhow::Result<()> {
-    if let Some(path) = &arguments.svg {
-        std::fs::write(path, draw(answer)).with_context(|| format!("cannot write {}", path.display()))?;
+fn show(arguments: &Arguments, svg: Option<OutputFile>, answer: &Answer) -> anyhow::Result<()> {
+    if let Some(svg) = svg {
+        svg.write(draw(answer))?;
     }
     if arguments.json {
         return print(serde_json::to_string_pretty(answer)?);

@@ -17,12 +17,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use psdm::{SurveyOptions, SurveySize, WorkerOptions, prepare_survey, run_serial};
 
 use self::{
-    report::{Report, write_report},
+    report::{Report, to_page},
     watched_run::{WatchedRun, watch},
 };
 use ropewalk_bench::output::print;
 
-use super::demo_worker::PICTURE;
+use super::{demo_worker::PICTURE, output_file::OutputFile};
 
 /// What `ropewalk demo` is told.
 #[derive(Debug, clap::Args)]
@@ -100,7 +100,7 @@ fn show(arguments: &Arguments) -> anyhow::Result<()> {
         picture: PICTURE,
     };
     let page = out.join("report.html");
-    write_report(&report, &page).with_context(|| format!("cannot write {}", page.display()))?;
+    OutputFile::prepare(&page)?.write(to_page(&report))?;
     print(table(&report))?;
     print(format_args!(
         "image:  {}\nreport: {}",

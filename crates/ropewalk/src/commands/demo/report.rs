@@ -1,6 +1,6 @@
 //! The report of a demo: one static page.
 
-use std::{fmt::Write, io, path::Path, time::Duration};
+use std::{fmt::Write, time::Duration};
 
 use super::{
     super::page::{escaped, page},
@@ -22,8 +22,8 @@ pub(super) struct Report<'a> {
     pub(super) picture: &'a str,
 }
 
-/// Writes the page.
-pub(super) fn write_report(report: &Report<'_>, path: &Path) -> io::Result<()> {
+/// The page.
+pub(super) fn to_page(report: &Report<'_>) -> String {
     let Report {
         seed,
         workers,
@@ -99,7 +99,7 @@ pub(super) fn write_report(report: &Report<'_>, path: &Path) -> io::Result<()> {
          <img src=\"{picture}\" alt=\"seismic section\"></figure>\n",
         figures.concat()
     );
-    std::fs::write(path, page("ropewalk demo", STYLE, &body))
+    page("ropewalk demo", STYLE, &body)
 }
 
 const STYLE: &str = "

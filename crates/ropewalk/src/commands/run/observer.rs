@@ -1,7 +1,6 @@
 //! Remembers a job for whoever asked for metrics or a report.
 
 use std::{
-    fs,
     net::SocketAddr,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
@@ -14,7 +13,10 @@ use ropewalk::{
     rpc::MetricsServer,
 };
 
-use super::{metrics::to_openmetrics, record::Record, report::report, saving::Saving, say};
+use super::{
+    super::output_file::OutputFile, metrics::to_openmetrics, record::Record, report::report, saving::Saving,
+    say,
+};
 
 /// What is watched, if anything is.
 pub(super) struct Observer {
@@ -22,7 +24,7 @@ pub(super) struct Observer {
     record: Option<Arc<Mutex<Record>>>,
     started: Instant,
     /// Where the page goes, and what it calls the job.
-    report: Option<(PathBuf, String)>,
+    report: Option<(OutputFile, String)>,
     /// Serves until it is dropped.
     _metrics: Option<MetricsServer>,
 }
@@ -67,16 +69,15 @@ impl Observer {
             }
             None => None,
         };
-        if let Some(path) = &report {
-            // Hours later it would be too late to say that it cannot be.
-            fs::write(path, "").with_context(|| format!("cannot write the report {}", path.display()))?;
-        }
+        // Hours later it would be too late to say that it cannot be.
+        let report = report.as_deref().map(OutputFile::prepare).transpose();
+        let report = report.context(REFUSED)?;
         let words = std::iter::once(&spec.program).chain(&spec.arguments);
         let command: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
         Ok(Self {
             record: Some(record),
             started,
-            report: report.map(|path| (path, command.join(" "))),
+            report: report.map(|file| (file, command.join(" "))),
             _metrics: server,
         })
     }
@@ -107,11 +108,12 @@ impl Observer {
 
     /// Writes the report of a job that is over, with a section about what only this command knows.
     pub(super) fn finish(self, section: &str) -> anyhow::Result<()> {
-        if let (Some(record), Some((path, command))) = (&self.record, &self.report) {
+        if let (Some(record), Some((file, command))) = (self.record, self.report) {
             let record = record.lock().unwrap_or_else(PoisonError::into_inner);
-            let page = report(&record, command, section);
-            fs::write(path, page).with_context(|| format!("cannot write the report {}", path.display()))?;
+            file.write(report(&record, &command, section)).context(REFUSED)?;
         }
         Ok(())
     }
 }
+
+const REFUSED: &str = "cannot write the report";
