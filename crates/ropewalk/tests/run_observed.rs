@@ -215,7 +215,7 @@ fn an_impossible_report_is_refused_at_once() {
 fn get(address: &str) -> String {
     let mut connection = TcpStream::connect(address).unwrap();
     connection
-        .write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n")
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .unwrap();
     let mut text = String::new();
     connection.read_to_string(&mut text).unwrap();

@@ -1,5 +1,7 @@
 //! Letting Prometheus read an engine's metrics.
 
+mod own_names;
+
 use std::{
     fmt,
     io::{self, Read, Write},
@@ -12,12 +14,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use self::own_names::OwnNames;
 use crate::{Handle, prometheus::CONTENT_TYPE};
 
 /// A thread that answers HTTP requests for `/metrics` with the metrics of one engine, which somebody else
 /// drives, or of anything else. One request at a time, and none for long: it is meant for one Prometheus nearby.
 ///
-/// It tells everybody who can connect; unless told otherwise these are the processes of this host.
+/// It tells everybody who can connect; unless told otherwise these are the processes of this host. A request for another
+/// host than this one is refused: with a name of its own that leads here, a web page could make a browser of this host ask.
+/// This host is `localhost`, any literal address, its host name with or without a domain that
+/// `/etc/resolv.conf` names, and what `/etc/hosts` calls it.
 pub struct MetricsServer {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -57,6 +63,7 @@ impl MetricsServer {
         let address = listener.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
         let told = stop.clone();
+        let names = OwnNames::of_this_machine();
         let thread = thread::Builder::new()
             .name("ropewalk-metrics".to_owned())
             .spawn(move || {
@@ -66,7 +73,7 @@ impl MetricsServer {
                     }
                     match connection {
                         // One that went away, or asked for nothing, is not our failure.
-                        Ok(connection) => drop(answer_request(connection, &read)),
+                        Ok(connection) => drop(answer_request(connection, &names, &read)),
                         // Out of descriptors, for one: asking again at once would not help.
                         Err(_) => thread::sleep(Duration::from_millis(100)),
                     }
@@ -112,14 +119,19 @@ impl fmt::Debug for MetricsServer {
     }
 }
 
-fn answer_request(mut connection: TcpStream, read: &impl Fn() -> Result<String, String>) -> io::Result<()> {
+fn answer_request(
+    mut connection: TcpStream,
+    names: &OwnNames,
+    read: &impl Fn() -> Result<String, String>,
+) -> io::Result<()> {
     connection.set_write_timeout(Some(MetricsServer::TIMEOUT))?;
-    let answer = match read_request(&mut connection)? {
+    let answer = match read_request(&mut connection, names)? {
         Asked::Metrics => match read() {
             Ok(metrics) => answer("200 OK", CONTENT_TYPE, &metrics),
             Err(error) => answer("503 Service Unavailable", "text/plain", &format!("{error}\n")),
         },
         Asked::Other => answer("404 Not Found", "text/plain", "the metrics are at /metrics\n"),
+        Asked::Elsewhere => answer("421 Misdirected Request", "text/plain", ELSEWHERE),
     };
     connection.write_all(answer.as_bytes())
 }
@@ -128,6 +140,8 @@ fn answer_request(mut connection: TcpStream, read: &impl Fn() -> Result<String, 
 enum Asked {
     Metrics,
     Other,
+    /// Of another host.
+    Elsewhere,
 }
 
 /// What was read of a request so far.
@@ -138,7 +152,7 @@ struct RequestHead(Vec<u8>);
 const END: &[u8] = b"\r\n\r\n";
 
 /// Reads the head of a request, which has to come soon and to be short.
-fn read_request(connection: &mut TcpStream) -> io::Result<Asked> {
+fn read_request(connection: &mut TcpStream, names: &OwnNames) -> io::Result<Asked> {
     let deadline = Instant::now() + MetricsServer::TIMEOUT;
     let mut head = RequestHead::default();
     loop {
@@ -152,7 +166,7 @@ fn read_request(connection: &mut TcpStream) -> io::Result<Asked> {
         if read == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        if let Some(asked) = head.handle_bytes(&chunk[..read])? {
+        if let Some(asked) = head.handle_bytes(&chunk[..read], names)? {
             return Ok(asked);
         }
     }
@@ -163,22 +177,41 @@ impl RequestHead {
     ///
     /// # Errors
     /// If it is too long.
-    fn handle_bytes(&mut self, bytes: &[u8]) -> io::Result<Option<Asked>> {
+    fn handle_bytes(&mut self, bytes: &[u8], names: &OwnNames) -> io::Result<Option<Asked>> {
         let known = self.0.len().saturating_sub(END.len() - 1);
         self.0.extend_from_slice(bytes);
         let ends = self.0[known..].windows(END.len()).any(|end| end == END);
         if self.0.len() > MetricsServer::REQUEST_SIZE_MAX {
             return Err(io::ErrorKind::InvalidData.into());
         }
+        Ok(ends.then(|| self.asked(names)))
+    }
+
+    /// What a whole head asks for.
+    fn asked(&self, names: &OwnNames) -> Asked {
         let wanted = [&b"GET /metrics "[..], b"GET /metrics?"];
-        Ok(
-            ends.then(|| match wanted.iter().any(|wanted| self.0.starts_with(wanted)) {
-                true => Asked::Metrics,
-                false => Asked::Other,
-            }),
-        )
+        if self.hosts().any(|host| !names.has(host)) {
+            Asked::Elsewhere
+        } else if wanted.iter().any(|wanted| self.0.starts_with(wanted)) {
+            Asked::Metrics
+        } else {
+            Asked::Other
+        }
+    }
+
+    /// The hosts that the request says it is for. Browsers say one, and tools may say none.
+    fn hosts(&self) -> impl Iterator<Item = &[u8]> {
+        let lines = self.0.split(|&byte| byte == b'\n').skip(1);
+        lines.filter_map(|line| {
+            let colon = line.iter().position(|&byte| byte == b':')?;
+            let (name, value) = line.split_at(colon);
+            let is_host = name.trim_ascii().eq_ignore_ascii_case(b"host");
+            is_host.then(|| value[1..].trim_ascii())
+        })
     }
 }
+
+const ELSEWHERE: &str = "this is another host: ask for localhost, its address or its host name\n";
 
 /// Takes a request in pieces whose size the first byte says: what is asked for does not depend on the pieces.
 #[cfg(feature = "fuzzing")]
@@ -186,10 +219,11 @@ pub(crate) fn fuzz_request(bytes: &[u8]) {
     let Some((&size, request)) = bytes.split_first() else {
         return;
     };
+    let names = OwnNames::default();
     let asked = |size: usize| {
         let mut head = RequestHead::default();
         for piece in request.chunks(size) {
-            match head.handle_bytes(piece) {
+            match head.handle_bytes(piece, &names) {
                 Ok(Some(asked)) => return Some(asked),
                 Ok(None) => {}
                 Err(_) => return None,

@@ -220,7 +220,7 @@ fn metrics_are_served() {
         answer
     };
     let silent = TcpStream::connect(server.address()).unwrap();
-    let answer = ask("GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n");
+    let answer = ask("GET /metrics HTTP/1.1\r\nHost: localhost:9090\r\n\r\n");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
     assert!(
@@ -233,6 +233,10 @@ fn metrics_are_served() {
         "{body}"
     );
     assert!(body.ends_with("# EOF\n"), "{body}");
+    // As a browser asks for a page whose name leads here since a moment ago.
+    let rebound = ask("GET /metrics HTTP/1.1\r\nAccept: */*\r\nhost : evil.example\r\n\r\n");
+    assert!(rebound.starts_with("HTTP/1.1 421 "), "{rebound}");
+    assert!(!rebound.contains("ropewalk_rpc"), "{rebound}");
     assert!(ask("GET /secrets HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
     assert_eq!(ask(&"x".repeat(10_000)), "");
     drop(driver);
