@@ -8,6 +8,7 @@ use std::{
 
 use ropewalk_fabric::{Endpoint, JobKey};
 use ropewalk_group::{HostId, JobId};
+use rustix::event::{EventfdFlags, eventfd};
 use tokio::{sync::mpsc, time::sleep_until};
 
 use super::{
@@ -145,9 +146,8 @@ impl Attempts {
 
     /// What the launcher's thread does.
     pub(super) fn run(mut self, first: Prepared, requests: mpsc::UnboundedReceiver<Request>) {
-        let result = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
+        let result = check_descriptors()
+            .and_then(|()| tokio::runtime::Builder::new_current_thread().enable_all().build())
             .map_err(|source| system("what a launcher needs", source))
             .and_then(|runtime| runtime.block_on(self.run_all(first, requests)));
         if let Err(error) = result {
@@ -346,11 +346,23 @@ async fn overdue(urgent: Option<i32>, signals: &mut Option<Signals>) -> i32 {
     code
 }
 
+/// Opens as many descriptors as a runtime does, and closes them: where the runtime makes its pair of sockets for signals, it
+/// panics if it gets none.
+fn check_descriptors() -> io::Result<()> {
+    let mut opened = Vec::new();
+    for _ in 0..RUNTIME_DESCRIPTORS {
+        opened.push(eventfd(0, EventfdFlags::CLOEXEC)?);
+    }
+    Ok(())
+}
+
 /// Waits until the launcher is dropped.
 async fn closed(requests: &mut mpsc::UnboundedReceiver<Request>) {
     while requests.recv().await.is_some() {}
 }
 
+/// The runtime itself opens six.
+const RUNTIME_DESCRIPTORS: usize = 8;
 /// How long it may take to tell the verdict.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// What stands in a bootstrap besides the plan, at most.
