@@ -105,7 +105,8 @@ pub enum JobEvent {
         rank: Rank,
         /// Where to.
         stream: OutputStream,
-        /// The line with its end; without one if the rank ended its output so, or if the line is very long.
+        /// The line with its end; without one if the rank ended its output so, or if this is a piece of a line that is longer
+        /// than [`OUTPUT_LINE_SIZE_MAX`](crate::OUTPUT_LINE_SIZE_MAX).
         line: Vec<u8>,
     },
     /// A rank put another value under a key of PMI that had one; the last counts. Programs seldom mean that. Of a rank the

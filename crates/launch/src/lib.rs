@@ -47,6 +47,7 @@ pub use job::{
     Injection, JobSpec, OnFailure, OnStopped, RespawnPolicy, Segment, Singleton, Stall, StartMethod,
     StdinSource, UniverseSize,
 };
+pub use lines::OUTPUT_LINE_SIZE_MAX;
 pub use names::{NAME_SERVER_PORT, NameServerAccess};
 pub use placement::{
     Binding, BindingSyntaxError, CacheKind, DealOrder, Part, Parts, Placement, PlacementError, RankMap,

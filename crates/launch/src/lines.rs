@@ -1,5 +1,9 @@
 //! Cutting what ranks write into whole lines, so that the lines of many ranks do not mix.
 
+/// The longest line of a rank that stays in one piece, in bytes. A longer one comes in pieces, each but the last longer
+/// than this.
+pub const OUTPUT_LINE_SIZE_MAX: usize = 2 << 20;
+
 /// Collects a stream and gives it out in runs of whole lines.
 #[derive(Debug, Default)]
 pub(crate) struct WholeLines {
@@ -16,11 +20,10 @@ struct Begun {
 }
 
 impl WholeLines {
-    /// The longest line that stays in one piece, in bytes.
-    pub(crate) const LINE_SIZE_MAX: usize = 2 << 20;
+    const LINE_SIZE_MAX: usize = OUTPUT_LINE_SIZE_MAX;
 
     /// Takes the next bytes of the stream; returns the whole lines that there are now. A line that is longer
-    /// than [`LINE_SIZE_MAX`](Self::LINE_SIZE_MAX) comes out in pieces.
+    /// than [`OUTPUT_LINE_SIZE_MAX`] comes out in pieces, each but the last longer than that.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut lines = self.begun.take().map_or_else(Begun::default, |begun| *begun);
         lines.bytes.extend_from_slice(bytes);

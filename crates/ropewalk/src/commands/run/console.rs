@@ -1,13 +1,16 @@
 //! Writing what the ranks write.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     io::{self, Write},
     path::PathBuf,
 };
 
-use ropewalk::{group::Rank, launch::OutputStream};
+use ropewalk::{
+    group::Rank,
+    launch::{OUTPUT_LINE_SIZE_MAX, OutputStream},
+};
 
 use super::{pattern::Pattern, progress, shown_ranks::ShownRanks};
 
@@ -22,7 +25,13 @@ pub(super) struct Console {
     stream: OutputStream,
     /// The rank whose last line has no end yet, of standard error and of standard output.
     unfinished: [Option<Rank>; 2],
+    /// Whose lines were cut and are going on, per stream.
+    cut: BTreeSet<(Rank, bool)>,
 }
+
+/// Ends a piece of a line that is too long to wait for its end, where another rank has something to say meanwhile. The next
+/// piece begins with the same.
+const CUT: &[u8] = b"[...]";
 
 impl Console {
     /// How many bytes are collected before they are written.
@@ -41,6 +50,7 @@ impl Console {
             buffer: Vec::new(),
             stream: OutputStream::Stdout,
             unfinished: [None; 2],
+            cut: BTreeSet::new(),
         }
     }
 
@@ -64,16 +74,27 @@ impl Console {
             self.flush()?;
             self.stream = stream;
         }
-        let unfinished = &mut self.unfinished[usize::from(stream == OutputStream::Stdout)];
+        let is_stdout = stream == OutputStream::Stdout;
+        let unfinished = &mut self.unfinished[usize::from(is_stdout)];
         let continues = *unfinished == Some(rank);
-        if unfinished.is_some() && !continues {
+        if let Some(other) = unfinished.filter(|_| !continues) {
+            if self.cut.contains(&(other, is_stdout)) {
+                self.buffer.extend_from_slice(CUT);
+            }
             self.buffer.push(b'\n');
         }
         if let Some(prefix) = self.prefix.as_ref().filter(|_| !continues) {
             self.buffer
                 .extend_from_slice(prefix.fill(rank.0, host).as_bytes());
         }
+        let was_cut = self.cut.remove(&(rank, is_stdout));
+        if was_cut && !continues {
+            self.buffer.extend_from_slice(CUT);
+        }
         self.buffer.extend_from_slice(line);
+        if line.len() > OUTPUT_LINE_SIZE_MAX && !line.ends_with(b"\n") {
+            self.cut.insert((rank, is_stdout));
+        }
         *unfinished = (!line.ends_with(b"\n")).then_some(rank);
         Ok(())
     }
@@ -110,5 +131,36 @@ impl Console {
             Some(file) => file.write_all(line).map_err(named),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line that is too long comes in pieces; both ends of a cut are marked if another rank's line is between them, and
+    /// neither if none is.
+    #[test]
+    fn cuts_are_marked() {
+        let long = vec![b'x'; OUTPUT_LINE_SIZE_MAX + 1];
+        let mut console = Console::new(None, [None, None], ShownRanks::default());
+        let mut written = Vec::new();
+        for (rank, line) in [
+            (0, &long[..]),
+            (0, b"y"),
+            (1, b"z\n"),
+            (0, &long),
+            (1, b"z\n"),
+            (0, b"y\n"),
+        ] {
+            console
+                .line(Rank(rank), "host", OutputStream::Stdout, line)
+                .unwrap();
+            // Taken before it is printed.
+            written.append(&mut console.buffer);
+        }
+        let expected = [&long[..], b"y\nz\n", &long, b"[...]\nz\n[...]y\n"].concat();
+        assert!(written == expected);
+        assert!(console.is_at_line_start());
     }
 }

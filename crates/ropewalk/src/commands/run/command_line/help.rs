@@ -43,7 +43,8 @@ Where:
   --nameserver-key FILE       its key [default: ~/.ropewalk-nameserver.key]
   --arity N                   how many agents each agent starts [default: 16]
 Output and input:
-  -l, --label                 put the rank before each line
+  -l, --label                 put the rank before each line; lines beyond 2 MiB come in pieces, whose cuts are marked with
+                              [...] if lines of other ranks are between them
   -prepend-pattern P, -outfile-pattern P, -errfile-pattern P   %r rank, %h host
   -output-from RANKS|all|none only what these ranks write, as in 0,4-7 [default: all]
   --stdin 0|all|none          who reads standard input [default: 0; none with restart]; also -s
