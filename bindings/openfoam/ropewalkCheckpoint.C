@@ -1,9 +1,11 @@
 #include "ropewalkCheckpoint.H"
 
 #include "OSspecific.H"
+#include "IOdictionary.H"
 #include "Pstream.H"
 #include "PstreamReduceOps.H"
 #include "addToRunTimeSelectionTable.H"
+#include "timeControlFunctionObject.H"
 
 #include <cstdlib>
 #include <fstream>
@@ -75,6 +77,38 @@ static bool isWhole(const fileName& file)
     return tail.find(end) != std::string::npos || hasBlocks(stream);
 }
 
+// Makes what Time keeps for derived classes accessible: pointers to its members.
+struct TimeMembers
+:
+    public Time
+{
+    static scalar& startTime(Time& time)
+    {
+        return time.*(&TimeMembers::startTime_);
+    }
+
+    static label& writeTimeIndex(Time& time)
+    {
+        return time.*(&TimeMembers::writeTimeIndex_);
+    }
+
+    static FIFOStack<word>& previousWriteTimes(Time& time)
+    {
+        return time.*(&TimeMembers::previousWriteTimes_);
+    }
+
+    static scalar writeInterval(const Time& time)
+    {
+        return time.*(&TimeMembers::writeInterval_);
+    }
+
+    static bool countsRunTime(const Time& time)
+    {
+        const Time::writeControls control = time.*(&TimeMembers::writeControl_);
+        return control == Time::wcRunTime || control == Time::wcAdjustableRunTime;
+    }
+};
+
 // How many bytes the files in a folder have; the first that is not whole is named.
 static uint64_t measure(const fileName& folder, fileName& torn)
 {
@@ -103,7 +137,11 @@ ropewalkCheckpoint::ropewalkCheckpoint(const word& name, const Time& time, const
     every_(dict.getOrDefault<label>("every", 0)),
     steps_(0),
     postponed_(0),
-    size_(0)
+    size_(0),
+    isResumed_(dict.found("origin")),
+    origin_(isResumed_ ? time.userTimeToTime(dict.get<scalar>("origin")) : time.startTime().value()),
+    begin_(time.startTime().value()),
+    index_(-1)
 {
     const fileName root(time.globalPath());
     fileName directory(dict.getOrDefault<fileName>("directory", getEnv("ROPEWALK_CHECKPOINT_DIR")));
@@ -150,6 +188,10 @@ ropewalkCheckpoint::ropewalkCheckpoint(const word& name, const Time& time, const
         const fileName journal(directory/"journal");
         need(rw_checkpoint_advisor_open(&costs, journal.c_str(), &advisor_), "open its journal");
     }
+    if (isResumed_)
+    {
+        resume(dict);
+    }
     // Whoever has started the solver sees by this that the library was loaded.
     Info<< "ropewalk: saves to " << directory.c_str() << endl;
     // All have opened their stores before the first begins a save.
@@ -168,31 +210,97 @@ ropewalkCheckpoint::~ropewalkCheckpoint()
     }
 }
 
+// Goes on with the user's outputs as if the run had never been interrupted.
+void ropewalkCheckpoint::resume(const dictionary& dict)
+{
+    Time& time = const_cast<Time&>(time_);
+    const IOdictionary saved
+    (
+        IOobject("time", time.timeName(), "uniform", time, IOobject::READ_IF_PRESENT, IOobject::NO_WRITE, false)
+    );
+    // The name of the folder may have fewer digits.
+    scalar value;
+    if (saved.readIfPresent("value", value))
+    {
+        time.value() = time.userTimeToTime(value);
+    }
+    begin_ = time.value();
+    TimeMembers::startTime(time) = begin_;
+    if (TimeMembers::countsRunTime(time))
+    {
+        const scalar interval = TimeMembers::writeInterval(time);
+        label& index = TimeMembers::writeTimeIndex(time);
+        if (saved.getOrDefault<scalar>("ropewalkWriteInterval", 0) != interval)
+        {
+            // Another process counted otherwise. This is how Time does it.
+            index = label(((time.value() - origin_) + 0.5*time.deltaTValue())/interval);
+        }
+        else
+        {
+            saved.readEntry("ropewalkWriteIndex", index);
+        }
+    }
+    // OpenFOAM removes the older ones with each output to come, if there is a purgeWrite.
+    FIFOStack<word>& outputs = TimeMembers::previousWriteTimes(time);
+    outputs.clear();
+    for (const string& output : dict.getOrDefault<List<string>>("outputs", List<string>()))
+    {
+        outputs.push(word(output));
+    }
+}
+
 bool ropewalkCheckpoint::execute()
 {
-    const bool isLast = time_.value() > time_.endTime().value() - 0.5*time_.deltaTValue();
-    const bool isWritten = time_.writeTime();
-    // The user's own output saves the time to write another, unless it will be purged or has not all digits.
-    const bool isGood =
-        isWritten
-     && time_.writeFormat() == IOstream::BINARY
-     && time_.controlDict().getOrDefault<label>("purgeWrite", 0) == 0;
-
-    bool isWanted = isLast ? isGood : decide();
-    if (isWanted && isWritten && !isGood && postponed_ == 0)
-    {
-        // Not to change the user's files, one step later; but not for ever if there is an output at every step.
-        ++postponed_;
-        isWanted = false;
-    }
-    Pstream::scatter(isWanted);
-    if (isWanted)
-    {
-        save(isWritten);
-        steps_ = 0;
-        postponed_ = 0;
-    }
+    TimeMembers::startTime(const_cast<Time&>(time_)) = begin_;
     return true;
+}
+
+bool ropewalkCheckpoint::filesModified() const
+{
+    // OpenFOAM asks for something else, at the moment that we need.
+    const_cast<ropewalkCheckpoint&>(*this).stepEnd();
+    return false;
+}
+
+void ropewalkCheckpoint::stepEnd()
+{
+    const bool isFirst = index_ < 0;
+    const bool isNew = index_ != time_.timeIndex();
+    index_ = time_.timeIndex();
+    if (isFirst)
+    {
+        if (advisor_ && isResumed_)
+        {
+            rw_checkpoint_restored_end(advisor_);
+        }
+    }
+    else if (isNew)
+    {
+        const bool isWritten = time_.writeTime();
+        const bool isGood = isWritten && isSafeOutput();
+        bool isWanted = decide();
+        if (isWanted && isWritten && !isGood && postponed_ == 0)
+        {
+            // Not to change the user's files, one step later; but not for ever if there is an output at every step.
+            ++postponed_;
+            isWanted = false;
+        }
+        Pstream::scatter(isWanted);
+        if (isWanted)
+        {
+            save(isWritten);
+            steps_ = 0;
+            postponed_ = 0;
+        }
+    }
+    TimeMembers::startTime(const_cast<Time&>(time_)) = origin_;
+}
+
+// Whether the user's own output can serve as a save: it has all digits and is not purged.
+bool ropewalkCheckpoint::isSafeOutput() const
+{
+    return time_.writeFormat() == IOstream::BINARY
+     && time_.controlDict().getOrDefault<label>("purgeWrite", 0) == 0;
 }
 
 bool ropewalkCheckpoint::write()
@@ -202,6 +310,10 @@ bool ropewalkCheckpoint::write()
 
 bool ropewalkCheckpoint::end()
 {
+    if (time_.writeTime() && isSafeOutput())
+    {
+        save(true);
+    }
     if (advisor_)
     {
         rw_checkpoint_advisor_close(advisor_, 1);
@@ -241,9 +353,14 @@ void ropewalkCheckpoint::save(const bool isWritten)
     }
     const fileName own(time_.timePath());
     const fileName collated(collatedPath());
+    bool isOurs = false;
     if (!isWritten)
     {
         struct statvfs disk;
+        if (isDir(own, false) || (!collated.empty() && isDir(collated, false)))
+        {
+            failure = "there is a folder of this name, which has too few digits to tell the two apart";
+        }
         if (failure.empty() && size_ > 0 && statvfs(time_.path().c_str(), &disk) == 0)
         {
             // OpenFOAM stops the run when it finds no room for some of its files, so we look before.
@@ -254,12 +371,16 @@ void ropewalkCheckpoint::save(const bool isWritten)
         }
         if (returnReduce(failure.empty(), andOp<bool>()))
         {
-            const bool isDone = writeFields();
-            if (!isDone)
+            isOurs = true;
+            if (!writeFields())
             {
                 failure = "OpenFOAM could not write it";
             }
         }
+    }
+    else if (!writeState())
+    {
+        failure = "OpenFOAM could not write its state";
     }
     fileHandler().flush();
     // With some file handlers rank 0 writes the files of all.
@@ -314,7 +435,7 @@ void ropewalkCheckpoint::save(const bool isWritten)
             Pout<< "ropewalk: time " << time_.timeName() << " is not saved: " << failure.c_str()
                 << "; the run goes on, older checkpoints are intact" << endl;
         }
-        if (!isWritten)
+        if (isOurs)
         {
             for (const fileName& folder : {own, collated})
             {
@@ -342,7 +463,7 @@ bool ropewalkCheckpoint::writeFields() const
     try
     {
         isDone =
-            time_.writeTimeDict()
+            writeState()
          && time_.objectRegistry::writeObject
             (
                 IOstream::BINARY,
@@ -361,6 +482,68 @@ bool ropewalkCheckpoint::writeFields() const
         FatalIOError.dontThrowExceptions();
     }
     return isDone;
+}
+
+// Writes what is no field, with all digits: where the run stands, and what function objects continue with.
+bool ropewalkCheckpoint::writeState() const
+{
+    const unsigned digits = IOstream::defaultPrecision(17);
+    bool isDone = writeTimeState();
+    functionObjectList& objects = const_cast<functionObjectList&>(time_.functionObjects());
+    for (label at = 0; at < objects.size(); ++at)
+    {
+        const functionObject* object = &objects[at];
+        if (isA<functionObjects::timeControl>(*object))
+        {
+            object = &refCast<const functionObjects::timeControl>(*object).filter();
+        }
+        // It writes its means only with the user's outputs, but goes on with those of the save.
+        if (object->type() == "fieldAverage")
+        {
+            const dictionary& entries = time_.controlDict().subDict("functions").subOrEmptyDict(object->name());
+            if (!entries.getOrDefault<bool>("restartOnOutput", false))
+            {
+                isDone = const_cast<functionObject*>(object)->write() && isDone;
+            }
+        }
+    }
+    isDone =
+        objects.stateDict().regIOobject::writeObject
+        (
+            IOstream::ASCII,
+            IOstream::currentVersion,
+            IOstream::UNCOMPRESSED,
+            true
+        )
+     && isDone;
+    IOstream::defaultPrecision(digits);
+    return isDone;
+}
+
+// As Time::writeTimeDict does, and which of the user's outputs was the last.
+bool ropewalkCheckpoint::writeTimeState() const
+{
+    IOdictionary state
+    (
+        IOobject("time", time_.timeName(), "uniform", time_, IOobject::NO_READ, IOobject::NO_WRITE, false)
+    );
+    state.add("value", Time::timeName(time_.timeToUserTime(time_.value()), 18));
+    state.add("name", string(time_.timeName()));
+    state.add("index", time_.timeIndex());
+    state.add("deltaT", time_.timeToUserTime(time_.deltaTValue()));
+    state.add("deltaT0", time_.timeToUserTime(time_.deltaT0Value()));
+    if (TimeMembers::countsRunTime(time_))
+    {
+        state.add("ropewalkWriteIndex", TimeMembers::writeTimeIndex(const_cast<Time&>(time_)));
+        state.add("ropewalkWriteInterval", TimeMembers::writeInterval(time_));
+    }
+    return state.regIOobject::writeObject
+    (
+        IOstream::ASCII,
+        IOstream::currentVersion,
+        IOstream::UNCOMPRESSED,
+        true
+    );
 }
 
 // Where this rank has written this step for a group of ranks together; empty if another did, or each for itself.

@@ -10,7 +10,7 @@ use ropewalk_checkpoint::{Held, MANIFEST_BYTES_MAX, Manifest, Store, StoreOption
 
 use crate::{
     case_error::CaseError,
-    control_dict::{Begin, Block, Entries, with_block, without_block},
+    control_dict::{Begin, Block, Entries, Resumed, number_of, with_block, without_block},
     installation::{START_VARIABLE, project_directory},
     retention::let_stay,
     times::{Time, newer},
@@ -99,13 +99,14 @@ impl Case {
 
     /// Sees to it that the solver, which must not run now, begins with the newest save that is whole: counts the start,
     /// moves all that is newer or torn to the folder `quarantine` of the checkpoints, of which the newest stay, removes what
-    /// [`purge`](Self::purge) does, and writes the block at the end of `system/controlDict`.
+    /// [`purge`](Self::purge) does, and writes our blocks into `system/controlDict`.
     ///
     /// # Errors
     /// If something is missing or cannot be moved or written; each says what to do.
     pub fn prepare(&self) -> Result<Prepared, CaseError> {
         let project = project_directory()?;
         let places = self.places()?;
+        self.unpark()?;
         self.check_ranks()?;
         let is_first = self.noted_origin().is_none();
         let mut stores = self.stores()?;
@@ -143,10 +144,15 @@ impl Case {
                 });
             }
         }
-        self.edit(|text| with_block(text, &self.block()))?;
+        let purged = self.purge()?;
+        let resumed = match from {
+            Some(_) => Some(self.resumed(&places, &begin)?),
+            None => None,
+        };
+        self.edit(|text| with_block(text, &self.block(resumed)))?;
         Ok(Prepared {
             dropped: self.trim_quarantine(stores.len())?,
-            purged: self.purge()?,
+            purged,
             environment: vec![("WM_PROJECT_DIR", project), (START_VARIABLE, begin.name().into())],
             begin,
             from,
@@ -154,22 +160,47 @@ impl Case {
         })
     }
 
-    /// Takes the block out of `system/controlDict`: the job is over.
+    /// Takes our blocks out of `system/controlDict`, and the saves from among the results: the job is over.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// If the file cannot be written or a save not be moved.
     pub fn finish(&self) -> Result<(), CaseError> {
-        self.edit(without_block)
+        self.edit(without_block)?;
+        self.park()
     }
 
-    fn block(&self) -> Block {
+    /// How the run goes on from a time.
+    fn resumed(&self, places: &[(usize, PathBuf)], begin: &Time) -> Result<Resumed, CaseError> {
+        let state = |(_, place): &(usize, PathBuf)| {
+            fs::read_to_string(place.join(begin.name()).join("uniform/time")).ok()
+        };
+        let state = places.first().and_then(state).unwrap_or_default();
+        // What OpenFOAM had, which reads a name, or what the user wrote.
+        let noted = self.noted_origin().map_or(begin.value(), |origin| origin.value());
+        let origin = match Entries::read(&self.control()?).begin {
+            Begin::Time(value) if is_near(noted, value) => value,
+            _ => noted,
+        };
+        Ok(Resumed {
+            begin: number_of(&state, "value").map(str::to_owned),
+            origin,
+            outputs: self.purgeable_outputs()?,
+        })
+    }
+
+    fn block(&self, resumed: Option<Resumed>) -> Block {
         Block {
             library: self.options.library.display().to_string(),
             directory: self.directory().display().to_string(),
             keep: self.options.keep,
             mtbf: self.options.mtbf,
             every: self.options.every,
+            resumed,
         }
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
     }
 
     /// The folders in which the run looks for times, and the rank to which each belongs.
@@ -277,9 +308,8 @@ impl Case {
             Begin::First => (common.first(), "one".to_owned()),
             Begin::Latest => (common.last(), "one".to_owned()),
             Begin::Time(value) => {
-                // As OpenFOAM does, which prints a time with six digits.
-                let near = |time: &&Time| (time.value() - value).abs() <= 1e-6 * value.abs().max(1e-30);
-                (common.iter().find(near), value.to_string())
+                let found = common.iter().find(|time| is_near(time.value(), value));
+                (found, value.to_string())
             }
         };
         let origin = found.cloned().ok_or_else(|| CaseError::NoTime {
@@ -319,6 +349,11 @@ impl Case {
         let path = file("find", &path, path.canonicalize())?;
         write_whole(&path, &changed)
     }
+}
+
+/// Whether a time is another one, as OpenFOAM sees it, which prints a time with six digits.
+fn is_near(time: f64, other: f64) -> bool {
+    (time - other).abs() <= 1e-6 * other.abs().max(1e-30)
 }
 
 /// The time that a checkpoint is of, by the folders of its files.

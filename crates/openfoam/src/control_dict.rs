@@ -1,8 +1,8 @@
 //! The file `system/controlDict` of a case.
 //!
-//! It belongs to the user, who may edit it while the case runs. So it is not replaced and put back: a block of our own
-//! stands at its end while the job runs, where it overrides what is above it, and is cut out afterwards. A block that
-//! a killed job has left is replaced by the next.
+//! It belongs to the user, who may edit it while the case runs. So it is not replaced and put back: blocks of our own
+//! stand in it while the job runs, and are cut out afterwards. The one at the end overrides what is above it; one after
+//! the header makes our function object the first. Blocks that a killed job has left are replaced by the next.
 
 use std::fmt::Write;
 
@@ -40,6 +40,19 @@ pub struct Block {
     pub mtbf: Option<f64>,
     /// Save every so many steps, and not when it is best.
     pub every: Option<u32>,
+    /// How the run goes on; `None` if it begins at the first time.
+    pub resumed: Option<Resumed>,
+}
+
+/// How a run goes on from a save.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resumed {
+    /// The time of the save with all its digits; `None` for that of the latest folder's name.
+    pub begin: Option<String>,
+    /// The time at which the run began for the first time, from which OpenFOAM counts the user's outputs.
+    pub origin: f64,
+    /// The names of the user's outputs that there are, oldest first, if older ones are to be removed.
+    pub outputs: Vec<String>,
 }
 
 impl Entries {
@@ -66,7 +79,13 @@ impl Entries {
     }
 }
 
-/// The file without our block, if it has one, and otherwise as it is.
+/// The number of an entry of a dictionary, as it is written there.
+pub fn number_of<'a>(text: &'a str, keyword: &str) -> Option<&'a str> {
+    let (_, value) = top_level(text).find(|&(found, _)| found == keyword)?;
+    value.parse::<f64>().is_ok_and(f64::is_finite).then_some(value)
+}
+
+/// The file without our blocks, if it has any, and otherwise as it is.
 pub fn without_block(text: &str) -> String {
     let mut rest = text;
     let mut kept = String::with_capacity(text.len());
@@ -79,23 +98,40 @@ pub fn without_block(text: &str) -> String {
     kept
 }
 
-/// The file with our block at its end.
+/// The file with our blocks.
 pub fn with_block(text: &str, block: &Block) -> String {
-    let mut text = without_block(text);
-    let ends_with_line = text.is_empty() || text.ends_with('\n');
+    let text = without_block(text);
+    // A time that the user has written has all its digits, which the name of its folder may not have.
+    let begins_as_told = matches!(Entries::read(&text).begin, Begin::Time(_));
+    let (header, rest) = text.split_at(header_length(&text));
+    let mut text = header.to_owned();
+    text.push_str(FIRST_LINE);
+    // Its entries follow in the second block, where nothing overrides them.
+    text.push_str("\n#inputMode merge;\nfunctions { ropewalk { } }\n");
+    text.push_str(LAST_LINE);
+    text.push_str(rest);
+    let ends_with_line = rest.is_empty() || rest.ends_with('\n');
     text.push_str(FIRST_LINE);
     if !ends_with_line {
         // Inside the block, so that it goes with it.
         text.push('\n');
     }
-    let quoted = |path: &str| path.replace('\\', "\\\\").replace('"', "\\\"");
+    let quoted = |path: &str| format!("\"{}\"", path.replace('\\', "\\\\").replace('"', "\\\""));
     // Writing to a string cannot fail.
     let _ = writeln!(text, "\n#inputMode merge;");
-    let _ = writeln!(text, "startFrom latestTime;");
+    match block.resumed.as_ref().map(|resumed| &resumed.begin) {
+        Some(Some(begin)) => {
+            let _ = writeln!(text, "startFrom startTime;\nstartTime {begin};");
+        }
+        None if begins_as_told => {}
+        Some(None) | None => {
+            let _ = writeln!(text, "startFrom latestTime;");
+        }
+    }
     let _ = writeln!(text, "functions\n{{\n    ropewalk\n    {{");
     let _ = writeln!(text, "        type ropewalkCheckpoint;");
-    let _ = writeln!(text, "        libs (\"{}\");", quoted(&block.library));
-    let _ = writeln!(text, "        directory \"{}\";", quoted(&block.directory));
+    let _ = writeln!(text, "        libs ({});", quoted(&block.library));
+    let _ = writeln!(text, "        directory {};", quoted(&block.directory));
     let _ = writeln!(text, "        keep {};", block.keep);
     if let Some(mtbf) = block.mtbf {
         let _ = writeln!(text, "        mtbf {mtbf:?};");
@@ -103,9 +139,26 @@ pub fn with_block(text: &str, block: &Block) -> String {
     if let Some(every) = block.every {
         let _ = writeln!(text, "        every {every};");
     }
+    if let Some(resumed) = &block.resumed {
+        let outputs: Vec<String> = resumed.outputs.iter().map(|name| quoted(name)).collect();
+        let _ = writeln!(text, "        origin {:?};", resumed.origin);
+        let _ = writeln!(text, "        outputs ({});", outputs.join(" "));
+    }
     let _ = writeln!(text, "    }}\n}}");
     text.push_str(LAST_LINE);
     text
+}
+
+/// How long the header of a file of OpenFOAM is, which has to stand first; 0 without one.
+fn header_length(text: &str) -> usize {
+    let mut tokens = Tokens { rest: text };
+    if tokens.next() != Some("FoamFile") || tokens.next() != Some("{") {
+        return 0;
+    }
+    match tokens.find(|&token| token == "}") {
+        Some(_) => text.len() - tokens.rest.len(),
+        None => 0,
+    }
 }
 
 /// The entries of the outermost level that have one word as value.
@@ -216,6 +269,11 @@ mod tests {
             keep: 2,
             mtbf: Some(25.0),
             every: None,
+            resumed: Some(Resumed {
+                begin: Some("0.30000000000000004".into()),
+                origin: 0.1,
+                outputs: vec!["0.2".into()],
+            }),
         }
     }
 
@@ -238,6 +296,26 @@ mod tests {
         assert_eq!(without_block(&changed), "endTime 2;\nwriteInterval 5;\n");
     }
 
+    /// Our function object is the first of all, behind the header, and a run that goes on begins at the exact time.
+    #[test]
+    fn our_function_object_is_first() {
+        let text = "// of the user\nFoamFile { version 2.0; }\nfunctions { probes { } }\nstartTime 7;";
+        let with = with_block(text, &block());
+        let at = |word: &str| with.find(word).unwrap();
+        assert!(at("FoamFile") < at("ropewalk { }") && at("ropewalk { }") < at("probes"));
+        assert_eq!(number_of(&with[at("probes")..], "deltaT"), None);
+        let begin = "startFrom startTime;\nstartTime 0.30000000000000004;\n";
+        assert!(with.rfind(begin) > with.find("startTime 7"));
+        assert!(with.contains("origin 0.1;") && with.contains("outputs (\"0.2\");"));
+        let first = Block {
+            resumed: None,
+            ..block()
+        };
+        assert!(with_block(text, &first).contains("startFrom latestTime;"));
+        let told = "startFrom startTime; startTime 7;";
+        assert!(!with_block(told, &first).contains("latestTime"));
+    }
+
     /// Entries are found where they count: not in comments, not inside others, the last one of several.
     #[test]
     fn entries_are_found() {
@@ -248,7 +326,10 @@ mod tests {
             startTime 3;
             startTime 0.25;
             note \"startTime 8; {\";
-            purgeWrite 3;";
+            purgeWrite 3;
+            value 0.30000000000000004;";
+        assert_eq!(number_of(text, "value"), Some("0.30000000000000004"));
+        assert_eq!(number_of(text, "startFrom"), None);
         let found = Entries::read(text);
         assert_eq!(found.begin, Begin::Time(0.25));
         assert_eq!(found.purge_write, 3);

@@ -4,8 +4,8 @@
 //! when it is killed in the middle, the next start fails, or goes on with other numbers. With the function object
 //! `ropewalkCheckpoint` (`bindings/openfoam`) a solver commits what it has written to a
 //! [`Store`](ropewalk_checkpoint::Store). Before each start [`Case::prepare`] finds the newest commit that is whole on
-//! all ranks, puts everything newer and everything torn aside, and tells the solver, by a block at the end of
-//! `system/controlDict`, to begin there; [`Case::finish`] takes the block out again.
+//! all ranks, puts everything newer and everything torn aside, and tells the solver, by blocks in
+//! `system/controlDict`, to begin there; [`Case::finish`] takes them out again, and the saves from among the results.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![forbid(unsafe_code)]
@@ -28,6 +28,12 @@ mod loading;
 #[allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
+    reason = "moves folders"
+)]
+mod parking;
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
     reason = "removes what is decided on"
 )]
 mod retention;
@@ -35,7 +41,7 @@ mod times;
 
 pub use case::{Case, CaseOptions, Prepared};
 pub use case_error::CaseError;
-pub use control_dict::{Begin, Block, Entries, with_block, without_block};
+pub use control_dict::{Begin, Block, Entries, Resumed, number_of, with_block, without_block};
 pub use installation::{LIBRARY, LIBRARY_VARIABLE, START_VARIABLE, find_library, project_directory};
 pub use loading::Loading;
 pub use retention::QUARANTINE_MAX;

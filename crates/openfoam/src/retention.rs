@@ -13,7 +13,7 @@ use crate::{
     case::{Case, file, names, time_of, times},
     case_error::CaseError,
     control_dict::Entries,
-    times::{Time, outdated},
+    times::outdated,
 };
 
 impl Case {
@@ -41,9 +41,31 @@ impl Case {
         Ok(removed)
     }
 
+    /// The names of the user's outputs, oldest first, if older ones are to be removed.
+    pub(crate) fn purgeable_outputs(&self) -> Result<Vec<String>, CaseError> {
+        let keep = Entries::read(&self.control()?).purge_write;
+        let (1.., Some(origin), Some(saved)) = (keep, self.noted_origin(), self.saved_times()?) else {
+            return Ok(Vec::new());
+        };
+        let Some((_, place)) = self.places()?.into_iter().next() else {
+            return Ok(Vec::new());
+        };
+        let outputs = outdated(times(&place)?, &origin, &saved, 0);
+        Ok(outputs.iter().map(|time| time.name().to_owned()).collect())
+    }
+
     /// The names of the times that are checkpoints; nothing if one of them cannot be read.
     fn saved_times(&self) -> Result<Option<BTreeSet<String>>, CaseError> {
-        let mut saved = BTreeSet::new();
+        let Some(manifests) = self.manifests()? else {
+            return Ok(None);
+        };
+        let times = manifests.iter().filter_map(time_of);
+        Ok(Some(times.map(|time| time.name().to_owned()).collect()))
+    }
+
+    /// What all ranks have saved; nothing if some of it cannot be read.
+    pub(crate) fn manifests(&self) -> Result<Option<Vec<Manifest>>, CaseError> {
+        let mut manifests = Vec::new();
         let directory = self.directory();
         for generation in names(&directory)? {
             if !generation.starts_with("generation-") {
@@ -58,14 +80,12 @@ impl Case {
                 }
                 let text = fs::read(&path).ok();
                 match text.and_then(|text| Manifest::parse(&text).ok()) {
-                    Some(manifest) => {
-                        saved.extend(time_of(&manifest).map(|time: Time| time.name().to_owned()))
-                    }
+                    Some(manifest) => manifests.push(manifest),
                     None => return Ok(None),
                 }
             }
         }
-        Ok(Some(saved))
+        Ok(Some(manifests))
     }
 
     /// Removes the oldest of what was put aside, but nothing that was there before the run. Says how much.

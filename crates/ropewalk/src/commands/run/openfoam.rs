@@ -70,7 +70,8 @@ impl CaseKeeper {
             },
             ..CaseOptions::new(find_library(&executable)?)
         };
-        Case::open(&root, options.clone())?;
+        // Before anybody looks whether the saves are whole.
+        Case::open(&root, options.clone())?.unpark()?;
         Ok(Self {
             checkpoints,
             root,
