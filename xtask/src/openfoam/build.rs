@@ -13,21 +13,44 @@ use crate::{
     shell::{cargo, output, program, run},
 };
 
+/// How Rust's parts are built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Build {
+    Release,
+    /// Built in less time, to try something.
+    Dev,
+}
+
+impl Build {
+    /// What cargo is told.
+    pub(super) fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Release => &["--release"],
+            Self::Dev => &[],
+        }
+    }
+
+    /// Where cargo puts what it builds.
+    pub(super) fn folder(self) -> anyhow::Result<PathBuf> {
+        let folder = match self {
+            Self::Release => "release",
+            Self::Dev => "debug",
+        };
+        Ok(project::target()?.join(folder))
+    }
+}
+
 /// Builds the library, with OpenFOAM's headers from Debian's source package, and says where it is.
 ///
 /// # Errors
 /// If something is missing, or does not compile.
-pub(crate) fn build() -> anyhow::Result<PathBuf> {
+pub(crate) fn build(how: Build) -> anyhow::Result<PathBuf> {
     debian::provide()?;
     let headers = headers()?;
-    run(cargo(&[
-        "build",
-        "--release",
-        "--locked",
-        "-p",
-        "ropewalk-checkpoint-c",
-    ]))?;
-    let folder = project::target()?.join("release");
+    let mut cargo = cargo(&["build", "--locked", "-p", "ropewalk-checkpoint-c"]);
+    cargo.args(how.arguments());
+    run(cargo)?;
+    let folder = how.folder()?;
     // The name by which the function object looks for it, beside itself.
     let soname = folder.join("librw_checkpoint.so.0");
     fs::copy(folder.join("librw_checkpoint.so"), &soname)?;

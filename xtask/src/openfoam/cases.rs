@@ -2,7 +2,7 @@
 //! fixed numbers of steps takes.
 
 mod gaps;
-mod make;
+pub(super) mod make;
 mod model;
 mod report;
 mod watch;
@@ -80,10 +80,11 @@ pub(super) fn cases(library: &Path, options: &Options) -> anyhow::Result<()> {
             report.write(&target)?;
             continue;
         }
-        let bench = Bench {
+        let mut bench = Bench {
             study,
             fresh: study.make(folder.path().join(study.name))?,
             library,
+            times: Vec::new(),
         };
         bench.compare(options, &target)?;
     }
@@ -96,12 +97,15 @@ struct Bench<'a> {
     study: &'a Study,
     fresh: Solver,
     library: &'a Path,
+    /// To which its steps lead.
+    times: Vec<f64>,
 }
 
 /// A run without failures and saves.
 struct Undisturbed {
     seconds: f64,
     steps: Vec<f64>,
+    times: Vec<f64>,
     end: f64,
 }
 
@@ -113,16 +117,17 @@ struct Calibration {
 }
 
 impl Bench<'_> {
-    fn compare(&self, options: &Options, target: &Path) -> anyhow::Result<()> {
+    fn compare(&mut self, options: &Options, target: &Path) -> anyhow::Result<()> {
         let mut alone = vec![self.undisturbed()?];
         let first = &alone[0];
+        self.times.clone_from(&first.times);
         let mtbf = first.seconds * self.study.mtbf_share;
         let found = self.calibrate(&first.steps)?;
         println!(
             "\n{}: {:.1} s of {} steps, save {} s, restart {} s, failures every {mtbf:.2} s",
             self.study.name,
             first.seconds,
-            self.study.steps,
+            first.steps.len(),
             Spread(Mean::of(&found.saves)),
             Spread(Mean::of(&found.restarts)),
         );
@@ -171,18 +176,19 @@ impl Bench<'_> {
         let began = running.began;
         let watch = Watch::begin(&solver, &mut running)?;
         let took = solver.wait(running)?;
-        let observed = watch.end(self.study.step)?;
+        let (observed, times) = watch.end_of_whole()?;
         ensure!(
-            observed.steps.len() == self.study.steps,
-            "{} makes {} steps and not {}",
+            self.times.is_empty() || times == self.times,
+            "{} makes {} steps, and made {} before",
             self.study.name,
-            observed.steps.len(),
-            self.study.steps
+            times.len(),
+            self.times.len()
         );
         let last = observed.last.context("it has made its steps")?;
         Ok(Undisturbed {
             seconds: took.as_secs_f64(),
             steps: observed.steps.into_iter().map(|(_, seconds)| seconds).collect(),
+            times,
             end: (began + took - last).as_secs_f64(),
         })
     }
@@ -227,7 +233,7 @@ impl Bench<'_> {
                 "{} has ended before its saves were measured",
                 self.study.name
             );
-            let observed = watch.end(self.study.step)?;
+            let observed = watch.end(&self.times)?;
             let first = observed.first.context("it makes a step in this time")?;
             found.saves.extend(observed.saves(every));
             match failed {
@@ -271,7 +277,7 @@ impl Bench<'_> {
             let mut running = solver.start_watched(Some(&prepared))?;
             let watch = Watch::begin(&solver, &mut running)?;
             let killed = running.kill_at(next, &mut random)?;
-            all.push(watch.end(self.study.step)?);
+            all.push(watch.end(&self.times)?);
             if !killed {
                 break;
             }

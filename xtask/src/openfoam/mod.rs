@@ -6,12 +6,13 @@ mod cavity;
 mod solver;
 mod tests;
 mod trials;
+mod tutorials;
 
 use std::path::PathBuf;
 
 use anyhow::Context;
 
-pub(crate) use build::build;
+use build::{Build, build};
 
 /// What to do.
 #[derive(clap::Args)]
@@ -19,6 +20,9 @@ pub(crate) struct Options {
     /// The function object, if it is there already
     #[arg(long, global = true)]
     library: Option<PathBuf>,
+    /// Takes what cargo builds without --release, which takes less time
+    #[arg(long, global = true)]
+    dev: bool,
     #[command(subcommand)]
     what: Option<What>,
 }
@@ -31,6 +35,8 @@ enum What {
     Cases(cases::Options),
     /// Kills many runs at random moments, with the store and without, and compares their results
     Trials(trials::Options),
+    /// Kills tutorials as they are shipped again and again, and compares times and fields of the user's outputs
+    Tutorials(tutorials::Options),
 }
 
 /// Builds the function object and, if nothing else is asked for, tests it.
@@ -38,18 +44,23 @@ enum What {
 /// # Errors
 /// If it cannot be built, or at the first test that fails.
 pub(crate) fn openfoam(options: &Options) -> anyhow::Result<()> {
+    let how = match options.dev {
+        true => Build::Dev,
+        false => Build::Release,
+    };
     let library = match &options.library {
         Some(library) => library.canonicalize().context("there is no such library")?,
-        None => build()?,
+        None => build(how)?,
     };
     match &options.what {
-        None => tests::test(&library),
+        None => tests::test(&library, how),
         Some(What::Build) => {
             println!("{}", library.display());
             Ok(())
         }
         Some(What::Cases(options)) => cases::cases(&library, options),
         Some(What::Trials(options)) => trials::trials(&library, options),
+        Some(What::Tutorials(options)) => tutorials::tutorials(&library, options),
     }
 }
 
@@ -60,6 +71,7 @@ pub(crate) fn openfoam(options: &Options) -> anyhow::Result<()> {
 pub(crate) fn test() -> anyhow::Result<()> {
     openfoam(&Options {
         library: None,
+        dev: false,
         what: None,
     })
 }

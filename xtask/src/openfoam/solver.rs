@@ -132,10 +132,31 @@ impl Solver {
 
     /// Waits until the solver, which was just started, has begun some steps more, and says when.
     pub(super) fn await_steps(&self, steps: usize) -> anyhow::Result<Instant> {
+        self.await_steps_unless(steps, || false)?
+            .context("nothing ends the waiting but the steps")
+    }
+
+    /// The same; nothing if the solver ends before.
+    pub(super) fn await_steps_or_end(
+        &self,
+        steps: usize,
+        running: &mut Running,
+    ) -> anyhow::Result<Option<Instant>> {
+        self.await_steps_unless(steps, || !matches!(running.child.try_wait(), Ok(None)))
+    }
+
+    fn await_steps_unless(
+        &self,
+        steps: usize,
+        mut is_over: impl FnMut() -> bool,
+    ) -> anyhow::Result<Option<Instant>> {
         let count = || self.log().matches("\nTime = ").count();
         let end = Instant::now() + TIME_MAX;
         let all = count() + steps;
         while count() < all {
+            if is_over() {
+                return Ok(None);
+            }
             ensure!(
                 Instant::now() < end,
                 "{} makes no steps: {}",
@@ -144,7 +165,7 @@ impl Solver {
             );
             thread::sleep(Duration::from_millis(2));
         }
-        Ok(Instant::now())
+        Ok(Some(Instant::now()))
     }
 
     /// Runs the solver to its end, and says how long that took.

@@ -12,29 +12,23 @@ use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use ropewalk_openfoam::{CaseOptions, LIBRARY_VARIABLE, QUARANTINE_MAX};
 
-use crate::{
-    project,
-    shell::{cargo, output, program, run},
-};
+use crate::shell::{cargo, output, program, run};
 
 use super::{
+    build::Build,
     cavity::Cavity,
     solver::{Mode, Solver, copy},
+    tutorials,
 };
 
 /// Runs all tests with a library, each with each way of writing files.
-pub(super) fn test(library: &Path) -> anyhow::Result<()> {
+pub(super) fn test(library: &Path, build: Build) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     // Open MPI's programs need the library too.
-    run(cargo(&[
-        "build",
-        "--release",
-        "--locked",
-        "-p",
-        "ropewalk",
-        "-p",
-        "ropewalk-pmi-c",
-    ]))?;
+    let mut cargo = cargo(&["build", "--locked", "-p", "ropewalk", "-p", "ropewalk-pmi-c"]);
+    cargo.args(build.arguments());
+    run(cargo)?;
+    tutorials::test(library)?;
     for mode in Mode::ALL {
         let bench = Bench::prepare(folder.path(), library, mode, CAVITY)?;
         let name = mode.name();
@@ -42,14 +36,14 @@ pub(super) fn test(library: &Path) -> anyhow::Result<()> {
         println!("{name}: killed {kills} times, the result is that of the undisturbed run");
         let damaged = bench.damaged()?;
         println!("{name}: {damaged} kinds of damage were seen, an older checkpoint was taken");
-        let failures = bench.supervised()?;
+        let failures = bench.supervised(build)?;
         println!("{name}: `ropewalk run` started it again {failures} times, to the same result");
     }
     let bench = Bench::prepare(folder.path(), library, Mode::Serial, SILENT)?;
     bench.full_disk()?;
     println!("a full disk costs saves and not the run");
     bench.users_outputs()?;
-    bench.not_loaded()?;
+    bench.not_loaded(build)?;
     println!("a solver that does not load the function object is stopped");
     Ok(())
 }
@@ -150,11 +144,10 @@ impl Bench {
     }
 
     /// Runs the case under `ropewalk run --adapter openfoam`, which kills ranks and starts it again.
-    fn supervised(&self) -> anyhow::Result<usize> {
-        let target = project::target()?.join("release");
+    fn supervised(&self, build: Build) -> anyhow::Result<usize> {
         let solver = self.fresh("supervised")?;
         let original = fs::read(solver.case.join("system/controlDict"))?;
-        let mut command = Command::new(target.join("ropewalk"));
+        let mut command = Command::new(build.folder()?.join("ropewalk"));
         command
             .args(["run", "--on-failure", "restart", "--adapter", "openfoam"])
             .args(["--mtbf-known", "0.5", "--inject-mtbf", "5", "--seed", "3"]);
@@ -170,7 +163,7 @@ impl Bench {
             // Other work may share the cores, of which the adapter knows nothing.
             .env("OMPI_MCA_mpi_yield_when_idle", "1")
             .env_remove("WM_PROJECT_DIR");
-        let output = command.output().context("cannot start target/release/ropewalk")?;
+        let output = command.output().context("cannot start ropewalk")?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(
             output.status.success(),
@@ -358,17 +351,17 @@ impl Bench {
     }
 
     /// A library that cannot be loaded ends the run in its first step.
-    fn not_loaded(&self) -> anyhow::Result<()> {
+    fn not_loaded(&self, build: Build) -> anyhow::Result<()> {
         let solver = self.fresh("not-loaded")?;
         let library = self.folder.join("libbroken.so");
         fs::write(&library, "no library")?;
-        let mut command = Command::new(project::target()?.join("release/ropewalk"));
+        let mut command = Command::new(build.folder()?.join("ropewalk"));
         command
             .args(["run", "--on-failure", "restart", "--adapter", "openfoam"])
             .arg(self.fresh.application)
             .current_dir(&solver.case)
             .env(LIBRARY_VARIABLE, &library);
-        let output = command.output().context("cannot start target/release/ropewalk")?;
+        let output = command.output().context("cannot start ropewalk")?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(
             !output.status.success() && said.contains("has not loaded the function object"),

@@ -63,14 +63,36 @@ impl Watch {
         Ok(Self { reader })
     }
 
-    /// What it was; `step` is how far each step advances the time.
-    pub(super) fn end(self, step: f64) -> anyhow::Result<Observed> {
+    /// What it was; `times` are those to which the steps of a whole run lead, in rising order.
+    pub(super) fn end(self, times: &[f64]) -> anyhow::Result<Observed> {
         let marks = self.reader.join().ok().context("the reader of a log ends")?;
-        Ok(observe(&marks, step))
+        Ok(observe(&marks, times))
+    }
+
+    /// What a run was that made all steps, and their times.
+    pub(super) fn end_of_whole(self) -> anyhow::Result<(Observed, Vec<f64>)> {
+        let marks = self.reader.join().ok().context("the reader of a log ends")?;
+        let begun = marks.iter().filter_map(|&(_, mark)| match mark {
+            Mark::Begins(time) => Some(time),
+            Mark::Done => None,
+        });
+        let times: Vec<f64> = begun.collect();
+        Ok((observe(&marks, &times), times))
     }
 }
 
-fn observe(marks: &[(Instant, Mark)], step: f64) -> Observed {
+/// Which step leads to a time. After a restart it may be printed with another last digit.
+fn step_to(time: f64, times: &[f64]) -> usize {
+    let after = times.partition_point(|&other| other < time);
+    let near = [after.saturating_sub(1), after.min(times.len().saturating_sub(1))];
+    let distance = |at: usize| times.get(at).map_or(f64::INFINITY, |other| (other - time).abs());
+    match distance(near[0]) < distance(near[1]) {
+        true => near[0],
+        false => near[1],
+    }
+}
+
+fn observe(marks: &[(Instant, Mark)], times: &[f64]) -> Observed {
     let mut observed = Observed::default();
     let mut begun: Option<(Instant, f64)> = None;
     for &(at, mark) in marks {
@@ -84,10 +106,9 @@ fn observe(marks: &[(Instant, Mark)], step: f64) -> Observed {
             }
             Mark::Done => {
                 if let Some((from, time)) = begun.take() {
-                    let index = (time / step).round() as usize;
                     observed
                         .steps
-                        .push((index.saturating_sub(1), (at - from).as_secs_f64()));
+                        .push((step_to(time, times), (at - from).as_secs_f64()));
                     observed.last = Some(at);
                 }
             }
@@ -114,7 +135,7 @@ mod tests {
             (at(10), Mark::Done),
             (at(10), Mark::Begins(0.025)),
         ];
-        let observed = observe(&marks, 0.005);
+        let observed = observe(&marks, &[0.005, 0.01, 0.015_000_1, 0.019_999_9]);
         assert_eq!(observed.first, Some(at(2)));
         assert_eq!(observed.last, Some(at(10)));
         assert_eq!(observed.steps, [(2, 3.0), (3, 4.0)]);
