@@ -7,7 +7,7 @@ use std::{
     time::SystemTime,
 };
 
-use ropewalk_checkpoint::{MANIFEST_BYTES_MAX, Manifest};
+use ropewalk_checkpoint::{MANIFEST_BYTES_MAX, Manifest, Place};
 
 use crate::{
     case::{Case, file, names, time_of, times},
@@ -44,9 +44,15 @@ impl Case {
     /// The names of the user's outputs, oldest first, if older ones are to be removed.
     pub(crate) fn purgeable_outputs(&self) -> Result<Vec<String>, CaseError> {
         let keep = Entries::read(&self.control()?).purge_write;
-        let (1.., Some(origin), Some(saved)) = (keep, self.noted_origin(), self.saved_times()?) else {
+        let (1.., Some(origin), Some(manifests)) = (keep, self.noted_origin(), self.manifests()?) else {
             return Ok(Vec::new());
         };
+        // An output that also serves as a save stays the user's, and is removed as he says.
+        let ours = manifests.iter().filter(|manifest| manifest.place != Place::Kept);
+        let saved = ours
+            .filter_map(time_of)
+            .map(|time| time.name().to_owned())
+            .collect();
         let Some((_, place)) = self.places()?.into_iter().next() else {
             return Ok(Vec::new());
         };

@@ -191,7 +191,7 @@ impl<'a> Bench<'a> {
             let distance = distance(fields, undisturbed);
             let own = self.own_distance(last)?;
             outcome.distance = Some((distance, own));
-            if distance.is_nan() || distance > own {
+            if distance.is_nan() || distance > OWN_MAX * own {
                 outcome.faults.push(format!(
                     "after restarts at {restored:?} it is {distance:e} off, and OpenFOAM's own restarts {own:e}"
                 ));
@@ -354,6 +354,10 @@ fn times(place: &Path) -> anyhow::Result<Vec<Time>> {
     times.sort_by(|a, b| a.value().total_cmp(&b.value()));
     Ok(times)
 }
+
+/// How many times as far off a run may be as OpenFOAM's own restarts are: it is killed at other steps, and differences grow
+/// with time.
+const OWN_MAX: f64 = 10.0;
 
 /// No divisor of the steps between outputs.
 const EVERY: u32 = 7;
