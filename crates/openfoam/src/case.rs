@@ -351,7 +351,7 @@ impl Case {
     }
 }
 
-/// Whether a time is another one, as OpenFOAM sees it, which prints a time with six digits.
+/// Tells if two times are one for OpenFOAM, which prints a time with six digits.
 fn is_near(time: f64, other: f64) -> bool {
     (time - other).abs() <= 1e-6 * other.abs().max(1e-30)
 }

@@ -1,8 +1,9 @@
 //! The file `system/controlDict` of a case.
 //!
-//! It belongs to the user, who may edit it while the case runs. So it is not replaced and put back: blocks of our own
-//! stand in it while the job runs, and are cut out afterwards. The one at the end overrides what is above it; one after
-//! the header makes our function object the first. Blocks that a killed job has left are replaced by the next.
+//! It belongs to the user, who may edit it while the case runs. So it is not replaced and put back: blocks of
+//! our own stand in it while the job runs, and are cut out afterwards. The one at the end overrides what is
+//! above it; one after the header makes our function object the first. Blocks that a killed job has left are
+//! replaced by the next.
 
 use std::fmt::Write;
 
@@ -296,7 +297,8 @@ mod tests {
         assert_eq!(without_block(&changed), "endTime 2;\nwriteInterval 5;\n");
     }
 
-    /// Our function object is the first of all, behind the header, and a run that goes on begins at the exact time.
+    /// Our function object is the first of all, behind the header, and a run that goes on begins at the exact
+    /// time.
     #[test]
     fn our_function_object_is_first() {
         let text = "// of the user\nFoamFile { version 2.0; }\nfunctions { probes { } }\nstartTime 7;";

@@ -1,11 +1,12 @@
 //! Prepares cases of OpenFOAM, so that a run begins with the newest save that is whole.
 //!
-//! OpenFOAM writes a time step straight into the folder from which it would begin again, and takes what it finds there:
-//! when it is killed in the middle, the next start fails, or goes on with other numbers. With the function object
-//! `ropewalkCheckpoint` (`bindings/openfoam`) a solver commits what it has written to a
-//! [`Store`](ropewalk_checkpoint::Store). Before each start [`Case::prepare`] finds the newest commit that is whole on
-//! all ranks, puts everything newer and everything torn aside, and tells the solver, by blocks in
-//! `system/controlDict`, to begin there; [`Case::finish`] takes them out again, and the saves from among the results.
+//! OpenFOAM writes a time step straight into the folder from which it would begin again, and takes what it
+//! finds there: when it is killed in the middle, the next start fails, or goes on with other numbers. With
+//! the function object `ropewalkCheckpoint` (`bindings/openfoam`) a solver commits what it has written to a
+//! [`Store`](ropewalk_checkpoint::Store). Before each start [`Case::prepare`] finds the newest commit that is
+//! whole on all ranks, puts everything newer and everything torn aside, and tells the solver, by blocks in
+//! `system/controlDict`, to begin there; [`Case::finish`] takes them out again, and the saves from among the
+//! results.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![forbid(unsafe_code)]

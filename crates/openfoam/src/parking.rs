@@ -15,8 +15,8 @@ use crate::{
 };
 
 impl Case {
-    /// Moves the saves that are no outputs of the user's out of the case, into the folder `parked` of the checkpoints.
-    /// [`unpark`](Self::unpark) moves them back.
+    /// Moves the saves that are no outputs of the user's out of the case, into the folder `parked` of the
+    /// checkpoints. [`unpark`](Self::unpark) moves them back.
     pub(crate) fn park(&self) -> Result<(), CaseError> {
         let manifests = self.manifests()?.unwrap_or_default();
         let folders = |place: Place| -> BTreeSet<PathBuf> {
@@ -30,7 +30,8 @@ impl Case {
         Ok(())
     }
 
-    /// Moves parked saves back to where the store and the solver look for them; to be called before either does.
+    /// Moves parked saves back to where the store and the solver look for them; to be called before either
+    /// does.
     ///
     /// # Errors
     /// If a folder cannot be read or moved.
@@ -111,7 +112,8 @@ mod tests {
         }
     }
 
-    /// Between jobs only the user's outputs are in the case, and the next job finds the saves where they were.
+    /// Between jobs only the user's outputs are in the case, and the next job finds the saves where they
+    /// were.
     #[test]
     fn saves_come_and_go() {
         let folder = tempfile::tempdir().unwrap();

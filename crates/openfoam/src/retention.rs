@@ -69,7 +69,7 @@ impl Case {
         Ok(Some(times.map(|time| time.name().to_owned()).collect()))
     }
 
-    /// What all ranks have saved; nothing if some of it cannot be read.
+    /// The manifests of all ranks; nothing if one of them cannot be read.
     pub(crate) fn manifests(&self) -> Result<Option<Vec<Manifest>>, CaseError> {
         let mut manifests = Vec::new();
         let directory = self.directory();

@@ -22,7 +22,7 @@ pub(crate) enum Build {
 }
 
 impl Build {
-    /// What cargo is told.
+    /// The arguments for cargo.
     pub(super) fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Release => &["--release"],

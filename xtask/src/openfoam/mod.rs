@@ -35,7 +35,8 @@ enum What {
     Cases(cases::Options),
     /// Kills many runs at random moments, with the store and without, and compares their results
     Trials(trials::Options),
-    /// Kills tutorials as they are shipped again and again, and compares times and fields of the user's outputs
+    /// Kills tutorials as they are shipped again and again, and compares times and fields of the user's
+    /// outputs
     Tutorials(tutorials::Options),
 }
 

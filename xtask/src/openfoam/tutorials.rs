@@ -1,5 +1,5 @@
-//! Tutorials as Debian ships them, killed again and again: the user's outputs have to be those of a run that nobody has
-//! disturbed, at the same times and no others.
+//! Tutorials as Debian ships them, killed again and again: the user's outputs have to be those of a run that
+//! nobody has disturbed, at the same times and no others.
 
 mod bench;
 mod table;
@@ -33,7 +33,7 @@ pub(crate) struct Options {
     seed: u64,
 }
 
-/// What became of the runs of one tutorial.
+/// The outcome of all runs of one tutorial.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     runs: u32,

@@ -63,13 +63,13 @@ impl Watch {
         Ok(Self { reader })
     }
 
-    /// What it was; `times` are those to which the steps of a whole run lead, in rising order.
+    /// Ends with the solver; `times` are those to which the steps of a whole run lead, in rising order.
     pub(super) fn end(self, times: &[f64]) -> anyhow::Result<Observed> {
         let marks = self.reader.join().ok().context("the reader of a log ends")?;
         Ok(observe(&marks, times))
     }
 
-    /// What a run was that made all steps, and their times.
+    /// Ends with a solver that made all steps, and gives their times too.
     pub(super) fn end_of_whole(self) -> anyhow::Result<(Observed, Vec<f64>)> {
         let marks = self.reader.join().ok().context("the reader of a log ends")?;
         let begun = marks.iter().filter_map(|&(_, mark)| match mark {

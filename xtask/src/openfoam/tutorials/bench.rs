@@ -39,7 +39,7 @@ pub(super) struct Bench<'a> {
     own_distance: OnceCell<f64>,
 }
 
-/// What became of a run that was killed and begun again.
+/// The outcome of a run that was killed and begun again.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub(super) kills: u32,
@@ -47,7 +47,8 @@ pub(super) struct Outcome {
     pub(super) quarantined: usize,
     /// Every output has the bits of the undisturbed run's.
     pub(super) is_as_undisturbed: bool,
-    /// How far the last output is off, where steps are adjustable, and how far those of OpenFOAM's own restarts are.
+    /// How far the last output is off, where steps are adjustable, and how far those of OpenFOAM's own
+    /// restarts are.
     pub(super) distance: Option<(f64, f64)>,
     pub(super) faults: Vec<String>,
 }
@@ -208,8 +209,8 @@ impl<'a> Bench<'a> {
         let expected = by_itself.get(last).context("OpenFOAM makes all outputs")?;
         for (found, expected) in fields.iter().zip(expected) {
             let name = found.0.file_name().unwrap_or_default().to_string_lossy();
-            // OpenFOAM writes an output before its function objects are done with the step, so that its own restart leaves
-            // out a step of what they transport; ours does not.
+            // OpenFOAM writes an output before its function objects are done with the step, so that its own
+            // restart leaves out a step of what they transport; ours does not.
             let is_behind = self.tutorial.transported.contains(&&*name);
             // Of how long it is a mean OpenFOAM writes 16 digits, and we write all.
             let is_mean = name.ends_with("Mean");
@@ -251,8 +252,8 @@ impl<'a> Bench<'a> {
         outputs(&solver)
     }
 
-    /// How far OpenFOAM without us is off at the end, if it is stopped at each output and started again at the exact time and
-    /// with the exact step: there it adjusts its steps as if it had not been stopped.
+    /// How far OpenFOAM without us is off at the end, if it is stopped at each output and started again at
+    /// the exact time and with the exact step: there it adjusts its steps as if it had not been stopped.
     fn own_distance(&self, last: &str) -> anyhow::Result<f64> {
         if let Some(&distance) = self.own_distance.get() {
             return Ok(distance);
@@ -288,7 +289,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// What OpenFOAM says of a time that it has written.
+/// OpenFOAM's own note on a time that it has written.
 fn state(solver: &Solver, time: &str) -> anyhow::Result<String> {
     let place = solver.case.join(solver.mode.places()[0]);
     Ok(fs::read_to_string(place.join(time).join("uniform/time"))?)
@@ -355,8 +356,8 @@ fn times(place: &Path) -> anyhow::Result<Vec<Time>> {
     Ok(times)
 }
 
-/// How many times as far off a run may be as OpenFOAM's own restarts are: it is killed at other steps, and differences grow
-/// with time.
+/// How many times as far off a run may be as OpenFOAM's own restarts are: it is killed at other steps, and
+/// differences grow with time.
 const OWN_MAX: f64 = 10.0;
 
 /// No divisor of the steps between outputs.

@@ -13,11 +13,11 @@ pub(super) struct Tutorial {
     pub(super) cells: f64,
     /// Its step if that is constant, in seconds.
     pub(super) step: Option<f64>,
-    /// What stands behind its own controlDict. All digits are written, so that every difference is seen.
+    /// Added to its own controlDict. All digits are written, so that every difference is seen.
     pub(super) control: &'static str,
     /// Fields that a function object transports.
     pub(super) transported: &'static [&'static str],
-    /// Whether its outputs depend on the clock, so that those of two runs differ.
+    /// Set if its outputs depend on the clock, so that those of two runs differ.
     pub(super) by_clock: bool,
 }
 
@@ -80,8 +80,8 @@ const fn by_clock(tutorial: Tutorial) -> Tutorial {
     }
 }
 
-/// What is tried in short: each way to say when there is an output, with constant and adjustable steps; how often each is
-/// killed.
+/// The short trials: each way to say when there is an output, with constant and adjustable steps; how
+/// often each is killed.
 pub(super) const VARIANTS: &[(Tutorial, Mode, u32)] = &[
     (cavity("cavity as shipped", "writePrecision 17;"), Mode::Serial, 2),
     (CAVITY, Mode::Serial, 2),
