@@ -417,32 +417,6 @@ fn a_lack_of_descriptors_is_named() {
     });
 }
 
-/// With any limit of descriptors a job runs, or one line says what was missing; nothing panics, hangs or stays.
-#[test]
-fn any_limit_of_descriptors_is_survived_or_named() {
-    for limit in 4..40 {
-        let marker = Marker::new();
-        let script = format!(
-            "ulimit -n {limit}; exec {ROPEWALK} run -n 1 sh -c ': {}'",
-            marker.stay()
-        );
-        let mut command = Command::new("sh");
-        command.args(["-c", &script]).stdin(Stdio::null());
-        let job = output(command);
-        let said = text(&job.stderr);
-        match job.status.code() {
-            Some(0) => assert!(said.is_empty(), "{limit}: {said}"),
-            Some(125) => assert!(
-                said.starts_with("ropewalk: ") && said.lines().count() == 1,
-                "{limit}: {said}"
-            ),
-            _ => panic!("{limit}: {job:?}"),
-        }
-        assert!(limit < 36 || job.status.success(), "{limit}: {said}");
-        marker.assert_none_left();
-    }
-}
-
 /// A control group whose processes have little memory, by either version; gone when this is dropped.
 struct LittleMemory {
     folder: PathBuf,
