@@ -56,7 +56,7 @@ pub(crate) struct HostAgent {
     waiting: BTreeSet<Rank>,
     /// How far ranks were that closed their PMI connections in the middle of something: those that die do that first.
     stages: BTreeMap<Rank, pmi::Stage>,
-    /// What the launcher was told last of that.
+    /// The launcher was told that a rank may hang.
     may_hang: bool,
     /// All ranks were told to end.
     is_ending: bool,

@@ -80,7 +80,7 @@ pub(crate) struct Plan {
     pub(crate) universe_size: Option<u32>,
     /// When it ends for want of progress.
     pub(crate) stall: Stall,
-    /// Whether processor time is progress.
+    /// Processor time is progress.
     pub(crate) stall_counts_cpu: bool,
     pub(crate) stdin: StdinSource,
     pub(crate) singleton: Option<Singleton>,
@@ -129,7 +129,7 @@ pub(crate) struct Start {
     pub(crate) is_singleton: bool,
     /// Whether names that programs publish are kept elsewhere.
     pub(crate) shares_names: bool,
-    /// Whether the launcher hears if a rank would wait for ever for one that is lost.
+    /// The launcher hears if a rank would wait for ever for one that is lost.
     pub(crate) tells_who_may_hang: bool,
     /// The job as process group of PMI.
     pub(crate) pmi: pmi::GroupOptions,
@@ -158,12 +158,12 @@ impl Plan {
         self.continues && self.hosts.len() > self.arity.max(1) as usize
     }
 
-    /// Whether the job may go on after a failure.
+    /// Says if the job may go on after a failure.
     pub(crate) fn survives_failures(&self) -> bool {
         self.continues || self.respawns
     }
 
-    /// Whether a loss begins the watch for a job that makes no progress.
+    /// Says if a loss begins the watch for a job that makes no progress.
     pub(crate) fn watches_losses(&self) -> bool {
         self.survives_failures() && matches!(self.stall, Stall::AfterLoss(_))
     }
@@ -395,7 +395,7 @@ pub(crate) enum Report {
     },
     /// The agent has not come up for the detection time, says the node above; it may still.
     Late,
-    /// Whether one of the host's ranks would wait for ever for a rank that is lost: it began with PMI, has not finalized it,
+    /// Tells if one of the host's ranks would wait for ever for a rank that is lost: it began with PMI, has not finalized it,
     /// and does not hear of departures. Said when it changes, in jobs that are watched after losses.
     MayHang(bool),
     /// The node above lost the agent, and with it all hosts below it. The last report.

@@ -1,4 +1,4 @@
-//! What jobs that are killed leave behind: shared memory that MPICH gives names to, and processes.
+//! Jobs that are killed leave nothing behind: no shared memory that MPICH gives names to, no processes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

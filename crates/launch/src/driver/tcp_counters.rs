@@ -106,7 +106,7 @@ fn split_message(part: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     Some((kind, body, rest))
 }
 
-/// What was sent and received, of the attributes of a socket.
+/// The bytes sent and received, of the attributes of a socket.
 fn bytes_of(mut attributes: &[u8]) -> Option<u64> {
     loop {
         let length = usize::from(u16_at(attributes, 0)?);
@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    /// What goes over a connection counts once at each end, by IPv4 and by IPv6; to look for data that is not there counts
+    /// Bytes that go over a connection count once at each end, by IPv4 and by IPv6; to look for data that is not there counts
     /// nothing, and neither do sockets of others.
     #[test]
     fn bytes_of_connections_are_counted() {

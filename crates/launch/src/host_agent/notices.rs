@@ -1,4 +1,4 @@
-//! What is odd about ranks, and not told too often.
+//! Odd things about ranks, not told too often.
 
 use ropewalk_group::Rank;
 

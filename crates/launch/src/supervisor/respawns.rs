@@ -29,7 +29,7 @@ impl Respawns {
     /// How many failures are remembered for the verdict.
     const FAILURES_MAX: usize = 1000;
 
-    /// Whether ranks are to be started again, but not yet.
+    /// Says if ranks are to be started again, but not yet.
     pub(super) fn are_due(&self) -> bool {
         !self.due.is_empty()
     }

@@ -105,7 +105,7 @@ impl Supervisor {
         })
     }
 
-    /// Whether a warning comes before the end: whoever has a job go on with fewer ranks does not want it to end unawares.
+    /// Says if a warning comes before the end: whoever has a job go on with fewer ranks does not want it to end unawares.
     fn warns(&self) -> bool {
         self.plan.survives_failures() && !self.progress.is_warned
     }

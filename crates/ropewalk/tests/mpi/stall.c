@@ -1,4 +1,4 @@
-/* What may become of a program of MPI, by its first argument. */
+/* A program of MPI that hangs, loses a rank or goes on, as its first argument says. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>

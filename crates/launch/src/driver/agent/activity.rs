@@ -1,4 +1,4 @@
-//! Whether the ranks of a host make progress: what `--stall` depends on.
+//! Sees if the ranks of a host make progress, on which `--stall` depends.
 
 use std::{
     collections::BTreeSet,
@@ -26,9 +26,9 @@ pub(super) struct Activity {
     counts_cpu: bool,
     /// A request, a message or output came.
     seen: bool,
-    /// What the processes of the ranks moved and, if that counts, the time they took.
+    /// The bytes that the processes of the ranks moved and, if that counts, the time they took.
     work: u64,
-    /// What their connections moved, once it was looked at.
+    /// The bytes that their connections moved, once they were looked at.
     tcp_bytes: Option<u64>,
 }
 
@@ -73,7 +73,7 @@ impl Activity {
         self.next
     }
 
-    /// Whether the ranks, each of which leads a session of its own, made progress since the last look.
+    /// Says if the ranks, each of which leads a session of its own, made progress since the last look.
     fn look(&mut self, is_rank: impl Fn(i32) -> bool) -> bool {
         let seen = std::mem::take(&mut self.seen);
         let processes = processes_of(is_rank);

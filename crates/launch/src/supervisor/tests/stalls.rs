@@ -21,7 +21,7 @@ fn stalled(on_failure: OnFailure, stall: Stall) -> Supervisor {
     supervisor
 }
 
-/// What is told of a stall, and whether the job is being ended.
+/// The warnings of a stall, and if the job is being ended.
 fn told(supervisor: &mut Supervisor) -> (Vec<(Duration, Duration)>, bool) {
     let actions: Vec<_> = std::iter::from_fn(|| supervisor.poll_action()).collect();
     let told = actions.iter().filter_map(|action| match action {

@@ -547,7 +547,7 @@ fn finish(console: &mut Console, verdict: &Verdict, failure: Option<io::Error>) 
     Ok(u8::try_from(verdict.exit_code()).unwrap_or(u8::MAX))
 }
 
-/// What comes of a loss if nobody who is left can go on.
+/// Says how a job ends in which nobody who is left can go on.
 fn ends_unless_moved(stall: Duration) -> String {
     format!(
         "the job ends in {} s if nothing moves (--stall)",
