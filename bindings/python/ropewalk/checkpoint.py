@@ -202,12 +202,18 @@ class Store:
         rank: int = 0,
         ranks: int = 1,
     ) -> None:
-        """By default in the directory that ``ropewalk run --checkpoint`` gives. Of ``ranks`` that save together each has a
+        """By default in the directory that ``ropewalk run --checkpoint`` gives. There has to be room on the disk for one more
+        generation than are kept: the oldest is removed when the newest exists. Of ``ranks`` that save together each has a
         store with its own ``rank``; all open and restore theirs before the first saves, and save equally often."""
         rank, ranks = _unsigned("rank", rank, 32), _unsigned("ranks", ranks, 32)
         if rank >= ranks:
             raise ValueError(f"rank has to be below ranks, not {rank} of {ranks}")
         keep, restarts_max = _unsigned("keep", keep, 32), _unsigned("restarts_max", restarts_max, 32)
+        if directory is None and not os.environ.get("ROPEWALK_CHECKPOINT_DIR"):
+            raise ValueError(
+                "no directory was given for the store: name one, as in Store(\"saves\"), or start the program by "
+                "`ropewalk run --checkpoint DIR`"
+            )
         path = None if directory is None else os.fsencode(directory)
         options = _StoreOptions(ctypes.sizeof(_StoreOptions), path, rank, ranks, None, keep, restarts_max)
         self._ranks = ranks
@@ -227,7 +233,8 @@ class Store:
             self._handle = ctypes.c_void_p()
 
     def restore(self, start: Optional[str] = None, patience: float = 60.0) -> Optional[Restored]:
-        """The newest generation that is whole; newer and torn ones are put aside. To be called once, before any save.
+        """The newest generation that is whole; newer and torn ones are put aside. To be called once, before any save. It
+        fails while another process saves as the same rank; ``ropewalk checkpoints DIR`` looks beside it.
 
         Several ranks agree on it through files of the directory, which all have to see, and wait for each other so many
         seconds. ``start`` is the same text for all of them, and another one at each start of the job; ``ropewalk run
@@ -263,10 +270,17 @@ class Store:
         _call("store_retire", self._handle)
 
 
+def _is_on_purpose(error: Optional[BaseException]) -> bool:
+    """Whether somebody ends the program, which is no failure of it."""
+    is_exit = isinstance(error, SystemExit) and error.code in (None, 0)
+    return is_exit or isinstance(error, KeyboardInterrupt)
+
+
 class Advisor:
     """Says at the end of each step whether to save, and learns from what happens.
 
-    As a context it takes an exception for a failure, and everything else for the end of the run.
+    As a context it takes an exception for a failure, and everything else for the end of the run: so also ^C
+    (``KeyboardInterrupt``) and ``sys.exit()`` without an error, by which somebody ends it on purpose.
     """
 
     def __init__(
@@ -297,8 +311,8 @@ class Advisor:
     def __enter__(self) -> "Advisor":
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        self.close(finished=kind is None)
+    def __exit__(self, kind: Optional[type], error: Optional[BaseException], *_: object) -> None:
+        self.close(finished=kind is None or _is_on_purpose(error))
 
     def close(self, finished: bool = True) -> None:
         """Ends the run, which is done or was stopped on purpose, or has failed."""

@@ -136,7 +136,8 @@ typedef struct {
     uint32_t ranks;          /* how many save together */
     const char *in_place;    /* null, or the folder below which the program writes files that stay there; it has to be in
                                 the file system of the directory */
-    uint32_t keep;           /* how many complete generations are kept; never fewer than two */
+    uint32_t keep;           /* how many complete generations are kept; never fewer than two. The disk needs room for one
+                                more: the oldest is removed when the newest exists */
     uint32_t restarts_max;   /* after how many starts from one generation that led to no newer one an older one is
                                 taken; 0 for the default, three */
 } rw_checkpoint_store_options;
@@ -157,8 +158,9 @@ int rw_checkpoint_store_open(const rw_checkpoint_store_options *options, rw_chec
 int rw_checkpoint_store_close(rw_checkpoint_store *store);
 
 /*
- * Finds the newest generation that is whole, moves newer and torn ones to the folder `quarantine`, and counts the start.
- * To be called once, before the first save. The first is for programs of one process.
+ * Finds the newest generation that is whole, moves newer and torn ones to the folder `quarantine`, of which the last two
+ * generations stay there, and counts the start. Fails while another process saves as the same rank; `ropewalk checkpoints`
+ * looks beside it. To be called once, before the first save. The first is for programs of one process.
  */
 int rw_checkpoint_store_restore(rw_checkpoint_store *store, rw_checkpoint_restored *restored);
 /*

@@ -388,8 +388,7 @@ unsafe fn store_options(options: *const CStoreOptions) -> Result<StoreOptions, F
     let (directory, in_place) = unsafe { (path(options.directory), path(options.in_place)) };
     let directory = match directory {
         Some(directory) => directory.to_owned(),
-        None => directory_of_job()
-            .ok_or_else(|| Failure::bad_argument("the directory of the store is missing"))?,
+        None => directory_of_job().ok_or_else(|| Failure::bad_argument(NO_DIRECTORY))?,
     };
     if options.rank >= options.ranks {
         return Err(Failure::bad_argument(
@@ -519,6 +518,9 @@ unsafe fn write<T>(place: *mut T, value: T) -> Result<(), Failure> {
     unsafe { place.write(value) };
     Ok(())
 }
+
+const NO_DIRECTORY: &str = "no directory was given for the store, and the program was not started by `ropewalk run \
+     --checkpoint DIR`, which gives one";
 
 thread_local! {
     /// What `rw_checkpoint_restore_all` gave out.

@@ -9,6 +9,7 @@ use std::{
     process::{Command, Output},
 };
 
+use ropewalk_checkpoint::{JournalFile, Record};
 use tempfile::TempDir;
 
 /// A program in Python that finds our module and library.
@@ -89,6 +90,41 @@ with Store(sys.argv[1]) as store:
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+/// ^C and a planned exit are no failures in the journal, an error is one; a store without a directory says so.
+#[test]
+fn what_is_on_purpose_is_no_failure() {
+    let folder = TempDir::new().unwrap();
+    let script = r#"
+import sys
+from ropewalk.checkpoint import Advisor, Store
+
+try:
+    Store()
+    sys.exit("a store nowhere")
+except ValueError as error:
+    assert "no directory was given" in str(error), error
+kind = eval(sys.argv[2])
+with Advisor(sys.argv[1]) as advisor:
+    advisor.step_end()
+    raise kind
+"#;
+    let failures = |kind: &str| {
+        let journal = folder.path().join(kind.replace(['(', ')'], "-"));
+        python(&["-c", script, &journal.display().to_string(), kind]);
+        let (_, mut history) = JournalFile::open(&journal).unwrap();
+        history.add(Record::Start { start: 1 });
+        history.totals().failures
+    };
+    let kinds = [
+        "KeyboardInterrupt()",
+        "SystemExit()",
+        "SystemExit(0)",
+        "SystemExit(3)",
+        "RuntimeError()",
+    ];
+    assert_eq!(kinds.map(failures), [0, 0, 0, 1, 1]);
 }
 
 /// Ranks save and restore together; numbers that the library would take for others are refused.

@@ -14,8 +14,8 @@ use std::{
 };
 
 use ropewalk_checkpoint::{
-    Alone, Coordination, CoordinationError, Decided, SharedDirectory, Store, StoreError, StoreOptions,
-    open_all, restore_all,
+    Alone, Coordination, CoordinationError, Decided, JournalFile, Level, Record, SharedDirectory, Store,
+    StoreError, StoreOptions, open_all, restore_all,
 };
 use tempfile::TempDir;
 
@@ -101,6 +101,28 @@ fn a_full_disk_leaves_the_old_generations() {
     assert_eq!(restored(&directory), Some((4, vec![4; 100_000])));
 }
 
+/// A journal has room for what it will have to say when others have filled its disk.
+#[test]
+fn a_full_disk_has_room_for_the_journal() {
+    let disk = SmallDisk::new();
+    let path = disk.0.path().join("journal");
+    let (mut journal, _) = JournalFile::open(&path).unwrap();
+    let full = fs::write(disk.0.path().join("others"), vec![3; 2_000_000]).unwrap_err();
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    journal.add(Record::Start { start: 1 }).unwrap();
+    // More than it has before it is made short, for which there is no room either.
+    let failed = Record::NotSaved {
+        level: Level::Full,
+        seconds: 0.123_456_789,
+    };
+    for _ in 0..12_000 {
+        journal.add(failed).unwrap();
+    }
+    drop(journal);
+    let found = JournalFile::look(&path).unwrap().unwrap();
+    assert_eq!(found.totals().failed_saves, 12_000);
+}
+
 /// A disk that can only be read refuses saves, and restores all the same.
 #[test]
 fn a_disk_that_can_only_be_read_is_restored_from() {
@@ -177,6 +199,49 @@ fn a_generation_that_leads_nowhere_is_given_up() {
     }
     assert_eq!(begin(3), 1);
     assert!(folder.path().join("quarantine").exists());
+}
+
+/// However often the newest generation is torn, two stay in quarantine, the last ones; numbers rise all the same.
+#[test]
+fn quarantine_is_bounded() {
+    let folder = TempDir::new().unwrap();
+    let names = || {
+        let listed = fs::read_dir(folder.path().join("quarantine")).unwrap();
+        let mut names: Vec<_> = listed
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    };
+    let mut store = open(folder.path());
+    save(&mut store, 1, b"good").unwrap();
+    for number in 2..9 {
+        save(&mut store, 2, b"bad").unwrap();
+        fs::write(store.data_path(number).join("state"), b"dab").unwrap();
+        let found = store.restore(&mut Alone).unwrap();
+        assert_eq!(found.from.map(|held| held.generation), Some(1));
+        assert_eq!(found.quarantined.len(), 1);
+    }
+    let name = |number: u64| format!("generation-{number:010}.rank-00000");
+    assert_eq!(names(), [name(7), name(8)]);
+    // Many at once, and the same one again and again.
+    for number in 9..14 {
+        save(&mut store, 2, b"bad").unwrap();
+        fs::write(store.data_path(number).join("state"), b"dab").unwrap();
+    }
+    assert_eq!(store.restore(&mut Alone).unwrap().quarantined.len(), 2);
+    assert_eq!(names(), [name(12), name(13)]);
+    for _ in 0..4 {
+        fs::create_dir_all(store.data_path(13)).unwrap();
+        store.quarantine(13, "it is torn").unwrap();
+    }
+    assert_eq!(names(), [name(13) + ".4", name(13) + ".5"]);
+    assert_eq!(
+        Store::open(StoreOptions::new(folder.path()))
+            .unwrap()
+            .next_generation(),
+        14
+    );
 }
 
 /// Ranks with a directory in common agree on what to restore; one that is a generation behind decides for all.

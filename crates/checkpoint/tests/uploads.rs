@@ -63,7 +63,8 @@ fn wait_until(is_so: impl Fn() -> bool) {
     }
 }
 
-/// What was uploaded comes back to the last bit where the directory is lost; of older ones two are kept.
+/// What was uploaded comes back to the last bit where the directory is lost; of older ones two are kept, and nothing of the
+/// others, not even a folder.
 #[test]
 fn what_is_lost_comes_back() {
     let folder = TempDir::new().unwrap();
@@ -81,6 +82,8 @@ fn what_is_lost_comes_back() {
     assert_eq!(said.lock().unwrap()[..], [""; 0]);
     let kept = open(&bucket).generations().unwrap();
     assert!(kept.contains(&4) && kept.len() <= 3, "{kept:?}");
+    let folders = fs::read_dir(&bucket).unwrap().count();
+    assert_eq!(folders, kept.len(), "nothing stays of removed generations");
 
     let mut depot = Depot::open(&new, None).unwrap();
     let held = open(&bucket).fetch(&mut depot).unwrap().unwrap();

@@ -347,3 +347,112 @@ fn a_generation_from_which_a_job_dies_is_passed_over() {
     assert!(text.contains("attempt 4 starts from generation 1"), "{text}");
     assert!(folder.path().join("quarantine").exists());
 }
+
+/// A program that fails at the same step again and again is given up although it saves, its fault is no event of the mean
+/// time between failures, and the verdict says why.
+#[test]
+fn a_crash_loop_ends() {
+    let folder = TempDir::new().unwrap();
+    let program = compiled("tests/checkpoint_c/faults.c", &folder);
+    let saves = folder.path().join("saves");
+    let words = ["--on-failure", "restart", "--restart-limit", "2", "--checkpoint"];
+    let found = run(&[
+        &words[..],
+        &[saves.to_str().unwrap(), program.to_str().unwrap(), "raise"],
+    ]
+    .concat());
+    let text = String::from_utf8(found.stderr).unwrap();
+    assert_eq!(found.status.code(), Some(3), "{text}");
+    let why =
+        "the job was not started again: 2 attempts in a row reached no step that was not reached before";
+    assert!(text.contains(why), "{text}");
+    assert_eq!(text.matches("is started again").count(), 2, "{text}");
+    for times in [2, 3] {
+        let same = format!("the same rank failed in the same way at step 19 in {times} attempts");
+        assert!(text.contains(&same), "{text}");
+    }
+    let (_, history) = JournalFile::open(saves.join("journal")).unwrap();
+    assert_eq!(history.totals().failures, 1, "{text}");
+    let refused = run(&["--restart-limit", "2", "true"]);
+    let text = String::from_utf8(refused.stderr).unwrap();
+    assert!(text.contains("wants --on-failure restart"), "{text}");
+}
+
+/// How long attempts last says nothing of whether they come to something.
+#[test]
+fn a_crash_loop_without_checkpoints_ends() {
+    let found = run(&[
+        "--on-failure",
+        "restart",
+        "--restart-limit",
+        "2",
+        "sh",
+        "-c",
+        "exit 4",
+    ]);
+    let text = String::from_utf8(found.stderr).unwrap();
+    assert_eq!(found.status.code(), Some(4), "{text}");
+    assert_eq!(text.matches("is started again").count(), 1, "{text}");
+    assert!(text.contains("2 attempts in a row"), "{text}");
+}
+
+/// Saves that fail are told while the job runs, in the log, and in the table at the end.
+#[test]
+fn failed_saves_are_told() {
+    let folder = TempDir::new().unwrap();
+    let program = compiled("tests/checkpoint_c/faults.c", &folder);
+    let saves = folder.path().join("saves");
+    let words = ["--log", "json", "--checkpoint", saves.to_str().unwrap()];
+    let found = run(&[&words[..], &[program.to_str().unwrap(), "unsaved"]].concat());
+    let text = String::from_utf8(found.stderr).unwrap();
+    assert!(found.status.success(), "{text}");
+    for expected in [
+        "ropewalk: saves fail: nothing is saved since",
+        "\"event\":\"saves_fail\"",
+        "\"saves_failed\":9",
+        "saves that failed",
+        "9, unprotected since",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+}
+
+/// What a directory holds is told without touching it, also of a case of OpenFOAM; another directory is refused.
+#[test]
+fn checkpoints_can_be_looked_at() {
+    let folder = TempDir::new().unwrap();
+    let case = folder.path().join("case");
+    let saves = case.join("checkpoints");
+    fs::create_dir_all(case.join("system")).unwrap();
+    fs::write(case.join("system/controlDict"), "").unwrap();
+    save_generations(&saves, 2, 3);
+    fs::write(saves.join("generation-0000000003/rank-00001/state"), "4").unwrap();
+    fs::remove_file(saves.join("generation-0000000002/rank-00001/state")).unwrap();
+    let look = |words: &[&str]| {
+        let output = Command::new(ROPEWALK)
+            .arg("checkpoints")
+            .args(words)
+            .output()
+            .unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    };
+    for directory in [&saves, &case] {
+        let (code, text) = look(&[directory.to_str().unwrap(), "--json"]);
+        assert_eq!(code, Some(0), "{text}");
+        let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(found["newest_whole"], 1);
+        let states: Vec<_> = (0..3).map(|at| &found["generations"][at]["state"]).collect();
+        assert_eq!(states, ["whole", "not-whole", "not-whole"]);
+        let reason = |at: usize| found["generations"][at]["reasons"][0].as_str().unwrap();
+        assert!(reason(1).ends_with("rank-00001/state is missing"), "{text}");
+        assert!(reason(2).ends_with("rank-00001/state was changed"), "{text}");
+        assert_eq!(found["generations"][0]["step"], 1);
+    }
+    let (_, text) = look(&[saves.to_str().unwrap()]);
+    assert!(text.contains("not whole: ") && text.contains("whole │"), "{text}");
+    for (directory, expected) in [("src", "holds no checkpoints"), ("no-such", "cannot read")] {
+        let (code, text) = look(&[directory]);
+        assert!(code == Some(1) && text.contains(expected), "{text}");
+    }
+}

@@ -11,7 +11,7 @@ use std::{
 
 use ropewalk::launch::{
     JobEvent, JobSpec, Launcher, OnFailure, OutputStream, Verdict,
-    restart::{Attempt, BetweenAttempts, RestartPolicy},
+    restart::{Attempt, BetweenAttempts, Progress, RestartPolicy},
 };
 
 const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
@@ -125,9 +125,12 @@ impl BetweenAttempts for Hook {
         }
     }
 
-    fn came_to_something(&mut self, attempt: &Attempt, _policy: &RestartPolicy) -> bool {
+    fn progress(&mut self, attempt: &Attempt) -> Progress {
         self.0.lock().unwrap().push(format!("ended {}", attempt.number));
-        true
+        Progress {
+            came_to_something: true,
+            step: None,
+        }
     }
 }
 

@@ -10,7 +10,9 @@ use std::{
 };
 
 use object_store::{
-    ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart, parse_url_opts,
+    ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart,
+    local::LocalFileSystem,
+    parse_url_opts,
     path::{Path as Key, PathPart},
 };
 use thiserror::Error;
@@ -94,7 +96,11 @@ impl Archive {
             text: text.to_owned(),
             source,
         })?;
-        let (store, prefix) = parse_url_opts(&url, options)?;
+        let (mut store, prefix) = parse_url_opts(&url, options)?;
+        if url.scheme() == "file" {
+            // Clouds have no folders; in a file system those of removed generations would stay, empty.
+            store = Box::new(LocalFileSystem::new().with_automatic_cleanup(true));
+        }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()

@@ -4,6 +4,7 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
+    thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -12,8 +13,8 @@ use ropewalk::{
     checkpoint::{
         COMMAND_BITS, DIRECTORY_VARIABLE, GENERATION_VARIABLE, HOST_MTBF_VARIABLE, Held, History, JOURNAL,
         JournalFile, Level, MTBF_AT_FIRST, MTBF_DEFAULT_VARIABLE, MTBF_KNOWN_VARIABLE, MTBF_VARIABLE, Mtbf,
-        NEXT_VARIABLE, RESTORE_STEP_VARIABLE, RESTORE_VARIABLE, Record, START_VARIABLE, Store, StoreOptions,
-        Totals, newest_whole, open_all, quarantined, restore_all,
+        NEXT_VARIABLE, RESTORE_STEP_VARIABLE, RESTORE_VARIABLE, Record, START_VARIABLE, Store, StoreError,
+        StoreOptions, Totals, newest_whole, open_all, quarantined, restore_all,
     },
     launch::{
         Ending, FailureKind, JobSpec, Verdict,
@@ -195,8 +196,21 @@ impl Checkpoints {
     }
 
     /// What to start from, fetched from the object store if nothing is left here.
-    fn restored(&self, start: u64, ranks: u32) -> anyhow::Result<Option<Found>> {
-        let found = restored(&self.directory, start, ranks)?;
+    fn restored(&self, number: u32, start: u64, ranks: u32) -> anyhow::Result<Option<Found>> {
+        let until = Instant::now() + LEFT_BEHIND;
+        let found = loop {
+            match restored(&self.directory, start, ranks) {
+                // A host that was lost may have left a process of the attempt before, or its lock, for a while.
+                Err(error)
+                    if number > 1
+                        && Instant::now() < until
+                        && matches!(error.downcast_ref(), Some(StoreError::SavedByAnother { .. })) =>
+                {
+                    thread::sleep(Duration::from_millis(100));
+                }
+                found => break found?,
+            }
+        };
         let Some(url) = self.upload.as_ref().filter(|_| found.is_none()) else {
             return Ok(found);
         };
@@ -285,7 +299,7 @@ impl BetweenAttempts for Checkpoints {
             None => {
                 let more = spec.more.iter().map(|segment| segment.ranks);
                 let ranks = more.fold(spec.ranks, u32::saturating_add);
-                self.restored(start, ranks)
+                self.restored(number, start, ranks)
                     .map_err(|error| format!("{error:#}"))?
             }
         };
@@ -555,6 +569,9 @@ fn add(directory: &Path, records: &[Record]) -> io::Result<()> {
     let (mut journal, _) = JournalFile::open(directory.join(JOURNAL))?;
     records.iter().try_for_each(|&record| journal.add(record))
 }
+
+/// So long a process of an attempt that is over may keep its lock.
+const LEFT_BEHIND: Duration = Duration::from_secs(10);
 
 /// As many can be drawn.
 const ATTEMPTS_KEPT_MAX: usize = 200;
