@@ -162,9 +162,17 @@ impl<F: Files> Store<F> {
             let inner = path.join(entry.name);
             match entry.kind {
                 EntryKind::Directory => self.remove_tree(&inner)?,
-                _ => cannot("remove", &inner, self.files.remove_file(&inner))?,
+                _ => cannot("remove", &inner, unless_gone(self.files.remove_file(&inner)))?,
             }
         }
-        cannot("remove", path, self.files.remove_directory(path))
+        cannot("remove", path, unless_gone(self.files.remove_directory(path)))
+    }
+}
+
+/// Somebody else who opens the store may bring the same removal to its end.
+fn unless_gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
 }
