@@ -462,7 +462,7 @@ impl History {
         self.open.map(|open| (open.start, open.done))
     }
 
-    /// Whether saves fail now, or did when the last start ended.
+    /// Tells of saves that fail now, or did when the last start ended.
     pub fn failing(&self) -> Option<Failing> {
         match self.open {
             Some(open) => (self.failing > 0).then_some(Failing {

@@ -146,7 +146,7 @@ impl Restarts {
         }
     }
 
-    /// What an attempt that came to a step repeats of those before it.
+    /// Compares an attempt that came to a step with those before it.
     pub(crate) fn repeated(&self, verdict: &Verdict, step: Option<u64>) -> Option<Repeated> {
         repeated::repeated(&self.past, verdict, step)
     }

@@ -35,7 +35,7 @@ impl JournalFollower {
         }
     }
 
-    /// What the journal says now.
+    /// Reads what is new and returns all that the journal says.
     ///
     /// # Errors
     /// If it cannot be read. A journal that does not exist says nothing.
@@ -93,8 +93,8 @@ mod tests {
     use super::*;
     use crate::driver::JournalFile;
 
-    /// What is appended is seen once, a line that is cut off when its end is there, and another journal in the place of the
-    /// first is read from its beginning.
+    /// An appended line is seen once, a line that is cut off when its end is there, and another journal in the place of
+    /// the first is read from its beginning.
     #[test]
     fn a_journal_is_followed() {
         let folder = tempfile::tempdir().unwrap();

@@ -140,7 +140,7 @@ fn read_end(file: &mut File, length: u64) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Whether there is no room on the disk, which may pass.
+/// True if there is no room on the disk, which may pass.
 pub(super) fn is_for_lack_of_room(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -146,7 +146,7 @@ pub(super) struct Quarantined {
 }
 
 impl Quarantined {
-    /// What the name of a folder in quarantine says; nothing if it is something else.
+    /// Reads the name of a folder in quarantine; nothing if it is something else.
     pub(super) fn parse(name: &str) -> Option<Self> {
         let mut parts = name.strip_prefix(GENERATION)?.split('.');
         let generation = parts.next()?.parse().ok()?;

@@ -384,7 +384,7 @@ fn process_age() -> Option<f64> {
 /// In which Linux tells times of processes, on all architectures in use.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// What is not in the journal yet is written: it says how far a program came that failed.
+/// Writes the rest to the journal, which says then how far a program came that failed.
 impl Drop for RunAdvisor {
     fn drop(&mut self) {
         self.unwritten += self.now() - self.last;

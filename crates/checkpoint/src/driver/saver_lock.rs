@@ -8,8 +8,8 @@ use super::{
     store_error::{StoreError, cannot},
 };
 
-/// What several processes that save as the same rank would commit is mixed from all of them: so the first that saves or restores keeps
-/// the others out, until it drops this or ends, however it ends. Of nothing but a file's lock, which goes with the process
+/// Several processes that save as the same rank would commit a mixture: so the first that saves or restores keeps the
+/// others out, until it drops this or ends, however it ends. Of nothing but a file's lock, which goes with the process
 /// and is not inherited by its children; nothing is written. Where the file system has no locks nobody is kept out.
 #[derive(Debug)]
 pub(super) struct SaverLock {

@@ -111,7 +111,7 @@ fn is_manifest(entry: &Entry) -> bool {
     Path::new(&entry.name).extension() == Some("manifest".as_ref())
 }
 
-/// What a manifest says of the number of ranks, by its first lines: the whole may be long.
+/// Reads the number of ranks in the first lines of a manifest: the whole may be long.
 fn ranks(manifest: &Path) -> io::Result<Option<usize>> {
     let mut head = Vec::new();
     File::open(manifest)?.take(HEAD_BYTES).read_to_end(&mut head)?;

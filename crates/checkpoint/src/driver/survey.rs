@@ -52,11 +52,11 @@ pub struct Surveyed {
     pub saved: Option<SystemTime>,
     /// How many bytes its files have.
     pub bytes: u64,
-    /// Whether it can be started from.
+    /// Says if it can be started from.
     pub state: State,
 }
 
-/// Whether a generation can be started from.
+/// Says if a generation can be started from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// Every file of every rank is as it was saved.
@@ -82,7 +82,7 @@ pub enum SurveyError {
     Unreadable {
         /// Which.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }

@@ -30,7 +30,7 @@ enum Cause {
     Signal(i32),
 }
 
-/// What an attempt repeats of those before it, of which each has the step that it came to.
+/// Compares an attempt with those before it, of which each has the step that it came to.
 pub(super) fn repeated(
     past: &VecDeque<(Attempt, Option<u64>)>,
     verdict: &Verdict,

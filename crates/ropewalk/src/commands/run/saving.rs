@@ -18,7 +18,7 @@ pub(super) struct Saving {
 }
 
 impl Saving {
-    /// What the totals of this command say, and what its journal says of its last start, so long after the begin.
+    /// Made of this command's totals, and of what its journal says of the last start, so long after the begin.
     pub(super) fn of(totals: &Totals, failing: Option<Failing>, now: Duration) -> Self {
         let since = |failing: Failing| {
             let unprotected = Duration::try_from_secs_f64(failing.unprotected).unwrap_or_default();
@@ -46,7 +46,7 @@ impl Saving {
 #[derive(Debug)]
 pub(super) struct SavingWatch {
     follower: JournalFollower,
-    /// What it said before this command.
+    /// Its totals before this command.
     before: Totals,
     began: Instant,
     next: Instant,
