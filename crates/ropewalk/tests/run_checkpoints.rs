@@ -450,7 +450,10 @@ fn checkpoints_can_be_looked_at() {
         assert_eq!(found["generations"][0]["step"], 1);
     }
     let (_, text) = look(&[saves.to_str().unwrap()]);
-    assert!(text.contains("not whole: ") && text.contains("whole │"), "{text}");
+    assert!(
+        text.contains("not whole: ") && text.contains("┆ whole "),
+        "{text}"
+    );
     for (directory, expected) in [("src", "holds no checkpoints"), ("no-such", "cannot read")] {
         let (code, text) = look(&[directory]);
         assert!(code == Some(1) && text.contains(expected), "{text}");

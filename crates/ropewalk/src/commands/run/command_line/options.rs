@@ -493,6 +493,7 @@ mod tests {
             match option.name {
                 "skip-launch-node" => words.insert(0, "--hosts=a".into()),
                 "rmk" => words[1] = "user".into(),
+                "restart-limit" => words.insert(0, "--on-failure=restart".into()),
                 "nameserver" => {
                     words[1] = "localhost".into();
                     words.splice(0..0, ["--nameserver-key".into(), "key".into()]);
