@@ -232,6 +232,25 @@ fn saves_in_the_background_are_planned() {
     );
 }
 
+/// Times have units where they are read and where they are shown, and very much is told in times.
+#[test]
+fn times_have_units() {
+    let [plain, units] = [["43200", "30"], ["12h", "30s"]]
+        .map(|[mtbf, save]| json(&["--mtbf", mtbf, "--save", save, "--total", "2d"]));
+    assert_eq!(plain, units);
+    let shown = plan(&["--mtbf", "1d", "--save", "5m", "--total", "30d", "--step", "12h"]).success();
+    let text = String::from_utf8_lossy(&shown.get_output().stdout).into_owned();
+    assert!(
+        text.contains("2592000 s (30.00 days) of computing then take"),
+        "{text}"
+    );
+    assert!(text.contains("every 12.00 h of computing"), "{text}");
+    let often = plan(&["--save", "0.6", "--mtbf", "25", "--step", "1", "--total", "214"]).success();
+    let text = String::from_utf8_lossy(&often.get_output().stdout).into_owned();
+    assert!(text.contains(" times "), "{text}");
+    plan(&["--mtbf", "1 parsec", "--save", "30"]).code(2);
+}
+
 /// The picture has a bar for each policy, and comes beside the table or the JSON.
 #[test]
 fn a_plan_is_drawn() {
@@ -315,12 +334,15 @@ fn what_is_hopeless_is_not_rehearsed() {
         assert_eq!(text.lines().count(), 1, "{text}");
     }
 
-    // Told that nothing ever fails, the advisor would have to see most of the failures before it believes them.
-    let words = "--save 0.6 --mtbf 25 --step 5 --total 500 --runs 10 --told-mtbf 1e12";
+    // Segments of two steps are hardly ever done without a failure.
+    let words = "--save 1 --mtbf 1 --step 3 --total 30 --runs 10";
     let shown = rehearse(words).success();
     let text = String::from_utf8_lossy(&shown.get_output().stdout).into_owned();
-    let told =
-        "Left out, since it would take too long to rehearse: advisor, told 1000000000000 s (1.157e7 days).";
+    let told = "half as often, expected to take ";
+    assert!(
+        text.contains("Left out, since it would take too long to rehearse: "),
+        "{text}"
+    );
     assert!(text.contains(told), "{text}");
     let words = "--save 1 --mtbf 5 --step 3 --total 30 --runs 10 --json";
     let answer = rehearse(words).success();

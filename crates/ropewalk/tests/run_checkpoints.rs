@@ -207,6 +207,37 @@ fn ranks_that_are_killed_at_random_go_on_together() {
     assert_eq!(text.matches("was killed by signal 9").count(), restarts, "{text}");
 }
 
+/// Two failures within seconds are believed, whatever nobody knew before, and the table tells the program's belief. What it expects
+/// and what it measured are not worlds apart.
+#[test]
+fn the_table_tells_what_the_program_has_learned() {
+    let folder = TempDir::new().unwrap();
+    let program = compiled("tests/checkpoint_c/ranks.c", &folder)
+        .display()
+        .to_string();
+    let saves = folder.path().join("saves").display().to_string();
+    let words = format!("-n 3 --on-failure restart --checkpoint {saves} --inject-mtbf 20 --seed 37857");
+    let words: Vec<&str> = words.split(' ').collect();
+    let found = run(&[&words[..], &[&program, &saves, RANK_STEPS]].concat());
+    let text = String::from_utf8(found.stderr.clone()).unwrap();
+    assert!(found.status.success(), "{text}");
+    let value = |name: &str, unit: &str| -> f64 {
+        let line = text.lines().find(|line| line.contains(name)).expect(name);
+        let value = line.rsplit('┆').next().unwrap().trim_matches([' ', '│']);
+        let number = value.strip_suffix(unit).unwrap_or_else(|| panic!("{text}"));
+        number.trim().parse().unwrap_or_else(|_| panic!("{text}"))
+    };
+    assert!(value("mean time between failures", "s, learned") < 60.0, "{text}");
+    assert!(value("expected overhead", "%") > 0.5, "{text}");
+    for line in [
+        "starting and ending the program",
+        "back-off between attempts",
+        "measured overhead",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+}
+
 /// A generation that was changed is put aside before the start, and the one before it is taken.
 #[test]
 fn a_changed_generation_is_not_started_from() {

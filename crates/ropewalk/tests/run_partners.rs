@@ -385,7 +385,7 @@ fn the_table_says_what_rank_0_has_measured() {
         assert!(own.saves > 0, "{own:?}");
         let saves = row(&said, "saves").split_once(", ").unwrap();
         assert_eq!(saves.0.parse(), Ok(own.saves), "{said}");
-        assert_ne!(saves.1, "0.0 ms", "{said}");
+        assert_ne!(saves.1, "0 s in all", "{said}");
         let restores = row(&said, "restores").split_once(", ").unwrap().0;
         assert_eq!(restores.parse(), Ok(u64::from(steps == "3000")), "{said}");
         let number = |name: &str, unit: &str| -> f64 {
@@ -393,7 +393,8 @@ fn the_table_says_what_rank_0_has_measured() {
             text.trim().parse().unwrap()
         };
         let useful = own.exposure - own.save_seconds - own.restore_seconds - own.lost;
-        let expected = number("total", "s") / useful - 1.0;
+        // To start such a program takes milliseconds.
+        let expected = own.exposure / useful - 1.0;
         let measured = number("measured overhead", "%") / 100.0;
         assert!((measured - expected).abs() < 0.02, "{expected}: {said}");
         before = totals;

@@ -460,7 +460,7 @@ fn draw(answer: &Answer) -> String {
 
 /// An interval, to the millisecond if that is not much.
 fn interval(seconds: f64) -> String {
-    match seconds < 600.0 {
+    match seconds < 7200.0 {
         true => format!("{seconds:.3} s"),
         false => shown(seconds),
     }

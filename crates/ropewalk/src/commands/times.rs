@@ -26,17 +26,16 @@ pub(super) fn shown(seconds: f64) -> String {
         _ if seconds < 0.0 => format!("-{}", shown(-seconds)),
         0.0 => "0 s".to_owned(),
         _ if seconds < 0.9995 => format!("{} ms", digits(seconds * 1e3)),
-        _ if seconds < 600.0 => format!("{seconds:.2} s"),
-        _ if seconds < 7200.0 => format!("{:.1} min", seconds / MINUTE),
-        _ if seconds < 2.0 * DAY => format!("{:.1} h", seconds / HOUR),
-        _ if seconds < 1e4 * DAY => format!("{:.1} days", seconds / DAY),
+        _ if seconds < LONG => format!("{seconds:.2} s"),
+        _ if seconds < 2.0 * DAY => format!("{:.2} h", seconds / HOUR),
+        _ if seconds < 1e4 * DAY => format!("{:.2} days", seconds / DAY),
         _ => format!("{:.3e} days", seconds / DAY),
     }
 }
 
 /// The same without zeros at its end, and with the seconds if it is in another unit.
 pub(super) fn with_seconds(seconds: f64) -> String {
-    match seconds < 600.0 {
+    match seconds < LONG {
         true => format!("{seconds} s"),
         false => format!("{seconds:.0} s ({})", shown(seconds)),
     }
@@ -60,7 +59,8 @@ fn digits(number: f64) -> String {
     }
 }
 
-const MINUTE: f64 = 60.0;
+/// A longer time is not told in seconds alone.
+const LONG: f64 = 7200.0;
 const HOUR: f64 = 3600.0;
 const DAY: f64 = 86_400.0;
 
@@ -97,14 +97,14 @@ mod tests {
             "4.12 ms",
             "412 ms",
             "5.08 s",
-            "25.0 min",
-            "2.0 h",
-            "24.0 h",
-            "10.0 days",
+            "1500.00 s",
+            "2.03 h",
+            "24.00 h",
+            "10.00 days",
         ];
         assert_eq!(times.map(shown), expected.map(str::to_owned));
         assert_eq!(with_seconds(25.0), "25 s");
-        assert_eq!(with_seconds(86_400.0), "86400 s (24.0 h)");
+        assert_eq!(with_seconds(86_400.0), "86400 s (24.00 h)");
         assert_eq!(
             [0.1234, 155.57, 1e9].map(part),
             ["12.34 %", "156 times", "1.0e9 times"]

@@ -104,8 +104,9 @@ fn times_have_units() {
     }
     for text in ["-1", "nan", "1e300", "1x", "h", "inf"] {
         let refused = timeout(text).unwrap_err().to_string();
-        let expected =
-            format!("option --timeout wants seconds, or a time such as 500ms, 10m or 1h30m, not {text:?}");
+        let expected = format!(
+            "option --timeout wants seconds, or a time such as 500ms, 10m, 1h30m or 2d, not {text:?}"
+        );
         assert_eq!(refused, expected);
     }
 }
