@@ -313,7 +313,7 @@ fn a_hangup_ends_the_job() {
             let script = format!("{trap} {stay} & setsid {stay} & echo ready; exec {stay}");
             // Whoever runs the tests may ignore hangups, and then the launcher would too.
             let mut job = Command::new("env")
-                .args(["--default-signal=HUP", ROPEWALK, "run", "-n", "3"])
+                .args(["--default-signal=HUP", ROPEWALK, "run", "-n", "3", "--grace", "1"])
                 .args(["sh", "-c", &script])
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())
