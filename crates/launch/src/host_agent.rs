@@ -311,8 +311,13 @@ impl HostAgent {
         self.notice(rank, error.to_string());
     }
 
-    /// Something happened to a rank of another host.
+    /// Something happened to a rank. All agents hear it, and this one knows already what concerns its own.
     pub(crate) fn handle_news(&mut self, news: News) {
+        let (News::Departed { rank, .. } | News::Inherited { rank, .. } | News::Returned { rank, .. }) =
+            &news;
+        if self.start.ranks.contains(rank) {
+            return;
+        }
         match news {
             News::Departed {
                 rank,

@@ -14,6 +14,8 @@ pub(super) struct Memory {
     heard: BTreeMap<Rank, BTreeMap<(Rank, Incarnation), u32>>,
     serving: BTreeSet<NodeId>,
     has_lost_agent: bool,
+    /// Processes want to hear of departures and hand over memory.
+    pub(super) is_used: bool,
     inherited: u32,
 }
 
@@ -25,6 +27,9 @@ impl Memory {
 
     /// A process wants to hear of departures, and hands over memory.
     pub(super) fn begin(&mut self, rank: Rank, mind: &mut HostAgent) {
+        if !self.is_used {
+            return;
+        }
         self.heard.remove(&rank);
         mind.handle_link(rank, ToAgent::Attach, None);
         let pieces = rank.0 % 3;
