@@ -37,12 +37,17 @@ pub enum ToScheduler {
         /// Why.
         failure: TaskFailure,
     },
-    /// A member called, yet cannot contribute.
+    /// The sender takes part in no reduction any more, neither in those under way nor in later ones.
+    Leave {
+        /// Why.
+        message: String,
+    },
+    /// A member called, yet cannot contribute, or has given this one reduction up.
     Withdraw {
         /// To which reduction.
         reduction: ReductionId,
-        /// Who takes part.
-        members: ProcessGroup,
+        /// Who takes part, if not all ranks of the job.
+        members: Option<ProcessGroup>,
         /// Why.
         message: String,
     },

@@ -23,7 +23,7 @@ pub struct Receipt {
     pub lost: Vec<Rank>,
 }
 
-/// Why a reduction has no result. All members get the same.
+/// Why a reduction has no result. All members get the same, except for what is [local](ReductionError::is_local).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
 #[non_exhaustive]
 pub enum ReductionError {
@@ -112,8 +112,8 @@ pub enum ReductionError {
         /// The most there may be.
         limit: usize,
     },
-    /// A member could not contribute, although it called.
-    #[error("rank {rank} cannot contribute: {message}")]
+    /// A member could not contribute, although it called, or gave up.
+    #[error("rank {rank} does not take part: {message}")]
     Withdrawn {
         /// Who.
         rank: Rank,
@@ -127,6 +127,24 @@ struct Missing<'a>(&'a [Rank]);
 impl ReductionError {
     /// The longest message of an error, in bytes; longer ones are cut.
     pub const MESSAGE_LENGTH_MAX: usize = 1024;
+
+    /// Whether this rank found the error by itself. The others then get another error, for instance
+    /// [`Withdrawn`](Self::Withdrawn), or got the result before.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::AgentLost | Self::Fenced { .. } | Self::SchedulerLost { .. } => true,
+            Self::ContributionLost { .. }
+            | Self::IdReused { .. }
+            | Self::Mismatch { .. }
+            | Self::Operation { .. }
+            | Self::Pull { .. }
+            | Self::Receipt { .. }
+            | Self::RootLost { .. }
+            | Self::Timeout { .. }
+            | Self::TooMany { .. }
+            | Self::Withdrawn { .. } => false,
+        }
+    }
 }
 
 impl fmt::Display for Missing<'_> {

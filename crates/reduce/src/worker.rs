@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use ropewalk_group::ProcessGroup;
+
 use crate::{
     ids::{PartId, ReductionId, TaskId},
     message::{Announcement, Operand, Source, Task, TaskFailure, TaskOutcome, ToScheduler, ToWorker},
@@ -95,6 +97,8 @@ pub enum Input {
 struct Local {
     /// This rank's index among the members: its own contribution's number in each stripe.
     index: u32,
+    /// If these are not all ranks of the job.
+    members: Option<ProcessGroup>,
     /// The partial results that this rank made and serves.
     made: Vec<PartId>,
     tasks: BTreeMap<TaskId, Active>,
@@ -124,6 +128,7 @@ impl Worker {
         }
         let local = Local {
             index,
+            members: announcement.contribution.members.clone(),
             made: Vec::new(),
             tasks: BTreeMap::new(),
         };
@@ -230,17 +235,45 @@ impl Worker {
         self.actions.push(WorkerAction::Send(message));
     }
 
-    /// A reduction cannot go on here. If it has ended already, nothing changes.
+    /// A reduction cannot go on here. If it has ended already, nothing changes; otherwise the scheduler hears of it, so
+    /// that it ends on all.
     pub fn fail(&mut self, reduction: ReductionId, error: ReductionError) {
+        if let Some(local) = self.reductions.get(&reduction) {
+            let (members, message) = (local.members.clone(), error.to_string());
+            self.actions.push(WorkerAction::Send(ToScheduler::Withdraw {
+                reduction,
+                members,
+                message,
+            }));
+        }
         self.end(reduction, Err(error));
     }
 
-    /// Nothing can be reduced any more, now or later, for instance since the scheduler is gone.
+    /// Nothing can be reduced any more, now or later, for instance since the scheduler is gone. The scheduler hears of it,
+    /// in case that it lives, so that the others do not wait.
     pub fn fail_all(&mut self, error: &ReductionError) {
-        self.ended.get_or_insert(error.clone());
-        for reduction in self.reductions.keys().copied().collect::<Vec<_>>() {
-            self.fail(reduction, error.clone());
+        if self.ended.is_some() {
+            return;
         }
+        self.ended = Some(error.clone());
+        for reduction in self.reductions.keys().copied().collect::<Vec<_>>() {
+            self.end(reduction, Err(error.clone()));
+        }
+        self.leave();
+    }
+
+    /// Tells the scheduler, perhaps again, that this rank takes part in nothing any more, if that is so.
+    pub fn leave(&mut self) {
+        if let Some(error) = &self.ended {
+            let message = error.to_string();
+            self.actions
+                .push(WorkerAction::Send(ToScheduler::Leave { message }));
+        }
+    }
+
+    /// Whether this rank takes part in nothing any more.
+    pub fn has_left(&self) -> bool {
+        self.ended.is_some()
     }
 
     /// Takes what is to be done, in order.
@@ -471,12 +504,16 @@ mod tests {
         worker.fail_all(&error);
         let ended = WorkerAction::Complete {
             reduction: reduction(),
-            result: Err(error),
+            result: Err(error.clone()),
         };
+        let message = error.to_string();
+        let leave = WorkerAction::Send(ToScheduler::Leave { message });
         assert_eq!(
             worker.drain_actions(),
-            [WorkerAction::Forget { task: TaskId(1) }, ended.clone()]
+            [WorkerAction::Forget { task: TaskId(1) }, ended.clone(), leave]
         );
+        worker.fail_all(&ReductionError::AgentLost);
+        assert!(worker.drain_actions().is_empty());
         worker.begin(5, announcement());
         assert_eq!(worker.drain_actions(), [ended]);
     }

@@ -146,10 +146,13 @@ fn to_scheduler() -> impl Strategy<Value = ToScheduler> {
         });
     let withdraw = reduction().prop_map(|reduction| ToScheduler::Withdraw {
         reduction,
-        members: ProcessGroup::world(SIZE),
+        members: Some(ProcessGroup::world(SIZE)),
         message: "no memory".into(),
     });
-    prop_oneof![6 => announce, 20 => done, 1 => failed, 1 => withdraw]
+    let leave = Just(ToScheduler::Leave {
+        message: "no memory".into(),
+    });
+    prop_oneof![6 => announce, 20 => done, 1 => failed, 1 => withdraw, 1 => leave]
 }
 
 #[derive(Clone, Debug)]

@@ -513,7 +513,7 @@ fn a_withdrawn_contribution_ends_the_reduction() {
         }
         let withdraw = ToScheduler::Withdraw {
             reduction: reduction(2),
-            members: ProcessGroup::world(2),
+            members: Some(ProcessGroup::world(2)),
             message: "no memory".into(),
         };
         scheduler.handle_message(NOW, Rank(1), withdraw);
@@ -525,6 +525,39 @@ fn a_withdrawn_contribution_ends_the_reduction() {
             message: "no memory".into(),
         };
         assert!(endings(&mut scheduler).contains(&(Rank(0), Err(expected))));
+    }
+}
+
+/// A rank that gives up ends the reductions that it takes part in, those under way and later ones, whether it has called
+/// or not; others go on.
+#[test]
+fn a_rank_that_leaves_ends_its_reductions() {
+    for has_called in [true, false] {
+        let mut scheduler = Scheduler::new(3);
+        announce(&mut scheduler, 0, contribution(3, 0, 0, Policy::Chunked));
+        if has_called {
+            announce(&mut scheduler, 1, contribution(3, 1, 0, Policy::Chunked));
+        }
+        let expected = ReductionError::Withdrawn {
+            rank: Rank(1),
+            message: "tired".into(),
+        };
+        for _ in 0..2 {
+            let message = "tired".to_owned();
+            scheduler.handle_message(NOW, Rank(1), ToScheduler::Leave { message });
+        }
+        let told = endings(&mut scheduler);
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(told.iter().all(|(_, result)| *result == Err(expected.clone())));
+        let mut later = contribution(3, 2, 0, Policy::Chunked);
+        later.reduction.number = ReductionNumber::Named(1);
+        announce(&mut scheduler, 2, later);
+        assert!(endings(&mut scheduler).contains(&(Rank(2), Err(expected.clone()))));
+        let mut of_others = contribution(3, 2, 0, Policy::Chunked);
+        of_others.members = Some(ProcessGroup::new(vec![Rank(0), Rank(2)]).unwrap());
+        of_others.reduction.number = ReductionNumber::Named(2);
+        announce(&mut scheduler, 2, of_others);
+        assert_eq!(scheduler.running(), 1);
     }
 }
 

@@ -21,6 +21,7 @@ fn scenario(seed: u64) -> Scenario {
         kills: (seed / 7 % 4) as u32,
         anybody: false,
         pause: seed % 4 == 1,
+        gives_up: false,
     }
 }
 
@@ -120,6 +121,41 @@ fn whoever_dies_nobody_is_left_waiting() {
                 Err(ReductionError::ContributionLost { rank } | ReductionError::RootLost { rank }) => {
                     assert!(ending.killed.contains(rank), "{scenario:?}");
                 }
+                Err(error) => panic!("{scenario:?}: {error}"),
+            }
+        }
+    }
+    assert!(
+        ended.into_iter().all(|count| count > 100),
+        "failed and succeeded: {ended:?}"
+    );
+}
+
+/// A rank that gives up, before it has called or after, takes its reductions with it: all others are told the same, either
+/// the result or that this rank gave up, and nobody is left waiting.
+#[test]
+fn an_error_on_one_rank_reaches_all() {
+    let mut ended = [0, 0];
+    for seed in 0..SEEDS * 3 {
+        let scenario = Scenario {
+            gives_up: true,
+            kills: (seed % 2) as u32,
+            ..scenario(seed)
+        };
+        let ending = run(&scenario);
+        let quitter = ending.gave_up;
+        let mut verdicts = BTreeMap::new();
+        for (&(rank, id), result) in &ending.results {
+            if Some(rank) != quitter {
+                let known = verdicts.entry(id).or_insert(result);
+                assert_eq!(*known, result, "{scenario:?}");
+            }
+        }
+        for (id, result) in verdicts {
+            ended[usize::from(result.is_ok())] += 1;
+            match result {
+                Ok(_) => check_content(&scenario, &ending, id),
+                Err(ReductionError::Withdrawn { rank, .. }) => assert_eq!(Some(*rank), quitter),
                 Err(error) => panic!("{scenario:?}: {error}"),
             }
         }

@@ -7,28 +7,35 @@ use std::{
     collections::BTreeMap,
     future::Future,
     pin::pin,
-    process::ExitCode,
+    process::{Command, ExitCode},
     task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use ropewalk::reduce::{
-    DecodeError, Job, Max, Min, ObjectReducer, Order, Policy, Prod, Rank, ReduceError, ReduceOptions,
-    ReductionError, Sum, elementwise, object, ordered_fold,
+use ropewalk::{
+    fabric::AgentLink,
+    reduce::{
+        DecodeError, Job, Max, Min, ObjectReducer, Order, Policy, Prod, Rank, ReduceError, ReduceOptions,
+        ReductionError, Sum, elementwise, object, ordered_fold,
+    },
 };
+use rustix::process::{Signal, getpid, kill_process};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 type Scenario = fn(&Job) -> Result;
 
-const SCENARIOS: [(&str, Scenario); 18] = [
+const SCENARIOS: [(&str, Scenario); 22] = [
     ("arithmetic", arithmetic),
     ("awaited", awaited),
+    ("broken-link", broken_link),
     ("concurrent", concurrent),
+    ("dead-after-its-call", dead_after_its_call),
     ("dead-before-its-call", dead_before_its_call),
     ("dead-root", dead_root),
     ("dead-scheduler", dead_scheduler),
     ("dead-scheduler-before", dead_scheduler_before),
+    ("impatient", impatient),
     ("late", late),
     ("matrices", matrices),
     ("mismatch", mismatch),
@@ -37,6 +44,7 @@ const SCENARIOS: [(&str, Scenario); 18] = [
     ("panic", panicking),
     ("reused-id", reused_id),
     ("sizes", sizes),
+    ("stopped", stopped),
     ("subgroups", subgroups),
     ("threads", threads),
     ("withdrawn", withdrawn),
@@ -50,6 +58,9 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let run = || -> Result {
+        if *name == "broken-link" {
+            break_link_soon()?;
+        }
         let job = Job::from_env()?;
         scenario(&job)?;
         println!("{name}: ok");
@@ -173,6 +184,27 @@ fn dead_before_its_call(job: &Job) -> Result {
     }
     let result = job.world().reduce(vec![1u8; 10], Sum, Rank(0), &options())?.get();
     expect_error(result, &ReductionError::ContributionLost { rank: Rank(2) })
+}
+
+/// Goal: what a rank contributed is in the result if it died long before the others called, wherever its host is, and even
+/// if no other rank lives there.
+fn dead_after_its_call(job: &Job) -> Result {
+    if job.rank() != Rank(1) {
+        std::thread::sleep(Duration::from_millis(1500));
+    }
+    let reduction = job
+        .world()
+        .reduce(vec![1u32; 1 << 16], Sum, Rank(0), &options())?;
+    if job.rank() == Rank(1) {
+        std::process::abort();
+    }
+    let outcome = reduction.get()?;
+    check("lost", outcome.receipt.lost, vec![Rank(1)])?;
+    check(
+        "sum",
+        outcome.value,
+        (job.rank() == Rank(0)).then(|| vec![job.size(); 1 << 16]),
+    )
 }
 
 /// Goal: nobody waits for a root that is dead, although all contributions are there.
@@ -472,6 +504,69 @@ fn withdrawn(job: &Job) -> Result {
         "sum",
         next.value,
         (job.rank() == Rank(0)).then(|| vec![job.size()]),
+    )
+}
+
+/// Goal: an error that one rank has by itself ends the reductions of all, whether that rank has called or not.
+fn broken_link(job: &Job) -> Result {
+    if job.rank() == Rank(1) {
+        std::thread::sleep(Duration::from_secs(2));
+        return Ok(());
+    }
+    for _ in 0..2 {
+        let result = job.world().reduce(vec![1u32], Sum, Rank(0), &options())?.get();
+        match result {
+            Err(ReduceError::Reduction(ReductionError::Withdrawn { rank: Rank(1), .. })) => {}
+            other => return Err(format!("expected a withdrawal, found {other:?}").into()),
+        }
+    }
+    Ok(())
+}
+
+/// Has something else than messages come over the link of rank 1 to its agent.
+fn break_link_soon() -> Result {
+    if std::env::var("RANK")? == "1" {
+        let script = format!("sleep 0.5; echo garbage >&${}", AgentLink::VARIABLE);
+        Command::new("bash").args(["-c", &script]).spawn()?;
+    }
+    Ok(())
+}
+
+/// Goal: after an error nobody waits long to leave, although rank 0 does not leave.
+fn impatient(job: &Job) -> Result {
+    let length = 1 + u64::from(job.rank() == Rank(1));
+    let result = job
+        .world()
+        .reduce(vec![1u32; length as usize], Sum, Rank(0), &options())?
+        .get();
+    if !matches!(
+        result,
+        Err(ReduceError::Reduction(ReductionError::Mismatch { .. }))
+    ) {
+        return Err(format!("expected a mismatch, found {result:?}").into());
+    }
+    if job.rank() == Rank(0) {
+        std::thread::sleep(Duration::from_secs(14));
+    }
+    Ok(())
+}
+
+/// Goal: a rank that is stopped for longer than it takes to make a connection, and goes on, costs time and nothing else.
+fn stopped(job: &Job) -> Result {
+    if std::env::var("STOPPED")? == job.rank().0.to_string() {
+        Command::new("sh")
+            .args(["-c", "sleep 10; kill -CONT $PPID"])
+            .spawn()?;
+        kill_process(getpid(), Signal::STOP)?;
+    }
+    let outcome = job
+        .world()
+        .reduce(vec![1u32; 1 << 16], Sum, Rank(0), &options())?
+        .get()?;
+    check(
+        "sum",
+        outcome.value,
+        (job.rank() == Rank(0)).then(|| vec![job.size(); 1 << 16]),
     )
 }
 

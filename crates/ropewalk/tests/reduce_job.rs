@@ -5,6 +5,10 @@ use std::{path::Path, process::Output, time::Duration};
 use assert_cmd::Command;
 
 fn run(ranks: u32, scenario: &str, environment: &[(&str, &str)]) -> Output {
+    run_on(&[], ranks, scenario, environment)
+}
+
+fn run_on(hosts: &[&str], ranks: u32, scenario: &str, environment: &[(&str, &str)]) -> Output {
     let ropewalk = Path::new(env!("CARGO_BIN_EXE_ropewalk"));
     let program = ropewalk.with_file_name("examples").join("reduce_scenarios");
     // Cargo builds a package's examples with its tests unless one test is asked for by name.
@@ -23,6 +27,7 @@ fn run(ranks: u32, scenario: &str, environment: &[(&str, &str)]) -> Output {
             "--timeout",
             "100",
         ])
+        .args(hosts)
         .arg(program)
         .arg(scenario)
         .envs(environment.iter().copied())
@@ -37,7 +42,11 @@ fn check(ranks: u32, scenario: &str, dead: u32) {
 }
 
 fn check_with(ranks: u32, scenario: &str, dead: u32, environment: &[(&str, &str)]) {
-    let output = run(ranks, scenario, environment);
+    check_on(&[], ranks, scenario, dead, environment);
+}
+
+fn check_on(hosts: &[&str], ranks: u32, scenario: &str, dead: u32, environment: &[(&str, &str)]) {
+    let output = run_on(hosts, ranks, scenario, environment);
     let (stdout, stderr) = (
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
@@ -65,6 +74,75 @@ fn transports_are_chosen_by_the_environment() {
         stderr.contains("ROPEWALK_TRANSPORTS cannot be understood"),
         "{stderr}"
     );
+}
+
+/// A contribution outlives its rank on several hosts too: where others share its host, and where it was alone.
+#[test]
+fn contributions_outlive_ranks_of_other_hosts() {
+    for hosts in ["h1:3,h2:3", "h1,h2,h3,h4,h5,h6"] {
+        let hosts = ["-launcher", "fork", "-hosts", hosts];
+        check_on(&hosts, 6, "dead-after-its-call", 1, &[]);
+    }
+}
+
+/// A rank that stands still for ten seconds, that with the scheduler or another, disturbs nothing.
+#[test]
+fn a_stopped_rank_is_waited_for() {
+    for stopped in ["0", "2"] {
+        check_with(3, "stopped", 0, &[("STOPPED", stopped)]);
+    }
+}
+
+/// After an error a rank waits for the others for seconds only, and says for whom in vain.
+#[test]
+fn after_an_error_nobody_waits_long_to_leave() {
+    let output = run(3, "impatient", &[]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let told = stderr.matches("impatient: the process manager did not answer");
+    assert_eq!(told.count(), 2, "{stderr}");
+}
+
+/// `ropewalk reduce` whose first process stands still in its first moments gives its result.
+#[test]
+fn the_command_bears_a_stopped_process() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let header = "{'descr': '<u4', 'fortran_order': False, 'shape': (2097152,), }";
+    let mut array = b"\x93NUMPY\x01\x00v\x00".to_vec();
+    array.extend(format!("{header:<117}\n").bytes());
+    array.extend(1u32.to_le_bytes().repeat(2 << 20));
+    let inputs: Vec<_> = (0..4).map(|at| folder.path().join(format!("{at}.npy"))).collect();
+    for input in &inputs {
+        std::fs::write(input, &array).expect("the input can be written");
+    }
+    let output = folder.path().join("out.npy");
+    // The processes of this command are those with this argument.
+    let script = format!(
+        "\"$@\" & job=$!
+         until pid=$(grep -lzx RANK=0 $(grep -lz {folder} /proc/[0-9]*/cmdline 2>/dev/null |
+                     sed 's/cmdline/environ/') 2>/dev/null | head -n 1 | cut -d / -f 3) && [ -n \"$pid\" ]
+         do kill -0 $job || exit 9; done
+         kill -STOP $pid && sleep 10 && kill -CONT $pid || exit 9
+         wait $job",
+        folder = folder.path().display()
+    );
+    let run = || {
+        Command::new("bash")
+            .args(["-c", &script, "bash", env!("CARGO_BIN_EXE_ropewalk")])
+            .args(["reduce", "--op", "sum", "-n", "4", "-o"])
+            .arg(&output)
+            .args(&inputs)
+            .timeout(Duration::from_secs(100))
+            .output()
+            .expect("the command runs")
+    };
+    // If the process was gone before it was found, once more.
+    let result = (0..20)
+        .map(|_| run())
+        .find(|result| result.status.code() != Some(9))
+        .expect("the process can be stopped");
+    assert!(result.status.success(), "{result:?}");
+    let sum = std::fs::read(&output).expect("there is a result");
+    assert!(sum.ends_with(&4u32.to_le_bytes().repeat(2 << 20)));
 }
 
 /// A rank joins its job with one program. Another hears at once that it is too late, whether the first lives, and reads what
@@ -124,6 +202,8 @@ scenarios! {
     awaited: [3], "awaited", 0;
     /// Many reductions go on at once.
     concurrent: [5], "concurrent", 0;
+    /// An error that one rank has by itself reaches the others.
+    broken_link: [3], "broken-link", 0;
     /// A contribution that was never made is named.
     dead_before_its_call: [5], "dead-before-its-call", 1;
     /// A dead root ends the reduction.

@@ -3,6 +3,7 @@
 use std::{
     env::{self, VarError},
     sync::Arc,
+    time::Duration,
 };
 
 use ropewalk_fabric::{
@@ -44,10 +45,14 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
         }
         None => agree_on_key(&pmi, rank)?,
     };
-    let options = EndpointOptions {
+    let mut options = EndpointOptions {
         transports: transports_from_env()?,
         ..options
     };
+    if link.is_some() {
+        options.limits.heartbeat = Some(SILENCE_MAX);
+        options.limits.connect_timeout = SILENCE_MAX;
+    }
     let endpoint = Endpoint::bind(options)?;
     let addresses = exchange_addresses(&pmi, endpoint.address(), rank, size)?;
     Ok(Bootstrapped {
@@ -153,6 +158,9 @@ fn key_of_address(rank: Rank) -> String {
     format!("ropewalk-address-{rank}")
 }
 
+/// How long a process may be silent that its agent does not report as gone. It may be stopped and go on, and then nothing
+/// is lost; but nobody waits longer for one that hangs.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
 const TRANSPORTS_VARIABLE: &str = "ROPEWALK_TRANSPORTS";
 const KEY_OF_SECRET: &str = "ropewalk-secret";
 

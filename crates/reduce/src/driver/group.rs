@@ -115,7 +115,7 @@ impl Group {
         let contributed = self.contribute(index as u32, id, data, reducer.into_operation(), root, options);
         if let Err(error) = &contributed {
             // The others have called, or will; they must not wait for what will not come.
-            let (members, message) = (self.members.clone(), error.to_string());
+            let (members, message) = (self.members_if_not_all(), error.to_string());
             self.job.wish(Wish::Withdraw {
                 reduction: id,
                 members,
@@ -147,7 +147,7 @@ impl Group {
         let stripe_size = options.stripe_size.unwrap_or(stripes::default_size(length));
         let contribution = Contribution {
             reduction: id,
-            members: (!self.is_world()).then(|| self.members.clone()),
+            members: self.members_if_not_all(),
             signature: Signature {
                 operation: cut(operation.name, Signature::NAME_LENGTH_MAX),
                 element: cut(operation.element, Signature::NAME_LENGTH_MAX),
@@ -178,6 +178,10 @@ impl Group {
         };
         self.job.wish(Wish::Begin(Box::new(begin)));
         Ok(Reduction::new(slot, operation.codec, self.job.rank))
+    }
+
+    fn members_if_not_all(&self) -> Option<ProcessGroup> {
+        (!self.is_world()).then(|| self.members.clone())
     }
 
     fn is_world(&self) -> bool {

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::JoinHandle,
     time::Duration,
@@ -50,6 +50,8 @@ pub(super) struct Shared {
     calls: Mutex<BTreeMap<GroupId, u64>>,
     holds: AtomicU64,
     pub(super) spare_memory: SpareMemory,
+    /// The last reduction that ended here brought an error, or none can be done any more.
+    has_failed: AtomicBool,
 }
 
 /// What the program wants of the progress thread.
@@ -60,7 +62,7 @@ pub(super) enum Wish {
     /// Tell the others that this rank's contribution to a reduction will not come.
     Withdraw {
         reduction: ReductionId,
-        members: ProcessGroup,
+        members: Option<ProcessGroup>,
         message: String,
     },
 }
@@ -92,6 +94,7 @@ impl Job {
             calls: Mutex::default(),
             holds: AtomicU64::new(0),
             spare_memory: SpareMemory::default(),
+            has_failed: AtomicBool::new(false),
         });
         let progress = ProgressThread::new(Arc::clone(&shared), engine, joined.addresses);
         let thread = std::thread::Builder::new()
@@ -146,16 +149,21 @@ impl Job {
     }
 
     /// Leaves the job, after all other ranks that live want to leave too. Reductions that are not done by then
-    /// fail.
+    /// fail. If the last reduction of this rank brought an error the others have ten seconds: some may wait for what
+    /// never comes, and go on when this rank is gone.
     ///
     /// # Errors
-    /// If the process manager does not answer, or says that a rank is gone that was waited for.
+    /// If the process manager does not answer, or says that a rank is gone that was waited for, or the others did not come
+    /// in time.
     pub fn finalize(mut self) -> Result<(), ClientError> {
         let Some(pmi) = self.pmi.take() else {
             return Ok(());
         };
         // The others may need this rank, and above all the scheduler, until they are done.
-        pmi.set_timeout(LEAVE_PATIENCE);
+        pmi.set_timeout(match self.shared.has_failed.load(Ordering::Relaxed) {
+            true => LEAVE_PATIENCE_AFTER_ERROR,
+            false => LEAVE_PATIENCE,
+        });
         let fenced = pmi.fence();
         self.stop();
         fenced.and(pmi.finalize())
@@ -205,6 +213,11 @@ impl Shared {
         self.waker.wake();
     }
 
+    /// Takes note of how the last reduction ended.
+    pub(super) fn set_failed(&self, has_failed: bool) {
+        self.has_failed.store(has_failed, Ordering::Relaxed);
+    }
+
     pub(super) fn next_call(&self, group: GroupId) -> u64 {
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         let next = calls.entry(group).or_default();
@@ -225,3 +238,5 @@ impl Shared {
 /// How long to wait for the other ranks to want to leave. The agent sees those that die; this is for a process
 /// manager that does not.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(24 * 3600);
+/// The same after an error, when others may wait for ever for what this rank does not know.
+const LEAVE_PATIENCE_AFTER_ERROR: Duration = Duration::from_secs(10);

@@ -5,6 +5,7 @@ mod contribution;
 mod group;
 mod job;
 mod kept;
+mod peers;
 mod procedures;
 mod progress;
 mod pulls;

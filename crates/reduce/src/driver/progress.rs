@@ -9,8 +9,8 @@ use std::{
 
 use bytes::Bytes;
 use ropewalk_fabric::{
-    Address, AgentLink, AgentLinkError, FromAgent, HandshakeError, Held, HoldId, Identity, PeerDeath,
-    RegionHandle, Role, SpanKind, SubmitError, ToAgent,
+    Address, AgentLink, AgentLinkError, FromAgent, Held, HoldId, Identity, RegionHandle, Role, SpanKind,
+    SubmitError, ToAgent,
 };
 use ropewalk_group::Rank;
 use ropewalk_rpc::{CallError, Caller, Engine};
@@ -19,6 +19,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::{
     job::{Shared, Wish},
     kept::{Kept, Made},
+    peers::Peers,
     procedures::{MESSAGES_MAX, TellScheduler, TellWorker},
     pulls::{Pulls, Purpose},
     reduction::Completion,
@@ -57,27 +58,24 @@ impl std::fmt::Debug for Begin {
 
 /// Drives a rank's worker, on rank 0 also the job's scheduler, and the engine below them.
 pub(super) struct ProgressThread {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     /// The link to the agent, until that is gone.
-    link: Option<Arc<AgentLink>>,
-    engine: Engine,
+    pub(super) link: Option<Arc<AgentLink>>,
+    pub(super) engine: Engine,
     origin: Instant,
-    worker: Worker,
+    pub(super) worker: Worker,
     /// On rank 0.
-    scheduler: Option<Scheduler>,
-    addresses: Vec<Option<Address>>,
+    pub(super) scheduler: Option<Scheduler>,
+    pub(super) addresses: Vec<Option<Address>>,
     to_scheduler: mpsc::Receiver<(Identity, Vec<ToScheduler>)>,
     to_worker: mpsc::Receiver<Vec<ToWorker>>,
     /// Messages that the engine has not taken yet, by receiver.
-    unsent_to_workers: BTreeMap<Rank, VecDeque<ToWorker>>,
-    unsent_to_scheduler: VecDeque<ToScheduler>,
+    pub(super) unsent_to_workers: BTreeMap<Rank, VecDeque<ToWorker>>,
+    pub(super) unsent_to_scheduler: VecDeque<ToScheduler>,
     /// What the agent need not hold any longer and has not been told yet.
     unsent_releases: VecDeque<HoldId>,
-    /// Peers whose connection broke, and when they count as gone unless the agent speaks before.
-    suspects: BTreeMap<Rank, Instant>,
-    /// Who has told the scheduler something, as they proved it.
-    heard: BTreeMap<Rank, Identity>,
-    kept: BTreeMap<ReductionId, Kept>,
+    pub(super) peers: Peers,
+    pub(super) kept: BTreeMap<ReductionId, Kept>,
     pulls: Pulls,
 }
 
@@ -115,8 +113,7 @@ impl ProgressThread {
             unsent_to_workers: BTreeMap::new(),
             unsent_to_scheduler: VecDeque::new(),
             unsent_releases: VecDeque::new(),
-            suspects: BTreeMap::new(),
-            heard: BTreeMap::new(),
+            peers: Peers::default(),
             kept: BTreeMap::new(),
             pulls: Pulls::default(),
         }
@@ -128,12 +125,13 @@ impl ProgressThread {
             // This takes the wish to be woken, so that everything one may be woken for has to be looked at after it.
             self.engine.progress();
             let Some(wishes) = self.shared.take_wishes() else {
-                return;
+                return self.say_farewell();
             };
             wishes.into_iter().for_each(|wish| self.fulfil(wish));
             self.receive_messages();
             self.receive_from_agent();
             self.notice_lost_peers();
+            self.watch_peers();
             self.collect_pulls();
             self.handle_time();
             self.act();
@@ -142,7 +140,14 @@ impl ProgressThread {
         }
     }
 
-    fn now(&self) -> Duration {
+    /// The others may have to hear of an error with which this rank leaves.
+    fn say_farewell(mut self) {
+        self.act();
+        self.send_messages();
+        self.engine.flush(FAREWELL_TIME);
+    }
+
+    pub(super) fn now(&self) -> Duration {
         self.origin.elapsed()
     }
 
@@ -207,7 +212,7 @@ impl ProgressThread {
             let Some(scheduler) = &mut self.scheduler else {
                 continue;
             };
-            self.heard.insert(from.rank, from);
+            self.peers.handle_heard(from);
             messages
                 .into_iter()
                 .for_each(|message| scheduler.handle_message(now, from.rank, message));
@@ -229,7 +234,7 @@ impl ProgressThread {
                 Err(_) => {
                     // Nobody would tell of a death any more.
                     self.link = None;
-                    self.worker.fail_all(&ReductionError::AgentLost);
+                    self.give_up(&ReductionError::AgentLost);
                     return;
                 }
             }
@@ -247,7 +252,7 @@ impl ProgressThread {
                     rank: departure.rank,
                     incarnation: departure.incarnation,
                 });
-                self.handle_departed(departure.rank);
+                self.handle_gone(departure.rank);
             }
             FromAgent::Taken | FromAgent::Welcome(_) => {}
         }
@@ -262,62 +267,6 @@ impl ProgressThread {
         if let Ok(contribution) = postcard::from_bytes::<Contribution>(&held.label) {
             scheduler.handle_inherited(now, rank, contribution, handle);
         }
-    }
-
-    /// A broken connection may have cost messages. An agent says soon whether the process is gone; if it does not,
-    /// or there is none, the peer counts as gone, so that nobody waits for ever.
-    fn notice_lost_peers(&mut self) {
-        let now = Instant::now();
-        let patience = if self.link.is_some() {
-            AGENT_VERDICT_TIME
-        } else {
-            Duration::ZERO
-        };
-        while let Some(lost) = self.engine.poll_lost_peer() {
-            self.fail_if_fenced(&lost.cause);
-            let known = self
-                .addresses
-                .iter()
-                .position(|address| address.as_ref() == Some(&lost.address));
-            if let Some(index) = known {
-                self.suspects.entry(Rank(index as u32)).or_insert(now + patience);
-            }
-        }
-        let due = self.suspects.iter().filter(|&(_, &at)| at <= now);
-        for rank in due.map(|(&rank, _)| rank).collect::<Vec<_>>() {
-            // It may only have been away: from now on it counts as gone.
-            if let Some(&identity) = self.heard.get(&rank) {
-                self.engine.fence(identity);
-            }
-            self.handle_departed(rank);
-        }
-    }
-
-    /// A process that was stopped for long, or cut off, learns from its peers that they go on without it.
-    fn fail_if_fenced(&mut self, cause: &PeerDeath) {
-        let own = self.engine.identity();
-        if let PeerDeath::Handshake(HandshakeError::Fenced { identity }) = cause
-            && *identity == own
-        {
-            let Identity {
-                rank, incarnation, ..
-            } = own;
-            self.worker
-                .fail_all(&ReductionError::Fenced { rank, incarnation });
-            self.unsent_to_scheduler.clear();
-        }
-    }
-
-    fn handle_departed(&mut self, rank: Rank) {
-        let now = self.now();
-        if let Some(scheduler) = &mut self.scheduler {
-            scheduler.handle_departed(now, rank);
-        } else if rank == SCHEDULER {
-            self.worker.fail_all(&ReductionError::SchedulerLost { rank });
-            self.unsent_to_scheduler.clear();
-        }
-        self.unsent_to_workers.remove(&rank);
-        self.suspects.remove(&rank);
     }
 
     fn handle_time(&mut self) {
@@ -405,6 +354,8 @@ impl ProgressThread {
     fn tell_scheduler(&mut self, message: ToScheduler) {
         match &mut self.scheduler {
             Some(scheduler) => scheduler.handle_message(self.origin.elapsed(), self.shared.rank, message),
+            // Nobody is there to hear it.
+            None if self.addresses[SCHEDULER.index()].is_none() => {}
             None => self.unsent_to_scheduler.push_back(message),
         }
     }
@@ -496,6 +447,7 @@ impl ProgressThread {
             self.engine.withdraw(&made.handle);
         }
         self.release(kept.hold);
+        self.shared.set_failed(result.is_err());
         let stripes = kept.result();
         kept.completion
             .complete(result.map(|receipt| (receipt, stripes)).map_err(Into::into));
@@ -536,9 +488,9 @@ impl ProgressThread {
             && self.unsent_to_workers.is_empty()
             && self.unsent_releases.is_empty());
         let unsent = is_unsent.then(|| now + UNSENT_RETRY);
-        let suspect = self.suspects.values().min().copied();
+        let peers = self.peers.next_deadline();
         let overdue = self.kept.values().filter_map(|kept| kept.deadline).min();
-        let deadlines = [scheduler, unsent, suspect, overdue, self.engine.next_deadline()];
+        let deadlines = [scheduler, unsent, peers, overdue, self.engine.next_deadline()];
         let deadline = deadlines.into_iter().flatten().min();
         let timeout = deadline.map_or(SLEEP_MAX, |at| at.saturating_duration_since(now).min(SLEEP_MAX));
         if timeout.is_zero() {
@@ -581,11 +533,11 @@ fn send_batches<M: Clone>(
 }
 
 /// Where the scheduler is (the paper's master, section "framework").
-const SCHEDULER: Rank = Rank(0);
-/// How long after a connection broke the agent is waited for to say that the peer is gone.
-const AGENT_VERDICT_TIME: Duration = Duration::from_secs(3);
+pub(super) const SCHEDULER: Rank = Rank(0);
 /// How long after a reduction's time is over the scheduler is waited for to say so.
 const SCHEDULER_VERDICT_TIME: Duration = Duration::from_secs(5);
 /// When to offer again what was not taken.
 const UNSENT_RETRY: Duration = Duration::from_millis(5);
 const SLEEP_MAX: Duration = Duration::from_secs(10);
+/// How long a rank that leaves tries to hand its last messages to the system.
+const FAREWELL_TIME: Duration = Duration::from_secs(1);

@@ -6,7 +6,7 @@ mod running;
 mod workers;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
@@ -89,12 +89,19 @@ impl Scheduler {
                     running.handle_failed(now, from, task, failure, &mut self.workers);
                 }
             }
+            ToScheduler::Leave { message } => {
+                let message = cut(message, ReductionError::MESSAGE_LENGTH_MAX);
+                self.workers.leave(from, message);
+                for running in self.running.values_mut() {
+                    running.check_members(&self.workers);
+                }
+            }
             ToScheduler::Withdraw {
                 reduction,
                 members,
                 message,
             } => {
-                self.withdraw(from, reduction, &members, message);
+                self.withdraw(from, reduction, members.as_ref(), message);
             }
         }
         self.unsettled = Some(now);
@@ -150,6 +157,16 @@ impl Scheduler {
         std::mem::take(&mut self.outgoing)
     }
 
+    /// The ranks that reductions under way need, as far as they live.
+    pub fn needed(&self) -> BTreeSet<Rank> {
+        let members = self
+            .running
+            .values()
+            .flat_map(|running| running.members().ranks());
+        let alive = members.filter(|&&rank| self.workers.is_alive(rank));
+        alive.copied().collect()
+    }
+
     /// How many reductions are under way.
     pub fn running(&self) -> usize {
         self.running.len()
@@ -201,12 +218,20 @@ impl Scheduler {
         running.handle_announced(now, from, contribution, handle, home, &self.workers);
     }
 
-    fn withdraw(&mut self, from: Rank, reduction: ReductionId, members: &ProcessGroup, message: String) {
+    fn withdraw(
+        &mut self,
+        from: Rank,
+        reduction: ReductionId,
+        members: Option<&ProcessGroup>,
+        message: String,
+    ) {
         let message = cut(message, ReductionError::MESSAGE_LENGTH_MAX);
         let error = ReductionError::Withdrawn { rank: from, message };
         match self.running.get_mut(&reduction) {
             Some(running) => running.abort(error),
-            None if members.contains(from) && !self.ended.contains_key(&reduction) => {
+            None if members.is_none_or(|members| members.contains(from))
+                && !self.ended.contains_key(&reduction) =>
+            {
                 self.record(reduction, Err(error));
             }
             None => {}

@@ -58,7 +58,8 @@ struct Stripe {
     is_committed: bool,
     /// Not to be worked on before this time: a pull failed, and the reason may become known by then.
     resume_at: Option<Duration>,
-    pulls_failed: u32,
+    /// Since when pulls have failed and nothing was made.
+    failing_since: Option<Duration>,
 }
 
 /// A task that a worker has.
@@ -90,7 +91,7 @@ impl Running {
             parts: Parts::new(members.ranks()),
             is_committed: false,
             resume_at: None,
-            pulls_failed: 0,
+            failing_since: None,
         });
         let root = members.index_of(signature.root);
         let failure = root
@@ -223,6 +224,7 @@ impl Running {
             workers.record(from, elapsed);
         }
         let stripe = &mut self.stripes[assigned.stripe as usize];
+        stripe.failing_since = None;
         stripe.parts.finish(assigned.product, source);
         self.merges += u64::from(assigned.choice.right.is_some());
         if assigned.choice.is_commit {
@@ -255,9 +257,9 @@ impl Running {
                 // Most likely the holder is gone and its agent's word is on the way.
                 self.cancel(task, workers);
                 let stripe = &mut self.stripes[number as usize];
-                stripe.pulls_failed += 1;
+                let since = *stripe.failing_since.get_or_insert(now);
                 stripe.resume_at = Some(now + PULL_RETRY_DELAY);
-                if stripe.pulls_failed > PULLS_FAILED_MAX {
+                if now.saturating_sub(since) > PULLS_FAIL_MAX {
                     self.abort(ReductionError::Pull {
                         rank: from,
                         stripe: number,
@@ -397,8 +399,14 @@ impl Running {
         self.abort(failure);
     }
 
-    /// A member that is gone and has left no contribution makes the result impossible.
-    fn check_members(&mut self, workers: &Workers) {
+    /// A member that is gone and has left no contribution makes the result impossible; one that has given up gets none.
+    pub(super) fn check_members(&mut self, workers: &Workers) {
+        let mut members = self.members.ranks().iter();
+        let left = members.find_map(|&rank| Some((rank, workers.why_left(rank)?)));
+        if let Some((rank, message)) = left {
+            let message = message.to_owned();
+            self.abort(ReductionError::Withdrawn { rank, message });
+        }
         let members = self.members.ranks().iter().zip(&self.contributions);
         let missing = members.filter(|(rank, one)| !workers.is_alive(**rank) && one.is_none());
         if let Some((&rank, _)) = missing.into_iter().next() {
@@ -412,7 +420,7 @@ impl Running {
             .and_then(|one| one.inherited.clone());
         let policy = self.signature.policy;
         for stripe in self.stripes.iter_mut().filter(|stripe| !stripe.is_committed) {
-            stripe.resume_at = None;
+            (stripe.resume_at, stripe.failing_since) = (None, None);
             for number in stripe.parts.held_by(rank) {
                 if number != index {
                     self.merges_redone += match policy {
@@ -545,5 +553,6 @@ impl Running {
 const VERDICT_DELAY: Duration = Duration::from_millis(200);
 /// How long a stripe rests after a pull failed while its holder is not known to be gone.
 const PULL_RETRY_DELAY: Duration = Duration::from_millis(20);
-/// How often pulls may fail in one stripe before the reduction is given up.
-const PULLS_FAILED_MAX: u32 = 500;
+/// How long pulls may fail in one stripe before the reduction is given up: longer than a rank with a broken connection
+/// waits for its agent to say that the peer is gone.
+const PULLS_FAIL_MAX: Duration = Duration::from_secs(15);

@@ -1,6 +1,9 @@
 //! What the scheduler knows of each rank, over all reductions.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use ropewalk_group::Rank;
 
@@ -8,6 +11,8 @@ use ropewalk_group::Rank;
 #[derive(Debug)]
 pub(super) struct Workers {
     departed: BTreeSet<Rank>,
+    /// Ranks that live and take part in nothing any more, and why.
+    left: BTreeMap<Rank, String>,
     loads: Vec<Load>,
 }
 
@@ -24,6 +29,7 @@ impl Workers {
     pub(super) fn new(size: u32) -> Self {
         Self {
             departed: BTreeSet::new(),
+            left: BTreeMap::new(),
             loads: vec![Load::default(); size as usize],
         }
     }
@@ -39,6 +45,18 @@ impl Workers {
     /// Records a departure; whether it was news.
     pub(super) fn depart(&mut self, rank: Rank) -> bool {
         rank.0 < self.size() && self.departed.insert(rank)
+    }
+
+    /// Records that a rank takes part in nothing any more; the first reason counts.
+    pub(super) fn leave(&mut self, rank: Rank, message: String) {
+        if rank.0 < self.size() {
+            self.left.entry(rank).or_insert(message);
+        }
+    }
+
+    /// Why a rank takes part in nothing any more, if so.
+    pub(super) fn why_left(&self, rank: Rank) -> Option<&str> {
+        self.left.get(&rank).map(String::as_str)
     }
 
     /// Whether `rank` may be given one more task now.

@@ -39,6 +39,8 @@ pub(crate) struct Scenario {
     pub(crate) anybody: bool,
     /// Whether some rank stands still for a while.
     pub(crate) pause: bool,
+    /// Whether some rank gives up at some time.
+    pub(crate) gives_up: bool,
 }
 
 /// How it ended.
@@ -49,6 +51,7 @@ pub(crate) struct Ending {
     /// What each root has of each stripe.
     pub(crate) committed: BTreeMap<(ReductionId, u32), Vec<u32>>,
     pub(crate) killed: BTreeSet<Rank>,
+    pub(crate) gave_up: Option<Rank>,
     /// Everything that happened, for comparing two runs.
     pub(crate) log: Vec<String>,
     pub(crate) pulls_of_root: u64,
@@ -74,6 +77,7 @@ pub(crate) fn run(scenario: &Scenario) -> Ending {
 #[derive(Clone, Debug)]
 enum Event {
     Begin(Rank, ReductionId),
+    GiveUp(Rank),
     Kill(Rank),
     Learn(Rank),
     ToScheduler(Rank, ToScheduler),
@@ -145,6 +149,7 @@ impl Job {
                 results: BTreeMap::new(),
                 committed: BTreeMap::new(),
                 killed: BTreeSet::new(),
+                gave_up: None,
                 log: Vec::new(),
                 pulls_of_root: 0,
             },
@@ -198,6 +203,11 @@ impl Job {
             let at = self.micros(0, latest.as_micros() as u64 + 6_000);
             self.after(at, Event::Kill(victim));
         }
+        if self.scenario.gives_up {
+            let rank = Rank(self.below(u64::from(self.scenario.size)) as u32);
+            let at = self.micros(0, latest.as_micros() as u64 + 6_000);
+            self.after(at, Event::GiveUp(rank));
+        }
         if self.scenario.pause {
             let rank = self.below(u64::from(self.scenario.size)) as usize;
             self.paused_until[rank] = self.micros(1_000, 50_000);
@@ -219,6 +229,12 @@ impl Job {
         }
         match event {
             Event::Begin(rank, id) => self.contribute(rank, id),
+            Event::GiveUp(rank) => {
+                self.ending.gave_up = Some(rank);
+                let error = ReductionError::SchedulerLost { rank: Rank(0) };
+                self.workers[rank.index()].fail_all(&error);
+                self.act(rank);
+            }
             Event::Kill(rank) => self.kill(rank),
             Event::Learn(rank) => self.learn(rank),
             Event::ToScheduler(from, message) => {
@@ -520,7 +536,7 @@ impl Job {
 
 fn rank_of(event: &Event) -> Option<Rank> {
     match event {
-        Event::Begin(rank, _) | Event::ToWorker(rank, _) => Some(*rank),
+        Event::Begin(rank, _) | Event::GiveUp(rank) | Event::ToWorker(rank, _) => Some(*rank),
         Event::Pulled { rank, .. } | Event::Combined { rank, .. } => Some(*rank),
         Event::Kill(_) | Event::Learn(_) | Event::Time | Event::ToScheduler(..) => None,
     }

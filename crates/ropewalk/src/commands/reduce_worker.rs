@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow};
 use bytemuck::{cast_slice, cast_slice_mut};
 use ropewalk::{
     npy::{ArrayFile, ElementType, Header, write_array},
-    reduce::{Job, Number, Order, Rank, ReduceOptions, elementwise},
+    reduce::{Job, Number, Order, Rank, ReduceError, ReduceOptions, elementwise},
 };
 
 use super::reduce::{Operator, fail};
@@ -89,8 +89,8 @@ fn combine_with<T: Number>(
             Some(result) => write(&arguments.output, &header, cast_slice(&result)),
             None => Ok(()),
         },
-        // All members get the same error, and one line about it is enough.
-        Err(_) if job.rank() != Rank(0) => Ok(()),
+        // All members get the same error, and one line about it is enough. What only this rank knows, it has to say.
+        Err(ReduceError::Reduction(error)) if !error.is_local() && job.rank() != Rank(0) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }

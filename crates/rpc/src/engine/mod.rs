@@ -25,7 +25,7 @@ use std::{
 
 use ropewalk_fabric::{
     Address, Buffer, Endpoint, Identity, Messages, OperationId, PeerDeath, PeerId, RegionHandle, SubmitError,
-    Waker,
+    ToPeer, Waker,
 };
 
 pub use self::batch::Batch;
@@ -250,6 +250,20 @@ impl Engine {
     /// and transfers with it end, and its calls are served no more.
     pub fn fence(&mut self, identity: Identity) {
         self.endpoint.fence(identity);
+    }
+
+    /// Takes a peer for lost from now on when it gives no sign of life, even if nothing is asked of it: see
+    /// [`Endpoint::watch`].
+    ///
+    /// # Errors
+    /// If the address is unusable.
+    pub fn watch(&mut self, peer: impl ToPeer) -> Result<(), SubmitError> {
+        self.endpoint.watch(peer)
+    }
+
+    /// Ends [`watch`](Self::watch).
+    pub fn unwatch(&mut self, peer: PeerId) {
+        self.endpoint.unwatch(peer);
     }
 
     /// Sends, receives, serves and completes what is possible at once. Never blocks. Returns how much
