@@ -1,18 +1,27 @@
-//! Reductions in real processes, one of which is killed in the middle, again and again.
+//! Reductions in real processes, one of which is killed or stopped in the middle, again and again.
+
+mod disturbance;
 
 use std::{
-    path::{Path, PathBuf},
+    collections::VecDeque,
+    fs,
+    net::Ipv4Addr,
+    path::PathBuf,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
-use rand_core::{Rng, SeedableRng};
-use rand_pcg::Pcg64;
 use ropewalk_fabric::TraceEvent;
 use ropewalk_group::Rank;
-use ropewalk_launch::{Ending, FailureKind, JobEvent, JobSpec, Launcher, OnFailure, Verdict};
+use ropewalk_launch::{
+    Ending, Failure, FailureKind, JobEvent, JobSpec, Launcher, OnFailure, StartMethod, Verdict,
+    hosts::parse_hosts,
+};
+use tempfile::TempDir;
 use thiserror::Error;
+
+use disturbance::{Disturbance, Moment};
 
 use crate::{
     project,
@@ -31,6 +40,18 @@ pub(crate) struct Options {
     /// How long the vector is, in bytes
     #[arg(long, default_value_t = 8 << 20)]
     bytes: u64,
+    /// On how many hosts the processes are: names for this machine, each with an agent of its own
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    hosts: u32,
+    /// Stops a process and lets it go on, instead of killing one: for 0.1 to 3 seconds, in each fifteenth run for 10
+    #[arg(long)]
+    stop: bool,
+    /// After how long a silent host counts as lost, in seconds
+    #[arg(long, default_value_t = 3.0)]
+    detect: f64,
+    /// Where `ropewalk` and `examples/soak_worker` are, if they are not to be built
+    #[arg(long)]
+    built: Option<PathBuf>,
     /// Decides who is killed and when; by default the time. Run i has the seed SEED + i
     #[arg(long)]
     seed: Option<u64>,
@@ -38,18 +59,42 @@ pub(crate) struct Options {
 
 impl Options {
     /// As short as it may be to say anything.
-    pub(crate) fn short() -> Self {
+    pub(crate) fn short(hosts: u32) -> Self {
         Self {
             runs: 12,
             workers: 8,
             bytes: 8 << 20,
+            hosts,
+            stop: false,
+            detect: 3.0,
+            built: None,
             seed: None,
         }
+    }
+
+    /// The command that does one run again.
+    fn again(&self, seed: u64) -> String {
+        let Self {
+            workers,
+            bytes,
+            hosts,
+            stop,
+            detect,
+            ..
+        } = self;
+        let stop = if *stop { " --stop" } else { "" };
+        format!(
+            "cargo xtask soak-kill --runs 1 --seed {seed} --workers {workers} --bytes {bytes} --hosts {hosts} \
+             --detect {detect}{stop}"
+        )
     }
 }
 
 /// Runs reductions of which each loses one random worker, not the root, at a random moment between its
 /// contribution and the expected end. Every result must be exact, and every run must end.
+///
+/// Or any worker is stopped at any moment of its life, and goes on after a while: then the result must be exact, or all
+/// workers must get an error within seconds.
 ///
 /// # Errors
 /// If one of them is not or does not; says how to repeat it.
@@ -61,22 +106,34 @@ pub(crate) fn soak_kill(options: &Options) -> anyhow::Result<()> {
             .duration_since(std::time::UNIX_EPOCH)?
             .as_secs(),
     };
-    eprintln!("==> soak-kill: {} runs from seed {seed}", options.runs);
+    eprintln!(
+        "==> soak-kill: {} runs on {} hosts from seed {seed}",
+        options.runs, options.hosts
+    );
 
     let undisturbed = (0..CALIBRATIONS)
         .map(|at| {
             soak.run(ORDERS[at % ORDERS.len()], None)
-                .map(|exact| exact.elapsed)
+                .and_then(|end| Ok((end.exact.context("no result")?.elapsed, end.elapsed)))
         })
         .collect::<anyhow::Result<Vec<_>>>()
         .context("a run without any kill failed")?;
-    let usual = median(undisturbed);
+    let (reductions, jobs): (Vec<_>, Vec<_>) = undisturbed.into_iter().unzip();
+    let (usual, usual_job) = (median(reductions), median(jobs));
 
     let (mut failed, mut hangs, mut hits, mut redone, mut times) = (Vec::new(), 0, 0, 0, Vec::new());
+    let mut errors = 0;
     for seed in (0..options.runs).map(|run| seed.wrapping_add(run)) {
         let order = ORDERS[(seed % ORDERS.len() as u64) as usize];
-        match soak.run(order, Some(Kill::draw(seed, options.workers, usual))) {
-            Ok(exact) => {
+        let disturbance = match options.stop {
+            true => Disturbance::draw_stop(seed, options.workers, usual_job),
+            false => Disturbance::draw_kill(seed, options.workers, usual),
+        };
+        match soak.run(order, Some(disturbance)) {
+            Ok(End { exact: None, .. }) => errors += 1,
+            Ok(End {
+                exact: Some(exact), ..
+            }) => {
                 hits += u64::from(exact.lost_one);
                 redone += u64::from(exact.redid_merges);
                 if exact.lost_one {
@@ -85,25 +142,24 @@ pub(crate) fn soak_kill(options: &Options) -> anyhow::Result<()> {
             }
             Err(error) => {
                 eprintln!("seed {seed}: {error:#}");
-                let Options { workers, bytes, .. } = options;
-                eprintln!(
-                    "  again: cargo xtask soak-kill --runs 1 --seed {seed} --workers {workers} --bytes {bytes}"
-                );
+                eprintln!("  again: {}", options.again(seed));
                 hangs += usize::from(error.is::<Hang>());
                 failed.push(seed);
             }
         }
     }
 
-    let exact = options.runs - failed.len() as u64;
+    let exact = options.runs - failed.len() as u64 - errors;
     println!(
-        "{exact} of {} results exact, {hangs} hangs, {} other failures",
+        "{exact} of {} results exact, {errors} errors on all workers, {hangs} hangs, {} other failures",
         options.runs,
         failed.len() - hangs
     );
-    println!(
-        "in {hits} the reduction lost a worker before its end, in {redone} of them merges were done again"
-    );
+    if !options.stop {
+        println!(
+            "in {hits} the reduction lost a worker before its end, in {redone} of them merges were done again"
+        );
+    }
     println!("median time {:.1} ms undisturbed", usual.as_secs_f64() * 1e3);
     if !times.is_empty() {
         let slowest = times.iter().copied().max().unwrap_or_default();
@@ -116,26 +172,15 @@ pub(crate) fn soak_kill(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Who is to be killed, and how long after its contribution.
-#[derive(Clone, Copy)]
-struct Kill {
-    victim: Rank,
-    delay: Duration,
+/// How a run ended well.
+struct End {
+    /// `None` if all workers got an error.
+    exact: Option<Exact>,
+    /// How long the job took.
+    elapsed: Duration,
 }
 
-impl Kill {
-    fn draw(seed: u64, workers: u32, usual: Duration) -> Self {
-        let mut random = Pcg64::seed_from_u64(seed);
-        let victim = Rank(1 + random.next_u32() % (workers - 1));
-        let share = f64::from(random.next_u32()) / f64::from(u32::MAX);
-        Self {
-            victim,
-            delay: usual.mul_f64(share),
-        }
-    }
-}
-
-/// A run whose result was exact.
+/// A result that was exact.
 struct Exact {
     /// How long the reduction took at the root.
     elapsed: Duration,
@@ -146,86 +191,136 @@ struct Exact {
 }
 
 #[derive(Debug, Error)]
-#[error("it hangs: not done after {} s", TIME_MAX.as_secs())]
-struct Hang;
+#[error("it hangs: not done after {0:?}; {1}")]
+struct Hang(Duration, String);
 
 struct Soak {
+    /// The executables are copies of this soak's own, so that what runs of them is its own too.
+    folder: TempDir,
     agent: PathBuf,
     worker: PathBuf,
     workers: u32,
     bytes: u64,
+    hosts: u32,
+    detect: Duration,
 }
 
 impl Soak {
     fn prepare(options: &Options) -> anyhow::Result<Self> {
-        let words =
-            "build --release --locked -p ropewalk --bin ropewalk -p ropewalk-reduce --example soak_worker";
-        run(cargo(&words.split(' ').collect::<Vec<_>>()))?;
-        let release = project::target()?.join("release");
+        let built = match &options.built {
+            Some(built) => built.clone(),
+            None => {
+                let words = "build --release --locked -p ropewalk --bin ropewalk -p ropewalk-reduce --example soak_worker";
+                run(cargo(&words.split(' ').collect::<Vec<_>>()))?;
+                project::target()?.join("release")
+            }
+        };
+        let folder = tempfile::tempdir()?;
+        let copy = |name: &str, to: &str| -> anyhow::Result<PathBuf> {
+            let to = folder.path().join(to);
+            fs::copy(built.join(name), &to).with_context(|| format!("cannot copy {name}"))?;
+            Ok(to)
+        };
         Ok(Self {
-            agent: release.join("ropewalk"),
-            worker: release.join("examples/soak_worker"),
+            agent: copy("ropewalk", "ropewalk")?,
+            worker: copy("examples/soak_worker", "soak_worker")?,
+            folder,
             workers: options.workers,
             bytes: options.bytes,
+            hosts: options.hosts.min(options.workers),
+            detect: Duration::try_from_secs_f64(options.detect)?,
         })
     }
 
-    fn run(&self, order: &str, kill: Option<Kill>) -> anyhow::Result<Exact> {
+    fn run(&self, order: &str, disturbance: Option<Disturbance>) -> anyhow::Result<End> {
         let arguments = [&self.bytes.to_string(), "1", order].map(Into::into);
-        let mut launcher = Launcher::start(JobSpec {
+        let mut spec = JobSpec {
             arguments: arguments.into(),
             ranks: self.workers,
             on_failure: OnFailure::Continue,
+            detect: self.detect,
             ..JobSpec::new(&self.agent, &self.worker)
-        })?;
-        let mut watch = Watch::new(kill);
+        };
+        if self.hosts > 1 {
+            let slots = self.workers.div_ceil(self.hosts);
+            let hosts: Vec<_> = (1..=self.hosts).map(|host| format!("h{host}:{slots}")).collect();
+            spec.hosts = parse_hosts(&hosts.join(","))?;
+            // As `-launcher fork` does.
+            spec.method =
+                StartMethod::Command(["sh", "-c", "shift; exec \"$@\"", "sh"].map(Into::into).into());
+            spec.interface = Some(Ipv4Addr::LOCALHOST.into());
+        }
+        let begun = Instant::now();
+        let mut launcher = Launcher::start(spec)?;
+        let mut watch = Watch::new(disturbance);
         let verdict = loop {
             let Some(left) = watch.deadline.checked_duration_since(Instant::now()) else {
                 // Dropping the launcher ends the job.
-                bail!(
-                    "hangs: not done after {} s; {}",
-                    TIME_MAX.as_secs(),
-                    watch.said.join("; ")
-                );
+                return Err(Hang(begun.elapsed(), watch.said.join("; ")).into());
             };
-            if let Some(victim) = watch.due() {
-                launcher.signal(victim, SIGKILL)?;
+            if let Some((victim, signal)) = watch.due() {
+                launcher.signal(victim, signal)?;
             }
-            let until_kill = watch.until_kill().unwrap_or(left);
-            match launcher.next_event(Some(left.min(until_kill)))? {
+            let until_signal = watch.until_signal().unwrap_or(left);
+            match launcher.next_event(Some(left.min(until_signal)))? {
                 Some(JobEvent::Finished(verdict)) => break verdict,
                 Some(event) => watch.handle(event),
                 None => {}
             }
         };
+        let elapsed = begun.elapsed();
         drop(launcher);
-        watch.judge(&verdict)
+        let exact = watch.judge(&verdict, self.workers)?;
+        self.check_that_nothing_is_left()?;
+        Ok(End { exact, elapsed })
+    }
+
+    /// Neither workers nor agents.
+    fn check_that_nothing_is_left(&self) -> anyhow::Result<()> {
+        let end = Instant::now() + END_MAX;
+        loop {
+            let ours = fs::read_dir("/proc")?.flatten().map(|entry| entry.path());
+            let is_ours = |path: &PathBuf| {
+                fs::read_link(path.join("exe")).is_ok_and(|exe| exe.starts_with(self.folder.path()))
+            };
+            let Some(left) = ours.into_iter().find(is_ours) else {
+                return Ok(());
+            };
+            if Instant::now() > end {
+                bail!(
+                    "{} is left {} s after the end of its job",
+                    left.display(),
+                    END_MAX.as_secs()
+                );
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
 /// What was seen of one run.
 struct Watch {
-    kill: Option<Kill>,
-    kill_at: Option<Instant>,
+    disturbance: Option<Disturbance>,
+    /// The signals that the victim still gets.
+    signals: VecDeque<(Instant, i32)>,
     deadline: Instant,
-    pids: Vec<u32>,
     said: Vec<String>,
 }
 
 impl Watch {
-    fn new(kill: Option<Kill>) -> Self {
+    fn new(disturbance: Option<Disturbance>) -> Self {
+        let stopped = disturbance.map_or(Duration::ZERO, |disturbance| disturbance.stopped());
         Self {
-            kill,
-            kill_at: None,
-            deadline: Instant::now() + TIME_MAX,
-            pids: Vec::new(),
+            disturbance,
+            signals: VecDeque::new(),
+            deadline: Instant::now() + TIME_MAX + stopped,
             said: Vec::new(),
         }
     }
 
     fn handle(&mut self, event: JobEvent) {
         match event {
-            JobEvent::Started { pid, .. } => self.pids.push(pid),
+            JobEvent::Started { rank, .. } => self.begin(rank, Moment::Start),
             JobEvent::Output { line, .. } => {
                 self.said
                     .push(String::from_utf8_lossy(&line).trim_end().to_owned());
@@ -233,57 +328,58 @@ impl Watch {
             JobEvent::Trace {
                 rank,
                 event: TraceEvent::Mark { label, .. },
-            } if label == "contributed" => {
-                if let Some(kill) = self.kill.filter(|kill| kill.victim == rank) {
-                    self.kill_at = Some(Instant::now() + kill.delay);
-                }
-            }
+            } if label == "contributed" => self.begin(rank, Moment::Contribution),
             _ => {}
         }
     }
 
-    /// Who is to be killed now; once.
-    fn due(&mut self) -> Option<Rank> {
-        self.kill_at.take_if(|at| *at <= Instant::now())?;
-        self.kill.map(|kill| kill.victim)
+    fn begin(&mut self, rank: Rank, moment: Moment) {
+        let Some(disturbance) = self.disturbance.filter(|disturbance| disturbance.victim == rank) else {
+            return;
+        };
+        if disturbance.from == moment && self.signals.is_empty() {
+            self.signals = disturbance.signals(Instant::now());
+        }
     }
 
-    fn until_kill(&self) -> Option<Duration> {
-        self.kill_at
-            .map(|at| at.saturating_duration_since(Instant::now()))
+    /// Who gets which signal now; each once.
+    fn due(&mut self) -> Option<(Rank, i32)> {
+        let victim = self.disturbance?.victim;
+        let (_, signal) = self.signals.pop_front_if(|(at, _)| *at <= Instant::now())?;
+        Some((victim, signal))
     }
 
-    fn judge(&self, verdict: &Verdict) -> anyhow::Result<Exact> {
-        let is_ours = |rank| self.kill.is_some_and(|kill| kill.victim == rank);
-        let excused = |kind: &FailureKind| *kind == FailureKind::Signalled(SIGKILL);
-        let failures = verdict.failures.iter();
-        let mut unexcused = failures.filter(|failure| !(is_ours(failure.rank) && excused(&failure.kind)));
+    fn until_signal(&self) -> Option<Duration> {
+        let (at, _) = self.signals.front()?;
+        Some(at.saturating_duration_since(Instant::now()))
+    }
+
+    /// The result, or `None` if all workers got an error, as they may if one of them was stopped.
+    fn judge(&self, verdict: &Verdict, workers: u32) -> anyhow::Result<Option<Exact>> {
+        let disturbance = self.disturbance;
+        let may_fail = disturbance.is_some_and(|disturbance| disturbance.stopped() > Duration::ZERO);
+        let failed = |failure: &Failure| matches!(failure.kind, FailureKind::Exited(_));
+        if verdict.ending == Ending::Completed
+            && may_fail
+            && verdict.failures.len() == workers as usize
+            && verdict.failures.iter().all(failed)
+        {
+            return Ok(None);
+        }
+        let is_killed = |failure: &Failure| {
+            failure.kind == FailureKind::Signalled(SIGKILL)
+                && !may_fail
+                && disturbance.is_some_and(|disturbance| disturbance.victim == failure.rank)
+        };
+        let mut unexcused = verdict.failures.iter().filter(|failure| !is_killed(failure));
         if verdict.ending != Ending::Completed || unexcused.next().is_some() {
             bail!("{verdict}; {}", self.said.join("; "));
         }
         let [line] = &self.said[..] else {
             bail!("expected one line from the root, got {:?}", self.said);
         };
-        self.check_that_nothing_is_left()?;
-        parse(line).with_context(|| format!("the root says {line:?}"))
-    }
-
-    fn check_that_nothing_is_left(&self) -> anyhow::Result<()> {
-        let end = Instant::now() + END_MAX;
-        while let Some(pid) = self
-            .pids
-            .iter()
-            .find(|pid| Path::new(&format!("/proc/{pid}")).exists())
-        {
-            if Instant::now() > end {
-                bail!(
-                    "process {pid} is left {} s after the end of its job",
-                    END_MAX.as_secs()
-                );
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
+        let exact = parse(line).with_context(|| format!("the root says {line:?}"))?;
+        Ok(Some(exact))
     }
 }
 
@@ -332,16 +428,5 @@ mod tests {
         );
         assert!(parse("wrong 0: 8 contributions, 112 merges, 0 redone, lost [], 1 ms").is_none());
         assert!(parse("exact 0: ").is_none());
-    }
-
-    /// A seed gives the same victim at the same moment every time, and never the root.
-    #[test]
-    fn a_seed_replays_its_kill() {
-        let usual = Duration::from_millis(50);
-        for seed in 0..1000 {
-            let (first, again) = (Kill::draw(seed, 3, usual), Kill::draw(seed, 3, usual));
-            assert_eq!((first.victim, first.delay), (again.victim, again.delay));
-            assert!(first.victim != Rank(0) && first.victim < Rank(3) && first.delay <= usual);
-        }
     }
 }

@@ -30,7 +30,9 @@ pub(crate) fn test(options: &Options) -> anyhow::Result<()> {
         run(cargo(&["run", "--release", "--locked", "--", "demo"]))?;
     }
     look::look(&report())?;
-    soak_kill(&soak_kill::Options::short())?;
+    for hosts in [1, 2] {
+        soak_kill(&soak_kill::Options::short(hosts))?;
+    }
     object_stores()?;
     mpi4py(&mpi4py::Options::short())?;
     openfoam::test()?;
