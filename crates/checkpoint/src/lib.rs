@@ -60,9 +60,9 @@ pub use driver::{
     Alone, Coordination, CoordinationError, DIRECTORY_VARIABLE, Decided, Entry, EntryKind, Files,
     GENERATION_VARIABLE, HOST_MTBF_VARIABLE, JOURNAL, JournalFile, JournalFollower, MTBF_DEFAULT_VARIABLE,
     MTBF_KNOWN_VARIABLE, MTBF_VARIABLE, NEXT_VARIABLE, RESTORE_STEP_VARIABLE, RESTORE_VARIABLE, RealFiles,
-    Restored, RunAdvisor, START_VARIABLE, Save, SharedDirectory, State, Store, StoreError, StoreOptions, Survey,
-    SurveyError, Surveyed, decided_of_job, default_mtbf_of_job, directory_of_job, host_mtbf_of_job, mtbf_of_job,
-    newest_whole, open_all, quarantined, restore_all, start_of_job, survey,
+    Restored, RunAdvisor, START_VARIABLE, Save, SharedDirectory, State, Store, StoreError, StoreOptions,
+    Survey, SurveyError, Surveyed, decided_of_job, default_mtbf_of_job, directory_of_job, host_mtbf_of_job,
+    mtbf_of_job, newest_whole, open_all, quarantined, restore_all, start_of_job, survey,
 };
 #[cfg(feature = "object-store")]
 pub use driver::{Archive, ArchiveError, Uploader};
