@@ -76,7 +76,7 @@ impl<F: Files> Store<F> {
             .filter_map(|entry| Quarantined::parse(entry.name.to_str()?))
             .collect();
         let generations: BTreeSet<u64> = found.iter().map(|part| part.generation).collect();
-        let oldest = generations.iter().rev().take(QUARANTINE_MAX).last();
+        let oldest = generations.iter().rev().nth(QUARANTINE_MAX - 1);
         let mut own: Vec<&Quarantined> = found
             .iter()
             .filter(|part| part.rank == self.options.rank)
