@@ -130,7 +130,7 @@ pub enum JobEvent {
     /// [`restart`](crate::restart).
     Restarting {
         /// What became of it.
-        failed: Attempt,
+        failed: Box<Attempt>,
         /// How long it is waited before the next.
         pause: Duration,
     },

@@ -148,7 +148,7 @@ fn lines_and_verdict(spec: JobSpec, hook: Hook) -> (Vec<String>, Vec<Attempt>, V
             }) => {
                 lines.push(String::from_utf8(line).unwrap());
             }
-            Some(JobEvent::Restarting { failed: attempt, .. }) => failed.push(attempt),
+            Some(JobEvent::Restarting { failed: attempt, .. }) => failed.push(*attempt),
             Some(JobEvent::Finished(verdict)) => return (lines, failed, verdict),
             _ => {}
         }

@@ -205,7 +205,7 @@ impl Attempts {
             if let Some(restarts) = &mut self.restarts {
                 restarts.remember(attempt.clone(), step);
             }
-            let failed = attempt.clone();
+            let failed = Box::new(attempt.clone());
             self.deliver(Delivery::Event(JobEvent::Restarting { failed, pause }));
             match self.pause(pause, &mut surface).await {
                 Pause::Over => {}
