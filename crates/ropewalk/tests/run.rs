@@ -264,7 +264,6 @@ fn no_secret_shows_in_proc() {
     let rank = all_pids().find(|&pid| is_child(pid, agent)).unwrap();
     let mut of_rank = variables(rank);
     of_rank.sort_unstable();
-    // The first names a socket at which only processes of the same user are let in.
     let [_, link, incarnation, number] = &of_rank[..] else {
         panic!("{of_rank:?}")
     };
