@@ -561,11 +561,6 @@ impl Supervisor {
         self.signal_all(signal);
     }
 
-    fn signal_all(&mut self, signal: i32) {
-        self.actions
-            .push_back(Action::Send(Down::Order(Order::Signal { rank: None, signal })));
-    }
-
     fn finish(&mut self) {
         let ending = match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Ending { ending, .. } => ending,

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::{Action, Phase, SIGKILL, Supervisor};
-use crate::verdict::Ending;
+use crate::{
+    protocol::{Down, Order},
+    verdict::Ending,
+};
 
 impl Supervisor {
     /// Somebody wants the job to end, and says so again: ranks have no time left. Why the job is being ended stays as it was.
@@ -16,6 +19,12 @@ impl Supervisor {
             }
             Phase::Over => {}
         }
+    }
+
+    /// Sends a signal to all ranks, which are to end.
+    pub(super) fn signal_all(&mut self, signal: i32) {
+        let signal = Order::Signal { rank: None, signal };
+        self.actions.push_back(Action::Send(Down::Order(signal)));
     }
 
     /// Nothing more is waited for, neither agents nor output that they have: the verdict is about what is known.
