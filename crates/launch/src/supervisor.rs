@@ -25,7 +25,7 @@ use crate::{
     event::JobEvent,
     injection::Injector,
     job::{OnFailure, OnStopped},
-    protocol::{Down, News, Order, Plan, RankRun, Report, StartErrorKind, Up},
+    protocol::{Down, News, Plan, RankRun, Report, StartErrorKind, Up},
     tree::{NodeId, Tree},
     verdict::{Ending, Failure, FailureKind, Verdict},
 };
