@@ -115,6 +115,14 @@ pub(crate) fn mpi4py(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Sees to it that mpi4py and MPICH are there in an environment of their own.
+///
+/// # Errors
+/// If they cannot be had from PyPI.
+pub(crate) fn provide() -> anyhow::Result<()> {
+    Place::provide().map(drop)
+}
+
 /// Where Python finds mpi4py, MPICH and the tests.
 struct Place {
     environment: PathBuf,

@@ -25,6 +25,8 @@ pub(crate) struct Options {
 /// If something that the tests need is missing, or at the first set of tests that fails.
 pub(crate) fn test(options: &Options) -> anyhow::Result<()> {
     debian::provide()?;
+    // Tests of spawned processes need the MPICH that comes with it.
+    mpi4py::provide()?;
     ordinary()?;
     if !report().exists() {
         run(cargo(&["run", "--release", "--locked", "--", "demo"]))?;

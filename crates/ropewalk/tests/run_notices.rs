@@ -35,6 +35,8 @@ fn job(saves: &Path, options: &[&str], program: &[&str]) -> Command {
     command
         .args(["run", "--on-failure", "restart", "--checkpoint"])
         .arg(saves)
+        // Without a guess the first save comes after an hour.
+        .args(["--mtbf", "2"])
         .args(options)
         .args(program)
         .env("PYTHONPATH", here().join("../../bindings/python"))

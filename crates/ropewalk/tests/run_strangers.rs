@@ -11,6 +11,7 @@ use std::{
     iter,
     net::{Ipv4Addr, TcpStream},
     os::{
+        fd::OwnedFd,
         linux::net::SocketAddrExt,
         unix::net::{SocketAddr, UnixStream},
     },
@@ -19,7 +20,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::{
+    net::{AddressFamily, SendFlags, SocketAddrUnix, SocketType, send, socket},
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+};
 use tempfile::TempDir;
 
 const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
@@ -73,14 +77,15 @@ fn sockets(of: &BTreeSet<u32>) -> BTreeSet<String> {
     sockets
 }
 
-/// The names at which processes listen on this host (proc(5): flag 10000, the seventh word the socket's number, the eighth the
-/// name, `@` for the zero before one that is of no file system).
-fn names(of: &BTreeSet<u32>) -> BTreeSet<String> {
+/// The names at which processes listen on this host with sockets of a type (proc(5): flag 10000, the fifth word the type, the
+/// seventh the socket's number, the eighth the name, `@` for the zero before one that is of no file system).
+fn names(of: &BTreeSet<u32>, kind: SocketType) -> BTreeSet<String> {
     let sockets = sockets(of);
     let table = fs::read_to_string("/proc/net/unix").unwrap();
     let listening = table.lines().filter_map(|line| {
         let words: Vec<_> = line.split_ascii_whitespace().collect();
-        let is_ours = words.get(3) == Some(&"00010000") && sockets.contains(*words.get(6)?);
+        let is_of_kind = u32::from_str_radix(words.get(4)?, 16) == Ok(kind.as_raw());
+        let is_ours = is_of_kind && words[3] == "00010000" && sockets.contains(*words.get(6)?);
         words
             .get(7)?
             .strip_prefix('@')
@@ -118,6 +123,13 @@ fn connect_locally(name: &str) -> Option<UnixStream> {
     let stream = UnixStream::connect_addr(&address).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     Some(stream)
+}
+
+fn connect_as_advisor(name: &str) -> OwnedFd {
+    let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+    rustix::net::connect(&socket, &address).unwrap();
+    socket
 }
 
 /// Whoever says something that proves nothing gets no answer: at most the greeting that all get, and an end.
@@ -307,7 +319,20 @@ fn strangers_on_the_same_host_do_not_disturb_a_job() {
     let waiting = Waiting::start(1, &[]);
     let launcher = waiting.job.id();
     assert_eq!(ports(&BTreeSet::from([launcher])), BTreeSet::new());
-    let names = names(&descendants(launcher));
+    let processes = descendants(launcher);
+    let links = names(&processes, SocketType::SEQPACKET);
+    let [link] = &links.iter().collect::<Vec<_>>()[..] else {
+        panic!("the agent listens for advisors: {links:?}")
+    };
+    let advisors: Vec<_> = (0..200).map(|_| connect_as_advisor(link)).collect();
+    for (advisor, words) in advisors
+        .iter()
+        .zip([&[0xff; 9][..], &[0xff; 4096], b"GET / HTTP/1.1\r\n"])
+    {
+        // It may have been refused.
+        let _ = send(advisor, words, SendFlags::NOSIGNAL);
+    }
+    let names = names(&processes, SocketType::STREAM);
     assert!(names.len() >= 2, "launcher and agent listen: {names:?}");
     // Those behind them wait in the backlog, which is what connecting would wait for too.
     let idle: Vec<_> = names
