@@ -9,7 +9,7 @@ use crate::{
     hosts::parse_hosts,
     job::JobSpec,
     plan::{self, Surroundings},
-    protocol::StartError,
+    protocol::{Order, StartError},
 };
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
