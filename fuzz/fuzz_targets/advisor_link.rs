@@ -1,4 +1,4 @@
-//! What advisors and stores of checkpoints and the agent of their host say to each other.
+//! The messages between advisors and stores of checkpoints and the agent of their host.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

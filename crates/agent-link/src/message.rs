@@ -39,7 +39,7 @@ pub enum ToAgent {
     Hello {
         /// The rank in the job, as the agent has named it in the variable.
         rank: u32,
-        /// What connects.
+        /// The kind of program that connects.
         kind: Kind,
     },
     /// The program has done this many steps since it started. Not every step is told.

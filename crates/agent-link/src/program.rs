@@ -108,7 +108,7 @@ impl ProgramLink {
         }
     }
 
-    /// Whether the message is gone, be it because nobody will ever take it.
+    /// True if the message is gone, also because nobody will ever take it.
     fn send(&mut self, message: ToAgent) -> bool {
         let Some(socket) = &self.socket else { return true };
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;

@@ -63,7 +63,7 @@ fn wait_until(is_so: impl Fn() -> bool) {
     }
 }
 
-/// What was uploaded comes back to the last bit where the directory is lost; of older ones two are kept, and nothing of the
+/// An uploaded checkpoint comes back to the last bit where the directory is lost; of older ones two are kept, and nothing of the
 /// others, not even a folder.
 #[test]
 fn what_is_lost_comes_back() {

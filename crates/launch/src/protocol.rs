@@ -293,7 +293,7 @@ pub(crate) enum AnnouncedEnd {
     Known { left_ms: u64 },
 }
 
-/// What an advisor or a store says over its link.
+/// The messages of an advisor or a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum LinkNews {
     /// There is an advisor.

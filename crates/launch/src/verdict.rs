@@ -32,7 +32,7 @@ pub struct Verdict {
     /// The job was told to end, or its time was over, and a checkpoint was committed for that: there is work left, and a new job
     /// can go on from there.
     pub saved: bool,
-    /// What it repeats of attempts before, if the job was started again.
+    /// The failure of earlier attempts that it repeats, if the job was started again.
     pub repeated: Option<Repeated>,
     /// Why there was no further attempt, if one could have helped.
     pub gave_up: Option<String>,

@@ -128,7 +128,7 @@ impl ReductionError {
     /// The longest message of an error, in bytes; longer ones are cut.
     pub const MESSAGE_LENGTH_MAX: usize = 1024;
 
-    /// Whether this rank found the error by itself. The others then get another error, for instance
+    /// True if this rank found the error by itself. The others then get another error, for instance
     /// [`Withdrawn`](Self::Withdrawn), or got the result before.
     pub fn is_local(&self) -> bool {
         match self {

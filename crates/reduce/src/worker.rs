@@ -271,7 +271,7 @@ impl Worker {
         }
     }
 
-    /// Whether this rank takes part in nothing any more.
+    /// True if this rank takes part in nothing any more.
     pub fn has_left(&self) -> bool {
         self.ended.is_some()
     }

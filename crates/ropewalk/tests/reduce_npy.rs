@@ -222,7 +222,7 @@ fn outputs_are_replaced_in_one_step() {
     assert_eq!(permissions(&folder.path().join("a.npy")), permissions(&ordinary));
 }
 
-/// What stands at the output's place decides how it is written: links stay and their targets are replaced, devices and
+/// The kind of file at the output's place decides how it is written: links stay and their targets are replaced, devices and
 /// pipes are written into, and `-` is the standard output. A replaced file keeps its permissions.
 #[test]
 fn outputs_go_where_their_path_leads() {

@@ -448,7 +448,7 @@ fn failed_saves_are_told() {
     }
 }
 
-/// What a directory holds is told without touching it, also of a case of OpenFOAM; another directory is refused.
+/// The content of a directory is told without touching it, also of a case of OpenFOAM; another directory is refused.
 #[test]
 fn checkpoints_can_be_looked_at() {
     let folder = TempDir::new().unwrap();

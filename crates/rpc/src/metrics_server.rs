@@ -187,7 +187,7 @@ impl RequestHead {
         Ok(ends.then(|| self.asked(names)))
     }
 
-    /// What a whole head asks for.
+    /// The request in a whole head.
     fn asked(&self, names: &OwnNames) -> Asked {
         let wanted = [&b"GET /metrics "[..], b"GET /metrics?"];
         if self.hosts().any(|host| !names.has(host)) {

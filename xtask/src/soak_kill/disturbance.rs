@@ -1,4 +1,4 @@
-//! What happens to one worker of a run.
+//! The disturbance of one worker of a run.
 
 use std::{
     collections::VecDeque,

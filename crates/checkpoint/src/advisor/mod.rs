@@ -445,7 +445,7 @@ impl Advisor {
         self.limit = Some(self.limit.map_or(limit, |before| before.min(limit)));
     }
 
-    /// Whether a save was made since the job's end was announced.
+    /// True if a save was made since the job's end was announced.
     pub fn is_saved_for_notice(&self) -> bool {
         self.notice.is_some_and(|notice| notice.is_saved)
     }

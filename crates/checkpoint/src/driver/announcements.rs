@@ -1,4 +1,4 @@
-//! What the agent of the host announces to the advisor of a job, and hears from it.
+//! Messages between the agent of the host and the advisor of a job.
 
 use ropewalk_agent_link::{Kind, NO_END, ProgramLink, ToAgent, ToProgram};
 
@@ -17,7 +17,7 @@ pub(super) struct Announcements {
     is_last_advised: bool,
 }
 
-/// What was announced, in seconds from now.
+/// An announced end, in seconds from now.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Announced {
     /// The job is being ended.
@@ -61,7 +61,7 @@ impl Announcements {
         }
     }
 
-    /// What is announced, one after the other, until nothing is left.
+    /// The next announcement; nothing if none is left.
     pub(super) fn next(&mut self) -> Option<Announced> {
         if !self.may_look {
             return None;
@@ -109,7 +109,7 @@ mod tests {
     use crate::advisor::{Advisor, AdvisorOptions};
     use crate::journal::History;
 
-    /// What the agent announces is heard at the end of a step, and a save is told to it only if it was made for that.
+    /// The advisor hears the agent's announcements at the end of a step, and tells it only of saves made for them.
     #[test]
     fn ends_are_heard_and_saves_told() {
         let listener = Listener::bind(format!("announcements-{}", std::process::id())).unwrap();

@@ -276,7 +276,7 @@ fn a_save_may_take_longer_on_another_rank() {
     assert_eq!(history.totals.exposure, 5.0);
 }
 
-/// What was written before hosts were counted is read as if none was lost, and no save failed.
+/// A journal from before hosts were counted is read as if none was lost and no save failed.
 #[test]
 fn totals_without_hosts_are_read() {
     let text = "before 1 2 3 4 5 6 7";

@@ -1,4 +1,4 @@
-//! What a journal adds up to.
+//! The sums over a journal.
 
 use super::SECONDS_MAX;
 

@@ -291,7 +291,7 @@ impl Attempts {
         })
     }
 
-    /// What follows an attempt, and the step that it reached, if that is known.
+    /// The decision after an attempt, and the step that it reached, if that is known.
     fn next(&mut self, attempt: &mut Attempt) -> (Next, Option<u64>) {
         let Some(restarts) = &mut self.restarts else {
             return (Next::Over, None);

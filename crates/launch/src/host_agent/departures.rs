@@ -17,10 +17,10 @@ pub(super) struct Departing {
     report: Report,
 }
 
-/// Whether this host may be left.
+/// The facts that decide if the agent may leave its host.
 #[derive(Debug, Default)]
 pub(super) struct Leaving {
-    /// What the ranks left behind is gone.
+    /// The processes that the ranks left behind are gone.
     is_swept: bool,
     /// Ranks of other hosts may need the memory that is served here.
     serves_others: bool,

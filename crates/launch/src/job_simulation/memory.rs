@@ -5,7 +5,7 @@ use ropewalk_group::Incarnation;
 
 use super::*;
 
-/// What processes handed to their agents, and what they heard of that of others.
+/// The memory that processes handed to their agents, and what they heard of others' memory.
 #[derive(Default)]
 pub(super) struct Memory {
     /// Of the life of a rank that began last.

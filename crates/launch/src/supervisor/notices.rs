@@ -24,7 +24,7 @@ const REST_PART: u32 = 10;
 /// A batch script has this time to start the job again, before its allocation is over.
 const SCRIPT: Duration = Duration::from_secs(5);
 
-/// What is known of advisors and stores, and of the end.
+/// The known advisors and stores, and the end that was announced.
 #[derive(Debug)]
 pub(super) struct Notices {
     pub(super) grace: Duration,
@@ -72,7 +72,7 @@ impl Default for Notices {
 }
 
 impl Notices {
-    /// Whether a checkpoint was committed for the end.
+    /// True if a checkpoint was committed for the end.
     pub(super) fn is_saved(&self) -> bool {
         self.is_saved
     }
@@ -93,7 +93,7 @@ impl Notices {
             .any(|link| matches!(link.kind, Kind::Advisor { .. }))
     }
 
-    /// Whether all advisors have saved, and all stores have what those had committed then.
+    /// True if all advisors have saved, and all stores have committed the same generations.
     fn have_all_saved(&self) -> bool {
         let mut targets: BTreeMap<u16, u64> = BTreeMap::new();
         for link in self.links.values() {

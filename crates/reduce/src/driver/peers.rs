@@ -11,7 +11,7 @@ use ropewalk_group::Rank;
 use super::progress::{ProgressThread, SCHEDULER};
 use crate::outcome::ReductionError;
 
-/// What is known of the other ranks.
+/// The state of the other ranks as this one knows it.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     /// Peers whose connection broke, and when they count as gone unless the agent speaks before.

@@ -39,7 +39,7 @@ pub(crate) struct Scenario {
     pub(crate) anybody: bool,
     /// Whether some rank stands still for a while.
     pub(crate) pause: bool,
-    /// Whether some rank gives up at some time.
+    /// True if some rank gives up at some time.
     pub(crate) gives_up: bool,
 }
 

@@ -59,7 +59,7 @@ struct Replacement {
 }
 
 impl OutputFile {
-    /// What the names of temporary files begin with.
+    /// The prefix of the names of temporary files.
     const PREFIX: &'static str = ".ropewalk-output-";
 
     /// How long a pipe may be without a reader.
@@ -267,5 +267,5 @@ enum Problem {
     Io(#[from] io::Error),
 }
 
-/// What any new file may be, before the umask.
+/// The mode of new files, before the umask.
 const MODE: u32 = 0o666;

@@ -43,7 +43,7 @@ impl OwnNames {
         Self(names)
     }
 
-    /// Whether a `Host` of HTTP, with or without a port, is this machine. A literal address is always taken for it: whoever has
+    /// True if a `Host` of HTTP, with or without a port, is this machine. A literal address is always taken for it: whoever has
     /// it in a page's address got the page from there.
     pub(super) fn has(&self, host: &[u8]) -> bool {
         let Ok(host) = std::str::from_utf8(host) else {

@@ -27,7 +27,7 @@ pub(super) struct Advisors {
     is_terminated: bool,
 }
 
-/// What is at the other end of a link.
+/// An advisor or store at the other end of a link.
 struct Advised {
     connection: Connection,
     /// Who it is, once it has said so.

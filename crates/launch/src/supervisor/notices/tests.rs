@@ -37,7 +37,7 @@ fn say(supervisor: &mut Supervisor, rank: u32, link: u32, news: LinkNews) {
     supervisor.handle_up(SECOND, up(rank, told));
 }
 
-/// What advisors were told since the last call, and nobody was sent a signal.
+/// The announcements since the last call; nobody was sent a signal.
 fn announced(supervisor: &mut Supervisor) -> Vec<AnnouncedEnd> {
     std::iter::from_fn(|| supervisor.poll_action())
         .filter_map(|action| match action {
@@ -219,7 +219,7 @@ fn a_notice_may_get_an_end() {
     assert_eq!(end(&mut supervisor, 12 * SECOND), (143, ending));
 }
 
-/// What fails while the job saves is no reason to start it again, and a program that comes to its own end has done its work.
+/// A failure while the job saves is no reason to start it again, and a program that ends by itself has done its work.
 #[test]
 fn a_notice_is_the_reason_for_the_end() {
     let mut failed = advised();

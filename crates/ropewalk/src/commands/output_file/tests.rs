@@ -58,7 +58,7 @@ fn files_are_replaced_at_once() {
     });
 }
 
-/// What is not committed leaves nothing, and the old content stays.
+/// An output that is not committed leaves nothing, and the old content stays.
 #[test]
 fn a_file_that_is_given_up_leaves_nothing() {
     each_way(|waiting, folder| {

@@ -25,7 +25,7 @@ pub(super) fn time_left() -> Option<Duration> {
 /// A controller that is away is not waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a command prints, if it ends soon and well.
+/// The output of a command, if it ends soon and well.
 fn answer(mut command: Command) -> Option<String> {
     command
         .stdin(Stdio::null())

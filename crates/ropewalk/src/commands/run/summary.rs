@@ -142,7 +142,7 @@ impl Summary {
             .collect()
     }
 
-    /// What the table says of saves, as an object for the log.
+    /// The table's lines about saves, as an object for the log.
     pub(super) fn to_json(&self) -> Value {
         let total = Duration::try_from_secs_f64(self.total).unwrap_or_default();
         let mut object = match self.saving {
