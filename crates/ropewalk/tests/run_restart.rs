@@ -87,7 +87,7 @@ fn a_pause_can_be_interrupted() {
 /// A signal ends a job also while an attempt of it comes to its end for another reason.
 #[test]
 fn the_end_of_an_attempt_can_be_interrupted() {
-    let script = "trap '' INT TERM; [ $RANK = 0 ] && exit 3; while :; do sleep 0.1; done";
+    let script = "trap '' INT TERM; [ $RANK = 0 ] && sleep 0.5 && exit 3; while :; do sleep 0.1; done";
     let mut job = Command::new(ROPEWALK)
         .args(["run", "-n", "2", "--grace", "1", "--log", "json"])
         .args(["--on-failure", "restart", "sh", "-c", script])
