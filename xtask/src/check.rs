@@ -5,6 +5,7 @@ mod packages;
 mod paths;
 mod reasons;
 mod rules;
+mod words;
 
 use std::fs;
 
@@ -21,10 +22,13 @@ use crate::{
 /// # Errors
 /// Names the checks that failed; what they found stands on standard error.
 pub(crate) fn check() -> anyhow::Result<()> {
-    let checks: [Check; 7] = [
+    let checks: [Check; 8] = [
         ("format", || run(cargo(&["fmt", "--all", "--check"]))),
         ("rules of the house", || {
             report(&rules::broken(&project::rust_files()?)?)
+        }),
+        ("plain words", || {
+            report(&words::broken(&project::rust_files()?)?)
         }),
         ("layers", || report(&layers::broken(&packages()?))),
         ("reasons for dependencies", || {
@@ -32,7 +36,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
             report(&reasons::broken(&packages()?, &page))
         }),
         ("clippy", || {
-            let words = "clippy --workspace --all-targets --locked -- -D warnings";
+            let words = "clippy --workspace --all-targets --all-features --locked -- -D warnings";
             run(cargo(&words.split(' ').collect::<Vec<_>>()))
         }),
         ("documentation", || {
@@ -57,7 +61,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Formats the code and applies what clippy suggests.
+/// Formats the code, applies what clippy suggests, and shrinks the list of lines that read badly.
 ///
 /// # Errors
 /// If cargo fails.
@@ -70,7 +74,8 @@ pub(crate) fn fix() -> anyhow::Result<()> {
         "--allow-dirty",
         "--allow-staged",
     ]))?;
-    run(cargo(&["fmt", "--all"]))
+    run(cargo(&["fmt", "--all"]))?;
+    words::shrink(&project::rust_files()?)
 }
 
 type Check = (&'static str, fn() -> anyhow::Result<()>);
