@@ -1,6 +1,9 @@
-//! Everything that is tested.
+//! The tests, in three tiers.
 
-use std::path::PathBuf;
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use crate::{
     debian, look,
@@ -10,106 +13,123 @@ use crate::{
     soak_kill::{self, soak_kill},
 };
 
-/// How much is tested.
+/// Which tiers run.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Also runs the tests over libfabric, which take about a quarter of an hour
+    /// Adds what is slow: the demo's report in a browser, short soaks, mpi4py's suite, OpenFOAM, a choice of libfabric's matrix
+    #[arg(long)]
+    ci: bool,
+    /// Adds the rest of libfabric's matrix, which takes about a quarter of an hour
     #[arg(long)]
     long: bool,
 }
 
-/// Runs the tests: the ordinary ones first, because most mistakes show there; then those that drive large programs of
-/// others.
+/// Runs the tests, ordinary ones first: most mistakes show there. Stops at the first step that fails, and prints the time
+/// of each step.
 ///
 /// # Errors
-/// If something that the tests need is missing, or at the first set of tests that fails.
+/// If a package that the tests need cannot be installed, or a test fails.
 pub(crate) fn test(options: &Options) -> anyhow::Result<()> {
-    debian::provide()?;
-    // Tests of spawned processes need the MPICH that comes with it.
-    mpi4py::provide()?;
-    ordinary()?;
-    if !report().exists() {
-        run(cargo(&["run", "--release", "--locked", "--", "demo"]))?;
-    }
-    look::look(&report())?;
-    for hosts in [1, 2] {
-        soak_kill(&soak_kill::Options::short(hosts))?;
-    }
-    object_stores()?;
-    mpi4py(&mpi4py::Options::short())?;
-    openfoam::test()?;
-    if options.long {
-        libfabric()?;
-    }
-    Ok(())
+    let mut steps = Steps::default();
+    let result = steps.all(options);
+    steps.print();
+    result
 }
 
-fn ordinary() -> anyhow::Result<()> {
-    if !succeeds(cargo(&["nextest", "--version"])) {
-        return run(cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]));
-    }
-    run(cargo(&[
-        "nextest",
-        "run",
-        "--workspace",
-        "--locked",
-        "--no-fail-fast",
-    ]))?;
-    run(cargo(&["test", "--workspace", "--locked", "--doc"]))
-}
+/// The steps so far, and their times.
+#[derive(Default)]
+struct Steps(Vec<(&'static str, Duration)>);
 
-/// The tests over libfabric, which are behind a feature: what every provider has to do, over all that we know, and
-/// what calls have to do over those of most use; its old `sockets` takes an hour. Its `shm` handles signals and wants
-/// one process for each test, or at least one test at a time.
-fn libfabric() -> anyhow::Result<()> {
-    let tests: [(&str, &[&str]); 2] = [
-        ("ropewalk-fabric", &["ofi"]),
-        ("ropewalk-rpc", &["over_ofi_shm", "over_ofi_tcp"]),
-    ];
-    for (package, filters) in tests {
-        let options = [
-            "-p",
-            package,
-            "--features",
-            "ofi",
-            "--locked",
-            "--no-fail-fast",
-            "--",
-        ];
-        if succeeds(cargo(&["nextest", "--version"])) {
-            run(cargo(&[&["nextest", "run"], &options[..], filters].concat()))?;
-        } else {
-            let one_at_a_time = ["--test-threads=1"];
-            run(cargo(
-                &[&["test"], &options[..], &one_at_a_time, filters].concat(),
-            ))?;
+impl Steps {
+    fn all(&mut self, options: &Options) -> anyhow::Result<()> {
+        self.step("packages", || {
+            debian::provide()?;
+            // Tests of spawned processes need the MPICH that comes with it.
+            mpi4py::provide()
+        })?;
+        self.step("build", || tests(&WITHOUT_LIBFABRIC, true))?;
+        self.step("ordinary tests", || tests(&WITHOUT_LIBFABRIC, false))?;
+        self.step("examples in documentation", || {
+            run(cargo(&["test", "--workspace", "--all-features", "--locked", "--doc"]))
+        })?;
+        if options.ci || options.long {
+            self.slow()?;
+        }
+        match options.long {
+            true => self.step("libfabric, all", || tests(&LIBFABRIC, false)),
+            false => Ok(()),
         }
     }
-    Ok(())
+
+    fn slow(&mut self) -> anyhow::Result<()> {
+        self.step("libfabric, a choice", || tests(&LIBFABRIC_CHOICE, false))?;
+        self.step("demo", || {
+            if !report().exists() {
+                run(cargo(&["run", "--release", "--locked", "--", "demo"]))?;
+            }
+            look::look(&report()).map(drop)
+        })?;
+        self.step("soak", || {
+            [1, 2]
+                .into_iter()
+                .try_for_each(|hosts| soak_kill(&soak_kill::Options::short(hosts)))
+        })?;
+        self.step("mpi4py", || mpi4py(&mpi4py::Options::short()))?;
+        self.step("OpenFOAM", openfoam::test)
+    }
+
+    fn step(&mut self, name: &'static str, step: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let began = Instant::now();
+        let result = step();
+        self.0.push((name, began.elapsed()));
+        result
+    }
+
+    fn print(&self) {
+        let total: Duration = self.0.iter().map(|(_, took)| *took).sum();
+        for (name, took) in self.0.iter().copied().chain([("total", total)]) {
+            eprintln!("{:>5} s  {name}", took.as_secs());
+        }
+    }
 }
 
-/// The tests with object stores, which are behind a feature.
-fn object_stores() -> anyhow::Result<()> {
-    for (package, test) in [
-        ("ropewalk-checkpoint", "uploads"),
-        ("ropewalk", "run_checkpoints"),
-    ] {
-        let words = [
-            "-p",
-            package,
-            "--features",
-            "object-store",
-            "--locked",
-            "--test",
-            test,
-        ];
-        let verb: &[&str] = match succeeds(cargo(&["nextest", "--version"])) {
-            true => &["nextest", "run"],
-            false => &["test"],
-        };
-        run(cargo(&[verb, &words[..], &["--no-fail-fast"]].concat()))?;
-    }
-    Ok(())
+/// Which tests a step runs: a filter of nextest, and the words by which `cargo test` comes near it. Tests over libfabric
+/// have `ofi` in their names.
+struct Choice {
+    nextest: &'static str,
+    cargo: &'static [&'static str],
+}
+
+const WITHOUT_LIBFABRIC: Choice = Choice {
+    nextest: "not test(ofi)",
+    cargo: &["--skip", "ofi"],
+};
+const LIBFABRIC_CHOICE: Choice = Choice {
+    nextest: "package(ropewalk-fabric) and test(ofi_tcp)",
+    cargo: &["ofi_tcp"],
+};
+const LIBFABRIC: Choice = Choice {
+    nextest: "package(ropewalk-fabric) and test(ofi) or package(ropewalk-rpc) and test(/over_ofi_(shm|tcp)/)",
+    cargo: &["ofi", "--skip", "ofi_sockets"],
+};
+
+/// All features at once, so that the workspace is compiled once. Libfabric's provider `shm` wants a process for each
+/// test, or one test at a time.
+fn tests(choice: &Choice, only_build: bool) -> anyhow::Result<()> {
+    let common = ["--workspace", "--all-features", "--locked", "--no-fail-fast"];
+    let build: &[&str] = if only_build { &["--no-run"] } else { &[] };
+    let words = match succeeds(cargo(&["nextest", "--version"])) {
+        true => [&["nextest", "run"], &common[..], build, &["-E", choice.nextest]].concat(),
+        false => [
+            &["test", "--tests"],
+            &common[..],
+            build,
+            &["--", "--test-threads=1"],
+            choice.cargo,
+        ]
+        .concat(),
+    };
+    run(cargo(&words))
 }
 
 /// Where the demo leaves its report.
