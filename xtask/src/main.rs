@@ -4,8 +4,7 @@ mod bench_reduce;
 mod check;
 mod debian;
 mod fuzz;
-#[cfg(target_arch = "x86_64")]
-mod link_order;
+mod lines;
 mod look;
 mod mpi4py;
 mod openfoam;
@@ -36,12 +35,8 @@ enum Task {
     Check,
     /// Feeds every parser of foreign bytes with what it does not expect
     Fuzz(fuzz::Options),
-    /// Finds the functions that starting a job needs, for the linker to put side by side
-    LinkOrder {
-        /// Only fails if many of those that were found before are gone, as when the compiler names them otherwise
-        #[arg(long)]
-        check: bool,
-    },
+    /// Counts lines of Rust by package, product and tests
+    Lines,
     /// Opens a report in a headless browser, fails if its console shows anything, and takes a picture
     Look {
         /// The page; by default the demo's report
@@ -69,14 +64,7 @@ fn main() -> ExitCode {
         Task::Check => check::check(),
         Task::Fix => check::fix(),
         Task::Fuzz(options) => fuzz::fuzz(&options),
-        #[cfg(target_arch = "x86_64")]
-        Task::LinkOrder { check: false } => link_order::link_order(),
-        #[cfg(target_arch = "x86_64")]
-        Task::LinkOrder { check: true } => link_order::check(),
-        #[cfg(not(target_arch = "x86_64"))]
-        Task::LinkOrder { .. } => Err(anyhow::anyhow!(
-            "functions are found, and put in order, on x86-64 only"
-        )),
+        Task::Lines => lines::lines(),
         Task::Look { page } => look::look(&page.unwrap_or_else(test::report)).map(drop),
         Task::Mpi4py(options) => mpi4py::mpi4py(&options),
         Task::Openfoam(options) => openfoam::openfoam(&options),

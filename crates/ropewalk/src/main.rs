@@ -1,11 +1,6 @@
 //! The `ropewalk` command.
 
-#![cfg_attr(all(not(test), target_env = "gnu"), no_main)]
-
 mod commands;
-mod elementary_functions;
-#[cfg(target_env = "gnu")]
-mod entry;
 
 use std::{env, ffi::OsString, path::Path, process::ExitCode};
 
@@ -54,32 +49,16 @@ enum Command {
     Run(run::Arguments),
 }
 
-/// Where there is no [`entry`].
-#[cfg(any(test, not(target_env = "gnu")))]
 fn main() -> ExitCode {
-    start()
-}
-
-fn start() -> ExitCode {
     let words = words(env::args_os());
     match command(words) {
         Ok(Command::Agent) => agent::run(),
         Ok(Command::Run(arguments)) => run::run(arguments),
         Ok(command) => perform(command),
-        Err(words) => parse_and_perform(words),
+        Err(words) => perform(Arguments::parse_from(words).command),
     }
 }
 
-/// A function of its own, as [`perform`] is.
-#[cold]
-#[inline(never)]
-fn parse_and_perform(words: Vec<OsString>) -> ExitCode {
-    perform(Arguments::parse_from(words).command)
-}
-
-/// A function of its own, so that what starts jobs does not have all other commands in its midst.
-#[cold]
-#[inline(never)]
 fn perform(command: Command) -> ExitCode {
     match command {
         Command::Agent => agent::run(),

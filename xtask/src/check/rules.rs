@@ -198,14 +198,6 @@ const UNSAFE: &[(&str, &str)] = &[
         "crates/bench/src/pmi/far.rs",
         "takes over the descriptor that a process manager gave it",
     ),
-    (
-        "crates/ropewalk/src/elementary_functions.rs",
-        "defines functions of C by their names",
-    ),
-    (
-        "crates/ropewalk/src/entry.rs",
-        "is called by the C library, and asks it about the standard streams",
-    ),
     ("crates/rpc/tests/adversity/forking.rs", "forks"),
     (
         "crates/rpc/tests/thousand_clients/live_heap.rs",

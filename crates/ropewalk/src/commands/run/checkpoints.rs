@@ -153,8 +153,6 @@ pub(super) struct Past {
 
 impl Checkpoints {
     /// Begins to look after a job.
-    #[cold]
-    #[inline(never)]
     pub(super) fn new(options: &CheckpointOptions) -> anyhow::Result<Self> {
         let directory = &options.directory;
         fs::create_dir_all(directory).with_context(|| {

@@ -55,7 +55,6 @@ impl Console {
     }
 
     /// Takes a line of a rank, with its end if it has one. What nobody wants to see goes nowhere.
-    #[inline(never)]
     pub(super) fn line(
         &mut self,
         rank: Rank,

@@ -359,10 +359,7 @@ fn watch(request: Request) -> anyhow::Result<u8> {
     }
 }
 
-/// Starts a job that is started again from checkpoints; says of which case of OpenFOAM, if it is one. What few jobs need lies
-/// elsewhere than what all do (`docs/decisions/0010`).
-#[cold]
-#[inline(never)]
+/// Starts a job that is started again from checkpoints; says of which case of OpenFOAM, if it is one.
 fn start_supervised(
     spec: JobSpec,
     supervisor: Checkpoints,
@@ -378,8 +375,6 @@ fn start_supervised(
 }
 
 /// Tells of saves that fail, and when they do no more.
-#[cold]
-#[inline(never)]
 fn watch_saving(watch: &mut SavingWatch, progress: &mut Progress, observer: &Observer, log_json: bool) {
     let Some((saving, changed)) = watch.look() else {
         return;
@@ -408,8 +403,6 @@ fn watch_saving(watch: &mut SavingWatch, progress: &mut Progress, observer: &Obs
 }
 
 /// Says what saving cost, and draws it for a page.
-#[cold]
-#[inline(never)]
 fn sum_up(
     account: &Account,
     options: &CheckpointOptions,
@@ -427,8 +420,6 @@ fn sum_up(
 }
 
 /// One object for each event but output, on standard error.
-#[cold]
-#[inline(never)]
 fn log(event: &JobEvent) {
     let object = match event {
         JobEvent::Continued { rank, host } => json!({"event": "continued", "rank": rank.0, "host": host}),
@@ -506,8 +497,6 @@ fn log(event: &JobEvent) {
 }
 
 /// Why a job is asked to save.
-#[cold]
-#[inline(never)]
 fn end_announced(ending: &Ending, left: Option<Duration>) -> String {
     let why = match ending {
         Ending::Interrupted(signal) => format!("signal {signal} came"),
@@ -563,8 +552,6 @@ const NOT_LOADED: &str = "OpenFOAM has not loaded the function object that saves
      Its output says why, above; the library has to be built for this OpenFOAM (`cargo xtask openfoam build`)";
 
 /// Tells the user, if that is possible: the exit code must come out even if standard error cannot be written.
-#[cold]
-#[inline(never)]
 fn say(text: &str) {
     progress::erase();
     let _ = writeln!(io::stderr(), "ropewalk: {text}");

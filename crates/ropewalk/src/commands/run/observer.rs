@@ -47,9 +47,6 @@ impl Observer {
         Self::observe(metrics, report, spec)
     }
 
-    /// What few jobs need lies elsewhere than what all do (`docs/decisions/0010`).
-    #[cold]
-    #[inline(never)]
     fn observe(metrics: Option<SocketAddr>, report: Option<PathBuf>, spec: &JobSpec) -> anyhow::Result<Self> {
         let started = Instant::now();
         let record = Arc::<Mutex<Record>>::default();
@@ -95,8 +92,6 @@ impl Observer {
         }
     }
 
-    #[cold]
-    #[inline(never)]
     fn note(&self, record: &Mutex<Record>, event: &JobEvent, launcher: &Launcher) {
         let host = match event {
             JobEvent::Started { rank, .. } => launcher.host_of(*rank).unwrap_or_default(),

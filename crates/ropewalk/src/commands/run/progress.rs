@@ -74,8 +74,6 @@ impl Progress {
     }
 
     /// Shows the line, if it is time and whatever was written before ended its own.
-    #[cold]
-    #[inline(never)]
     pub(super) fn show(&mut self, is_at_line_start: bool) {
         let now = Instant::now();
         if !self.is_wanted || now < self.next {

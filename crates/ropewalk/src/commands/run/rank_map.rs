@@ -5,8 +5,6 @@ use std::io::{self, Write};
 use ropewalk::{group::Rank, launch::Launcher};
 
 /// Writes the lines to standard output, before any of the ranks'.
-#[cold]
-#[inline(never)]
 pub(super) fn print(launcher: &Launcher, ranks: u32) {
     // Without a reader nobody wants it.
     let _ = io::stdout().write_all(lines((0..ranks).map(|rank| launcher.host_of(Rank(rank)))).as_bytes());
