@@ -27,9 +27,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
         ("rules of the house", || {
             report(&rules::broken(&project::rust_files()?)?)
         }),
-        ("plain words", || {
-            report(&words::broken(&project::rust_files()?)?)
-        }),
+        ("plain words", || report(&words::broken(&project::rust_files()?)?)),
         ("layers", || report(&layers::broken(&packages()?))),
         ("reasons for dependencies", || {
             let page = fs::read_to_string(project::root().join("docs/dependencies.md"))?;

@@ -52,7 +52,11 @@ impl Count {
             false => text.lines().take_while(|line| *line != "#[cfg(test)]").count(),
         };
         let ends_in_tests = text.contains("\n#[cfg(test)]\nmod tests {");
-        let product = if product > 0 && !ends_in_tests { all } else { product };
+        let product = if product > 0 && !ends_in_tests {
+            all
+        } else {
+            product
+        };
         Self {
             product,
             tests: all - product,
@@ -72,10 +76,19 @@ mod tests {
     #[test]
     fn tests_are_told_from_product() {
         let both = "fn a() {}\n\n#[cfg(test)]\nmod tests {\n}\n";
-        assert_eq!(Count::of("crates/a/src/b.rs", both), Count { product: 2, tests: 3 });
+        assert_eq!(
+            Count::of("crates/a/src/b.rs", both),
+            Count { product: 2, tests: 3 }
+        );
         let elsewhere = "#[cfg(test)]\nmod tests;\nfn a() {}\n";
-        assert_eq!(Count::of("crates/a/src/b.rs", elsewhere), Count { product: 3, tests: 0 });
-        assert_eq!(Count::of("crates/a/tests/b.rs", "a\n"), Count { product: 0, tests: 1 });
+        assert_eq!(
+            Count::of("crates/a/src/b.rs", elsewhere),
+            Count { product: 3, tests: 0 }
+        );
+        assert_eq!(
+            Count::of("crates/a/tests/b.rs", "a\n"),
+            Count { product: 0, tests: 1 }
+        );
         assert_eq!(package("crates/a/src/b.rs"), "crates/a");
     }
 }

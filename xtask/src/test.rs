@@ -50,7 +50,13 @@ impl Steps {
         self.step("build", || tests(&WITHOUT_LIBFABRIC, true))?;
         self.step("ordinary tests", || tests(&WITHOUT_LIBFABRIC, false))?;
         self.step("examples in documentation", || {
-            run(cargo(&["test", "--workspace", "--all-features", "--locked", "--doc"]))
+            run(cargo(&[
+                "test",
+                "--workspace",
+                "--all-features",
+                "--locked",
+                "--doc",
+            ]))
         })?;
         if options.ci || options.long {
             self.slow()?;

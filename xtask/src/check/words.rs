@@ -19,7 +19,8 @@ const COLUMNS_MAX: usize = 120;
 /// # Errors
 /// If the list cannot be read.
 pub(super) fn broken(files: &[(String, String)]) -> anyhow::Result<Vec<String>> {
-    let text = fs::read_to_string(project::root().join(LIST)).with_context(|| format!("cannot read {LIST}"))?;
+    let text =
+        fs::read_to_string(project::root().join(LIST)).with_context(|| format!("cannot read {LIST}"))?;
     Ok(judge(files, &parse(&text)?))
 }
 
@@ -29,12 +30,18 @@ pub(super) fn broken(files: &[(String, String)]) -> anyhow::Result<Vec<String>> 
 /// If the list cannot be read or written.
 pub(super) fn shrink(files: &[(String, String)]) -> anyhow::Result<()> {
     let path = project::root().join(LIST);
-    let listed = parse(&fs::read_to_string(&path)?)?;
+    let text = fs::read_to_string(&path)?;
+    let listed = parse(&text)?;
     let lower = |(path, text): &(String, String)| {
-        let count = bad_lines(text).count().min(listed.get(path.as_str()).copied().unwrap_or_default());
+        let count = bad_lines(text)
+            .count()
+            .min(listed.get(path.as_str()).copied().unwrap_or_default());
         (count > 0).then(|| format!("{count} {path}\n"))
     };
-    Ok(fs::write(path, files.iter().filter_map(lower).collect::<String>())?)
+    Ok(fs::write(
+        path,
+        files.iter().filter_map(lower).collect::<String>(),
+    )?)
 }
 
 fn parse(list: &str) -> anyhow::Result<BTreeMap<&str, usize>> {
@@ -57,10 +64,17 @@ fn judge(files: &[(String, String)], listed: &BTreeMap<&str, usize>) -> Vec<Stri
                 broken.push(format!("{path}:{line}: {why}"));
             }
         } else if found.len() < listed {
-            broken.push(format!("{LIST}: {path} is down to {}: run `cargo xtask fix`", found.len()));
+            broken.push(format!(
+                "{LIST}: {path} is down to {}: run `cargo xtask fix`",
+                found.len()
+            ));
         }
     }
-    broken.extend(known.keys().map(|path| format!("{LIST}: there is no {path}: run `cargo xtask fix`")));
+    broken.extend(
+        known
+            .keys()
+            .map(|path| format!("{LIST}: there is no {path}: run `cargo xtask fix`")),
+    );
     broken
 }
 
@@ -72,7 +86,10 @@ fn bad_lines(text: &str) -> impl Iterator<Item = (usize, &'static str)> {
         let documentation = words.strip_prefix("/// ").or_else(|| words.strip_prefix("//! "));
         let begins = |text: &str| OPENINGS.iter().any(|opening| text.starts_with(opening));
         if documentation.is_some_and(|text| begins(text) && !text.contains('?')) {
-            Some((at + 1, "documentation names its subject first (style: plain words)"))
+            Some((
+                at + 1,
+                "documentation names its subject first (style: plain words)",
+            ))
         } else if line.chars().count() > COLUMNS_MAX {
             Some((at + 1, "longer than 120 columns"))
         } else {
@@ -87,7 +104,10 @@ mod tests {
 
     #[test]
     fn bad_lines_are_found() {
-        let text = format!("/// Whether it is.\n/// What is it?\n//! What it is.\n// What it is.\n{}\n", "x".repeat(121));
+        let text = format!(
+            "/// Whether it is.\n/// What is it?\n//! What it is.\n// What it is.\n{}\n",
+            "x".repeat(121)
+        );
         let found: Vec<_> = bad_lines(&text).map(|(line, _)| line).collect();
         assert_eq!(found, [1, 3, 5]);
     }
