@@ -9,7 +9,7 @@
 //!
 //! What was saved is kept by a [`Store`], which never restores a save that is torn, changed, or not there on all ranks.
 //!
-//! All times are in seconds. What decides is pure: who calls brings the time. The files are a thin layer around it.
+//! All times are in seconds. The crate `ropewalk-checkpoint-core` decides, without a clock or a file; its items are here too.
 //!
 //! # Examples
 //! ```
@@ -30,53 +30,59 @@
 //! # Ok::<(), ropewalk_checkpoint::CostsError>(())
 //! ```
 
-#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![forbid(unsafe_code)]
 
-mod advisor;
-mod costs;
-#[allow(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "the effects around what is decided"
-)]
-mod driver;
-mod equal_steps;
-mod generation;
-mod interval;
-mod journal;
-mod manifest;
-pub mod partner;
-mod plan;
-mod policy;
-mod rehearsal;
-mod two_levels;
-mod two_levels_in_steps;
-mod uploads;
-
-pub use advisor::{Advice, Advisor, AdvisorOptions, FastLevel, Level, MTBF_AT_FIRST, Mtbf};
-pub use costs::{Costs, CostsError};
-pub use driver::{
-    Alone, Coordination, CoordinationError, DIRECTORY_VARIABLE, Decided, Entry, EntryKind, Files,
-    GENERATION_VARIABLE, HOST_MTBF_VARIABLE, JOURNAL, JournalFile, JournalFollower, MTBF_DEFAULT_VARIABLE,
-    MTBF_KNOWN_VARIABLE, MTBF_VARIABLE, NEXT_VARIABLE, RESTORE_STEP_VARIABLE, RESTORE_VARIABLE, RealFiles,
-    Restored, RunAdvisor, START_VARIABLE, Save, SharedDirectory, State, Store, StoreError, StoreOptions,
-    Survey, SurveyError, Surveyed, decided_of_job, default_mtbf_of_job, directory_of_job, host_mtbf_of_job,
-    mtbf_of_job, newest_whole, open_all, quarantined, restore_all, start_of_job, survey,
-};
+mod announcements;
 #[cfg(feature = "object-store")]
-pub use driver::{Archive, ArchiveError, Uploader};
+mod archive;
 #[cfg(any(feature = "object-store", feature = "partner"))]
-pub use driver::{Depot, PutAside};
+mod arrival;
+mod coordination;
+mod copied;
+#[cfg(any(feature = "object-store", feature = "partner"))]
+mod depot;
+mod environment;
+mod files;
+mod follower;
+mod journal_file;
 #[cfg(feature = "partner")]
-pub use driver::{PartnerError, Report, Service, ServiceOptions, history_of_host};
-pub use generation::{Choice, Held, Holdings, KEEP_MIN, Restarts, choose, retirable};
-pub use interval::{daly_first_order, daly_higher_order, optimal_interval, young};
-pub use journal::{COMMAND_BITS, Failing, History, Note, Record, Totals};
-pub use manifest::{MANIFEST_BYTES_MAX, Manifest, ManifestError, Place, SavedFile};
-pub use plan::Plan;
-pub use policy::{Decision, FixedSeconds, FixedSteps, Moment, Nearest, Paper, Policy, Rate, Reason};
-pub use rehearsal::{Rehearsal, Rehearsed};
-pub use two_levels::TwoLevels;
-pub use two_levels_in_steps::TwoLevelsInSteps;
-pub use uploads::{UploadAction, Uploads};
+mod partners;
+mod quarantine;
+mod restore;
+mod retirement;
+mod run_advisor;
+mod save;
+mod saver_lock;
+mod slowest;
+mod store;
+mod store_error;
+mod survey;
+#[cfg(feature = "object-store")]
+mod uploader;
+
+pub use ropewalk_checkpoint_core::*;
+
+#[cfg(feature = "object-store")]
+pub use archive::{Archive, ArchiveError};
+pub use coordination::{Alone, Coordination, CoordinationError, SharedDirectory};
+#[cfg(any(feature = "object-store", feature = "partner"))]
+pub use depot::{Depot, PutAside};
+pub use environment::{
+    DIRECTORY_VARIABLE, Decided, GENERATION_VARIABLE, HOST_MTBF_VARIABLE, MTBF_DEFAULT_VARIABLE,
+    MTBF_KNOWN_VARIABLE, MTBF_VARIABLE, NEXT_VARIABLE, RESTORE_STEP_VARIABLE, RESTORE_VARIABLE,
+    START_VARIABLE, decided_of_job, default_mtbf_of_job, directory_of_job, host_mtbf_of_job, mtbf_of_job,
+    start_of_job,
+};
+pub use files::{Entry, EntryKind, Files, RealFiles};
+pub use follower::JournalFollower;
+pub use journal_file::JournalFile;
+#[cfg(feature = "partner")]
+pub use partners::{PartnerError, Report, Service, ServiceOptions, history_of_host};
+pub use restore::{Restored, newest_whole, open_all, restore_all};
+pub use run_advisor::{JOURNAL, RunAdvisor};
+pub use save::Save;
+pub use store::{Store, StoreOptions};
+pub use store_error::StoreError;
+pub use survey::{State, Survey, SurveyError, Surveyed, quarantined, survey};
+#[cfg(feature = "object-store")]
+pub use uploader::Uploader;

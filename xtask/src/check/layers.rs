@@ -16,8 +16,12 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ropewalk-pmi2-c", &["ropewalk-pmi", "ropewalk-pmi-abi"]),
     ("ropewalk-fabric", &["ropewalk-group", "ropewalk-ofi-sys"]),
     ("ropewalk-rpc", &["ropewalk-fabric"]),
+    ("ropewalk-checkpoint-core", &[]),
     // For copies on other hosts, a feature.
-    ("ropewalk-checkpoint", &["ropewalk-agent-link", "ropewalk-rpc"]),
+    (
+        "ropewalk-checkpoint",
+        &["ropewalk-agent-link", "ropewalk-checkpoint-core", "ropewalk-rpc"],
+    ),
     ("ropewalk-checkpoint-c", &["ropewalk-checkpoint"]),
     ("ropewalk-openfoam", &["ropewalk-checkpoint"]),
     (

@@ -10,7 +10,7 @@ use super::paths::paths;
 
 /// The files that decide and do nothing else: (what their paths begin with, what is excepted below that).
 const PURE: &[(&str, &[&str])] = &[
-    ("crates/checkpoint/src/", &["driver/"]),
+    ("crates/checkpoint-core/src/", &[]),
     ("crates/fabric/src/frame.rs", &[]),
     ("crates/fabric/src/fences.rs", &[]),
     ("crates/fabric/src/handshake.rs", &[]),
@@ -55,7 +55,7 @@ const IMPURE: &[(&str, &str)] = &[
 /// The files that may say `unsafe`, and what for.
 const UNSAFE: &[(&str, &str)] = &[
     (
-        "crates/checkpoint/tests/no_allocation/counting_allocator.rs",
+        "crates/checkpoint-core/tests/no_allocation/counting_allocator.rs",
         "is the allocator of a test that counts",
     ),
     (
