@@ -1,6 +1,7 @@
 //! Checks, tests and measurements of the project: `cargo xtask help`.
 
 mod bench_reduce;
+mod bench_rivals;
 mod check;
 mod debian;
 mod fuzz;
@@ -31,6 +32,8 @@ struct Arguments {
 enum Task {
     /// Times the reduction beside MPI's, and writes the table in docs/benchmarks.md
     BenchReduce,
+    /// Times the command beside Hydra, MPICH and Slurm's PMI library
+    BenchRivals(bench_rivals::Options),
     /// Looks at everything and changes nothing: format, rules of the house, clippy, documentation, licences
     Check,
     /// Feeds every parser of foreign bytes with what it does not expect
@@ -61,6 +64,7 @@ enum Task {
 fn main() -> ExitCode {
     let result = match Arguments::parse().task {
         Task::BenchReduce => bench_reduce::bench_reduce(),
+        Task::BenchRivals(options) => bench_rivals::bench_rivals(&options),
         Task::Check => check::check(),
         Task::Fix => check::fix(),
         Task::Fuzz(options) => fuzz::fuzz(&options),

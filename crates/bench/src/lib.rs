@@ -1,4 +1,4 @@
-//! `ropewalk bench`: what the machine gives, and what is made of it.
+//! `ropewalk bench`: remote calls and bulk transfers of this machine or cluster, beside what the machine can do.
 
 #![deny(
     clippy::print_stdout,
@@ -7,14 +7,9 @@
 
 mod cases;
 mod crowd;
-mod faults;
 mod floors;
-mod launch;
-mod mpi;
-mod network;
 mod origin;
 pub mod output;
-mod pmi;
 pub mod probes;
 mod process;
 mod protocol;
@@ -38,24 +33,12 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// From a fault to the verdict that names it, and until nothing is left, beside Hydra.
-    Faults(faults::Arguments),
-    /// Starting processes, beside a bare loop and Hydra.
-    Launch(launch::Arguments),
-    /// Starting MPI programs, on one host and on many, and the memory of launcher and agent, beside Hydra.
-    Mpi(mpi::Arguments),
-    /// Requests to the process manager, ours and Hydra's, beside an echo over a socketpair.
-    Pmi(pmi::Arguments),
     Rpc(rpc::Arguments),
 }
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let result = match &arguments.what {
-        What::Faults(arguments) => faults::run(arguments),
-        What::Launch(arguments) => launch::run(arguments),
-        What::Mpi(arguments) => mpi::run(arguments),
-        What::Pmi(arguments) => pmi::run(arguments),
         What::Rpc(arguments) => rpc::run(arguments),
     };
     match result {

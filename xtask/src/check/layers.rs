@@ -43,15 +43,13 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ropewalk-rpc",
         ],
     ),
-    (
-        "ropewalk-bench",
-        &["ropewalk-group", "ropewalk-pmi", "ropewalk-rpc"],
-    ),
+    ("ropewalk-bench", &["ropewalk-group", "ropewalk-rpc"]),
     ("kv", &["ropewalk-group", "ropewalk-rpc"]),
     ("pipelined-write", &["ropewalk-group", "ropewalk-rpc"]),
     ("hot-restart", &["ropewalk-group", "ropewalk-rpc"]),
     ("psdm", &["ropewalk-reduce"]),
     ("reduce-vs-mpi", &["ropewalk-reduce"]),
+    ("ropewalk-rivals", &["ropewalk-pmi"]),
     (
         "ropewalk",
         &[

@@ -55,6 +55,10 @@ const IMPURE: &[(&str, &str)] = &[
 /// The files that may say `unsafe`, and what for.
 const UNSAFE: &[(&str, &str)] = &[
     (
+        "benches/rivals/src/pmi/far.rs",
+        "takes over the descriptor that a process manager gave it",
+    ),
+    (
         "crates/checkpoint-core/tests/no_allocation/counting_allocator.rs",
         "is the allocator of a test that counts",
     ),
@@ -193,10 +197,6 @@ const UNSAFE: &[(&str, &str)] = &[
     (
         "crates/bench/src/floors/shared_memory.rs",
         "maps memory, reads that of other processes, and locks a mutex in it",
-    ),
-    (
-        "crates/bench/src/pmi/far.rs",
-        "takes over the descriptor that a process manager gave it",
     ),
     ("crates/rpc/tests/adversity/forking.rs", "forks"),
     (

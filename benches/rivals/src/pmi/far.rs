@@ -8,7 +8,7 @@ use std::{
         fd::{AsRawFd, FromRawFd},
         unix::net::UnixStream,
     },
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     thread,
     time::{Duration, Instant},
@@ -27,7 +27,11 @@ const SOURCE: &str = include_str!("far.c");
 
 /// How many times as often our library is answered when eight threads ask instead of one, and Slurm's, which holds its
 /// lock until the answer is there.
-pub(super) fn measure(own: &str, arguments: &Arguments) -> anyhow::Result<Vec<(String, Vec<Row>)>> {
+pub(super) fn measure(
+    own: &str,
+    ropewalk: &str,
+    arguments: &Arguments,
+) -> anyhow::Result<Vec<(String, Vec<Row>)>> {
     let folder = tempfile::tempdir()?;
     let (source, program) = (folder.path().join("far.c"), folder.path().join("far"));
     fs::write(&source, SOURCE)?;
@@ -45,14 +49,13 @@ pub(super) fn measure(own: &str, arguments: &Arguments) -> anyhow::Result<Vec<(S
     let program = program.to_string_lossy();
     let mut measured = Vec::new();
     for (name, library) in [
-        ("our libpmi2", our_library()?.into_os_string()),
+        ("our libpmi2", our_library(Path::new(ropewalk))?.into_os_string()),
         ("Slurm's libpmi2", "libpmi2.so.0".into()),
     ] {
         let delay = arguments.delay_us.to_string();
         let (turn, rounds) = (arguments.turn_ms.to_string(), arguments.rounds.to_string());
         let library = library.to_string_lossy();
         let words = [
-            "bench",
             "pmi",
             "--turn-ms",
             &turn,
@@ -62,15 +65,14 @@ pub(super) fn measure(own: &str, arguments: &Arguments) -> anyhow::Result<Vec<(S
             &delay,
         ];
         let program = ["--far", &program, &library];
-        let rows = rows_under(&[own, "run"], own, &[&words[..], &program].concat());
+        let rows = rows_under(&[ropewalk, "run"], own, &[&words[..], &program].concat());
         measured.push((name.to_owned(), rows.with_context(|| format!("over {name}"))?));
     }
     Ok(measured)
 }
 
-fn our_library() -> anyhow::Result<PathBuf> {
-    let own = env::current_exe().context("where this program is cannot be found")?;
-    let folder = own.parent().context("this program is in no folder")?;
+fn our_library(ropewalk: &Path) -> anyhow::Result<PathBuf> {
+    let folder = ropewalk.parent().context("ropewalk is in no folder")?;
     let places = [
         "libpmi2.so",
         "../lib/ropewalk/libpmi2.so.0",
@@ -78,7 +80,7 @@ fn our_library() -> anyhow::Result<PathBuf> {
     ];
     let mut paths = places.iter().map(|place| folder.join(place));
     let found = paths.find(|path| path.exists());
-    found.context("libpmi2.so is not beside this program: build or install it")
+    found.context("libpmi2.so is not beside ropewalk: build it")
 }
 
 /// Runs a program, with the library and all else that it is told, as if the process manager were `delay` away: what it

@@ -10,7 +10,7 @@ use std::{
 
 use rustix::process::Signal;
 
-use crate::{mpi::Manager, network::Network, output::print};
+use crate::{mpi::Manager, network::Network};
 use watched_job::{Outcome, WatchedJob};
 
 /// How often, and how patiently.
@@ -67,15 +67,15 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let network = match Network::new(HOSTS) {
         Ok(network) => Some(network),
         Err(error) => {
-            eprintln!("ropewalk bench: faults of other hosts are left out: {error}");
+            eprintln!("ropewalk-rivals: faults of other hosts are left out: {error}");
             None
         }
     };
-    print(format_args!(
+    println!(
         "| fault (`--detect {}`) | ropewalk: verdict, ms | nothing left, ms | Hydra: verdict, ms | nothing left, ms |",
         arguments.detect
-    ))?;
-    print("|---|---|---|---|---|")?;
+    );
+    println!("|---|---|---|---|---|");
     for fault in FAULTS {
         if fault.hosts() > 1 && network.is_none() {
             continue;
@@ -86,14 +86,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             true => measure(Manager::Hydra)?,
             false => ["not measured".to_owned(), String::new()],
         };
-        print(format_args!(
+        println!(
             "| {} | {} | {} | {} | {} |",
             fault.name(),
             ours[0],
             ours[1],
             hydra[0],
             hydra[1]
-        ))?;
+        );
     }
     Ok(())
 }

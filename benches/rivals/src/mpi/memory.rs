@@ -11,7 +11,6 @@ use std::{
 use anyhow::{Context, bail};
 
 use super::{Arguments, Manager};
-use crate::output::print;
 
 /// What the kernel says about a process, in KiB.
 #[derive(Clone, Copy, Default)]
@@ -23,11 +22,11 @@ struct Memory {
 }
 
 pub(super) fn measure(arguments: &Arguments) -> anyhow::Result<()> {
-    print(format_args!(
+    println!(
         "| memory while {} processes run | PSS, KiB | private, KiB | descriptors |",
         arguments.processes
-    ))?;
-    print("|---|---|---|---|")?;
+    );
+    println!("|---|---|---|---|");
     for (manager, name) in [(Manager::Ropewalk, "ropewalk"), (Manager::Hydra, "Hydra")] {
         let mut command = manager.command()?;
         command.args(["-n", &arguments.processes.to_string(), "sleep", "1000"]);
@@ -40,18 +39,18 @@ pub(super) fn measure(arguments: &Arguments) -> anyhow::Result<()> {
         let parts = measured?;
         let mut all = Memory::default();
         for (part, memory) in &parts {
-            print(format_args!(
+            println!(
                 "| {name}: {part} | {} | {} | {} |",
                 memory.proportional, memory.private, memory.descriptors
-            ))?;
+            );
             all.proportional += memory.proportional;
             all.private += memory.private;
             all.descriptors += memory.descriptors;
         }
-        print(format_args!(
+        println!(
             "| {name}: all | {} | {} | {} |",
             all.proportional, all.private, all.descriptors
-        ))?;
+        );
     }
     Ok(())
 }

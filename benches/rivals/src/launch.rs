@@ -1,7 +1,6 @@
 //! Starting N processes that do nothing, beside a bare loop and Hydra.
 
 use std::{
-    env,
     io::Read,
     process::{Command, Stdio},
     time::{Duration, Instant},
@@ -9,7 +8,7 @@ use std::{
 
 use anyhow::{Context, bail};
 
-use super::output::print;
+use crate::ropewalk;
 
 /// How often what is started.
 #[derive(Debug, clap::Args)]
@@ -39,8 +38,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let has_hydra = Command::new("mpiexec.hydra").arg("--version").output().is_ok();
     let starters = [Starter::Loop, Starter::Ropewalk, Starter::Hydra];
     let starters = &starters[..if has_hydra { 3 } else { 2 }];
-    print("| N | loop, ms | ropewalk, ms | Hydra, ms | ropewalk / loop | ropewalk / Hydra |")?;
-    print("|---|---|---|---|---|---|")?;
+    println!("| N | loop, ms | ropewalk, ms | Hydra, ms | ropewalk / loop | ropewalk / Hydra |");
+    println!("|---|---|---|---|---|---|");
     for &processes in &arguments.processes {
         let mut times = vec![Vec::new(); starters.len()];
         for _ in 0..arguments.repetitions.max(1) {
@@ -54,10 +53,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             Some(hydra) => (format!("{hydra:.1}"), format!("{:.2}", ours / hydra)),
             None => ("not installed".to_owned(), String::new()),
         };
-        print(format_args!(
+        println!(
             "| {processes} | {bare:.1} | {ours:.1} | {hydra} | {:.2} | {ratio} |",
             ours / bare
-        ))?;
+        );
     }
     Ok(())
 }
@@ -68,8 +67,7 @@ impl Starter {
         match self {
             Self::Loop => start_in_a_loop(processes, program)?,
             Self::Ropewalk => {
-                let own = env::current_exe().context("cannot find my own executable")?;
-                run_quietly(Command::new(own).arg("run"), processes, program)?;
+                run_quietly(Command::new(ropewalk()?).arg("run"), processes, program)?;
             }
             Self::Hydra => run_quietly(&mut Command::new("mpiexec.hydra"), processes, program)?,
         }

@@ -3,12 +3,12 @@
 use std::ffi::OsString;
 
 use super::{Arguments, medians};
-use crate::{network::Network, output::print};
+use crate::network::Network;
 
 pub(super) fn measure(arguments: &Arguments) -> anyhow::Result<()> {
     let network = Network::new(arguments.hosts)?;
-    print("| on so many hosts, /bin/true | ropewalk, ms | Hydra, ms | ropewalk / Hydra |")?;
-    print("|---|---|---|---|")?;
+    println!("| on so many hosts, /bin/true | ropewalk, ms | Hydra, ms | ropewalk / Hydra |");
+    println!("|---|---|---|---|");
     let mut counts: Vec<u8> = [1, 4, 16, 64]
         .into_iter()
         .filter(|count| *count < arguments.hosts)
@@ -20,10 +20,10 @@ pub(super) fn measure(arguments: &Arguments) -> anyhow::Result<()> {
             words.extend(["-ppn", "1", "-n", &count.to_string(), "/bin/true"].map(OsString::from));
             words
         })?;
-        print(format_args!(
+        println!(
             "| {count} | {ours:.0} | {hydra:.0} | {:.2} |",
             ours / hydra
-        ))?;
+        );
     }
     Ok(())
 }

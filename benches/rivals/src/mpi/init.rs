@@ -5,7 +5,6 @@ use std::{fs, process::Command};
 use anyhow::{Context, bail};
 
 use super::{Arguments, medians};
-use crate::output::print;
 
 const SOURCE: &str = "\
 #include <mpi.h>
@@ -30,8 +29,8 @@ pub(super) fn measure(arguments: &Arguments) -> anyhow::Result<()> {
     {
         bail!("mpicc.mpich failed");
     }
-    print("| ranks that call MPI_Init and MPI_Finalize | ropewalk, ms | Hydra, ms | ropewalk / Hydra |")?;
-    print("|---|---|---|---|")?;
+    println!("| ranks that call MPI_Init and MPI_Finalize | ropewalk, ms | Hydra, ms | ropewalk / Hydra |");
+    println!("|---|---|---|---|");
     for ranks in &arguments.ranks {
         let words = vec![
             "-n".into(),
@@ -39,10 +38,10 @@ pub(super) fn measure(arguments: &Arguments) -> anyhow::Result<()> {
             program.clone().into_os_string(),
         ];
         let (ours, hydra) = medians(arguments.repetitions, |_| words.clone())?;
-        print(format_args!(
+        println!(
             "| {ranks} | {ours:.0} | {hydra:.0} | {:.2} |",
             ours / hydra
-        ))?;
+        );
     }
     Ok(())
 }

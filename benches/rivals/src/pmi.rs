@@ -1,4 +1,4 @@
-//! `ropewalk bench pmi`: how many requests a process manager answers, beside an echo over a socketpair.
+//! How many requests a process manager answers, beside an echo over a socketpair.
 
 mod far;
 
@@ -17,9 +17,9 @@ use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use ropewalk_pmi::{Client, Dialect};
 use serde::{Deserialize, Serialize};
 
-use super::{output::print, timing::median};
+use crate::{median, ropewalk};
 
-/// What `ropewalk bench pmi` is told.
+/// How long and how often is measured.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// How long each measurement takes in one round, in milliseconds.
@@ -90,17 +90,18 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         "echo",
         "of echo",
     ]);
-    let own_text = own.to_string_lossy().into_owned();
+    let own = own.to_string_lossy();
+    let ropewalk = ropewalk()?.to_string_lossy().into_owned();
     for (name, command) in [
-        ("ropewalk run", vec![own_text.as_str(), "run"]),
+        ("ropewalk run", vec![ropewalk.as_str(), "run"]),
         ("mpiexec.hydra", vec!["mpiexec.hydra"]),
     ] {
         let (turn, rounds) = (arguments.turn_ms.to_string(), arguments.rounds.to_string());
-        let words = ["bench", "pmi", "--asks", "--turn-ms", &turn, "--rounds", &rounds];
-        let rows = match rows_under(&command, &own_text, &words) {
+        let words = ["pmi", "--asks", "--turn-ms", &turn, "--rounds", &rounds];
+        let rows = match rows_under(&command, &own, &words) {
             Ok(rows) => rows,
             Err(error) => {
-                eprintln!("ropewalk bench: nothing is measured under {name}: {error:#}");
+                eprintln!("ropewalk-rivals: nothing is measured under {name}: {error:#}");
                 continue;
             }
         };
@@ -126,21 +127,21 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             ]);
         }
     }
-    print(&table)?;
-    print("")?;
-    print(format_args!(
+    println!("{table}");
+    println!();
+    println!(
         "| library, {} us away | threads | puts per second | of one thread |",
         arguments.delay_us
-    ))?;
-    print("|---|---|---|---|")?;
-    for (library, rows) in far::measure(&own_text, arguments)? {
+    );
+    println!("|---|---|---|---|");
+    for (library, rows) in far::measure(&own, &ropewalk, arguments)? {
         let one = rows.first().map_or(f64::NAN, |row| row.per_second);
         for row in rows {
             let (threads, per_second) = (row.in_flight, row.per_second);
-            print(format_args!(
+            println!(
                 "| {library} | {threads} | {per_second:.0} | {:.2} |",
                 per_second / one
-            ))?;
+            );
         }
     }
     Ok(())
@@ -200,14 +201,14 @@ fn ask(arguments: &Arguments) -> anyhow::Result<()> {
             });
         }
     }
-    for ((case, in_flight), mut samples) in CASES.into_iter().zip(samples) {
-        let per_second = median(&mut samples);
+    for ((case, in_flight), samples) in CASES.into_iter().zip(samples) {
+        let per_second = median(samples);
         let row = Row {
             case,
             in_flight,
             per_second,
         };
-        print(serde_json::to_string(&row)?)?;
+        println!("{}", serde_json::to_string(&row)?);
     }
     client.finalize()?;
     Ok(())

@@ -5,13 +5,14 @@ mod init;
 mod memory;
 
 use std::{
-    env,
     ffi::OsString,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
+
+use crate::ropewalk;
 
 /// What is measured, and how often.
 #[derive(Debug, clap::Args)]
@@ -71,8 +72,7 @@ impl Manager {
         let mut command = match self {
             Self::Hydra => Command::new("mpiexec.hydra"),
             Self::Ropewalk => {
-                let own = env::current_exe().context("cannot find my own executable")?;
-                let mut command = Command::new(own);
+                let mut command = Command::new(ropewalk()?);
                 command.arg("run");
                 command
             }
