@@ -3,12 +3,11 @@
 use std::{
     io::Read,
     process::{Command, Stdio},
-    time::{Duration, Instant},
 };
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 
-use crate::ropewalk;
+use crate::manager::{Manager, medians_ms};
 
 /// How often what is started.
 #[derive(Debug, clap::Args)]
@@ -24,58 +23,41 @@ pub(crate) struct Arguments {
     program: String,
 }
 
-/// Who starts them.
-#[derive(Clone, Copy)]
-enum Starter {
-    /// A loop that makes two pipes for each, starts it by posix_spawn, reads and waits.
-    Loop,
-    Ropewalk,
-    Hydra,
-}
-
-/// Measures all in turn, so that what else the machine does hits all alike.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let has_hydra = Command::new("mpiexec.hydra").arg("--version").output().is_ok();
-    let starters = [Starter::Loop, Starter::Ropewalk, Starter::Hydra];
-    let starters = &starters[..if has_hydra { 3 } else { 2 }];
-    println!("| N | loop, ms | ropewalk, ms | Hydra, ms | ropewalk / loop | ropewalk / Hydra |");
-    println!("|---|---|---|---|---|---|");
+    println!("| N | loop, ms | ropewalk, ms | Hydra, ms | ropewalk / loop | ropewalk / Hydra | goal |");
+    println!("|---|---|---|---|---|---|---|");
+    let program = &arguments.program;
     for &processes in &arguments.processes {
-        let mut times = vec![Vec::new(); starters.len()];
-        for _ in 0..arguments.repetitions.max(1) {
-            for (starter, times) in starters.iter().zip(&mut times) {
-                times.push(starter.time(processes, &arguments.program)?);
-            }
-        }
-        let medians: Vec<f64> = times.iter_mut().map(|times| median(times)).collect();
-        let (bare, ours) = (medians[0], medians[1]);
-        let (hydra, ratio) = match medians.get(2) {
-            Some(hydra) => (format!("{hydra:.1}"), format!("{:.2}", ours / hydra)),
-            None => ("not installed".to_owned(), String::new()),
-        };
+        let words = ["-n", &processes.to_string(), program];
+        let [bare, ours, hydra] = medians_ms(
+            arguments.repetitions,
+            [
+                &|| start_in_a_loop(processes, program),
+                &|| Manager::Ropewalk.run(&words),
+                &|| Manager::Hydra.run(&words),
+            ],
+        )?;
         println!(
-            "| {processes} | {bare:.1} | {ours:.1} | {hydra} | {:.2} | {ratio} |",
-            ours / bare
+            "| {processes} | {bare:.1} | {ours:.1} | {hydra:.1} | {:.2} | {:.2} | {} |",
+            ours / bare,
+            ours / hydra,
+            goal(processes)
         );
     }
     Ok(())
 }
 
-impl Starter {
-    fn time(self, processes: u32, program: &str) -> anyhow::Result<Duration> {
-        let begin = Instant::now();
-        match self {
-            Self::Loop => start_in_a_loop(processes, program)?,
-            Self::Ropewalk => {
-                run_quietly(Command::new(ropewalk()?).arg("run"), processes, program)?;
-            }
-            Self::Hydra => run_quietly(&mut Command::new("mpiexec.hydra"), processes, program)?,
-        }
-        Ok(begin.elapsed())
+/// The time, in times of Hydra's, that starting so many processes may take.
+fn goal(processes: u32) -> &'static str {
+    match processes {
+        1 => "at most 1.2",
+        16.. => "at most 1.1",
+        _ => "",
     }
 }
 
-/// The standard library takes posix_spawn(3) for what needs nothing else.
+/// Makes two pipes for each process, starts it, reads and waits. The standard library takes posix_spawn(3) for what
+/// needs nothing else.
 fn start_in_a_loop(processes: u32, program: &str) -> anyhow::Result<()> {
     let mut command = Command::new(program);
     command
@@ -94,19 +76,4 @@ fn start_in_a_loop(processes: u32, program: &str) -> anyhow::Result<()> {
         child.wait()?;
     }
     Ok(())
-}
-
-fn run_quietly(command: &mut Command, processes: u32, program: &str) -> anyhow::Result<()> {
-    command.args(["-n", &processes.to_string(), program]);
-    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status();
-    let status = status.with_context(|| format!("cannot run {command:?}"))?;
-    if !status.success() {
-        bail!("{command:?} ended with {status}");
-    }
-    Ok(())
-}
-
-fn median(times: &mut [Duration]) -> f64 {
-    times.sort_unstable();
-    times[times.len() / 2].as_secs_f64() * 1e3
 }

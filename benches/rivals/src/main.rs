@@ -1,7 +1,9 @@
 //! Compares the `ropewalk` command with Hydra, MPICH and Slurm's PMI library: `cargo xtask bench-rivals`.
 
+mod family;
 mod faults;
 mod launch;
+mod manager;
 mod mpi;
 mod network;
 mod pmi;

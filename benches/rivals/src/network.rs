@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::bail;
 
-use crate::mpi::Manager;
+use crate::manager::Manager;
 
 /// A bridge and the namespaces behind it; gone when this is dropped.
 pub(crate) struct Network {

@@ -4,13 +4,12 @@ mod watched_job;
 
 use std::{
     ffi::OsString,
-    process::Command,
     time::{Duration, Instant},
 };
 
 use rustix::process::Signal;
 
-use crate::{mpi::Manager, network::Network};
+use crate::{manager::Manager, network::Network};
 use watched_job::{Outcome, WatchedJob};
 
 /// How often, and how patiently.
@@ -63,7 +62,6 @@ const PATIENCE_BEHIND_DETECTION: Duration = Duration::from_secs(3);
 
 /// Makes each fault in turn to both.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let has_hydra = !arguments.no_hydra && Command::new("mpiexec.hydra").arg("--version").output().is_ok();
     let network = match Network::new(HOSTS) {
         Ok(network) => Some(network),
         Err(error) => {
@@ -82,9 +80,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         let measure = |manager| fault.measure(manager, network.as_ref(), arguments);
         let ours = measure(Manager::Ropewalk)?;
-        let hydra = match has_hydra {
-            true => measure(Manager::Hydra)?,
-            false => ["not measured".to_owned(), String::new()],
+        let hydra = match arguments.no_hydra {
+            false => measure(Manager::Hydra)?,
+            true => ["not measured".to_owned(), String::new()],
         };
         println!(
             "| {} | {} | {} | {} | {} |",

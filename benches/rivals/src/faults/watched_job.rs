@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     ffi::OsString,
-    fs,
     io::{BufRead, BufReader, Read},
     iter,
     os::fd::OwnedFd,
@@ -20,7 +19,7 @@ use rustix::{
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
 };
 
-use crate::mpi::Manager;
+use crate::{family::with_descendants, manager::Manager};
 
 /// A job whose ranks sleep. Dropped, it is killed with all that it has started.
 pub(super) struct WatchedJob {
@@ -234,40 +233,6 @@ fn send_lines(from: impl Read + Send + 'static, to: mpsc::Sender<(Instant, Strin
     });
 }
 
-/// A process and all that descends from it.
-fn with_descendants(root: u32) -> Vec<u32> {
-    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        if let Some(pid) = pid
-            && let Some(parent) = parent_of(pid)
-        {
-            children.entry(parent).or_default().push(pid);
-        }
-    }
-    let mut family = vec![root];
-    let mut next = 0;
-    while let Some(pid) = family.get(next) {
-        family.extend(
-            children
-                .get(pid)
-                .into_iter()
-                .flatten()
-                .copied()
-                .collect::<Vec<_>>(),
-        );
-        next += 1;
-    }
-    family
-}
-
-/// By `/proc/PID/stat` (proc(5)), in which a name in parentheses may have anything in it.
-fn parent_of(pid: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, behind) = stat.rsplit_once(')')?;
-    behind.split_ascii_whitespace().nth(1)?.parse().ok()
-}
-
 fn to_pid(pid: u32) -> Option<Pid> {
     Pid::from_raw(i32::try_from(pid).ok()?)
 }
@@ -286,13 +251,5 @@ mod tests {
         assert_eq!(second.max_by_rank(first), second);
         assert_eq!(RankOfJob::parse("up 1 18"), None);
         assert_eq!(RankOfJob::parse("a warning"), None);
-    }
-
-    /// A process descends from its parent.
-    #[test]
-    fn descendants_are_found() {
-        let own = std::process::id();
-        let family = with_descendants(parent_of(own).unwrap());
-        assert!(family.contains(&own));
     }
 }

@@ -2,8 +2,11 @@
 
 use std::ffi::OsString;
 
-use super::{Arguments, medians};
-use crate::network::Network;
+use super::Arguments;
+use crate::{
+    manager::{Manager, medians_ms},
+    network::Network,
+};
 
 pub(super) fn measure(arguments: &Arguments) -> anyhow::Result<()> {
     let network = Network::new(arguments.hosts)?;
@@ -15,11 +18,15 @@ pub(super) fn measure(arguments: &Arguments) -> anyhow::Result<()> {
         .collect();
     counts.push(arguments.hosts);
     for count in counts {
-        let (ours, hydra) = medians(arguments.repetitions, |manager| {
+        let run = |manager: Manager| {
             let mut words = network.options(manager, count);
             words.extend(["-ppn", "1", "-n", &count.to_string(), "/bin/true"].map(OsString::from));
-            words
-        })?;
+            manager.run(&words)
+        };
+        let [ours, hydra] = medians_ms(
+            arguments.repetitions,
+            [&|| run(Manager::Ropewalk), &|| run(Manager::Hydra)],
+        )?;
         println!(
             "| {count} | {ours:.0} | {hydra:.0} | {:.2} |",
             ours / hydra

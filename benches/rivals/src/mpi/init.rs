@@ -1,10 +1,11 @@
 //! MPI_Init and MPI_Finalize of MPICH.
 
-use std::{fs, process::Command};
+use std::{ffi::OsStr, fs, process::Command};
 
 use anyhow::{Context, bail};
 
-use super::{Arguments, medians};
+use super::Arguments;
+use crate::manager::{Manager, medians_ms};
 
 const SOURCE: &str = "\
 #include <mpi.h>
@@ -32,12 +33,11 @@ pub(super) fn measure(arguments: &Arguments) -> anyhow::Result<()> {
     println!("| ranks that call MPI_Init and MPI_Finalize | ropewalk, ms | Hydra, ms | ropewalk / Hydra |");
     println!("|---|---|---|---|");
     for ranks in &arguments.ranks {
-        let words = vec![
-            "-n".into(),
-            ranks.to_string().into(),
-            program.clone().into_os_string(),
-        ];
-        let (ours, hydra) = medians(arguments.repetitions, |_| words.clone())?;
+        let words = ["-n".as_ref(), OsStr::new(&ranks.to_string()), program.as_os_str()];
+        let [ours, hydra] = medians_ms(
+            arguments.repetitions,
+            [&|| Manager::Ropewalk.run(&words), &|| Manager::Hydra.run(&words)],
+        )?;
         println!(
             "| {ranks} | {ours:.0} | {hydra:.0} | {:.2} |",
             ours / hydra

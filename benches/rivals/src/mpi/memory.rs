@@ -1,7 +1,6 @@
 //! The memory of launcher and agent while many processes run.
 
 use std::{
-    collections::BTreeMap,
     fs,
     process::Child,
     thread::sleep,
@@ -10,49 +9,53 @@ use std::{
 
 use anyhow::{Context, bail};
 
-use super::{Arguments, Manager};
+use super::Arguments;
+use crate::{family::with_descendants, manager::Manager};
 
-/// What the kernel says about a process, in KiB.
+/// The memory that a process has made its own.
 #[derive(Clone, Copy, Default)]
 struct Memory {
-    /// Shared pages count by the number of those that share them.
-    proportional: u64,
-    private: u64,
+    /// Pages that were written to; a page that several processes share counts for each by its part.
+    dirty_kib: u64,
     descriptors: usize,
 }
 
 pub(super) fn measure(arguments: &Arguments) -> anyhow::Result<()> {
     println!(
-        "| memory while {} processes run | PSS, KiB | private, KiB | descriptors |",
+        "| memory while {} processes run | Pss_Dirty, KiB | descriptors |",
         arguments.processes
     );
-    println!("|---|---|---|---|");
-    for (manager, name) in [(Manager::Ropewalk, "ropewalk"), (Manager::Hydra, "Hydra")] {
-        let mut command = manager.command()?;
-        command.args(["-n", &arguments.processes.to_string(), "sleep", "1000"]);
-        let mut child = command
-            .spawn()
-            .with_context(|| format!("cannot run {command:?}"))?;
-        let measured = measure_job(&child, arguments.processes);
-        // SIGTERM: each ends its processes then.
-        end(&mut child)?;
-        let parts = measured?;
-        let mut all = Memory::default();
-        for (part, memory) in &parts {
-            println!(
-                "| {name}: {part} | {} | {} | {} |",
-                memory.proportional, memory.private, memory.descriptors
-            );
-            all.proportional += memory.proportional;
-            all.private += memory.private;
-            all.descriptors += memory.descriptors;
-        }
-        println!(
-            "| {name}: all | {} | {} | {} |",
-            all.proportional, all.private, all.descriptors
-        );
-    }
+    println!("|---|---|---|");
+    let ours = measure_manager(Manager::Ropewalk, "ropewalk", arguments.processes)?;
+    let hydra = measure_manager(Manager::Hydra, "Hydra", arguments.processes)?;
+    println!(
+        "| ropewalk / Hydra | {:.2} (goal: at most 1) | {:.2} |",
+        ours.dirty_kib as f64 / hydra.dirty_kib as f64,
+        ours.descriptors as f64 / hydra.descriptors as f64
+    );
     Ok(())
+}
+
+fn measure_manager(manager: Manager, name: &str, processes: u32) -> anyhow::Result<Memory> {
+    let mut command = manager.command()?;
+    command.args(["-n", &processes.to_string(), "sleep", "1000"]);
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("cannot run {command:?}"))?;
+    let measured = measure_job(&child, processes);
+    // SIGTERM: each ends its processes then.
+    end(&mut child)?;
+    let mut all = Memory::default();
+    for (part, memory) in measured? {
+        println!(
+            "| {name}: {part} | {} | {} |",
+            memory.dirty_kib, memory.descriptors
+        );
+        all.dirty_kib += memory.dirty_kib;
+        all.descriptors += memory.descriptors;
+    }
+    println!("| {name}: all | {} | {} |", all.dirty_kib, all.descriptors);
+    Ok(all)
 }
 
 fn end(child: &mut Child) -> anyhow::Result<()> {
@@ -66,7 +69,7 @@ fn end(child: &mut Child) -> anyhow::Result<()> {
 fn measure_job(child: &Child, processes: u32) -> anyhow::Result<Vec<(String, Memory)>> {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        let family = descendants(child.id());
+        let family = with_descendants(child.id());
         let (leaves, above): (Vec<_>, Vec<_>) = family.into_iter().partition(|pid| is_sleep(*pid));
         if leaves.len() == processes as usize {
             // What they had to say about it must have arrived.
@@ -83,34 +86,6 @@ fn measure_job(child: &Child, processes: u32) -> anyhow::Result<Vec<(String, Mem
     }
 }
 
-/// A process and all below it, in order of their numbers.
-fn descendants(root: u32) -> Vec<u32> {
-    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse::<u32>().ok())
-        else {
-            continue;
-        };
-        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        let parent = stat
-            .rsplit_once(')')
-            .and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
-        if let Some(parent) = parent {
-            children.entry(parent).or_default().push(pid);
-        }
-    }
-    let mut found = vec![root];
-    let mut next = 0;
-    while let Some(pid) = found.get(next) {
-        found.extend(children.remove(pid).unwrap_or_default());
-        next += 1;
-    }
-    found
-}
-
 fn name_of(pid: u32) -> anyhow::Result<String> {
     Ok(fs::read_to_string(format!("/proc/{pid}/comm"))?.trim().to_owned())
 }
@@ -121,16 +96,26 @@ fn is_sleep(pid: u32) -> bool {
 
 fn memory_of(pid: u32) -> anyhow::Result<Memory> {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-    let sum = |names: &[&str]| -> u64 {
-        let lines = rollup.lines().filter_map(|line| line.split_once(':'));
-        let wanted = lines.filter(|(name, _)| names.contains(name));
-        wanted
-            .filter_map(|(_, value)| value.trim().split(' ').next()?.parse::<u64>().ok())
-            .sum()
-    };
     Ok(Memory {
-        proportional: sum(&["Pss"]),
-        private: sum(&["Private_Clean", "Private_Dirty"]),
+        dirty_kib: dirty_kib(&rollup).context("the kernel tells no Pss_Dirty, which is there since Linux 6.0")?,
         descriptors: fs::read_dir(format!("/proc/{pid}/fd"))?.count(),
     })
+}
+
+fn dirty_kib(rollup: &str) -> Option<u64> {
+    let value = rollup.lines().find_map(|line| line.strip_prefix("Pss_Dirty:"))?;
+    value.trim().strip_suffix(" kB")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Dirty memory is read from the line of that name, and is none where there is no such line.
+    #[test]
+    fn dirty_memory_is_read() {
+        let rollup = "Rss:  2464 kB\nPss:  347 kB\nPss_Dirty:  108 kB\nPrivate_Dirty:  96 kB\n";
+        assert_eq!(dirty_kib(rollup), Some(108));
+        assert_eq!(dirty_kib("Pss:  347 kB\n"), None);
+    }
 }

@@ -4,16 +4,6 @@ mod hosts;
 mod init;
 mod memory;
 
-use std::{
-    ffi::OsString,
-    process::{Command, Stdio},
-    time::{Duration, Instant},
-};
-
-use anyhow::{Context, bail};
-
-use crate::ropewalk;
-
 /// What is measured, and how often.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -57,55 +47,4 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         hosts::measure(arguments)?;
     }
     Ok(())
-}
-
-/// Who starts programs.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Manager {
-    Hydra,
-    Ropewalk,
-}
-
-impl Manager {
-    /// The command up to its options.
-    pub(crate) fn command(self) -> anyhow::Result<Command> {
-        let mut command = match self {
-            Self::Hydra => Command::new("mpiexec.hydra"),
-            Self::Ropewalk => {
-                let mut command = Command::new(ropewalk()?);
-                command.arg("run");
-                command
-            }
-        };
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        Ok(command)
-    }
-
-    fn time(self, words: &[OsString]) -> anyhow::Result<Duration> {
-        let mut command = self.command()?;
-        command.args(words);
-        let begin = Instant::now();
-        let status = command
-            .status()
-            .with_context(|| format!("cannot run {command:?}; Hydra comes with the Debian package mpich"))?;
-        if !status.success() {
-            bail!("{command:?} ended with {status}");
-        }
-        Ok(begin.elapsed())
-    }
-}
-
-/// The medians of ours and Hydra's, in milliseconds; `words` has the options for each.
-fn medians(repetitions: usize, words: impl Fn(Manager) -> Vec<OsString>) -> anyhow::Result<(f64, f64)> {
-    let mut times = [Vec::new(), Vec::new()];
-    for _ in 0..repetitions.max(1) {
-        for (manager, times) in [Manager::Ropewalk, Manager::Hydra].into_iter().zip(&mut times) {
-            times.push(manager.time(&words(manager))?);
-        }
-    }
-    let [ours, hydra] = times.map(|mut times| {
-        times.sort_unstable();
-        times[times.len() / 2].as_secs_f64() * 1e3
-    });
-    Ok((ours, hydra))
 }

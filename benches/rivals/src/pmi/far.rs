@@ -8,7 +8,7 @@ use std::{
         fd::{AsRawFd, FromRawFd},
         unix::net::UnixStream,
     },
-    path::{Path, PathBuf},
+    path::Path,
     process::Command,
     thread,
     time::{Duration, Instant},
@@ -47,10 +47,12 @@ pub(super) fn measure(
         "cc failed"
     );
     let program = program.to_string_lossy();
+    let ours = Path::new(ropewalk).with_file_name("libpmi2.so");
+    ensure!(ours.exists(), "there is no {}: build it first", ours.display());
     let mut measured = Vec::new();
     for (name, library) in [
-        ("our libpmi2", our_library(Path::new(ropewalk))?.into_os_string()),
-        ("Slurm's libpmi2", "libpmi2.so.0".into()),
+        ("our libpmi2", ours.as_path()),
+        ("Slurm's libpmi2", Path::new("libpmi2.so.0")),
     ] {
         let delay = arguments.delay_us.to_string();
         let (turn, rounds) = (arguments.turn_ms.to_string(), arguments.rounds.to_string());
@@ -69,18 +71,6 @@ pub(super) fn measure(
         measured.push((name.to_owned(), rows.with_context(|| format!("over {name}"))?));
     }
     Ok(measured)
-}
-
-fn our_library(ropewalk: &Path) -> anyhow::Result<PathBuf> {
-    let folder = ropewalk.parent().context("ropewalk is in no folder")?;
-    let places = [
-        "libpmi2.so",
-        "../lib/ropewalk/libpmi2.so.0",
-        "../lib/libpmi2.so.0",
-    ];
-    let mut paths = places.iter().map(|place| folder.join(place));
-    let found = paths.find(|path| path.exists());
-    found.context("libpmi2.so is not beside ropewalk: build it")
 }
 
 /// Runs a program, with the library and all else that it is told, as if the process manager were `delay` away: what it
