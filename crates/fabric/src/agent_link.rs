@@ -434,7 +434,7 @@ mod tests {
         };
         let welcome = Welcome {
             job: JobId([1; 16]),
-            key: crate::KeyMaker::new(crate::JobKey::from_bytes([2; 32])).key_of(identity),
+            key: crate::JobKey::from_bytes([2; 32]).key_of(identity),
             size: 9,
             agent: "tcp://127.0.0.1:1".parse().unwrap(),
             encrypt: false,

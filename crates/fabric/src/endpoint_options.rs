@@ -8,7 +8,7 @@ use std::{
 use ropewalk_group::JobId;
 use thiserror::Error;
 
-use crate::{Identity, JobKey, KeyMaker, Limits, MemberKey, Welcome};
+use crate::{Identity, JobKey, Limits, MemberKey, Welcome};
 
 /// What an endpoint needs to know to be made.
 #[derive(Clone, Debug)]
@@ -135,7 +135,7 @@ impl Default for Transports {
 impl EndpointOptions {
     /// As [`of_member`](Self::of_member), for a process that has the key of the job itself.
     pub fn new(job: JobId, key: JobKey, identity: Identity) -> Self {
-        Self::of_member(job, KeyMaker::new(key).key_of(identity))
+        Self::of_member(job, key.key_of(identity))
     }
 
     /// As [`of_member`](Self::of_member), for a process whose agent has said who it is. It listens on the interface that its
@@ -217,7 +217,7 @@ mod tests {
             rank: Rank(1),
             incarnation: Incarnation(0),
         };
-        let key = KeyMaker::new(JobKey::from_bytes([2; 32])).key_of(identity);
+        let key = JobKey::from_bytes([2; 32]).key_of(identity);
         for (agent, bind) in [
             ("tcp://10.1.2.3:44", "10.1.2.3:0"),
             ("tcp://[fd00::7]:44", "[fd00::7]:0"),

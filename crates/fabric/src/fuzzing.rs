@@ -1,12 +1,12 @@
 //! Entry points for fuzz targets: each takes any bytes, and panics only if something is wrong with the
 //! parser.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use ropewalk_group::{Incarnation, JobId, Rank};
 
 use crate::{
-    Address, Identity, JobKey, KeyMaker, Limits, MemberKey, Peer, Role,
+    Address, Identity, JobKey, Limits, Peer, Role,
     fences::Fences,
     frame::{Decoded, Decoder},
     handshake::{HANDSHAKE_SIZE_MAX, Handshake, Introduction},
@@ -196,12 +196,9 @@ pub fn association(mut bytes: &[u8]) {
 }
 
 fn introduction(identity: Identity, address: Address) -> Introduction {
-    // Each input would otherwise take the time that keys take.
-    static KEY: OnceLock<Arc<MemberKey>> = OnceLock::new();
-    let key = KEY.get_or_init(|| Arc::new(KeyMaker::new(JobKey::from_bytes([0; 32])).key_of(identity)));
     Introduction {
         job: JobId([0; 16]),
-        key: Arc::clone(key),
+        key: Arc::new(JobKey::from_bytes([0; 32]).key_of(identity)),
         peer: Peer {
             address,
             identity,

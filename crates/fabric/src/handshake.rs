@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A proof is HMAC-SHA256 under the key that the two identities in the greetings share, over the prover's part in the
-//! handshake and both greetings. Each side has the [key of its own identity](MemberKey), and finds what it shares with
-//! the other's without asking anybody: who has not the key of the identity that it claims finds something else.
+//! handshake and both greetings. Each side finds that key by [its own](MemberKey) and the other's name, without asking
+//! anybody; a side with another key than that of the identity that it claims finds another one.
 //! Both nonces are under the proof, so that it is of no use in another connection; so is the part, so that it cannot
 //! be reflected; and the initiator checks that who answers has the address it called, so that its own
 //! greeting cannot be relayed back to itself.
@@ -41,12 +41,12 @@ use crate::{
     Address, Identity, MemberKey, Peer,
     fences::Fences,
     identity::IDENTITY_SIZE,
-    member_key::{KeyedHash, PairKey},
+    member_key::{KeyedHash, SharedKey},
     record::{RecordSecret, RecordSecrets},
 };
 
 /// The version of the handshake and of the frames after it.
-pub(crate) const VERSION: u16 = 3;
+pub(crate) const VERSION: u16 = 4;
 
 /// The most bytes that either side of a handshake sends.
 pub(crate) const HANDSHAKE_SIZE_MAX: usize = GREETING_SIZE_MAX + PROOF_SIZE;
@@ -313,7 +313,7 @@ impl Handshake {
     }
 }
 
-/// What an HMAC under the key of two members says.
+/// What an HMAC under the key that two members share says.
 #[derive(Clone, Copy)]
 enum Said {
     /// That the initiator has the key.
@@ -330,18 +330,18 @@ enum Said {
     InRecordsOfResponder,
 }
 
-fn proof_of(key: &PairKey, said: Said, initiator: &[u8], responder: &[u8]) -> [u8; PROOF_SIZE] {
+fn proof_of(key: &SharedKey, said: Said, initiator: &[u8], responder: &[u8]) -> [u8; PROOF_SIZE] {
     hash(key, said, initiator, responder)
         .finalize()
         .into_bytes()
         .into()
 }
 
-fn secret_of(key: &PairKey, said: Said, initiator: &[u8], responder: &[u8]) -> RecordSecret {
+fn secret_of(key: &SharedKey, said: Said, initiator: &[u8], responder: &[u8]) -> RecordSecret {
     RecordSecret::new(proof_of(key, said, initiator, responder))
 }
 
-fn hash(key: &PairKey, said: Said, initiator: &[u8], responder: &[u8]) -> KeyedHash {
+fn hash(key: &SharedKey, said: Said, initiator: &[u8], responder: &[u8]) -> KeyedHash {
     let label: &[u8] = match said {
         Said::ByInitiator => b"ropewalk initiator",
         Said::ByResponder => b"ropewalk responder",
@@ -450,7 +450,7 @@ pub enum HandshakeError {
         /// Which.
         job: JobId,
     },
-    /// It has not the key of who it says it is.
+    /// It does not have the key of who it says it is.
     #[error("it does not have the key of the member of the job that it says it is")]
     Proof,
     /// It closed the connection instead of proving itself.

@@ -1,26 +1,21 @@
-//! What a member of a job proves by who it is, and nobody else.
+//! The keys by which the members of a job prove who they are.
 
-use std::{fmt, sync::OnceLock};
+use std::fmt;
 
 use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use crate::{
-    Identity, JobKey, Role,
-    pair_polynomial::{PairPolynomial, PairShare, Point},
-};
+use crate::{Identity, JobKey, Role};
 
-/// The secret of one incarnation of one member of a job, by which it proves to any other that it is this one. It is made
-/// of the job's key, which cannot be found from it; it is wiped from memory when dropped, and never printed.
+/// The key by which one incarnation of one member proves that it belongs to the job. [`JobKey::key_of`] makes it; the
+/// job's key cannot be found from it. It is wiped from memory when dropped, and never printed.
 ///
-/// Ranks have such a key in place of the job's, and so none of them can be taken for another rank, for another
-/// incarnation of itself, for an agent or for the launcher. Agents and the launcher make the keys of ranks, and so hold
-/// the job's key itself: each of them could be taken for anybody.
-///
-/// At most 31 ranks that tell each other their keys learn nothing by which they could be taken for another rank; however
-/// many do, none can be taken for an agent or the launcher.
+/// Launcher and agents have the job's key itself. A rank has two keys that are made of it. By the first, which is made
+/// for its incarnation alone, it proves to launcher and agents which rank it is: no rank can pose there as another rank, as
+/// another incarnation, as an agent or as the launcher. The second is the same for all ranks: it keeps strangers out,
+/// and ranks, which run as one user, trust each other to say which rank they are.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberKey {
     identity: Identity,
@@ -31,27 +26,20 @@ pub struct MemberKey {
 enum Secret {
     /// Of an agent or the launcher.
     Job(JobKey),
-    Rank(Box<RankSecret>),
+    Rank(RankSecret),
 }
 
 #[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop, Serialize, Deserialize)]
 struct RankSecret {
-    /// What those who hold the job's key can derive too.
+    /// Shared with launcher and agents.
     own: [u8; 32],
-    /// What other ranks have the counterparts of.
-    share: PairShare,
+    /// Shared with all ranks.
+    ranks: [u8; 32],
 }
 
-/// What two members share, and no other rank.
+/// The key that two members share.
 #[derive(Zeroize, ZeroizeOnDrop)]
-pub(crate) struct PairKey([u8; 32]);
-
-/// Makes the keys of a job's members.
-pub struct KeyMaker {
-    job: JobKey,
-    /// Once the key of a rank was made; it takes about 0.1 ms.
-    polynomial: OnceLock<PairPolynomial>,
-}
+pub(crate) struct SharedKey([u8; 32]);
 
 /// A hash under a key, to which more can be added.
 pub(crate) type KeyedHash = Hmac<Sha256>;
@@ -63,87 +51,55 @@ pub(crate) fn keyed(key: &[u8], label: &[u8]) -> KeyedHash {
     hash
 }
 
-impl KeyMaker {
-    /// That of the job with this key.
-    pub fn new(job: JobKey) -> Self {
-        Self {
-            job,
-            polynomial: OnceLock::new(),
-        }
-    }
-
-    /// The key of this member, which is to be given to nobody else.
+impl JobKey {
+    /// The key of this member.
     pub fn key_of(&self, identity: Identity) -> MemberKey {
         let secret = match identity.role {
-            Role::Agent | Role::Launcher => Secret::Job(self.job.clone()),
-            Role::Rank => {
-                let polynomial = self.polynomial.get_or_init(|| PairPolynomial::of(&self.job));
-                Secret::Rank(Box::new(RankSecret {
-                    own: own_secret(&self.job, identity),
-                    share: polynomial.share(point(identity)),
-                }))
-            }
+            Role::Agent | Role::Launcher => Secret::Job(self.clone()),
+            Role::Rank => Secret::Rank(RankSecret {
+                own: own_key(self, identity),
+                ranks: finish(keyed(self.as_bytes(), b"ropewalk key of all ranks")),
+            }),
         };
         MemberKey { identity, secret }
     }
 }
 
 impl MemberKey {
-    /// Whose key it is.
+    /// The member whose key it is.
     pub fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// What its owner shares with another member.
-    pub(crate) fn shared_with(&self, other: Identity) -> PairKey {
-        let itself = self.identity;
-        PairKey(match (&self.secret, other.role) {
-            (Secret::Rank(secret), Role::Rank) => {
-                let mut key = [0; 32];
-                key[..16].copy_from_slice(&secret.share.with(point(other)));
-                key
-            }
-            (Secret::Rank(secret), Role::Agent | Role::Launcher) => shared_with_maker(&secret.own, other),
-            (Secret::Job(job), Role::Rank) => {
-                let mut own = own_secret(job, other);
-                let shared = shared_with_maker(&own, itself);
-                own.zeroize();
-                shared
-            }
+    /// The key that its owner shares with another member.
+    pub(crate) fn shared_with(&self, other: Identity) -> SharedKey {
+        SharedKey(match (&self.secret, other.role) {
+            (Secret::Rank(secret), Role::Rank) => secret.ranks,
+            (Secret::Rank(secret), Role::Agent | Role::Launcher) => secret.own,
+            (Secret::Job(job), Role::Rank) => own_key(job, other),
             (Secret::Job(job), Role::Agent | Role::Launcher) => {
-                let mut both = [itself.encode(), other.encode()];
-                both.sort_unstable();
-                let mut hash = keyed(job.as_bytes(), b"ropewalk pair of agents");
-                hash.update(both.as_flattened());
-                hash.finalize().into_bytes().into()
+                finish(keyed(job.as_bytes(), b"ropewalk key of agents"))
             }
         })
     }
 }
 
-impl PairKey {
-    /// A hash that only the two can make, of what begins with this label.
+impl SharedKey {
+    /// A hash that only those who share the key can make, of what begins with this label.
     pub(crate) fn hash(&self, label: &[u8]) -> KeyedHash {
         keyed(&self.0, label)
     }
 }
 
-/// What a rank shares with all who hold the job's key.
-fn own_secret(job: &JobKey, rank: Identity) -> [u8; 32] {
-    let mut hash = keyed(job.as_bytes(), b"ropewalk secret of a rank");
+/// The key that a rank shares with those who hold the job's key.
+fn own_key(job: &JobKey, rank: Identity) -> [u8; 32] {
+    let mut hash = keyed(job.as_bytes(), b"ropewalk key of a rank");
     hash.update(&rank.encode());
-    hash.finalize().into_bytes().into()
+    finish(hash)
 }
 
-/// What a rank with this secret shares with one of those.
-fn shared_with_maker(own: &[u8; 32], maker: Identity) -> [u8; 32] {
-    let mut hash = keyed(own, b"ropewalk pair of rank and agent");
-    hash.update(&maker.encode());
+fn finish(hash: KeyedHash) -> [u8; 32] {
     hash.finalize().into_bytes().into()
-}
-
-fn point(rank: Identity) -> Point {
-    Point(u64::from(rank.rank.0) << 32 | u64::from(rank.incarnation.0))
 }
 
 impl fmt::Debug for MemberKey {
@@ -152,14 +108,10 @@ impl fmt::Debug for MemberKey {
     }
 }
 
-impl fmt::Debug for KeyMaker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("KeyMaker(..)")
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
     use ropewalk_group::{Incarnation, Rank};
 
     use super::*;
@@ -178,20 +130,29 @@ mod tests {
         all
     }
 
-    /// Any two members share a secret, each by its own key, and no two pairs share the same.
+    /// Any two members share a key, each by its own: all ranks one, all who hold the job's key another, and each incarnation
+    /// of each rank one of its own with the latter.
     #[test]
-    fn each_pair_shares_a_secret_of_its_own() {
+    fn any_two_members_share_a_key() {
         let job = JobKey::from_bytes([4; 32]);
-        let maker = KeyMaker::new(job.clone());
-        let mut seen = Vec::new();
-        for (index, &a) in identities().iter().enumerate() {
-            for &b in &identities()[index..] {
-                let secret = maker.key_of(a).shared_with(b).0;
-                assert_eq!(secret, maker.key_of(b).shared_with(a).0, "{a} and {b}");
-                assert!(!seen.contains(&secret), "{a} and {b}");
-                seen.push(secret);
+        let mut kinds = BTreeMap::new();
+        for a in identities() {
+            for b in identities() {
+                let shared = job.key_of(a).shared_with(b).0;
+                assert_eq!(shared, job.key_of(b).shared_with(a).0, "{a} and {b}");
+                let mut ranks = vec![a, b];
+                ranks.retain(|member| member.role == Role::Rank);
+                let kind = match ranks[..] {
+                    [] => "agents".to_owned(),
+                    [rank] => rank.to_string(),
+                    _ => "ranks".to_owned(),
+                };
+                assert_eq!(*kinds.entry(kind).or_insert(shared), shared, "{a} and {b}");
             }
         }
+        // Four incarnations of ranks.
+        let different: BTreeSet<_> = kinds.values().collect();
+        assert_eq!((kinds.len(), different.len()), (6, 6));
     }
 
     /// A rank's key does not contain the job's, and survives being handed over; those who make keys have it.
@@ -199,20 +160,19 @@ mod tests {
     fn a_rank_is_not_given_the_jobs_key() {
         let job = JobKey::from_bytes(std::array::from_fn(|index| index as u8 + 100));
         for identity in identities() {
-            let key = KeyMaker::new(job.clone()).key_of(identity);
+            let key = job.key_of(identity);
             let bytes = postcard::to_allocvec(&key).unwrap();
             let has_job_key = bytes.windows(32).any(|window| window == job.as_bytes());
             assert_eq!(has_job_key, identity.role != Role::Rank, "{identity}");
             let handed: MemberKey = postcard::from_bytes(&bytes).unwrap();
             assert!(handed == key && handed.identity() == identity);
-            assert!(bytes.len() < 1024, "{} bytes", bytes.len());
         }
     }
 
     /// What is printed of a key tells whose it is, and no more.
     #[test]
     fn keys_are_not_printed() {
-        let key = KeyMaker::new(JobKey::from_bytes([255; 32])).key_of(identities()[9]);
+        let key = JobKey::from_bytes([255; 32]).key_of(identities()[9]);
         assert_eq!(format!("{key:?}"), "MemberKey(rank 0 (incarnation 1), ..)");
     }
 }

@@ -10,7 +10,7 @@ mod suspension;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ropewalk_fabric::{
-    Address, AgentLink, AgentLinkError, FromAgent, Held, HoldId, Identity, KeyMaker, Role, ToAgent, Welcome,
+    Address, AgentLink, AgentLinkError, FromAgent, Held, HoldId, Identity, Role, ToAgent, Welcome,
 };
 use ropewalk_group::{Departure, Incarnation, Membership, Rank};
 use ropewalk_pmi as pmi;
@@ -31,7 +31,6 @@ use suspension::Suspension;
 #[derive(Debug)]
 pub(crate) struct HostAgent {
     start: Start,
-    keys: KeyMaker,
     address: Address,
     members: Membership,
     pmi: pmi::Server,
@@ -118,7 +117,6 @@ impl HostAgent {
             pmi,
             groups: BTreeMap::from([(Rank(0), KnownGroup::first(start.size))]),
             to_spawn: start.ranks.iter().copied().collect(),
-            keys: KeyMaker::new(start.key.clone()),
             start,
             address,
             running: BTreeSet::new(),
@@ -175,7 +173,7 @@ impl HostAgent {
     fn welcome(&self, rank: Rank) -> FromAgent {
         FromAgent::Welcome(Welcome {
             job: self.start.job,
-            key: self.keys.key_of(rank_identity(rank, self.incarnation(rank))),
+            key: self.start.key.key_of(rank_identity(rank, self.incarnation(rank))),
             size: self.start.size.max(rank.0 + 1),
             agent: self.address.clone(),
             encrypt: self.start.encrypt,

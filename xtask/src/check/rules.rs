@@ -16,7 +16,6 @@ const PURE: &[(&str, &[&str])] = &[
     ("crates/fabric/src/handshake.rs", &[]),
     ("crates/fabric/src/member_key.rs", &[]),
     ("crates/fabric/src/operations.rs", &[]),
-    ("crates/fabric/src/pair_polynomial.rs", &[]),
     ("crates/fabric/src/endpoint/heartbeat.rs", &[]),
     ("crates/group/src/", &[]),
     ("crates/launch/src/", &["driver/", "driver.rs"]),

@@ -1,12 +1,10 @@
 //! Tests of the handshake, on both sides.
 
-use std::sync::OnceLock;
-
 use proptest::{collection::vec, prelude::*};
 use ropewalk_group::{Incarnation, Rank};
 
 use super::*;
-use crate::{JobKey, KeyMaker, Role};
+use crate::{JobKey, Role};
 
 fn rank(rank: u32, incarnation: u32) -> Identity {
     Identity {
@@ -17,9 +15,7 @@ fn rank(rank: u32, incarnation: u32) -> Identity {
 }
 
 fn key_of(identity: Identity) -> Arc<MemberKey> {
-    static MAKER: OnceLock<KeyMaker> = OnceLock::new();
-    let maker = MAKER.get_or_init(|| KeyMaker::new(JobKey::from_bytes([2; 32])));
-    Arc::new(maker.key_of(identity))
+    Arc::new(JobKey::from_bytes([2; 32]).key_of(identity))
 }
 
 /// What this member says of itself, at an address of its own for each rank.
@@ -162,7 +158,7 @@ fn run_to(
 fn strangers_are_found() {
     assert_eq!(run(introduction(0), introduction(1)), Ok(()));
     let other_key = Introduction {
-        key: Arc::new(KeyMaker::new(JobKey::from_bytes([3; 32])).key_of(rank(1, 3))),
+        key: Arc::new(JobKey::from_bytes([3; 32]).key_of(rank(1, 3))),
         ..introduction(1)
     };
     assert_eq!(
@@ -245,46 +241,48 @@ fn other_protocols_are_told_apart() {
     assert_eq!(responder().handle_bytes(b"rope\n"), Err(HandshakeError::Foreign));
 }
 
-/// Members of all roles are let in as who they are; none is as another: no rank as another rank, as another incarnation of
-/// itself, as an agent or as the launcher, whichever side it is on.
+/// Members of all roles are let in as who they are. An agent refuses whoever claims to be a rank that it is not, and nobody
+/// takes a rank for an agent or the launcher, whichever side it is on. A rank believes other ranks, and launcher and agents,
+/// who have the job's key, could pose as anybody.
 #[test]
-fn members_prove_only_who_they_are() {
-    let agent = Identity {
-        role: Role::Agent,
-        ..rank(1, 3)
+fn members_prove_who_they_are() {
+    let of_role = |role, number| Identity {
+        role,
+        ..rank(number, 0)
     };
-    let launcher = Identity {
-        role: Role::Launcher,
-        ..rank(0, 0)
-    };
-    let members = [rank(0, 3), rank(1, 3), rank(1, 4), rank(2, 3), agent, launcher];
-    let other = rank(1, 3);
-    for member in members {
-        for claimed in members {
-            let expected = match member == claimed {
+    let agent = of_role(Role::Agent, 1);
+    let members = [
+        rank(0, 3),
+        rank(1, 3),
+        rank(1, 4),
+        agent,
+        of_role(Role::Launcher, 0),
+    ];
+    for target in [rank(7, 0), of_role(Role::Agent, 7)] {
+        for (member, claimed) in members.iter().flat_map(|a| members.iter().map(move |b| (*a, *b))) {
+            let is_rank = member.role == Role::Rank;
+            let is_believed = match is_rank {
+                true => claimed.role == Role::Rank && target.role == Role::Rank,
+                false => claimed.role != Role::Rank,
+            };
+            let expected = match is_believed || member == claimed {
                 true => Ok(()),
                 false => Err(HandshakeError::Proof),
             };
-            let claim = impostor(member, claimed);
-            let called = run(claim.clone(), introduction_of(other));
             let expected_of = |side| expected.clone().map_err(|error| (side, error));
-            if claimed != other {
-                // It does not find what the other proves to be right.
-                assert_eq!(called, expected_of("initiator"), "{member} as {claimed} calls");
-            }
-            let caller = run_to(
-                introduction_of(rank(7, 0)),
-                claim.clone(),
-                claim.peer.address.clone(),
-            );
+            let (claim, target) = (impostor(member, claimed), introduction_of(target));
+            let (claim_address, address) = (claim.peer.address.clone(), target.peer.address.clone());
+            let called = run_to(claim.clone(), target.clone(), address);
+            assert_eq!(called, expected_of("initiator"), "{member} as {claimed} calls");
+            let caller = run_to(target.clone(), claim.clone(), claim_address);
             assert_eq!(
                 caller,
                 expected_of("initiator"),
                 "{member} as {claimed} is called"
             );
             assert_eq!(
-                prove_blindly(claim, introduction_of(rank(7, 0))),
-                expected.clone(),
+                prove_blindly(claim, target),
+                expected,
                 "{member} as {claimed} does not look at what it is answered"
             );
         }

@@ -1,4 +1,4 @@
-//! The handshake of version 3 as its description has it, written once more, by those who play tricks with it.
+//! The handshake of version 4 as its description has it, written once more, by those who play tricks with it.
 
 use std::{
     io::{Read, Write},
@@ -23,7 +23,7 @@ pub(crate) fn greeting(job: [u8; 16], identity: [u8; 9], nonce: u8) -> Vec<u8> {
     let address = b"tcp://127.0.0.1:1";
     [
         &b"ropewalk"[..],
-        &3_u16.to_le_bytes(),
+        &4_u16.to_le_bytes(),
         &job,
         &identity,
         &7_u64.to_le_bytes(),

@@ -4,7 +4,7 @@ use proptest::{collection::vec, prelude::*};
 use ropewalk_group::{Incarnation, JobId, Rank};
 
 use super::*;
-use crate::{Identity, JobKey, KeyMaker, RegionHandle, Role, fences::Fences};
+use crate::{Identity, JobKey, RegionHandle, Role, fences::Fences};
 
 /// Two endpoints and the messages under way between them.
 struct Pair {
@@ -29,7 +29,7 @@ fn introduction(rank: u32) -> Introduction {
     };
     Introduction {
         job: JobId([1; 16]),
-        key: Arc::new(KeyMaker::new(JobKey::from_bytes([2; 32])).key_of(identity)),
+        key: Arc::new(JobKey::from_bytes([2; 32]).key_of(identity)),
         peer: Peer {
             address: format!("ofi://sockets/{rank}").parse().unwrap(),
             identity,

@@ -25,8 +25,7 @@ use super::{
     ring_memory::{RingMemory, Window},
 };
 use crate::{
-    Endpoint, EndpointOptions, Event, FrameError, Identity, JobKey, KeyMaker, Peer, PeerDeath, Role,
-    Transports,
+    Endpoint, EndpointOptions, Event, FrameError, Identity, JobKey, Peer, PeerDeath, Role, Transports,
     fences::Fences,
     frame::{Header, Kind},
     handshake::{Handshake, Introduction},
@@ -142,7 +141,7 @@ fn introduction() -> Introduction {
     };
     Introduction {
         job: options().job,
-        key: Arc::new(KeyMaker::new(JobKey::from_bytes([2; 32])).key_of(identity)),
+        key: Arc::new(JobKey::from_bytes([2; 32]).key_of(identity)),
         peer: Peer {
             address: "shm://member".parse().unwrap(),
             identity,

@@ -19,8 +19,8 @@ use ropewalk_group::{Incarnation, JobId, Rank};
 
 use super::*;
 use crate::{
-    Completion, Endpoint, Event, FrameError, HandshakeError, Identity, JobKey, KeyMaker, OperationError,
-    Peer, RegionHandle, Role, Transports, Withdrawn, fences::Fences, frame::ACCESS_SIZE, frame::HEADER_SIZE,
+    Completion, Endpoint, Event, FrameError, HandshakeError, Identity, JobKey, OperationError, Peer,
+    RegionHandle, Role, Transports, Withdrawn, fences::Fences, frame::ACCESS_SIZE, frame::HEADER_SIZE,
     handshake::Handshake,
 };
 
@@ -103,7 +103,7 @@ fn introduction_of(incarnation: Incarnation, address: Address) -> Introduction {
     };
     Introduction {
         job: options().job,
-        key: Arc::new(KeyMaker::new(job_key()).key_of(identity)),
+        key: Arc::new(job_key().key_of(identity)),
         peer: Peer {
             address,
             identity,

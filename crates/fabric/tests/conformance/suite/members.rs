@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use ropewalk_fabric::{
-    Endpoint, EndpointOptions, Event, HandshakeError, Identity, MemberKey, PeerDeath, Role,
+    Endpoint, EndpointOptions, Event, HandshakeError, Identity, JobKey, MemberKey, PeerDeath, Role,
 };
 
 use super::{Fabric, LONG, drive, drive_known, identity};
@@ -25,44 +25,55 @@ fn death(endpoint: &mut Endpoint, other: &mut Endpoint) -> PeerDeath {
     })
 }
 
-/// A member is let in as who it is, and as nobody else: not as another rank, as another incarnation of its own, as an agent
-/// or as the launcher, neither when it calls nor when it is called.
+/// No rank takes another for an agent or for the launcher, and an agent refuses a rank that claims to be another rank,
+/// another incarnation or the launcher, whether it calls or is called.
 pub(crate) fn nobody_poses_as_another(fabric: &Fabric) {
-    let mut member = fabric.endpoint(0);
-    let key = fabric.options(1).key;
-    let of_role = |role| Identity {
+    let of_role = |role, number| Identity {
         role,
-        ..identity(0, 0)
+        ..identity(number, 0)
     };
+    let mut member = fabric.endpoint(0);
+    let mut agent = Endpoint::bind(EndpointOptions {
+        key: JobKey::from_bytes([2; 32]).key_of(of_role(Role::Agent, 0)),
+        ..fabric.options(0)
+    })
+    .unwrap();
+    let key = fabric.options(1).key;
     let claims = [
-        identity(2, 0),
-        identity(1, 1),
-        of_role(Role::Agent),
-        of_role(Role::Launcher),
+        (
+            &mut member,
+            vec![of_role(Role::Agent, 0), of_role(Role::Launcher, 0)],
+        ),
+        (
+            &mut agent,
+            vec![identity(2, 0), identity(1, 1), of_role(Role::Launcher, 0)],
+        ),
     ];
-    for claimed in claims {
-        let options = EndpointOptions {
-            key: forged(&key, claimed),
-            ..fabric.options(1)
-        };
-        let mut impostor = Endpoint::bind(options).unwrap();
-        assert_eq!(impostor.identity(), claimed);
-        impostor
-            .send_unexpected(member.address(), 0, Bytes::from_static(b"it is me"))
-            .unwrap();
-        let cause = death(&mut impostor, &mut member);
-        assert!(
-            matches!(cause, PeerDeath::Handshake(HandshakeError::Proof)),
-            "{cause:?}"
-        );
-        member
-            .send_unexpected(impostor.address(), 0, Bytes::from_static(b"is it you?"))
-            .unwrap();
-        let cause = death(&mut member, &mut impostor);
-        assert!(
-            matches!(cause, PeerDeath::Handshake(HandshakeError::Proof)),
-            "{cause:?}"
-        );
+    for (target, claims) in claims {
+        for claimed in claims {
+            let options = EndpointOptions {
+                key: forged(&key, claimed),
+                ..fabric.options(1)
+            };
+            let mut impostor = Endpoint::bind(options).unwrap();
+            assert_eq!(impostor.identity(), claimed);
+            impostor
+                .send_unexpected(target.address(), 0, Bytes::from_static(b"it is me"))
+                .unwrap();
+            let cause = death(&mut impostor, target);
+            assert!(
+                matches!(cause, PeerDeath::Handshake(HandshakeError::Proof)),
+                "{cause:?}"
+            );
+            target
+                .send_unexpected(impostor.address(), 0, Bytes::from_static(b"is it you?"))
+                .unwrap();
+            let cause = death(target, &mut impostor);
+            assert!(
+                matches!(cause, PeerDeath::Handshake(HandshakeError::Proof)),
+                "{cause:?}"
+            );
+        }
     }
 }
 

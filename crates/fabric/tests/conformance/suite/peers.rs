@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use ropewalk_fabric::{
     AccessError, Address, Buffer, Completion, Endpoint, EndpointOptions, Event, HandshakeError, JobKey,
-    KeyMaker, Limits, OperationError, OperationId, PeerDeath, RegionHandle, SubmitError,
+    Limits, OperationError, OperationId, PeerDeath, RegionHandle, SubmitError,
 };
 use ropewalk_group::JobId;
 
@@ -352,7 +352,7 @@ pub(crate) fn other_jobs_are_refused(fabric: &Fabric) {
     let mut member = fabric.endpoint(0);
     let address = member.address().clone();
     let other_key = EndpointOptions {
-        key: KeyMaker::new(JobKey::from_bytes([3; 32])).key_of(identity(1, 0)),
+        key: JobKey::from_bytes([3; 32]).key_of(identity(1, 0)),
         ..fabric.options(1)
     };
     let other_job = EndpointOptions {
