@@ -23,8 +23,6 @@ pub(crate) fn names_host_files(spawn: &pmi::Spawn) -> bool {
 ///
 /// # Errors
 /// A sentence that says which file cannot be used, and why.
-#[cold]
-#[inline(never)]
 pub(crate) fn read_host_files(
     mut spawn: pmi::Spawn,
     read: impl Fn(&OsStr) -> io::Result<Vec<u8>>,

@@ -141,8 +141,6 @@ pub(super) async fn next_ending_signal(signals: &mut Option<Signals>) -> i32 {
 
 /// Suspends this process, while there is no agent to be told, but there may be of other jobs of this process. Returns the signal
 /// that ends the job instead, if one does.
-#[cold]
-#[inline(never)]
 fn suspend_others(signals: &mut Option<Signals>) -> Pin<Box<dyn Future<Output = Option<i32>> + '_>> {
     Box::pin(async move {
         let run = Suspendable::new(Duration::ZERO);

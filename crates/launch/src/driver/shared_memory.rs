@@ -42,8 +42,6 @@ impl Killed {
         }
     }
 
-    #[cold]
-    #[inline(never)]
     fn remove_leftovers_in(&self, folder: &Path) {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         let found = entries.filter_map(|entry| {

@@ -131,9 +131,6 @@ impl SharedNames {
         }
     }
 
-    /// What few jobs need lies elsewhere than what all do (`docs/decisions/0010`).
-    #[cold]
-    #[inline(never)]
     fn send(&mut self, call: CallId, request: &NameRequest) -> Result<(), String> {
         let access = self.access.as_ref().ok_or("this job has no name server")?;
         let connection = match &mut self.connection {
@@ -152,8 +149,6 @@ impl SharedNames {
         })
     }
 
-    #[cold]
-    #[inline(never)]
     fn drive(&mut self) {
         let (Some(connection), Some(access)) = (&mut self.connection, &self.access) else {
             return;

@@ -38,8 +38,6 @@ impl OwnGroup {
 
 impl Agent {
     /// Starts this host's part of a spawned group.
-    #[cold]
-    #[inline(never)]
     pub(super) fn begin_group(&mut self, group: GroupPlan) {
         let options = self.plan.pmi_group(&group, NodeId::of(self.host));
         let ranks: Vec<_> = group.job_ranks(self.host).collect();
@@ -57,8 +55,6 @@ impl Agent {
     }
 
     /// Nothing is left of a spawned group anywhere.
-    #[cold]
-    #[inline(never)]
     pub(super) fn forget_group(&mut self, id: u32) {
         self.mind.handle_forget(id);
         self.groups.retain(|group| group.plan.id != id);

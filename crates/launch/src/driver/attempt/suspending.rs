@@ -42,8 +42,6 @@ pub(super) struct Suspended {
 impl AttemptRun {
     /// Tells the agents that this process is about to be stopped, and stops it until somebody lets it go on. Ranks of a job that
     /// no signal is for, as that beside another job which copies its checkpoints, work on. Boxed, because few jobs need it.
-    #[cold]
-    #[inline(never)]
     pub(super) fn suspend<'a>(
         &'a mut self,
         mut suspending: Suspending<'a>,

@@ -146,8 +146,6 @@ impl Branch {
         Some(node)
     }
 
-    #[cold]
-    #[inline(never)]
     pub(super) fn handle_peer_died(&mut self, peer: PeerId, cause: &PeerDeath) {
         if Some(peer) == self.above.peer {
             return self.handle_above_died(cause);
@@ -221,8 +219,6 @@ impl Branch {
         }
     }
 
-    #[cold]
-    #[inline(never)]
     fn go_on_mending(&mut self) {
         let now = Instant::now();
         let is_reached = self.above.peer.is_some_and(|peer| self.endpoint.is_reached(peer));
