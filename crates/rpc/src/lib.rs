@@ -50,8 +50,8 @@ mod unsent;
 mod wire;
 
 pub use bulk::{
-    Amount, BulkHandle, BulkHandleError, BulkSegment, Chunk, ChunkToFill, Pipeline, PulledChunks,
-    PushedChunks,
+    Amount, BulkHandle, BulkHandleError, BulkSegment, Chunk, ChunkToFill, Pipeline, PipelinedChunks,
+    PulledChunks, PushedChunks,
 };
 pub use byte_buf::ByteBuf;
 pub use call::{Call, Transfer};

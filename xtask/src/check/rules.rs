@@ -21,7 +21,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("crates/launch/src/", &["driver/", "driver.rs"]),
     ("crates/pmi/src/", &["client/", "client.rs"]),
     ("crates/reduce/src/", &["driver/", "driver.rs"]),
-    ("crates/rpc/src/bulk/", &["pulled_chunks.rs", "pushed_chunks.rs"]),
+    ("crates/rpc/src/bulk/", &["chunks.rs"]),
     ("crates/rpc/src/hedging.rs", &[]),
 ];
 

@@ -1,5 +1,4 @@
-//! What pipelined pulls and pushes have in common: a range that is cut into chunks, an owner who waits for the next one,
-//! and one end.
+//! The range of a pipelined transfer, which is cut into chunks, and its end.
 
 use std::{mem, ops::Range, task, time::Instant};
 
@@ -111,14 +110,13 @@ impl Flow {
         matches!(self.end, End::Closed)
     }
 
-    /// The transfer failed. The waker is to be woken.
-    pub(super) fn fail(&mut self, error: TransferError) -> Option<task::Waker> {
+    /// The transfer failed.
+    pub(super) fn fail(&mut self, error: TransferError) {
         if self.is_open() {
             self.end = End::Failed(error);
         }
         self.rest.start = self.rest.end;
         self.spare.clear();
-        self.waker.take()
     }
 
     /// The owner wants no more.

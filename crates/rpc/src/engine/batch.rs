@@ -209,18 +209,9 @@ impl Batch<'_> {
             .engine
             .endpoint
             .send_unexpected(self.peer, 0, Body::from(body));
-        for (operation, mut call) in calls {
+        for (operation, call) in calls {
             match &sent {
-                Ok(()) => {
-                    call.observed
-                        .iter_mut()
-                        .for_each(|observed| observed.handle_sent());
-                    let wanted = call.promise.follow(operation);
-                    self.engine.operations.insert(operation, Waiting::Call(call));
-                    if !wanted {
-                        self.engine.handle_abandoned(operation);
-                    }
-                }
+                Ok(()) => self.engine.await_answer(operation, call),
                 Err(source) => {
                     self.engine.endpoint.cancel(operation);
                     let (procedure, source) = (call.procedure, source.clone());
@@ -246,14 +237,7 @@ impl Batch<'_> {
             Ok((operation, region)) => {
                 let mut call = self.waiting(call, options);
                 call.region = region;
-                call.observed
-                    .iter_mut()
-                    .for_each(|observed| observed.handle_sent());
-                let wanted = call.promise.follow(operation);
-                self.engine.operations.insert(operation, Waiting::Call(call));
-                if !wanted {
-                    self.engine.handle_abandoned(operation);
-                }
+                self.engine.await_answer(operation, call);
             }
             Err(source) => self.fail(call, source),
         }

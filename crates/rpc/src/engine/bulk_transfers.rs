@@ -36,7 +36,6 @@ struct BulkTransfer {
 /// Whom to give what a bulk transfer brings.
 pub(super) enum Outcome {
     Chunk(ChunkId),
-    PushedChunk(ChunkId),
     Pull(Promise<Result<Buffer, TransferError>>),
     PullScattered(Promise<Result<Vec<Buffer>, TransferError>>),
     Push(Promise<Result<(), TransferError>>),
@@ -298,11 +297,12 @@ impl Engine {
     }
 
     fn give_outcome(&mut self, outcome: Outcome, result: Result<Vec<Buffer>, TransferError>) {
-        let first = |buffers: Vec<Buffer>| buffers.into_iter().next().unwrap_or_default();
+        let first = |buffers: Vec<Buffer>| buffers.into_iter().next();
         match outcome {
             Outcome::Chunk(chunk) => self.handle_chunk(chunk, result.map(first)),
-            Outcome::PushedChunk(chunk) => self.handle_chunk_pushed(chunk, result.map(drop)),
-            Outcome::Pull(promise) => promise.fulfil(result.map(first)),
+            Outcome::Pull(promise) => {
+                promise.fulfil(result.map(|buffers| first(buffers).unwrap_or_default()));
+            }
             Outcome::PullScattered(promise) => promise.fulfil(result),
             Outcome::Push(promise) => promise.fulfil(result.map(drop)),
         }
@@ -334,7 +334,7 @@ impl BulkTransfers {
         for transfer in std::mem::take(&mut self.transfers).into_values() {
             match transfer.outcome {
                 // The pipeline tells.
-                Outcome::Chunk(_) | Outcome::PushedChunk(_) => {}
+                Outcome::Chunk(_) => {}
                 Outcome::Pull(promise) => promise.fulfil(Err(TransferError::Stopped)),
                 Outcome::PullScattered(promise) => promise.fulfil(Err(TransferError::Stopped)),
                 Outcome::Push(promise) => promise.fulfil(Err(TransferError::Stopped)),

@@ -179,6 +179,18 @@ impl Engine {
         Ok((operation, region))
     }
 
+    /// Waits for the answer to a call that was sent, which may have been abandoned before.
+    pub(super) fn await_answer(&mut self, operation: OperationId, mut call: WaitingCall) {
+        call.observed
+            .iter_mut()
+            .for_each(|observed| observed.handle_sent());
+        let wanted = call.promise.follow(operation);
+        self.operations.insert(operation, Waiting::Call(call));
+        if !wanted {
+            self.handle_abandoned(operation);
+        }
+    }
+
     /// Tells the target that nobody waits for the call any longer, or that its output was pulled.
     pub(super) fn tell_cancelled(&mut self, peer: PeerId, tag: u64) {
         self.tell_cancelled_once(peer, tag, None);

@@ -7,7 +7,6 @@ mod bulk_transfers;
 mod calls;
 mod metrics;
 mod overflow;
-mod pipelined_pushes;
 mod pipelines;
 mod retries;
 mod segments;

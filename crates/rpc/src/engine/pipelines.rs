@@ -1,43 +1,44 @@
-//! What an engine does for pipelined transfers: it asks for chunks as their owners take them.
+//! Pipelined transfers: the chunks of each are moved as the owner takes or fills them.
 
 use std::{
     collections::BTreeMap,
     ops::Range,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use ropewalk_fabric::{Buffer, SubmitError, Waker};
 
-use super::pipelined_pushes::PipelinedPush;
 use crate::{
-    BulkHandle, Engine, Pipeline, PulledChunks, TransferError,
-    bulk::{Attention, BulkId, ChunkQueue, Moving, PipelineId},
+    BulkHandle, Engine, Pipeline, PulledChunks, PushedChunks, TransferError,
+    bulk::{Attention, BulkId, Chunk, ChunkMove, ChunkQueue, Moving, Pipe, PipelineId},
     engine::bulk_transfers::{Outcome, deadline_after},
-    lock::lock,
 };
 
 /// The pipelined transfers in progress.
 pub(super) struct Pipelines {
-    pipelines: BTreeMap<PipelineId, PipelinedPull>,
-    pub(super) pushes: BTreeMap<PipelineId, PipelinedPush>,
-    pub(super) attention: Attention,
+    pipelines: BTreeMap<PipelineId, Pipelined>,
+    attention: Attention,
     next: u64,
 }
 
-struct PipelinedPull {
+struct Pipelined {
     handle: BulkHandle,
+    /// Where the range begins in what the handle shows.
+    start: u64,
+    is_push: bool,
     deadline: Instant,
-    /// The chunks in progress, by their numbers.
-    chunks: BTreeMap<u64, BulkId>,
-    queue: Arc<Mutex<ChunkQueue>>,
+    /// The moves in progress, by their numbers.
+    moves: BTreeMap<u64, BulkId>,
+    pipe: Arc<Pipe>,
 }
 
-/// A chunk of a pipeline.
+/// A chunk of a pipeline that is moved.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChunkId {
-    pub(super) pipeline: PipelineId,
-    pub(super) sequence: u64,
+    pipeline: PipelineId,
+    sequence: u64,
 }
 
 impl Engine {
@@ -67,36 +68,87 @@ impl Engine {
         pipeline: Pipeline,
         timeout: Duration,
     ) -> Result<PulledChunks, TransferError> {
-        if handle.check(&range).is_err() {
-            return Err(outside(handle, &range).into());
+        let range = inside(handle, range)?;
+        let queue = ChunkQueue::pull(handle, range.clone(), pipeline);
+        let pipe = self.begin_pipeline(handle, range.start, false, timeout, queue)?;
+        Ok(PulledChunks::pulled(pipe))
+    }
+
+    /// Writes a range of what the handle shows chunk by chunk, so that it can be sent while it is made, and with less
+    /// memory than all of it takes: the counterpart of [`pull_pipelined`](Self::pull_pipelined). It ends by its
+    /// time-out at the latest. If it fails, part of the range may have been written.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use ropewalk_rpc::{BulkHandle, Engine, Pipeline, TransferError};
+    /// # fn example(engine: &mut Engine, handle: &BulkHandle) -> Result<(), TransferError> {
+    /// let timeout = Duration::from_secs(10);
+    /// let mut chunks = engine.push_pipelined(handle, 0..handle.len(), Pipeline::default(), timeout)?;
+    /// while let Some(chunk) = chunks.next_blocking(engine) {
+    ///     let mut chunk = chunk?;
+    ///     let offset = chunk.offset();
+    ///     for (at, byte) in (offset..).zip(chunk.iter_mut()) {
+    ///         *byte = at as u8;
+    ///     }
+    ///     chunk.push();
+    /// }
+    /// // All of it was written.
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If the range is not inside what the handle shows, or may not be written; see [`TransferError::Submit`].
+    pub fn push_pipelined(
+        &mut self,
+        handle: &BulkHandle,
+        range: Range<u64>,
+        pipeline: Pipeline,
+        timeout: Duration,
+    ) -> Result<PushedChunks, TransferError> {
+        let range = inside(handle, range)?;
+        if !range.is_empty() && !handle.is_writable_at(&range) {
+            return Err(SubmitError::ReadOnly.into());
         }
+        let queue = ChunkQueue::push(range.clone(), pipeline);
+        let pipe = self.begin_pipeline(handle, range.start, true, timeout, queue)?;
+        Ok(PushedChunks::pushed(pipe))
+    }
+
+    fn begin_pipeline(
+        &mut self,
+        handle: &BulkHandle,
+        start: u64,
+        is_push: bool,
+        timeout: Duration,
+        queue: ChunkQueue,
+    ) -> Result<Arc<Pipe>, TransferError> {
         let id = self.pipelines.next_id();
-        let queue = Arc::new(Mutex::new(ChunkQueue::new(handle, range, pipeline)));
-        let pull = PipelinedPull {
+        let pipe = Arc::new(Pipe::new(id, queue, &self.pipelines.attention));
+        let pipelined = Pipelined {
             handle: handle.clone(),
+            start,
+            is_push,
             deadline: deadline_after(timeout),
-            chunks: BTreeMap::new(),
-            queue: queue.clone(),
+            moves: BTreeMap::new(),
+            pipe: pipe.clone(),
         };
-        self.pipelines.pipelines.insert(id, pull);
-        if let Err(error) = self.start_chunks(id) {
+        self.pipelines.pipelines.insert(id, pipelined);
+        if let Err(error) = self.start_moves(id) {
             self.remove_pipeline(id);
             return Err(error);
         }
-        Ok(PulledChunks::new(id, queue, self.pipelines.attention.clone()))
+        Ok(pipe)
     }
 
     /// Does what the owner of a pipeline waits for.
     pub(crate) fn serve_pipeline(&mut self, id: PipelineId) {
-        if self.pipelines.pushes.contains_key(&id) {
-            return self.serve_push(id);
-        }
-        if let Err(error) = self.start_chunks(id) {
+        if let Err(error) = self.start_moves(id) {
             self.fail_pipeline(id, error);
         }
     }
 
-    /// Serves the pipelines that asked for it; returns how many.
+    /// Serves the pipelines that asked for it, and ends those whose time is over; returns how many.
     pub(super) fn progress_pipelines(&mut self) -> usize {
         if self.pipelines.len() == 0 {
             return 0;
@@ -106,83 +158,90 @@ impl Engine {
             self.serve_pipeline(id);
         }
         let now = self.now();
-        asked.len() + self.end_overdue_pushes(now)
+        let overdue = self.pipelines.overdue(now);
+        let count = asked.len() + overdue.len();
+        for (id, error) in overdue {
+            self.fail_pipeline(id, error);
+        }
+        count
     }
 
-    pub(super) fn handle_chunk(&mut self, chunk: ChunkId, result: Result<Buffer, TransferError>) {
-        let Some(pull) = self.pipelines.pipelines.get_mut(&chunk.pipeline) else {
+    /// A chunk was moved: it came in this buffer if it was pulled.
+    pub(super) fn handle_chunk(&mut self, chunk: ChunkId, result: Result<Option<Buffer>, TransferError>) {
+        let Some(pipelined) = self.pipelines.pipelines.get_mut(&chunk.pipeline) else {
             return;
         };
-        pull.chunks.remove(&chunk.sequence);
+        pipelined.moves.remove(&chunk.sequence);
         match result {
             Ok(buffer) => {
-                let (waker, is_last) = {
-                    let mut queue = lock(&pull.queue);
-                    let waker = queue.handle_arrived(chunk.sequence, buffer);
-                    (waker, pull.chunks.is_empty() && queue.has_asked_for_all())
-                };
-                if is_last {
-                    self.pipelines.pipelines.remove(&chunk.pipeline);
-                }
-                if let Some(waker) = waker {
-                    waker.wake();
-                }
+                let moved = |queue: &mut ChunkQueue| queue.handle_moved(chunk.sequence, buffer);
+                pipelined.pipe.update(moved);
+                self.serve_pipeline(chunk.pipeline);
             }
             Err(error) => self.fail_pipeline(chunk.pipeline, error),
         }
     }
 
-    /// Asks for all chunks that should be in progress.
-    fn start_chunks(&mut self, id: PipelineId) -> Result<(), TransferError> {
+    /// Starts all moves that should be in progress.
+    fn start_moves(&mut self, id: PipelineId) -> Result<(), TransferError> {
         loop {
-            let Some(pull) = self.pipelines.pipelines.get_mut(&id) else {
+            let Some(pipelined) = self.pipelines.pipelines.get_mut(&id) else {
                 return Ok(());
             };
-            let wanted = lock(&pull.queue).next_chunk();
-            let Some(wanted) = wanted else {
-                let is_over = {
-                    let queue = lock(&pull.queue);
-                    queue.is_closed() || (queue.has_asked_for_all() && pull.chunks.is_empty())
-                };
-                if is_over {
-                    self.remove_pipeline(id);
+            let endpoint = &mut self.endpoint;
+            let next = |queue: &mut ChunkQueue| {
+                let next = queue.next_move(|length| endpoint.allocate(length));
+                next.ok_or_else(|| queue.is_over())
+            };
+            let ChunkMove {
+                sequence,
+                offset,
+                buffer,
+            } = match pipelined.pipe.update(next) {
+                Ok(next) => next,
+                Err(is_over) => {
+                    if is_over {
+                        self.remove_pipeline(id);
+                    }
+                    return Ok(());
                 }
-                return Ok(());
             };
-            let buffer = wanted
-                .buffer
-                .unwrap_or_else(|| self.endpoint.allocate(wanted.length));
-            let left = pull.deadline.saturating_duration_since(Instant::now());
-            let started =
-                Moving::pull(&pull.handle, wanted.offset, vec![buffer]).map_err(TransferError::from);
+            let Pipelined { handle, pipe, .. } = &*pipelined;
+            let moving = match pipelined.is_push {
+                true => Moving::push(
+                    handle,
+                    offset,
+                    vec![Bytes::from_owner(Chunk::new(offset, buffer, pipe))],
+                ),
+                false => Moving::pull(handle, offset, vec![buffer]),
+            };
+            let left = pipelined.deadline.saturating_duration_since(Instant::now());
             let outcome = Outcome::Chunk(ChunkId {
                 pipeline: id,
-                sequence: wanted.sequence,
+                sequence,
             });
-            let may_wait = wanted.sequence > 0;
-            let bulk = started.and_then(|moving| self.start_bulk(moving, left, outcome, may_wait))?;
-            if let Some(pull) = self.pipelines.pipelines.get_mut(&id) {
-                pull.chunks.insert(wanted.sequence, bulk);
+            // The owner learns at once that not even the first chunk of a pull can be asked for.
+            let may_wait = pipelined.is_push || sequence > 0;
+            let bulk = self.start_bulk(moving?, left, outcome, may_wait)?;
+            if let Some(pipelined) = self.pipelines.pipelines.get_mut(&id) {
+                pipelined.moves.insert(sequence, bulk);
             }
         }
     }
 
     fn fail_pipeline(&mut self, id: PipelineId, error: TransferError) {
-        if let Some(pull) = self.remove_pipeline(id) {
-            let waker = lock(&pull.queue).fail(error);
-            if let Some(waker) = waker {
-                waker.wake();
-            }
+        if let Some(pipelined) = self.remove_pipeline(id) {
+            pipelined.pipe.update(|queue| queue.fail(error));
         }
     }
 
-    /// Takes a pipeline out of all tables and cancels its chunks.
-    fn remove_pipeline(&mut self, id: PipelineId) -> Option<PipelinedPull> {
-        let pull = self.pipelines.pipelines.remove(&id)?;
-        for &bulk in pull.chunks.values() {
+    /// Takes a pipeline out of all tables and cancels its moves.
+    fn remove_pipeline(&mut self, id: PipelineId) -> Option<Pipelined> {
+        let pipelined = self.pipelines.pipelines.remove(&id)?;
+        for &bulk in pipelined.moves.values() {
             self.cancel_bulk(bulk);
         }
-        Some(pull)
+        Some(pipelined)
     }
 }
 
@@ -190,46 +249,58 @@ impl Pipelines {
     pub(super) fn new(waker: Waker) -> Self {
         Self {
             pipelines: BTreeMap::new(),
-            pushes: BTreeMap::new(),
             attention: Attention::new(waker),
             next: 0,
         }
     }
 
-    pub(super) fn next_id(&mut self) -> PipelineId {
+    fn next_id(&mut self) -> PipelineId {
         self.next += 1;
         PipelineId(self.next - 1)
     }
 
-    /// When a push ends of which nothing may be on its way; of what is pulled something always is.
+    /// When a pipeline ends of which nothing is on its way that could end by itself.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.pushes.values().map(PipelinedPush::deadline).min()
+        self.idle().map(|(_, pipelined)| pipelined.deadline).min()
+    }
+
+    /// The pipelines whose time is over, while nothing of them is on its way: their owners took or filled too little.
+    fn overdue(&self, now: Instant) -> Vec<(PipelineId, TransferError)> {
+        let overdue = self.idle().filter(|(_, pipelined)| pipelined.deadline <= now);
+        let errors = overdue.map(|(id, pipelined)| {
+            let peer = pipelined.handle.peer_at(pipelined.start).cloned();
+            let peer = peer.expect("a transfer of no bytes is over when it begins");
+            (id, TransferError::TimedOut { peer })
+        });
+        errors.collect()
+    }
+
+    fn idle(&self) -> impl Iterator<Item = (PipelineId, &Pipelined)> {
+        let pipelines = self.pipelines.iter().map(|(&id, pipelined)| (id, pipelined));
+        pipelines.filter(|(_, pipelined)| pipelined.moves.is_empty())
     }
 
     /// How many are in progress.
     pub(super) fn len(&self) -> usize {
-        self.pipelines.len() + self.pushes.len()
+        self.pipelines.len()
     }
 
     /// The engine is gone: whoever waits is told.
     pub(super) fn stop(&mut self) {
-        for pull in std::mem::take(&mut self.pipelines).into_values() {
-            let waker = lock(&pull.queue).fail(TransferError::Stopped);
-            if let Some(waker) = waker {
-                waker.wake();
-            }
-        }
-        for push in std::mem::take(&mut self.pushes).into_values() {
-            push.fail(TransferError::Stopped);
+        for pipelined in std::mem::take(&mut self.pipelines).into_values() {
+            pipelined.pipe.update(|queue| queue.fail(TransferError::Stopped));
         }
     }
 }
 
-/// The error that says by how much a range is not inside what the handle shows.
-pub(super) fn outside(handle: &BulkHandle, range: &Range<u64>) -> SubmitError {
-    SubmitError::OutOfRange {
-        offset: range.start,
-        length: range.end.saturating_sub(range.start),
-        region_length: handle.len(),
+/// The range, if it is inside what the handle shows.
+fn inside(handle: &BulkHandle, range: Range<u64>) -> Result<Range<u64>, SubmitError> {
+    if handle.check(&range).is_err() {
+        return Err(SubmitError::OutOfRange {
+            offset: range.start,
+            length: range.end.saturating_sub(range.start),
+            region_length: handle.len(),
+        });
     }
+    Ok(range)
 }

@@ -8,7 +8,7 @@ use std::{
 use ropewalk_fabric::{Address, OperationId, PeerId, SubmitError};
 use serde::Serialize;
 
-use super::{Waiting, calls::WaitingCall};
+use super::calls::WaitingCall;
 use crate::{
     CallError, CallOptions, Engine,
     call::Answer,
@@ -244,14 +244,7 @@ impl Engine {
             Ok((operation, region)) => {
                 call.region = region;
                 call.attempt = Some(attempt);
-                call.observed
-                    .iter_mut()
-                    .for_each(|observed| observed.handle_sent());
-                let wanted = call.promise.follow(operation);
-                self.operations.insert(operation, Waiting::Call(call));
-                if !wanted {
-                    self.handle_abandoned(operation);
-                }
+                self.await_answer(operation, call);
                 Ok(())
             }
             Err(error) => Err((call, attempt, error)),

@@ -11,7 +11,7 @@ use ropewalk_rpc::{
     SubmitError, TransferError,
 };
 
-use crate::{LONG, drive, engines, engines_that_send, options};
+use crate::{LONG, MIB, drive, engines, engines_that_send, options};
 
 crate::on_every_transport! {
     cancel_of_a_bulk_transfer,
@@ -23,8 +23,6 @@ crate::on_every_transport! {
     dropped_engines_end_their_bulk_transfers,
     bulk_checksums_are_checked_end_to_end,
 }
-
-const MIB: usize = 1 << 20;
 
 /// What a transfer that was started ends with.
 fn error_of<T>(engines: &mut [&mut Engine], mut transfer: ropewalk_rpc::Transfer<T>) -> TransferError {

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures_core::Stream;
 use ropewalk_rpc::{Amount, BulkHandle, Engine, InProgress, Pipeline, SubmitError, TransferError};
 
-use crate::{LONG, drive, engines};
+use crate::{LONG, MIB, content, drive, engines};
 
 crate::on_every_transport! {
     pipelined_pull_gives_chunks_in_order,
@@ -20,15 +20,9 @@ crate::on_every_transport! {
     pipelined_pull_waits_for_its_consumer,
 }
 
-const MIB: usize = 1 << 20;
-
-fn content(length: usize) -> Vec<u8> {
-    (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
-}
-
 /// A handle of segments of different lengths, and what it shows.
 fn exposed(origin: &mut Engine, length: usize) -> (BulkHandle, Vec<u8>) {
-    let content = content(length);
+    let content = content(length, 0);
     let mut rest = Bytes::from(content.clone());
     let mut segments = Vec::new();
     for size in [10, 300_000, 2000, 2 * MIB].into_iter().cycle() {

@@ -15,7 +15,7 @@ use ropewalk_rpc::{
     SubmitError, TransferError, Withdrawn,
 };
 
-use crate::{LONG, drive, engines, engines_that_send};
+use crate::{LONG, MIB, content, drive, engines, engines_that_send};
 
 crate::on_every_transport! {
     pipelined_push_writes_the_range,
@@ -27,12 +27,6 @@ crate::on_every_transport! {
     pipelined_push_deadline,
     pipelined_push_refused,
     dropped_engines_end_their_pipelined_pushes,
-}
-
-const MIB: usize = 1 << 20;
-
-fn content(length: usize) -> Vec<u8> {
-    (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
 }
 
 /// A handle of segments of different lengths, all zero.
@@ -87,7 +81,7 @@ fn fill_all(
 /// Depth and chunk chosen or given, all of it or part of it: exactly the range is written.
 fn pipelined_push_writes_the_range() {
     let [mut origin, mut target] = engines();
-    let content = content(5 * MIB + 12_345);
+    let content = content(5 * MIB + 12_345, 0);
     let pipelines = [
         Pipeline::default(),
         Pipeline {
@@ -117,7 +111,7 @@ fn pipelined_push_writes_the_range() {
 /// are filled in another order than they are given.
 fn pipelined_push_blocking_and_as_a_stream() {
     let [mut origin, mut target] = engines();
-    let content = content(8 * MIB);
+    let content = content(8 * MIB, 0);
     let handles = [exposed(&mut origin, 8 * MIB), exposed(&mut origin, 8 * MIB)];
     let all = 0..8 * MIB as u64;
     let (stop, stopped) = mpsc::channel::<()>();
@@ -170,7 +164,7 @@ fn pipelined_push_blocking_and_as_a_stream() {
 fn pipelined_push_waits_for_room() {
     let [mut origin, mut target] = engines_that_send();
     let handle = exposed(&mut origin, 4 * MIB);
-    let content = content(4 * MIB);
+    let content = content(4 * MIB, 0);
     let pipeline = Pipeline {
         depth: Amount::Exactly(3),
         chunk: Amount::Exactly(100_000),
@@ -196,7 +190,7 @@ fn pipelined_push_waits_for_room() {
 /// An engine writes its own memory so.
 fn pipelined_push_to_oneself() {
     let [mut engine] = engines();
-    let content = content(3 * MIB);
+    let content = content(3 * MIB, 0);
     let handle = exposed(&mut engine, 3 * MIB);
     let mut chunks = engine
         .push_pipelined(&handle, 0..handle.len(), Pipeline::default(), LONG)
@@ -210,7 +204,7 @@ fn pipelined_push_to_oneself() {
 /// still go nowhere.
 fn dropped_pipelined_pushes_are_cancelled() {
     let [mut origin, mut target] = engines();
-    let content = content(4 * MIB);
+    let content = content(4 * MIB, 0);
     for steps in 0..8 {
         let handle = exposed(&mut origin, 4 * MIB);
         let mut chunks = target
@@ -238,7 +232,7 @@ fn dropped_pipelined_pushes_are_cancelled() {
 /// The death of the one who shows the memory ends the push at once, also while nothing is on its way.
 fn target_dies_in_a_pipelined_push() {
     let start = Instant::now();
-    let content = content(8 * MIB);
+    let content = content(8 * MIB, 0);
     for pushed in 0..4 {
         let [mut origin, mut target] = engines();
         let handle = exposed(&mut origin, 8 * MIB);
@@ -269,7 +263,7 @@ fn target_dies_in_a_pipelined_push() {
 
 /// A push ends by its deadline, whether the one who shows the memory does not take it or the owner does not make it.
 fn pipelined_push_deadline() {
-    let content = content(4 * MIB);
+    let content = content(4 * MIB, 0);
     for fills in [true, false] {
         let [mut origin, mut target] = engines_that_send();
         let handle = exposed(&mut origin, 4 * MIB);
@@ -301,7 +295,7 @@ fn pipelined_push_deadline() {
 /// dropped unfilled is told, too.
 fn pipelined_push_refused() {
     let [mut origin, mut target] = engines();
-    let content = content(2 * MIB);
+    let content = content(2 * MIB, 0);
     let readable = origin
         .expose_segments(vec![Bytes::from(vec![5; 2 * MIB])])
         .unwrap();

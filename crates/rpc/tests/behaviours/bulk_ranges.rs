@@ -6,7 +6,7 @@ use bytes::Bytes;
 use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
 use ropewalk_rpc::{Buffer, BulkHandle, Engine, SubmitError, TransferError, Withdrawn};
 
-use crate::{LONG, Relayed, Shared, SumOf, call, drive, engines};
+use crate::{LONG, MIB, Relayed, Shared, SumOf, call, content, drive, engines};
 
 crate::on_every_transport! {
     bulk_null,
@@ -21,13 +21,6 @@ crate::on_every_transport! {
     bulk_with_itself,
     bulk_handle_forwarded_to_a_third,
     bulk_of_several_origins,
-}
-
-/// Some bytes that differ from place to place.
-fn content(length: usize, seed: usize) -> Vec<u8> {
-    (0..length)
-        .map(|at| (at * 31 + at / 251 + seed * 7) as u8)
-        .collect()
 }
 
 /// Lengths of segments at the origin and of parts at the target, and a range of what the segments show.
@@ -110,8 +103,6 @@ fn move_by_all(segments: &[usize], offset: usize, parts: &[usize]) {
     let [mut origin, mut target] = engines();
     move_both_ways(&mut origin, &mut target, &shape);
 }
-
-const MIB: usize = 1 << 20;
 
 /// A handle that shows nothing travels, and transfers of nothing end well without anybody's help.
 fn bulk_null() {

@@ -33,8 +33,8 @@ use std::{
 
 use ropewalk_group::{Incarnation, JobId, Rank};
 use ropewalk_rpc::{
-    Address, BulkHandle, CallError, Endpoint, EndpointOptions, Engine, Identity, JobKey, Procedure,
-    RegionHandle, Role,
+    Address, Buffer, BulkHandle, CallError, Endpoint, EndpointOptions, Engine, Fault, Identity, JobKey,
+    Procedure, RegionHandle, Role,
 };
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +43,7 @@ use settings::{Waiting, sleep, transports, waiting};
 
 /// Longer than anything takes on a loaded machine.
 const LONG: Duration = Duration::from_secs(30);
+const MIB: usize = 1 << 20;
 
 macro_rules! procedures {
     ($($name:ident($input:ty) -> $output:ty;)+) => {
@@ -120,6 +121,29 @@ fn engines_that_send<const N: usize>() -> [Engine; N] {
         options.transports.process_vm = false;
         Engine::new(Endpoint::bind(options).unwrap())
     })
+}
+
+/// Some bytes that differ from place to place.
+fn content(length: usize, seed: usize) -> Vec<u8> {
+    (0..length)
+        .map(|at| (at * 31 + at / 251 + seed * 7) as u8)
+        .collect()
+}
+
+/// Serves the sum of what a handle shows, which the handler pulls.
+fn serve_sum_of(engine: &mut Engine) {
+    engine.serve_async::<SumOf, _>(|context, handle| async move {
+        let into = Buffer::zeroed(handle.len() as usize);
+        let pull = context
+            .handle()
+            .with(move |engine| engine.pull_bulk(&handle, 0, into, LONG));
+        let pulled = pull.await.map_err(Fault::new)?.map_err(Fault::new)?.await;
+        Ok(pulled
+            .map_err(Fault::new)?
+            .iter()
+            .map(|&byte| u64::from(byte))
+            .sum())
+    });
 }
 
 /// Drives all of them until there is what is wanted.

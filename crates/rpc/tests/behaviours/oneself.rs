@@ -17,6 +17,7 @@ use ropewalk_rpc::{
 
 use crate::{
     Count, Describe, Double, Echo, LONG, Null, Refuse, Relay, Shared, SumOf, Survey, drive, engines, options,
+    serve_sum_of,
 };
 
 mod over_loopback {
@@ -460,18 +461,7 @@ fn timing_and_counts() {
 /// A handle in an argument is pulled from by the handler, which runs in the engine that shows the memory.
 fn handle_in_an_argument() {
     let mut engine = one();
-    engine.serve_async::<SumOf, _>(|context, handle| async move {
-        let into = Buffer::zeroed(handle.len() as usize);
-        let pull = context
-            .handle()
-            .with(move |engine| engine.pull_bulk(&handle, 0, into, LONG));
-        let pulled = pull.await.map_err(Fault::new)?.map_err(Fault::new)?.await;
-        Ok(pulled
-            .map_err(Fault::new)?
-            .iter()
-            .map(|&byte| u64::from(byte))
-            .sum())
-    });
+    serve_sum_of(&mut engine);
     let handle = engine
         .expose_segments(vec![Bytes::from(vec![1; 70_000]), Bytes::from(vec![2; 5])])
         .unwrap();

@@ -10,7 +10,7 @@ use ropewalk_rpc::{
 };
 
 use crate::{
-    LONG, drive,
+    LONG, MIB, content, drive,
     oneself::{one, settle},
 };
 
@@ -32,16 +32,8 @@ mod over_loopback {
     }
 }
 
-const MIB: usize = 1 << 20;
-
 fn end<T>(engine: &mut Engine, mut transfer: Transfer<T>) -> Result<T, TransferError> {
     drive(&mut [engine], || transfer.try_take())
-}
-
-fn content(length: usize, seed: usize) -> Vec<u8> {
-    (0..length)
-        .map(|at| (at * 31 + at / 251 + seed * 7) as u8)
-        .collect()
 }
 
 /// Pulls a range of what the segments show, pushes something else there, and finds all as it must be.

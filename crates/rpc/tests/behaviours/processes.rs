@@ -16,7 +16,7 @@ use ropewalk_rpc::{
 };
 
 use crate::{
-    Double, Echo, LONG, Null, Relayed, SumOf, drive, engines, options, options_at,
+    Double, Echo, LONG, Null, Relayed, SumOf, drive, engines, options, options_at, serve_sum_of,
     settings::{heed, tell},
 };
 
@@ -122,18 +122,7 @@ fn be_a_server() {
     engine.serve::<Null>(|_, ()| std::process::abort());
     engine.serve::<Double>(|_, number| Ok(number * 2));
     engine.serve::<Echo>(|_, bytes| Ok(bytes));
-    engine.serve_async::<SumOf, _>(|context, handle| async move {
-        let into = Buffer::zeroed(handle.len() as usize);
-        let pull = context
-            .handle()
-            .with(move |engine| engine.pull_bulk(&handle, 0, into, LONG));
-        let pulled = pull.await.map_err(Fault::new)?.map_err(Fault::new)?.await;
-        Ok(pulled
-            .map_err(Fault::new)?
-            .iter()
-            .map(|&byte| u64::from(byte))
-            .sum())
-    });
+    serve_sum_of(&mut engine);
     if let Ok(third) = env::var(THIRD) {
         let third: Address = third.parse().unwrap();
         engine.serve_async::<Relayed, _>(move |context, handle| {
