@@ -5,3 +5,8 @@
 pub fn run_command_line(bytes: &[u8]) {
     crate::commands::run::fuzz_command_line(bytes);
 }
+
+/// Takes a request for the metrics, in pieces whose size the first byte says.
+pub fn metrics_request(bytes: &[u8]) {
+    crate::commands::run::fuzz_metrics_request(bytes);
+}

@@ -32,12 +32,6 @@ pub fn messages(bytes: &[u8]) {
     }
 }
 
-/// Takes a request for the metrics, in pieces whose size the first byte says.
-#[cfg(feature = "prometheus")]
-pub fn metrics_request(bytes: &[u8]) {
-    crate::metrics_server::fuzz_request(bytes);
-}
-
 /// Decodes a bulk handle and uses it: whatever came, it shows as many bytes as its segments have, and passed on it
 /// is the same.
 pub fn bulk_handles(bytes: &[u8]) {

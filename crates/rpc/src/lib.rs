@@ -25,8 +25,6 @@ mod hedging;
 mod latency;
 mod lock;
 mod metrics;
-#[cfg(feature = "prometheus")]
-mod metrics_server;
 mod observed;
 mod once;
 mod oneshot;
@@ -63,8 +61,6 @@ pub use handle::{Handle, HandleCall, HandleError, With};
 pub use hedged::{Hedge, HedgedCall, HedgedError};
 pub use latency::LatencyHistogram;
 pub use metrics::{FailureCounts, Metrics, ProcedureMetrics, TransferCounts};
-#[cfg(feature = "prometheus")]
-pub use metrics_server::MetricsServer;
 pub use options::{CallOptions, EngineOptions};
 pub use procedure::Procedure;
 pub use responder::{Caller, Responder};

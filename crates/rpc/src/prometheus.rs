@@ -11,9 +11,6 @@ use prometheus_client::{
 
 use crate::{FailureCounts, LatencyHistogram, Metrics, ProcedureMetrics, TransferCounts};
 
-/// What the text is, for the head of an HTTP answer.
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 type Labels<'a> = &'a [(&'a str, &'a str)];
 
 impl Metrics {

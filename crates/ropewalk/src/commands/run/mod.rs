@@ -5,6 +5,7 @@ mod checkpoints;
 mod command_line;
 mod console;
 mod metrics;
+mod metrics_server;
 mod observer;
 mod openfoam;
 mod partners;
@@ -41,6 +42,8 @@ use checkpoints::{Account, CheckpointOptions, Checkpoints, LastEnd};
 pub(crate) use command_line::documented;
 use command_line::{Command, HELP, Request, Surroundings, parse};
 use console::Console;
+#[cfg(feature = "fuzzing")]
+pub(crate) use metrics_server::fuzz_request as fuzz_metrics_request;
 use observer::Observer;
 use openfoam::CaseKeeper;
 use progress::Progress;

@@ -8,14 +8,11 @@ use std::{
 };
 
 use anyhow::Context;
-use ropewalk::{
-    launch::{JobEvent, JobSpec, Launcher},
-    rpc::MetricsServer,
-};
+use ropewalk::launch::{JobEvent, JobSpec, Launcher};
 
 use super::{
-    super::output_file::OutputFile, metrics::to_openmetrics, record::Record, report::report, saving::Saving,
-    say,
+    super::output_file::OutputFile, metrics::to_openmetrics, metrics_server::MetricsServer, record::Record,
+    report::report, saving::Saving, say,
 };
 
 /// What is watched, if anything is.
@@ -56,7 +53,7 @@ impl Observer {
                 let server = MetricsServer::serve(address, move || {
                     // Copied, so that the job does not wait for whoever reads.
                     let record = record.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                    Ok(to_openmetrics(&record, started.elapsed()))
+                    to_openmetrics(&record, started.elapsed())
                 })
                 .with_context(|| format!("cannot serve metrics at {address}"))?;
                 if address.port() == 0 {

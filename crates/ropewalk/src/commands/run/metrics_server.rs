@@ -1,9 +1,8 @@
-//! Letting Prometheus read an engine's metrics.
+//! The HTTP server from which Prometheus reads the metrics of a job.
 
 mod own_names;
 
 use std::{
-    fmt,
     io::{self, Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     sync::{
@@ -14,51 +13,33 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::own_names::OwnNames;
-use crate::{Handle, prometheus::CONTENT_TYPE};
+use own_names::OwnNames;
 
-/// A thread that answers HTTP requests for `/metrics` with the metrics of one engine, which somebody else
-/// drives, or of anything else. One request at a time, and none for long: it is meant for one Prometheus nearby.
+/// A thread that answers HTTP requests for `/metrics`. One request at a time, and none for long: it is meant for one
+/// Prometheus nearby.
 ///
 /// It tells everybody who can connect; unless told otherwise these are the processes of this host. A request for another
 /// host than this one is refused: with a name of its own that leads here, a web page could make a browser of this host ask.
 /// This host is `localhost`, any literal address, its host name with or without a domain that
 /// `/etc/resolv.conf` names, and what `/etc/hosts` calls it.
-pub struct MetricsServer {
+pub(super) struct MetricsServer {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl MetricsServer {
-    /// The address that nobody outside this host reaches, at a port that the system chooses.
-    pub const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
     /// The longest request that is read, in bytes.
     const REQUEST_SIZE_MAX: usize = 8 << 10;
     /// How long one may take to ask, and again to read the answer.
     const TIMEOUT: Duration = Duration::from_secs(2);
 
-    /// Listens at `address` and serves the metrics of an engine from a thread of its own until it is dropped.
+    /// Listens at `address` and serves the OpenMetrics text that `read` gives, from a thread of its own until it is
+    /// dropped.
     ///
     /// # Errors
     /// If the address cannot be listened on, or the operating system gives no thread.
-    pub fn start(handle: Handle, address: SocketAddr) -> io::Result<Self> {
-        Self::serve(address, move || {
-            let metrics = handle.with_blocking(|engine| engine.metrics(), Self::TIMEOUT);
-            metrics
-                .map(|metrics| metrics.to_openmetrics())
-                .map_err(|error| error.to_string())
-        })
-    }
-
-    /// Like [`start`](Self::start), for whatever `read` says: OpenMetrics text, or why there is none now.
-    ///
-    /// # Errors
-    /// If the address cannot be listened on, or the operating system gives no thread.
-    pub fn serve<F>(address: SocketAddr, read: F) -> io::Result<Self>
-    where
-        F: Fn() -> Result<String, String> + Send + 'static,
-    {
+    pub(super) fn serve(address: SocketAddr, read: impl Fn() -> String + Send + 'static) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -87,7 +68,7 @@ impl MetricsServer {
     }
 
     /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
+    pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
 }
@@ -111,25 +92,10 @@ impl Drop for MetricsServer {
     }
 }
 
-impl fmt::Debug for MetricsServer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MetricsServer")
-            .field("address", &self.address)
-            .finish_non_exhaustive()
-    }
-}
-
-fn answer_request(
-    mut connection: TcpStream,
-    names: &OwnNames,
-    read: &impl Fn() -> Result<String, String>,
-) -> io::Result<()> {
+fn answer_request(mut connection: TcpStream, names: &OwnNames, read: &impl Fn() -> String) -> io::Result<()> {
     connection.set_write_timeout(Some(MetricsServer::TIMEOUT))?;
     let answer = match read_request(&mut connection, names)? {
-        Asked::Metrics => match read() {
-            Ok(metrics) => answer("200 OK", CONTENT_TYPE, &metrics),
-            Err(error) => answer("503 Service Unavailable", "text/plain", &format!("{error}\n")),
-        },
+        Asked::Metrics => answer("200 OK", CONTENT_TYPE, &read()),
         Asked::Other => answer("404 Not Found", "text/plain", "the metrics are at /metrics\n"),
         Asked::Elsewhere => answer("421 Misdirected Request", "text/plain", ELSEWHERE),
     };
@@ -211,6 +177,7 @@ impl RequestHead {
     }
 }
 
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const ELSEWHERE: &str = "this is another host: ask for localhost, its address or its host name\n";
 
 /// Takes a request in pieces whose size the first byte says: what is asked for does not depend on the pieces.
@@ -248,4 +215,44 @@ fn answer(status: &str, content_type: &str, body: &str) -> String {
         "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request for the metrics gets them, from this host; any other request is refused, and a client that does not
+    /// ask does not keep others.
+    #[test]
+    fn metrics_are_served() {
+        let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let server = MetricsServer::serve(loopback, || "test_calls_total 1\n# EOF\n".to_owned()).unwrap();
+        let ask = |request: &str| {
+            let mut connection = TcpStream::connect(server.address()).unwrap();
+            connection.write_all(request.as_bytes()).unwrap();
+            let mut answer = String::new();
+            // One that is cut off may not even be let read to the end.
+            let _ = connection.read_to_string(&mut answer);
+            answer
+        };
+        let silent = TcpStream::connect(server.address()).unwrap();
+        let answer = ask("GET /metrics HTTP/1.1\r\nHost: localhost:9090\r\n\r\n");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        assert!(
+            head.contains(&format!("Content-Length: {}", body.len())),
+            "{head}"
+        );
+        assert_eq!(body, "test_calls_total 1\n# EOF\n");
+        // As a browser asks for a page whose name leads here since a moment ago.
+        let rebound = ask("GET /metrics HTTP/1.1\r\nAccept: */*\r\nhost : evil.example\r\n\r\n");
+        assert!(rebound.starts_with("HTTP/1.1 421 "), "{rebound}");
+        assert!(!rebound.contains("test_calls"), "{rebound}");
+        assert!(ask("GET /secrets HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
+        assert_eq!(ask(&"x".repeat(10_000)), "");
+        drop(silent);
+        let address = server.address();
+        drop(server);
+        assert!(TcpStream::connect(address).is_err());
+    }
 }
