@@ -15,9 +15,11 @@ extern crate self as ropewalk;
 )]
 mod commands {
     pub(crate) mod nameserver;
+    mod output_file;
     mod page;
     pub(crate) mod partner;
     pub(crate) mod run;
+    mod times;
 }
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
