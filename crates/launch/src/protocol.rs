@@ -275,7 +275,6 @@ pub(crate) enum Order {
     StdinEnd,
     /// The launcher is about to be stopped by its user: do not wait for a sign of life of it until it goes on.
     Suspend {
-        round: SuspensionRound,
         /// Stop all ranks too, and start none.
         stops_ranks: bool,
     },
@@ -309,11 +308,6 @@ pub(crate) enum LinkNews {
     /// The save is committed that the advisor was asked for by an announcement.
     Saved,
 }
-
-/// One suspension of a launcher's process. They have numbers from 1 on, so that an answer that comes late, when the process
-/// goes on, is none to the next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct SuspensionRound(pub(crate) u64);
 
 /// What attached ranks of other hosts must hear.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -432,7 +426,7 @@ pub(crate) enum Report {
     /// A signal stopped a rank.
     Stopped { rank: Rank, signal: i32 },
     /// The agent has heard that the launcher is about to be stopped.
-    Suspended { round: SuspensionRound },
+    Suspended,
     /// A rank says what it does.
     Trace { rank: Rank, event: TraceEvent },
 }

@@ -9,7 +9,6 @@ mod respawns;
 mod stalls;
 mod star;
 mod stopped;
-mod suspension;
 mod urgency;
 
 use std::{
@@ -204,7 +203,7 @@ impl Supervisor {
         }
         match report {
             // That it came is all.
-            Report::Active | Report::Suspended { .. } => {}
+            Report::Active => {}
             Report::Aborted {
                 rank,
                 exit_code,
@@ -324,7 +323,11 @@ impl Supervisor {
                 self.fail(now, host, rank, kind, OnFailure::Abort, SIGKILL);
             }
             // What carries bytes is counted and handed on by the driver, and what is about the way by the relay.
-            Report::Heard | Report::Orphaned { .. } | Report::Output { .. } | Report::StdinTaken(_) => {}
+            Report::Heard
+            | Report::Orphaned { .. }
+            | Report::Output { .. }
+            | Report::StdinTaken(_)
+            | Report::Suspended => {}
             Report::Overwritten { rank, key } => self.tell(JobEvent::Overwritten { rank, key }),
             Report::Pmi(up) => self.handle_agent_pmi(now, host, up),
             Report::Ready { host_name } => {

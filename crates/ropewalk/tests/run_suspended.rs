@@ -80,11 +80,13 @@ fn await_true(otherwise: &str, mut is_true: impl FnMut() -> bool) {
     }
 }
 
-/// A job that was suspended goes on where it was: nobody takes anybody for dead, and nothing counts as a stall.
+/// A job that was suspended goes on where it was: nobody takes anybody for dead, nothing counts as a stall, and the time limit
+/// is one of the time in which the job runs.
 #[test]
 fn a_suspended_job_goes_on() {
     for place in PLACES {
-        let job = Job::start(place, "for i in 1 2 3 4 5 6; do sleep 0.3; echo $RANK $i; done");
+        let options = ["--detect", "1", "--stall", "2", "--timeout", "4"];
+        let job = Job::start_with(&[place, &options].concat(), "for i in 1 2 3 4 5 6; do sleep 0.3; echo $RANK $i; done");
         job.suspend();
         sleep(SUSPENSION);
         job.signal("CONT");

@@ -1,7 +1,5 @@
 //! One attempt to run a job, driven by its [`Supervisor`].
 
-mod suspending;
-
 use std::{
     io,
     os::fd::{AsFd, OwnedFd},
@@ -27,7 +25,7 @@ use super::{
     launcher::{Delivery, Launcher, Request, trace_size},
     shared_names::SharedNames,
     small_files,
-    suspension::{self, Suspendable},
+    suspension::{self, Change, Suspendable},
     watched::{Watched, is_readable, watch},
 };
 use crate::{
@@ -35,11 +33,10 @@ use crate::{
     group_plan::GroupPlan,
     host_files::read_host_files,
     job::StdinSource,
-    protocol::{Down, Order, Plan, Report, SuspensionRound, Up},
+    protocol::{Down, Order, Plan, Report, Up},
     supervisor::{Action, Supervisor},
     verdict::Verdict,
 };
-use suspending::Suspending;
 
 /// What the launcher's thread has of one attempt.
 pub(super) struct AttemptRun {
@@ -61,6 +58,7 @@ pub(super) struct AttemptRun {
     /// Agents were lost or given up: what they left behind is looked for.
     was_abandoned: bool,
     memory: IdleMemory,
+    suspendable: Suspendable,
     pub(super) names: SharedNames,
 }
 
@@ -97,6 +95,7 @@ impl AttemptRun {
             waiting: Vec::new(),
             stdin_taken: vec![0; plan.hosts.len()],
             stdin_told: 0,
+            suspendable: Suspendable::new(&plan),
             plan,
             verdict: None,
             groups: Vec::new(),
@@ -115,7 +114,6 @@ impl AttemptRun {
     ) -> io::Result<Option<Verdict>> {
         // First of all: agents wait for it.
         let mut branch = Branch::start(position, endpoint)?;
-        let mut suspendable = Suspendable::new(suspension::patience(&self.plan));
         let (inputs, input_queue) = mpsc::unbounded_channel();
         let mut reader = Reader {
             input: match self.plan.stdin {
@@ -142,7 +140,12 @@ impl AttemptRun {
                 self.settle(&mut branch, &reader);
                 break;
             }
-            let deadline = self.supervisor.deadline();
+            self.suspendable.stop_if_ready(self.supervisor.hosts_left());
+            // While the job is suspended its clock stands still.
+            let deadline = self
+                .supervisor
+                .deadline()
+                .filter(|_| self.suspendable.since().is_none());
             // A time limit beyond what the clock can show is none.
             let deadline = deadline.and_then(|after| self.started.checked_add(after));
             let deadline = branch
@@ -152,22 +155,14 @@ impl AttemptRun {
                 .chain(give_up_at)
                 .chain(self.memory.deadline())
                 .chain(self.names.next_deadline())
+                .chain(self.suspendable.deadline())
                 .min();
-            let mut happening = self
-                .next_happening(&descriptor, deadline, surface, &mut reader, &mut suspendable)
-                .await?;
-            if let Happening::Suspension(round) = happening {
-                let suspending = Suspending {
-                    round,
-                    suspendable: &suspendable,
-                    branch: &mut branch,
-                    descriptor: &descriptor,
-                    signals: &mut surface.signals,
-                };
-                let suspended = self.suspend(suspending).await?;
-                give_up_at = give_up_at.map(|at| at + suspended.stopped);
-                happening = suspended.signal.map_or(Happening::Branch, Happening::Signal);
-            }
+            let happening = tokio::select! {
+                // Before anything else is done the clocks are set.
+                biased;
+                change = self.suspendable.changed() => Happening::Suspension(change),
+                happening = next_happening(&self.names, &descriptor, deadline, surface, &mut reader) => happening?,
+            };
             match happening {
                 Happening::Branch => {
                     branch.progress();
@@ -202,9 +197,25 @@ impl AttemptRun {
                 Happening::Signal(Signalled::Forward(signal)) => {
                     self.supervisor.handle_user_signal(self.now(), signal);
                 }
-                // It is acted on above, or is no news.
-                Happening::Suspension(_) | Happening::Signal(Signalled::Suspend | Signalled::Resume) => {}
+                Happening::Signal(Signalled::Suspend) => suspension::request(),
+                Happening::Signal(Signalled::Resume) => suspension::call_off(),
+                // Ranks of a job that no signal is for, as that beside another job which copies its checkpoints, work on.
+                Happening::Suspension(Change::Suspend) => {
+                    let stops_ranks = surface.signals.is_some();
+                    branch.send(Down::Order(Order::Suspend { stops_ranks }));
+                }
+                Happening::Suspension(Change::Resume { suspended, stopped }) => {
+                    if let Some(signals) = &mut surface.signals {
+                        signals.forget_resumed().await;
+                    }
+                    self.started += suspended;
+                    give_up_at = give_up_at.map(|at| at + stopped);
+                    branch.handle_resumed(stopped);
+                    self.supervisor.handle_resumed(self.now(), suspended);
+                    branch.send(Down::Order(Order::Resume));
+                }
                 Happening::Signal(Signalled::End(signal)) => {
+                    suspension::call_off();
                     if surface.interrupted.is_none() {
                         surface.interrupted = Some(signal);
                         self.supervisor.handle_interrupt(self.now(), signal);
@@ -288,48 +299,13 @@ impl AttemptRun {
         }
     }
 
-    async fn next_happening(
-        &self,
-        descriptor: &Watched<OwnedFd>,
-        deadline: Option<Instant>,
-        surface: &mut Surface,
-        reader: &mut Reader,
-        suspendable: &mut Suspendable,
-    ) -> io::Result<Happening> {
-        let timer = async {
-            match deadline {
-                Some(deadline) => sleep_until(deadline.into()).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            ready = descriptor.readable() => {
-                let mut ready = ready?;
-                // The runtime learns of a change only, and one turn need not use up what is ready.
-                if !is_readable(descriptor.get_ref()) {
-                    ready.clear_ready();
-                }
-                Ok(Happening::Branch)
-            }
-            () = self.names.readable() => Ok(Happening::Branch),
-            request = surface.requests.recv() => Ok(request.map_or(Happening::Dropped, Happening::Request)),
-            Some(order) = reader.queue.recv() => Ok(Happening::Input(order)),
-            signal = next_signal(&mut surface.signals) => Ok(match signal {
-                // At once: what else comes now may be meant to take it back.
-                Signalled::Suspend => Happening::Suspension(suspension::request()),
-                signal => Happening::Signal(signal),
-            }),
-            round = suspendable.next() => Ok(Happening::Suspension(round)),
-            () = timer => Ok(Happening::Branch),
-        }
-    }
-
     fn handle_up(&mut self, up: Up, input: Option<&Input>) {
         match up.report {
             Report::Output { rank, stream, lines } => {
                 self.waiting.push(Delivery::Output { rank, stream, lines });
             }
             Report::StdinTaken(size) => self.add_taken(up.host, size.into(), input),
+            Report::Suspended => self.suspendable.note_aware(up.host),
             _ => {
                 self.was_abandoned |= matches!(up.report, Report::Lost { .. });
                 if matches!(up.report, Report::Finished | Report::Lost { .. }) {
@@ -394,8 +370,40 @@ impl AttemptRun {
         self.waiting.push(Delivery::Event(event));
     }
 
+    /// The job's clock, which stands still while the job is suspended.
     fn now(&self) -> Duration {
-        self.started.elapsed()
+        let now = self.suspendable.since().unwrap_or_else(Instant::now);
+        now.saturating_duration_since(self.started)
+    }
+}
+
+async fn next_happening(
+    names: &SharedNames,
+    descriptor: &Watched<OwnedFd>,
+    deadline: Option<Instant>,
+    surface: &mut Surface,
+    reader: &mut Reader,
+) -> io::Result<Happening> {
+    let timer = async {
+        match deadline {
+            Some(deadline) => sleep_until(deadline.into()).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        ready = descriptor.readable() => {
+            let mut ready = ready?;
+            // The runtime learns of a change only, and one turn need not use up what is ready.
+            if !is_readable(descriptor.get_ref()) {
+                ready.clear_ready();
+            }
+            Ok(Happening::Branch)
+        }
+        () = names.readable() => Ok(Happening::Branch),
+        request = surface.requests.recv() => Ok(request.map_or(Happening::Dropped, Happening::Request)),
+        Some(order) = reader.queue.recv() => Ok(Happening::Input(order)),
+        signal = next_signal(&mut surface.signals) => Ok(Happening::Signal(signal)),
+        () = timer => Ok(Happening::Branch),
     }
 }
 
@@ -415,6 +423,6 @@ enum Happening {
     Input(Order),
     Request(Request),
     Signal(Signalled),
-    /// This process is to be stopped.
-    Suspension(SuspensionRound),
+    /// This process is to be stopped, or goes on.
+    Suspension(Change),
 }

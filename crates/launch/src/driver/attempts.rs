@@ -22,6 +22,7 @@ use super::{
     launcher::{Delivery, Request},
     own_host::own_host_name,
     shared_names::SharedNames,
+    suspension,
 };
 use crate::{
     event::JobEvent,
@@ -41,6 +42,8 @@ pub(super) struct Attempts {
     restarts: Option<Restarts>,
     /// The first attempt.
     began: Instant,
+    /// How long this process had been stopped before that.
+    stopped_before: Duration,
     deliveries: blocking::Sender<Vec<Delivery>>,
     trace_bytes: Arc<AtomicUsize>,
 }
@@ -95,6 +98,7 @@ impl Attempts {
             between,
             restarts,
             began: Instant::now(),
+            stopped_before: suspension::stopped(),
             deliveries,
             trace_bytes,
         }
@@ -138,10 +142,14 @@ impl Attempts {
             },
             plan,
             endpoint: None,
-            limit: spec
-                .timeout
-                .map(|timeout| timeout.saturating_sub(self.began.elapsed())),
+            limit: spec.timeout.map(|timeout| timeout.saturating_sub(self.used())),
         })
+    }
+
+    /// The time since the first attempt, without that for which the user had suspended this process.
+    fn used(&self) -> Duration {
+        let stopped = suspension::stopped().saturating_sub(self.stopped_before);
+        self.began.elapsed().saturating_sub(stopped)
     }
 
     /// What the launcher's thread does.
@@ -217,7 +225,7 @@ impl Attempts {
                     };
                 }
             }
-            if let Some(limit) = self.spec.timeout.filter(|&limit| limit <= self.began.elapsed()) {
+            if let Some(limit) = self.spec.timeout.filter(|&limit| limit <= self.used()) {
                 break Verdict {
                     ending: Ending::TimedOut(limit),
                     ..Verdict::new(ranks)
@@ -310,10 +318,7 @@ impl Attempts {
     }
 
     async fn pause(&self, pause: Duration, surface: &mut Surface) -> Pause {
-        let left = self
-            .spec
-            .timeout
-            .map(|limit| limit.saturating_sub(self.began.elapsed()));
+        let left = self.spec.timeout.map(|limit| limit.saturating_sub(self.used()));
         let until = Instant::now() + left.map_or(pause, |left| left.min(pause));
         loop {
             tokio::select! {

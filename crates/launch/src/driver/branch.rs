@@ -4,10 +4,9 @@ mod binding;
 mod links;
 mod mending;
 mod starting;
-mod suspension;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     rc::Rc,
@@ -28,7 +27,7 @@ use super::{
 };
 use crate::{
     link::Link,
-    protocol::{Bootstrap, Down, Order, Plan, Report, SuspensionRound, TAG_DOWN, TAG_UP, Up},
+    protocol::{Bootstrap, Down, Order, Plan, Report, TAG_DOWN, TAG_UP, Up},
     relay::{Action, Relay},
     tree::NodeId,
 };
@@ -114,8 +113,6 @@ pub(super) struct Branch {
     children: BTreeMap<NodeId, Child>,
     /// At the launcher, once it has started a command that brings up another host.
     command_keeper: Option<Rc<CommandKeeper>>,
-    /// At the launcher that is about to be stopped: hosts that do not know that yet.
-    unsuspended: Option<(SuspensionRound, BTreeSet<HostId>)>,
     events: VecDeque<BranchEvent>,
 }
 
@@ -174,7 +171,6 @@ impl Branch {
             peers: BTreeMap::new(),
             children: BTreeMap::new(),
             command_keeper: None,
-            unsuspended: None,
             events: VecDeque::new(),
             position,
         };
@@ -283,11 +279,6 @@ impl Branch {
         if !self.events.is_empty() {
             return Some(self.begun);
         }
-        self.next_due()
-    }
-
-    /// The same for whoever leaves the events for later.
-    pub(super) fn next_due(&mut self) -> Option<Instant> {
         let relay = self
             .relay
             .deadline()
@@ -324,6 +315,16 @@ impl Branch {
         if sent {
             self.drive_endpoint();
             self.perform_actions();
+        }
+    }
+
+    /// At the launcher: its process was stopped for so long, in which it could hear nobody.
+    pub(super) fn handle_resumed(&mut self, stopped: Duration) {
+        self.begun += stopped;
+        for child in self.children.values_mut() {
+            if let Some((until, _)) = &mut child.wait_until {
+                *until += stopped;
+            }
         }
     }
 
@@ -508,7 +509,6 @@ impl Branch {
                     self.children.entry(node).or_default().link.push(down, size);
                 }
                 Action::SendParent(up) if self.position.node == NodeId::ROOT => {
-                    self.note_suspended(&up);
                     self.events.push_back(BranchEvent::Up(up));
                 }
                 // Without a node above reports go nowhere.

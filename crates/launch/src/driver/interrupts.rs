@@ -1,18 +1,13 @@
 //! The signals that end a job from outside, and those that are for its ranks.
 
 use std::{
-    future::{Future, pending, ready},
+    future::{pending, ready},
     io,
-    pin::Pin,
-    time::Duration,
 };
 
 use tokio::signal::unix::{self, SignalKind};
 
-use super::{
-    signals::is_ignored,
-    suspension::{self, Suspendable},
-};
+use super::{signals::is_ignored, suspension};
 
 /// The signals by which users and batch systems end a job, or tell its ranks something.
 pub(super) struct Signals {
@@ -128,41 +123,13 @@ pub(super) async fn next_signal(signals: &mut Option<Signals>) -> Signalled {
 pub(super) async fn next_ending_signal(signals: &mut Option<Signals>) -> i32 {
     loop {
         match next_signal(signals).await {
-            Signalled::End(signal) => return signal,
-            Signalled::Forward(_) | Signalled::Resume => {}
-            Signalled::Suspend => {
-                if let Some(signal) = suspend_others(signals).await {
-                    return signal;
-                }
+            Signalled::End(signal) => {
+                suspension::call_off();
+                return signal;
             }
+            Signalled::Forward(_) => {}
+            Signalled::Resume => suspension::call_off(),
+            Signalled::Suspend => suspension::request(),
         }
     }
-}
-
-/// Suspends this process, while there is no agent to be told, but there may be of other jobs of this process. Returns the signal
-/// that ends the job instead, if one does.
-fn suspend_others(signals: &mut Option<Signals>) -> Pin<Box<dyn Future<Output = Option<i32>> + '_>> {
-    Box::pin(async move {
-        let run = Suspendable::new(Duration::ZERO);
-        let round = suspension::request();
-        run.set_ready(round);
-        loop {
-            tokio::select! {
-                biased;
-                signal = next_signal(signals) => match signal {
-                    Signalled::End(signal) => {
-                        suspension::call_off(round);
-                        return Some(signal);
-                    }
-                    Signalled::Resume => suspension::call_off(round),
-                    Signalled::Forward(_) | Signalled::Suspend => {}
-                },
-                () = run.over(round) => break,
-            }
-        }
-        if let Some(signals) = signals {
-            signals.forget_resumed().await;
-        }
-        None
-    })
 }

@@ -52,20 +52,19 @@ impl HostAgent {
     /// A signal stopped a rank, or it goes on.
     pub(crate) fn handle_stopped(&mut self, rank: Rank, signal: Option<i32>) {
         let Suspension { stopped, suspended } = &mut self.suspension;
-        let is_for_all = suspended.as_ref().is_some_and(|ranks| ranks.contains(&rank));
-        match signal {
-            Some(_) if is_for_all => {}
-            Some(_) => {
+        let report = match signal {
+            // The launcher knows why.
+            Some(_) if suspended.as_ref().is_some_and(|ranks| ranks.contains(&rank)) => return,
+            Some(signal) => {
                 stopped.insert(rank);
+                Report::Stopped { rank, signal }
             }
             None => {
                 stopped.remove(&rank);
+                Report::Continued { rank }
             }
-        }
-        self.report(match signal {
-            Some(signal) => Report::Stopped { rank, signal },
-            None => Report::Continued { rank },
-        });
+        };
+        self.report(report);
     }
 }
 

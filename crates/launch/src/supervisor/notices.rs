@@ -83,8 +83,8 @@ impl Notices {
     }
 
     /// The clock stood still while the job was suspended, but that of the batch system did not.
-    pub(super) fn handle_resumed(&mut self, stopped: Duration) {
-        self.allocation_end = self.allocation_end.map(|end| end.saturating_sub(stopped));
+    pub(super) fn handle_resumed(&mut self, suspended: Duration) {
+        self.allocation_end = self.allocation_end.map(|end| end.saturating_sub(suspended));
     }
 
     fn has_advisor(&self) -> bool {

@@ -1,4 +1,4 @@
-//! Ranks that a signal stopped.
+//! Ranks that a signal stopped, and jobs that their user suspended.
 
 use std::time::Duration;
 
@@ -24,6 +24,18 @@ pub(super) struct Stopped {
 }
 
 impl Supervisor {
+    /// The hosts that have something to do with the job still.
+    pub(crate) fn hosts_left(&self) -> impl Iterator<Item = HostId> {
+        let hosts = self.hosts.iter().zip(0..).filter(|(host, _)| !host.is_over);
+        hosts.map(|(_, number)| HostId(number))
+    }
+
+    /// The job was suspended, with its clock, and goes on.
+    pub(crate) fn handle_resumed(&mut self, now: Duration, suspended: Duration) {
+        self.note_progress(now);
+        self.notices.handle_resumed(suspended);
+    }
+
     pub(super) fn handle_stopped(&mut self, now: Duration, rank: Rank, signal: i32) {
         let is_overdue = self.stopped.get(&rank).is_some_and(|known| known.is_overdue);
         if self.running.contains_key(&rank) && !is_overdue {

@@ -351,17 +351,6 @@ fn a_stopped_rank_is_named() {
     assert_eq!(supervisor.deadline(), Some(60 * SECOND));
 }
 
-/// The clock stands still while the job is suspended, but the time limit is one of the user's time.
-#[test]
-fn the_time_limit_goes_on_while_the_job_is_suspended() {
-    let mut supervisor = supervisor(OnFailure::Abort);
-    supervisor.handle_resumed(SECOND, 20 * SECOND);
-    assert_eq!(supervisor.deadline(), Some(40 * SECOND));
-    supervisor.handle_resumed(SECOND, 50 * SECOND);
-    supervisor.handle_timeout(SECOND);
-    assert_eq!(signals(&mut supervisor), [SIGTERM]);
-}
-
 /// Where it is wanted, a rank that stays stopped is killed, and the verdict says why; the policy for failures then holds.
 #[test]
 fn a_rank_that_stays_stopped_may_be_a_failure() {

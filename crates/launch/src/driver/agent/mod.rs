@@ -347,9 +347,9 @@ impl Agent {
                 self.inputs.end();
                 self.write_inputs();
             }
-            Order::Suspend { round, stops_ranks } => {
+            Order::Suspend { stops_ranks } => {
                 self.branch.set_launcher_suspended(true);
-                self.branch.report(Report::Suspended { round });
+                self.branch.report(Report::Suspended);
                 if stops_ranks {
                     self.mind.handle_suspend();
                 }

@@ -10,7 +10,7 @@ use ropewalk_group::HostId;
 use serde::Serialize;
 
 use super::{
-    Branch, SIGKILL, Wait,
+    Branch, BranchEvent, SIGKILL, Wait,
     mending::{Mending, Sight},
 };
 use crate::{
@@ -30,7 +30,7 @@ pub(super) struct Above {
     was_connected: bool,
     pub(super) mending: Option<Mending>,
     /// Whether its user has stopped the launcher, which need not be this node.
-    pub(super) is_launcher_suspended: bool,
+    is_launcher_suspended: bool,
     /// Nothing is said to it any more.
     pub(super) is_lost: bool,
     pub(super) why_lost: String,
@@ -59,6 +59,20 @@ impl Above {
             self.peer = Some(peer);
         }
         Ok(())
+    }
+
+    /// Connects, and waits for a sign of life unless there can be none. A launcher that is suspended answers no attempt, and
+    /// each that is given up has a place in its queue all the same: of those there are not enough to try again and again.
+    fn reach(&self, peer: PeerId, endpoint: &mut Endpoint) -> Result<(), SubmitError> {
+        match self.is_suspended() {
+            true => endpoint.connect_patiently(peer),
+            false => endpoint.watch(peer),
+        }
+    }
+
+    /// Whether its user has suspended the node above: that is the launcher, if it is any.
+    fn is_suspended(&self) -> bool {
+        self.node == NodeId::ROOT && self.is_launcher_suspended
     }
 
     /// Whether the node above has proven itself, and this one to it.
@@ -260,6 +274,58 @@ impl Branch {
             }
         }
         above.mending = Some(mending);
+    }
+
+    /// At an agent: the launcher says nothing from now on, or does again. That it is killed is seen all the same, by the end of
+    /// its connection and of the life line.
+    pub(in crate::driver) fn set_launcher_suspended(&mut self, is_suspended: bool) {
+        let above = &mut self.above;
+        above.is_launcher_suspended = is_suspended;
+        if above.node != NodeId::ROOT {
+            return;
+        }
+        if let Some(mending) = &mut above.mending {
+            mending.excuse_silence(Instant::now(), self.position.plan.detect);
+        }
+        match above.peer {
+            Some(peer) if is_suspended => self.endpoint.unwatch(peer),
+            // One that cannot be watched any more is gone, which is told by itself.
+            Some(peer) => drop(self.endpoint.watch(peer)),
+            None => {}
+        }
+    }
+
+    /// A launcher that is suspended neither answers nor adopts.
+    fn excuse_launcher(&mut self, now: Instant) {
+        if !self.above.is_suspended() {
+            return;
+        }
+        if let Some(mending) = &mut self.above.mending {
+            mending.excuse_silence(now, self.position.plan.detect);
+        }
+        // Once there is a connection it goes on, and has the time that it always has.
+        if !self.is_connected() && self.relay.excuse_launcher() {
+            self.events.push_back(BranchEvent::SeeksLauncher);
+        }
+    }
+
+    /// The node above is lost; what was to be sent there is said to the launcher, or not at all.
+    pub(super) fn seek_launcher(&mut self) {
+        self.events.push_back(BranchEvent::SeeksLauncher);
+        let is_launcher_suspended = self.above.is_launcher_suspended;
+        self.above = Above::new(NodeId::ROOT, self.position.launcher.clone());
+        self.above.is_launcher_suspended = is_launcher_suspended;
+        if is_launcher_suspended {
+            let (now, detect) = (Instant::now(), self.position.plan.detect);
+            let why = "the launcher, which was suspended, is gone".to_owned();
+            // It is tried until somebody answers, or nobody could for long.
+            let progress = self.above.link.progress();
+            self.above.mending = Some(Mending::begin(now, detect, progress, why));
+        } else if let Err(error) = self.above.connect(&mut self.endpoint) {
+            self.above.is_lost = true;
+            self.above.why_lost = error.to_string();
+            self.relay.handle_parent_lost(SIGKILL);
+        }
     }
 
     fn lose_parent(&mut self, why: String) {

@@ -260,3 +260,14 @@ fn an_allocation_ends_early_enough() {
         (75, Ending::AllocationOver)
     );
 }
+
+/// The job's clock stands still while the job is suspended; that of the batch system does not, and ends the allocation.
+#[test]
+fn an_allocation_goes_on_while_the_job_is_suspended() {
+    let mut supervisor = supervisor_of("", OnFailure::Abort);
+    supervisor.set_notices(GRACE, Some(50 * SECOND));
+    report(&mut supervisor, SECOND, link(0, LinkNews::Advisor));
+    assert_eq!(supervisor.deadline(), Some(35 * SECOND));
+    supervisor.handle_resumed(SECOND, 20 * SECOND);
+    assert_eq!(supervisor.deadline(), Some(15 * SECOND));
+}
