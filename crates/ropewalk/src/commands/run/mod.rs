@@ -40,7 +40,7 @@ use serde_json::json;
 
 use checkpoints::{Account, CheckpointOptions, Checkpoints, LastEnd};
 pub(crate) use command_line::documented;
-use command_line::{Command, HELP, Request, Surroundings, parse};
+use command_line::{Command, Output, Request, Surroundings, help, info, parse};
 use console::Console;
 #[cfg(feature = "fuzzing")]
 pub(crate) use metrics_server::fuzz_request as fuzz_metrics_request;
@@ -63,11 +63,11 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
     match arguments.request().and_then(|command| match command {
         Command::Help => {
             // Without a reader nobody wants it.
-            let _ = writeln!(io::stdout(), "{HELP}");
+            let _ = writeln!(io::stdout(), "{}", help());
             Ok(0)
         }
         Command::Info => {
-            let _ = writeln!(io::stdout(), "{}", command_line::info());
+            let _ = writeln!(io::stdout(), "{}", info());
             Ok(0)
         }
         Command::Version => {
@@ -147,19 +147,22 @@ pub(crate) fn fuzz_command_line(bytes: &[u8]) {
 fn watch(request: Request) -> anyhow::Result<u8> {
     let Request {
         mut spec,
-        prefix,
-        files,
-        shown_ranks,
-        print_exit_codes,
-        log_json,
-        verbose,
-        prints_rank_map,
-        notices,
-        metrics,
-        report,
+        output,
         checkpoints,
         is_openfoam,
     } = request;
+    let Output {
+        prefix,
+        files,
+        shown_ranks,
+        prints_rank_map,
+        print_exit_codes,
+        log_json,
+        verbose,
+        notices,
+        metrics,
+        report,
+    } = output;
     let began = Instant::now();
     for notice in notices.iter().filter(|_| verbose) {
         say(notice);

@@ -8,73 +8,68 @@ use std::{
 
 use anyhow::{Context, bail};
 
-use super::{Parser, Surroundings, Taken};
+use super::{Surroundings, settings::Settings};
 
 /// What Hydra reads where nobody says otherwise.
 const OF_SYSTEM: &str = "/etc/mpiexec.hydra.conf";
 
-impl Parser {
-    /// Files of options may name others, which might name the first.
-    const FILES_MAX: u32 = 16;
+/// Files of options may name others, which might name the first.
+const FILES_MAX: u32 = 16;
 
+impl Settings<'_> {
     /// Reads the options of a file that Hydra would read unasked, unless the command names one. Options of the command
     /// count more.
-    pub(super) fn read_unasked(
-        &mut self,
-        words: &[OsString],
-        around: &Surroundings<'_>,
-    ) -> anyhow::Result<()> {
-        let Some((path, text)) = unasked(around) else {
+    pub(super) fn read_unasked(&mut self, words: &[OsString]) -> anyhow::Result<()> {
+        let Some((path, text)) = unasked(self.around) else {
             return Ok(());
         };
         // What is wrong with the command is told when it is read for good.
-        let mut command = Self::new();
-        let taken = command.take(words.to_vec(), around);
-        let names_file = command.files_read > 0;
-        if names_file || !matches!(taken, Ok(Taken::All)) {
+        let mut command = Settings::new(self.around);
+        let taken = command.take(words.to_vec());
+        if command.files_read > 0 || taken.is_err() || command.question.is_some() {
             return Ok(());
         }
-        let has_program = !command.segments.is_empty() || !command.current.program.is_empty();
-        let has_hosts = !command.hosts.is_empty();
-        self.take_lines(&text, around)
+        self.take_lines(&text)
             .with_context(|| format!("the file of options {}", path.display()))?;
-        if has_program && !self.segments.is_empty() {
+        if !command.programs.is_empty() && !self.programs.ended.is_empty() {
             bail!(
                 "{} names a program, and the command another; -configfile FILE reads another file instead",
                 path.display()
             );
         }
-        if has_hosts {
-            self.hosts.clear();
+        if !command.hosts.named.is_empty() {
+            self.hosts.named.clear();
         }
         Ok(())
     }
 
-    /// A line of the file is what stands between two colons of a command.
-    pub(super) fn read_config(&mut self, path: &Path, around: &Surroundings<'_>) -> anyhow::Result<()> {
+    /// Reads a file that an option names.
+    pub(super) fn read_config(&mut self, path: &Path) -> anyhow::Result<()> {
         self.files_read += 1;
-        if self.files_read > Self::FILES_MAX {
-            bail!("more than {} files of options", Self::FILES_MAX);
+        if self.files_read > FILES_MAX {
+            bail!("more than {FILES_MAX} files of options");
         }
-        let text = (around.read)(path).with_context(|| format!("cannot read {}", path.display()))?;
-        self.take_lines(&text, around)
+        let text = (self.around.read)(path).with_context(|| format!("cannot read {}", path.display()))?;
+        self.take_lines(&text)
     }
 
-    fn take_lines(&mut self, text: &[u8], around: &Surroundings<'_>) -> anyhow::Result<()> {
+    /// A line of the file is what stands between two colons of a command.
+    fn take_lines(&mut self, text: &[u8]) -> anyhow::Result<()> {
         for line in text.split(|&byte| byte == b'\n') {
-            let words: Vec<_> = line
+            let words = line
                 .split(u8::is_ascii_whitespace)
-                .filter(|word| !word.is_empty())
-                .map(|word| OsString::from_vec(word.to_vec()))
-                .collect();
+                .filter(|word| !word.is_empty());
+            let words: Vec<_> = words.map(|word| OsString::from_vec(word.to_vec())).collect();
             if words
                 .first()
                 .is_some_and(|word| !word.as_bytes().starts_with(b"#"))
             {
-                self.take(words, around)?;
+                self.take(words)?;
+                // Questions are for commands.
+                self.question = None;
                 // A line without a program is for all that come.
-                if !self.current.program.is_empty() {
-                    self.end_segment()?;
+                if !self.programs.current.program.is_empty() {
+                    self.programs.end()?;
                 }
             }
         }

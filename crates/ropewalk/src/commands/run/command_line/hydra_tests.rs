@@ -1,5 +1,7 @@
 //! What the options and variables of Hydra's do that say what it does itself.
 
+use std::net::Ipv4Addr;
+
 use ropewalk::launch::{RankNetwork, StartMethod};
 
 use super::{
@@ -107,7 +109,7 @@ fn what_tunes_hydra_is_passed_over() {
     let words = "-demux select -topolib hwloc -profile -pmi-port -membind firsttouch prog -x";
     let request = parsed(words, &[("HYDRA_TOPOLIB", "hwloc"), ("HYDRA_DEBUG", "on")], "").unwrap();
     assert_eq!(request.spec.program, "prog");
-    assert!(request.verbose);
+    assert!(request.output.verbose);
     for name in [
         "-demux select",
         "-topolib",
@@ -117,12 +119,12 @@ fn what_tunes_hydra_is_passed_over() {
     ] {
         let is_named = |notice: &String| notice.contains(name);
         assert!(
-            request.notices.iter().any(is_named),
+            request.output.notices.iter().any(is_named),
             "{name}: {:?}",
-            request.notices
+            request.output.notices
         );
     }
-    assert!(parsed("prog", &[], "").unwrap().notices.is_empty());
+    assert!(parsed("prog", &[], "").unwrap().output.notices.is_empty());
 }
 
 /// What would make another job is refused, with what can be done instead.
@@ -171,7 +173,7 @@ fn a_file_of_options_is_read_unasked() {
     let file = "# ours\n-genv A file -l\n-hosts a:2,b -ppn 3\n";
     let request = parsed("-n 2 prog", &variables, file).unwrap();
     assert_eq!(hosts(&request), [("a", 2), ("b", 1)]);
-    assert!(request.prefix.is_some());
+    assert!(request.output.prefix.is_some());
     assert_eq!(request.spec.placement.ranks_per_host, Some(3));
     let request = parsed("-hosts c -genv A command -ppn 1 prog", &variables, file).unwrap();
     assert_eq!(hosts(&request), [("c", 1)]);

@@ -5,69 +5,66 @@ use std::{ffi::OsString, path::Path};
 use anyhow::bail;
 use ropewalk::launch::StartMethod;
 
-use super::{Surroundings, resources::ResourceManager};
+use super::{Surroundings, given::alternatives, options::find, resources::ResourceManager};
 
-/// The names of the ways there are.
-pub(super) const NAMES: &str = "ssh rsh slurm lsf sge fork";
-
-/// What the user says about it.
-pub(super) struct Wanted<'a> {
-    pub(super) launcher: Option<&'a str>,
+/// The user's wishes.
+#[derive(Default)]
+pub(super) struct Launching {
+    pub(super) launcher: Option<String>,
     /// The command that starts agents.
-    pub(super) command: Option<&'a str>,
+    pub(super) command: Option<String>,
     /// Options for it.
-    pub(super) further: &'a str,
-    /// Whether windows of the programs are to come here (ssh's X11 forwarding).
+    pub(super) further: String,
+    /// Windows of the programs come here (ssh's X11 forwarding), or not.
     pub(super) forwards_x: Option<bool>,
-    /// Whose hosts they are.
-    pub(super) manager: Option<ResourceManager>,
 }
 
-/// How agents are started.
-pub(super) fn method(wanted: &Wanted<'_>, around: &Surroundings<'_>) -> anyhow::Result<StartMethod> {
-    let further = split(wanted.further);
-    if let Some(command) = wanted.command {
-        let words = split(command);
-        if words.is_empty() {
-            bail!("option -launcher-exec wants a command");
+impl Launching {
+    /// How agents are started on hosts of a batch system, or of none.
+    pub(super) fn method(
+        &self,
+        manager: Option<ResourceManager>,
+        around: &Surroundings<'_>,
+    ) -> anyhow::Result<StartMethod> {
+        let further = split(&self.further);
+        if let Some(command) = &self.command {
+            let words = split(command);
+            if words.is_empty() {
+                bail!("option -launcher-exec wants a command");
+            }
+            return Ok(StartMethod::Command([words, further].concat()));
         }
-        return Ok(StartMethod::Command([words, further].concat()));
+        let of_manager = manager.and_then(ResourceManager::launcher);
+        Ok(match self.launcher.as_deref().or(of_manager) {
+            None | Some("ssh") => {
+                let x = self.forwards_x.map(|forwards| if forwards { "-X" } else { "-x" });
+                StartMethod::Ssh(x.map(OsString::from).into_iter().chain(further).collect())
+            }
+            Some("slurm" | "srun") => StartMethod::Srun(further),
+            Some("rsh") => StartMethod::Command([vec!["rsh".into()], further].concat()),
+            Some("lsf") => {
+                let program = in_folder(&["LSF_BINDIR"], "blaunch", around);
+                StartMethod::Command([vec![program], further].concat())
+            }
+            Some("sge") => {
+                let program = in_folder(&["SGE_ROOT", "ARC"], "qrsh", around);
+                StartMethod::Command([vec![program, "-inherit".into(), "-V".into()], further].concat())
+            }
+            // All on this machine, whatever the hosts are called.
+            Some("fork") => {
+                let words = ["sh", "-c", "shift; exec \"$@\"", "sh"];
+                StartMethod::Command(words.map(OsString::from).into())
+            }
+            Some(other @ ("ll" | "manual" | "persist")) => bail!(
+                "-launcher {other} of Hydra's is not there; -launcher-exec CMD starts agents by any command that is \
+                 used as CMD HOST COMMAND"
+            ),
+            Some(other) => {
+                let known = find("launcher").map_or(Vec::new(), |(row, _)| row.choices());
+                bail!("option -launcher wants {}, not {other:?}", alternatives(&known))
+            }
+        })
     }
-    let of_manager = wanted.manager.and_then(ResourceManager::launcher);
-    Ok(match wanted.launcher.or(of_manager) {
-        None | Some("ssh") => {
-            let x = wanted
-                .forwards_x
-                .map(|forwards| OsString::from(if forwards { "-X" } else { "-x" }));
-            StartMethod::Ssh(x.into_iter().chain(further).collect())
-        }
-        Some("slurm" | "srun") => StartMethod::Srun(further),
-        Some("rsh") => StartMethod::Command([vec!["rsh".into()], further].concat()),
-        Some("lsf") => {
-            let program = in_folder(&["LSF_BINDIR"], "blaunch", around);
-            StartMethod::Command([vec![program], further].concat())
-        }
-        Some("sge") => {
-            let program = in_folder(&["SGE_ROOT", "ARC"], "qrsh", around);
-            StartMethod::Command([vec![program, "-inherit".into(), "-V".into()], further].concat())
-        }
-        // All on this machine, whatever the hosts are called.
-        Some("fork") => StartMethod::Command(
-            ["sh", "-c", "shift; exec \"$@\"", "sh"]
-                .map(OsString::from)
-                .into(),
-        ),
-        Some(other @ ("ll" | "manual" | "persist")) => bail!(
-            "-launcher {other} of Hydra's is not there; -launcher-exec CMD starts agents by any command that is used as \
-             CMD HOST COMMAND"
-        ),
-        Some(other) => {
-            bail!(
-                "option -launcher wants {}, not {other:?}",
-                NAMES.replace(' ', ", ").replace(", fork", " or fork")
-            )
-        }
-    })
 }
 
 fn split(text: &str) -> Vec<OsString> {

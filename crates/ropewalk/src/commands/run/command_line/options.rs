@@ -1,563 +1,362 @@
-//! The options of `ropewalk run` as completions and the manual show them: one form of each, and which others there are. All forms
-//! are read by [`parse`](super::parse).
+//! The table of options of `ropewalk run`, one row each, with the variables that stand for options.
+//!
+//! A row has the help, how far the option reaches, all its spellings with its value, and what it does. Parser, help,
+//! manual page, completions and suggestions follow from the rows: to add an option, add a row.
 
-use clap::{Arg, ArgAction, Command, ValueHint};
+use anyhow::Context;
+use ropewalk::launch::{Inherited, OnFailure, OnStopped, Singleton, StdinSource, hosts::parse_hosts};
 
-use super::HELP;
+use super::{
+    Command, checkpoints,
+    failures::{on_failure, stall, time_limit},
+    given::Given,
+    hosts::{self, gpus_per_rank, membind},
+    network::metrics_address,
+    programs::{Program, inherited, list, universe},
+    resources::{ResourceManager, read_hosts},
+    settings::Settings,
+};
+use crate::commands::run::{pattern::Pattern, shown_ranks::ShownRanks};
 
-/// Adds the options to what is known of the command without them.
-pub(crate) fn documented(command: Command) -> Command {
-    let (title, _) = HELP.split_once('\n').unwrap_or_default();
-    let behind = HELP.find("\nVariables:").unwrap_or(HELP.len());
-    let command = command
-        .about(title)
-        .long_about(format!(
-            "{title} Options have one dash or two, as with mpiexec of MPICH (Hydra); programs behind : are of the same job."
-        ))
-        .after_help(HELP[behind..].trim_start());
-    let groups = [
-        ("What runs", WHAT),
-        ("Where", WHERE),
-        ("Output and input", OUTPUT),
-        ("When something fails", FAILURE),
-    ];
-    groups.into_iter().fold(command, |command, (heading, options)| {
-        options.iter().fold(command, |command, option| {
-            command.arg(option.argument().help_heading(heading))
-        })
-    })
+/// An option, or a variable.
+pub(super) struct Row {
+    /// All spellings, the usual one first, with the dashes that the help shows, and the value behind the last.
+    /// Variables have no dashes. A value without capital letters lists the words that there are.
+    pub(super) usage: &'static str,
+    /// Words with any space between them.
+    pub(super) help: &'static str,
+    pub(super) apply: Apply,
 }
 
-/// All names that options have.
-pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    let further = all().flat_map(|option| option.also).copied();
-    all().map(|option| option.name).chain(further).chain(OTHERS)
+type ToJob = fn(&mut Settings<'_>, &mut Given<'_>) -> anyhow::Result<()>;
+type ToProgram = fn(&mut Program, &mut Given<'_>) -> anyhow::Result<()>;
+
+/// How far an option reaches, and what it does.
+#[derive(Clone, Copy)]
+pub(super) enum Apply {
+    /// For the whole job.
+    Job(ToJob),
+    /// For the program behind it, one of several with `:` between them.
+    Program(ToProgram),
+    /// A variable for the whole job, read after all options, which count more.
+    Variable(ToJob),
 }
 
-fn all() -> impl Iterator<Item = &'static Documented> {
-    [WHAT, WHERE, OUTPUT, FAILURE].into_iter().flatten()
+/// Options that the help shows together.
+pub(super) struct Group {
+    pub(super) heading: &'static str,
+    pub(super) rows: &'static [Row],
 }
 
-struct Documented {
-    name: &'static str,
-    /// Names besides, most of them Hydra's. If the first has one letter it is shown too.
-    also: &'static [&'static str],
-    value: Value,
-    help: &'static str,
+/// Makes groups of rows; the names in front are those of the settings and of the given value.
+macro_rules! groups {
+    (|$to:ident, $given:ident| $($heading:literal {
+        $($(#[doc = $help:literal])+ $scope:ident $usage:literal => $apply:expr;)+
+    })+) => {
+        #[allow(unused_variables, reason = "many options take no value")]
+        pub(super) static GROUPS: &[Group] = &[$(Group {
+            heading: $heading,
+            rows: &[$(Row {
+                usage: $usage,
+                help: concat!($($help),+),
+                apply: Apply::$scope(|$to, $given| {
+                    $apply;
+                    Ok(())
+                }),
+            }),+],
+        }),+];
+    };
 }
 
-enum Value {
-    None,
-    /// Anything that is called so.
-    Any(&'static str),
-    File(&'static str),
-    Folder(&'static str),
-    Command(&'static str),
-    OneOf(&'static [&'static str]),
-}
-
-impl Documented {
-    fn argument(&self) -> Arg {
-        let argument = Arg::new(self.name).long(self.name).help(self.help);
-        let argument = match self.also.first().map(|name| name.as_bytes()) {
-            Some(&[letter]) => argument.short(char::from(letter)),
-            _ => argument,
+groups! { |to, given|
+    "One program (an option counts for the program behind it)" {
+        /// Number of processes (ranks) [default: one for each slot of the given hosts, else 1]
+        Program "-np, -n, --ranks N" => to.ranks = Some(given.number()?);
+        /// Set a variable; also in two words, NAME VALUE
+        Program "--env NAME=VALUE" => to.environment.push(given.variable()?);
+        /// Pass on all variables of this command, whatever the other programs get
+        Program "-envall" => to.inherited = Some(Inherited::All);
+        /// Pass on no variable of this command
+        Program "-envnone" => to.inherited = Some(Inherited::Only(Vec::new()));
+        /// Pass on only these variables of this command
+        Program "-envlist A,B" => to.inherited = Some(list(&given.next()?));
+        /// Start it in this folder
+        Program "--wdir, -wd DIR" => to.working_directory = Some(given.path()?);
+    }
+    "All programs" {
+        /// Set a variable; also in two words, NAME VALUE
+        Job "-genv NAME=VALUE" => to.spec.environment.push(given.variable()?);
+        /// Pass on all variables of this command [default]
+        Job "-genvall" => to.inherited = Some(Inherited::All);
+        /// Pass on no variable of this command
+        Job "-genvnone" => to.inherited = Some(Inherited::Only(Vec::new()));
+        /// Pass on only these variables of this command
+        Job "-genvlist A,B" => to.inherited = Some(list(&given.next()?));
+        /// all, none or list:A,B, as -genvall, -genvnone and -genvlist
+        Variable "HYDRA_ENV" => if to.inherited.is_none() { to.inherited = Some(inherited(given)?) };
+        /// Read programs and their options from a file, one program a line; a line without a program is for all that
+        /// follow
+        Job "-configfile FILE" => to.read_config(&given.path()?)?;
+        /// MPI_UNIVERSE_SIZE, how many processes there is room for: N, or the slots of all hosts; infinite does not
+        /// set it [default: infinite]
+        Job "-usize N|system|infinite" => to.spec.universe = universe(given)?;
+        /// Serve a process that runs already and waits at this port; MPI_Init of MPICH starts mpiexec so if a program
+        /// without a process manager spawns others
+        Job "-pmi_args, -pmi-args PORT IFACE KEY PID" => {
+            let port = u16::try_from(given.number()?).with_context(|| format!("{given} wants a port"))?;
+            // To the interface and the key no client gives a meaning.
+            let _ = (given.next()?, given.next()?);
+            to.spec.singleton = Some(Singleton { port, pid: given.number()? });
         };
-        let hinted = |argument: Arg, name, hint| argument.value_name(name).value_hint(hint);
-        match self.value {
-            Value::None => argument.action(ArgAction::SetTrue),
-            Value::Any(name) => hinted(argument, name, ValueHint::Other),
-            Value::File(name) => hinted(argument, name, ValueHint::FilePath),
-            Value::Folder(name) => hinted(argument, name, ValueHint::DirPath),
-            Value::Command(name) => hinted(argument, name, ValueHint::CommandString),
-            Value::OneOf(names) => argument.value_parser(names.to_vec()).hide_possible_values(false),
-        }
     }
-
-    const fn also(mut self, names: &'static [&'static str]) -> Self {
-        self.also = names;
-        self
+    "Hosts and processors" {
+        /// Run on these hosts, N ranks on each in turn
+        Job "-hosts, -host, -H, -hostlist, -machine, -machines, -machinelist H1[:N],H2.." =>
+            to.hosts.named.extend(parse_hosts(&given.text()?)?);
+        /// Run on the hosts of a file with lines HOST, HOST:N or HOST slots=N max_slots=M
+        Job "-hostfile, -f, -machinefile FILE" => to.hosts.named.extend(read_hosts(&given.path()?, to.around)?);
+        /// As -hostfile, if no option names hosts
+        Variable "HYDRA_HOST_FILE" => if to.hosts.named.is_empty() && to.spec.singleton.is_none() {
+            to.hosts.named = read_hosts(&given.path()?, to.around)?;
+        };
+        /// The batch system whose hosts are used; user: none [default: the one in whose allocation this command runs]
+        Job "-rmk user|slurm|ll|lsf|sge|pbs|cobalt" => to.hosts.manager = Some(given.one_of(&ResourceManager::NAMED)?);
+        /// As -rmk
+        Variable "HYDRA_RMK" => if to.hosts.manager.is_none() {
+            to.hosts.manager = Some(given.one_of(&ResourceManager::NAMED)?);
+        };
+        /// Use hosts in the order of their slots
+        Job "-order-nodes ascending|descending" => to.hosts.order = Some(hosts::order(given)?);
+        /// Run no rank on this host
+        Job "-skip-launch-node" => to.hosts.skips_own = true;
+        /// Run N ranks on each host in turn
+        Job "-ppn, -perhost, -npernode N" => to.spec.placement.ranks_per_host = Some(given.number()?.max(1));
+        /// Each rank's host, by its number in their order, as in 0,0,1,2; (FIRST,HOSTS,N) stands for N ranks on each of
+        /// HOSTS hosts in a row
+        Job "-rankmap MAP" => to.spec.placement.rank_map = Some(given.parsed("each rank's host, as in 0,0,1,2")?);
+        /// Fill hosts one by one (slot), or deal ranks to them in turn (node). The others want -bind-to: deal ranks to
+        /// such parts of a host in turn, or to N side by side (core:N) [default: slot, and the parts of -bind-to]
+        Job "-map-by slot|node|hwthread|core|l1cache|l2cache|l3cache|numa|socket|machine" => to.binding.map_by(given)?;
+        /// As -map-by
+        Variable "HYDRA_MAPPING" => to.binding.map_by_variable(given)?;
+        /// Bind each rank to such a part of its host, or to N side by side (core:N), to one processor in turn (rr), or
+        /// to its entry in a list: user:0+2,4-7,1x2 is processors 0 and 2, 4 to 7, and 1 for two ranks. Parts are also
+        /// die, l4cache, l5cache, and l1dcache, l1icache and so on [default: none]
+        Job "-bind-to, -binding none|hwthread|core|l1cache|l2cache|l3cache|numa|socket|machine|rr|user:" =>
+            to.binding.bind_to(given)?;
+        /// As -bind-to
+        Variable "HYDRA_BINDING" => if to.binding.binding.is_none() { to.binding.bind_to(given)? };
+        /// Give each rank N graphics processors, in CUDA_VISIBLE_DEVICES; auto leaves the variable as it is [default:
+        /// auto]
+        Job "-gpus-per-proc, -g N|auto" => to.spec.gpus_per_rank = gpus_per_rank(given)?;
+        /// Where memory lies: where it is first touched, as Linux has it; Hydra's other policies are refused
+        Job "-membind none|firsttouch" => membind(given)?;
+        /// As -membind
+        Variable "HYDRA_MEMBIND" => membind(given)?;
+    }
+    "Agents and network" {
+        /// How agents are started on other hosts; fork: all on this one [default: as the batch system wants it, else
+        /// ssh]
+        Job "-launcher, -bootstrap ssh|rsh|slurm|lsf|sge|fork" => to.launching.launcher = Some(given.text()?);
+        /// As -launcher
+        Variable "HYDRA_LAUNCHER, HYDRA_BOOTSTRAP" => if to.launching.launcher.is_none() {
+            to.launching.launcher = Some(given.text()?);
+        };
+        /// Start agents by this command instead, as CMD HOST COMMAND
+        Job "-launcher-exec, -bootstrap-exec CMD" => to.launching.command = Some(given.text()?);
+        /// As -launcher-exec
+        Variable "HYDRA_LAUNCHER_EXEC, HYDRA_BOOTSTRAP_EXEC" => if to.launching.command.is_none() {
+            to.launching.command = Some(given.text()?);
+        };
+        /// More options for ssh, srun or the other command that starts agents
+        Variable "HYDRA_LAUNCHER_EXTRA_ARGS" => to.launching.further = given.text()?;
+        /// With ssh: show windows of the programs here, or not
+        Job "-enable-x, -disable-x" => to.launching.forwards_x = Some(given.enables());
+        /// Each agent starts at most N others [default: 16]
+        Job "--arity N" => to.spec.arity = given.number()?.max(1);
+        /// The address or interface of this machine for the other hosts; MPICH is told the name of the interface
+        Job "-iface ADDRESS|NAME" => to.network.interface = Some(given.text()?);
+        /// As -iface
+        Variable "HYDRA_IFACE" => if to.network.interface.is_none() { to.network.interface = Some(given.text()?) };
+        /// The name or address of this machine for the other hosts
+        Job "-localhost NAME" => to.network.own_name = Some(given.text()?);
+        /// Do not tell MPICH the names of the hosts, so that it finds them itself; or do [default]
+        Job "-disable-hostname-propagation, -enable-hostname-propagation" =>
+            to.network.propagates_names = Some(given.enables());
+        /// 1 or 0, as -enable-hostname-propagation and -disable-hostname-propagation
+        Variable "HYDRA_HOSTNAME_PROPAGATION" => if to.network.propagates_names.is_none() {
+            to.network.propagates_names = Some(given.truth()?);
+        };
+        /// Encrypt the messages that the launcher, agents and programs that use ropewalk send from host to host;
+        /// messages of MPI libraries are not encrypted
+        Job "--encrypt" => to.spec.encrypt = true;
+        /// Share published names (MPI_Publish_name) with other jobs through a `ropewalk nameserver` there [default
+        /// port: 6392]
+        Job "-nameserver HOST[:PORT]" => to.name_server.address = Some(given.text()?);
+        /// The key of the name server [default: ~/.ropewalk-nameserver.key]
+        Job "--nameserver-key FILE" => to.name_server.key = Some(given.path()?);
+    }
+    "Output and input" {
+        /// Put the rank before each line; lines beyond 2 MiB come in pieces, whose cuts are marked with [...] if lines
+        /// of other ranks are between them
+        Job "--label, -l, -prepend-rank" => to.output.prefix = Some(Pattern::new("[%r] "));
+        /// Put this before each line: %r is the rank, %h its host
+        Job "-prepend-pattern PATTERN" => to.output.prefix = Some(Pattern::new(given.text()?));
+        /// Write standard output to files, whose names may have %r and %h too
+        Job "-outfile-pattern, -outfile FILE" => to.output.files[0] = Some(Pattern::new(given.text()?));
+        /// Write standard error to files, likewise
+        Job "-errfile-pattern, -errfile FILE" => to.output.files[1] = Some(Pattern::new(given.text()?));
+        /// Show only the output of these ranks, as in 0,4-7 [default: all]
+        Job "-output-from RANKS|all|none" => to.output.shown_ranks = ShownRanks::of(&given.text()?)?;
+        /// Ranks that read standard input [default: 0; none with --on-failure restart]
+        Job "--stdin, -s 0|all|none" => {
+            use StdinSource::{Inherit, InheritAll, Null};
+            to.stdin = Some(given.one_of(&[("0", Inherit), ("all", InheritAll), ("none", Null)])?);
+        };
+        /// Say at first which ranks run on which host
+        Job "-print-rank-map" => to.output.prints_rank_map = true;
+        /// Say at the end how each rank ended
+        Job "-print-all-exitcodes" => to.output.print_exit_codes = true;
+        /// Write each event to standard error, one object a line
+        Job "--log json" => to.output.log_json = given.one_of(&[("json", true)])?;
+        /// Serve metrics of the job to Prometheus there [default address: 127.0.0.1]
+        Job "--metrics [ADDRESS:]PORT" => to.output.metrics = Some(metrics_address(given)?);
+        /// Write a page about the job: processes, fences, failures, output, cost of saving
+        Job "--report FILE.html" => to.output.report = Some(given.path()?);
+        /// Say who started and ended, and who put another value under a key of PMI
+        Job "-verbose, -v, -debug" => to.output.verbose = true;
+        /// 1 or 0, as -verbose
+        Variable "HYDRA_DEBUG" => to.output.verbose |= given.truth()?;
+    }
+    "Failures and time limits" {
+        /// When a rank fails: abort ends the others; continue lets them go on; respawn[=N] starts the rank again, at
+        /// most N times each [3], and it finds ROPEWALK_INCARNATION=1, 2..; restart[=N] starts the whole job again, at
+        /// most N times, and its ranks find ROPEWALK_ATTEMPT=1, 2.. [default: abort]
+        Job "--on-failure abort|continue|respawn|restart" => to.spec.on_failure = on_failure(given)?;
+        /// As --on-failure continue, or --on-failure abort
+        Job "-disable-auto-cleanup, -enable-auto-cleanup" => to.spec.on_failure = match given.enables() {
+            true => OnFailure::Abort,
+            false => OnFailure::Continue,
+        };
+        /// With restart: give up after N attempts in a row that reached no new step, in a save or told to an advisor
+        /// [default: 5; none with restart=N]
+        Job "--restart-limit N" => to.failures.restart_limit = Some(given.number()?);
+        /// When a signal stops a rank for longer than --detect: name it, or kill it, which is a failure [default:
+        /// notice]
+        Job "--stopped notice|fail" =>
+            to.spec.on_stopped = given.one_of(&[("notice", OnStopped::Notice), ("fail", OnStopped::Fail)])?;
+        /// How long a host may be silent before it counts as lost [default: 3]
+        Job "--detect TIME" => to.spec.detect = given.time()?;
+        /// How long a host may take to start its agent, login included, before it counts as lost; after --detect it is
+        /// named [default: 10 times --detect]
+        Job "--start-timeout TIME" => to.spec.start_timeout = Some(given.time()?).filter(|time| !time.is_zero());
+        /// How long ranks have from the request to end, and their advisor for a last save, until they are killed
+        /// [default: 10]
+        Job "--grace TIME" => to.spec.grace = given.time()?;
+        /// End the job after this time, with exit code 124, or 75 if it has saved a checkpoint for that
+        Job "--timeout TIME" => to.spec.timeout = Some(given.time()?);
+        /// As --timeout; no limit if it is empty or negative
+        Variable "MPIEXEC_TIMEOUT" => if to.spec.timeout.is_none() { to.spec.timeout = time_limit(given)? };
+        /// End the job with exit code 124 if no rank makes progress for so long: no output, no request by PMI, no
+        /// bytes read, written or sent over TCP, no step told to the advisor of its checkpoints. Messages through
+        /// shared memory, or moved by a network card itself, cannot be seen: take more than the longest part of the
+        /// program with nothing else [default: off; 60 from a loss on with --on-failure continue and respawn, as long
+        /// as a rank of MPI lives, which would wait for the lost one for ever]
+        Job "--stall TIME|off" => to.spec.stall = stall(given)?;
+        /// Processor time is progress too, for programs that compute in silence; ranks of MPI that wait spin, so that
+        /// they are not found then
+        Job "--stall-counts-cpu" => to.spec.stall_counts_cpu = true;
+        /// Kill a random rank now and then, on average after so long
+        Job "--inject-mtbf TIME" => to.failures.injected_after = Some(given.time()?);
+        /// The seed of these times and ranks [default: 0]
+        Job "--seed N" => to.failures.seed = given.number()?.into();
+    }
+    "Checkpoints" {
+        /// Start each attempt from the newest whole checkpoint in DIR, and say at the end how much saving cost; ranks
+        /// find ROPEWALK_CHECKPOINT_DIR, and ROPEWALK_RESTORE if there is one
+        Job "--checkpoint DIR" => to.checkpoints.directory = Some(given.path()?);
+        /// DIR is each host's own: each host also copies the saves of another, and if a host is lost the job goes on
+        /// from the copy, on a new host in its place or on those that are left
+        Job "--partner" => to.checkpoints.has_partners = true;
+        /// Upload each newest checkpoint there in the background, and fetch it if nothing is left in DIR (if built
+        /// with the feature object-store)
+        Job "--upload file:///FOLDER" => to.checkpoints.upload = Some(given.text()?);
+        /// The program is a solver of OpenFOAM: prepare its case before each attempt, and have it save itself when
+        /// that is best; by default in the folder checkpoints of the case
+        Job "--adapter openfoam" => to.checkpoints.is_openfoam = given.one_of(&[("openfoam", true)])?;
+        /// A first guess of the mean time between failures, which later failures correct; the journal in DIR remembers
+        /// it [default: auto, 5 years divided by the hosts]
+        Job "--mtbf auto|TIME" => to.checkpoints.mtbf = checkpoints::guess(given)?;
+        /// The mean time between failures if it is known: nothing corrects it
+        Job "--mtbf-known TIME" => to.checkpoints.mtbf = Some(checkpoints::known(given)?);
+        /// With --partner: a first guess of the mean time between losses of a host, by which hosts copy more or less
+        /// often [default: auto, 5 years divided by the hosts]
+        Job "--host-mtbf auto|TIME" => to.checkpoints.host_mtbf = Some(checkpoints::guess(given)?);
+        /// The same if it is known: nothing corrects it
+        Job "--host-mtbf-known TIME" => to.checkpoints.host_mtbf = Some(Some(checkpoints::known(given)?));
+    }
+    "About this command, and options that only Hydra needs" {
+        /// Show this text
+        Job "--help, -h" => to.question = Some(Command::Help);
+        /// Show which version this is
+        Job "-version, -V" => to.question = Some(Command::Version);
+        /// Show which launchers and batch systems there are
+        Job "-info" => to.question = Some(Command::Info);
+        /// Tune only Hydra; they are passed over, and -verbose says so
+        Job "-demux, -topolib NAME" => {
+            let value = given.text()?;
+            to.pass_over(&format!("{given} {value}"));
+        };
+        /// Tune only Hydra; they are passed over, and -verbose says so
+        Job "-profile, -pmi-port" => to.pass_over(&given.to_string());
+        /// Refused: this executable must have the same path on all hosts
+        Job "-hybrid-hosts" => given.refused("this executable must have the same path on all hosts; --wdir says where \
+            programs start")?;
+        /// Tune only Hydra; they are passed over, and -verbose says so
+        Variable "HYDRA_DEMUX, HYDRA_LAUNCHER_AUTOFORK, HYDRA_LAUNCHER_SSH_ENABLE_WARNINGS, HYDRA_LAUNCHER_SSH_LIMIT, \
+            HYDRA_LAUNCHER_SSH_LIMIT_TIME, HYDRA_PROXY_RETRY_COUNT, HYDRA_TOPOLIB, HYDRA_TOPO_DEBUG, HYDRA_USE_DDD, \
+            HYDRA_USE_STRACE, HYDRA_USE_VALGRIND" => to.pass_over(&given.to_string());
+        /// Limit the ports of MPICH's own connections, and those of nobody else
+        Variable "MPIEXEC_PORT_RANGE, MPIEXEC_PORTRANGE, MPIR_CVAR_CH3_PORT_RANGE" => to.output.notices.push(format!(
+            "{given} limits the ports of MPICH's own connections only; the launcher and its agents listen where the \
+             system lets them"
+        ));
     }
 }
 
-const fn option(name: &'static str, value: Value, help: &'static str) -> Documented {
-    Documented {
-        name,
-        also: &[],
-        value,
-        help,
-    }
+/// All options and variables.
+pub(super) fn rows() -> impl Iterator<Item = &'static Row> {
+    GROUPS.iter().flat_map(|group| group.rows)
 }
 
-const WHAT: &[Documented] = &[
-    option(
-        "np",
-        Value::Any("N"),
-        "How many processes of this program; by default a slot each of given hosts, else 1",
-    )
-    .also(&["n", "ranks"]),
-    option("env", Value::Any("NAME=VALUE"), "Set a variable for this program"),
-    option(
-        "genv",
-        Value::Any("NAME=VALUE"),
-        "Set a variable for all programs",
-    ),
-    option(
-        "genvall",
-        Value::None,
-        "All programs get all variables of this command, as they do by default",
-    ),
-    option(
-        "genvnone",
-        Value::None,
-        "No program gets a variable of this command",
-    ),
-    option(
-        "genvlist",
-        Value::Any("A,B"),
-        "All programs get these variables of this command",
-    ),
-    option(
-        "envall",
-        Value::None,
-        "This program gets all variables of this command, whatever the others get",
-    ),
-    option(
-        "envnone",
-        Value::None,
-        "This program gets no variable of this command",
-    ),
-    option(
-        "envlist",
-        Value::Any("A,B"),
-        "This program gets these variables of this command",
-    ),
-    option("wdir", Value::Folder("DIR"), "Start this program there").also(&["wd"]),
-    option(
-        "configfile",
-        Value::File("FILE"),
-        "Read programs and their options from a file, one line each",
-    ),
-];
+/// The option that is called so without its dashes, and its spelling in the table.
+pub(super) fn find(name: &str) -> Option<(&'static Row, &'static str)> {
+    let options = rows().filter(|row| row.is_option());
+    let mut names = options.flat_map(|row| row.names().map(move |name| (row, name)));
+    names.find(|(_, known)| known.trim_start_matches('-') == name)
+}
 
-const WHERE: &[Documented] = &[
-    option(
-        "hosts",
-        Value::Any("H1[:N],H2"),
-        "On these hosts, N ranks each in turn",
-    )
-    .also(&["H", "host", "hostlist", "machine", "machinelist", "machines"]),
-    option(
-        "hostfile",
-        Value::File("FILE"),
-        "Hosts of a file: HOST, HOST:N or HOST slots=N max_slots=M",
-    )
-    .also(&["f", "machinefile"]),
-    option("ppn", Value::Any("N"), "N ranks on each host in turn").also(&["npernode", "perhost"]),
-    option(
-        "map-by",
-        Value::OneOf(&[
-            "slot", "node", "hwthread", "core", "l1cache", "l2cache", "l3cache", "numa", "socket", "machine",
-        ]),
-        "Fill hosts one by one (slot), or deal ranks in turn (node); with other values, and -bind-to: deal ranks in turn to \
-         such parts of a host, or to N side by side (core:N)",
-    ),
-    option(
-        "bind-to",
-        Value::OneOf(&[
-            "none", "hwthread", "core", "l1cache", "l2cache", "l3cache", "numa", "socket", "machine", "rr",
-            "user:",
-        ]),
-        "On which processors each rank runs: a part of its host, or N side by side (core:N), one processor in turn (rr), or \
-         what a list has for each rank of a host (user:0+2,4-7,1x2 is processors 0 and 2, 4 to 7, and 1 for two ranks)",
-    )
-    .also(&["binding"]),
-    option(
-        "rankmap",
-        Value::Any("0,0,1,2"),
-        "The host of each rank, by its number among them; (FIRST,HOSTS,N) for hosts in a row with N ranks each",
-    ),
-    option(
-        "order-nodes",
-        Value::OneOf(&["ascending", "descending"]),
-        "Use hosts in the order of their slots",
-    ),
-    option("skip-launch-node", Value::None, "Run no rank on this host"),
-    option(
-        "rmk",
-        Value::OneOf(&["user", "slurm", "pbs", "sge", "lsf", "ll", "cobalt"]),
-        "The batch system that gives the hosts, or none of them; by default the one that there is",
-    ),
-    option(
-        "launcher",
-        Value::OneOf(&["ssh", "rsh", "slurm", "lsf", "sge", "fork"]),
-        "How agents are started on other hosts",
-    )
-    .also(&["bootstrap"]),
-    option(
-        "launcher-exec",
-        Value::Command("CMD"),
-        "The command that starts agents on other hosts: CMD HOST COMMAND",
-    )
-    .also(&["bootstrap-exec"]),
-    option(
-        "iface",
-        Value::Any("ADDRESS|NAME"),
-        "This machine's address or interface for the other hosts",
-    ),
-    option(
-        "localhost",
-        Value::Any("NAME"),
-        "The name or address of this machine for the other hosts",
-    ),
-    option(
-        "disable-hostname-propagation",
-        Value::None,
-        "Do not tell MPICH the names of the hosts: it finds them itself",
-    ),
-    option(
-        "enable-x",
-        Value::None,
-        "With ssh: windows of the programs come here",
-    ),
-    option(
-        "disable-x",
-        Value::None,
-        "With ssh: windows of the programs do not come here",
-    ),
-    option(
-        "gpus-per-proc",
-        Value::Any("N|auto"),
-        "So many graphics processors for each rank, in CUDA_VISIBLE_DEVICES; by default nothing is said",
-    )
-    .also(&["g"]),
-    option(
-        "encrypt",
-        Value::None,
-        "Encrypt what goes from host to host: for networks to which others have access",
-    ),
-    option(
-        "usize",
-        Value::Any("N|system|infinite"),
-        "Room for processes, as MPI_UNIVERSE_SIZE; by default infinite, which is not told",
-    ),
-    option(
-        "nameserver",
-        Value::Any("HOST[:PORT]"),
-        "Keep names that programs publish at a `ropewalk nameserver`, for other jobs too; by default a job has its own",
-    ),
-    option(
-        "nameserver-key",
-        Value::File("FILE"),
-        "The key of the name server; by default ~/.ropewalk-nameserver.key",
-    ),
-    option(
-        "arity",
-        Value::Any("N"),
-        "How many agents each agent starts; by default 16",
-    ),
-];
+impl Row {
+    pub(super) fn is_option(&self) -> bool {
+        !matches!(self.apply, Apply::Variable(_))
+    }
 
-const OUTPUT: &[Documented] = &[
-    option("label", Value::None, "Put the rank before each line").also(&["l", "prepend-rank"]),
-    option(
-        "prepend-pattern",
-        Value::Any("P"),
-        "Put this before each line: %r is the rank, %h the host",
-    ),
-    option("outfile-pattern", Value::File("P"), "Write output to such files").also(&["outfile"]),
-    option(
-        "errfile-pattern",
-        Value::File("P"),
-        "Write standard error to such files",
-    )
-    .also(&["errfile"]),
-    option(
-        "output-from",
-        Value::Any("RANKS|all|none"),
-        "Only what these ranks write comes out, as in 0,4-7; by default of all",
-    ),
-    option(
-        "stdin",
-        Value::OneOf(&["0", "all", "none"]),
-        "Who reads standard input; by default rank 0, with restart none",
-    )
-    .also(&["s"]),
-    option(
-        "print-rank-map",
-        Value::None,
-        "Say at first which ranks run on which host",
-    ),
-    option(
-        "print-all-exitcodes",
-        Value::None,
-        "Say at the end how each rank ended",
-    ),
-    option(
-        "log",
-        Value::OneOf(&["json"]),
-        "Tell on standard error what happens, one object a line",
-    ),
-    option(
-        "metrics",
-        Value::Any("[ADDRESS:]PORT"),
-        "Let Prometheus read how the job is, from this host unless told otherwise",
-    ),
-    option(
-        "report",
-        Value::File("FILE.html"),
-        "Write a page about the job: processes, fences, failures, output, cost of saving",
-    ),
-    option(
-        "verbose",
-        Value::None,
-        "Say who started and ended, and who put another value under a key of PMI",
-    )
-    .also(&["v", "debug"]),
-];
+    pub(super) fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let names = self.usage.split(", ");
+        names.map(|name| name.split_once(' ').map_or(name, |(name, _)| name))
+    }
 
-const FAILURE: &[Documented] = &[
-    option(
-        "on-failure",
-        Value::OneOf(&["abort", "continue", "respawn", "restart"]),
-        "What happens when a rank fails: the job ends (the default), the others go on, the rank is started again \
-         (respawn=N: at most N times), or the whole job is (restart=N)",
-    ),
-    option(
-        "restart-limit",
-        Value::Any("N"),
-        "With restart: give up after so many attempts in a row that reached no step that was not reached before (5)",
-    ),
-    option(
-        "stopped",
-        Value::OneOf(&["notice", "fail"]),
-        "What happens when a rank stays stopped by a signal: it is named (the default), or killed, which is a failure",
-    ),
-    option(
-        "checkpoint",
-        Value::Folder("DIR"),
-        "Start each attempt from the newest whole checkpoint there, and say at the end what saving cost",
-    ),
-    option(
-        "partner",
-        Value::None,
-        "The checkpoints' folder is each host's own: each also copies what another host saves",
-    ),
-    option(
-        "host-mtbf",
-        Value::Any("auto|TIME"),
-        "A guess of the mean time between losses of a host, by which it is decided how often another copies what a program \
-         saves that asks when to; what happens corrects it. By default 5 years divided by the number of hosts",
-    ),
-    option(
-        "host-mtbf-known",
-        Value::Any("TIME"),
-        "The same if it is known: what happens does not correct it",
-    ),
-    option(
-        "upload",
-        Value::Any("URL"),
-        "Upload each newest checkpoint there in the background, and fetch it where nothing is left",
-    ),
-    option(
-        "adapter",
-        Value::OneOf(&["openfoam"]),
-        "Prepare the case of the program before each attempt",
-    ),
-    option(
-        "mtbf",
-        Value::Any("auto|TIME"),
-        "A guess of the mean time between failures; what happens corrects it. By default 5 years divided by the number of \
-         hosts",
-    ),
-    option(
-        "mtbf-known",
-        Value::Any("TIME"),
-        "The same if it is known: what happens does not correct it",
-    ),
-    option(
-        "detect",
-        Value::Any("TIME"),
-        "How long a host may be silent before it counts as lost; by default 3",
-    ),
-    option(
-        "start-timeout",
-        Value::Any("TIME"),
-        "How long a host may take to bring its agent up; by default ten times as long as it may be silent",
-    ),
-    option(
-        "grace",
-        Value::Any("TIME"),
-        "How long ranks have from the request to end, and their advisor for a last save, until they are killed; by default 10",
-    ),
-    option(
-        "stall",
-        Value::Any("TIME|off"),
-        "End the job with exit code 124 if no rank makes progress for so long: no output, no request by PMI, no bytes read, \
-         written or sent over TCP, no step told to the advisor of its checkpoints. Processor time is none, since ranks of MPI \
-         that wait spin. Messages through shared memory, or by a network card itself, cannot be seen: the time must be longer \
-         than the longest part of the program with nothing else. By default 60 s from a loss on in jobs that go on after it \
-         (--on-failure continue or respawn), as long as a rank of MPI lives; else off",
-    ),
-    option(
-        "stall-counts-cpu",
-        Value::None,
-        "Processor time is progress too: for programs that compute in silence. Ranks of MPI that wait for each other for \
-         ever are not found then",
-    ),
-    option(
-        "inject-mtbf",
-        Value::Any("TIME"),
-        "Kill a random rank now and then, on average after so long",
-    ),
-    option(
-        "seed",
-        Value::Any("N"),
-        "What those times and ranks are drawn from",
-    ),
-    option(
-        "timeout",
-        Value::Any("TIME"),
-        "End the job after this time, with exit code 124, or 75 if it has saved a checkpoint for that",
-    ),
-];
+    pub(super) fn value(&self) -> Option<&'static str> {
+        let (_, last) = self.usage.rsplit_once(", ").unwrap_or(("", self.usage));
+        last.split_once(' ').map(|(_, value)| value)
+    }
 
-/// Names that neither completions nor the manual have: of options that tune only Hydra, that say what is the default, or that ask
-/// something of this command.
-const OTHERS: [&str; 16] = [
-    "V",
-    "demux",
-    "disable-auto-cleanup",
-    "enable-auto-cleanup",
-    "enable-hostname-propagation",
-    "h",
-    "help",
-    "hybrid-hosts",
-    "info",
-    "membind",
-    "pmi-args",
-    "pmi-port",
-    "pmi_args",
-    "profile",
-    "topolib",
-    "version",
-];
+    /// The words that the value is one of.
+    pub(super) fn choices(&self) -> Vec<&'static str> {
+        let value = self.value().filter(|value| !value.contains(char::is_uppercase));
+        value.map_or(Vec::new(), |value| value.split('|').collect())
+    }
+}
 
 #[cfg(test)]
-mod tests {
-    use std::{ffi::OsString, path::Path};
-
-    use ropewalk::fabric::JobKey;
-
-    use super::*;
-    use crate::commands::run::command_line::{Surroundings, parse};
-
-    /// Every option that the manual has is read as one, and takes a value if it is said to.
-    #[test]
-    fn what_is_documented_is_read() {
-        // A host, and a program.
-        let read = |path: &Path| match path.starts_with("/etc") {
-            true => Err(std::io::ErrorKind::NotFound.into()),
-            false => Ok(b"a\n".to_vec()),
-        };
-        let around = Surroundings {
-            agent: "agent".into(),
-            variable: &|_| None,
-            read: &read,
-            read_key: &|_| Ok(JobKey::from_bytes([1; 32])),
-        };
-        for option in all() {
-            let value = match option.value {
-                Value::None => None,
-                Value::OneOf(names) => Some(names[0]),
-                Value::Any("NAME=VALUE") => Some("A=b"),
-                Value::Any("URL") => Some("file:///saves"),
-                Value::Any(_) if option.name == "iface" => Some("127.0.0.1"),
-                Value::Any(_) if option.name == "rankmap" => Some("0"),
-                _ if option.name.ends_with("file") => Some("a:1"),
-                _ => Some("1"),
-            };
-            let words = [Some(format!("--{}", option.name)), value.map(str::to_owned)];
-            let mut words: Vec<OsString> = words.into_iter().flatten().map(Into::into).collect();
-            words.push("true".into());
-            if ["mtbf", "mtbf-known", "partner", "upload"].contains(&option.name) {
-                words.splice(0..0, ["--checkpoint=d".into(), "--hosts=a,b".into()]);
-            }
-            if option.name.starts_with("host-mtbf") {
-                words.splice(
-                    0..0,
-                    ["--checkpoint=d", "--hosts=a,b", "--partner"].map(OsString::from),
-                );
-            }
-            // There is one host at least besides, and a batch system that gives some only where it runs.
-            match option.name {
-                "skip-launch-node" => words.insert(0, "--hosts=a".into()),
-                "rmk" => words[1] = "user".into(),
-                "restart-limit" => words.insert(0, "--on-failure=restart".into()),
-                "nameserver" => {
-                    words[1] = "localhost".into();
-                    words.splice(0..0, ["--nameserver-key".into(), "key".into()]);
-                }
-                "nameserver-key" => {
-                    words[1] = "key".into();
-                    words.insert(0, "--nameserver=localhost".into());
-                }
-                _ => {}
-            }
-            // Its case is looked for on the disk.
-            if option.name == "adapter" {
-                continue;
-            }
-            let result = parse(words, &around);
-            assert!(result.is_ok(), "--{}: {:#}", option.name, result.unwrap_err());
-        }
-    }
-
-    /// What the help has with two dashes the manual has too.
-    #[test]
-    fn what_the_help_has_is_documented() {
-        let words = HELP.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-');
-        let names: Vec<_> = words.filter_map(|word| word.strip_prefix("--")).collect();
-        assert!(names.contains(&"on-failure"));
-        for name in names {
-            let is_known = all().any(|option| option.name == name) || ["ranks", "help"].contains(&name);
-            assert!(is_known, "--{name}");
-        }
-    }
-
-    /// The help has every option that the manual has, and no name that is none.
-    #[test]
-    fn what_is_documented_the_help_has() {
-        let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
-        let options = &HELP[HELP.find("What runs:").unwrap()..HELP.find("\nSignals:").unwrap()];
-        let words = options.split(|letter: char| !is_name(letter));
-        let shown: Vec<_> = words
-            .filter_map(|word| word.strip_prefix("--").or_else(|| word.strip_prefix('-')))
-            .filter(|name| !name.is_empty())
-            .collect();
-        for option in all() {
-            assert!(shown.contains(&option.name), "-{}", option.name);
-        }
-        for name in shown {
-            assert!(names().any(|known| known == name), "-{name}");
-        }
-    }
-
-    /// Every name is one that is read, and stands here once.
-    #[test]
-    fn names_are_those_that_are_read() {
-        let around = Surroundings {
-            agent: "agent".into(),
-            variable: &|_| None,
-            read: &|_| Err(std::io::ErrorKind::NotFound.into()),
-            read_key: &|_| Ok(JobKey::from_bytes([1; 32])),
-        };
-        for name in names() {
-            let words = [&format!("-{name}"), "0", "0", "0", "0", "prog"];
-            let error = parse(words.map(OsString::from).into(), &around).err();
-            let error = error.map(|error| format!("{error:#}")).unwrap_or_default();
-            assert!(!error.contains("there is no option"), "-{name}: {error}");
-            assert_eq!(names().filter(|known| *known == name).count(), 1, "-{name}");
-        }
-    }
-}
+mod tests;

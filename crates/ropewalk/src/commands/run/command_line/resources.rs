@@ -20,33 +20,17 @@ pub(super) enum ResourceManager {
     User,
 }
 
-/// The names of all.
-pub(super) const NAMES: &str = "user slurm ll lsf sge pbs cobalt";
-
 impl ResourceManager {
-    /// In the order in which they are looked for.
-    const BATCH: [Self; 6] = [
-        Self::Slurm,
-        Self::Lsf,
-        Self::Sge,
-        Self::Pbs,
-        Self::LoadLeveler,
-        Self::Cobalt,
+    /// All by their names, in the order in which they are looked for.
+    pub(super) const NAMED: [(&str, Self); 7] = [
+        ("slurm", Self::Slurm),
+        ("lsf", Self::Lsf),
+        ("sge", Self::Sge),
+        ("pbs", Self::Pbs),
+        ("ll", Self::LoadLeveler),
+        ("cobalt", Self::Cobalt),
+        ("user", Self::User),
     ];
-
-    /// The one with this name.
-    pub(super) fn of(name: &str) -> anyhow::Result<Self> {
-        Ok(match name {
-            "cobalt" => Self::Cobalt,
-            "ll" => Self::LoadLeveler,
-            "lsf" => Self::Lsf,
-            "pbs" => Self::Pbs,
-            "sge" => Self::Sge,
-            "slurm" => Self::Slurm,
-            "user" => Self::User,
-            other => bail!("option -rmk wants one of {NAMES}, not {other:?}"),
-        })
-    }
 
     /// The launcher that goes with it if nobody wants another.
     pub(super) fn launcher(self) -> Option<&'static str> {
@@ -115,7 +99,7 @@ pub(super) fn find(
             ),
         },
         None => {
-            for manager in ResourceManager::BATCH {
+            for (_, manager) in ResourceManager::NAMED {
                 if let Some(hosts) = manager.hosts(around)? {
                     return Ok(Some((manager, hosts)));
                 }

@@ -1,4 +1,7 @@
-use ropewalk::launch::{Binding, DealOrder, Part, StartMethod};
+use std::{net::Ipv4Addr, time::Duration};
+
+use anyhow::bail;
+use ropewalk::launch::{Binding, DealOrder, Inherited, Part, StartMethod};
 
 use super::*;
 
@@ -46,7 +49,7 @@ fn options_are_read_as_hydra_has_them() {
     assert_eq!(spec.own_environment, [("A".into(), "b".into())]);
     assert_eq!(spec.environment, [("C".into(), "d".into())]);
     assert_eq!(spec.placement.ranks_per_host, Some(2));
-    assert_eq!(request.prefix.unwrap().fill(3, "h"), "[3] ");
+    assert_eq!(request.output.prefix.unwrap().fill(3, "h"), "[3] ");
 }
 
 /// Programs behind colons, and the same from a file.
@@ -225,6 +228,7 @@ fn parts_are_bound_to_in_an_order() {
         let request = parsed(words, variables, "").unwrap();
         assert_eq!(request.spec.placement.binding, Binding::Nowhere);
         request
+            .output
             .notices
             .iter()
             .any(|notice| notice.contains("is passed over"))
