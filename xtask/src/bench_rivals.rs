@@ -21,7 +21,13 @@ pub(crate) fn bench_rivals(options: &Options) -> anyhow::Result<()> {
     debian::provide()?;
     run(cargo(&["build", "--release", "--locked"]))?;
     // Alone, so that what it needs of a crate is not built into the command too.
-    run(cargo(&["build", "--release", "--locked", "-p", "ropewalk-rivals"]))?;
+    run(cargo(&[
+        "build",
+        "--release",
+        "--locked",
+        "-p",
+        "ropewalk-rivals",
+    ]))?;
     let rivals = project::target()?.join("release/ropewalk-rivals");
     let words: Vec<_> = options.words.iter().map(String::as_str).collect();
     run(program(&rivals.to_string_lossy(), &words))

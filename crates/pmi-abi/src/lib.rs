@@ -11,7 +11,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use ropewalk_pmi::client::ClientError;
+use ropewalk_pmi_client::ClientError;
 
 pub use pointers::{array, copy_text, fill, item, slots, text, texts, write};
 pub use session::{Session, close, is_open, open, session};

@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-use ropewalk_pmi::{Client, Dialect, ProcessMapping, Spawn, Spawned, client::is_key};
+use ropewalk_pmi::{Dialect, ProcessMapping, Spawn, Spawned};
+use ropewalk_pmi_client::{Client, is_key};
 
 use crate::Status;
 

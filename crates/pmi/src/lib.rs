@@ -1,4 +1,4 @@
-//! PMI, the process management interface, in its versions 1 and 2: wire format, server and client.
+//! PMI, the process management interface, in its versions 1 and 2: wire format, server and client, without I/O.
 //!
 //! PMI is how the processes of a parallel program find each other: each puts what the others must know (an
 //! address) into a key-value space, all meet in a fence, and then each gets what it needs (P. Balaji et al.,
@@ -8,18 +8,11 @@
 //! * [`Request`] and [`Response`] are the table of commands: codec and documentation follow from it.
 //! * [`Server`] is the process manager's side: bytes in, [`Action`]s out, no input or output of its own. The servers
 //!   of many hosts form a tree, along which they say [`Up`] and [`Down`].
-//! * [`ClientCore`] is the program's side of a connection, as pure; [`client::Client`] drives it, blocking, on the
-//!   standard library only. It works under any process manager that speaks PMI (`ropewalk run`, Hydra's `mpiexec`,
-//!   `srun --mpi=pmi2`).
+//! * [`ClientCore`] is the program's side of a connection, as pure; the crate `ropewalk-pmi-client` drives it.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![forbid(unsafe_code)]
 
-#[allow(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "the effects around what is decided"
-)]
-pub mod client;
 mod client_core;
 mod command;
 mod key_value_space;
@@ -28,7 +21,6 @@ mod rank_set;
 mod server;
 mod wire;
 
-pub use client::Client;
 pub use client_core::{ClientCore, ClientCoreError, Dialect, RequestId};
 pub use command::{
     Arguments, Command, DecodeError, Decoded, EncodeError, Pairs, Request, Response, Spawn, SpawnBlocks,

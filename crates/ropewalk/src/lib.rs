@@ -30,9 +30,14 @@ pub use ropewalk_fabric as fabric;
 pub use ropewalk_group as group;
 pub use ropewalk_launch as launch;
 pub use ropewalk_openfoam as openfoam;
-pub use ropewalk_pmi as pmi;
 pub use ropewalk_reduce as reduce;
 pub use ropewalk_rpc as rpc;
+
+/// PMI, the process management interface: messages, server, client.
+pub mod pmi {
+    pub use ropewalk_pmi::*;
+    pub use ropewalk_pmi_client::{self as client, Client};
+}
 
 /// The example of the README compiles.
 #[cfg(doctest)]

@@ -1,6 +1,9 @@
 //! The `ropewalk` command.
 
-#[cfg_attr(feature = "fuzzing", allow(dead_code, unused_imports, reason = "fuzz targets use the library"))]
+#[cfg_attr(
+    feature = "fuzzing",
+    allow(dead_code, unused_imports, reason = "fuzz targets use the library")
+)]
 mod commands;
 
 use std::{env, ffi::OsString, path::Path, process::ExitCode};

@@ -86,7 +86,10 @@ fn await_true(otherwise: &str, mut is_true: impl FnMut() -> bool) {
 fn a_suspended_job_goes_on() {
     for place in PLACES {
         let options = ["--detect", "1", "--stall", "2", "--timeout", "4"];
-        let job = Job::start_with(&[place, &options].concat(), "for i in 1 2 3 4 5 6; do sleep 0.3; echo $RANK $i; done");
+        let job = Job::start_with(
+            &[place, &options].concat(),
+            "for i in 1 2 3 4 5 6; do sleep 0.3; echo $RANK $i; done",
+        );
         job.suspend();
         sleep(SUSPENSION);
         job.signal("CONT");

@@ -19,7 +19,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("crates/fabric/src/endpoint/heartbeat.rs", &[]),
     ("crates/group/src/", &[]),
     ("crates/launch/src/", &["driver/", "driver.rs"]),
-    ("crates/pmi/src/", &["client/", "client.rs"]),
+    ("crates/pmi/src/", &[]),
     ("crates/reduce/src/", &["driver/", "driver.rs"]),
     ("crates/rpc/src/bulk/", &["chunks.rs"]),
     ("crates/rpc/src/hedging.rs", &[]),
@@ -190,7 +190,7 @@ const UNSAFE: &[(&str, &str)] = &[
         "exports the functions of PMI-2 to C",
     ),
     (
-        "crates/pmi/src/client/inherited.rs",
+        "crates/pmi-client/src/inherited.rs",
         "takes over the descriptor that the process manager let it inherit",
     ),
     (

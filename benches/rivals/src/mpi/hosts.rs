@@ -27,10 +27,7 @@ pub(super) fn measure(arguments: &Arguments) -> anyhow::Result<()> {
             arguments.repetitions,
             [&|| run(Manager::Ropewalk), &|| run(Manager::Hydra)],
         )?;
-        println!(
-            "| {count} | {ours:.0} | {hydra:.0} | {:.2} |",
-            ours / hydra
-        );
+        println!("| {count} | {ours:.0} | {hydra:.0} | {:.2} |", ours / hydra);
     }
     Ok(())
 }

@@ -38,10 +38,7 @@ pub(super) fn measure(arguments: &Arguments) -> anyhow::Result<()> {
             arguments.repetitions,
             [&|| Manager::Ropewalk.run(&words), &|| Manager::Hydra.run(&words)],
         )?;
-        println!(
-            "| {ranks} | {ours:.0} | {hydra:.0} | {:.2} |",
-            ours / hydra
-        );
+        println!("| {ranks} | {ours:.0} | {hydra:.0} | {:.2} |", ours / hydra);
     }
     Ok(())
 }

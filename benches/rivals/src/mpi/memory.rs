@@ -97,7 +97,8 @@ fn is_sleep(pid: u32) -> bool {
 fn memory_of(pid: u32) -> anyhow::Result<Memory> {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     Ok(Memory {
-        dirty_kib: dirty_kib(&rollup).context("the kernel tells no Pss_Dirty, which is there since Linux 6.0")?,
+        dirty_kib: dirty_kib(&rollup)
+            .context("the kernel tells no Pss_Dirty, which is there since Linux 6.0")?,
         descriptors: fs::read_dir(format!("/proc/{pid}/fd"))?.count(),
     })
 }

@@ -11,7 +11,7 @@ use ropewalk_fabric::{
     Transports, TransportsError,
 };
 use ropewalk_group::{Incarnation, JobId, Rank};
-use ropewalk_pmi::client::{Client, ClientError};
+use ropewalk_pmi_client::{Client, ClientError};
 use thiserror::Error;
 
 /// A process that knows its job and is reached by the others.

@@ -12,7 +12,7 @@ use std::{
 
 use ropewalk_fabric::{AgentLink, HoldId, SpanKind, TraceEvent, Waker};
 use ropewalk_group::{ProcessGroup, Rank};
-use ropewalk_pmi::client::{Client, ClientError};
+use ropewalk_pmi_client::{Client, ClientError};
 use ropewalk_rpc::Engine;
 
 use super::{

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ropewalk_group::Rank;
-use ropewalk_pmi::client::Spin;
+use ropewalk_pmi_client::Spin;
 use rustix::event::epoll;
 
 use super::{Agent, kind, rank_io::Reading};

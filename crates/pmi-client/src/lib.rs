@@ -1,5 +1,7 @@
 //! The program's side of PMI: blocking, without a runtime or threads of its own, because it is
 //! loaded into programs that have their own idea of threads and event loops.
+//!
+//! It works under any process manager that speaks PMI: `ropewalk run`, Hydra's `mpiexec`, `srun --mpi=pmi2`.
 
 mod connection;
 mod environment;
@@ -13,8 +15,8 @@ use std::{env, os::unix::net::UnixStream, time::Duration};
 
 use bstr::{BString, ByteSlice};
 
-use crate::{Dialect, Form, KEY_SIZE_MAX, Pairs, Request, Response, VALUE_SIZE_MAX};
 use connection::{Connection, Socket};
+use ropewalk_pmi::{Dialect, Form, KEY_SIZE_MAX, Pairs, Request, Response, VALUE_SIZE_MAX};
 
 pub use error::ClientError;
 pub use spin::{Spin, Turn};
@@ -29,9 +31,9 @@ pub use spin::{Spin, Turn};
 /// its answers, and a late one would be taken for that to the next request.
 ///
 /// ```
-/// # fn main() -> Result<(), ropewalk_pmi::client::ClientError> {
+/// # fn main() -> Result<(), ropewalk_pmi_client::ClientError> {
 /// # let address = "tcp://127.0.0.1:4711";
-/// if let Some(client) = ropewalk_pmi::Client::from_env()? {
+/// if let Some(client) = ropewalk_pmi_client::Client::from_env()? {
 ///     client.put(&format!("address-{}", client.rank()), address)?;
 ///     client.fence()?;
 ///     let neighbour = (client.rank() + 1) % client.size();
@@ -58,7 +60,7 @@ impl Client {
     /// How long a request waits for its answer if nobody says otherwise. A fence waits for the slowest process.
     pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(120);
     /// The longest value in PMI-1 as it travels: Hydra's limits leave this much of a line.
-    pub const VALUE_SIZE_MAX: usize = crate::LINE_VALUE_SIZE_MAX;
+    pub const VALUE_SIZE_MAX: usize = ropewalk_pmi::LINE_VALUE_SIZE_MAX;
 
     /// The connection that the process manager left in the environment (`PMI_FD`, or `PMI_PORT` and `PMI_ID`),
     /// initialized; `None` if there is no process manager, so that the process is alone. Speaks PMI-2 under Slurm

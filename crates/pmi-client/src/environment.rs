@@ -8,8 +8,9 @@ use std::{
 
 use bstr::BString;
 
-use super::{ClientError, connection::Socket, inherited};
-use crate::{Form, MessageBuffer, Request, Response};
+use ropewalk_pmi::{Form, MessageBuffer, Request, Response};
+
+use crate::{ClientError, connection::Socket, inherited};
 
 /// A connection, and who the process is.
 #[derive(Debug)]

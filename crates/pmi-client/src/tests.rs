@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::*;
-use crate::{Action, ConnectionId, GroupId, GroupOptions, Peer, Process, Server};
+use ropewalk_pmi::{Action, ConnectionId, GroupId, GroupOptions, Peer, Process, Server};
 
 /// A process manager of so many processes, and its processes' ends of the connections.
 fn job(size: u32) -> (thread::JoinHandle<()>, Vec<UnixStream>) {

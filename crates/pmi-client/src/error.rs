@@ -5,7 +5,7 @@ use std::{io, time::Duration};
 use bstr::BString;
 use thiserror::Error;
 
-use crate::{ClientCoreError, DecodeError, EncodeError, MessageError};
+use ropewalk_pmi::{ClientCoreError, DecodeError, EncodeError, MessageError};
 
 /// What can go wrong between a process and its process manager.
 #[derive(Debug, Error)]

@@ -2,8 +2,9 @@
 
 use bstr::ByteSlice;
 
-use super::{Client, ClientError};
-use crate::{Dialect, Pairs, Request, Response, Spawn, SpawnBlocks, SpawnCommands, Spawned};
+use ropewalk_pmi::{Dialect, Pairs, Request, Response, Spawn, SpawnBlocks, SpawnCommands, Spawned};
+
+use crate::{Client, ClientError};
 
 impl Client {
     /// Allows [`get_bytes`](Self::get_bytes) from the key-value space of another job. PMI-2 only, and of the process

@@ -18,11 +18,12 @@ use rustix::{
     net::{RecvFlags, recv},
 };
 
-use super::{
+use ropewalk_pmi::{ClientCore, Dialect, Request, RequestId, Response};
+
+use crate::{
     ClientError,
     spin::{Spin, Turn},
 };
-use crate::{ClientCore, Dialect, Request, RequestId, Response};
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -136,7 +137,7 @@ impl Connection {
     fn converse(
         &self,
         requests: &[Request],
-        submit: impl FnOnce(&mut ClientCore) -> Result<RequestId, crate::EncodeError>,
+        submit: impl FnOnce(&mut ClientCore) -> Result<RequestId, ropewalk_pmi::EncodeError>,
     ) -> Result<Response, ClientError> {
         let mut state = self.lock_whole()?;
         let id = submit(&mut state.core)?;
@@ -304,7 +305,7 @@ impl Connection {
     fn too_late(&self, state: &mut State, requests: &[Request]) -> ClientError {
         let form = state.core.dialect().form();
         let error = ClientError::Timeout {
-            command: requests.first().map_or("", |request| super::name(request, form)),
+            command: requests.first().map_or("", |request| crate::name(request, form)),
             timeout: state.timeout,
         };
         self.broken(state, error)
