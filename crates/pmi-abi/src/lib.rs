@@ -13,7 +13,7 @@ use std::{
 
 use ropewalk_pmi_client::ClientError;
 
-pub use pointers::{array, copy_text, fill, item, slots, text, texts, write};
+pub use pointers::{InText, OutPtr, OutText, array, item, text, texts};
 pub use session::{Session, close, is_open, open, session};
 
 /// A status of either library: 0 is success.

@@ -63,25 +63,6 @@ pub unsafe fn array<'a, T>(pointer: *const T, count: c_int) -> Result<&'a [T], S
     Ok(unsafe { slice::from_raw_parts(pointer, count) })
 }
 
-/// Room for `count` items behind a pointer, or none.
-///
-/// # Errors
-/// As for [`array()`].
-///
-/// # Safety
-/// The pointer is null or points to `count` items that nobody else uses for `'a`.
-pub unsafe fn slots<'a, T>(pointer: *mut T, count: c_int) -> Result<&'a mut [T], Status> {
-    let count = usize::try_from(count).map_err(|_| Status::INVALID_ARGUMENT)?;
-    if count == 0 {
-        return Ok(&mut []);
-    }
-    if pointer.is_null() {
-        return Err(Status::INVALID_ARGUMENT);
-    }
-    // SAFETY: it is not null, and the caller promises the rest.
-    Ok(unsafe { slice::from_raw_parts_mut(pointer, count) })
-}
-
 /// What a pointer points to.
 ///
 /// # Errors
@@ -94,60 +75,143 @@ pub unsafe fn item<'a, T>(pointer: *const T) -> Result<&'a T, Status> {
     unsafe { pointer.as_ref() }.ok_or(Status::INVALID_ARGUMENT)
 }
 
-/// Writes a value for the caller.
-///
-/// # Errors
-/// If the pointer is null.
-///
-/// # Safety
-/// The pointer is null or points to room for the value.
-pub unsafe fn write<T>(pointer: *mut T, value: T) -> Result<(), Status> {
-    if pointer.is_null() {
-        return Err(Status::INVALID_ARGUMENT);
-    }
-    // SAFETY: it is not null, and the caller promises that there is room.
-    unsafe { pointer.write(value) };
-    Ok(())
-}
+/// A pointer argument of an exported function: null, or room for values of the caller. Only a call from C makes one, and
+/// the contract of that call is that of [`OutPtr::new`].
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct OutPtr<T>(*mut T);
 
-/// Writes text and its end for the caller.
-///
-/// # Errors
-/// If the pointer is null or there is not enough room; nothing is written then.
-///
-/// # Safety
-/// The pointer is null or points to `size` bytes of room.
-pub unsafe fn copy_text(pointer: *mut c_char, size: c_int, text: &[u8]) -> Result<(), Status> {
-    // SAFETY: as the caller promises.
-    let room: &mut [u8] = unsafe { slots(pointer.cast(), size) }?;
-    if pointer.is_null() {
-        return Err(Status::INVALID_ARGUMENT);
+impl<T> OutPtr<T> {
+    /// # Safety
+    /// Until the call returns, the pointer is null or points to room for as many values as the function's other arguments
+    /// say, or one, which nobody else uses.
+    pub unsafe fn new(pointer: *mut T) -> Self {
+        Self(pointer)
     }
-    match room.get_mut(..=text.len()) {
-        Some([start @ .., end]) => {
-            start.copy_from_slice(text);
-            *end = 0;
-            Ok(())
+
+    /// The caller does not want the value.
+    pub fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+
+    /// Writes a value for the caller.
+    ///
+    /// # Errors
+    /// If the pointer is null.
+    pub fn write(self, value: T) -> Result<(), Status> {
+        if self.is_null() {
+            return Err(Status::INVALID_ARGUMENT);
         }
-        _ => Err(Status::INVALID_LENGTH),
+        // SAFETY: it is not null, so there is room by the contract of `new`.
+        unsafe { self.0.write(value) };
+        Ok(())
+    }
+
+    /// The value that the caller left there.
+    ///
+    /// # Errors
+    /// If the pointer is null.
+    pub fn read(&self) -> Result<T, Status>
+    where
+        T: Copy,
+    {
+        // SAFETY: by the contract of `new` it is null, or points to a value that nobody else uses.
+        unsafe { self.0.as_ref() }
+            .copied()
+            .ok_or(Status::INVALID_ARGUMENT)
+    }
+
+    /// Writes values, at most `count`, and says how many.
+    ///
+    /// # Errors
+    /// If the count is negative, or the pointer null though there should be room.
+    pub fn write_each(self, count: c_int, values: impl IntoIterator<Item = T>) -> Result<usize, Status> {
+        let count = usize::try_from(count).map_err(|_| Status::INVALID_ARGUMENT)?;
+        if count > 0 && self.is_null() {
+            return Err(Status::INVALID_ARGUMENT);
+        }
+        let mut written = 0;
+        for value in values.into_iter().take(count) {
+            // SAFETY: there are more than `written` places, so it is not null, and has that much room by the contract of
+            // `new`.
+            unsafe { self.0.add(written).write(value) };
+            written += 1;
+        }
+        Ok(written)
     }
 }
 
-/// Writes as much of a text as there is room for, and its end.
-///
-/// # Errors
-/// If the pointer is null or there is no room at all.
-///
-/// # Safety
-/// The pointer is null or points to `size` bytes of room.
-pub unsafe fn fill(pointer: *mut c_char, size: c_int, text: &[u8]) -> Result<(), Status> {
-    let room = usize::try_from(size).unwrap_or(0).saturating_sub(1);
-    // SAFETY: as the caller promises.
-    unsafe { copy_text(pointer, size, &text[..text.len().min(room)]) }
+/// A text argument of an exported function. Only a call from C makes one, and the contract of that call is that of
+/// [`InText::new`].
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct InText(*const c_char);
+
+impl InText {
+    /// # Safety
+    /// Until the call returns, the pointer is null or points to text with a NUL at its end, which stays as it is.
+    pub unsafe fn new(pointer: *const c_char) -> Self {
+        Self(pointer)
+    }
+
+    /// The text without its end.
+    ///
+    /// # Errors
+    /// If the pointer is null.
+    pub fn get(&self) -> Result<&[u8], Status> {
+        // SAFETY: by the contract of `new`.
+        unsafe { text(self.0) }
+    }
+}
+
+/// Room for text: an argument of an exported function. Only a call from C makes one, and the contract of that call is
+/// that of [`OutText::new`].
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct OutText(OutPtr<c_char>);
+
+impl OutText {
+    /// # Safety
+    /// As for [`OutPtr::new`], and the size that another argument says is that of the room.
+    pub unsafe fn new(pointer: *mut c_char) -> Self {
+        Self(OutPtr(pointer))
+    }
+
+    /// The caller does not want the text.
+    pub fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+
+    /// Writes text and its end for the caller.
+    ///
+    /// # Errors
+    /// If the pointer is null or there is not enough room; nothing is written then.
+    pub fn copy(self, size: c_int, text: &[u8]) -> Result<(), Status> {
+        let room = usize::try_from(size).map_err(|_| Status::INVALID_ARGUMENT)?;
+        if self.is_null() {
+            return Err(Status::INVALID_ARGUMENT);
+        }
+        if room <= text.len() {
+            return Err(Status::INVALID_LENGTH);
+        }
+        let bytes = text.iter().chain([&0]).map(|&byte| byte as c_char);
+        self.0.write_each(size, bytes).map(drop)
+    }
+
+    /// Writes as much of a text as there is room for, and its end.
+    ///
+    /// # Errors
+    /// If the pointer is null or there is no room at all.
+    pub fn fill(self, size: c_int, text: &[u8]) -> Result<(), Status> {
+        let room = usize::try_from(size).unwrap_or(0).saturating_sub(1);
+        self.copy(size, &text[..text.len().min(room)])
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ptr::{null, null_mut};
+
     use super::*;
 
     /// Text goes where there is room for it and its end, and nowhere else.
@@ -155,32 +219,32 @@ mod tests {
     fn text_needs_room() {
         let mut room = [b'x'; 4];
         let pointer = room.as_mut_ptr().cast();
-        // SAFETY: the sizes are at most that of the room, and text is written with its end before it is read.
-        unsafe {
-            assert_eq!(copy_text(pointer, 3, b"abc"), Err(Status::INVALID_LENGTH));
-            assert_eq!(copy_text(pointer, 0, b""), Err(Status::INVALID_LENGTH));
-            assert_eq!(copy_text(pointer, -1, b""), Err(Status::INVALID_ARGUMENT));
-            assert_eq!(
-                copy_text(std::ptr::null_mut(), 0, b""),
-                Err(Status::INVALID_ARGUMENT)
-            );
-            assert_eq!(copy_text(pointer, 4, b"abc"), Ok(()));
-            assert_eq!(text(pointer), Ok(&b"abc"[..]));
-            assert_eq!(fill(pointer, 3, b"xyz"), Ok(()));
-            assert_eq!(text(pointer), Ok(&b"xy"[..]));
-            assert_eq!(text(std::ptr::null()), Err(Status::INVALID_ARGUMENT));
-        }
+        // SAFETY: the sizes below are at most that of the room, and text is written with its end before it is read.
+        let (out, read) = unsafe { (|| OutText(OutPtr(pointer)), InText::new(pointer)) };
+        assert_eq!(out().copy(3, b"abc"), Err(Status::INVALID_LENGTH));
+        assert_eq!(out().copy(0, b""), Err(Status::INVALID_LENGTH));
+        assert_eq!(out().copy(-1, b""), Err(Status::INVALID_ARGUMENT));
+        assert_eq!(
+            OutText(OutPtr(null_mut())).copy(0, b""),
+            Err(Status::INVALID_ARGUMENT)
+        );
+        assert_eq!(out().copy(4, b"abc"), Ok(()));
+        assert_eq!(read.get(), Ok(&b"abc"[..]));
+        assert_eq!(out().fill(3, b"xyz"), Ok(()));
+        assert_eq!(read.get(), Ok(&b"xy"[..]));
+        // SAFETY: null may be asked for.
+        assert_eq!(unsafe { text(null()) }, Err(Status::INVALID_ARGUMENT));
     }
 
     /// A list of texts ends at its null, or at its count.
     #[test]
     fn lists_end() {
-        let list = [c"a".as_ptr(), c"b".as_ptr(), std::ptr::null()];
+        let list = [c"a".as_ptr(), c"b".as_ptr(), null()];
         // SAFETY: the list has a null at its end, and the counts do not pass it without one.
         unsafe {
             assert_eq!(texts(list.as_ptr(), 9), [b"a", b"b"]);
             assert_eq!(texts(list.as_ptr(), 1), [b"a"]);
-            assert_eq!(texts(std::ptr::null(), 9), [[0_u8; 0]; 0]);
+            assert_eq!(texts(null(), 9), [[0_u8; 0]; 0]);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 
 use ropewalk_pmi::{Dialect, KEY_SIZE_MAX, KVSNAME_SIZE_MAX, Spawn, SpawnCommand};
 use ropewalk_pmi_abi::{
-    Status, array, close, copy_text, guarded, is_open, open, session, slots, text, texts, write,
+    InText, OutPtr, OutText, Status, array, close, guarded, is_open, open, session, text, texts,
 };
 
 /// `PMI_keyval_t`.
@@ -34,99 +34,81 @@ macro_rules! exports {
 }
 
 exports! {
-    fn PMI_Init(spawned: *mut c_int) {
+    fn PMI_Init(spawned: OutPtr<c_int>) {
         let session = open(Dialect::Pmi1)?;
-        // SAFETY: the caller promises it.
-        unsafe { write(spawned, c_int::from(session.is_spawned())) }
+        spawned.write(c_int::from(session.is_spawned()))
     }
 
-    fn PMI_Initialized(initialized: *mut c_int) {
-        // SAFETY: the caller promises it.
-        unsafe { write(initialized, c_int::from(is_open())) }
+    fn PMI_Initialized(initialized: OutPtr<c_int>) {
+        initialized.write(c_int::from(is_open()))
     }
 
     fn PMI_Finalize() {
         close()
     }
 
-    fn PMI_Get_size(size: *mut c_int) {
-        // SAFETY: the caller promises it.
-        unsafe { write(size, session()?.size() as c_int) }
+    fn PMI_Get_size(size: OutPtr<c_int>) {
+        size.write(session()?.size() as c_int)
     }
 
-    fn PMI_Get_rank(rank: *mut c_int) {
-        // SAFETY: the caller promises it.
-        unsafe { write(rank, session()?.rank() as c_int) }
+    fn PMI_Get_rank(rank: OutPtr<c_int>) {
+        rank.write(session()?.rank() as c_int)
     }
 
-    fn PMI_Get_universe_size(size: *mut c_int) {
+    fn PMI_Get_universe_size(size: OutPtr<c_int>) {
         let known = session()?.universe_size()?;
-        // SAFETY: the caller promises it.
-        unsafe { write(size, known.and_then(|size| c_int::try_from(size).ok()).unwrap_or(-1)) }
+        size.write(known.and_then(|size| c_int::try_from(size).ok()).unwrap_or(-1))
     }
 
-    fn PMI_Get_appnum(appnum: *mut c_int) {
-        // SAFETY: the caller promises it.
-        unsafe { write(appnum, session()?.appnum()?) }
+    fn PMI_Get_appnum(appnum: OutPtr<c_int>) {
+        appnum.write(session()?.appnum()?)
     }
 
-    fn PMI_Publish_name(service: *const c_char, port: *const c_char) {
-        // SAFETY: the caller promises it.
-        let (service, port) = unsafe { (text(service)?, text(port)?) };
+    fn PMI_Publish_name(service: InText, port: InText) {
+        let (service, port) = (service.get()?, port.get()?);
         session()?.publish(service, port)
     }
 
-    fn PMI_Unpublish_name(service: *const c_char) {
-        // SAFETY: the caller promises it.
-        session()?.unpublish(unsafe { text(service) }?)
+    fn PMI_Unpublish_name(service: InText) {
+        session()?.unpublish(service.get()?)
     }
 
-    fn PMI_Lookup_name(service: *const c_char, port: *mut c_char) {
-        // SAFETY: the caller promises it.
-        let found = session()?.lookup(unsafe { text(service) }?)?;
+    fn PMI_Lookup_name(service: InText, port: OutText) {
+        let found = session()?.lookup(service.get()?)?;
         // The interface does not say how much room there is; MPI_MAX_PORT_NAME, which callers use, is 256 or more.
-        // SAFETY: the caller promises room for a port.
-        unsafe { copy_text(port, found.len() as c_int + 1, &found) }
+        port.copy(found.len() as c_int + 1, &found)
     }
 
-    fn PMI_Get_id(id: *mut c_char, length: c_int) {
-        // SAFETY: the caller promises it.
-        unsafe { copy_text(id, length, session()?.kvsname()) }
+    fn PMI_Get_id(id: OutText, length: c_int) {
+        id.copy(length, session()?.kvsname())
     }
 
-    fn PMI_Get_kvs_domain_id(id: *mut c_char, length: c_int) {
-        // SAFETY: the caller promises it.
-        unsafe { copy_text(id, length, session()?.kvsname()) }
+    fn PMI_Get_kvs_domain_id(id: OutText, length: c_int) {
+        id.copy(length, session()?.kvsname())
     }
 
-    fn PMI_Get_id_length_max(length: *mut c_int) {
-        // SAFETY: the caller promises it.
-        unsafe { write(length, KVSNAME_SIZE_MAX as c_int) }
+    fn PMI_Get_id_length_max(length: OutPtr<c_int>) {
+        length.write(KVSNAME_SIZE_MAX as c_int)
     }
 
     fn PMI_Barrier() {
         session()?.fence()
     }
 
-    fn PMI_Get_clique_size(size: *mut c_int) {
-        // SAFETY: the caller promises it.
-        unsafe { write(size, session()?.clique()?.len() as c_int) }
+    fn PMI_Get_clique_size(size: OutPtr<c_int>) {
+        size.write(session()?.clique()?.len() as c_int)
     }
 
-    fn PMI_Get_clique_ranks(ranks: *mut c_int, length: c_int) {
+    fn PMI_Get_clique_ranks(ranks: OutPtr<c_int>, length: c_int) {
         let clique = session()?.clique()?;
-        // SAFETY: the caller promises it.
-        let room = unsafe { slots(ranks, length) }?;
-        let room = room.get_mut(..clique.len()).ok_or(Status::INVALID_LENGTH)?;
-        for (slot, rank) in room.iter_mut().zip(clique) {
-            *slot = rank as c_int;
+        if usize::try_from(length).is_ok_and(|room| room < clique.len()) {
+            return Err(Status::INVALID_LENGTH);
         }
-        Ok(())
+        ranks.write_each(length, clique.into_iter().map(|rank| rank as c_int)).map(drop)
     }
 
-    fn PMI_Abort(exit_code: c_int, message: *const c_char) {
-        // SAFETY: the caller promises it, and null is no message.
-        let message = unsafe { text(message) }.ok();
+    fn PMI_Abort(exit_code: c_int, message: InText) {
+        let message = message.get().ok();
         if let Ok(session) = session()
             && let Some(client) = session.client()
         {
@@ -136,39 +118,34 @@ exports! {
         std::process::exit(exit_code)
     }
 
-    fn PMI_KVS_Get_my_name(kvsname: *mut c_char, length: c_int) {
-        // SAFETY: the caller promises it.
-        unsafe { copy_text(kvsname, length, session()?.kvsname()) }
+    fn PMI_KVS_Get_my_name(kvsname: OutText, length: c_int) {
+        kvsname.copy(length, session()?.kvsname())
     }
 
-    fn PMI_KVS_Get_name_length_max(length: *mut c_int) {
-        // SAFETY: the caller promises it.
-        unsafe { write(length, KVSNAME_SIZE_MAX as c_int) }
+    fn PMI_KVS_Get_name_length_max(length: OutPtr<c_int>) {
+        length.write(KVSNAME_SIZE_MAX as c_int)
     }
 
-    fn PMI_KVS_Get_key_length_max(length: *mut c_int) {
-        // SAFETY: the caller promises it.
-        unsafe { write(length, KEY_SIZE_MAX as c_int) }
+    fn PMI_KVS_Get_key_length_max(length: OutPtr<c_int>) {
+        length.write(KEY_SIZE_MAX as c_int)
     }
 
-    fn PMI_KVS_Get_value_length_max(length: *mut c_int) {
+    fn PMI_KVS_Get_value_length_max(length: OutPtr<c_int>) {
         // The end of the text takes a byte of what the caller will have.
-        // SAFETY: the caller promises it.
-        unsafe { write(length, session()?.value_size_max() as c_int + 1) }
+        length.write(session()?.value_size_max() as c_int + 1)
     }
 
-    fn PMI_KVS_Create(_kvsname: *mut c_char, _length: c_int) {
+    fn PMI_KVS_Create(_kvsname: OutText, _length: c_int) {
         // The wire protocol has one key-value space for a job.
         Err(Status::FAIL)
     }
 
-    fn PMI_KVS_Destroy(_kvsname: *const c_char) {
+    fn PMI_KVS_Destroy(_kvsname: InText) {
         Err(Status::FAIL)
     }
 
-    fn PMI_KVS_Put(kvsname: *const c_char, key: *const c_char, value: *const c_char) {
-        // SAFETY: the caller promises it.
-        let (kvsname, key, value) = unsafe { (text(kvsname)?, text(key)?, text(value)?) };
+    fn PMI_KVS_Put(kvsname: InText, key: InText, value: InText) {
+        let (kvsname, key, value) = (kvsname.get()?, key.get()?, value.get()?);
         let session = session()?;
         if kvsname != session.kvsname() {
             return Err(Status::INVALID_ARGUMENT);
@@ -176,29 +153,26 @@ exports! {
         session.put(key, value)
     }
 
-    fn PMI_KVS_Commit(kvsname: *const c_char) {
+    fn PMI_KVS_Commit(kvsname: InText) {
         // What is put is sent at once.
-        // SAFETY: the caller promises it.
-        let kvsname = unsafe { text(kvsname) }?;
+        let kvsname = kvsname.get()?;
         match kvsname == session()?.kvsname() {
             true => Ok(()),
             false => Err(Status::INVALID_ARGUMENT),
         }
     }
 
-    fn PMI_KVS_Get(kvsname: *const c_char, key: *const c_char, value: *mut c_char, length: c_int) {
-        // SAFETY: the caller promises it.
-        let (kvsname, key) = unsafe { (text(kvsname)?, text(key)?) };
+    fn PMI_KVS_Get(kvsname: InText, key: InText, value: OutText, length: c_int) {
+        let (kvsname, key) = (kvsname.get()?, key.get()?);
         let found = session()?.get(Some(kvsname), key)?.ok_or(Status::FAIL)?;
-        // SAFETY: the caller promises it.
-        unsafe { copy_text(value, length, &found) }
+        value.copy(length, &found)
     }
 
     fn PMI_KVS_Iter_first(
-        _kvsname: *const c_char,
-        _key: *mut c_char,
+        _kvsname: InText,
+        _key: OutText,
         _key_length: c_int,
-        _value: *mut c_char,
+        _value: OutText,
         _value_length: c_int,
     ) {
         // The wire protocol does not list keys.
@@ -206,10 +180,10 @@ exports! {
     }
 
     fn PMI_KVS_Iter_next(
-        _kvsname: *const c_char,
-        _key: *mut c_char,
+        _kvsname: InText,
+        _key: OutText,
         _key_length: c_int,
-        _value: *mut c_char,
+        _value: OutText,
         _value_length: c_int,
     ) {
         Err(Status::FAIL)
@@ -224,17 +198,15 @@ exports! {
         infos: *const *const KeyValue,
         preput_size: c_int,
         preput: *const KeyValue,
-        errors: *mut c_int,
+        errors: OutPtr<c_int>,
     ) {
         // SAFETY: the caller promises it.
         let spawn = unsafe { spawn_of(count, commands, arguments, processes, info_sizes, infos, preput_size, preput) }?;
         let spawned = session()?.spawn(&spawn)?;
         if !errors.is_null() {
-            // SAFETY: the caller promises room for a code of each process.
-            let errors = unsafe { slots(errors, spawn.processes() as c_int) }?;
-            for (index, error) in errors.iter_mut().enumerate() {
-                *error = spawned.errcodes.get(index).copied().unwrap_or(0);
-            }
+            let errcode = |index: usize| spawned.errcodes.get(index).copied().unwrap_or(0);
+            let count = spawn.processes();
+            errors.write_each(count as c_int, (0..count as usize).map(errcode))?;
         }
         Ok(())
     }
@@ -242,30 +214,24 @@ exports! {
     fn PMI_Parse_option(
         _count: c_int,
         _arguments: *mut *mut c_char,
-        parsed: *mut c_int,
-        pairs: *mut *mut KeyValue,
-        size: *mut c_int,
+        parsed: OutPtr<c_int>,
+        pairs: OutPtr<*mut KeyValue>,
+        size: OutPtr<c_int>,
     ) {
         // There are no options of our own among a program's arguments.
-        // SAFETY: the caller promises it.
-        unsafe {
-            write(parsed, 0)?;
-            write(pairs, std::ptr::null_mut())?;
-            write(size, 0)
-        }
+        parsed.write(0)?;
+        pairs.write(std::ptr::null_mut())?;
+        size.write(0)
     }
 
     fn PMI_Args_to_keyval(
-        _count: *mut c_int,
+        _count: OutPtr<c_int>,
         _arguments: *mut *mut *mut c_char,
-        pairs: *mut *mut KeyValue,
-        size: *mut c_int,
+        pairs: OutPtr<*mut KeyValue>,
+        size: OutPtr<c_int>,
     ) {
-        // SAFETY: the caller promises it.
-        unsafe {
-            write(pairs, std::ptr::null_mut())?;
-            write(size, 0)
-        }
+        pairs.write(std::ptr::null_mut())?;
+        size.write(0)
     }
 
     fn PMI_Free_keyvals(pairs: *mut KeyValue, _size: c_int) {
@@ -276,12 +242,9 @@ exports! {
         }
     }
 
-    fn PMI_Get_options(options: *mut c_char, length: *mut c_int) {
-        // SAFETY: the caller promises it.
-        unsafe {
-            copy_text(options, *ropewalk_pmi_abi::item(length)?, b"")?;
-            write(length, 0)
-        }
+    fn PMI_Get_options(options: OutText, length: OutPtr<c_int>) {
+        options.copy(length.read()?, b"")?;
+        length.write(0)
     }
 }
 

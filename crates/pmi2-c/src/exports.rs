@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use ropewalk_pmi::{Dialect, Spawn, SpawnCommand};
 use ropewalk_pmi_abi::{
-    Status, array, close, copy_text, fill, guarded, is_open, item, open, session, slots, text, texts, write,
+    InText, OutPtr, OutText, Status, array, close, guarded, is_open, item, open, session, text, texts,
 };
 
 /// `struct MPID_Info`: a key and its value.
@@ -42,24 +42,20 @@ pub extern "C" fn PMI2_Initialized() -> c_int {
 }
 
 exports! {
-    fn PMI2_Init(spawned: *mut c_int, size: *mut c_int, rank: *mut c_int, appnum: *mut c_int) {
+    fn PMI2_Init(spawned: OutPtr<c_int>, size: OutPtr<c_int>, rank: OutPtr<c_int>, appnum: OutPtr<c_int>) {
         let session = open(Dialect::Pmi2)?;
-        // SAFETY: the caller promises it.
-        unsafe {
-            write(spawned, c_int::from(session.is_spawned()))?;
-            write(size, session.size() as c_int)?;
-            write(rank, session.rank() as c_int)?;
-            write(appnum, session.appnum()?)
-        }
+        spawned.write(c_int::from(session.is_spawned()))?;
+        size.write(session.size() as c_int)?;
+        rank.write(session.rank() as c_int)?;
+        appnum.write(session.appnum()?)
     }
 
     fn PMI2_Finalize() {
         close()
     }
 
-    fn PMI2_Abort(_is_world: c_int, message: *const c_char) {
-        // SAFETY: the caller promises it, and null is no message.
-        let message = unsafe { text(message) }.ok();
+    fn PMI2_Abort(_is_world: c_int, message: InText) {
+        let message = message.get().ok();
         if let Ok(session) = session()
             && let Some(client) = session.client()
         {
@@ -79,9 +75,9 @@ exports! {
         infos: *const *const Info,
         preput_size: c_int,
         preput: *const *const Info,
-        job: *mut c_char,
+        job: OutText,
         job_size: c_int,
-        errors: *mut c_int,
+        errors: OutPtr<c_int>,
     ) {
         // SAFETY: the caller promises it.
         let spawn = unsafe {
@@ -89,77 +85,65 @@ exports! {
         }?;
         let spawned = session()?.spawn(&spawn)?;
         if !errors.is_null() {
-            // SAFETY: the caller promises room for a code of each process.
-            let errors = unsafe { slots(errors, spawn.processes() as c_int) }?;
-            for (index, error) in errors.iter_mut().enumerate() {
-                *error = spawned.errcodes.get(index).copied().unwrap_or(0);
-            }
+            let errcode = |index: usize| spawned.errcodes.get(index).copied().unwrap_or(0);
+            let count = spawn.processes();
+            errors.write_each(count as c_int, (0..count as usize).map(errcode))?;
         }
         match job.is_null() {
             true => Ok(()),
-            // SAFETY: the caller promises it.
-            false => unsafe { copy_text(job, job_size, &spawned.kvsname) },
+            false => job.copy(job_size, &spawned.kvsname),
         }
     }
 
-    fn PMI2_Job_GetId(job: *mut c_char, size: c_int) {
-        // SAFETY: the caller promises it.
-        unsafe { copy_text(job, size, session()?.kvsname()) }
+    fn PMI2_Job_GetId(job: OutText, size: c_int) {
+        job.copy(size, session()?.kvsname())
     }
 
-    fn PMI2_Job_GetRank(rank: *mut c_int) {
-        // SAFETY: the caller promises it.
-        unsafe { write(rank, session()?.rank() as c_int) }
+    fn PMI2_Job_GetRank(rank: OutPtr<c_int>) {
+        rank.write(session()?.rank() as c_int)
     }
 
-    fn PMI2_Info_GetSize(size: *mut c_int) {
+    fn PMI2_Info_GetSize(size: OutPtr<c_int>) {
         let session = session()?;
-        // SAFETY: the caller promises it.
-        unsafe { write(size, session.clique()?.len() as c_int) }
+        size.write(session.clique()?.len() as c_int)
     }
 
-    fn PMI2_Job_Connect(job: *const c_char, _connection: *mut c_void) {
-        // SAFETY: the caller promises it.
-        let job = unsafe { text(job) }?;
+    fn PMI2_Job_Connect(job: InText, _connection: *mut c_void) {
+        let job = job.get()?;
         match session()?.client() {
             Some(client) => Ok(client.connect_job(job)?),
             None => Err(Status::FAIL),
         }
     }
 
-    fn PMI2_Job_Disconnect(job: *const c_char) {
-        // SAFETY: the caller promises it.
-        let job = unsafe { text(job) }?;
+    fn PMI2_Job_Disconnect(job: InText) {
+        let job = job.get()?;
         match session()?.client() {
             Some(client) => Ok(client.disconnect_job(job)?),
             None => Err(Status::FAIL),
         }
     }
 
-    fn PMI2_KVS_Put(key: *const c_char, value: *const c_char) {
-        // SAFETY: the caller promises it.
-        let (key, value) = unsafe { (text(key)?, text(value)?) };
+    fn PMI2_KVS_Put(key: InText, value: InText) {
+        let (key, value) = (key.get()?, value.get()?);
         session()?.put(key, value)
     }
 
     fn PMI2_KVS_Get(
-        job: *const c_char,
+        job: InText,
         _source: c_int,
-        key: *const c_char,
-        value: *mut c_char,
+        key: InText,
+        value: OutText,
         value_size: c_int,
-        length: *mut c_int,
+        length: OutPtr<c_int>,
     ) {
-        // SAFETY: the caller promises it, and no job is this job.
-        let (job, key) = unsafe { (text(job).ok(), text(key)?) };
+        // No job is this job.
+        let (job, key) = (job.get().ok(), key.get()?);
         let found = session()?.get(job, key)?.ok_or(Status::OTHER)?;
         let whole = c_int::try_from(found.len()).map_err(|_| Status::INVALID_VALUE_LENGTH)?;
         // "length of value returned, or, if the length is not long enough, -1 times the actual length".
-        // SAFETY: the caller promises it.
-        unsafe {
-            fill(value, value_size, &found)?;
-            write(length, if whole < value_size { whole } else { -whole })
-        }
+        value.fill(value_size, &found)?;
+        length.write(if whole < value_size { whole } else { -whole })
     }
 
     fn PMI2_KVS_Fence() {
@@ -167,85 +151,72 @@ exports! {
     }
 
     fn PMI2_Info_GetNodeAttr(
-        name: *const c_char,
-        value: *mut c_char,
+        name: InText,
+        value: OutText,
         value_size: c_int,
-        found: *mut c_int,
+        found: OutPtr<c_int>,
         wait: c_int,
     ) {
-        // SAFETY: the caller promises it.
-        let name = unsafe { text(name) }?;
+        let name = name.get()?;
         let attribute = session()?.node_attribute(name, wait != 0)?;
-        // SAFETY: the caller promises it.
-        unsafe { attribute_out(attribute, value, value_size, found) }
+        attribute_out(attribute, value, value_size, found)
     }
 
     fn PMI2_Info_GetNodeAttrIntArray(
-        name: *const c_char,
-        array: *mut c_int,
+        name: InText,
+        array: OutPtr<c_int>,
         size: c_int,
-        length: *mut c_int,
-        found: *mut c_int,
+        length: OutPtr<c_int>,
+        found: OutPtr<c_int>,
     ) {
-        // SAFETY: the caller promises it.
-        let name = unsafe { text(name) }?;
+        let name = name.get()?;
         let attribute = session()?.node_attribute(name, false)?;
-        // SAFETY: the caller promises it.
-        unsafe { numbers_out(attribute, array, size, length, found) }
+        numbers_out(attribute, array, size, length, found)
     }
 
-    fn PMI2_Info_PutNodeAttr(name: *const c_char, value: *const c_char) {
-        // SAFETY: the caller promises it.
-        let (name, value) = unsafe { (text(name)?, text(value)?) };
+    fn PMI2_Info_PutNodeAttr(name: InText, value: InText) {
+        let (name, value) = (name.get()?, value.get()?);
         session()?.put_node_attribute(name, value)
     }
 
-    fn PMI2_Info_GetJobAttr(name: *const c_char, value: *mut c_char, value_size: c_int, found: *mut c_int) {
-        // SAFETY: the caller promises it.
-        let name = unsafe { text(name) }?;
+    fn PMI2_Info_GetJobAttr(name: InText, value: OutText, value_size: c_int, found: OutPtr<c_int>) {
+        let name = name.get()?;
         let attribute = session()?.job_attribute(name)?;
-        // SAFETY: the caller promises it.
-        unsafe { attribute_out(attribute, value, value_size, found) }
+        attribute_out(attribute, value, value_size, found)
     }
 
     fn PMI2_Info_GetJobAttrIntArray(
-        name: *const c_char,
-        array: *mut c_int,
+        name: InText,
+        array: OutPtr<c_int>,
         size: c_int,
-        length: *mut c_int,
-        found: *mut c_int,
+        length: OutPtr<c_int>,
+        found: OutPtr<c_int>,
     ) {
-        // SAFETY: the caller promises it.
-        let name = unsafe { text(name) }?;
+        let name = name.get()?;
         let attribute = session()?.job_attribute(name)?;
-        // SAFETY: the caller promises it.
-        unsafe { numbers_out(attribute, array, size, length, found) }
+        numbers_out(attribute, array, size, length, found)
     }
 
-    fn PMI2_Nameserv_publish(service: *const c_char, _info: *const Info, port: *const c_char) {
-        // SAFETY: the caller promises it.
-        let (service, port) = unsafe { (text(service)?, text(port)?) };
+    fn PMI2_Nameserv_publish(service: InText, _info: *const Info, port: InText) {
+        let (service, port) = (service.get()?, port.get()?);
         session()?.publish(service, port)
     }
 
-    fn PMI2_Nameserv_lookup(service: *const c_char, _info: *const Info, port: *mut c_char, size: c_int) {
-        // SAFETY: the caller promises it.
-        let found = session()?.lookup(unsafe { text(service) }?)?;
-        // SAFETY: the caller promises it.
-        unsafe { copy_text(port, size, &found) }
+    fn PMI2_Nameserv_lookup(service: InText, _info: *const Info, port: OutText, size: c_int) {
+        let found = session()?.lookup(service.get()?)?;
+        port.copy(size, &found)
     }
 
-    fn PMI2_Nameserv_unpublish(service: *const c_char, _info: *const Info) {
-        // SAFETY: the caller promises it.
-        session()?.unpublish(unsafe { text(service) }?)
+    fn PMI2_Nameserv_unpublish(service: InText, _info: *const Info) {
+        session()?.unpublish(service.get()?)
     }
 
     fn PMIX_Ring(
-        value: *const c_char,
-        rank: *mut c_int,
-        ranks: *mut c_int,
-        left: *mut c_char,
-        right: *mut c_char,
+        value: InText,
+        rank: OutPtr<c_int>,
+        ranks: OutPtr<c_int>,
+        left: OutText,
+        right: OutText,
         size: c_int,
     ) {
         use std::sync::atomic::{AtomicU32, Ordering};
@@ -256,52 +227,39 @@ exports! {
         let session = session()?;
         let (own, all) = (session.rank(), session.size());
         let key = |of: u32| format!("-ring-{ring}-{of}");
-        // SAFETY: the caller promises it.
-        session.put(key(own).as_bytes(), unsafe { text(value) }?)?;
+        session.put(key(own).as_bytes(), value.get()?)?;
         session.fence()?;
         for (neighbour, out) in [((own + all - 1) % all, left), ((own + 1) % all, right)] {
             let found = session.get(None, key(neighbour).as_bytes())?.ok_or(Status::OTHER)?;
-            // SAFETY: the caller promises it.
-            unsafe { copy_text(out, size, &found) }?;
+            out.copy(size, &found)?;
         }
-        // SAFETY: the caller promises it.
-        unsafe {
-            write(rank, own as c_int)?;
-            write(ranks, all as c_int)
-        }
+        rank.write(own as c_int)?;
+        ranks.write(all as c_int)
     }
 }
 
 /// The exit code of a job that is aborted: PMI-2 has a message, and no code.
 const ABORTED: c_int = 1;
 
-/// # Safety
-/// The pointers are those of a function that gives an attribute.
-unsafe fn attribute_out(
+fn attribute_out(
     attribute: Option<Vec<u8>>,
-    value: *mut c_char,
+    value: OutText,
     value_size: c_int,
-    found: *mut c_int,
+    found: OutPtr<c_int>,
 ) -> Result<(), Status> {
-    // SAFETY: as the caller promises.
-    unsafe {
-        if let Some(attribute) = &attribute {
-            copy_text(value, value_size, attribute)?;
-        }
-        write(found, c_int::from(attribute.is_some()))
+    if let Some(attribute) = &attribute {
+        value.copy(value_size, attribute)?;
     }
+    found.write(c_int::from(attribute.is_some()))
 }
 
 /// Numbers with commas between them.
-///
-/// # Safety
-/// The pointers are those of a function that gives an attribute as numbers.
-unsafe fn numbers_out(
+fn numbers_out(
     attribute: Option<Vec<u8>>,
-    array: *mut c_int,
+    array: OutPtr<c_int>,
     size: c_int,
-    length: *mut c_int,
-    found: *mut c_int,
+    length: OutPtr<c_int>,
+    found: OutPtr<c_int>,
 ) -> Result<(), Status> {
     let numbers: Option<Vec<c_int>> = attribute.as_ref().map(|attribute| {
         let text = String::from_utf8_lossy(attribute);
@@ -309,18 +267,13 @@ unsafe fn numbers_out(
             .filter_map(|number| number.trim().parse().ok())
             .collect()
     });
-    // SAFETY: as the caller promises.
-    unsafe {
-        let mut written = 0;
-        if let Some(numbers) = &numbers {
-            for (slot, number) in slots(array, size)?.iter_mut().zip(numbers) {
-                *slot = *number;
-                written += 1;
-            }
-        }
-        write(length, written)?;
-        write(found, c_int::from(numbers.is_some()))
-    }
+    let is_found = numbers.is_some();
+    let written = match numbers {
+        Some(numbers) => array.write_each(size, numbers)?,
+        None => 0,
+    };
+    length.write(written as c_int)?;
+    found.write(c_int::from(is_found))
 }
 
 /// # Safety
