@@ -1,6 +1,6 @@
 //! MPI_Init and MPI_Finalize of MPICH.
 
-use std::{ffi::OsStr, fs, process::Command};
+use std::{ffi::OsString, fs, process::Command};
 
 use anyhow::{Context, bail};
 
@@ -33,7 +33,11 @@ pub(super) fn measure(arguments: &Arguments) -> anyhow::Result<()> {
     println!("| ranks that call MPI_Init and MPI_Finalize | ropewalk, ms | Hydra, ms | ropewalk / Hydra |");
     println!("|---|---|---|---|");
     for ranks in &arguments.ranks {
-        let words = ["-n".as_ref(), OsStr::new(&ranks.to_string()), program.as_os_str()];
+        let words: [OsString; 3] = [
+            "-n".into(),
+            ranks.to_string().into(),
+            program.clone().into_os_string(),
+        ];
         let [ours, hydra] = medians_ms(
             arguments.repetitions,
             [&|| Manager::Ropewalk.run(&words), &|| Manager::Hydra.run(&words)],
