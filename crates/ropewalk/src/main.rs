@@ -11,8 +11,8 @@ use std::{env, ffi::OsString, path::Path, process::ExitCode};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{
-    agent, checkpoints, completions, demo, demo_worker, info, man, nameserver, partner, plan, reduce,
-    reduce_worker, rehearse, run,
+    agent, checkpoints, completions, demo, info, man, nameserver, partner, plan, reduce, reduce_worker,
+    rehearse, run,
 };
 
 /// Runs parallel jobs, and keeps them going.
@@ -37,8 +37,6 @@ enum Command {
     Completions(completions::Arguments),
     /// See a seismic image come out right although a worker is killed in the middle.
     Demo(demo::Arguments),
-    #[command(hide = true)]
-    DemoWorker(demo_worker::Arguments),
     Info(info::Arguments),
     Man(man::Arguments),
     Nameserver(nameserver::Arguments),
@@ -71,7 +69,6 @@ fn perform(command: Command) -> ExitCode {
         Command::Checkpoints(arguments) => checkpoints::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments, documented()),
         Command::Demo(arguments) => demo::run(&arguments),
-        Command::DemoWorker(arguments) => demo_worker::run(arguments),
         Command::Info(arguments) => info::run(&arguments),
         Command::Man(arguments) => man::run(&arguments, documented()),
         Command::Nameserver(arguments) => nameserver::run(&arguments),

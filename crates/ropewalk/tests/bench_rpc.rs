@@ -171,29 +171,25 @@ fn json_rows_come_as_they_are_measured() {
 /// Where the result cannot be written, that is said, and is a failure.
 #[test]
 fn a_full_output_is_told() {
-    for what in [
-        &["launch", "--processes", "1", "--repetitions", "1"][..],
-        &["rpc", "--quick", "--case", "null_call", "--provider", "shm"],
-        &[
-            "rpc",
-            "--quick",
-            "--case",
-            "null_call",
-            "--provider",
-            "shm",
-            "--json",
-        ],
-    ] {
+    for format in [&[][..], &["--json"]] {
         let output = Command::new(ROPEWALK)
-            .arg("bench")
-            .args(what)
+            .args([
+                "bench",
+                "rpc",
+                "--quick",
+                "--case",
+                "null_call",
+                "--provider",
+                "shm",
+            ])
+            .args(format)
             .stdout(std::fs::File::options().write(true).open("/dev/full").unwrap())
             .output()
             .unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{said}");
         let expected = "ropewalk bench: cannot write to the standard output: ";
-        assert!(said.contains(expected), "{what:?}: {said}");
+        assert!(said.contains(expected), "{format:?}: {said}");
     }
 }
 

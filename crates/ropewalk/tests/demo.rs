@@ -1,8 +1,20 @@
 //! The demo, on a small survey.
 
-use std::time::Duration;
+use std::{fs, path::Path, time::Duration};
 
 use assert_cmd::Command;
+
+const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
+const WORKER: &str = env!("CARGO_BIN_EXE_ropewalk-demo-worker");
+
+/// The demo as it is outside cargo, for which it would build its application again.
+fn demo(ropewalk: &Path) -> Command {
+    let mut demo = Command::new(ropewalk);
+    demo.arg("demo")
+        .env_remove("CARGO")
+        .timeout(Duration::from_secs(180));
+    demo
+}
 
 /// Whoever is killed, the image is that of the serial run (the demo fails otherwise), and what is promised is there.
 #[test]
@@ -10,12 +22,11 @@ fn the_image_is_the_serial_one_whoever_dies() {
     let folder = tempfile::tempdir().unwrap();
     for (workers, kill) in [(2, 0), (3, 1), (5, 3)] {
         let out = folder.path().join(format!("{workers}"));
-        let mut demo = Command::new(env!("CARGO_BIN_EXE_ropewalk"));
-        demo.args(["demo", "--size", "small", "--seed", "5"])
+        let mut demo = demo(ROPEWALK.as_ref());
+        demo.args(["--size", "small", "--seed", "5"])
             .args(["--workers", &workers.to_string(), "--kill", &kill.to_string()])
             .arg("--out")
-            .arg(&out)
-            .timeout(Duration::from_secs(180));
+            .arg(&out);
         let output = demo.output().unwrap();
         let (stdout, stderr) = (
             String::from_utf8_lossy(&output.stdout),
@@ -23,12 +34,8 @@ fn the_image_is_the_serial_one_whoever_dies() {
         );
         assert!(output.status.success(), "{stdout}{stderr}");
         assert_eq!(stdout.matches("equal to the serial one").count(), 2, "{stdout}");
-        assert!(
-            std::fs::read(out.join("image.png"))
-                .unwrap()
-                .starts_with(b"\x89PNG")
-        );
-        let report = std::fs::read_to_string(out.join("report.html")).unwrap();
+        assert!(fs::read(out.join("image.png")).unwrap().starts_with(b"\x89PNG"));
+        let report = fs::read_to_string(out.join("report.html")).unwrap();
         assert!(report.contains("equal, bit for bit"));
         assert_eq!(
             report.matches("✝").count(),
@@ -41,11 +48,28 @@ fn the_image_is_the_serial_one_whoever_dies() {
 /// All workers cannot be killed: rank 0 gets the result.
 #[test]
 fn somebody_has_to_live() {
-    let mut demo = Command::new(env!("CARGO_BIN_EXE_ropewalk"));
-    let output = demo
-        .args(["demo", "--workers", "4", "--kill", "4"])
+    let output = demo(ROPEWALK.as_ref())
+        .args(["--workers", "4", "--kill", "4"])
         .output()
         .unwrap();
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("rank 0"));
+}
+
+/// The seismic code is in an executable of its own and not in the one that starts jobs. Without it the demo names the
+/// file that it lacks.
+#[test]
+fn the_application_is_another_executable() {
+    let has_application = |path: &str| fs::read(path).unwrap().windows(4).any(|bytes| bytes == b"psdm");
+    assert!(has_application(WORKER));
+    assert!(!has_application(ROPEWALK));
+
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let alone = folder.path().join("ropewalk");
+    fs::hard_link(ROPEWALK, &alone).unwrap();
+    let output = demo(&alone).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    let worker = folder.path().join("ropewalk-demo-worker");
+    assert!(stderr.contains(worker.to_str().unwrap()), "{stderr}");
 }

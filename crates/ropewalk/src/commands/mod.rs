@@ -5,7 +5,6 @@ mod bars;
 pub(crate) mod checkpoints;
 pub(crate) mod completions;
 pub(crate) mod demo;
-pub(crate) mod demo_worker;
 pub(crate) mod info;
 pub(crate) mod man;
 pub(crate) mod nameserver;

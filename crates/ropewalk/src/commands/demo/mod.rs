@@ -1,12 +1,12 @@
 //! `ropewalk demo`: a seismic image that comes out right although a worker is killed in the middle.
 
+mod application;
 mod report;
 mod timeline;
 mod watched_run;
 
 use std::{
-    env,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -14,15 +14,15 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use indicatif::{ProgressBar, ProgressStyle};
-use psdm::{SurveyOptions, SurveySize, WorkerOptions, prepare_survey, run_serial};
 
 use self::{
+    application::Application,
     report::{Report, to_page},
     watched_run::{WatchedRun, watch},
 };
 use ropewalk_bench::output::print;
 
-use super::{demo_worker::PICTURE, output_file::OutputFile};
+use super::output_file::OutputFile;
 
 /// What `ropewalk demo` is told.
 #[derive(Debug, clap::Args)]
@@ -36,9 +36,9 @@ pub(crate) struct Arguments {
     /// How many of them are killed with SIGKILL once the reduction is under way.
     #[arg(long, value_name = "N", default_value_t = 1)]
     kill: u32,
-    /// How large a survey.
-    #[arg(long, value_enum, default_value = "demo")]
-    size: SurveySize,
+    /// How large a survey: `demo` has 42 shots over 5.1 km and gathers of 16 MiB, `small` is for tests.
+    #[arg(long, value_parser = ["demo", "small"], default_value = "demo")]
+    size: String,
     /// Where the results go; the survey is kept beside them for the next time.
     #[arg(long, value_name = "DIR", default_value = "target/demo")]
     out: PathBuf,
@@ -67,26 +67,30 @@ fn show(arguments: &Arguments) -> anyhow::Result<()> {
         kill < workers,
         "--kill {kill} of {workers} workers: rank 0, which gets the result, has to live"
     );
+    let application = Application::find()?;
     std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
-    let survey = survey(
-        SurveyOptions {
-            seed: *seed,
-            size: *size,
-        },
-        out,
-    )?;
+    print("Preparing the survey of synthetic seismic data.")?;
+    let survey = application.model(*seed, size, &out.join("survey"))?;
 
     print(format_args!("Migrating it on {workers} workers, nobody killed."))?;
-    let calm = migrate(&survey, &out.join("undisturbed"), *workers, Vec::new())?;
+    let calm = watch(
+        &application,
+        &survey,
+        &out.join("undisturbed"),
+        *workers,
+        Vec::new(),
+    )?;
     let victims = victims(*seed, *workers, *kill);
     print(format_args!(
         "Migrating it again; killed in the middle of the reduction: rank {}.",
         listed(&victims)
     ))?;
     let killed_out = out.join("killed");
-    let killed = migrate(&survey, &killed_out, *workers, victims)?;
+    let killed = watch(&application, &survey, &killed_out, *workers, victims)?;
     print("Migrating it in one process, for comparison.")?;
-    let (serial_digest, serial_time) = migrate_serially(&survey, &out.join("serial"), *workers as usize)?;
+    let start = Instant::now();
+    let serial = application.migrate(&survey, &out.join("serial"), *workers)?;
+    let serial_time = start.elapsed();
 
     let image = out.join(PICTURE);
     std::fs::copy(killed_out.join(PICTURE), &image).context("cannot copy the picture")?;
@@ -95,7 +99,7 @@ fn show(arguments: &Arguments) -> anyhow::Result<()> {
         workers: *workers,
         calm: &calm,
         killed: &killed,
-        serial_digest: &serial_digest,
+        serial_digest: &serial.digest,
         serial_time,
         picture: PICTURE,
     };
@@ -107,43 +111,10 @@ fn show(arguments: &Arguments) -> anyhow::Result<()> {
         image.display(),
         page.display()
     ))?;
-    if killed.summary.digest != serial_digest || calm.summary.digest != serial_digest {
+    if killed.summary.digest != serial.digest || calm.summary.digest != serial.digest {
         bail!("the images differ: this is a defect of ropewalk, please report it with --seed {seed}");
     }
     Ok(())
-}
-
-fn survey(options: SurveyOptions, out: &Path) -> anyhow::Result<PathBuf> {
-    print(format_args!(
-        "Preparing the survey: {} shots of synthetic seismic data.",
-        options.layout().shots
-    ))?;
-    let bar = bar("modelling", options.layout().shots as u64);
-    let survey = prepare_survey(&options, &out.join("survey"), |done, _| {
-        bar.set_position(done as u64)
-    })?;
-    bar.finish_and_clear();
-    Ok(survey.folder().to_owned())
-}
-
-fn migrate(survey: &Path, out: &Path, workers: u32, victims: Vec<u32>) -> anyhow::Result<WatchedRun> {
-    let myself = env::current_exe().context("cannot find my own executable")?;
-    watch(&myself, survey, out, workers, victims)
-}
-
-fn migrate_serially(survey: &Path, out: &Path, parts: usize) -> anyhow::Result<(String, Duration)> {
-    let options = WorkerOptions {
-        survey_dir: survey.to_owned(),
-        out_dir: out.to_owned(),
-    };
-    let start = Instant::now();
-    let bar = bar("migrating", 0);
-    let migrated = run_serial(&options, parts, |done, total| {
-        bar.set_length(total as u64);
-        bar.set_position(done as u64);
-    })?;
-    bar.finish_and_clear();
-    Ok((migrated.digest.to_string(), start.elapsed()))
 }
 
 /// Who is killed: spread over the ranks other than 0, from a place that the seed gives.
@@ -225,3 +196,6 @@ fn seconds(duration: Duration) -> String {
 fn shortened(digest: &str) -> &str {
     digest.get(..16).unwrap_or(digest)
 }
+
+/// The name of the picture in each folder of results.
+const PICTURE: &str = "image.png";

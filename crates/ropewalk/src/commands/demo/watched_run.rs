@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fmt,
+    env, fmt,
     path::Path,
     time::{Duration, Instant},
 };
@@ -15,8 +15,10 @@ use ropewalk::{
     launch::{JobEvent, JobSpec, Launcher, OnFailure, OutputStream},
 };
 
-use super::bar;
-use crate::commands::demo_worker::Summary;
+use super::{
+    application::{Application, Summary},
+    bar,
+};
 
 /// What was seen of a run.
 #[derive(Debug)]
@@ -61,27 +63,21 @@ impl fmt::Display for Death {
 
 /// Runs the migration of a survey on `workers` ranks, and kills the victims once the reduction is under way.
 pub(super) fn watch(
-    executable: &Path,
+    application: &Application,
     survey: &Path,
     out: &Path,
     workers: u32,
     mut victims: Vec<u32>,
 ) -> anyhow::Result<WatchedRun> {
-    let arguments = [
-        "demo-worker".into(),
-        "--survey".into(),
-        survey.into(),
-        "--out".into(),
-        out.into(),
-    ];
+    let agent = env::current_exe().context("cannot find my own executable")?;
     let spec = JobSpec {
-        arguments: arguments.into(),
+        arguments: Application::worker_words(survey, out),
         ranks: workers,
         environment: vec![("ROPEWALK_TRACE".into(), "1".into())],
         on_failure: OnFailure::Continue,
         timeout: Some(TIME_MAX),
         forward_signals: true,
-        ..JobSpec::new(executable, executable)
+        ..JobSpec::new(agent, &application.path)
     };
     let start = Instant::now();
     let mut launcher = Launcher::start(spec)?;
@@ -122,9 +118,8 @@ pub(super) fn watch(
     }
     let elapsed = start.elapsed();
     seen.bars.clear().context("cannot clear the progress bars")?;
-    let summary = serde_json::from_slice(&seen.output).context("rank 0 did not tell of a result")?;
     Ok(WatchedRun {
-        summary,
+        summary: Summary::read(&seen.output)?,
         elapsed,
         traces: seen.traces,
         deaths: seen.deaths,

@@ -1,14 +1,19 @@
-//! The mini-application's command line.
+//! The demo's application: models, migrates and draws a seismic survey.
+//!
+//! `ropewalk demo` starts it. It is an executable of its own so that the one that starts jobs carries no seismic code.
 
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::ExitCode,
 };
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, anyhow};
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use psdm::{Migrated, Section, Segy, SurveyOptions, SurveySize, WorkerOptions};
+use ropewalk::reduce::Receipt;
+use serde::Serialize;
 
 /// Kirchhoff pre-stack depth migration of a synthetic survey, reduced by ropewalk.
 #[derive(Parser)]
@@ -32,7 +37,7 @@ enum Command {
         #[arg(long, value_enum, default_value = "demo")]
         size: SurveySize,
     },
-    /// Migrate this rank's share of the shots: run it with `ropewalk run -n N psdm worker ..`.
+    /// Migrate this rank's share of the shots: run it with `ropewalk run -n N ropewalk-demo-worker worker ..`.
     Worker(Folders),
     /// Do what N workers do in one process, with the same result.
     Serial {
@@ -61,10 +66,20 @@ struct Folders {
     out: PathBuf,
 }
 
-fn main() -> Result<()> {
-    match Arguments::parse().command {
+fn main() -> ExitCode {
+    match perform(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ropewalk-demo-worker: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn perform(command: Command) -> anyhow::Result<()> {
+    match command {
         Command::Model { cache, seed, size } => {
-            let survey = psdm::prepare_survey(&SurveyOptions { seed, size }, &cache, bar("shots modelled"))?;
+            let survey = psdm::prepare_survey(&SurveyOptions { seed, size }, &cache, bar("modelling"))?;
             println!("{}", survey.folder().display());
         }
         Command::Worker(folders) => {
@@ -73,7 +88,7 @@ fn main() -> Result<()> {
             }
         }
         Command::Serial { folders, parts } => {
-            let migrated = psdm::run_serial(&folders.options(), parts.into(), bar("shots migrated"))?;
+            let migrated = psdm::run_serial(&folders.options(), parts.into(), bar("migrating"))?;
             finish(&folders, &migrated)?;
         }
         Command::Picture { section, picture } => {
@@ -98,28 +113,39 @@ impl Folders {
     }
 }
 
-fn finish(folders: &Folders, migrated: &Migrated) -> Result<()> {
+/// The result, as a line of JSON on the standard output.
+#[derive(Serialize)]
+struct Summary<'a> {
+    digest: String,
+    receipt: Option<&'a Receipt>,
+}
+
+/// Draws the result, and prints its summary.
+fn finish(folders: &Folders, migrated: &Migrated) -> anyhow::Result<()> {
     draw(&migrated.stack, &folders.out.join("image.png"))?;
-    println!("{}  {}", migrated.digest, migrated.gathers.display());
+    let summary = Summary {
+        digest: migrated.digest.to_string(),
+        receipt: migrated.receipt.as_ref(),
+    };
+    println!("{}", serde_json::to_string(&summary)?);
     Ok(())
 }
 
-fn draw(section: &Section, picture: &Path) -> Result<()> {
+fn draw(section: &Section, picture: &Path) -> anyhow::Result<()> {
     psdm::write_picture(section, picture).with_context(|| format!("{} cannot be written", picture.display()))
 }
 
 /// A progress bar on the terminal; nothing where there is none.
-fn bar(what: &'static str) -> impl FnMut(usize, usize) {
-    let bar = ProgressBar::new(0).with_message(what);
-    bar.set_style(
-        ProgressStyle::with_template("{bar:40} {pos} of {len} {msg}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar()),
-    );
+fn bar(name: &'static str) -> impl FnMut(usize, usize) {
+    let style = ProgressStyle::with_template("{msg:>10} {wide_bar} {pos}/{len}");
+    let bar = ProgressBar::new(0)
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        .with_message(name);
     move |done, total| {
         bar.set_length(total as u64);
         bar.set_position(done as u64);
         if done == total {
-            bar.finish();
+            bar.finish_and_clear();
         }
     }
 }
