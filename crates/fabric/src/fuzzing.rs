@@ -14,7 +14,6 @@ use crate::{
         messaging::{Association, Envelope, EnvelopeKind},
         shm,
     },
-    record::{RECORD_OVERHEAD, RECORD_SIZE_MAX, RecordReader, RecordSecret, RecordWriter},
     region_table::{Access, RegionTable},
 };
 
@@ -39,63 +38,6 @@ pub fn frames(bytes: &[u8]) {
             }
         }
     }
-}
-
-/// Reads the records of a stranger, and then those of a peer of which one byte is changed on the way: the first four bytes
-/// say in pieces of which size they come, which byte that is, and by what it is changed.
-pub fn records(bytes: &[u8]) {
-    let Some((&[size, low, high, change], content)) = bytes.split_first_chunk() else {
-        return;
-    };
-    let secret = || RecordSecret::new([1; 32]);
-    let read = read_records(content, size, secret());
-    assert!(
-        read.is_empty(),
-        "{} bytes of a stranger were believed",
-        read.len()
-    );
-    let mut writer = RecordWriter::new(secret());
-    let mut stream = Vec::new();
-    let piece_size = usize::from(low % 64) * RECORD_SIZE_MAX / 64 + 1;
-    for piece in content.chunks(piece_size) {
-        writer.write([piece].into_iter());
-        stream.extend_from_slice(writer.unsent());
-        writer.handle_sent(writer.unsent().len());
-    }
-    let at = usize::from(u16::from_le_bytes([low, high]));
-    let changed = stream.get_mut(at).filter(|_| change != 0);
-    let is_changed = changed.map(|byte| *byte ^= change).is_some();
-    let read = read_records(&stream, size, secret());
-    assert!(
-        content.starts_with(&read),
-        "something else was read than was written"
-    );
-    let expected = match is_changed {
-        true => at / (piece_size + RECORD_OVERHEAD) * piece_size,
-        false => content.len(),
-    };
-    assert_eq!(read.len(), expected, "more or less was read than was safe");
-}
-
-/// What is read of a stream that comes in pieces, before anything is wrong with it.
-fn read_records(mut stream: &[u8], size: u8, secret: RecordSecret) -> Vec<u8> {
-    let mut reader = RecordReader::new(secret);
-    let mut read = Vec::new();
-    while !stream.is_empty() {
-        let space = reader.space();
-        let count = (usize::from(size) * 64 + 1).min(stream.len()).min(space.len());
-        space[..count].copy_from_slice(&stream[..count]);
-        reader.handle_read(count);
-        stream = &stream[count..];
-        loop {
-            match reader.poll() {
-                Ok(Some(content)) => read.extend_from_slice(content),
-                Ok(None) => break,
-                Err(_) => return read,
-            }
-        }
-    }
-    read
 }
 
 /// Reads and writes a ring whose other end has put these bytes into their shared memory.
@@ -132,7 +74,8 @@ pub fn handshake(bytes: &[u8]) {
         rank: Rank(0),
         incarnation: Incarnation(0),
     };
-    let introduction = introduction(identity, address.clone());
+    let mut introduction = introduction(identity, address.clone());
+    introduction.encrypts = choice >= 128;
     let fenced = Identity {
         rank: Rank(1),
         ..identity

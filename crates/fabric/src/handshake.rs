@@ -18,10 +18,11 @@
 //! Whoever the membership counts as gone is fenced, and refused in that incarnation and all earlier ones. A responder tells
 //! it so with its greeting and an HMAC as for a proof, for which `fence` stands in the place of the part.
 //!
-//! Each greeting says whether its sender encrypts this connection. Both do or neither: who finds that the other does not
-//! as it was told to refuses it, and a responder tells it so with its greeting and an HMAC for which `encryption` stands in
-//! the place of the part. As the proofs are over both greetings nobody on the way can change what either side said. If both
-//! encrypt, [records](crate::record) follow the handshake, whose secrets are again such HMACs, one for each direction.
+//! Each greeting says whether its sender encrypts this connection. Both do or neither: a side that finds that the other
+//! does not as it was told to refuses it, and a responder tells it so with its greeting and an HMAC for which `encryption`
+//! stands in the place of the part. If both encrypt, the proofs are the two messages of a handshake of
+//! [Noise](crate::noise) under the same key, whose prologue is both greetings, and records follow. The first of them says
+//! whether the initiator is fenced. As proofs are over both greetings nobody on the way can change what either side said.
 //!
 //! Magic and version come first in each greeting, whatever the version. A responder that is called in another version
 //! answers with these alone and drops the connection.
@@ -35,6 +36,7 @@ use std::sync::Arc;
 use bytes::{Buf, BufMut};
 use hmac::Mac;
 use ropewalk_group::JobId;
+use subtle::ConstantTimeEq;
 use thiserror::Error;
 
 use crate::{
@@ -42,14 +44,14 @@ use crate::{
     fences::Fences,
     identity::IDENTITY_SIZE,
     member_key::{KeyedHash, SharedKey},
-    record::{RecordSecret, RecordSecrets},
+    noise::{ANSWER_SIZE, NoiseHandshake, OPENING_SIZE, Opening, Records},
 };
 
 /// The version of the handshake and of the frames after it.
 pub(crate) const VERSION: u16 = 4;
 
 /// The most bytes that either side of a handshake sends.
-pub(crate) const HANDSHAKE_SIZE_MAX: usize = GREETING_SIZE_MAX + PROOF_SIZE;
+pub(crate) const HANDSHAKE_SIZE_MAX: usize = GREETING_SIZE_MAX + OPENING_SIZE;
 
 const MAGIC: [u8; 8] = *b"ropewalk";
 const VERSION_SIZE: usize = 2;
@@ -84,6 +86,8 @@ pub(crate) struct Handshake {
     received: Vec<u8>,
     /// What tells a peer why it is refused, if it may know.
     notice: Vec<u8>,
+    /// If both sides encrypt, once the greetings are exchanged.
+    noise: Option<NoiseHandshake>,
     part: Part,
 }
 
@@ -93,11 +97,10 @@ enum Part {
     Initiator { called: Address },
     /// It expects a greeting.
     Responder,
-    /// It has answered this greeting and expects this proof.
+    /// It has answered this greeting and expects this proof, or one in Noise.
     ResponderWaiting {
         peer: Peer,
-        proof: [u8; 32],
-        secrets: Option<Box<RecordSecrets>>,
+        proof: Option<[u8; PROOF_SIZE]>,
     },
 }
 
@@ -108,8 +111,6 @@ pub(crate) struct Step {
     pub(crate) reply: Vec<u8>,
     /// The peer, once it has proven itself.
     pub(crate) proven: Option<Peer>,
-    /// With the peer, if what follows is encrypted.
-    pub(crate) secrets: Option<Box<RecordSecrets>>,
     /// How many of the bytes belonged to the handshake.
     pub(crate) consumed: usize,
 }
@@ -133,6 +134,7 @@ impl Handshake {
             introduction,
             received: Vec::new(),
             notice: Vec::new(),
+            noise: None,
             part,
         }
     }
@@ -159,6 +161,11 @@ impl Handshake {
         Ok(step)
     }
 
+    /// What the frames go through from now on, if both sides encrypt. To be taken once the peer has proven itself.
+    pub(crate) fn take_records(&mut self) -> Option<Box<Records>> {
+        self.noise.take()?.into_records()
+    }
+
     /// What is said to one that is dropped because of `error`, if anything: who was called by a peer of another version
     /// tells its own, and who was called by one that is fenced, or that encrypts where it should not or the other way round,
     /// tells that, so that the peer knows what is wrong.
@@ -183,8 +190,8 @@ impl Handshake {
 
     /// How many bytes are to be received in all before the next thing can be decided.
     fn needed(&self) -> Result<usize, HandshakeError> {
-        if let Part::ResponderWaiting { .. } = self.part {
-            return Ok(PROOF_SIZE);
+        if let Part::ResponderWaiting { proof, .. } = &self.part {
+            return Ok(proof.map_or(ANSWER_SIZE, |proof| proof.len()));
         }
         // A stranger that speaks something else is found at its first wrong byte.
         let magic = self.received.len().min(MAGIC.len());
@@ -210,103 +217,121 @@ impl Handshake {
         }
         let greeting = FIXED_SIZE + usize::from(address_size);
         Ok(match self.part {
+            Part::Initiator { .. } if self.both_encrypt() => greeting + OPENING_SIZE,
             Part::Initiator { .. } => greeting + PROOF_SIZE,
             _ => greeting,
         })
     }
 
     fn advance(&mut self, step: &mut Step) -> Result<(), HandshakeError> {
+        let encrypts = self.both_encrypt();
+        let introduction = &self.introduction;
         match &self.part {
             Part::Initiator { called } => {
-                let (greeting, proof) = self.received.split_at(self.received.len() - PROOF_SIZE);
-                let peer = decode_greeting(greeting, self.introduction.job)?;
-                let key = self.introduction.key.shared_with(peer.identity);
-                let is_proof_of = |said| {
-                    let hash = hash(&key, said, &self.own_greeting, greeting);
-                    hash.verify_slice(proof).is_ok()
+                let size = FIXED_SIZE + usize::from(self.received[FIXED_SIZE - 1]);
+                let (greeting, proof) = self.received.split_at(size);
+                let peer = decode_greeting(greeting, introduction.job)?;
+                let key = introduction.key.shared_with(peer.identity);
+                let greetings = [&self.own_greeting[..], greeting];
+                let fenced = HandshakeError::Fenced {
+                    identity: introduction.peer.identity,
                 };
-                if !is_proof_of(Said::ByResponder) {
-                    if is_proof_of(Said::OfEncryption) {
-                        self.check_encryption(greeting)?;
+                if encrypts {
+                    let mut noise = NoiseHandshake::answerer(&key, greetings);
+                    match noise.read_opening(proof)? {
+                        Opening::Welcome => {}
+                        Opening::Fenced => return Err(fenced),
                     }
-                    return Err(match is_proof_of(Said::OfFence) {
-                        true => HandshakeError::Fenced {
-                            identity: self.introduction.peer.identity,
-                        },
-                        false => HandshakeError::Proof,
-                    });
+                    step.reply = noise.answer()?.to_vec();
+                    self.noise = Some(noise);
+                } else {
+                    let is_proof_of = |said| hash(&key, said, greetings).verify_slice(proof).is_ok();
+                    if !is_proof_of(Said::ByResponder) {
+                        if is_proof_of(Said::OfEncryption) {
+                            introduction.check_encryption(greeting)?;
+                        }
+                        return Err(match is_proof_of(Said::OfFence) {
+                            true => fenced,
+                            false => HandshakeError::Proof,
+                        });
+                    }
+                    introduction.check_encryption(greeting)?;
+                    step.reply = proof_of(&key, Said::ByInitiator, greetings).to_vec();
                 }
-                self.check_encryption(greeting)?;
                 if peer.address != *called {
                     return Err(HandshakeError::Address {
                         address: peer.address,
                     });
                 }
-                self.check_fences(peer.identity)?;
-                step.reply = proof_of(&key, Said::ByInitiator, &self.own_greeting, greeting).to_vec();
-                step.secrets = self.introduction.encrypts.then(|| {
-                    let secret = |said| secret_of(&key, said, &self.own_greeting, greeting);
-                    Box::new(RecordSecrets {
-                        sent: secret(Said::InRecordsOfInitiator),
-                        received: secret(Said::InRecordsOfResponder),
-                    })
-                });
+                introduction.check_fences(peer.identity)?;
                 step.proven = Some(peer);
             }
             Part::Responder => {
-                let peer = decode_greeting(&self.received, self.introduction.job)?;
-                let key = self.introduction.key.shared_with(peer.identity);
-                let proof = |said| proof_of(&key, said, &self.received, &self.own_greeting);
-                let refused = |said, error| Err(([&self.own_greeting[..], &proof(said)].concat(), error));
-                let checked = match self.check_encryption(&self.received) {
-                    Err(error) => refused(Said::OfEncryption, error),
-                    Ok(()) => self
-                        .check_fences(peer.identity)
-                        .or_else(|error| refused(Said::OfFence, error)),
-                };
-                if let Err((notice, error)) = checked {
-                    self.notice = notice;
+                let peer = decode_greeting(&self.received, introduction.job)?;
+                let key = introduction.key.shared_with(peer.identity);
+                let greetings = [&self.received[..], &self.own_greeting];
+                let proof = |said| proof_of(&key, said, greetings);
+                let answer = |proof: &[u8]| [&self.own_greeting[..], proof].concat();
+                if let Err(error) = introduction.check_encryption(&self.received) {
+                    self.notice = answer(&proof(Said::OfEncryption));
                     return Err(error);
                 }
-                step.reply = [&self.own_greeting[..], &proof(Said::ByResponder)].concat();
-                let secrets = self.introduction.encrypts.then(|| {
-                    let secret = |said| secret_of(&key, said, &self.received, &self.own_greeting);
-                    Box::new(RecordSecrets {
-                        sent: secret(Said::InRecordsOfResponder),
-                        received: secret(Said::InRecordsOfInitiator),
-                    })
-                });
-                self.part = Part::ResponderWaiting {
-                    proof: proof(Said::ByInitiator),
-                    peer,
-                    secrets,
+                let fenced = introduction.check_fences(peer.identity);
+                let (answer, proof) = if encrypts {
+                    let mut noise = NoiseHandshake::opener(&key, greetings);
+                    let opening = noise.open(match fenced {
+                        Ok(()) => Opening::Welcome,
+                        Err(_) => Opening::Fenced,
+                    })?;
+                    self.noise = Some(noise);
+                    (answer(&opening), None)
+                } else {
+                    let said = match fenced {
+                        Ok(()) => Said::ByResponder,
+                        Err(_) => Said::OfFence,
+                    };
+                    (answer(&proof(said)), Some(proof(Said::ByInitiator)))
                 };
+                if let Err(error) = fenced {
+                    self.notice = answer;
+                    return Err(error);
+                }
+                step.reply = answer;
+                self.part = Part::ResponderWaiting { peer, proof };
                 self.received.clear();
             }
-            Part::ResponderWaiting { peer, proof, secrets } => {
-                if !bool::from(subtle::ConstantTimeEq::ct_eq(&proof[..], &self.received[..])) {
-                    return Err(HandshakeError::Proof);
+            Part::ResponderWaiting { peer, proof } => {
+                match (proof, &mut self.noise) {
+                    (Some(proof), _) if bool::from(proof[..].ct_eq(&self.received)) => {}
+                    (None, Some(noise)) => noise.read_answer(&self.received)?,
+                    _ => return Err(HandshakeError::Proof),
                 }
                 // It may have become known meanwhile.
-                self.check_fences(peer.identity)?;
-                step.secrets = secrets.clone();
+                introduction.check_fences(peer.identity)?;
                 step.proven = Some(peer.clone());
             }
         }
         Ok(())
     }
 
+    /// True if this side encrypts and the greeting that has come says that the other does.
+    fn both_encrypt(&self) -> bool {
+        self.introduction.encrypts && self.received.get(ENCRYPTION_AT).is_some_and(|&says| says != 0)
+    }
+}
+
+impl Introduction {
     /// Whether the sender of this whole greeting encrypts as we do.
     fn check_encryption(&self, greeting: &[u8]) -> Result<(), HandshakeError> {
         let encrypts = greeting[ENCRYPTION_AT] != 0;
-        match encrypts == self.introduction.encrypts {
+        match encrypts == self.encrypts {
             true => Ok(()),
             false => Err(HandshakeError::Encryption { encrypts }),
         }
     }
 
     fn check_fences(&self, peer: Identity) -> Result<(), HandshakeError> {
-        match self.introduction.fences.has(peer) {
+        match self.fences.has(peer) {
             true => Err(HandshakeError::Fenced { identity: peer }),
             false => Ok(()),
         }
@@ -324,36 +349,23 @@ enum Said {
     OfEncryption,
     /// That the responder has it, and knows the initiator to be fenced.
     OfFence,
-    /// Nothing that is sent: it is what the keys are made of by which the initiator encrypts.
-    InRecordsOfInitiator,
-    /// By which the responder does.
-    InRecordsOfResponder,
 }
 
-fn proof_of(key: &SharedKey, said: Said, initiator: &[u8], responder: &[u8]) -> [u8; PROOF_SIZE] {
-    hash(key, said, initiator, responder)
-        .finalize()
-        .into_bytes()
-        .into()
+/// `greetings` are the initiator's and the responder's.
+fn proof_of(key: &SharedKey, said: Said, greetings: [&[u8]; 2]) -> [u8; PROOF_SIZE] {
+    hash(key, said, greetings).finalize().into_bytes().into()
 }
 
-fn secret_of(key: &SharedKey, said: Said, initiator: &[u8], responder: &[u8]) -> RecordSecret {
-    RecordSecret::new(proof_of(key, said, initiator, responder))
-}
-
-fn hash(key: &SharedKey, said: Said, initiator: &[u8], responder: &[u8]) -> KeyedHash {
+fn hash(key: &SharedKey, said: Said, greetings: [&[u8]; 2]) -> KeyedHash {
     let label: &[u8] = match said {
         Said::ByInitiator => b"ropewalk initiator",
         Said::ByResponder => b"ropewalk responder",
         Said::OfEncryption => b"ropewalk encryption",
         Said::OfFence => b"ropewalk fence",
-        Said::InRecordsOfInitiator => b"ropewalk records of initiator",
-        Said::InRecordsOfResponder => b"ropewalk records of responder",
     };
     let mut hash = key.hash(label);
     // A greeting contains its own length, so that the two cannot be divided differently.
-    hash.update(initiator);
-    hash.update(responder);
+    greetings.iter().for_each(|greeting| hash.update(greeting));
     hash
 }
 

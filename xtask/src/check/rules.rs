@@ -13,7 +13,6 @@ const PURE: &[(&str, &[&str])] = &[
     ("crates/checkpoint-core/src/", &[]),
     ("crates/fabric/src/frame.rs", &[]),
     ("crates/fabric/src/fences.rs", &[]),
-    ("crates/fabric/src/handshake.rs", &[]),
     ("crates/fabric/src/member_key.rs", &[]),
     ("crates/fabric/src/operations.rs", &[]),
     ("crates/fabric/src/endpoint/heartbeat.rs", &[]),

@@ -281,7 +281,7 @@ impl StreamProvider {
                 self.hot.push(id);
             }
         }
-        if !connection.outbox.is_empty() {
+        if connection.has_frames() {
             self.sendable.insert(id);
         }
         let shares = connection.channel.is_some() && connection.is_open();
@@ -324,7 +324,7 @@ impl StreamProvider {
                         self.lose(id, errno.into(), around);
                     }
                 }
-                Ok(()) if connection.can_send() && !connection.outbox.is_empty() => {
+                Ok(()) if connection.can_send() && connection.has_frames() => {
                     self.sendable.insert(id);
                 }
                 Ok(()) => {}

@@ -13,9 +13,9 @@ use crate::{
     frame::{Decoded, Decoder, HEADER_SIZE, Header, Kind},
     handshake::{HANDSHAKE_SIZE_MAX, Handshake},
     inbox::Around,
+    noise::Records,
     peer_table::Activity,
     provider::shm::{Channel, OwnMemory, PeerMemory},
-    record::RecordReader,
     region_table::{Access, RegionTable},
 };
 
@@ -65,8 +65,8 @@ pub(super) struct Connection {
     state: State,
     received_bytes: u64,
     doorbell_bytes: u64,
-    /// What frames come out of, if the connection is encrypted.
-    records: Option<Box<RecordReader>>,
+    /// What frames go through, if the connection is encrypted.
+    records: Option<Box<Records>>,
     decoder: Decoder,
     bulk: Bulk,
     puts: BTreeMap<u64, ServedPut>,
@@ -253,9 +253,9 @@ impl Connection {
         let channel = self.channel.as_ref().map(Channel::activity).unwrap_or_default();
         Activity {
             heard: self.received_bytes + channel.heard,
-            taken: sent.saturating_sub(
-                self.outbox.unsent_records() as u64 + send_queue::unacknowledged(&self.socket),
-            ) + channel.taken,
+            taken: sent
+                .saturating_sub(self.unsent_records() as u64 + send_queue::unacknowledged(&self.socket))
+                + channel.taken,
             queued: sent + self.outbox.queued_bytes() as u64 + channel.queued,
         }
     }
@@ -276,7 +276,7 @@ impl Connection {
     }
 
     pub(super) fn has_unsent(&self) -> bool {
-        !self.outbox.is_empty()
+        self.has_frames()
             || self
                 .channel
                 .as_ref()
@@ -348,21 +348,11 @@ impl Connection {
         };
         while self.can_send() && !self.blocked && sent < turn {
             self.outbox.fill(regions);
-            self.outbox.encrypt();
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            let result = match self.outbox.piece() {
-                Some([]) => break,
-                Some(piece) => send(&self.socket, piece, flags),
-                None => {
-                    let slices = self.outbox.slices();
-                    sendmsg(&self.socket, &slices, &mut SendAncillaryBuffer::default(), flags)
-                }
+            let Some(result) = self.send_next() else {
+                break;
             };
             match result {
-                Ok(count) => {
-                    self.outbox.handle_sent(count);
-                    sent += count;
-                }
+                Ok(count) => sent += count,
                 Err(Errno::AGAIN) => self.blocked = true,
                 Err(Errno::INTR) => {}
                 Err(Errno::CONNRESET | Errno::PIPE) => self.reset = true,
@@ -372,27 +362,42 @@ impl Connection {
         Ok(())
     }
 
+    /// Gives the next bytes to the socket, and returns how many it took; `None` if there are none.
+    fn send_next(&mut self) -> Option<Result<usize, Errno>> {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        if let Some(records) = &mut self.records {
+            encryption::encrypt(&mut self.outbox, records);
+            if records.unsent().is_empty() {
+                return None;
+            }
+            let result = send(&self.socket, records.unsent(), flags);
+            return Some(result.inspect(|&count| records.handle_sent(count)));
+        }
+        let result = match self.outbox.piece() {
+            Some([]) => return None,
+            Some(piece) => send(&self.socket, piece, flags),
+            None => {
+                let slices = self.outbox.slices();
+                sendmsg(&self.socket, &slices, &mut SendAncillaryBuffer::default(), flags)
+            }
+        };
+        Some(result.inspect(|&count| self.outbox.handle_sent(count)))
+    }
+
     /// Sends what waits before it is all there is to send, so that the peer works on it meanwhile. Returns whether nothing
     /// is left: what is, and what went wrong, is for the next [`flush`](Self::flush).
     pub(super) fn send_early(&mut self) -> bool {
-        if !self.can_send() || self.blocked {
+        if !self.can_send() || self.blocked || self.outbox.piece().is_none() {
             return false;
         }
-        self.outbox.encrypt();
-        let Some(piece) = self.outbox.piece() else {
-            return false;
-        };
-        match send(&self.socket, piece, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-            Ok(count) => {
-                self.outbox.handle_sent(count);
-                self.outbox.is_empty()
-            }
-            Err(Errno::CONNRESET | Errno::PIPE) => {
+        match self.send_next() {
+            None | Some(Ok(_)) => !self.has_frames(),
+            Some(Err(Errno::CONNRESET | Errno::PIPE)) => {
                 self.reset = true;
                 false
             }
-            Err(Errno::AGAIN | Errno::INTR) => false,
-            Err(errno) => {
+            Some(Err(Errno::AGAIN | Errno::INTR)) => false,
+            Some(Err(errno)) => {
                 // The system tells of it once.
                 self.failed = Some(errno);
                 false
@@ -485,8 +490,12 @@ impl Connection {
             PeerDeath::Handshake(error)
         })?;
         send_handshake(&self.socket, &step.reply)?;
-        if let Some(secrets) = step.secrets {
-            self.encrypt_by(*secrets);
+        if step.proven.is_some() {
+            self.records = handshake.take_records();
+            assert!(
+                self.records.is_none() || self.channel.is_none(),
+                "what is shared through memory stays on this host"
+            );
         }
         self.keep_beyond_handshake(&bytes[step.consumed..count]);
         if step.proven.is_none() && step.reply.is_empty() && self.channel.is_some() {

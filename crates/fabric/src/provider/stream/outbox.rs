@@ -7,7 +7,6 @@ use bytes::{Buf, Bytes, BytesMut};
 use crate::{
     Body,
     frame::{BULK_SIZE_MAX, Header, Kind, Status},
-    record::{RecordSecret, RecordWriter},
     region_table::{Access, RegionTable},
 };
 
@@ -32,8 +31,6 @@ pub(in crate::provider) struct Outbox {
     /// Bulk data becomes frames only while less than this is queued, in bytes: more while the system takes all of it at
     /// once, so that nothing waits behind it that would not wait in the system.
     fill_size: usize,
-    /// What frames go through before they are sent, if the connection is encrypted.
-    records: Option<Box<RecordWriter>>,
 }
 
 /// One transfer's data on its way out.
@@ -71,7 +68,6 @@ impl Default for Outbox {
             streams: VecDeque::new(),
             served: 0,
             fill_size: Self::FILL_SIZE,
-            records: None,
         }
     }
 }
@@ -91,17 +87,7 @@ impl Outbox {
     const SEGMENTS_PER_SEND: usize = 64;
 
     pub(in crate::provider) fn is_empty(&self) -> bool {
-        self.queued_bytes == 0 && self.streams.is_empty() && self.unsent_records() == 0
-    }
-
-    /// From now on everything is encrypted.
-    pub(in crate::provider) fn encrypt_by(&mut self, secret: RecordSecret) {
-        self.records = Some(Box::new(RecordWriter::new(secret)));
-    }
-
-    /// How many bytes of records wait to be sent; what is in them counts as sent.
-    pub(in crate::provider) fn unsent_records(&self) -> usize {
-        self.records.as_ref().map_or(0, |records| records.unsent().len())
+        self.queued_bytes == 0 && self.streams.is_empty()
     }
 
     /// Whether more messages wait than gain by waiting for others.
@@ -172,7 +158,7 @@ impl Outbox {
     /// Takes over what waits in an outbox of which nothing was sent.
     pub(in crate::provider) fn append(&mut self, mut other: Self) {
         assert!(
-            other.sent_bytes == 0 && other.answers.is_empty() && other.served == 0 && other.records.is_none(),
+            other.sent_bytes == 0 && other.answers.is_empty() && other.served == 0,
             "a connection that is not open has been used"
         );
         self.seal();
@@ -233,31 +219,19 @@ impl Outbox {
         }
     }
 
-    /// Makes records of what is queued, as far as there is room for them, if the connection is encrypted.
-    #[inline]
-    pub(in crate::provider) fn encrypt(&mut self) {
-        if self.records.is_some() {
-            self.make_records();
-        }
+    /// The next bytes that are in one piece; empty if there are none.
+    pub(in crate::provider) fn first_piece(&self) -> &[u8] {
+        self.segments.front().map_or(&self.tail, |segment| segment)
     }
 
-    fn make_records(&mut self) {
-        let Some(mut records) = self.records.take() else {
-            return;
-        };
-        while self.queued_bytes > 0 && records.has_room() {
-            let segments = self.segments.iter().map(|segment| &segment[..]);
-            let count = records.write(segments.chain([&self.tail[..]]));
-            self.advance(count);
-        }
-        self.records = Some(records);
+    /// Tells that the first `count` of the next bytes are in records, which counts as sent.
+    pub(in crate::provider) fn handle_encrypted(&mut self, count: usize) {
+        self.messages = 0;
+        self.advance(count);
     }
 
     /// The next bytes, if they are in one piece.
     pub(in crate::provider) fn piece(&self) -> Option<&[u8]> {
-        if let Some(records) = &self.records {
-            return Some(records.unsent());
-        }
         match self.segments.front() {
             None => Some(&self.tail),
             Some(segment) if self.segments.len() == 1 && self.tail.is_empty() => Some(segment),
@@ -275,9 +249,6 @@ impl Outbox {
     /// Tells that the first `count` of the next bytes were sent.
     pub(in crate::provider) fn handle_sent(&mut self, count: usize) {
         self.messages = 0;
-        if let Some(records) = &mut self.records {
-            return records.handle_sent(count);
-        }
         if count < self.queued_bytes {
             self.fill_size = (self.fill_size / 2).max(Self::FILL_SIZE);
         } else if count >= self.fill_size {

@@ -8,18 +8,31 @@ use rustix::{
 use super::{Connection, Handled, Surroundings, place};
 use crate::{
     PeerDeath,
-    record::{RecordReader, RecordSecrets},
+    noise::{RECORD_SIZE_MAX, Records},
+    provider::stream::outbox::Outbox,
 };
 
+/// Makes records of frames as far as there is room for them.
+pub(super) fn encrypt(outbox: &mut Outbox, records: &mut Records) {
+    while records.has_room() {
+        let piece = outbox.first_piece();
+        if piece.is_empty() {
+            return;
+        }
+        let count = records.write(piece);
+        outbox.handle_encrypted(count);
+    }
+}
+
 impl Connection {
-    /// From now on everything is encrypted, in both directions.
-    pub(super) fn encrypt_by(&mut self, RecordSecrets { sent, received }: RecordSecrets) {
-        assert!(
-            self.channel.is_none(),
-            "what is shared through memory stays on this host"
-        );
-        self.outbox.encrypt_by(sent);
-        self.records = Some(Box::new(RecordReader::new(received)));
+    /// How many bytes of records wait to be sent; what is in them counts as sent.
+    pub(super) fn unsent_records(&self) -> usize {
+        self.records.as_ref().map_or(0, |records| records.unsent().len())
+    }
+
+    /// True if frames wait to be sent.
+    pub(in crate::provider::stream) fn has_frames(&self) -> bool {
+        !self.outbox.is_empty() || self.unsent_records() > 0
     }
 
     /// Keeps what came with the end of the handshake, and is more than that.
@@ -41,8 +54,8 @@ impl Connection {
         &mut self,
         around: &mut Surroundings<'_, '_>,
     ) -> Result<(), PeerDeath> {
-        self.with_records(|connection, records| connection.handle_records(records, around))
-            .unwrap_or_else(|| self.handle_decoded(around))
+        self.handle_decoded(around)?;
+        self.handle_records(around)
     }
 
     /// Reads records that have come, and handles what is in them.
@@ -50,48 +63,40 @@ impl Connection {
         &mut self,
         around: &mut Surroundings<'_, '_>,
     ) -> Result<Handled, PeerDeath> {
-        self.with_records(|connection, records| {
-            connection.handle_records(records, around)?;
-            let mut read = 0;
-            while read < Self::READ_PER_TURN / Self::ENCRYPTED_TURN && around.around.has_room() {
-                let space = records.space();
-                let size = space.len();
-                let count = match recv(&connection.socket, &mut *space, RecvFlags::DONTWAIT) {
-                    Ok((0, _)) => return Err(PeerDeath::Closed),
-                    Ok((count, _)) => count,
-                    Err(Errno::AGAIN) => break,
-                    Err(Errno::INTR) => continue,
-                    Err(errno) => return Err(errno.into()),
-                };
-                connection.received_bytes += count as u64;
-                records.handle_read(count);
-                connection.handle_records(records, around)?;
-                if count < size {
-                    break;
-                }
-                read += count;
+        let mut read = 0;
+        while let Some(records) = &mut self.records
+            && read < Self::READ_PER_TURN / Self::ENCRYPTED_TURN
+            && around.around.has_room()
+        {
+            let space = records.space();
+            let size = space.len();
+            let count = match recv(&self.socket, space, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return Err(PeerDeath::Closed),
+                Ok((count, _)) => count,
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            };
+            self.received_bytes += count as u64;
+            records.handle_read(count);
+            self.handle_records(around)?;
+            if count < size {
+                break;
             }
-            Ok(())
-        })
-        .unwrap_or(Ok(()))?;
+            read += count;
+        }
         Ok(Handled::Frames)
     }
 
-    fn with_records<T>(&mut self, work: impl FnOnce(&mut Self, &mut RecordReader) -> T) -> Option<T> {
-        let mut records = self.records.take()?;
-        let done = work(self, &mut records);
-        self.records = Some(records);
-        Some(done)
-    }
-
     /// Handles what is in the records that have come whole.
-    fn handle_records(
-        &mut self,
-        records: &mut RecordReader,
-        around: &mut Surroundings<'_, '_>,
-    ) -> Result<(), PeerDeath> {
-        self.handle_decoded(around)?;
-        while let Some(content) = records.poll().map_err(PeerDeath::Protocol)? {
+    fn handle_records(&mut self, around: &mut Surroundings<'_, '_>) -> Result<(), PeerDeath> {
+        if self.records.is_none() {
+            return Ok(());
+        }
+        let mut content = [0; RECORD_SIZE_MAX];
+        while let Some(records) = &mut self.records
+            && let Some(content) = records.poll(&mut content).map_err(PeerDeath::Protocol)?
+        {
             self.handle_content(content, around)?;
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Encrypted connections, with a member that sees what goes over them as everybody on the way does.
 
 use super::*;
-use crate::record::{RECORD_SIZE_MAX, RecordReader, RecordSecrets, RecordWriter};
+use crate::noise::{RECORD_SIZE_MAX, Records};
 
 /// Stands in no bytes that are drawn by lot.
 const MARKER: &[u8] = b"nobody but the peer may read this";
@@ -10,7 +10,7 @@ const MARKER: &[u8] = b"nobody but the peer may read this";
 struct Member {
     stream: TcpStream,
     /// If it encrypts.
-    records: Option<(RecordWriter, RecordReader)>,
+    records: Option<Box<Records>>,
     /// What came over the socket.
     seen: Vec<u8>,
     /// The frames in it.
@@ -37,10 +37,7 @@ impl Member {
         };
         let mut member = Self {
             stream,
-            records: step.secrets.map(|secrets| {
-                let RecordSecrets { sent, received } = *secrets;
-                (RecordWriter::new(sent), RecordReader::new(received))
-            }),
+            records: handshake.take_records(),
             seen: Vec::new(),
             content: Vec::new(),
         };
@@ -56,14 +53,14 @@ impl Member {
 
     /// What goes over the socket so that these frames are received.
     fn wrap(&mut self, frames: &[u8]) -> Vec<u8> {
-        let Some((writer, _)) = &mut self.records else {
+        let Some(records) = &mut self.records else {
             return frames.to_vec();
         };
         let mut bytes = Vec::new();
         for content in frames.chunks(RECORD_SIZE_MAX) {
-            writer.write([content].into_iter());
-            bytes.extend_from_slice(writer.unsent());
-            writer.handle_sent(writer.unsent().len());
+            records.write(content);
+            bytes.extend_from_slice(records.unsent());
+            records.handle_sent(records.unsent().len());
         }
         bytes
     }
@@ -81,17 +78,17 @@ impl Member {
             assert!(received > 0, "the endpoint has closed the connection");
             let mut bytes = &bytes[..received];
             self.seen.extend_from_slice(bytes);
-            let Some((_, reader)) = &mut self.records else {
+            let Some(records) = &mut self.records else {
                 self.content.extend_from_slice(bytes);
                 continue;
             };
             while !bytes.is_empty() {
-                let space = reader.space();
+                let space = records.space();
                 let (now, later) = bytes.split_at(bytes.len().min(space.len()));
                 space[..now.len()].copy_from_slice(now);
-                reader.handle_read(now.len());
+                records.handle_read(now.len());
                 bytes = later;
-                while let Some(content) = reader.poll().unwrap() {
+                while let Some(content) = records.poll(&mut [0; RECORD_SIZE_MAX]).unwrap() {
                     self.content.extend_from_slice(content);
                 }
             }
