@@ -52,7 +52,7 @@ pub(super) struct Request {
     pub(super) is_openfoam: bool,
 }
 
-/// What is shown of the job, and where.
+/// The output of the job, and reports about it.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     /// Stands before each line of output.

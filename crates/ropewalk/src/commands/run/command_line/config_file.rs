@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 
 use super::{Surroundings, settings::Settings};
 
-/// What Hydra reads where nobody says otherwise.
+/// The file that Hydra reads for all users.
 const OF_SYSTEM: &str = "/etc/mpiexec.hydra.conf";
 
 /// Files of options may name others, which might name the first.

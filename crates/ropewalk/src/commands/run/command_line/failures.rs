@@ -1,4 +1,4 @@
-//! What is to happen when something fails, or takes too long.
+//! The policy for failures, and limits of time.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the options and variables of Hydra's do that say what it does itself.
+//! Options and variables of Hydra's that say what Hydra itself does.
 
 use std::net::Ipv4Addr;
 
@@ -103,7 +103,7 @@ fn this_host_is_reached_as_wanted() {
     assert!(parsed("-gpus-per-proc 100000 prog", &[], "").is_err());
 }
 
-/// What only tunes Hydra is named for those who want to know much, and changes nothing.
+/// Options that only tune Hydra are named if verbose, and change nothing.
 #[test]
 fn what_tunes_hydra_is_passed_over() {
     let words = "-demux select -topolib hwloc -profile -pmi-port -membind firsttouch prog -x";
@@ -127,7 +127,7 @@ fn what_tunes_hydra_is_passed_over() {
     assert!(parsed("prog", &[], "").unwrap().output.notices.is_empty());
 }
 
-/// What would make another job is refused, with what can be done instead.
+/// Options that would make another job are refused, with a way to do it otherwise.
 #[test]
 fn what_makes_another_job_is_refused() {
     for (words, instead) in [

@@ -60,27 +60,19 @@ impl ResourceManager {
         let Some((name, value)) = self.variables().iter().find_map(|name| Some((name, text(name)?))) else {
             return Ok(None);
         };
-        self.named_by(name, &value, around).map(Some)
-    }
-
-    /// The hosts that a variable names. What few jobs need lies elsewhere than what all do (`docs/decisions/0010`).
-    #[cold]
-    #[inline(never)]
-    fn named_by(self, name: &str, value: &str, around: &Surroundings<'_>) -> anyhow::Result<Vec<HostSlots>> {
-        let text = |name: &str| (around.variable)(name).and_then(|value| value.into_string().ok());
         let hosts = match self {
-            Self::Slurm => slurm_hosts(value, text("SLURM_TASKS_PER_NODE").as_deref())
+            Self::Slurm => slurm_hosts(&value, text("SLURM_TASKS_PER_NODE").as_deref())
                 .context("cannot read what Slurm says about its nodes"),
             Self::Lsf => counted(value.split_ascii_whitespace()),
-            Self::Sge => read(value, around).and_then(|text| {
+            Self::Sge => read(&value, around).and_then(|text| {
                 let lines = text.lines().map(|line| line.split_ascii_whitespace().take(2));
                 counted(lines.flatten())
             }),
             Self::Cobalt | Self::LoadLeveler | Self::Pbs | Self::User => {
-                read(value, around).and_then(|text| repeated(text.split_ascii_whitespace()))
+                read(&value, around).and_then(|text| repeated(text.split_ascii_whitespace()))
             }
         };
-        hosts.with_context(|| format!("the variable {name}"))
+        hosts.with_context(|| format!("the variable {name}")).map(Some)
     }
 }
 

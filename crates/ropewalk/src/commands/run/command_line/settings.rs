@@ -19,7 +19,7 @@ use super::{
     programs::Programs,
 };
 
-/// What is said so far. An option whose meaning depends on no other stands in the [`JobSpec`] or the [`Output`] at
+/// The options so far. An option whose meaning depends on no other stands in the [`JobSpec`] or the [`Output`] at
 /// once.
 pub(super) struct Settings<'a> {
     pub(super) around: &'a Surroundings<'a>,

@@ -256,7 +256,7 @@ fn ranks_are_mapped_to_hosts() {
     );
 }
 
-/// What an option says counts, then what Hydra's variable says, then all is passed on.
+/// An option counts, else Hydra's variable, else all variables are passed on.
 #[test]
 fn variables_are_passed_on_as_told() {
     let inherited = |words, value| {
@@ -282,7 +282,7 @@ fn variables_are_passed_on_as_told() {
     assert!(parsed("prog", &[("HYDRA_ENV", "some")], "").is_err());
 }
 
-/// What is not understood is refused, never taken for a program.
+/// Unknown options are refused, and never taken for a program.
 #[test]
 fn unknown_options_are_refused() {
     for words in [
