@@ -18,10 +18,9 @@ use own_names::OwnNames;
 /// A thread that answers HTTP requests for `/metrics`. One request at a time, and none for long: it is meant for one
 /// Prometheus nearby.
 ///
-/// It tells everybody who can connect; unless told otherwise these are the processes of this host. A request for another
-/// host than this one is refused: with a name of its own that leads here, a web page could make a browser of this host ask.
-/// This host is `localhost`, any literal address, its host name with or without a domain that
-/// `/etc/resolv.conf` names, and what `/etc/hosts` calls it.
+/// Everybody who can connect gets the metrics. A request for another host than this one is refused: with a name of its
+/// own that leads here, a web page could make a browser of this host ask. This host is `localhost`, any literal address,
+/// its host name with or without a domain that `/etc/resolv.conf` names, and what `/etc/hosts` calls it.
 pub(super) struct MetricsServer {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -110,11 +109,11 @@ enum Asked {
     Elsewhere,
 }
 
-/// What was read of a request so far.
+/// The part of a request that was read so far.
 #[derive(Default)]
 struct RequestHead(Vec<u8>);
 
-/// What stands behind the head of a request.
+/// The bytes behind the head of a request.
 const END: &[u8] = b"\r\n\r\n";
 
 /// Reads the head of a request, which has to come soon and to be short.
