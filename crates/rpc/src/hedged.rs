@@ -13,7 +13,7 @@ use std::{
 use ropewalk_fabric::Address;
 
 use crate::{
-    CallError, Engine, Handle, HandleCall, LatencyHistogram, Procedure, Sleep,
+    CallError, Handle, HandleCall, LatencyHistogram, Procedure, Sleep,
     hedging::{Hedging, HedgingAction},
     lock::lock,
 };
@@ -105,22 +105,6 @@ impl Handle {
             first_called: None,
             sleep: None,
         }
-    }
-}
-
-impl Engine {
-    /// As [`Handle::call_hedged`]: the engine has to be driven meanwhile.
-    pub fn call_hedged<P>(
-        &mut self,
-        targets: &[Address],
-        input: P::Input,
-        hedge: Hedge,
-        timeout: Duration,
-    ) -> HedgedCall<P>
-    where
-        P: Procedure<Input: Send + Sync + 'static, Output: Send + 'static> + 'static,
-    {
-        self.handle().call_hedged(targets, input, hedge, timeout)
     }
 }
 

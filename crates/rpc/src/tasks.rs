@@ -14,7 +14,7 @@ use ropewalk_fabric::Waker;
 
 use crate::lock::lock;
 
-type TaskFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(crate) type TaskFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Futures, and which of them are to be polled.
 pub(crate) struct TaskSet {

@@ -6,14 +6,14 @@ use std::{
     pin::Pin,
     sync::{Arc, Mutex},
     task::{Context, Poll},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use futures_core::Stream;
 use ropewalk_fabric::{Buffer, Waker};
 
 use super::chunk_queue::ChunkQueue;
-use crate::{Engine, TransferError, lock::lock};
+use crate::{TransferError, lock::lock};
 
 /// A range of a bulk handle that is moved chunk by chunk: a stream of chunks, in order, for any executor, or for a loop
 /// over [`next_blocking`](Self::next_blocking). While the owner works on one chunk others are on their way. The engine
@@ -91,27 +91,6 @@ impl PushedChunks {
 }
 
 impl<C> PipelinedChunks<C> {
-    /// Drives the engine, which must be the one that moves the chunks, until the next chunk is here or there is room to
-    /// fill it, and takes it; `None` when all were moved.
-    ///
-    /// # Errors
-    /// If the transfer has failed. Nothing more comes then.
-    ///
-    /// # Panics
-    /// If it is called by a handler.
-    pub fn next_blocking(&mut self, engine: &mut Engine) -> Option<Result<C, TransferError>> {
-        loop {
-            // Without waking anybody: who would be is here.
-            engine.serve_pipeline(self.pipe.id);
-            if let Poll::Ready(next) = self.take() {
-                // There is room for another one.
-                engine.serve_pipeline(self.pipe.id);
-                return next;
-            }
-            engine.wait(Duration::from_secs(1));
-        }
-    }
-
     /// The next chunk if it is here, or there is room to fill it; `None` if it is not, or if all were moved: see
     /// [`is_finished`](Self::is_finished).
     ///
@@ -139,7 +118,12 @@ impl<C> PipelinedChunks<C> {
         (controller.depth(), controller.chunk())
     }
 
-    fn take(&self) -> Poll<Option<Result<C, TransferError>>> {
+    /// The name of the pipeline at its engine.
+    pub(crate) fn id(&self) -> PipelineId {
+        self.pipe.id
+    }
+
+    pub(crate) fn take(&self) -> Poll<Option<Result<C, TransferError>>> {
         let taken = lock(&self.pipe.queue).take(Instant::now());
         let chunk = |(offset, buffer)| (self.chunk)(Chunk::new(offset, buffer, &self.pipe));
         taken.map(|next| next.map(|taken| taken.map(chunk)))

@@ -1,17 +1,18 @@
 //! Several calls in one message, and their replies.
 
-use std::{fmt, time::Instant};
+use std::fmt;
 
-use ropewalk_fabric::{OperationId, PeerId, SubmitError, ToPeer};
+use ropewalk_fabric::{OperationId, PeerId, SubmitError};
 
-use super::{Waiting, calls::WaitingCall};
+use super::{
+    calls::{AwaitedCall, Calls},
+    ground::Ground,
+};
 use crate::{
-    Call, CallError, CallOptions, Engine, Procedure,
+    Call, CallError, CallOptions, Procedure,
     call::Answer,
     procedure::procedure_id,
     promise::Promise,
-    reply::{BatchedReplies, Reply},
-    responder::ReplyTo,
     wire::{BatchedCall, Body, Flags, RequestHeader, Slot, encode_behind},
 };
 
@@ -19,7 +20,8 @@ use crate::{
 /// the target has at once. Each is otherwise a call like others, with its own output or error.
 #[must_use = "nothing is called before `send`"]
 pub struct Batch<'engine> {
-    engine: &'engine mut Engine,
+    of: &'engine mut Calls,
+    ground: &'engine mut Ground,
     peer: PeerId,
     calls: Vec<BatchCall>,
 }
@@ -31,101 +33,17 @@ struct BatchCall {
     input: Body,
 }
 
-/// Replies to the calls of one batch, collected while it is served.
-pub(super) struct BatchReplies {
-    peer: PeerId,
-    /// The first of those that wait here: its tag goes on the message.
-    first: Option<ReplyTo>,
-    bytes: Vec<u8>,
-}
-
-impl Engine {
-    /// Begins a batch of calls to the engine at `target`.
-    ///
-    /// # Errors
-    /// If the address is unusable.
-    pub fn batch(&mut self, target: impl ToPeer) -> Result<Batch<'_>, SubmitError> {
-        let peer = target.to_peer(&mut self.endpoint)?;
-        Ok(Batch {
-            engine: self,
+impl<'engine> Batch<'engine> {
+    pub(super) const fn new(of: &'engine mut Calls, ground: &'engine mut Ground, peer: PeerId) -> Self {
+        let calls = Vec::new();
+        Self {
+            of,
+            ground,
             peer,
-            calls: Vec::new(),
-        })
-    }
-
-    /// Runs the calls of a batch, and sends together what they answer at once.
-    pub(super) fn serve_batch(&mut self, reply: ReplyTo, mut calls: &[u8]) {
-        let from = reply.peer;
-        self.batch_replies = Some(BatchReplies {
-            peer: from,
-            first: None,
-            bytes: Vec::new(),
-        });
-        while let Some(call) = BatchedCall::decode_next(&mut calls) {
-            let reply = ReplyTo {
-                tag: call.slot.tag,
-                index: Some(call.slot.index),
-                // Each is handled after the ones before it.
-                since: reply.since.map(|_| Instant::now()),
-                ..reply.clone()
-            };
-            self.run(from, reply.deadline, call.procedure, Some(reply), call.input);
-        }
-        if let Some(mut batch) = self.batch_replies.take()
-            && let Some((first, body)) = batch.take()
-        {
-            self.send_or_keep(from, first.tag, first.deadline, &mut { body });
+            calls,
         }
     }
 
-    /// Gives the same answer to all calls of a batch.
-    pub(super) fn refuse_batch(&mut self, to: ReplyTo, mut calls: &[u8], reply: &Reply<'_>) {
-        while let Some(call) = BatchedCall::decode_next(&mut calls) {
-            self.send_or_keep(to.peer, call.slot.tag, to.deadline, &mut reply.encode(None));
-        }
-    }
-
-    /// Takes replies that came together in the place of the one that `operation` was for.
-    pub(super) fn handle_batch_replies(
-        &mut self,
-        operation: OperationId,
-        call: WaitingCall,
-        replies: BatchedReplies<'_>,
-    ) {
-        let peer = call.peer;
-        let mut first = Some(call);
-        for (slot, reply) in replies {
-            // A batch in a batch is none.
-            if matches!(Reply::decode(reply), Some((Reply::Batch(_), _))) {
-                continue;
-            }
-            let reply = Body::from(reply);
-            if slot.tag == operation.tag() {
-                if let Some(call) = first.take() {
-                    self.handle_reply(operation, call, reply);
-                }
-                continue;
-            }
-            let Some((other, Waiting::Call(call))) = self.operations.at(slot.index as usize) else {
-                continue;
-            };
-            if other.tag() == slot.tag && call.peer == peer {
-                self.endpoint.cancel(other);
-                if let Some(Waiting::Call(call)) = self.operations.remove(other) {
-                    self.handle_reply(other, call, reply);
-                }
-            }
-        }
-        if let Some(call) = first {
-            self.fail_call(call, |procedure, peer| CallError::OutputMalformed {
-                procedure,
-                peer,
-            });
-        }
-    }
-}
-
-impl Batch<'_> {
     /// Adds a call. It is made by [`send`](Self::send); if the batch is dropped before, it ends with
     /// [`CallError::Unsent`].
     ///
@@ -135,7 +53,7 @@ impl Batch<'_> {
         let procedure = P::NAME;
         let encoded = encode_behind(&[], input);
         let input = encoded.map_err(|source| CallError::InputUnencodable { procedure, source })?;
-        let (promise, pending) = self.engine.promise_from(self.peer, procedure, None);
+        let (promise, pending) = self.of.promise_from(self.ground, self.peer, procedure, None);
         self.calls.push(BatchCall {
             promise,
             procedure,
@@ -150,19 +68,19 @@ impl Batch<'_> {
         self.calls.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
 
     /// Makes the calls, each with this time-out, or with these options, of which retries have no effect on a batch.
-    /// What cannot be sent ends with [`CallError::Submit`].
+    /// A call that cannot be sent ends with [`CallError::Submit`].
     pub fn send(mut self, options: impl Into<CallOptions>) {
         let options = CallOptions {
             retries: 0,
             ..options.into()
         };
-        let size_max = self.engine.eager_size_max();
+        let size_max = self.ground.eager_size_max();
         let mut message = Message::default();
         for call in std::mem::take(&mut self.calls) {
             if call.promise.is_abandoned() {
@@ -176,7 +94,7 @@ impl Batch<'_> {
                 self.send_alone(call, &options);
                 continue;
             }
-            match self.engine.endpoint.receive_reply(self.peer, options.timeout) {
+            match self.ground.endpoint.receive_reply(self.peer, options.timeout) {
                 Ok(operation) => {
                     let slot = Slot {
                         tag: operation.tag(),
@@ -204,19 +122,19 @@ impl Batch<'_> {
         };
         let body = [&header.encode()[..], &message.bytes].concat();
         message.bytes.clear();
-        self.engine.metrics.message_bytes_sent += body.len() as u64;
+        self.ground.metrics.message_bytes_sent += body.len() as u64;
         let sent = self
-            .engine
+            .ground
             .endpoint
             .send_unexpected(self.peer, 0, Body::from(body));
         for (operation, call) in calls {
             match &sent {
-                Ok(()) => self.engine.await_answer(operation, call),
+                Ok(()) => self.of.await_answer(self.ground, operation, call),
                 Err(source) => {
-                    self.engine.endpoint.cancel(operation);
+                    self.ground.endpoint.cancel(operation);
                     let (procedure, source) = (call.procedure, source.clone());
                     let error = CallError::Submit { procedure, source };
-                    self.engine.end_call(call, Some(Err(error)));
+                    self.of.end_call(self.ground, call, Some(Err(error)));
                 }
             }
         }
@@ -231,13 +149,13 @@ impl Batch<'_> {
         };
         let mut request = Body::from([&header.encode()[..], &call.input].concat());
         let sent = self
-            .engine
-            .send_request(self.peer, &mut request, RequestHeader::SIZE, options);
+            .of
+            .send_request(self.ground, self.peer, &mut request, RequestHeader::SIZE, options);
         match sent {
             Ok((operation, region)) => {
                 let mut call = self.waiting(call, options);
                 call.region = region;
-                self.engine.await_answer(operation, call);
+                self.of.await_answer(self.ground, operation, call);
             }
             Err(source) => self.fail(call, source),
         }
@@ -246,21 +164,14 @@ impl Batch<'_> {
     fn fail(&mut self, call: BatchCall, source: SubmitError) {
         let procedure = call.procedure;
         let error = CallError::Submit { procedure, source };
-        self.engine.metrics.call_failures.record(&error);
+        self.ground.metrics.call_failures.record(&error);
         call.promise.fulfil(Err(error));
     }
 
-    fn waiting(&mut self, call: BatchCall, options: &CallOptions) -> WaitingCall {
-        self.engine.metrics.calls += 1;
-        WaitingCall {
-            promise: call.promise,
-            procedure: call.procedure,
-            peer: self.peer,
-            deadline: None,
-            region: None,
-            attempt: None,
-            observed: self.engine.observe_call(call.procedure, self.peer, options),
-        }
+    fn waiting(&mut self, call: BatchCall, options: &CallOptions) -> AwaitedCall {
+        self.ground.metrics.calls += 1;
+        let observed = self.ground.observe_call(call.procedure, self.peer, options);
+        AwaitedCall::new(call.promise, call.procedure, self.peer, observed)
     }
 }
 
@@ -287,35 +198,5 @@ impl fmt::Debug for Batch<'_> {
 #[derive(Default)]
 struct Message {
     bytes: Vec<u8>,
-    calls: Vec<(OperationId, WaitingCall)>,
-}
-
-impl BatchReplies {
-    pub(super) fn is_for(&self, peer: PeerId) -> bool {
-        self.peer == peer
-    }
-
-    /// Adds a reply. Returns the message of those before it, and its tag, if there is no room for both.
-    pub(super) fn push(
-        &mut self,
-        to: &ReplyTo,
-        index: u32,
-        reply: &[u8],
-        size_max: usize,
-    ) -> Option<(u64, Body)> {
-        let full = match self.bytes.len() + BatchedReplies::OVERHEAD + reply.len() > size_max {
-            true => self.take().map(|(first, body)| (first.tag, body)),
-            false => None,
-        };
-        let slot = Slot { tag: to.tag, index };
-        BatchedReplies::encode_into(&mut self.bytes, slot, reply);
-        self.first.get_or_insert_with(|| to.clone());
-        full
-    }
-
-    fn take(&mut self) -> Option<(ReplyTo, Body)> {
-        let first = self.first.take()?;
-        let bytes = std::mem::take(&mut self.bytes);
-        Some((first, Reply::Batch(BatchedReplies::new(&bytes)).encode(None)))
-    }
+    calls: Vec<(OperationId, AwaitedCall)>,
 }

@@ -1,47 +1,84 @@
-//! What an engine does as the target of calls.
+//! The calls of peers that an engine serves.
+
+mod batch_replies;
+mod replies;
+mod requests;
 
 use std::{
     any::Any,
     collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use ropewalk_fabric::{Endpoint, PeerId, SubmitError};
+use ropewalk_fabric::{Endpoint, OperationId, PeerId, Waker};
+use serde::Serialize;
+use tracing::Span;
 
+use self::batch_replies::BatchReplies;
+use super::ground::Ground;
 use crate::{
-    Caller, Cancellation, Engine, Fault, Procedure, Responder,
-    arrivals::Arrived,
-    executed::Arrival,
+    Caller, Cancellation, EngineOptions, Fault, InProgress, Procedure, Responder,
+    arrivals::Arrivals,
+    deferred::Deferred,
+    executed::Executed,
     observed::ObservedRequest,
+    operations::Operations,
+    outputs::Outputs,
     procedure::procedure_id,
     reply::{self, Reply, encode_result},
-    responder::ReplyTo,
-    wire::{Body, Flags, Once, Payload, Request},
+    responder::{Replies, ReplyTo},
+    unsent::Unsent,
+    wire::Body,
 };
 
-/// What is served, by the hash of its name.
-pub(super) type Procedures = HashMap<u64, Served, BuildHasherDefault<Hashed>>;
-
-pub(super) struct Served {
-    name: &'static str,
-    handler: Handler,
+/// The procedures of an engine, and the requests that came for them. A handler of type `L` uses the engine, which runs
+/// it.
+pub(super) struct Serving<L> {
+    procedures: Procedures<L>,
+    /// The last caller, who often calls again.
+    caller: Option<Caller>,
+    arrivals: Arrivals<PeerId, OperationId>,
+    /// The peers whose requests wait for the inputs that are pulled.
+    inputs: Operations<PeerId>,
+    executed: Executed<ReplyTo>,
+    deferred: Deferred<PeerId>,
+    replies: Replies,
+    batch_replies: Option<BatchReplies>,
+    outputs: Outputs<PeerId>,
+    unsent: Unsent<PeerId>,
 }
 
-/// What runs when a procedure is called: with the encoded input.
-enum Handler {
+/// A request whose handler is to be run by the engine.
+pub(super) struct Due<L> {
+    pub(super) handler: L,
+    pub(super) caller: Caller,
+    pub(super) reply: Option<ReplyTo>,
+    /// The span in which the handler runs, if somebody looks.
+    pub(super) span: Option<Span>,
+}
+
+/// The procedures that are served, by the hashes of their names.
+type Procedures<L> = HashMap<u64, Served<L>, BuildHasherDefault<Hashed>>;
+
+struct Served<L> {
+    name: &'static str,
+    handler: Handler<L>,
+}
+
+/// The code of a procedure, which takes the encoded input.
+enum Handler<L> {
     /// Gives the reply at once, if one is wanted.
     Now(HandleNow),
     /// Gives it when it likes. Not here while it runs.
-    Later(Option<HandleLater>),
+    Later(Option<L>),
 }
 
 /// The reply is put into the body, if one is wanted.
 type HandleNow = Box<dyn FnMut(&Caller, Wanted, &[u8], &mut Body) + Send>;
-type HandleLater = Box<dyn FnMut(&mut Engine, Caller, Option<ReplyTo>, &[u8]) + Send>;
 
-/// Whether the caller wants a reply.
+/// The reply that the caller wants.
 #[derive(Clone, Copy)]
 enum Wanted {
     Nothing,
@@ -52,7 +89,7 @@ enum Wanted {
 
 /// Takes a hash for what it is.
 #[derive(Default)]
-pub(super) struct Hashed(u64);
+struct Hashed(u64);
 
 impl Hasher for Hashed {
     fn finish(&self) -> u64 {
@@ -68,14 +105,24 @@ impl Hasher for Hashed {
     }
 }
 
-impl Engine {
-    /// Serves a procedure; a handler that it had before is replaced. The handler runs inside
-    /// [`progress`](Self::progress), so it should be short; see [`serve_later`](Self::serve_later) for
-    /// others. What comes by [`notify`](Self::notify) is handled the same, and its output dropped.
-    ///
-    /// # Panics
-    /// If another procedure's name has the same hash: one of the two needs another name.
-    pub fn serve<P: Procedure>(
+impl<L> Serving<L> {
+    pub(super) fn new(options: &EngineOptions, waker: Waker) -> Self {
+        Self {
+            procedures: HashMap::default(),
+            caller: None,
+            arrivals: Arrivals::new(options.arrivals_max, options.overflow_bytes_max),
+            inputs: Operations::new(),
+            executed: Executed::new(options.executed_max, options.executed_bytes_max),
+            deferred: Deferred::new(options.calls_max, options.calls_per_peer_max),
+            replies: Replies::new(waker),
+            batch_replies: None,
+            outputs: Outputs::new(options.overflow_bytes_max),
+            unsent: Unsent::new(),
+        }
+    }
+
+    /// Serves a procedure by a handler that answers at once.
+    pub(super) fn serve<P: Procedure>(
         &mut self,
         mut handler: impl FnMut(&Caller, P::Input) -> Result<P::Output, Fault> + Send + 'static,
     ) {
@@ -97,37 +144,17 @@ impl Engine {
         self.insert(P::NAME, Handler::Now(Box::new(handle)));
     }
 
-    /// Serves a procedure whose answer may be given after the handler has returned, by the [`Responder`]. The
-    /// handler may start calls and transfers on the engine, but must not drive it.
-    ///
-    /// # Panics
-    /// As for [`serve`](Self::serve).
-    pub fn serve_later<P: Procedure>(
-        &mut self,
-        mut handler: impl FnMut(&mut Engine, Caller, P::Input, Responder<P::Output>) + Send + 'static,
-    ) {
-        let handle = move |engine: &mut Engine, caller: Caller, reply: Option<ReplyTo>, input: &[u8]| {
-            let Ok(input) = postcard::from_bytes(input) else {
-                if let Some(reply) = reply {
-                    let body = Reply::InputMalformed.encode(reply.handling());
-                    engine.reply(reply, body);
-                }
-                return;
-            };
-            if let Some(cancellation) = engine.defer(reply.as_ref()) {
-                let responder = Responder::new(reply, &engine.replies, cancellation);
-                handler(engine, caller, input, responder);
-            }
-        };
-        self.insert(P::NAME, Handler::Later(Some(Box::new(handle))));
+    /// Serves a procedure by a handler that the engine runs.
+    pub(super) fn serve_later<P: Procedure>(&mut self, handler: L) {
+        self.insert(P::NAME, Handler::Later(Some(handler)));
     }
 
     /// Serves the procedure no longer. Returns whether it was served.
-    pub fn stop_serving<P: Procedure>(&mut self) -> bool {
+    pub(super) fn stop_serving<P: Procedure>(&mut self) -> bool {
         self.procedures.remove(&procedure_id(P::NAME)).is_some()
     }
 
-    fn insert(&mut self, name: &'static str, handler: Handler) {
+    fn insert(&mut self, name: &'static str, handler: Handler<L>) {
         let served = Served { name, handler };
         if let Some(replaced) = self.procedures.insert(procedure_id(name), served) {
             assert!(
@@ -138,69 +165,22 @@ impl Engine {
         }
     }
 
-    pub(super) fn handle_request(&mut self, from: PeerId, tag: u64, message: &Body) {
-        self.metrics.message_bytes_received += message.len() as u64;
-        if let Some((procedure, timeout, input)) = Request::decode_plain(message)
-            && !self.arrivals.holds(from)
-        {
-            return self.serve_plain(from, tag, procedure, timeout, input);
-        }
-        // A member of the job that sends something else speaks another protocol; there is nobody to tell.
-        let Some(request) = Request::decode(message) else {
-            return;
-        };
-        let at = self.now();
-        match request.payload {
-            Payload::Cancel => self.handle_cancel(from, tag, request.once),
-            Payload::Refused => self.metrics.notification_failures.busy += 1,
-            Payload::RemoteInput(place) => {
-                let timeout = request.header.timeout;
-                let message = message.clone();
-                let input = None;
-                let arrived = Arrived {
-                    tag,
-                    message,
-                    at,
-                    input,
-                };
-                self.pull_input(from, arrived, place, timeout);
-            }
-            Payload::Batch(_) | Payload::Input(_) if self.arrivals.holds(from) => {
-                let one_way = request.header.flags.has(Flags::ONE_WAY);
-                match self.arrivals.check_room(0) {
-                    Ok(()) => {
-                        let message = message.clone();
-                        let input = None;
-                        self.arrivals.push(
-                            from,
-                            Arrived {
-                                tag,
-                                message,
-                                at,
-                                input,
-                            },
-                            None,
-                            0,
-                        );
-                    }
-                    Err(reason) if !one_way => {
-                        self.refuse(from, tag, &request, &Reply::Busy(reason));
-                    }
-                    Err(_) => self.refuse_notification(from, request.header.procedure),
-                }
-            }
-            Payload::Batch(_) | Payload::Input(_) => self.serve_request(from, tag, at, &request, None),
-        }
-    }
-
-    /// Runs a call with which there is nothing special, as most: only for such is it worth to spare each step.
-    fn serve_plain(&mut self, from: PeerId, tag: u64, procedure: u64, timeout: Duration, input: &[u8]) {
-        let deadline = self.now().checked_add(timeout);
+    /// Runs a call with which there is nothing special, as most: only for such is it worth to spare each step. Returns
+    /// false if it has to be run by [`run`](Self::run).
+    pub(super) fn run_plain(
+        &mut self,
+        ground: &mut Ground,
+        from: PeerId,
+        tag: u64,
+        deadline: Option<Instant>,
+        procedure: u64,
+        input: &[u8],
+    ) -> bool {
         let to = || ReplyTo {
             deadline,
             ..ReplyTo::plain(from, tag)
         };
-        let observing = self.is_observing();
+        let observing = ground.is_observing();
         let (
             Some(Served {
                 handler: Handler::Now(handle),
@@ -210,97 +190,50 @@ impl Engine {
             false,
         ) = (
             self.procedures.get_mut(&procedure),
-            caller(&mut self.caller, &self.endpoint, from, deadline),
+            caller(&mut self.caller, &ground.endpoint, from, deadline),
             observing,
         )
         else {
-            return self.run(from, deadline, procedure, Some(to()), input);
+            return false;
         };
-        self.metrics.requests += 1;
+        ground.metrics.requests += 1;
         let mut body = Body::new();
         let run = || handle(caller, Wanted::Reply, input, &mut body);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
-            self.reply(to(), panicked());
-            self.go_on_panicking(panic);
+            self.reply(ground, to(), panicked());
+            self.go_on_panicking(ground, panic);
         }
-        if body.len() > self.eager_size_max() {
-            return self.send_reply(to(), body);
+        if body.len() > ground.eager_size_max() {
+            self.send_reply(ground, to(), body);
+            return true;
         }
-        reply::count(&body, &mut self.metrics.request_failures);
-        self.send_or_keep(from, tag, deadline, &mut body);
+        reply::count(&body, &mut ground.metrics.request_failures);
+        self.send_or_keep(ground, from, tag, deadline, &mut body);
+        true
     }
 
-    /// Runs what was asked for, with the input if that did not come in the request.
-    pub(super) fn serve_request(
-        &mut self,
-        from: PeerId,
-        tag: u64,
-        at: Instant,
-        request: &Request<'_>,
-        input: Option<&[u8]>,
-    ) {
-        let flags = request.header.flags;
-        let deadline = at.checked_add(request.header.timeout);
-        let mut reply = ReplyTo {
-            deadline,
-            since: flags.has(Flags::TIMING).then(Instant::now),
-            ..ReplyTo::plain(from, tag)
-        };
-        let input = match (input, request.payload) {
-            (Some(input), _) | (None, Payload::Input(input)) => input,
-            (None, Payload::Batch(calls)) => return self.serve_batch(reply, calls),
-            (None, Payload::Cancel | Payload::Refused | Payload::RemoteInput(_)) => return,
-        };
-        if flags.has(Flags::ONE_WAY) {
-            return self.run(from, None, request.header.procedure, None, input);
-        }
-        if let Some(once) = request.once {
-            reply.once = Some((once.origin, once.sequence));
-            let known = match once.target == 0 || once.target == self.endpoint.instance() {
-                true => {
-                    let timeout = request.header.timeout;
-                    self.executed.handle_request(at, timeout, once, reply.clone())
-                }
-                false => return self.send_reply(reply, Reply::OtherInstance.encode(None)),
-            };
-            match known {
-                Arrival::New => {}
-                Arrival::Answered(body) => return self.send_reply(reply, body),
-                Arrival::Forgotten => {
-                    return self.send_reply(reply, Reply::OutputForgotten.encode(None));
-                }
-                Arrival::Full => {
-                    let busy = Reply::Busy(crate::BusyReason::Executed);
-                    return self.send_reply(reply, busy.encode(None));
-                }
-                Arrival::InProgress | Arrival::Obsolete => return,
-            }
-        }
-        self.run(from, deadline, request.header.procedure, Some(reply), input);
-    }
-
-    /// Runs a procedure, and sends the reply if it gives one at once.
+    /// Runs a procedure, and sends the reply if its handler gives one at once. A handler that uses the engine is given
+    /// back for the engine to run.
     pub(super) fn run(
         &mut self,
+        ground: &mut Ground,
         from: PeerId,
         deadline: Option<Instant>,
         procedure: u64,
         mut reply: Option<ReplyTo>,
         input: &[u8],
-    ) {
-        let observing = self.is_observing();
+    ) -> Option<Due<L>> {
+        let observing = ground.is_observing();
         let Some(served) = self.procedures.get_mut(&procedure) else {
-            return self.reply_unknown(reply);
+            self.reply_unknown(ground, reply);
+            return None;
         };
-        self.metrics.requests += 1;
-        let Some(caller) = caller(&mut self.caller, &self.endpoint, from, deadline) else {
-            return;
-        };
-        let observed =
-            observing.then(|| ObservedRequest::begin(served.name, caller.address(), reply.as_mut()));
-        let entered = observed.as_ref().map(tracing::Span::enter);
-        let result = match &mut served.handler {
+        ground.metrics.requests += 1;
+        let caller = caller(&mut self.caller, &ground.endpoint, from, deadline)?;
+        let span = observing.then(|| ObservedRequest::begin(served.name, caller.address(), reply.as_mut()));
+        match &mut served.handler {
             Handler::Now(handle) => {
+                let entered = span.as_ref().map(Span::enter);
                 let wanted = match &reply {
                     None => Wanted::Nothing,
                     Some(ReplyTo { since: None, .. }) => Wanted::Reply,
@@ -315,50 +248,50 @@ impl Engine {
                     if result.is_err() {
                         body = panicked();
                     }
-                    self.reply(reply, body);
+                    self.reply(ground, reply, body);
                 }
-                result
+                drop(entered);
+                if let Err(panic) = result {
+                    self.go_on_panicking(ground, panic);
+                }
+                None
             }
             Handler::Later(handler) => {
-                let Some(mut handle) = handler.take() else {
-                    return self.reply_unknown(reply);
+                let Some(handler) = handler.take() else {
+                    self.reply_unknown(ground, reply);
+                    return None;
                 };
-                let caller = caller.clone();
-                let result = catch_unwind(AssertUnwindSafe(|| handle(self, caller, reply, input)));
-                // Unless the handler stopped or replaced its own procedure.
-                if let Some(served) = self.procedures.get_mut(&procedure)
-                    && let Handler::Later(none @ None) = &mut served.handler
-                {
-                    *none = Some(handle);
-                }
-                result
+                Some(Due {
+                    handler,
+                    caller: caller.clone(),
+                    reply,
+                    span,
+                })
             }
-        };
-        drop(entered);
-        if let Err(panic) = result {
-            self.go_on_panicking(panic);
         }
     }
 
-    /// The engine is whole; whether its owner goes on is for the owner to decide.
-    fn go_on_panicking(&mut self, panic: Box<dyn Any + Send>) -> ! {
-        self.driving = false;
-        self.batch_replies = None;
-        resume_unwind(panic);
+    /// Takes back a handler that has run, unless it has stopped or replaced its own procedure.
+    pub(super) fn handle_ran(&mut self, procedure: u64, handler: L) {
+        if let Some(served) = self.procedures.get_mut(&procedure)
+            && let Handler::Later(none @ None) = &mut served.handler
+        {
+            *none = Some(handler);
+        }
     }
 
-    fn reply_unknown(&mut self, reply: Option<ReplyTo>) {
-        match reply {
-            Some(reply) => {
-                let body = Reply::UnknownProcedure.encode(reply.handling());
-                self.reply(reply, body);
-            }
-            None => self.metrics.request_failures.unknown_procedure += 1,
-        }
+    /// The duty to answer a call that its handler has taken; `None` if there are too many, of which the caller is told.
+    pub(super) fn responder<O: Serialize>(
+        &mut self,
+        ground: &mut Ground,
+        reply: Option<ReplyTo>,
+    ) -> Option<Responder<O>> {
+        let cancellation = self.defer(ground, reply.as_ref())?;
+        Some(Responder::new(reply, &self.replies, cancellation))
     }
 
     /// Counts a call that its handler has taken; `None` if there are too many, of which the caller is told.
-    fn defer(&mut self, reply: Option<&ReplyTo>) -> Option<Cancellation> {
+    fn defer(&mut self, ground: &mut Ground, reply: Option<&ReplyTo>) -> Option<Cancellation> {
         let Some(reply) = reply else {
             return Some(Cancellation::default());
         };
@@ -370,107 +303,70 @@ impl Engine {
                     self.executed.forget(origin, sequence);
                 }
                 let body = Reply::Busy(reason).encode(reply.handling());
-                self.send_reply(reply.clone(), body);
+                self.send_reply(ground, reply.clone(), body);
                 None
             }
         }
     }
 
-    /// The origin waits no longer for a call, or has its output.
-    fn handle_cancel(&mut self, from: PeerId, tag: u64, once: Option<Once>) {
-        if let Some(region) = self.outputs.remove(from, tag) {
-            self.withdraw_overflow(&region);
+    /// The engine is whole; whether its owner goes on is for the owner to decide.
+    pub(super) fn go_on_panicking(&mut self, ground: &mut Ground, panic: Box<dyn Any + Send>) -> ! {
+        ground.driving = false;
+        self.batch_replies = None;
+        resume_unwind(panic);
+    }
+
+    /// Ends what a peer that is gone has asked for.
+    pub(super) fn handle_peer_death(&mut self, ground: &mut Ground, peer: PeerId) {
+        self.unsent.forget(peer);
+        for transfer in self.arrivals.forget(peer) {
+            self.inputs.remove(transfer);
+            ground.endpoint.cancel(transfer);
         }
-        let begun_by = once.and_then(|once| self.executed.begun_by(once.origin, once.sequence));
-        let (began, first) = begun_by.map_or((from, tag), |first| (first.peer, first.tag));
-        if let Some(cancellation) = self.deferred.cancel(began, first) {
+        for region in self.outputs.handle_peer_death(peer) {
+            ground.withdraw_overflow(&region);
+        }
+        for cancellation in self.deferred.handle_peer_death(peer) {
             cancellation.cancel();
         }
-        if self.arrivals.holds(from) {
-            if let Some(transfer) = self.arrivals.cancel(from, tag) {
-                self.operations.remove(transfer);
-                self.endpoint.cancel(transfer);
-            }
-            self.handle_arrivals(from);
+        self.caller.take_if(|caller| caller.peer == peer);
+    }
+
+    /// When calls or outputs are given up.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        let deadlines = [self.deferred.next_deadline(), self.outputs.next_deadline()];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// Gives up calls and outputs that nobody waits for any longer.
+    pub(super) fn handle_deadlines(&mut self, ground: &mut Ground, now: Instant) {
+        for cancellation in self.deferred.handle_deadlines(now) {
+            cancellation.cancel();
+        }
+        for region in self.outputs.handle_deadlines(now) {
+            ground.withdraw_overflow(&region);
         }
     }
 
-    /// Tells the caller that its notification is not handled. There is nobody who waits for that, so both sides
-    /// count it.
-    fn refuse_notification(&mut self, from: PeerId, procedure: u64) {
-        self.metrics.request_failures.busy += 1;
-        let refusal = Request::refusal(procedure);
-        self.metrics.message_bytes_sent += refusal.len() as u64;
-        // Without room for it the caller reads nothing, and will not know.
-        let _ = self.endpoint.send_unexpected(from, 0, refusal);
-        self.told = true;
-    }
-
-    /// Answers a request, or all of a batch, without running it.
-    fn refuse(&mut self, from: PeerId, tag: u64, request: &Request<'_>, reply: &Reply<'_>) {
-        let to = ReplyTo::plain(from, tag);
-        match request.payload {
-            Payload::Batch(calls) => self.refuse_batch(to, calls, reply),
-            _ => self.send_reply(to, reply.encode(None)),
+    /// How much is in progress here.
+    pub(super) fn in_progress(&self) -> InProgress {
+        InProgress {
+            operations: self.inputs.len(),
+            deferred: self.deferred.len(),
+            arrivals: self.arrivals.len(),
+            unsent: self.unsent.len(),
+            ..InProgress::default()
         }
     }
 
-    /// Answers a call that was handled.
-    pub(super) fn reply(&mut self, mut to: ReplyTo, body: Body) {
-        if let Some(observed) = to.observed.take() {
-            self.handle_request_answered(*observed);
-        }
-        let to = match to.once {
-            None => to,
-            // By now it may be asked for elsewhere, or no longer.
-            Some((origin, sequence)) => match self.executed.handle_reply(origin, sequence, &body) {
-                Some(to) => to,
-                None => return,
-            },
-        };
-        self.send_reply(to, body);
+    /// True if outputs that are too large for a message are to be pulled still.
+    pub(super) fn has_outputs(&self) -> bool {
+        self.outputs.len() > 0
     }
 
-    /// Sends a reply, or keeps it until there is room for it. A caller that cannot be reached is gone.
-    pub(super) fn send_reply(&mut self, to: ReplyTo, mut body: Body) {
-        reply::count(&body, &mut self.metrics.request_failures);
-        if body.len() > self.eager_size_max() {
-            body = self.expose_output(&to, body);
-        }
-        if let Some(index) = to.index
-            && let Some(batch) = &mut self.batch_replies
-            && batch.is_for(to.peer)
-        {
-            let full = batch.push(&to, index, &body, self.options.eager_size_max);
-            if let Some((tag, full)) = full {
-                self.send_or_keep(to.peer, tag, to.deadline, &mut { full });
-            }
-            return;
-        }
-        self.send_or_keep(to.peer, to.tag, to.deadline, &mut body);
-    }
-
-    pub(super) fn send_or_keep(
-        &mut self,
-        peer: PeerId,
-        tag: u64,
-        deadline: Option<Instant>,
-        body: &mut Body,
-    ) {
-        self.metrics.message_bytes_sent += body.len() as u64;
-        if self.unsent.is_empty() || !self.unsent.holds(peer) {
-            match self.endpoint.send_reply(peer, tag, body) {
-                Ok(()) => return,
-                Err(SubmitError::Busy { .. }) => {}
-                Err(_) => {
-                    if let Some(region) = self.outputs.remove(peer, tag) {
-                        self.withdraw_overflow(&region);
-                    }
-                    return;
-                }
-            }
-        }
-        self.unsent.push(peer, tag, deadline, std::mem::take(body));
+    /// How many procedures are served.
+    pub(super) fn procedures(&self) -> usize {
+        self.procedures.len()
     }
 }
 

@@ -1,4 +1,4 @@
-//! What an engine does to move ranges of bulk handles: it keeps the operations going that make up each transfer.
+//! Ranges of bulk handles that are moved: the operations that make up each transfer.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,16 +8,17 @@ use std::{
 use bytes::Bytes;
 use ropewalk_fabric::{AccessError, Buffer, Completion, OperationError, OperationId, SubmitError};
 
+use super::{Bulk, Moved, pipelines::ChunkId};
 use crate::{
-    BulkHandle, Engine, Transfer, TransferError,
+    BulkHandle, Transfer, TransferError,
     bulk::{BulkId, Moving, Piece},
-    engine::{Waiting, pipelines::ChunkId},
+    engine::ground::Ground,
     promise::{Promise, Work, promise},
 };
 
 /// The bulk transfers in progress.
 #[derive(Default)]
-pub(super) struct BulkTransfers {
+pub(super) struct Transfers {
     transfers: BTreeMap<BulkId, BulkTransfer>,
     /// Those that found no room for a piece.
     stalled: BTreeSet<BulkId>,
@@ -41,83 +42,73 @@ pub(super) enum Outcome {
     Push(Promise<Result<(), TransferError>>),
 }
 
-impl Engine {
-    /// Fills `into` from what the handle shows from `offset` on, and gives it back: across the borders of
-    /// segments, and from every process that they are of. The operations that this takes are in progress
-    /// together.
-    ///
-    /// # Errors
-    /// If the transfer cannot even be started; see [`TransferError::Submit`].
-    pub fn pull_bulk(
+impl Bulk {
+    /// Fills `into` from what the handle shows from `offset` on, and gives it back.
+    pub(in crate::engine) fn pull_bulk(
         &mut self,
+        ground: &mut Ground,
         handle: &BulkHandle,
         offset: u64,
         into: Buffer,
         timeout: Duration,
     ) -> Result<Transfer<Buffer>, TransferError> {
         if let Some((region, offset)) = handle.single_range(offset, into.len()) {
-            return self.pull(region, offset, into, timeout);
+            return self.pull(ground, region, offset, into, timeout);
         }
         let moving = Moving::pull(handle, offset, vec![into])?;
-        self.begin_bulk(moving, timeout, Outcome::Pull)
+        self.begin_bulk(ground, moving, timeout, Outcome::Pull)
     }
 
     /// As [`pull_bulk`](Self::pull_bulk), but fills many buffers, one after the other.
-    ///
-    /// # Errors
-    /// As for [`pull_bulk`](Self::pull_bulk).
-    pub fn pull_bulk_scattered(
+    pub(in crate::engine) fn pull_bulk_scattered(
         &mut self,
+        ground: &mut Ground,
         handle: &BulkHandle,
         offset: u64,
         into: Vec<Buffer>,
         timeout: Duration,
     ) -> Result<Transfer<Vec<Buffer>>, TransferError> {
         let moving = Moving::pull(handle, offset, into)?;
-        self.begin_bulk(moving, timeout, Outcome::PullScattered)
+        self.begin_bulk(ground, moving, timeout, Outcome::PullScattered)
     }
 
-    /// Writes `from` into what the handle shows from `offset` on: across the borders of segments, and to every
-    /// process that they are of. If it fails, part of it may have been written.
-    ///
-    /// # Errors
-    /// If the transfer cannot even be started; see [`TransferError::Submit`].
-    pub fn push_bulk(
+    /// Writes `from` into what the handle shows from `offset` on.
+    pub(in crate::engine) fn push_bulk(
         &mut self,
+        ground: &mut Ground,
         handle: &BulkHandle,
         offset: u64,
         from: Bytes,
         timeout: Duration,
     ) -> Result<Transfer<()>, TransferError> {
         if let Some((region, offset)) = handle.single_range(offset, from.len()) {
-            return self.push(region, offset, from, timeout);
+            return self.push(ground, region, offset, from, timeout);
         }
-        self.push_bulk_gathered(handle, offset, vec![from], timeout)
+        self.push_bulk_gathered(ground, handle, offset, vec![from], timeout)
     }
 
     /// As [`push_bulk`](Self::push_bulk), but writes many parts, one after the other.
-    ///
-    /// # Errors
-    /// As for [`push_bulk`](Self::push_bulk).
-    pub fn push_bulk_gathered(
+    pub(in crate::engine) fn push_bulk_gathered(
         &mut self,
+        ground: &mut Ground,
         handle: &BulkHandle,
         offset: u64,
         from: Vec<Bytes>,
         timeout: Duration,
     ) -> Result<Transfer<()>, TransferError> {
         let moving = Moving::push(handle, offset, from)?;
-        self.begin_bulk(moving, timeout, Outcome::Push)
+        self.begin_bulk(ground, moving, timeout, Outcome::Push)
     }
 
     fn begin_bulk<T>(
         &mut self,
+        ground: &mut Ground,
         moving: Moving,
         timeout: Duration,
         outcome: impl FnOnce(Promise<Result<T, TransferError>>) -> Outcome,
     ) -> Result<Transfer<T>, TransferError> {
-        let (promise, pending) = promise(Some(Work::Bulk(self.bulk_transfers.next_id())), &self.abandoned);
-        self.start_bulk(moving, timeout, outcome(promise), false)?;
+        let (promise, pending) = promise(Some(Work::Bulk(self.transfers.next_id())), &ground.abandoned);
+        self.start_bulk(ground, moving, timeout, outcome(promise), false)?;
         Ok(Transfer::new(pending))
     }
 
@@ -128,13 +119,14 @@ impl Engine {
     /// If it cannot be started.
     pub(super) fn start_bulk(
         &mut self,
+        ground: &mut Ground,
         moving: Moving,
         timeout: Duration,
         outcome: Outcome,
         may_wait: bool,
     ) -> Result<BulkId, TransferError> {
-        let bulk = self.bulk_transfers.next_id();
-        self.bulk_transfers.next += 1;
+        let bulk = self.transfers.next_id();
+        self.transfers.next += 1;
         let is_done = moving.is_done();
         let transfer = BulkTransfer {
             moving,
@@ -142,52 +134,53 @@ impl Engine {
             operations: BTreeSet::new(),
             outcome,
         };
-        self.bulk_transfers.transfers.insert(bulk, transfer);
+        self.transfers.transfers.insert(bulk, transfer);
         if is_done {
-            self.finish_bulk(bulk);
+            self.finish_bulk(ground, bulk);
             return Ok(bulk);
         }
-        match self.start_pieces(bulk) {
+        match self.start_pieces(ground, bulk) {
             Ok(None) => Ok(bulk),
-            Ok(Some(busy)) if !may_wait && self.bulk_transfers.has_nothing_in_progress(bulk) => {
-                self.cancel_bulk(bulk);
+            Ok(Some(busy)) if !may_wait && self.transfers.has_nothing_in_progress(bulk) => {
+                self.cancel_bulk(ground, bulk);
                 Err(busy.into())
             }
             Ok(Some(_)) => {
-                self.bulk_transfers.stall(bulk);
+                self.transfers.stall(bulk);
                 Ok(bulk)
             }
             Err(error) => {
-                self.cancel_bulk(bulk);
+                self.cancel_bulk(ground, bulk);
                 Err(error)
             }
         }
     }
 
     /// Takes a transfer out of all tables; no event will tell of it.
-    pub(super) fn cancel_bulk(&mut self, bulk: BulkId) {
-        self.remove_bulk(bulk);
+    pub(in crate::engine) fn cancel_bulk(&mut self, ground: &mut Ground, bulk: BulkId) {
+        self.remove_bulk(ground, bulk);
     }
 
     pub(super) fn handle_piece(
         &mut self,
+        ground: &mut Ground,
         operation: OperationId,
         bulk: BulkId,
         piece: Piece,
         result: Result<Completion, OperationError>,
     ) {
-        let Some(transfer) = self.bulk_transfers.transfers.get_mut(&bulk) else {
+        let Some(transfer) = self.transfers.transfers.get_mut(&bulk) else {
             return;
         };
         transfer.operations.remove(&operation);
         let moving = &mut transfer.moving;
         match result {
             Ok(Completion::Got(buffer)) => {
-                self.metrics.pulls.bytes += buffer.len() as u64;
+                ground.metrics.pulls.bytes += buffer.len() as u64;
                 moving.handle_got(piece, buffer);
             }
             Ok(Completion::Put) => {
-                self.metrics.pushes.bytes += piece.length as u64;
+                ground.metrics.pushes.bytes += piece.length as u64;
                 moving.handle_put(&piece);
             }
             Err(OperationError::Access {
@@ -196,52 +189,56 @@ impl Engine {
             }) => {
                 // Not at once: the peer is to get time to serve what it has.
                 moving.handle_refused(piece);
-                self.bulk_transfers.stall(bulk);
+                self.transfers.stall(bulk);
                 return;
             }
-            Err(error) => return self.fail_bulk(bulk, error.into()),
+            Err(error) => return self.fail_bulk(ground, bulk, error.into()),
             Ok(completion) => unreachable!("a piece ended as another kind: {completion:?}"),
         }
         if moving.is_done() {
-            return self.finish_bulk(bulk);
+            return self.finish_bulk(ground, bulk);
         }
-        self.go_on_with_bulk(bulk);
+        self.go_on_with_bulk(ground, bulk);
     }
 
     /// Tries again what found no room.
-    pub(super) fn progress_bulk(&mut self) {
-        if self.bulk_transfers.stalled.is_empty() {
+    pub(super) fn progress_bulk(&mut self, ground: &mut Ground) {
+        if self.transfers.stalled.is_empty() {
             return;
         }
         let now = Instant::now();
-        if self.bulk_transfers.retry.is_some_and(|retry| now < retry) {
+        if self.transfers.retry.is_some_and(|retry| now < retry) {
             return;
         }
-        self.bulk_transfers.retry = None;
-        for bulk in std::mem::take(&mut self.bulk_transfers.stalled) {
-            match self.bulk_transfers.transfers.get(&bulk) {
+        self.transfers.retry = None;
+        for bulk in std::mem::take(&mut self.transfers.stalled) {
+            match self.transfers.transfers.get(&bulk) {
                 Some(transfer) if transfer.deadline <= now => {
                     let peer = transfer.moving.peer().cloned();
                     let peer = peer.expect("a transfer of no bytes is done when it is started");
-                    self.fail_bulk(bulk, TransferError::TimedOut { peer });
+                    self.fail_bulk(ground, bulk, TransferError::TimedOut { peer });
                 }
-                Some(_) => self.go_on_with_bulk(bulk),
+                Some(_) => self.go_on_with_bulk(ground, bulk),
                 None => {}
             }
         }
     }
 
-    fn go_on_with_bulk(&mut self, bulk: BulkId) {
-        match self.start_pieces(bulk) {
+    fn go_on_with_bulk(&mut self, ground: &mut Ground, bulk: BulkId) {
+        match self.start_pieces(ground, bulk) {
             Ok(None) => {}
-            Ok(Some(_)) => self.bulk_transfers.stall(bulk),
-            Err(error) => self.fail_bulk(bulk, error),
+            Ok(Some(_)) => self.transfers.stall(bulk),
+            Err(error) => self.fail_bulk(ground, bulk, error),
         }
     }
 
     /// Starts all pieces that may be in progress; gives the reason if there was no room for one.
-    fn start_pieces(&mut self, bulk: BulkId) -> Result<Option<SubmitError>, TransferError> {
-        let Some(transfer) = self.bulk_transfers.transfers.get_mut(&bulk) else {
+    fn start_pieces(
+        &mut self,
+        ground: &mut Ground,
+        bulk: BulkId,
+    ) -> Result<Option<SubmitError>, TransferError> {
+        let Some(transfer) = self.transfers.transfers.get_mut(&bulk) else {
             return Ok(None);
         };
         let moving = &mut transfer.moving;
@@ -250,25 +247,25 @@ impl Engine {
             let deadline = transfer.deadline;
             let left = *left.get_or_insert_with(|| deadline.saturating_duration_since(Instant::now()));
             let (into, from) = (
-                moving.take_buffer(&piece, |length| self.endpoint.allocate(length)),
+                moving.take_buffer(&piece, |length| ground.endpoint.allocate(length)),
                 moving.bytes(&piece),
             );
             let region = moving.region(&piece);
             let (counts, started) = match into {
                 Some(into) => {
-                    let started = self.endpoint.get(region, piece.offset, into, left);
-                    (&mut self.metrics.pulls, started)
+                    let started = ground.endpoint.get(region, piece.offset, into, left);
+                    (&mut ground.metrics.pulls, started)
                 }
                 None => {
-                    let started = self.endpoint.put(region, piece.offset, from, left);
-                    (&mut self.metrics.pushes, started)
+                    let started = ground.endpoint.put(region, piece.offset, from, left);
+                    (&mut ground.metrics.pushes, started)
                 }
             };
             match started {
                 Ok(operation) => {
                     counts.started += 1;
                     transfer.operations.insert(operation);
-                    self.operations.insert(operation, Waiting::Piece(bulk, piece));
+                    self.operations.insert(operation, Moved::Piece(bulk, piece));
                 }
                 Err(busy @ SubmitError::Busy { .. }) => {
                     moving.handle_refused(piece);
@@ -280,26 +277,31 @@ impl Engine {
         Ok(None)
     }
 
-    fn finish_bulk(&mut self, bulk: BulkId) {
-        let Some(transfer) = self.remove_bulk(bulk) else {
+    fn finish_bulk(&mut self, ground: &mut Ground, bulk: BulkId) {
+        let Some(transfer) = self.remove_bulk(ground, bulk) else {
             return;
         };
         let handle = transfer.moving.handle().clone();
         let moved = transfer.moving.finish();
         let moved = moved.map_err(|mismatch| mismatch.into_error(&handle));
-        self.give_outcome(transfer.outcome, moved);
+        self.give_outcome(ground, transfer.outcome, moved);
     }
 
-    fn fail_bulk(&mut self, bulk: BulkId, error: TransferError) {
-        if let Some(transfer) = self.remove_bulk(bulk) {
-            self.give_outcome(transfer.outcome, Err(error));
+    fn fail_bulk(&mut self, ground: &mut Ground, bulk: BulkId, error: TransferError) {
+        if let Some(transfer) = self.remove_bulk(ground, bulk) {
+            self.give_outcome(ground, transfer.outcome, Err(error));
         }
     }
 
-    fn give_outcome(&mut self, outcome: Outcome, result: Result<Vec<Buffer>, TransferError>) {
+    fn give_outcome(
+        &mut self,
+        ground: &mut Ground,
+        outcome: Outcome,
+        result: Result<Vec<Buffer>, TransferError>,
+    ) {
         let first = |buffers: Vec<Buffer>| buffers.into_iter().next();
         match outcome {
-            Outcome::Chunk(chunk) => self.handle_chunk(chunk, result.map(first)),
+            Outcome::Chunk(chunk) => self.handle_chunk(ground, chunk, result.map(first)),
             Outcome::Pull(promise) => {
                 promise.fulfil(result.map(|buffers| first(buffers).unwrap_or_default()));
             }
@@ -308,17 +310,17 @@ impl Engine {
         }
     }
 
-    fn remove_bulk(&mut self, bulk: BulkId) -> Option<BulkTransfer> {
-        let transfer = self.bulk_transfers.transfers.remove(&bulk)?;
+    fn remove_bulk(&mut self, ground: &mut Ground, bulk: BulkId) -> Option<BulkTransfer> {
+        let transfer = self.transfers.transfers.remove(&bulk)?;
         for &operation in &transfer.operations {
             self.operations.remove(operation);
-            self.endpoint.cancel(operation);
+            ground.endpoint.cancel(operation);
         }
         Some(transfer)
     }
 }
 
-impl BulkTransfers {
+impl Transfers {
     /// How many are in progress.
     pub(super) fn len(&self) -> usize {
         self.transfers.len()
@@ -342,7 +344,7 @@ impl BulkTransfers {
         }
     }
 
-    /// What the next transfer will be called.
+    /// The name of the next transfer.
     fn next_id(&self) -> BulkId {
         BulkId(self.next)
     }

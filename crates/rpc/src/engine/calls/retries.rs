@@ -6,18 +6,16 @@ use std::{
 };
 
 use ropewalk_fabric::{Address, OperationId, PeerId, SubmitError};
-use serde::Serialize;
 
-use super::calls::WaitingCall;
+use super::{AwaitedCall, Calls, PendingCall};
 use crate::{
-    CallError, CallOptions, Engine,
-    call::Answer,
+    CallError, CallOptions, Procedure,
+    engine::ground::Ground,
     observed::ObservedCall,
-    promise::Pending,
     wire::{Body, Flags, Once, RequestHeader, encode_behind},
 };
 
-/// What it takes to make a call again.
+/// All that is needed to make a call again.
 pub(super) struct Attempt {
     address: Address,
     header: RequestHeader,
@@ -33,7 +31,7 @@ pub(super) struct Attempt {
 
 /// The calls that wait for their next attempt.
 pub(super) struct Retries {
-    waiting: BTreeMap<(Instant, u64), WaitingCall>,
+    waiting: BTreeMap<(Instant, u64), AwaitedCall>,
     next: u64,
 }
 
@@ -53,16 +51,16 @@ impl Retries {
         self.waiting.first_key_value().map(|(&(due, _), _)| due)
     }
 
-    pub(super) fn pop_due(&mut self, now: Instant) -> Option<WaitingCall> {
+    pub(super) fn pop_due(&mut self, now: Instant) -> Option<AwaitedCall> {
         let first = self.waiting.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
     }
 
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = WaitingCall> {
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = AwaitedCall> {
         std::mem::take(&mut self.waiting).into_values()
     }
 
-    fn push(&mut self, due: Instant, call: WaitingCall) {
+    fn push(&mut self, due: Instant, call: AwaitedCall) {
         self.waiting.insert((due, self.next), call);
         self.next += 1;
     }
@@ -78,7 +76,7 @@ impl Attempt {
         self.once.as_ref()
     }
 
-    /// What stands before the input.
+    /// The part of the request before the input.
     fn head(&self) -> Vec<u8> {
         let once = self.once.as_ref().map(Once::encode);
         [
@@ -89,17 +87,19 @@ impl Attempt {
     }
 }
 
-impl Engine {
-    pub(super) fn call_with_retries<I: Serialize>(
+impl Calls {
+    /// Calls a procedure that may be called again after its connection was lost.
+    pub(super) fn call_with_retries<P: Procedure>(
         &mut self,
+        ground: &mut Ground,
         peer: PeerId,
-        procedure: &'static str,
-        mut header: RequestHeader,
-        input: &I,
+        input: &P::Input,
         observed: Option<Box<ObservedCall>>,
         options: &CallOptions,
-    ) -> Result<Pending<Result<Answer, CallError>>, CallError> {
-        let Some(address) = self.endpoint.peer_address(peer).cloned() else {
+    ) -> Result<PendingCall, CallError> {
+        let procedure = P::NAME;
+        let mut header = Self::header::<P>(options);
+        let Some(address) = ground.endpoint.peer_address(peer).cloned() else {
             let source = SubmitError::NotConnected;
             return Err(CallError::Submit { procedure, source });
         };
@@ -107,7 +107,7 @@ impl Engine {
         if !options.idempotent {
             header.flags = header.flags.with(Flags::AT_MOST_ONCE);
             once = Some(Once {
-                origin: self.endpoint.instance(),
+                origin: ground.endpoint.instance(),
                 sequence: self.sequences.begin(&address),
                 lowest: 0,
                 target: 0,
@@ -128,17 +128,12 @@ impl Engine {
                 return Err(CallError::InputUnencodable { procedure, source });
             }
         }
-        let (promise, pending) = self.promise_from(peer, procedure, None);
-        let call = WaitingCall {
-            promise,
-            procedure,
-            peer,
+        let (promise, pending) = self.promise_from(ground, peer, procedure, None);
+        let call = AwaitedCall {
             deadline: Instant::now().checked_add(options.timeout),
-            region: None,
-            attempt: None,
-            observed,
+            ..AwaitedCall::new(promise, procedure, peer, observed)
         };
-        match self.send_attempt(call, attempt, options.timeout) {
+        match self.send_attempt(ground, call, attempt, options.timeout) {
             Ok(()) => Ok(pending),
             Err((_, attempt, source)) => {
                 self.end_attempts(&attempt);
@@ -149,11 +144,11 @@ impl Engine {
 
     /// The first that the call may have reached stays the only one that may run it. One that has proven nothing was
     /// not reached.
-    pub(super) fn learn_instance(&self, call: &mut WaitingCall) {
+    pub(super) fn learn_instance(&self, ground: &mut Ground, call: &mut AwaitedCall) {
         if let Some(attempt) = &mut call.attempt
             && let Some(once) = &mut attempt.once
             && once.target == 0
-            && let Some(target) = self.endpoint.peer_info(call.peer)
+            && let Some(target) = ground.endpoint.peer_info(call.peer)
         {
             once.target = target.instance;
         }
@@ -162,11 +157,12 @@ impl Engine {
     /// Makes the call again after a pause, if it may be.
     pub(super) fn retry_later(
         &mut self,
+        ground: &mut Ground,
         operation: OperationId,
-        mut call: WaitingCall,
-    ) -> Result<(), WaitingCall> {
-        let now = self.now();
-        self.learn_instance(&mut call);
+        mut call: AwaitedCall,
+    ) -> Result<(), AwaitedCall> {
+        let now = ground.now();
+        self.learn_instance(ground, &mut call);
         let Some(attempt) = &mut call.attempt else {
             return Err(call);
         };
@@ -177,7 +173,7 @@ impl Engine {
         attempt.left -= 1;
         attempt.pause = (attempt.pause * 2).min(Attempt::PAUSE_MAX);
         if let Some(region) = call.region.take() {
-            self.withdraw_overflow(&region);
+            ground.withdraw_overflow(&region);
         }
         debug_assert!(self.operations.get(operation).is_none(), "it has ended");
         self.retries.push(due, call);
@@ -185,24 +181,24 @@ impl Engine {
     }
 
     /// Makes the next attempt of a call.
-    pub(super) fn retry(&mut self, now: Instant, mut call: WaitingCall) {
+    pub(super) fn retry(&mut self, ground: &mut Ground, now: Instant, mut call: AwaitedCall) {
         let attempt = call.attempt.take();
         let mut attempt = attempt.expect("only calls that may be made again are kept to be");
         if call.promise.is_abandoned() {
-            self.cancel_earlier_attempt(&attempt);
+            self.cancel_earlier_attempt(ground, &attempt);
             self.end_attempts(&attempt);
-            return self.end_call(call, None);
+            return self.end_call(ground, call, None);
         }
-        self.metrics.retries += 1;
+        ground.metrics.retries += 1;
         let left = call
             .deadline
             .map(|deadline| deadline.saturating_duration_since(now));
         let timeout = left.unwrap_or(attempt.header.timeout);
         attempt.header.timeout = timeout;
-        let failed = match self.endpoint.peer(&attempt.address) {
+        let failed = match ground.endpoint.peer(&attempt.address) {
             Ok(peer) => {
                 call.peer = peer;
-                match self.send_attempt(call, attempt, timeout) {
+                match self.send_attempt(ground, call, attempt, timeout) {
                     Ok(()) => return,
                     Err(failed) => failed,
                 }
@@ -212,26 +208,27 @@ impl Engine {
         let (mut call, attempt, source) = failed;
         let procedure = call.procedure;
         call.attempt = Some(attempt);
-        self.end_call(call, Some(Err(CallError::Submit { procedure, source })));
+        self.end_call(ground, call, Some(Err(CallError::Submit { procedure, source })));
     }
 
     /// Tells the target of an attempt whose connection was lost that nobody comes back for the answer.
-    fn cancel_earlier_attempt(&mut self, attempt: &Attempt) {
+    fn cancel_earlier_attempt(&mut self, ground: &mut Ground, attempt: &Attempt) {
         if let Some(once) = &attempt.once
             && once.target != 0
-            && let Ok(peer) = self.endpoint.peer(&attempt.address)
+            && let Ok(peer) = ground.endpoint.peer(&attempt.address)
         {
             // No call has this tag, whose lower half is more operations than there can be.
-            self.tell_cancelled_once(peer, u64::MAX, Some(once));
+            ground.tell_cancelled_once(peer, u64::MAX, Some(once));
         }
     }
 
     fn send_attempt(
         &mut self,
-        mut call: WaitingCall,
+        ground: &mut Ground,
+        mut call: AwaitedCall,
         mut attempt: Box<Attempt>,
         timeout: Duration,
-    ) -> Result<(), (WaitingCall, Box<Attempt>, SubmitError)> {
+    ) -> Result<(), (AwaitedCall, Box<Attempt>, SubmitError)> {
         if let Some(once) = &mut attempt.once {
             once.lowest = self.sequences.lowest(&attempt.address);
         }
@@ -240,11 +237,11 @@ impl Engine {
         request.extend_from_slice(&head);
         request.extend_from_slice(&attempt.request[head.len()..]);
         let options = CallOptions::new(timeout);
-        match self.send_request(call.peer, &mut Body::from(request), head.len(), &options) {
+        match self.send_request(ground, call.peer, &mut Body::from(request), head.len(), &options) {
             Ok((operation, region)) => {
                 call.region = region;
                 call.attempt = Some(attempt);
-                self.await_answer(operation, call);
+                self.await_answer(ground, operation, call);
                 Ok(())
             }
             Err(error) => Err((call, attempt, error)),

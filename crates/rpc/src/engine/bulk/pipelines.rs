@@ -10,10 +10,14 @@ use std::{
 use bytes::Bytes;
 use ropewalk_fabric::{Buffer, SubmitError, Waker};
 
+use super::{
+    Bulk,
+    transfers::{Outcome, deadline_after},
+};
 use crate::{
-    BulkHandle, Engine, Pipeline, PulledChunks, PushedChunks, TransferError,
+    BulkHandle, Pipeline, PulledChunks, PushedChunks, TransferError,
     bulk::{Attention, BulkId, Chunk, ChunkMove, ChunkQueue, Moving, Pipe, PipelineId},
-    engine::bulk_transfers::{Outcome, deadline_after},
+    engine::ground::Ground,
 };
 
 /// The pipelined transfers in progress.
@@ -41,28 +45,11 @@ pub(super) struct ChunkId {
     sequence: u64,
 }
 
-impl Engine {
-    /// Pulls a range of what the handle shows chunk by chunk, so that it can be worked on while it comes, and
-    /// with less memory than all of it takes (Mercury, section IV-A). It ends by its time-out at the latest.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use ropewalk_rpc::{BulkHandle, Engine, Pipeline, TransferError};
-    /// # fn example(engine: &mut Engine, handle: &BulkHandle) -> Result<u64, TransferError> {
-    /// let mut sum = 0;
-    /// let timeout = Duration::from_secs(10);
-    /// let mut chunks = engine.pull_pipelined(handle, 0..handle.len(), Pipeline::default(), timeout)?;
-    /// while let Some(chunk) = chunks.next_blocking(engine) {
-    ///     sum += chunk?.iter().map(|&byte| u64::from(byte)).sum::<u64>();
-    /// }
-    /// # Ok(sum)
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// If the transfer cannot even be started; see [`TransferError::Submit`].
-    pub fn pull_pipelined(
+impl Bulk {
+    /// Pulls a range of what the handle shows chunk by chunk.
+    pub(in crate::engine) fn pull_pipelined(
         &mut self,
+        ground: &mut Ground,
         handle: &BulkHandle,
         range: Range<u64>,
         pipeline: Pipeline,
@@ -70,37 +57,14 @@ impl Engine {
     ) -> Result<PulledChunks, TransferError> {
         let range = inside(handle, range)?;
         let queue = ChunkQueue::pull(handle, range.clone(), pipeline);
-        let pipe = self.begin_pipeline(handle, range.start, false, timeout, queue)?;
+        let pipe = self.begin_pipeline(ground, handle, range.start, false, timeout, queue)?;
         Ok(PulledChunks::pulled(pipe))
     }
 
-    /// Writes a range of what the handle shows chunk by chunk, so that it can be sent while it is made, and with less
-    /// memory than all of it takes: the counterpart of [`pull_pipelined`](Self::pull_pipelined). It ends by its
-    /// time-out at the latest. If it fails, part of the range may have been written.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use ropewalk_rpc::{BulkHandle, Engine, Pipeline, TransferError};
-    /// # fn example(engine: &mut Engine, handle: &BulkHandle) -> Result<(), TransferError> {
-    /// let timeout = Duration::from_secs(10);
-    /// let mut chunks = engine.push_pipelined(handle, 0..handle.len(), Pipeline::default(), timeout)?;
-    /// while let Some(chunk) = chunks.next_blocking(engine) {
-    ///     let mut chunk = chunk?;
-    ///     let offset = chunk.offset();
-    ///     for (at, byte) in (offset..).zip(chunk.iter_mut()) {
-    ///         *byte = at as u8;
-    ///     }
-    ///     chunk.push();
-    /// }
-    /// // All of it was written.
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// If the range is not inside what the handle shows, or may not be written; see [`TransferError::Submit`].
-    pub fn push_pipelined(
+    /// Writes a range of what the handle shows chunk by chunk.
+    pub(in crate::engine) fn push_pipelined(
         &mut self,
+        ground: &mut Ground,
         handle: &BulkHandle,
         range: Range<u64>,
         pipeline: Pipeline,
@@ -111,12 +75,13 @@ impl Engine {
             return Err(SubmitError::ReadOnly.into());
         }
         let queue = ChunkQueue::push(range.clone(), pipeline);
-        let pipe = self.begin_pipeline(handle, range.start, true, timeout, queue)?;
+        let pipe = self.begin_pipeline(ground, handle, range.start, true, timeout, queue)?;
         Ok(PushedChunks::pushed(pipe))
     }
 
     fn begin_pipeline(
         &mut self,
+        ground: &mut Ground,
         handle: &BulkHandle,
         start: u64,
         is_push: bool,
@@ -134,40 +99,45 @@ impl Engine {
             pipe: pipe.clone(),
         };
         self.pipelines.pipelines.insert(id, pipelined);
-        if let Err(error) = self.start_moves(id) {
-            self.remove_pipeline(id);
+        if let Err(error) = self.start_moves(ground, id) {
+            self.remove_pipeline(ground, id);
             return Err(error);
         }
         Ok(pipe)
     }
 
     /// Does what the owner of a pipeline waits for.
-    pub(crate) fn serve_pipeline(&mut self, id: PipelineId) {
-        if let Err(error) = self.start_moves(id) {
-            self.fail_pipeline(id, error);
+    pub(in crate::engine) fn serve_pipeline(&mut self, ground: &mut Ground, id: PipelineId) {
+        if let Err(error) = self.start_moves(ground, id) {
+            self.fail_pipeline(ground, id, error);
         }
     }
 
     /// Serves the pipelines that asked for it, and ends those whose time is over; returns how many.
-    pub(super) fn progress_pipelines(&mut self) -> usize {
+    pub(super) fn progress_pipelines(&mut self, ground: &mut Ground) -> usize {
         if self.pipelines.len() == 0 {
             return 0;
         }
         let asked = self.pipelines.attention.take();
         for &id in &asked {
-            self.serve_pipeline(id);
+            self.serve_pipeline(ground, id);
         }
-        let now = self.now();
+        let now = ground.now();
         let overdue = self.pipelines.overdue(now);
         let count = asked.len() + overdue.len();
         for (id, error) in overdue {
-            self.fail_pipeline(id, error);
+            self.fail_pipeline(ground, id, error);
         }
         count
     }
 
     /// A chunk was moved: it came in this buffer if it was pulled.
-    pub(super) fn handle_chunk(&mut self, chunk: ChunkId, result: Result<Option<Buffer>, TransferError>) {
+    pub(super) fn handle_chunk(
+        &mut self,
+        ground: &mut Ground,
+        chunk: ChunkId,
+        result: Result<Option<Buffer>, TransferError>,
+    ) {
         let Some(pipelined) = self.pipelines.pipelines.get_mut(&chunk.pipeline) else {
             return;
         };
@@ -176,19 +146,19 @@ impl Engine {
             Ok(buffer) => {
                 let moved = |queue: &mut ChunkQueue| queue.handle_moved(chunk.sequence, buffer);
                 pipelined.pipe.update(moved);
-                self.serve_pipeline(chunk.pipeline);
+                self.serve_pipeline(ground, chunk.pipeline);
             }
-            Err(error) => self.fail_pipeline(chunk.pipeline, error),
+            Err(error) => self.fail_pipeline(ground, chunk.pipeline, error),
         }
     }
 
     /// Starts all moves that should be in progress.
-    fn start_moves(&mut self, id: PipelineId) -> Result<(), TransferError> {
+    fn start_moves(&mut self, ground: &mut Ground, id: PipelineId) -> Result<(), TransferError> {
         loop {
             let Some(pipelined) = self.pipelines.pipelines.get_mut(&id) else {
                 return Ok(());
             };
-            let endpoint = &mut self.endpoint;
+            let endpoint = &mut ground.endpoint;
             let next = |queue: &mut ChunkQueue| {
                 let next = queue.next_move(|length| endpoint.allocate(length));
                 next.ok_or_else(|| queue.is_over())
@@ -201,7 +171,7 @@ impl Engine {
                 Ok(next) => next,
                 Err(is_over) => {
                     if is_over {
-                        self.remove_pipeline(id);
+                        self.remove_pipeline(ground, id);
                     }
                     return Ok(());
                 }
@@ -222,24 +192,24 @@ impl Engine {
             });
             // The owner learns at once that not even the first chunk of a pull can be asked for.
             let may_wait = pipelined.is_push || sequence > 0;
-            let bulk = self.start_bulk(moving?, left, outcome, may_wait)?;
+            let bulk = self.start_bulk(ground, moving?, left, outcome, may_wait)?;
             if let Some(pipelined) = self.pipelines.pipelines.get_mut(&id) {
                 pipelined.moves.insert(sequence, bulk);
             }
         }
     }
 
-    fn fail_pipeline(&mut self, id: PipelineId, error: TransferError) {
-        if let Some(pipelined) = self.remove_pipeline(id) {
+    fn fail_pipeline(&mut self, ground: &mut Ground, id: PipelineId, error: TransferError) {
+        if let Some(pipelined) = self.remove_pipeline(ground, id) {
             pipelined.pipe.update(|queue| queue.fail(error));
         }
     }
 
     /// Takes a pipeline out of all tables and cancels its moves.
-    fn remove_pipeline(&mut self, id: PipelineId) -> Option<Pipelined> {
+    fn remove_pipeline(&mut self, ground: &mut Ground, id: PipelineId) -> Option<Pipelined> {
         let pipelined = self.pipelines.pipelines.remove(&id)?;
         for &bulk in pipelined.moves.values() {
-            self.cancel_bulk(bulk);
+            self.cancel_bulk(ground, bulk);
         }
         Some(pipelined)
     }
