@@ -25,6 +25,7 @@ pub mod message;
 mod operation;
 mod ordered_fold;
 mod outcome;
+mod pull_failure;
 pub mod scheduler;
 mod signature;
 pub mod stripes;
@@ -36,6 +37,7 @@ pub use operation::{
 };
 pub use ordered_fold::{FoldFailed, ordered_fold};
 pub use outcome::{Receipt, ReductionError};
+pub use pull_failure::PullFailure;
 pub use ropewalk_fabric::SpanKind;
 pub use ropewalk_group::Rank;
 pub use signature::{Order, Policy, Signature};

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     ids::{PartId, ReductionId, TaskId, Token},
     outcome::{Receipt, ReductionError},
+    pull_failure::PullFailure,
     signature::Signature,
 };
 
@@ -106,7 +107,7 @@ pub enum TaskFailure {
         /// Which.
         part: PartId,
         /// Why.
-        message: String,
+        failure: PullFailure,
     },
     /// The token of a finished stripe is not the sum of the tokens that were announced.
     Receipt,

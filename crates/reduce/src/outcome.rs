@@ -6,7 +6,10 @@ use ropewalk_group::{Incarnation, Rank};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::ids::{ReductionId, Token};
+use crate::{
+    ids::{ReductionId, Token},
+    pull_failure::PullFailure,
+};
 
 /// What a reduction did, and the proof that it counted every contribution exactly once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,14 +74,14 @@ pub enum ReductionError {
         message: String,
     },
     /// A part that should be there could not be read, again and again.
-    #[error("rank {rank} cannot read a part of stripe {stripe}: {message}")]
+    #[error("rank {rank} cannot read a part of stripe {stripe}: {failure}")]
     Pull {
         /// Who tried.
         rank: Rank,
         /// Of which stripe.
         stripe: u32,
-        /// Why the last attempt failed.
-        message: String,
+        /// Why the last attempt failed, and with whom.
+        failure: PullFailure,
     },
     /// The root found a contribution missing or doubled; the result was withheld.
     #[error(

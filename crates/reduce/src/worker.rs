@@ -8,6 +8,7 @@ use crate::{
     ids::{PartId, ReductionId, TaskId},
     message::{Announcement, Operand, Source, Task, TaskFailure, TaskOutcome, ToScheduler, ToWorker},
     outcome::{Receipt, ReductionError},
+    pull_failure::PullFailure,
 };
 
 /// The worker of one rank: the paper's reduction executor.
@@ -165,7 +166,7 @@ impl Worker {
         reduction: ReductionId,
         task: TaskId,
         side: Side,
-        result: Result<(), String>,
+        result: Result<(), PullFailure>,
     ) {
         let Some(local) = self.reductions.get_mut(&reduction) else {
             return;
@@ -181,7 +182,7 @@ impl Worker {
                 active.awaited.retain(|&awaited| awaited != side);
                 self.combine_if_complete(reduction, task);
             }
-            Err(message) => {
+            Err(failure) => {
                 let operand = match side {
                     Side::Left => Some(&active.task.left),
                     Side::Right => active.task.right.as_ref(),
@@ -189,7 +190,7 @@ impl Worker {
                 let part = operand.map_or(active.task.left.part, |operand| operand.part);
                 local.tasks.remove(&task);
                 self.actions.push(WorkerAction::Forget { task });
-                let failure = TaskFailure::Pull { part, message };
+                let failure = TaskFailure::Pull { part, failure };
                 self.actions.push(WorkerAction::Send(ToScheduler::Failed {
                     reduction,
                     task,
@@ -459,7 +460,7 @@ mod tests {
     #[test]
     fn a_failed_pull_fails_its_task_once() {
         let mut worker = with_a_task_of_two_pulls();
-        worker.handle_pulled(reduction(), TaskId(1), Side::Right, Err("gone".into()));
+        worker.handle_pulled(reduction(), TaskId(1), Side::Right, Err(PullFailure::NotHeld));
         let actions = worker.drain_actions();
         let [
             WorkerAction::Forget { .. },
@@ -472,7 +473,7 @@ mod tests {
             *failure,
             TaskFailure::Pull {
                 part: PartId { stripe: 0, number: 2 },
-                message: "gone".into()
+                failure: PullFailure::NotHeld
             }
         );
         worker.handle_pulled(reduction(), TaskId(1), Side::Left, Ok(()));

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use ropewalk_fabric::RegionHandle;
 use ropewalk_group::{ProcessGroup, Rank};
 use ropewalk_reduce::{
-    Order, Policy, Receipt, ReductionError, Signature,
+    Order, Policy, PullFailure, Receipt, ReductionError, Signature,
     ids::{GroupId, PartId, ReductionId, ReductionNumber, TaskId, Token},
     message::{
         Announcement, Contribution, Operand, Source, Task, TaskFailure, TaskOutcome, ToScheduler, ToWorker,
@@ -110,7 +110,7 @@ fn contribution() -> impl Strategy<Value = Contribution> {
 fn failure() -> impl Strategy<Value = TaskFailure> {
     let pull = part().prop_map(|part| TaskFailure::Pull {
         part,
-        message: "gone".into(),
+        failure: PullFailure::NotHeld,
     });
     prop_oneof![
         Just(TaskFailure::Receipt),
@@ -255,7 +255,7 @@ proptest! {
             worker.handle_message(Duration::ZERO, message);
             if let Some((reduction, task)) = ids {
                 for side in [Side::Left, Side::Right] {
-                    let result = if pull_succeeds { Ok(()) } else { Err("gone".to_owned()) };
+                    let result = if pull_succeeds { Ok(()) } else { Err(PullFailure::NotHeld) };
                     worker.handle_pulled(reduction, task, side, result);
                 }
                 worker.handle_combined(Duration::ZERO, reduction, task, Ok(None));

@@ -5,7 +5,7 @@ use std::{num::NonZeroU32, time::Duration};
 use ropewalk_fabric::RegionHandle;
 use ropewalk_group::{ProcessGroup, Rank};
 use ropewalk_reduce::{
-    Order, Policy, ReductionError, Signature,
+    Order, Policy, PullFailure, ReductionError, Signature,
     ids::{GroupId, PartId, ReductionId, ReductionNumber, Token},
     message::{Announcement, Contribution, Source, Task, TaskFailure, TaskOutcome, ToScheduler, ToWorker},
     scheduler::Scheduler,
@@ -461,7 +461,7 @@ fn a_failing_pull_is_tried_again_but_not_for_ever() {
                 let part = PartId { stripe: 0, number: 1 };
                 let failure = TaskFailure::Pull {
                     part,
-                    message: "refused".into(),
+                    failure: PullFailure::NotHeld,
                 };
                 let (reduction, task) = (task.reduction, task.id);
                 scheduler.handle_message(

@@ -21,6 +21,7 @@ use crate::{
     message::{PART_HEADER_SIZE, TaskFailure},
     operation::Fold,
     outcome::ReductionError,
+    pull_failure::PullFailure,
     signature::cut,
     worker::{Input, Side},
 };
@@ -142,7 +143,7 @@ impl Kept {
     ) -> Result<Operand, TaskFailure> {
         let missing = |part| TaskFailure::Pull {
             part,
-            message: "this rank has the part no longer".into(),
+            failure: PullFailure::NotHeld,
         };
         match input {
             Input::Local(part) if part.number == self.index => {

@@ -372,8 +372,8 @@ impl ProgressThread {
         let started = self
             .pulls
             .start(&mut self.engine, purpose, source, kept.part_length_max());
-        if let Err(message) = started {
-            self.worker.handle_pulled(reduction, task, side, Err(message));
+        if let Err(failure) = started {
+            self.worker.handle_pulled(reduction, task, side, Err(failure));
         }
     }
 

@@ -1,9 +1,9 @@
 //! Parts on their way to this rank, and those that have come and wait for their task.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, error::Error, time::Duration};
 
-use ropewalk_fabric::{Buffer, SpanKind};
-use ropewalk_rpc::{Engine, Transfer};
+use ropewalk_fabric::{AccessError, Address, Buffer, SpanKind};
+use ropewalk_rpc::{Engine, Transfer, TransferError};
 
 use super::{
     contribution::read_header,
@@ -13,6 +13,7 @@ use super::{
 use crate::{
     ids::{ReductionId, TaskId},
     message::{PART_HEADER_SIZE, Source},
+    pull_failure::PullFailure,
     worker::Side,
 };
 
@@ -42,7 +43,8 @@ struct Pull {
 
 enum Incoming {
     Arrived(Buffer),
-    Awaited(Transfer<Buffer>),
+    /// From whom, and what comes.
+    Awaited(Address, Transfer<Buffer>),
 }
 
 impl Pulls {
@@ -54,23 +56,28 @@ impl Pulls {
         purpose: Purpose,
         source: &Source,
         length_max: u64,
-    ) -> Result<(), String> {
+    ) -> Result<(), PullFailure> {
         let Source {
             handle,
             data_offset,
             length,
         } = source;
-        let start = data_offset
-            .checked_sub(PART_HEADER_SIZE)
-            .ok_or("the source has no header")?;
-        if *length > length_max {
-            return Err(format!("the source has {length} bytes, more than {length_max}"));
-        }
-        let size = usize::try_from(length + PART_HEADER_SIZE).map_err(|error| error.to_string())?;
+        let no_part = PullFailure::NoPart {
+            data_offset: *data_offset,
+            length: *length,
+            length_max,
+        };
+        let (Some(start), true) = (data_offset.checked_sub(PART_HEADER_SIZE), *length <= length_max) else {
+            return Err(no_part);
+        };
+        let size = usize::try_from(length + PART_HEADER_SIZE).map_err(|_| no_part)?;
         let mut fetch = |offset, size| {
             let into = engine.allocate(size);
             let transfer = engine.pull(handle, offset, into, PULL_TIMEOUT);
-            transfer.map(Incoming::Awaited).map_err(|error| error.to_string())
+            let holder = &handle.address;
+            transfer
+                .map(|transfer| Incoming::Awaited(holder.clone(), transfer))
+                .map_err(|error| failure(holder, error))
         };
         let data = fetch(start, size)?;
         let token = (start > 0)
@@ -86,7 +93,7 @@ impl Pulls {
     }
 
     /// Takes note of what has arrived; what has ended, and how.
-    pub(super) fn collect(&mut self, tracer: &Tracer) -> Vec<(Purpose, Result<(), String>)> {
+    pub(super) fn collect(&mut self, tracer: &Tracer) -> Vec<(Purpose, Result<(), PullFailure>)> {
         let mut ended = Vec::new();
         let mut index = 0;
         while index < self.under_way.len() {
@@ -99,9 +106,9 @@ impl Pulls {
                     ended.push((pull.purpose, Ok(())));
                     self.keep(pull, tracer);
                 }
-                (Err(message), _) | (_, Err(message)) => {
+                (Err(failure), _) | (_, Err(failure)) => {
                     let pull = self.under_way.swap_remove(index);
-                    ended.push((pull.purpose, Err(message)));
+                    ended.push((pull.purpose, Err(failure)));
                 }
                 _ => index += 1,
             }
@@ -137,9 +144,9 @@ impl Pulls {
 }
 
 impl Incoming {
-    /// Whether it is here.
-    fn advance(&mut self) -> Result<bool, String> {
-        let Self::Awaited(transfer) = self else {
+    /// True if it is here.
+    fn advance(&mut self) -> Result<bool, PullFailure> {
+        let Self::Awaited(holder, transfer) = self else {
             return Ok(true);
         };
         match transfer.try_take() {
@@ -148,10 +155,73 @@ impl Incoming {
                 *self = Self::Arrived(buffer);
                 Ok(true)
             }
-            Some(Err(error)) => Err(error.to_string()),
+            Some(Err(error)) => Err(failure(holder, error)),
+        }
+    }
+}
+
+/// The failure of a transfer from this holder.
+fn failure(holder: &Address, error: TransferError) -> PullFailure {
+    let holder = holder.clone();
+    match error {
+        TransferError::PeerDied { source, .. } => PullFailure::HolderGone {
+            holder,
+            reason: source.to_string(),
+        },
+        TransferError::TimedOut { .. } => PullFailure::TimedOut { holder },
+        TransferError::Access {
+            source: AccessError::OutOfRange | AccessError::Unknown,
+            ..
+        } => PullFailure::NoSuchRegion { holder },
+        error => {
+            let mut reason = error.to_string();
+            if let Some(source) = error.source() {
+                reason.push_str(&format!(": {source}"));
+            }
+            PullFailure::Transfer { holder, reason }
         }
     }
 }
 
 /// How long one pull may take; the parts are small and a dead holder is noticed earlier.
 const PULL_TIMEOUT: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use ropewalk_fabric::PeerDeath;
+
+    use super::*;
+
+    /// A failed pull says who did not give the part, and which of the usual reasons it was.
+    #[test]
+    fn failures_name_the_holder() {
+        let holder: Address = "tcp://10.0.0.7:4711".parse().unwrap();
+        let peer = holder.clone();
+        let died = TransferError::PeerDied {
+            peer: peer.clone(),
+            source: PeerDeath::Killed,
+        };
+        let access = |source| TransferError::Access {
+            peer: peer.clone(),
+            source,
+        };
+        let timed_out = TransferError::TimedOut { peer: peer.clone() };
+        for (error, expected) in [
+            (
+                died,
+                "tcp://10.0.0.7:4711, which holds the part, is gone: its process died",
+            ),
+            (
+                access(AccessError::Unknown),
+                "tcp://10.0.0.7:4711 has no such region (any longer)",
+            ),
+            (timed_out, "tcp://10.0.0.7:4711 did not give the part in time"),
+            (
+                TransferError::Stopped,
+                "the transfer from tcp://10.0.0.7:4711 failed: the engine was dropped before the transfer ended",
+            ),
+        ] {
+            assert_eq!(failure(&holder, error).to_string(), expected);
+        }
+    }
+}

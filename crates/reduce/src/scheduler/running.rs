@@ -16,6 +16,7 @@ use crate::{
         Contribution, Operand, Outgoing, PART_HEADER_SIZE, Source, Task, TaskFailure, TaskOutcome, ToWorker,
     },
     outcome::{Receipt, ReductionError},
+    pull_failure::PullFailure,
     signature::{Policy, Signature},
     stripes,
 };
@@ -210,11 +211,10 @@ impl Running {
             return;
         };
         if source.is_none() && !assigned.choice.is_commit {
-            let message = "it reported a part without saying where it is".to_owned();
             self.abort(ReductionError::Pull {
                 rank: from,
                 stripe: assigned.stripe,
-                message,
+                failure: PullFailure::NoSource,
             });
             return;
         }
@@ -253,7 +253,7 @@ impl Running {
                 });
             }
             TaskFailure::Receipt => self.abort(ReductionError::Receipt { stripe: number }),
-            TaskFailure::Pull { message, .. } => {
+            TaskFailure::Pull { failure, .. } => {
                 // Most likely the holder is gone and its agent's word is on the way.
                 self.cancel(task, workers);
                 let stripe = &mut self.stripes[number as usize];
@@ -263,7 +263,7 @@ impl Running {
                     self.abort(ReductionError::Pull {
                         rank: from,
                         stripe: number,
-                        message,
+                        failure,
                     });
                 }
             }

@@ -15,7 +15,7 @@ use rand_pcg::Pcg64Mcg;
 use ropewalk_fabric::RegionHandle;
 use ropewalk_group::{ProcessGroup, Rank};
 use ropewalk_reduce::{
-    Order, Policy, Receipt, ReductionError, Signature,
+    Order, Policy, PullFailure, Receipt, ReductionError, Signature,
     ids::{GroupId, PartId, ReductionId, ReductionNumber, TaskId, Token},
     message::{
         Announcement, Contribution, PART_HEADER_SIZE, Source, TaskFailure, TaskOutcome, ToScheduler, ToWorker,
@@ -476,10 +476,12 @@ impl Job {
         }
     }
 
-    fn read(&mut self, rank: Rank, task: TaskId, side: Side, source: &Source) -> Result<(), String> {
+    fn read(&mut self, rank: Rank, task: TaskId, side: Side, source: &Source) -> Result<(), PullFailure> {
+        let holder = source.handle.address.clone();
+        let gone = PullFailure::NoSuchRegion { holder };
         let region = &self.regions[source.handle.region as usize];
         let content = match region.content.len() {
-            0 => return Err("the region is gone".into()),
+            0 => return Err(gone),
             // A contribution holds all stripes, a partial result its own.
             1 => region.content.values().next().cloned(),
             _ => region
@@ -487,7 +489,7 @@ impl Job {
                 .get(&((source.data_offset - PART_HEADER_SIZE) as u32 / STRIPE as u32))
                 .cloned(),
         };
-        let content = content.ok_or("out of range")?;
+        let content = content.ok_or(gone)?;
         self.pulled.insert((rank, task, side), (content, region.token));
         Ok(())
     }
