@@ -14,7 +14,8 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
-use ropewalk_pmi::{Client, Dialect};
+use ropewalk_pmi::Dialect;
+use ropewalk_pmi_client::Client;
 use serde::{Deserialize, Serialize};
 
 use crate::{median, ropewalk};

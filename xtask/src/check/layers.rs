@@ -52,7 +52,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("hot-restart", &["ropewalk-group", "ropewalk-rpc"]),
     ("psdm", &["ropewalk-reduce"]),
     ("reduce-vs-mpi", &["ropewalk-reduce"]),
-    ("ropewalk-rivals", &["ropewalk-pmi"]),
+    ("ropewalk-rivals", &["ropewalk-pmi", "ropewalk-pmi-client"]),
     (
         "ropewalk",
         &[
