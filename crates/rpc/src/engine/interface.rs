@@ -412,8 +412,8 @@ impl Engine {
             .push_pipelined(&mut self.ground, handle, range, pipeline, timeout)
     }
 
-    /// Switches on or off to count for each procedure, too, and how long its calls take: two looks at the clock for each
-    /// call and each request. Without that, as at first, counting costs next to nothing.
+    /// Switches counting by procedure on or off, and with it how long calls take: two looks at the clock for each
+    /// call and each request. It is off at first; the other counters cost next to nothing.
     pub fn count_procedures(&mut self, count: bool) {
         self.ground.counts_procedures = count;
     }

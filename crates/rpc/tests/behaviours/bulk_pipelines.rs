@@ -18,6 +18,7 @@ crate::on_every_transport! {
     pipelined_pull_gives_chunks_in_order,
     pipelined_pull_blocking_and_as_a_stream,
     pipelined_pull_waits_for_its_consumer,
+    pipelined_pull_deadline,
 }
 
 /// A handle of segments of different lengths, and what it shows.
@@ -167,4 +168,27 @@ fn pipelined_pull_waits_for_its_consumer() {
     // Its memory goes with it, but what was taken stays.
     assert!(*next == content[400_000..500_000]);
     assert!(*next.into_buffer() == content[400_000..500_000]);
+}
+
+/// A pull ends by its deadline, also if all that is missing is an owner who takes what has come.
+fn pipelined_pull_deadline() {
+    let [mut origin, mut target] = engines();
+    let (handle, _) = exposed(&mut origin, 4 * MIB);
+    let timeout = Duration::from_millis(100);
+    let mut chunks = target
+        .pull_pipelined(&handle, 0..handle.len(), Pipeline::default(), timeout)
+        .unwrap();
+    let start = Instant::now();
+    while target.in_progress() != InProgress::default() {
+        assert!(start.elapsed() < LONG / 2);
+        origin.progress();
+        target.progress();
+    }
+    assert!(start.elapsed() >= timeout / 2);
+    let ended = chunks.try_next();
+    assert!(
+        matches!(ended, Some(Err(TransferError::TimedOut { .. }))),
+        "{ended:?}"
+    );
+    assert!(chunks.try_next().is_none() && chunks.is_finished());
 }

@@ -19,8 +19,8 @@ use own_names::OwnNames;
 /// Prometheus nearby.
 ///
 /// Everybody who can connect gets the metrics. A request for another host than this one is refused: with a name of its
-/// own that leads here, a web page could make a browser of this host ask. This host is `localhost`, any literal address,
-/// its host name with or without a domain that `/etc/resolv.conf` names, and what `/etc/hosts` calls it.
+/// own that leads here, a web page could make a browser of this host ask. This host is `localhost`, any literal
+/// address, its host name with or without a domain that `/etc/resolv.conf` names, and what `/etc/hosts` calls it.
 pub(super) struct MetricsServer {
     address: SocketAddr,
     stop: Arc<AtomicBool>,

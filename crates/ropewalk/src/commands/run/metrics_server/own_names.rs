@@ -43,8 +43,8 @@ impl OwnNames {
         Self(names)
     }
 
-    /// True if a `Host` of HTTP, with or without a port, is this machine. A literal address is always taken for it: whoever has
-    /// it in a page's address got the page from there.
+    /// True if a `Host` of HTTP, with or without a port, is this machine. A literal address is always taken for it:
+    /// whoever has it in a page's address got the page from there.
     pub(super) fn has(&self, host: &[u8]) -> bool {
         let Ok(host) = std::str::from_utf8(host) else {
             return false;
