@@ -107,12 +107,9 @@ impl<'a> Settings<'a> {
 
     /// Looks an option up in the table and applies it. Its value is behind a `=`, or else in the next words.
     fn take_option(&mut self, option: &str, words: &mut VecDeque<OsString>) -> anyhow::Result<()> {
-        let name = match option.split_once('=') {
-            Some((name, value)) => {
-                words.push_front(value.into());
-                name
-            }
-            None => option,
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
         };
         let Some((row, name)) = find(name) else {
             let meant = nearest(name).map(|known| format!("did you mean {known}? "));
@@ -121,6 +118,12 @@ impl<'a> Settings<'a> {
                 meant.unwrap_or_default()
             );
         };
+        match value {
+            // Behind it this would be taken for the program.
+            Some(value) if row.value().is_none() => bail!("option {name} takes no value, not even {value:?}"),
+            Some(value) => words.push_front(value.into()),
+            None => {}
+        }
         let mut given = Given { name, words };
         match row.apply {
             Apply::Job(apply) | Apply::Variable(apply) => apply(self, &mut given),

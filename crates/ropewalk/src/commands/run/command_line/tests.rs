@@ -291,6 +291,7 @@ fn unknown_options_are_refused() {
         "-n",
         "-n 2",
         "--detect 0 prog",
+        "--encrypt=yes prog",
         "--log xml prog",
         "-env A",
     ] {
