@@ -3,14 +3,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod guarded;
+
 use std::{
     fs,
     io::{BufRead, BufReader, Lines, Write},
     os::unix::fs::PermissionsExt,
-    process::{Child, ChildStdout, Command, Stdio},
+    process::{ChildStdout, Command, Stdio},
     thread::sleep,
     time::{Duration, Instant},
 };
+
+use guarded::Guarded;
 
 const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -21,7 +25,7 @@ const PLACES: [&[&str]; 2] = [&[], &["-hosts", "h1,h2", "-launcher", "fork", "--
 
 /// A job of two ranks that say their process numbers.
 struct Job {
-    launcher: Child,
+    launcher: Guarded,
     lines: Lines<BufReader<ChildStdout>>,
     ranks: Vec<u32>,
 }
@@ -45,7 +49,7 @@ impl Job {
         let ranks = lines.by_ref().take(2).map(|line| line.unwrap().parse().unwrap());
         Self {
             ranks: ranks.collect(),
-            launcher,
+            launcher: launcher.into(),
             lines,
         }
     }
@@ -270,6 +274,7 @@ fn a_job_is_suspended_while_it_starts() {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
+        .map(Guarded::from)
         .unwrap();
     await_true("does not begin", || begun.exists());
     let pid = launcher.id();
@@ -337,7 +342,8 @@ fn a_launcher_that_was_stopped_finds_all_that_was_said() {
     for (size, leaves) in [(10_000, true), (3_000_000, false)] {
         let gate = gate.display();
         let then = format!(
-            "until [ -e {gate}{size} ]; do sleep 0.01; done; head -c {size} /dev/zero | tr '\\0' x; echo; exit 3"
+            "until [ -e {gate}{size} ]; do sleep 0.01; done; head -c {size} /dev/zero | tr '\\0' x | fold -w 1000; \
+             echo; exit 3"
         );
         let mut job = Job::start_with(&[], &then);
         job.signal("STOP");
@@ -356,6 +362,22 @@ fn a_launcher_that_was_stopped_finds_all_that_was_said() {
         let ended = job.launcher.wait_with_output().unwrap();
         assert_eq!(ended.status.code(), Some(3), "{ended:?}");
     }
+}
+
+/// A launcher that somebody stops without a word, as by kill -STOP, is not missed by the agent beside it: its ranks work on, and
+/// it does not take their silence while it was stopped for a stall.
+#[test]
+fn a_launcher_is_stopped_without_a_word() {
+    let job = Job::start(&[], "sleep 3; echo $RANK; sleep 0.5");
+    job.signal("STOP");
+    sleep(SUSPENSION);
+    job.signal("CONT");
+    let mut lines: Vec<_> = job.lines.map(Result::unwrap).collect();
+    lines.sort_unstable();
+    let ended = job.launcher.wait_with_output().unwrap();
+    let verdict = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{verdict}");
+    assert_eq!(lines, ["0", "1"], "{verdict}");
 }
 
 fn only_child(pid: u32) -> u32 {

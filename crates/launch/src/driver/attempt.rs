@@ -167,6 +167,8 @@ impl AttemptRun {
                 Happening::Branch => {
                     branch.progress();
                     self.names.progress();
+                    // If this process was stopped, what came meanwhile counts before what is overdue.
+                    self.settle(&mut branch, &reader);
                     self.supervisor.handle_timeout(self.now());
                     self.memory.handle_timeout(Instant::now());
                 }

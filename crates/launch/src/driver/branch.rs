@@ -245,8 +245,7 @@ impl Branch {
     /// a UNIX socket does not break, and keeps what was sent when its sender is gone. To wait for the answer, as others must,
     /// would only take time.
     fn has_left_all(&self) -> bool {
-        let parent = self.position.parent.as_ref();
-        parent.is_some_and(|parent| parent.provider() == "unix")
+        self.above.is_on_this_host()
             && self.relay.has_said_all()
             && self.is_connected()
             && self.above.link.is_sent()

@@ -5,6 +5,8 @@
 
 mod broken_links;
 mod encryption;
+#[path = "../guarded/mod.rs"]
+mod guarded;
 #[path = "../meeting/mod.rs"]
 mod meeting;
 mod mpi;
@@ -18,11 +20,12 @@ mod suspended;
 
 use std::{
     fs,
-    process::{Child, Output, Stdio},
+    process::{Output, Stdio},
     thread::sleep,
     time::{Duration, Instant},
 };
 
+use guarded::Guarded;
 use network::{HOSTS, Network, ip};
 
 const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
@@ -39,13 +42,11 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-fn wait(mut job: Child, limit: Duration) -> Output {
+fn wait(job: impl Into<Guarded>, limit: Duration) -> Output {
+    let mut job = job.into();
     let begin = Instant::now();
     while job.try_wait().unwrap().is_none() {
-        if begin.elapsed() > limit {
-            job.kill().unwrap();
-            panic!("no verdict within {limit:?}");
-        }
+        assert!(begin.elapsed() <= limit, "no verdict within {limit:?}");
         sleep(Duration::from_millis(10));
     }
     job.wait_with_output().unwrap()

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{DETECT, HOSTS, Network, SLACK, ip, text, wait};
+use super::{DETECT, Guarded, HOSTS, Network, SLACK, ip, text, wait};
 
 /// What `--detect` is given: so long a launcher waits until its hosts know that it is about to be stopped.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -21,15 +21,20 @@ const PARTS: u32 = 20;
 const OUT_OF_REACH: Duration = DETECT.saturating_mul(10);
 
 /// A job whose ranks all run.
-fn start(network: &Network, arity: u8, script: &str) -> Child {
+fn start(network: &Network, arity: u8, script: &str) -> Guarded {
     let seconds = PATIENCE.as_secs().to_string();
     start_with(network, arity, &["--detect", &seconds], script)
 }
 
-fn start_with(network: &Network, arity: u8, options: &[&str], script: &str) -> Child {
+fn start_with(network: &Network, arity: u8, options: &[&str], script: &str) -> Guarded {
     let script = format!("touch {}/up-$RANK; {script}", network.folder().display());
     let mut job = network.job(arity, &[options, &["sh", "-c", &script]].concat());
-    let job = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let job = job
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map(Guarded::from)
+        .unwrap();
     for rank in 0..HOSTS {
         let up = network.folder().join(format!("up-{rank}"));
         await_true("a rank does not run", || up.exists());
@@ -76,7 +81,7 @@ fn break_all_links(network: &Network) {
 }
 
 /// Every rank has said all that it had to say.
-fn check(job: Child, what: &str) {
+fn check(job: Guarded, what: &str) {
     let output = wait(job, Duration::from_secs(30));
     let stderr = text(&output.stderr);
     assert!(output.status.success() && stderr.is_empty(), "{what}: {stderr}");

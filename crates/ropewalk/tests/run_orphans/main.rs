@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../guarded/mod.rs"]
+mod guarded;
+
 use std::{
     fs,
     io::{BufRead, BufReader, Lines},
@@ -12,6 +15,8 @@ use std::{
     thread::sleep,
     time::{Duration, Instant},
 };
+
+use guarded::Guarded;
 
 const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
 const PYTHON: &str = "python3";
@@ -219,7 +224,7 @@ const PARTS: u32 = 60;
 
 /// A job that is there to be suspended, with ranks that say numbers.
 struct Suspendable {
-    launcher: Child,
+    launcher: Guarded,
     lines: Lines<BufReader<ChildStdout>>,
     /// The process of the agent of `h1`.
     agent: String,
@@ -239,7 +244,8 @@ impl Suspendable {
             echo $RANK said $part"
         );
         let mut job = remote.job(&[&["--on-failure", "continue"], options].concat(), &script);
-        let mut launcher = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let launcher = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut launcher = Guarded::from(launcher.unwrap());
         let mut lines = BufReader::new(launcher.stdout.take().unwrap()).lines();
         assert!(lines.by_ref().take(7).all(|line| line.unwrap() == "up"));
         let agent = fs::read_to_string(remote.folder.path().join("agent")).unwrap();

@@ -61,13 +61,21 @@ impl Above {
         Ok(())
     }
 
-    /// Connects, and waits for a sign of life unless there can be none. A launcher that is suspended answers no attempt, and
-    /// each that is given up has a place in its queue all the same: of those there are not enough to try again and again.
+    /// Connects, and waits for a sign of life unless there need be none. A launcher that is suspended answers no attempt, and
+    /// each that is given up has a place in its queue all the same: of those there are not enough to try again and again. One on
+    /// this host may be stopped without a word, as by `kill -STOP`; that it is gone is told by the system.
     fn reach(&self, peer: PeerId, endpoint: &mut Endpoint) -> Result<(), SubmitError> {
         match self.is_suspended() {
             true => endpoint.connect_patiently(peer),
+            false if self.is_on_this_host() => endpoint.connect(peer),
             false => endpoint.watch(peer),
         }
+    }
+
+    /// Whether the node above has a UNIX socket, as a launcher has all of whose hosts are its own.
+    pub(super) fn is_on_this_host(&self) -> bool {
+        let address = self.address.as_ref();
+        address.is_some_and(|address| address.provider() == "unix")
     }
 
     /// Whether its user has suspended the node above: that is the launcher, if it is any.
@@ -290,7 +298,7 @@ impl Branch {
         match above.peer {
             Some(peer) if is_suspended => self.endpoint.unwatch(peer),
             // One that cannot be watched any more is gone, which is told by itself.
-            Some(peer) => drop(self.endpoint.watch(peer)),
+            Some(peer) => drop(above.reach(peer, &mut self.endpoint)),
             None => {}
         }
     }
