@@ -122,15 +122,14 @@ const LIBFABRIC: Choice = Choice {
 /// All features at once, so that the workspace is compiled once. Libfabric's provider `shm` wants a process for each
 /// test, or one test at a time.
 fn tests(choice: &Choice, only_build: bool) -> anyhow::Result<()> {
-    let common = ["--workspace", "--all-features", "--locked", "--no-fail-fast"];
-    let build: &[&str] = if only_build { &["--no-run"] } else { &[] };
+    let common = ["--workspace", "--all-features", "--locked"];
+    let how = if only_build { "--no-run" } else { "--no-fail-fast" };
     let words = match succeeds(cargo(&["nextest", "--version"])) {
-        true => [&["nextest", "run"], &common[..], build, &["-E", choice.nextest]].concat(),
+        true => [&["nextest", "run"], &common[..], &[how, "-E", choice.nextest]].concat(),
         false => [
             &["test", "--tests"],
             &common[..],
-            build,
-            &["--", "--test-threads=1"],
+            &[how, "--", "--test-threads=1"],
             choice.cargo,
         ]
         .concat(),

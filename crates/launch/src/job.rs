@@ -83,7 +83,7 @@ pub struct JobSpec {
     pub on_stopped: OnStopped,
     /// Who reads the standard input of this process. The others read nothing.
     pub stdin: StdinSource,
-    /// End the job after this time, all its attempts together.
+    /// End the job after this time, all its attempts together. The time in which the job is suspended does not count.
     pub timeout: Option<Duration>,
     /// Hand SIGINT, SIGTERM, SIGHUP and SIGQUIT on to the ranks, and end them if they stay for [`grace`](Self::grace); with
     /// SIGTERM a job with an advisor of checkpoints is asked to save first. A second such signal kills
