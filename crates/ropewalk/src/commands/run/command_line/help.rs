@@ -67,7 +67,6 @@ pub(super) fn nearest(name: &str) -> Option<&'static str> {
     }
 }
 
-<<<<<<< HEAD
 fn variables() -> impl Iterator<Item = &'static Row> {
     rows().filter(|row| !row.is_option())
 }
@@ -157,7 +156,7 @@ const NOTES: [&str; 6] = [
      that exists, unless -configfile names a file; options of the command count more.",
     "A TIME is a number of seconds, or has units: 500ms, 10m, 1h30m.",
     "Signals: INT, TERM, HUP and QUIT end the job, a second one at once; USR1 and USR2 go to all ranks; TSTP (^Z) \
-     suspends the job until CONT (fg).",
+     suspends the job and its --timeout until CONT (fg).",
     "A job with an advisor of checkpoints saves before it ends: after TERM and at the end of --timeout if that fits \
      into --grace; after USR1 however long it takes; and before the end of a Slurm allocation, if there is \
      --checkpoint.",
@@ -165,20 +164,3 @@ const NOTES: [&str; 6] = [
      ended by a signal or a time limit, but saved a checkpoint for that: start it again; 125 for trouble of the \
      launcher; 126 and 127 for a program that cannot be executed or found.",
 ];
-=======
-Signals: INT, TERM, HUP and QUIT end the job, a second one at once; USR1 and USR2 go to all ranks;
-TSTP (^Z) suspends the job and its --timeout until CONT (fg). A job with an advisor of checkpoints saves before it
-ends: after TERM and at the end of --timeout if that fits into --grace; after USR1 however long it takes; and before the
-end of a Slurm allocation, if there is --checkpoint.
-Of Hydra's options that tune only itself (-demux, -topolib, -profile, -pmi-port) and variables of that kind nothing comes;
--verbose names them.
-Variables: HYDRA_HOST_FILE, HYDRA_ENV, HYDRA_LAUNCHER, HYDRA_LAUNCHER_EXEC, HYDRA_LAUNCHER_EXTRA_ARGS (options for ssh
-or srun), HYDRA_IFACE, HYDRA_BINDING, HYDRA_MAPPING, HYDRA_RMK, HYDRA_HOSTNAME_PROPAGATION, HYDRA_DEBUG (as -verbose),
-MPIEXEC_TIMEOUT, and those of batch systems; ROPEWALK_LIBRARY_DIR (where libpmi.so.0 is, for Open MPI).
-Files: options of HYDRA_CONFIG_FILE, ~/.mpiexec.hydra.conf or /etc/mpiexec.hydra.conf, the first that is there, unless
--configfile names one; those of the command count more.
-A TIME is in seconds, or has its units: 500ms, 10m, 1h30m.
-Exit code: the first failing rank's, 128 + n for signal n, 124 time-out, 75 if the job was ended by a signal or a time
-limit, but saved a checkpoint for that: start it again; 125 trouble of the launcher's own,
-126 and 127 for a program that cannot be executed or found.";
->>>>>>> db7f941 (Describe suspension without rounds, and the clock that stands still)
