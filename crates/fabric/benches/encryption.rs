@@ -1,5 +1,5 @@
-//! Processor time of connections over TCP with and without encryption: `cargo bench -p ropewalk-fabric`. One thread drives
-//! both ends, so that each time is the work of both sides together.
+//! Processor time of connections over TCP with and without encryption: `cargo bench -p ropewalk-fabric`. One thread
+//! drives both ends, so that each time is the work of both sides together.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 

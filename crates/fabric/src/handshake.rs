@@ -15,14 +15,15 @@
 //! be reflected; and the initiator checks that who answers has the address it called, so that its own
 //! greeting cannot be relayed back to itself.
 //!
-//! Whoever the membership counts as gone is fenced, and refused in that incarnation and all earlier ones. A responder tells
-//! it so with its greeting and an HMAC as for a proof, for which `fence` stands in the place of the part.
+//! Whoever the membership counts as gone is fenced, and refused in that incarnation and all earlier ones. A responder
+//! tells it so with its greeting and an HMAC as for a proof, for which `fence` stands in the place of the part.
 //!
 //! Each greeting says whether its sender encrypts this connection. Both do or neither: a side that finds that the other
-//! does not as it was told to refuses it, and a responder tells it so with its greeting and an HMAC for which `encryption`
-//! stands in the place of the part. If both encrypt, the proofs are the two messages of a handshake of
-//! [Noise](crate::noise) under the same key, whose prologue is both greetings, and records follow. The first of them says
-//! whether the initiator is fenced. As proofs are over both greetings nobody on the way can change what either side said.
+//! does not as it was told to refuses it, and a responder tells it so with its greeting and an HMAC for which
+//! `encryption` stands in the place of the part. If both encrypt, the proofs are the two messages of a handshake of
+//! [Noise](crate::noise) under the same key, whose prologue is both greetings, and records follow. The first of them
+//! says whether the initiator is fenced. As proofs are over both greetings nobody on the way can change what either
+//! side said.
 //!
 //! Magic and version come first in each greeting, whatever the version. A responder that is called in another version
 //! answers with these alone and drops the connection.
@@ -167,8 +168,8 @@ impl Handshake {
     }
 
     /// What is said to one that is dropped because of `error`, if anything: who was called by a peer of another version
-    /// tells its own, and who was called by one that is fenced, or that encrypts where it should not or the other way round,
-    /// tells that, so that the peer knows what is wrong.
+    /// tells its own, and who was called by one that is fenced, or that encrypts where it should not or the other way
+    /// round, tells that, so that the peer knows what is wrong.
     pub(crate) fn farewell(&self, error: &HandshakeError) -> Option<&[u8]> {
         let called = !matches!(self.part, Part::Initiator { .. });
         match error {
@@ -446,8 +447,8 @@ pub enum HandshakeError {
         /// Whether the other one does.
         encrypts: bool,
     },
-    /// One of the two is fenced: its job counts it as gone, and the other knows that. If it is this one it can come back
-    /// only as a later incarnation.
+    /// One of the two is fenced: its job counts it as gone, and the other knows that. If it is this one it can come
+    /// back only as a later incarnation.
     #[error("{identity} is fenced: it was found to be gone, and comes back only as a later incarnation")]
     Fenced {
         /// Who.

@@ -5,8 +5,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// The 32-byte secret of a job, drawn by its launcher; wiped from memory when dropped, never printed. Launcher and agents
-/// have it, ranks have not. It makes the [key of any member](crate::MemberKey), so its holders can pose as anybody.
+/// The 32-byte secret of a job, drawn by its launcher; wiped from memory when dropped, never printed. Launcher and
+/// agents have it, ranks have not. It makes the [key of any member](crate::MemberKey), so its holders can pose as
+/// anybody.
 #[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop, Serialize, Deserialize)]
 pub struct JobKey([u8; 32]);
 

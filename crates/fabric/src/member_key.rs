@@ -13,9 +13,9 @@ use crate::{Identity, JobKey, Role};
 /// job's key cannot be found from it. It is wiped from memory when dropped, and never printed.
 ///
 /// Launcher and agents have the job's key itself. A rank has two keys that are made of it. By the first, which is made
-/// for its incarnation alone, it proves to launcher and agents which rank it is: no rank can pose there as another rank, as
-/// another incarnation, as an agent or as the launcher. The second is the same for all ranks: it keeps strangers out,
-/// and ranks, which run as one user, trust each other to say which rank they are.
+/// for its incarnation alone, it proves to launcher and agents which rank it is: no rank can pose there as another
+/// rank, as another incarnation, as an agent or as the launcher. The second is the same for all ranks: it keeps
+/// strangers out, and ranks, which run as one user, trust each other to say which rank they are.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberKey {
     identity: Identity,
@@ -130,8 +130,8 @@ mod tests {
         all
     }
 
-    /// Any two members share a key, each by its own: all ranks one, all who hold the job's key another, and each incarnation
-    /// of each rank one of its own with the latter.
+    /// Any two members share a key, each by its own: all ranks one, all who hold the job's key another, and each
+    /// incarnation of each rank one of its own with the latter.
     #[test]
     fn any_two_members_share_a_key() {
         let job = JobKey::from_bytes([4; 32]);

@@ -1,19 +1,19 @@
 //! Encryption of a connection by Noise (<https://noiseprotocol.org>, by the crate `snow`), in records.
 //!
-//! Both ends agree on keys with the pattern `NNpsk0`: two messages, in which each end shows an ephemeral key of its own and
-//! proves that it has the key that the two share. The prologue is both greetings of the
-//! [handshake](crate::handshake), so that nobody on the way can change them. What is recorded cannot be decrypted by a key
-//! that becomes known later.
+//! Both ends agree on keys with the pattern `NNpsk0`: two messages, in which each end shows an ephemeral key of its own
+//! and proves that it has the key that the two share. The prologue is both greetings of the
+//! [handshake](crate::handshake), so that nobody on the way can change them. What is recorded cannot be decrypted by a
+//! key that becomes known later.
 //!
 //! After the handshake the stream of frames goes in records:
 //!
 //! | bytes | field | |
 //! |---|---|---|
 //! | 0..2 | length | of the message in bytes, little-endian, 17 to [`RECORD_SIZE_MAX`] + 16 |
-//! | 2..2 + length | message | a transport message of Noise: the next bytes of the stream, encrypted, and a tag of 16 bytes |
+//! | 2..2 + length | message | a transport message of Noise: the next bytes of the stream, and a tag of 16 bytes |
 //!
-//! Each direction has a key of its own, and both ends count messages: one that was changed, repeated, left out, moved or
-//! reflected does not verify, and nothing of it is passed on.
+//! Each direction has a key of its own, and both ends count messages: one that was changed, repeated, left out, moved
+//! or reflected does not verify, and nothing of it is passed on.
 
 use std::fmt;
 
@@ -22,8 +22,8 @@ use snow::{Builder, HandshakeState, TransportState};
 
 use crate::{FrameError, HandshakeError, member_key::SharedKey};
 
-/// The largest content of a record in bytes. Noise allows four times as much, which would make the buffers of a connection
-/// four times as large for a tenth more speed.
+/// The largest content of a record in bytes. Noise allows four times as much, which would make the buffers of a
+/// connection four times as large for a tenth more speed.
 pub(crate) const RECORD_SIZE_MAX: usize = 16 << 10;
 /// What header and tag take in bytes.
 pub(crate) const RECORD_OVERHEAD: usize = HEADER_SIZE + TAG_SIZE;
@@ -130,8 +130,8 @@ impl NoiseHandshake {
 /// While there [is room](Self::has_room), [`write`](Self::write) makes a record of the next bytes; send what is
 /// [`unsent`](Self::unsent) and say how much with [`handle_sent`](Self::handle_sent).
 ///
-/// Read into [`space`](Self::space) and say how much with [`handle_read`](Self::handle_read), then take what has come with
-/// [`poll`](Self::poll) until it has nothing more. After an error there is nothing but the same error.
+/// Read into [`space`](Self::space) and say how much with [`handle_read`](Self::handle_read), then take what has come
+/// with [`poll`](Self::poll) until it has nothing more. After an error there is nothing but the same error.
 pub(crate) struct Records {
     noise: TransportState,
     /// Made, and sent up to [`sent`](Self::sent).
@@ -178,7 +178,7 @@ impl Records {
         let start = self.written.len();
         let end = start + content.len() + RECORD_OVERHEAD;
         if end > self.written.capacity() {
-            // For small messages little, and then at once for all that may wait, so that it is not moved again and again.
+            // For small messages little, and then at once for all that may wait, so that it is not moved again.
             let size = match end <= Self::KEPT_SIZE_MAX {
                 true => Self::KEPT_SIZE_MAX,
                 false => Self::WRITTEN_SIZE_MAX,

@@ -38,9 +38,9 @@ const HONEST: u64 = 1;
 const LIE: u64 = 2;
 const END: u64 = 3;
 
-/// Rank 1 tries to be let in as the agent, as the launcher and, by the agent, as other ranks: with its own key, with one
-/// that is made up, without one, with what it has recorded, and with the key of rank 2, which is gone. Nothing of that is
-/// let in, and the job goes on.
+/// Rank 1 tries to be let in as the agent, as the launcher and, by the agent, as other ranks: with its own key, with
+/// one that is made up, without one, with what it has recorded, and with the key of rank 2, which is gone. Nothing of
+/// that is let in, and the job goes on.
 #[test]
 fn a_rank_cannot_pose_as_another() {
     if env::var_os(ROLE).is_some() {

@@ -278,9 +278,9 @@ fn other_protocols_are_told_apart() {
     );
 }
 
-/// Members of all roles are let in as who they are. An agent refuses whoever claims to be a rank that it is not, and nobody
-/// takes a rank for an agent or the launcher, whichever side it is on. A rank believes other ranks, and launcher and agents,
-/// who have the job's key, could pose as anybody.
+/// Members of all roles are let in as who they are. An agent refuses whoever claims to be a rank that it is not, and
+/// nobody takes a rank for an agent or the launcher, whichever side it is on. A rank believes other ranks, and launcher
+/// and agents, who have the job's key, could pose as anybody.
 #[test]
 fn members_prove_who_they_are() {
     let of_role = |role, number| Identity {

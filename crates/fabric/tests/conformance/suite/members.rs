@@ -77,8 +77,8 @@ pub(crate) fn nobody_poses_as_another(fabric: &Fabric) {
     }
 }
 
-/// A member that is fenced is cut off, with what it had sent and nobody has taken yet; when it comes again, and when it is
-/// called, it is refused by name, and told so. Its next incarnation is let in.
+/// A member that is fenced is cut off, with what it had sent and nobody has taken yet; when it comes again, and when it
+/// is called, it is refused by name, and told so. Its next incarnation is let in.
 pub(crate) fn the_fenced_stay_out(fabric: &Fabric) {
     let [mut member, mut late] = fabric.endpoints();
     let (address, late_address) = (member.address().clone(), late.address().clone());
