@@ -47,15 +47,12 @@ impl Count {
             let part = part.trim_end_matches(".rs");
             part == "tests" || part.ends_with("_tests") || part == "interleavings"
         };
-        let product = match path.split('/').any(is_test) {
-            true => 0,
-            false => text.lines().take_while(|line| *line != "#[cfg(test)]").count(),
-        };
-        let ends_in_tests = text.contains("\n#[cfg(test)]\nmod tests {");
-        let product = if product > 0 && !ends_in_tests {
-            all
+        let product = if path.split('/').any(is_test) {
+            0
+        } else if text.contains("\n#[cfg(test)]\nmod tests {") {
+            text.lines().take_while(|line| *line != "#[cfg(test)]").count()
         } else {
-            product
+            all
         };
         Self {
             product,
