@@ -28,7 +28,7 @@ pub(super) struct Suspendable {
     suspended: Option<Suspended>,
 }
 
-/// What a job has to do.
+/// The next step of a job.
 #[derive(Debug)]
 pub(super) enum Change {
     /// To stand still, and to have its agents know.
@@ -51,7 +51,7 @@ struct Suspended {
     is_ready: bool,
 }
 
-/// What the runs of this process agree on.
+/// The state that the runs of this process share.
 #[derive(Debug, Default)]
 struct Process {
     /// Its user wants it stopped, and it has not gone on since.

@@ -72,13 +72,13 @@ impl Above {
         }
     }
 
-    /// Whether the node above has a UNIX socket, as a launcher has all of whose hosts are its own.
+    /// True if the node above has a UNIX socket, as a launcher has all of whose hosts are its own.
     pub(super) fn is_on_this_host(&self) -> bool {
         let address = self.address.as_ref();
         address.is_some_and(|address| address.provider() == "unix")
     }
 
-    /// Whether its user has suspended the node above: that is the launcher, if it is any.
+    /// True if the node above is a launcher that its user has suspended.
     fn is_suspended(&self) -> bool {
         self.node == NodeId::ROOT && self.is_launcher_suspended
     }
