@@ -46,6 +46,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ropewalk-rpc",
         ],
     ),
+    ("ropewalk-reduce-core", &[]),
+    ("ropewalk-sim", &["ropewalk-reduce-core"]),
     ("ropewalk-bench", &["ropewalk-group", "ropewalk-rpc"]),
     ("kv", &["ropewalk-group", "ropewalk-rpc"]),
     ("pipelined-write", &["ropewalk-group", "ropewalk-rpc"]),

@@ -20,8 +20,10 @@ const PURE: &[(&str, &[&str])] = &[
     ("crates/launch/src/", &["driver/", "driver.rs"]),
     ("crates/pmi/src/", &[]),
     ("crates/reduce/src/", &["driver/", "driver.rs"]),
+    ("crates/reduce-core/src/", &[]),
     ("crates/rpc/src/bulk/", &["chunks.rs"]),
     ("crates/rpc/src/hedging.rs", &[]),
+    ("crates/sim/src/", &[]),
 ];
 
 /// What a pure file must not name: (the path or its end or its middle, what to do instead).

@@ -1,0 +1,39 @@
+//! Collective operations on vectors that stream through trees of processes and finish, exactly, when processes die.
+//!
+//! One idea carries speed and fault tolerance: *originals stay, everything else is on the way*. The vector is cut into
+//! chunks, which stream through trees of [`Site`]s to the root. What a site contributes stays where it is until the
+//! collective has ended. A loss, a late rank and a slow link are the same event: the chunks that the root does not hold
+//! yet get a new plan.
+//!
+//! - The [`Planner`] lays out trees: who sends which chunks to whom. It knows rates and who is ready, and nothing else.
+//! - A [`Worker`] is one site: it grants its children in the tree places for chunks, folds what they send with its
+//!   own, and sends the outcome to its parent. At the root it folds it into the result.
+//! - A [`Scheduler`] decides: it hears announcements, losses and failed links, and answers with plans.
+//!
+//! Nothing here opens a socket, reads a clock or draws a random number. A driver passes events in, and carries out the
+//! [`WorkerAction`]s and [`SchedulerAction`]s that come out; `ropewalk-sim` does so in virtual time.
+//!
+//! The order of folding is [`Order::Any`] (as chunks come) or [`Order::Ordered`] (a fixed bracketing over the
+//! members: the same bits whatever was slow or died, and right for operations that do not commute).
+
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![forbid(unsafe_code)]
+
+mod bracketing;
+mod chunks;
+mod ids;
+mod message;
+mod planner;
+mod scheduler;
+mod stream;
+mod tree;
+mod worker;
+
+pub use self::{
+    chunks::Chunking,
+    ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
+    message::{FromScheduler, Grant, Input, Row, RowNode, Standing, ToScheduler},
+    planner::{Costs, Order, Planner, Source},
+    scheduler::{Call, End, Scheduler, SchedulerAction},
+    worker::{Chunk, Place, Worker, WorkerAction},
+};

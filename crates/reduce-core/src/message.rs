@@ -1,0 +1,162 @@
+//! The messages of workers and the scheduler. The scheduler's are about 3 per site and session; those between
+//! workers are one for each chunk or less. Chunks themselves go from worker to worker.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    chunks::Chunking,
+    ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
+    scheduler::{Call, End},
+};
+
+/// From a worker, or an agent, to the scheduler.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToScheduler {
+    /// This site holds originals of a session.
+    Announce {
+        /// The session.
+        session: Session,
+        /// The collective as this site was called with it.
+        call: Call,
+        /// The contributions it holds, and their tokens.
+        originals: Vec<(Member, Token)>,
+    },
+    /// The root's watermarks of a share: how many chunks of each class are merged.
+    Progress {
+        /// The session.
+        session: Session,
+        /// The share.
+        share: ShareId,
+        /// By class.
+        merged: Vec<u32>,
+    },
+    /// The root holds the whole result of these shares.
+    Complete {
+        /// The session.
+        session: Session,
+        /// The seat whose plans it followed last.
+        term: Term,
+        /// The sum of the tokens of all that was merged.
+        tokens: Token,
+    },
+    /// Two neighbours of a plan do not reach each other, although both count as alive.
+    Unreachable {
+        /// The session.
+        session: Session,
+        /// The plan.
+        plan: PlanId,
+        /// The neighbour; this site itself if it does not hold what the plan says.
+        site: Site,
+    },
+    /// The operation panicked, or tokens did not add up: a retry would not help.
+    Failed {
+        /// The session.
+        session: Session,
+        /// The reason, for the user.
+        why: String,
+    },
+    /// The answer to a new term: all that this site knows of its sessions. Nothing of an older term is sent or merged
+    /// by it afterwards.
+    Standing {
+        /// The new term.
+        term: Term,
+        /// The sessions that have not ended here, and those that have.
+        sessions: Vec<Standing>,
+    },
+}
+
+/// The state of one session on one site.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// The session.
+    pub session: Session,
+    /// The collective as this site was called with it.
+    pub call: Call,
+    /// The contributions it holds, and their tokens.
+    pub originals: Vec<(Member, Token)>,
+    /// The shares that it merged as root, with their members and watermarks by class.
+    pub shares: Vec<(ShareId, Vec<Member>, Vec<u32>)>,
+    /// How the root's chunks are cut, once that is decided.
+    pub chunking: Option<Chunking>,
+    /// The end, if it was decided.
+    pub end: Option<End>,
+}
+
+/// From the scheduler to a site.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromScheduler {
+    /// A part of a plan.
+    Row(Row),
+    /// The session is over.
+    Ended {
+        /// The session.
+        session: Session,
+        /// The seat that decided.
+        term: Term,
+        /// The end.
+        end: End,
+    },
+    /// A new scheduler asks for the standing of all sessions.
+    NewTerm(Term),
+}
+
+/// One site's part of a plan for one share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Row {
+    /// The session.
+    pub session: Session,
+    /// The plan. It takes the place of all older plans for the same share.
+    pub plan: PlanId,
+    /// The share.
+    pub share: ShareId,
+    /// How the vector is cut; the same in all plans of a session.
+    pub chunking: Chunking,
+    /// The nodes on this site; none if it has no part in this plan.
+    pub nodes: Vec<RowNode>,
+    /// For the root alone: the members of the share, whose tokens have to add up.
+    pub members: Vec<(Member, Token)>,
+    /// For the root alone: the number of members in all shares together, after which it is complete.
+    pub members_in_all: u32,
+    /// Forget what was merged: the root or the set of members has changed.
+    pub from_nothing: bool,
+}
+
+/// A node of a tree: what it folds, in this order, and who gets the outcome.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowNode {
+    /// The class of chunks.
+    pub class: u16,
+    /// The node in the tree of that class.
+    pub node: u32,
+    /// The first chunk, by its index in the class; the chunks before it are merged.
+    pub from: u32,
+    /// Folded from left to right.
+    pub inputs: Vec<Input>,
+    /// The site and the node that get the outcome; `None` at the root, where it is merged into the result.
+    pub parent: Option<(Site, u32)>,
+}
+
+/// One thing that a node folds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Input {
+    /// An original that the site holds.
+    Own(Member),
+    /// The outcome of another node of the tree, on that site.
+    Child(Site, u32),
+}
+
+/// From parent to child in a tree: how far the child may send.
+///
+/// The child sends a chunk as soon as it is folded and granted, so that a chunk waits for one message on its way up
+/// and not for three (ready, asked for, sent), each of which would wait behind data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// The session.
+    pub session: Session,
+    /// The child's node.
+    pub to: StreamId,
+    /// The chunks before this index are not needed any more.
+    pub taken: u32,
+    /// The chunks before this index have a place at the parent.
+    pub until: u32,
+}

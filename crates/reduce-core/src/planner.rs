@@ -1,0 +1,468 @@
+//! Trees for the classes of chunks, from rates and from who holds what.
+//!
+//! Each site but the root sends every chunk once, so that trees differ in who receives: a site receives a chunk
+//! from each of its children. The planner gives each site a number of children, over all classes together, in
+//! proportion to the rate at which it receives and folds. A slow site so becomes a leaf, and what it does not
+//! receive is spread over the others.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    bracketing,
+    chunks::Chunking,
+    ids::{Member, Site},
+    tree::{Operand, Tree},
+};
+
+/// In which order contributions are folded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Order {
+    /// As they come: for operations that are associative and commutative.
+    #[default]
+    Any,
+    /// By a bracketing that depends on the number of members alone: equal results bit for bit, and operations that
+    /// do not commute.
+    Ordered,
+}
+
+/// A site that holds originals.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Source {
+    /// The site.
+    pub site: Site,
+    /// The members whose originals it contributes to this plan, ascending.
+    pub members: Vec<Member>,
+    /// Bytes per second that it can receive and fold, relative to the others'. With 0 it is always a leaf.
+    pub capacity: f64,
+}
+
+/// The network and the sites as measured, from which the size of chunks and the shape of trees follow.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Costs {
+    /// Seconds that a message takes from one site to another.
+    pub latency: f64,
+    /// Seconds that a site spends on a chunk, however short it is.
+    pub per_chunk: f64,
+    /// Bytes per second of a link.
+    pub rate: f64,
+}
+
+/// Lays out trees.
+#[derive(Clone, Copy, Debug)]
+pub struct Planner<'a> {
+    /// The site where the result is merged.
+    pub root: Site,
+    /// The order of folding.
+    pub order: Order,
+    /// Pairs (parent, child) that do not reach each other.
+    pub broken: &'a BTreeSet<(Site, Site)>,
+    /// The network as measured.
+    pub costs: Costs,
+}
+
+/// A shape of trees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Each inner site has one child: the fewest sites share a link.
+    Chain,
+    /// Each inner site has two children and is a leaf in another class (Sanders, Speck, Traeff: "Two-tree
+    /// algorithms for full bandwidth broadcast, reduction and scan", 2009): the depth is logarithmic.
+    Binary,
+    /// Chains of chains, as the bracketing wants it.
+    Blocks,
+}
+
+impl Shape {
+    fn children(self) -> u64 {
+        match self {
+            Self::Chain | Self::Blocks => 1,
+            Self::Binary => 2,
+        }
+    }
+
+    /// Levels of a tree of so many sites.
+    fn depth(self, sites: usize) -> f64 {
+        match self {
+            Self::Chain => sites as f64,
+            Self::Binary => (sites as f64 + 1.0).log2(),
+            Self::Blocks => (bracketing::block(sites) + sites / bracketing::block(sites)) as f64,
+        }
+    }
+}
+
+impl Planner<'_> {
+    const CHUNK_MIN_LOG2: u32 = 12;
+    const CHUNK_MAX_LOG2: u32 = 20;
+    /// So many classes let a site have a tenth of the children that others have.
+    const CLASSES_MAX: u64 = 16;
+    /// Above so many sites a row has to stay small: its size is the number of classes.
+    const SITES_FEW: usize = 256;
+    const CLASSES_OF_MANY: u64 = 4;
+    /// A class of fewer chunks than this has no time to stream.
+    const CHUNKS_OF_CLASS_MIN: u64 = 4;
+
+    /// Cuts a vector of so many `bytes` that so many sites contribute to.
+    pub fn chunking(&self, bytes: u64, sites: usize) -> Chunking {
+        let cuts = (Self::CHUNK_MIN_LOG2..=Self::CHUNK_MAX_LOG2).map(|log2| 1_u64 << log2);
+        let best = cuts.min_by(|&one, &other| {
+            let time = |chunk| self.time(bytes, chunk, sites, self.shape(bytes, chunk, sites));
+            time(one).total_cmp(&time(other))
+        });
+        let chunk_bytes = best.unwrap_or(1).max(bytes.div_ceil(u64::from(u32::MAX)));
+        let most = match sites <= Self::SITES_FEW {
+            true => Self::CLASSES_MAX,
+            false => Self::CLASSES_OF_MANY,
+        };
+        let classes = bytes.div_ceil(chunk_bytes) / Self::CHUNKS_OF_CLASS_MIN;
+        Chunking {
+            bytes,
+            chunk_bytes,
+            classes: classes.clamp(1, most) as u16,
+        }
+    }
+
+    /// The faster shape.
+    pub(crate) fn shape(&self, bytes: u64, chunk_bytes: u64, sites: usize) -> Shape {
+        let time = |shape| self.time(bytes, chunk_bytes, sites, shape);
+        if self.order == Order::Ordered {
+            return Shape::Blocks;
+        }
+        match time(Shape::Chain) <= time(Shape::Binary) {
+            true => Shape::Chain,
+            false => Shape::Binary,
+        }
+    }
+
+    /// The estimated time: the vector passes one link, after the first chunk has passed all levels.
+    fn time(&self, bytes: u64, chunk_bytes: u64, sites: usize, shape: Shape) -> f64 {
+        let Costs {
+            latency,
+            per_chunk,
+            rate,
+        } = self.costs;
+        let chunk_bytes = chunk_bytes.min(bytes.max(1)) as f64;
+        let chunks = (bytes as f64 / chunk_bytes).max(1.0);
+        let arity = shape.children() as f64;
+        let level = latency + per_chunk + arity * chunk_bytes / rate;
+        bytes as f64 / rate + chunks * per_chunk + shape.depth(sites) * level
+    }
+
+    /// A tree for each class. The root's own members, if it contributes to this plan, are among the sources.
+    pub(crate) fn trees(&self, sources: &[Source], chunking: &Chunking) -> Vec<Tree> {
+        let classes = 0..chunking.classes;
+        if self.order == Order::Ordered {
+            return classes
+                .map(|class| bracketing::tree(self.root, sources, class))
+                .collect();
+        }
+        let others: Vec<&Source> = sources.iter().filter(|source| source.site != self.root).collect();
+        let own = sources.iter().find(|source| source.site == self.root);
+        let own = own.map_or(&[][..], |source| &source.members);
+        let shape = self.shape(chunking.bytes, chunking.chunk_bytes, others.len());
+        let mut shares = ChildShares::new(&others, shape);
+        classes
+            .map(|_| self.tree(own, &others, shares.next_class()))
+            .collect()
+    }
+
+    /// Places the sites level by level: those with children first, each below the first place that is left.
+    fn tree(&self, own: &[Member], others: &[&Source], mut children: Vec<u32>) -> Tree {
+        let mut tree = Tree::new(self.root, own);
+        let mut order: Vec<usize> = (0..others.len()).collect();
+        order.sort_by_key(|&at| std::cmp::Reverse(children[at]));
+        // Those who can fold nothing hang at the root, if there is nobody else.
+        let can_fold = others.iter().filter(|source| source.capacity > 0.0);
+        let folds: BTreeSet<Site> = can_fold.map(|source| source.site).collect();
+        let mut places = VecDeque::from([(0_u32, u32::MAX)]);
+        if children.iter().any(|&count| count > 0) {
+            places[0].1 = 1;
+        }
+        for next in 0..order.len() {
+            while places.front().is_some_and(|&(_, left)| left == 0) {
+                places.pop_front();
+            }
+            let Some(&(place, _)) = places.front() else {
+                // More sites than places cannot be: the children are one fewer than the sites.
+                break;
+            };
+            let parent_site = tree.node(place).site;
+            self.avoid_broken(parent_site, &mut order[next..], others, &mut children);
+            let at = order[next];
+            let parent = match self.broken.contains(&(parent_site, others[at].site)) {
+                true => self.reachable(&tree, others[at].site, &folds),
+                false => place,
+            };
+            if parent == place
+                && let Some((_, left)) = places.front_mut()
+            {
+                *left = left.saturating_sub(1);
+            }
+            let inputs = others[at].members.iter().map(|&member| Operand::Own(member));
+            let child = tree.add(others[at].site, inputs.collect());
+            tree.node(parent).inputs.push(Operand::Child(child));
+            if children[at] > 0 {
+                places.push_back((child, children[at]));
+            }
+        }
+        tree
+    }
+
+    /// The first node that a site reaches, the root's last; the root's too if there is none.
+    fn reachable(&self, tree: &Tree, site: Site, folds: &BTreeSet<Site>) -> u32 {
+        let reaches = |parent: Site| folds.contains(&parent) && !self.broken.contains(&(parent, site));
+        let found = tree.0.iter().skip(1).position(|node| reaches(node.site));
+        found.map_or(0, |at| at as u32 + 1)
+    }
+
+    /// Brings a site to the front which reaches `parent_site`, and gives it the children of the one that was there.
+    fn avoid_broken(&self, parent_site: Site, order: &mut [usize], others: &[&Source], children: &mut [u32]) {
+        let is_broken = |at: usize| self.broken.contains(&(parent_site, others[at].site));
+        let Some(&first) = order.first().filter(|_| !self.broken.is_empty()) else {
+            return;
+        };
+        if !is_broken(first) {
+            return;
+        }
+        let fits = |&at: &usize| !is_broken(at) && (others[at].capacity > 0.0 || children[first] == 0);
+        if let Some(found) = order.iter().position(fits) {
+            children.swap(first, order[found]);
+            order.swap(0, found);
+        }
+    }
+}
+
+/// The number of children of each site from class to class: each gets its part over all classes.
+struct ChildShares {
+    shape: Shape,
+    /// Children per class, on average.
+    parts: Vec<f64>,
+    /// Parts that were not given yet.
+    credits: Vec<f64>,
+}
+
+impl ChildShares {
+    fn new(others: &[&Source], shape: Shape) -> Self {
+        let least = least_capacity(others);
+        let capacity = |source: &Source| Some(source.capacity).filter(|capacity| *capacity >= least);
+        let all: f64 = others.iter().filter_map(|source| capacity(source)).sum();
+        // One of them is the root's child, each other one somebody else's.
+        let children = others.len().saturating_sub(1) as f64;
+        let part = |source: &&Source| {
+            capacity(source).map_or(0.0, |capacity| children * capacity / all.max(f64::MIN_POSITIVE))
+        };
+        let parts: Vec<f64> = others.iter().map(part).collect();
+        Self {
+            shape,
+            credits: vec![0.0; parts.len()],
+            parts,
+        }
+    }
+
+    /// The number of children of each, in the next class.
+    fn next_class(&mut self) -> Vec<u32> {
+        let mut children = vec![0; self.parts.len()];
+        let mut left = self.parts.len().saturating_sub(1) as u64;
+        for (credit, part) in self.credits.iter_mut().zip(&self.parts) {
+            *credit += part;
+        }
+        let mut order: Vec<usize> = (0..self.parts.len()).filter(|&at| self.parts[at] > 0.0).collect();
+        if order.is_empty() {
+            return children;
+        }
+        while left > 0 {
+            order.sort_by(|&one, &other| self.credits[other].total_cmp(&self.credits[one]));
+            for &at in &order {
+                if left == 0 {
+                    break;
+                }
+                let count = self.shape.children().min(left);
+                children[at] += count as u32;
+                self.credits[at] -= count as f64;
+                left -= count;
+                // Who is far ahead of the others in capacity may have several more.
+                if self.credits[at] < -(self.shape.children() as f64) {
+                    break;
+                }
+            }
+        }
+        children
+    }
+}
+
+/// The capacity below which a site is always a leaf. What the slowest sites together could receive is hardly
+/// missed, and a chunk that passes one of them holds up the others.
+fn least_capacity(others: &[&Source]) -> f64 {
+    const HARDLY_MISSED: f64 = 0.05;
+    let mut capacities: Vec<f64> = others.iter().map(|source| source.capacity).collect();
+    capacities.sort_by(f64::total_cmp);
+    let limit = HARDLY_MISSED * capacities.iter().sum::<f64>();
+    let mut missed = 0.0;
+    let first = capacities.iter().find(|&&capacity| {
+        missed += capacity;
+        missed > limit
+    });
+    first.copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COSTS: Costs = Costs {
+        latency: 1e-4,
+        per_chunk: 1e-5,
+        rate: 50e6,
+    };
+
+    fn planner(broken: &BTreeSet<(Site, Site)>) -> Planner<'_> {
+        Planner {
+            root: Site(0),
+            order: Order::Any,
+            broken,
+            costs: COSTS,
+        }
+    }
+
+    fn sources(capacities: &[f64]) -> Vec<Source> {
+        let source = |(at, &capacity): (usize, &f64)| Source {
+            site: Site(at as u32),
+            members: vec![Member(at as u32)],
+            capacity,
+        };
+        capacities.iter().enumerate().map(source).collect()
+    }
+
+    /// Chunks that each site receives, over all classes.
+    fn received(trees: &[Tree], sites: usize) -> Vec<usize> {
+        let mut received = vec![0; sites];
+        for node in trees.iter().flat_map(|tree| &tree.0) {
+            let pulls = node
+                .inputs
+                .iter()
+                .filter(|input| matches!(input, Operand::Child(_)));
+            received[node.site.0 as usize] += pulls.count();
+        }
+        received
+    }
+
+    fn assert_all_are_there(trees: &[Tree], sites: usize) {
+        for tree in trees {
+            let mut members = tree.members();
+            members.sort();
+            assert_eq!(members, (0..sites as u32).map(Member).collect::<Vec<_>>());
+        }
+    }
+
+    /// Equal sites receive equally much, and the root each chunk once, whether in chains or in pairs of trees.
+    #[test]
+    fn equal_sites_share_equally() {
+        for sites in [1, 2, 3, 5, 8, 16, 33, 200, 1_000] {
+            let none = BTreeSet::new();
+            let chunking = planner(&none).chunking(8 << 20, sites);
+            let trees = planner(&none).trees(&sources(&vec![1.0; sites]), &chunking);
+            assert_all_are_there(&trees, sites);
+            let received = received(&trees, sites);
+            assert_eq!(received[0], if sites > 1 { trees.len() } else { 0 });
+            let (least, most) = (received[1..].iter().min(), received[1..].iter().max());
+            assert!(
+                most.unwrap_or(&0) - least.unwrap_or(&0) <= 2,
+                "{sites}: {received:?}"
+            );
+        }
+    }
+
+    /// Many sites make trees of logarithmic depth, few a chain.
+    #[test]
+    fn the_shape_follows_the_number() {
+        let none = BTreeSet::new();
+        let depth = |sites: usize| {
+            let chunking = planner(&none).chunking(128 << 20, sites);
+            let trees = planner(&none).trees(&sources(&vec![1.0; sites]), &chunking);
+            trees.iter().map(Tree::depth).max().unwrap()
+        };
+        assert!(depth(1_000) <= 12);
+        assert!(depth(10_000) <= 16);
+    }
+
+    /// A site that receives at a tenth of the rate is a leaf, and so is one that cannot fold.
+    #[test]
+    fn slow_sites_are_leaves() {
+        let none = BTreeSet::new();
+        let mut capacities = vec![1.0; 8];
+        capacities[3] = 0.1;
+        capacities[5] = 0.0;
+        let chunking = Chunking {
+            bytes: 8 << 20,
+            chunk_bytes: 1 << 16,
+            classes: 16,
+        };
+        let trees = planner(&none).trees(&sources(&capacities), &chunking);
+        assert_all_are_there(&trees, 8);
+        let received = received(&trees, 8);
+        assert_eq!((received[3], received[5]), (0, 0), "{received:?}");
+        let most = received.iter().max().unwrap();
+        assert!(*most <= 21, "{received:?}");
+    }
+
+    /// Sites that receive at half of the rate have half as many children as the others.
+    #[test]
+    fn children_follow_rates() {
+        let none = BTreeSet::new();
+        let mut capacities = vec![1.0; 8];
+        capacities[1..5].fill(0.5);
+        let chunking = Chunking {
+            bytes: 8 << 20,
+            chunk_bytes: 1 << 16,
+            classes: 16,
+        };
+        let trees = planner(&none).trees(&sources(&capacities), &chunking);
+        assert_all_are_there(&trees, 8);
+        for (site, received) in received(&trees, 8).into_iter().enumerate().skip(1) {
+            let ideal = 16.0 * 6.0 * capacities[site] / 5.0;
+            assert!(
+                (received as f64 - ideal).abs() < 2.0,
+                "site {site}: {received}, not {ideal}"
+            );
+        }
+    }
+
+    /// Only sites that cannot fold: the root pulls from each.
+    #[test]
+    fn agents_alone_hang_at_the_root() {
+        let none = BTreeSet::new();
+        let chunking = planner(&none).chunking(1 << 20, 3);
+        let trees = planner(&none).trees(&sources(&[0.0, 0.0, 0.0]), &chunking);
+        assert_all_are_there(&trees, 3);
+        assert_eq!(trees[0].depth(), 1);
+    }
+
+    /// A pair that does not reach each other is not in the next plan.
+    #[test]
+    fn broken_pairs_are_avoided() {
+        let chunking = Chunking {
+            bytes: 8 << 20,
+            chunk_bytes: 1 << 16,
+            classes: 16,
+        };
+        for sites in [3_u32, 4, 8, 16] {
+            for holder in 1..sites {
+                let parent_site = (holder + 1) % sites;
+                let broken = BTreeSet::from([(Site(parent_site), Site(holder))]);
+                let trees = planner(&broken).trees(&sources(&vec![1.0; sites as usize]), &chunking);
+                assert_all_are_there(&trees, sites as usize);
+                for tree in &trees {
+                    let pulls =
+                        |node: u32, parent: u32| (tree.0[parent as usize].site, tree.0[node as usize].site);
+                    let parents = tree.parents();
+                    let pairs = (0..tree.0.len() as u32)
+                        .filter_map(|node| parents[node as usize].map(|parent| pulls(node, parent)));
+                    for pair in pairs {
+                        assert!(!broken.contains(&pair), "{sites} sites: {pair:?}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,347 @@
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    ids::{Member, Session, ShareId, Site, Term, Token},
+    message::{FromScheduler, Standing, ToScheduler},
+    planner::{Costs, Order},
+};
+
+mod collective;
+
+use collective::Collective;
+
+/// A collective as a member calls it. All members have to call it alike.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Call {
+    /// Bytes of each contribution.
+    pub bytes: u64,
+    /// The member that gets the result.
+    pub root: u32,
+    /// The order of folding.
+    pub order: Order,
+    /// A digest of the operation and the type of its elements.
+    pub operation: u64,
+}
+
+/// How a session ends, on all its sites.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum End {
+    /// The root holds the result.
+    Done,
+    /// This member called another collective than the others.
+    Mismatch(Member),
+    /// The contributions of these members are lost, with all their copies.
+    Lost(Vec<Member>),
+    /// The root is lost.
+    RootLost,
+    /// The operation failed, or sites that live cannot reach each other.
+    Failed(String),
+}
+
+/// Something that a driver has to do for a [`Scheduler`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum SchedulerAction {
+    /// Send to a site, which may be this very one.
+    Send(Site, FromScheduler),
+}
+
+/// The seat that decides who sends what to whom. It is needed only when something changes.
+///
+/// Inputs are the `handle_*` functions; `now` never goes back. After each, the caller takes the actions from
+/// [`poll_action`](Self::poll_action) until there is none, and calls [`handle_timeout`](Self::handle_timeout) at
+/// [`poll_timeout`](Self::poll_timeout).
+///
+/// The first seat starts by [`new`](Self::new). When its site is lost, the lowest rank that is left starts another
+/// one by [`take_over`](Self::take_over), which asks all living sites for their standing before it decides
+/// anything. Two seats have two terms: the higher site has the higher one.
+///
+/// A decision costs O(p log p) for p sites, and is made once for each change: an announcement, a loss, a link that
+/// failed.
+#[derive(Debug)]
+pub struct Scheduler {
+    term: Term,
+    /// The sites of each group's members.
+    groups: BTreeMap<u64, Vec<Site>>,
+    view: View,
+    /// The sites whose standing a new seat waits for.
+    awaited: BTreeSet<Site>,
+    sessions: BTreeMap<Session, Collective>,
+    ended: BTreeMap<Session, End>,
+    actions: VecDeque<SchedulerAction>,
+}
+
+/// The sites as a seat knows them.
+#[derive(Debug)]
+struct View {
+    lost: BTreeSet<Site>,
+    /// Relative rates, where they are not 1.
+    capacities: BTreeMap<Site, f64>,
+    /// Pairs of sites that do not reach each other, in both orders.
+    broken: BTreeSet<(Site, Site)>,
+    costs: Costs,
+    patience: Duration,
+}
+
+impl Scheduler {
+    /// Ends that are remembered for late callers.
+    pub const ENDED_MAX: usize = 1_024;
+
+    /// The first seat. It begins without members that are late by more than `patience`, and appends them when they
+    /// come.
+    pub fn new(site: Site, costs: Costs, patience: Duration) -> Self {
+        Self {
+            term: Term(site.0),
+            groups: BTreeMap::new(),
+            view: View {
+                lost: BTreeSet::new(),
+                capacities: BTreeMap::new(),
+                broken: BTreeSet::new(),
+                costs,
+                patience,
+            },
+            awaited: BTreeSet::new(),
+            sessions: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// A seat after another one. Every one of the `living` sites, this one too, has to tell its standing or be lost.
+    #[must_use]
+    pub fn take_over(mut self, living: impl IntoIterator<Item = Site>) -> Self {
+        self.awaited = living.into_iter().collect();
+        for &site in &self.awaited {
+            let message = FromScheduler::NewTerm(self.term);
+            self.actions.push_back(SchedulerAction::Send(site, message));
+        }
+        self
+    }
+
+    /// Introduces a group: the site of each member.
+    pub fn add_group(&mut self, group: u64, sites: Vec<Site>) {
+        self.groups.insert(group, sites);
+    }
+
+    /// Sets the rate at which a site receives and folds, relative to the others' 1; 0 for a site that does not fold.
+    pub fn set_capacity(&mut self, site: Site, capacity: f64) {
+        self.view.capacities.insert(site, capacity);
+    }
+
+    /// The next thing to do.
+    pub fn poll_action(&mut self) -> Option<SchedulerAction> {
+        self.actions.pop_front()
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout).
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        self.sessions.values().filter_map(Collective::deadline).min()
+    }
+
+    /// The sessions that have not ended.
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// A message of a site.
+    pub fn handle_message(&mut self, now: Duration, from: Site, message: ToScheduler) {
+        // A lost site is fenced: what it held counts as given up.
+        if self.view.lost.contains(&from) {
+            return;
+        }
+        match message {
+            ToScheduler::Announce {
+                session,
+                call,
+                originals,
+            } => {
+                self.announce(from, session, &call, &originals);
+                self.consider(now, session);
+            }
+            ToScheduler::Progress {
+                session,
+                share,
+                merged,
+            } => {
+                if let Some(collective) = self.collective(session, from) {
+                    collective.note_progress(share, merged);
+                }
+            }
+            ToScheduler::Complete {
+                session,
+                term,
+                tokens,
+            } => {
+                // A new seat does not know all contributions yet. The root tells again after its next row.
+                let is_ours = term == self.term && self.awaited.is_empty();
+                if let Some(collective) = self.collective(session, from).filter(|_| is_ours) {
+                    let end = collective.complete(tokens);
+                    self.end(session, end);
+                }
+            }
+            ToScheduler::Unreachable {
+                session,
+                plan,
+                site: other,
+            } => {
+                if plan.term != self.term {
+                    return;
+                }
+                let Some(collective) = self.sessions.get_mut(&session) else {
+                    return;
+                };
+                if collective.is_current(plan) && !self.view.lost.contains(&other) {
+                    let end = collective.avoid(&mut self.view, plan, from, other);
+                    self.settle(session, end);
+                }
+            }
+            ToScheduler::Failed { session, why } => self.end(session, End::Failed(why)),
+            ToScheduler::Standing { term, sessions } if term == self.term => {
+                if self.awaited.remove(&from) {
+                    self.take_standing(now, from, sessions);
+                }
+            }
+            ToScheduler::Standing { .. } => {}
+        }
+    }
+
+    /// A site is lost and fenced. What its agent and its copies hold was announced before.
+    pub fn handle_lost(&mut self, now: Duration, site: Site) {
+        if !self.view.lost.insert(site) {
+            return;
+        }
+        let was_awaited = self.awaited.remove(&site);
+        if was_awaited && self.awaited.is_empty() {
+            self.open(now);
+        }
+        if !self.awaited.is_empty() {
+            return;
+        }
+        let sessions: Vec<Session> = self.sessions.keys().copied().collect();
+        for session in sessions {
+            if let Some(collective) = self.sessions.get_mut(&session) {
+                let end = collective.lose(&self.view, site);
+                self.settle(session, end);
+            }
+        }
+    }
+
+    /// The time of [`poll_timeout`](Self::poll_timeout) has come.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        let due = self
+            .sessions
+            .iter()
+            .filter(|(_, collective)| collective.deadline().is_some_and(|deadline| deadline <= now));
+        let due: Vec<Session> = due.map(|(&session, _)| session).collect();
+        for session in due {
+            if let Some(collective) = self.sessions.get_mut(&session) {
+                collective.begin_without_late(&self.view);
+                self.settle(session, None);
+            }
+        }
+    }
+
+    /// The session, if its root's site is `from`.
+    fn collective(&mut self, session: Session, from: Site) -> Option<&mut Collective> {
+        self.sessions
+            .get_mut(&session)
+            .filter(|collective| collective.root() == from)
+    }
+
+    fn announce(&mut self, from: Site, session: Session, call: &Call, originals: &[(Member, Token)]) {
+        if let Some(end) = self.ended.get(&session) {
+            let (term, end) = (self.term, end.clone());
+            let message = FromScheduler::Ended { session, term, end };
+            self.actions.push_back(SchedulerAction::Send(from, message));
+            return;
+        }
+        let Some(sites) = self.groups.get(&session.group) else {
+            return;
+        };
+        let term = self.term;
+        let collective = self
+            .sessions
+            .entry(session)
+            .or_insert_with(|| Collective::new(session, term, call.clone(), sites.clone()));
+        if let Some(end) = collective.announce(from, call, originals) {
+            self.end(session, end);
+        }
+    }
+
+    /// Decides what there is to decide after an announcement.
+    fn consider(&mut self, now: Duration, session: Session) {
+        if let Some(collective) = self
+            .sessions
+            .get_mut(&session)
+            .filter(|_| self.awaited.is_empty())
+        {
+            let end = collective.consider(&self.view, now);
+            self.settle(session, end);
+        }
+    }
+
+    fn take_standing(&mut self, now: Duration, from: Site, sessions: Vec<Standing>) {
+        for standing in sessions {
+            let session = standing.session;
+            if let Some(end) = standing.end {
+                // A verdict that anybody living has stands.
+                self.end(session, end);
+                continue;
+            }
+            self.announce(from, session, &standing.call, &standing.originals);
+            if let Some(collective) = self.collective(session, from) {
+                collective.restore(standing.chunking, standing.shares);
+            }
+        }
+        if self.awaited.is_empty() {
+            self.open(now);
+        }
+    }
+
+    /// Everybody has answered: decide.
+    fn open(&mut self, now: Duration) {
+        let sessions: Vec<Session> = self.sessions.keys().copied().collect();
+        for session in sessions {
+            if let Some(collective) = self.sessions.get_mut(&session) {
+                let mut end = collective.resume(&self.view);
+                end = end.or_else(|| collective.consider(&self.view, now));
+                self.settle(session, end);
+            }
+        }
+    }
+
+    /// Sends what a session has to say, and ends it if there is a verdict.
+    fn settle(&mut self, session: Session, end: Option<End>) {
+        if let Some(end) = end {
+            self.end(session, end);
+        } else if let Some(collective) = self.sessions.get_mut(&session) {
+            for (site, row) in collective.take_rows() {
+                let message = FromScheduler::Row(row);
+                self.actions.push_back(SchedulerAction::Send(site, message));
+            }
+        }
+    }
+
+    fn end(&mut self, session: Session, end: End) {
+        let collective = self.sessions.remove(&session);
+        let end = self.ended.entry(session).or_insert(end).clone();
+        while self.ended.len() > Self::ENDED_MAX {
+            self.ended.pop_first();
+        }
+        let members = self.groups.get(&session.group).into_iter().flatten().copied();
+        let mut sites: BTreeSet<Site> = members.collect();
+        sites.extend(collective.iter().flat_map(Collective::sites));
+        for site in sites.difference(&self.view.lost) {
+            let message = FromScheduler::Ended {
+                session,
+                term: self.term,
+                end: end.clone(),
+            };
+            self.actions.push_back(SchedulerAction::Send(*site, message));
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! One session at the scheduler: who has announced what, in which share it travels, and the newest plan of each share.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use super::{Call, End, Member, Order, Session, ShareId, Site, Term, Token, View};
+use crate::{
+    chunks::Chunking,
+    ids::PlanId,
+    message::{Input, Row, RowNode},
+    planner::{Planner, Source},
+    tree::{Operand, Tree},
+};
+
+#[derive(Debug)]
+pub(super) struct Collective {
+    session: Session,
+    term: Term,
+    call: Call,
+    /// The site of each member's rank.
+    ranks: Vec<Site>,
+    /// The tokens of the contributions that were announced, and the sites that hold them, the best first.
+    originals: BTreeMap<Member, Original>,
+    /// Known from the first plan on.
+    chunking: Option<Chunking>,
+    shares: BTreeMap<ShareId, Share>,
+    /// Members that were announced and are in no share yet.
+    newcomers: BTreeSet<Member>,
+    /// When to begin without those who are late.
+    deadline: Option<Duration>,
+    plans: u32,
+    /// Plans that were made because sites did not reach each other.
+    detours: u32,
+    /// Members whose ranks are lost and whose contributions never came.
+    missing: Vec<Member>,
+    rows: Vec<(Site, Row)>,
+}
+
+#[derive(Debug)]
+struct Original {
+    token: Token,
+    sites: Vec<Site>,
+}
+
+#[derive(Debug)]
+struct Share {
+    members: Vec<Member>,
+    plan: PlanId,
+    /// The root's watermarks as last told.
+    merged: Vec<u32>,
+    /// The sites that have a part in the plan.
+    sites: BTreeSet<Site>,
+}
+
+impl Collective {
+    /// After so many failed links for each site, sites that live do not reach each other at all.
+    const DETOURS_PER_SITE: u32 = 4;
+
+    pub(super) fn new(session: Session, term: Term, call: Call, ranks: Vec<Site>) -> Self {
+        Self {
+            session,
+            term,
+            call,
+            ranks,
+            originals: BTreeMap::new(),
+            chunking: None,
+            shares: BTreeMap::new(),
+            newcomers: BTreeSet::new(),
+            deadline: None,
+            plans: 0,
+            detours: 0,
+            missing: Vec::new(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// The site of the root.
+    pub(super) fn root(&self) -> Site {
+        self.ranks
+            .get(self.call.root as usize)
+            .copied()
+            .unwrap_or(Site(u32::MAX))
+    }
+
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        self.deadline
+    }
+
+    pub(super) fn take_rows(&mut self) -> Vec<(Site, Row)> {
+        std::mem::take(&mut self.rows)
+    }
+
+    /// The sites that hold something.
+    pub(super) fn sites(&self) -> impl Iterator<Item = Site> {
+        self.originals
+            .values()
+            .flat_map(|original| original.sites.iter().copied())
+    }
+
+    pub(super) fn is_current(&self, plan: PlanId) -> bool {
+        self.shares.values().any(|share| share.plan == plan)
+    }
+
+    /// A site holds originals.
+    pub(super) fn announce(&mut self, from: Site, call: &Call, originals: &[(Member, Token)]) -> Option<End> {
+        for &(member, token) in originals {
+            if *call != self.call || member.0 as usize >= self.ranks.len() || self.root() == Site(u32::MAX) {
+                return Some(End::Mismatch(member));
+            }
+            let known = self.originals.entry(member).or_insert_with(|| {
+                self.newcomers.insert(member);
+                Original {
+                    token,
+                    sites: Vec::new(),
+                }
+            });
+            if known.token != token {
+                return Some(End::Mismatch(member));
+            }
+            if !known.sites.contains(&from) {
+                known.sites.push(from);
+            }
+        }
+        None
+    }
+
+    pub(super) fn note_progress(&mut self, share: ShareId, merged: Vec<u32>) {
+        if let Some(share) = self.shares.get_mut(&share)
+            && share.merged.len() == merged.len()
+        {
+            for (known, merged) in share.merged.iter_mut().zip(merged) {
+                *known = merged.max(*known);
+            }
+        }
+    }
+
+    /// The root holds everything, if the tokens add up.
+    pub(super) fn complete(&self, tokens: Token) -> End {
+        let all = Token::sum(self.originals.values().map(|original| original.token));
+        if self.originals.len() == self.ranks.len() && all == tokens {
+            End::Done
+        } else {
+            End::Failed(
+                "the tokens of the result do not add up: a contribution is missing or doubled".to_owned(),
+            )
+        }
+    }
+
+    /// Begins, if everybody is there; else sets the time to begin without those who are late.
+    pub(super) fn consider(&mut self, view: &View, now: Duration) -> Option<End> {
+        self.note_missing(view);
+        if !self.missing.is_empty() {
+            return Some(self.lost());
+        }
+        if view.lost.contains(&self.root()) {
+            return Some(End::RootLost);
+        }
+        if self.newcomers.is_empty() {
+            return None;
+        }
+        let are_all_there = self.originals.len() == self.ranks.len();
+        if are_all_there {
+            return self.plan_newcomers(view);
+        }
+        // The bracketing has a place for each member.
+        if self.call.order == Order::Any && self.deadline.is_none() {
+            self.deadline = Some(now + view.patience);
+        }
+        None
+    }
+
+    /// The patience is over: those who are there begin, if the root is among them.
+    pub(super) fn begin_without_late(&mut self, view: &View) {
+        self.deadline = None;
+        if self.originals.contains_key(&Member(self.call.root)) {
+            self.plan_newcomers(view);
+        }
+    }
+
+    /// A site is lost: new plans for the shares in whose plans it was.
+    pub(super) fn lose(&mut self, view: &View, site: Site) -> Option<End> {
+        if view.lost.contains(&self.root()) {
+            return Some(End::RootLost);
+        }
+        for original in self.originals.values_mut() {
+            original.sites.retain(|known| *known != site);
+        }
+        let lost: Vec<Member> = self.orphans().collect();
+        self.note_missing(view);
+        self.missing.extend(lost);
+        if !self.missing.is_empty() {
+            return Some(self.lost());
+        }
+        self.replan(view, |share| share.sites.contains(&site))
+    }
+
+    /// Two sites that live do not reach each other: the next plan goes around.
+    pub(super) fn avoid(&mut self, view: &mut View, plan: PlanId, site: Site, other: Site) -> Option<End> {
+        if site == other {
+            // It does not hold what it announced.
+            for original in self.originals.values_mut() {
+                original.sites.retain(|known| *known != other);
+            }
+            self.missing.extend(
+                self.originals
+                    .iter()
+                    .filter(|(_, original)| original.sites.is_empty())
+                    .map(|(member, _)| *member),
+            );
+            if !self.missing.is_empty() {
+                return Some(self.lost());
+            }
+        } else {
+            view.broken.extend([(site, other), (other, site)]);
+        }
+        self.detours += 1;
+        if self.detours > Self::DETOURS_PER_SITE * (self.ranks.len() as u32 + 1) {
+            let why = format!(
+                "sites {} and {} do not reach each other, though both live",
+                site.0, other.0
+            );
+            return Some(End::Failed(why));
+        }
+        self.replan(view, |share| share.plan == plan)
+    }
+
+    /// A new seat learns from the root what it has merged.
+    pub(super) fn restore(
+        &mut self,
+        chunking: Option<Chunking>,
+        shares: Vec<(ShareId, Vec<Member>, Vec<u32>)>,
+    ) {
+        self.chunking = chunking.or(self.chunking);
+        for (id, members, merged) in shares {
+            let share = Share {
+                members,
+                plan: PlanId::default(),
+                merged,
+                sites: BTreeSet::new(),
+            };
+            self.shares.insert(id, share);
+        }
+    }
+
+    /// A new seat has heard everybody: the shares that the root knows get new plans.
+    pub(super) fn resume(&mut self, view: &View) -> Option<End> {
+        for original in self.originals.values_mut() {
+            original.sites.retain(|site| !view.lost.contains(site));
+        }
+        for share in self.shares.values() {
+            for member in &share.members {
+                self.newcomers.remove(member);
+            }
+        }
+        // Contributions that nobody living holds any more, and which the root knows of.
+        let known = self.shares.values().flat_map(|share| &share.members);
+        let gone = known
+            .filter(|member| !self.originals.contains_key(member))
+            .copied();
+        self.missing.extend(gone);
+        self.missing.extend(self.orphans().collect::<Vec<_>>());
+        if !self.missing.is_empty() {
+            return Some(self.lost());
+        }
+        let merged: usize = self.shares.values().map(|share| share.members.len()).sum();
+        if merged == self.ranks.len() && self.shares.values().all(|share| self.is_merged(share)) {
+            return Some(End::Done);
+        }
+        self.replan(view, |_| true)
+    }
+
+    /// The members whose contributions nobody holds any more.
+    fn orphans(&self) -> impl Iterator<Item = Member> {
+        let orphans = self
+            .originals
+            .iter()
+            .filter(|(_, original)| original.sites.is_empty());
+        orphans.map(|(&member, _)| member)
+    }
+
+    /// Looks for members that are lost before they contributed.
+    fn note_missing(&mut self, view: &View) {
+        if view.lost.is_empty() {
+            return;
+        }
+        let lost = self
+            .ranks
+            .iter()
+            .enumerate()
+            .filter(|(_, site)| view.lost.contains(site));
+        let lost = lost.map(|(at, _)| Member(at as u32));
+        self.missing = lost
+            .filter(|member| !self.originals.contains_key(member))
+            .collect();
+    }
+
+    fn lost(&self) -> End {
+        let members: BTreeSet<Member> = self.missing.iter().copied().collect();
+        End::Lost(members.into_iter().collect())
+    }
+
+    fn plan_newcomers(&mut self, view: &View) -> Option<End> {
+        let members = std::mem::take(&mut self.newcomers);
+        self.deadline = None;
+        let id = ShareId(self.shares.keys().next_back().map_or(0, |last| last.0 + 1));
+        let share = Share {
+            members: members.into_iter().collect(),
+            plan: PlanId::default(),
+            merged: Vec::new(),
+            sites: BTreeSet::new(),
+        };
+        self.shares.insert(id, share);
+        self.plan(view, id)
+    }
+
+    fn is_merged(&self, share: &Share) -> bool {
+        self.chunking.is_some_and(|chunking| {
+            (0..chunking.classes)
+                .all(|class| share.merged.get(usize::from(class)) == Some(&chunking.chunks_of(class)))
+        })
+    }
+
+    fn replan(&mut self, view: &View, is_concerned: impl Fn(&Share) -> bool) -> Option<End> {
+        let concerned = self.shares.iter();
+        let concerned = concerned.filter(|(_, share)| is_concerned(share) && !self.is_merged(share));
+        let concerned: Vec<ShareId> = concerned.map(|(id, _)| *id).collect();
+        concerned.into_iter().find_map(|id| self.plan(view, id))
+    }
+
+    /// Makes a plan for a share, and a row for each site that has a part in it or in the plan before.
+    fn plan(&mut self, view: &View, id: ShareId) -> Option<End> {
+        let root = self.root();
+        let planner = Planner {
+            root,
+            order: self.call.order,
+            broken: &view.broken,
+            costs: view.costs,
+        };
+        let sources = self.sources(view, &self.shares[&id].members);
+        let members_in_all = self.ranks.len() as u32;
+        let bytes = self.call.bytes;
+        let chunking = *self
+            .chunking
+            .get_or_insert_with(|| planner.chunking(bytes, members_in_all as usize));
+        let trees = planner.trees(&sources, &chunking);
+        self.plans += 1;
+        let plan = PlanId {
+            term: self.term,
+            number: self.plans,
+        };
+        let share = self.shares.get_mut(&id)?;
+        share.merged.resize(usize::from(chunking.classes), 0);
+        let mut nodes: BTreeMap<Site, Vec<RowNode>> = BTreeMap::new();
+        for (class, tree) in trees.iter().enumerate() {
+            for (site, node) in row_nodes(tree, class as u16, share.merged[class]) {
+                nodes.entry(site).or_default().push(node);
+            }
+        }
+        share.plan = plan;
+        let sites: BTreeSet<Site> = nodes.keys().copied().collect();
+        let before = std::mem::replace(&mut share.sites, sites);
+        // Those who have no part any more are told too.
+        for site in before.difference(&view.lost) {
+            nodes.entry(*site).or_default();
+        }
+        let members = share
+            .members
+            .iter()
+            .map(|member| (*member, self.originals[member].token));
+        let members: Vec<_> = members.collect();
+        for (site, nodes) in nodes {
+            let is_root = site == root;
+            let row = Row {
+                session: self.session,
+                plan,
+                share: id,
+                chunking,
+                nodes,
+                members: if is_root { members.clone() } else { Vec::new() },
+                members_in_all: if is_root { members_in_all } else { 0 },
+                from_nothing: false,
+            };
+            self.rows.push((site, row));
+        }
+        None
+    }
+
+    /// The sites that contribute to a plan for some members, each member once, ascending.
+    fn sources(&self, view: &View, members: &[Member]) -> Vec<Source> {
+        let mut by_site: BTreeMap<Site, Vec<Member>> = BTreeMap::new();
+        for member in members {
+            if let Some(site) = self.originals[member].sites.first() {
+                by_site.entry(*site).or_default().push(*member);
+            }
+        }
+        let sources = by_site.into_iter().map(|(site, members)| Source {
+            site,
+            members,
+            capacity: view.capacities.get(&site).copied().unwrap_or(1.0),
+        });
+        sources.collect()
+    }
+}
+
+/// The nodes of a tree, each with its site.
+fn row_nodes(tree: &Tree, class: u16, from: u32) -> impl Iterator<Item = (Site, RowNode)> {
+    let parents = tree.parents();
+    tree.0.iter().enumerate().map(move |(at, node)| {
+        let inputs = node.inputs.iter().map(|input| match *input {
+            Operand::Own(member) => Input::Own(member),
+            Operand::Child(child) => Input::Child(tree.0[child as usize].site, child),
+        });
+        let row = RowNode {
+            class,
+            node: at as u32,
+            from,
+            inputs: inputs.collect(),
+            parent: parents[at].map(|parent| (tree.0[parent as usize].site, parent)),
+        };
+        (node.site, row)
+    })
+}

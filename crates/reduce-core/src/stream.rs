@@ -1,0 +1,239 @@
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{
+    ids::{ShareId, Site, Token},
+    message::{Input, RowNode},
+};
+
+/// One node at work: it opens a window for each chunk, in order, grants its children a place there, folds what they
+/// send, and sends the outcome to the parent.
+#[derive(Clone, Debug)]
+pub(crate) struct Stream {
+    pub(crate) share: ShareId,
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) children: Vec<Child>,
+    pub(crate) parent: Option<(Site, u32)>,
+    /// The sum of the tokens of its own originals.
+    own: Token,
+    /// The index after the last chunk.
+    end: u32,
+    /// The parent does not need the chunks before it any more; at the root, they are merged.
+    taken: u32,
+    /// The chunks before it are folded.
+    folded: u32,
+    /// The chunks before it have a place at the parent.
+    granted: u32,
+    /// The chunks before it are sent or being sent.
+    sent: u32,
+    /// Those of the chunks from `taken` on that are begun.
+    windows: VecDeque<Window>,
+    /// So many chunks may be begun and not taken.
+    windows_max: u32,
+    /// The sends and the fold that are under way, by index: their buffers are in use even if nobody needs them any
+    /// more.
+    busy: BTreeMap<u32, u32>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Child {
+    pub(crate) site: Site,
+    pub(crate) node: u32,
+    /// The chunks before it were granted a place.
+    granted: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Window {
+    /// For each child, whether its chunk is here.
+    arrived: Vec<bool>,
+    tokens: Token,
+}
+
+impl Window {
+    fn is_full(&self) -> bool {
+        self.arrived.iter().all(|arrived| *arrived)
+    }
+}
+
+impl Stream {
+    /// `from` may lie beyond the node's own first chunk: the root skips what it has merged.
+    pub(crate) fn new(
+        node: RowNode,
+        share: ShareId,
+        own: Token,
+        from: u32,
+        end: u32,
+        windows_max: u32,
+    ) -> Self {
+        let children = node.inputs.iter().filter_map(|input| match *input {
+            Input::Child(site, node) => Some(Child {
+                site,
+                node,
+                granted: 0,
+            }),
+            Input::Own(_) => None,
+        });
+        let from = from.min(end);
+        let mut stream = Self {
+            share,
+            children: children.collect(),
+            inputs: node.inputs,
+            parent: node.parent,
+            own,
+            end,
+            taken: from,
+            folded: from,
+            granted: 0,
+            sent: from,
+            windows: VecDeque::new(),
+            windows_max,
+            busy: BTreeMap::new(),
+        };
+        if stream.sends_original() {
+            stream.folded = end;
+        }
+        stream
+    }
+
+    /// It has one original and no children: nothing is folded.
+    pub(crate) fn sends_original(&self) -> bool {
+        self.parent.is_some() && matches!(self.inputs[..], [Input::Own(_)])
+    }
+
+    /// The number of a child among the children.
+    pub(crate) fn child(&self, node: u32) -> Option<usize> {
+        self.children.iter().position(|child| child.node == node)
+    }
+
+    /// The parent takes the chunks before `until`, and does not need those before `taken` any more.
+    pub(crate) fn note_grant(&mut self, taken: u32, until: u32) {
+        self.granted = self.granted.max(until.min(self.end));
+        self.note_taken(taken);
+    }
+
+    /// The next chunk that can be sent.
+    pub(crate) fn sendable(&self) -> Option<u32> {
+        (self.sent < self.folded.min(self.granted)).then_some(self.sent)
+    }
+
+    /// Begins to send the next chunk. Returns it and its token.
+    pub(crate) fn next_to_send(&mut self) -> Option<(u32, Token)> {
+        let index = self.sendable()?;
+        self.sent += 1;
+        *self.busy.entry(index).or_default() += 1;
+        let folded = self.windows.get((index - self.taken) as usize);
+        Some((
+            index,
+            self.own
+                .plus(folded.map_or(Token::default(), |window| window.tokens)),
+        ))
+    }
+
+    /// Opens windows as far as there is room, and grants children their places: each time for half of the windows.
+    /// Returns children, and how far they were taken and granted.
+    pub(crate) fn grants(&mut self) -> Vec<(Site, u32, u32, u32)> {
+        let opened = self.open();
+        let batch = (self.windows_max / 2).max(1);
+        let (taken, windows, end) = (self.taken, &self.windows, self.end);
+        let mut grants = Vec::new();
+        for (at, child) in self.children.iter_mut().enumerate() {
+            let arrived = windows.iter().take_while(|window| window.arrived[at]).count();
+            let arrived = taken + arrived as u32;
+            // A child that has used up its grants is not kept waiting for more of them.
+            let batch = if arrived >= child.granted { 1 } else { batch };
+            if opened >= child.granted + batch || (opened == end && opened > child.granted) {
+                child.granted = opened;
+                grants.push((child.site, child.node, arrived, opened));
+            }
+        }
+        grants
+    }
+
+    /// Returns the index after the last window.
+    fn open(&mut self) -> u32 {
+        if self.sends_original() {
+            return self.taken;
+        }
+        // Buffers go round.
+        let oldest = self
+            .busy
+            .keys()
+            .next()
+            .map_or(self.taken, |&busy| busy.min(self.taken));
+        let limit = oldest.saturating_add(self.windows_max).min(self.end);
+        while self.taken + (self.windows.len() as u32) < limit {
+            self.windows.push_back(Window {
+                arrived: vec![false; self.children.len()],
+                tokens: Token::default(),
+            });
+        }
+        self.taken + self.windows.len() as u32
+    }
+
+    /// Says if a chunk of a child has a place here and has not come yet.
+    pub(crate) fn expects(&self, index: u32, child: usize) -> bool {
+        let at = index.checked_sub(self.taken);
+        let window = at.and_then(|at| self.windows.get(at as usize));
+        window.is_some_and(|window| !window.arrived[child])
+    }
+
+    /// A chunk of a child is in its place, if it [was expected](Self::expects).
+    pub(crate) fn note_arrived(&mut self, index: u32, child: usize, tokens: Token) {
+        if self.expects(index, child) {
+            let window = &mut self.windows[(index - self.taken) as usize];
+            window.arrived[child] = true;
+            window.tokens = window.tokens.plus(tokens);
+        }
+    }
+
+    /// The next chunk to fold, and the sum of its tokens, if all its operands are here.
+    pub(crate) fn foldable(&self) -> Option<(u32, Token)> {
+        if self.sends_original() {
+            return None;
+        }
+        let window = self.windows.get((self.folded - self.taken) as usize)?;
+        window
+            .is_full()
+            .then(|| (self.folded, window.tokens.plus(self.own)))
+    }
+
+    /// A fold begins.
+    pub(crate) fn begin_fold(&mut self, index: u32) {
+        *self.busy.entry(index).or_default() += 1;
+    }
+
+    /// A chunk is folded. At the root that is the end of it.
+    pub(crate) fn note_folded(&mut self, index: u32) {
+        self.finish(index);
+        if index == self.folded {
+            self.folded += 1;
+            if self.parent.is_none() {
+                self.note_taken(index + 1);
+            }
+        }
+    }
+
+    /// A chunk has been sent, or cannot be.
+    pub(crate) fn note_sent(&mut self, index: u32) {
+        self.finish(index);
+    }
+
+    fn finish(&mut self, index: u32) {
+        if let Some(count) = self.busy.get_mut(&index) {
+            *count -= 1;
+            if *count == 0 {
+                self.busy.remove(&index);
+            }
+        }
+    }
+
+    fn note_taken(&mut self, until: u32) {
+        let until = until.min(self.end);
+        while self.taken < until {
+            self.windows.pop_front();
+            self.taken += 1;
+        }
+        self.folded = self.folded.max(self.taken);
+        self.sent = self.sent.max(self.taken);
+    }
+}

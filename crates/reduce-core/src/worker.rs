@@ -1,0 +1,508 @@
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::{
+    chunks::Chunking,
+    ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
+    message::{FromScheduler, Grant, Input, Row, Standing, ToScheduler},
+    scheduler::{Call, End},
+    stream::Stream,
+};
+
+mod action;
+mod merge;
+
+pub use self::action::{Chunk, Place, WorkerAction};
+use self::merge::{Claim, Merge};
+
+/// One site: it holds originals, and works on its nodes of all plans.
+///
+/// Inputs are the `handle_*` functions, and [`contribute`](Self::contribute) for the user. After each, the caller
+/// takes the actions from [`poll_action`](Self::poll_action) until there is none, carries them out in order, and
+/// answers each [`WorkerAction::SendChunk`] and [`WorkerAction::Fold`] once, at any time.
+///
+/// It keeps [`WINDOWS`](Self::WINDOWS) chunks of each session, at least two for each of its nodes, and
+/// [`ENDED_MAX`](Self::ENDED_MAX) ends of sessions.
+#[derive(Debug)]
+pub struct Worker {
+    site: Site,
+    scheduler: Site,
+    term: Term,
+    sessions: BTreeMap<Session, Part>,
+    ended: BTreeMap<Session, End>,
+    /// The nodes that may have something to send, the first chunks of the oldest sessions first.
+    sendable: BTreeSet<(Session, u64, StreamId)>,
+    sends: u32,
+    /// Grants that came before the row that they are for.
+    early: BTreeMap<(Session, StreamId), Grant>,
+    /// The nodes that may have something to fold.
+    foldable: VecDeque<(Session, StreamId)>,
+    is_folding: bool,
+    actions: VecDeque<WorkerAction>,
+}
+
+/// A session on this site.
+#[derive(Debug)]
+struct Part {
+    call: Call,
+    originals: BTreeMap<Member, Token>,
+    /// Known from the first plan on.
+    chunking: Option<Chunking>,
+    streams: BTreeMap<StreamId, Stream>,
+    /// The newest plan of each share.
+    plans: BTreeMap<ShareId, PlanId>,
+    merge: Option<Merge>,
+}
+
+impl Worker {
+    /// Windows of a session on one site, spread over its nodes.
+    pub const WINDOWS: u32 = 128;
+    /// So many chunks are being sent: one that passes the link, and one that waits for it.
+    pub const SENDS_MAX: u32 = 2;
+    /// Ends that are remembered for late callers.
+    pub const ENDED_MAX: usize = 1_024;
+    /// Grants that may come before their rows: one for each class and child of a plan or two.
+    pub const EARLY_MAX: usize = 4_096;
+
+    /// A site without sessions; `scheduler` is where the first seat is.
+    pub fn new(site: Site, scheduler: Site, term: Term) -> Self {
+        Self {
+            site,
+            scheduler,
+            term,
+            sessions: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            sendable: BTreeSet::new(),
+            sends: 0,
+            early: BTreeMap::new(),
+            foldable: VecDeque::new(),
+            is_folding: false,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// The next thing to do.
+    pub fn poll_action(&mut self) -> Option<WorkerAction> {
+        self.actions.pop_front()
+    }
+
+    /// The sessions that have not ended here.
+    pub fn sessions(&self) -> impl Iterator<Item = Session> {
+        self.sessions.keys().copied()
+    }
+
+    /// Contributes originals, or inherits them. They stay unchanged until [`WorkerAction::Finished`].
+    pub fn contribute(&mut self, session: Session, call: Call, originals: Vec<(Member, Token)>) {
+        if let Some(end) = self.ended.get(&session) {
+            self.actions
+                .push_back(WorkerAction::Finished(session, end.clone()));
+            return;
+        }
+        let part = self.sessions.entry(session).or_insert_with(|| Part {
+            call: call.clone(),
+            originals: BTreeMap::new(),
+            chunking: None,
+            streams: BTreeMap::new(),
+            plans: BTreeMap::new(),
+            merge: None,
+        });
+        part.originals.extend(originals.iter().copied());
+        self.tell(ToScheduler::Announce {
+            session,
+            call,
+            originals,
+        });
+    }
+
+    /// A message of the scheduler at `from`. What an older seat says is ignored.
+    pub fn handle_scheduler(&mut self, from: Site, message: FromScheduler) {
+        match message {
+            FromScheduler::NewTerm(term) if term > self.term => self.follow(from, term),
+            FromScheduler::Row(row) if row.plan.term >= self.term => self.take_row(row),
+            FromScheduler::Ended { session, term, end } if term >= self.term => self.end(session, end),
+            _ => {}
+        }
+        self.work();
+    }
+
+    /// A grant of a parent.
+    pub fn handle_grant(&mut self, grant: Grant) {
+        match self.stream(grant.session, grant.to) {
+            Some(stream) => {
+                stream.note_grant(grant.taken, grant.until);
+                self.advance(grant.session, grant.to);
+                self.work();
+            }
+            None => self.keep_early(grant),
+        }
+    }
+
+    /// The place for a chunk that arrives from a child; `None` if it has none here, as chunks of withdrawn plans.
+    pub fn place(&self, chunk: &Chunk) -> Option<Place> {
+        let id = chunk.to_stream;
+        let part = self.sessions.get(&chunk.session)?;
+        let stream = part.streams.get(&id)?;
+        let child = stream.child(chunk.from_node)?;
+        stream
+            .expects(chunk.index, child)
+            .then(|| self.window(chunk.session, id, chunk.index, child))
+    }
+
+    /// A chunk is in its [place](Self::place).
+    pub fn handle_chunk(&mut self, chunk: &Chunk) {
+        if let Some(stream) = self.stream(chunk.session, chunk.to_stream)
+            && let Some(child) = stream.child(chunk.from_node)
+        {
+            stream.note_arrived(chunk.index, child, chunk.tokens);
+            self.advance(chunk.session, chunk.to_stream);
+        }
+        self.work();
+    }
+
+    /// A chunk has left, or will never do so.
+    pub fn handle_sent(&mut self, chunk: &Chunk) {
+        self.sends = self.sends.saturating_sub(1);
+        if let Some(stream) = self.stream(chunk.session, chunk.sender()) {
+            stream.note_sent(chunk.index);
+            self.advance(chunk.session, chunk.sender());
+        }
+        self.work();
+    }
+
+    /// A site cannot be reached, or cannot reach this one.
+    pub fn handle_unreachable(&mut self, site: Site) {
+        let mut plans = BTreeSet::new();
+        for (&session, part) in &self.sessions {
+            let is_neighbour = |stream: &Stream| {
+                stream.parent.is_some_and(|(parent, _)| parent == site)
+                    || stream.children.iter().any(|child| child.site == site)
+            };
+            let concerned = part.streams.iter().filter(|(_, stream)| is_neighbour(stream));
+            plans.extend(concerned.map(|(id, _)| (session, id.plan)));
+        }
+        for (session, plan) in plans {
+            self.tell(ToScheduler::Unreachable { session, plan, site });
+        }
+    }
+
+    /// Operands are folded.
+    pub fn handle_folded(&mut self, session: Session, stream: StreamId, index: u32) {
+        self.is_folding = false;
+        if let Some(merge) = self.merge(session) {
+            merge.finish();
+        }
+        if let Some(known) = self.stream(session, stream) {
+            known.note_folded(index);
+            self.advance(session, stream);
+        }
+        self.report(session);
+        self.work();
+    }
+
+    /// The operation failed on some operands: a retry would fail again.
+    pub fn handle_fold_failed(&mut self, session: Session, why: String) {
+        self.is_folding = false;
+        self.tell(ToScheduler::Failed { session, why });
+        self.work();
+    }
+
+    fn tell(&mut self, message: ToScheduler) {
+        self.actions
+            .push_back(WorkerAction::Tell(self.scheduler, message));
+    }
+
+    fn stream(&mut self, session: Session, stream: StreamId) -> Option<&mut Stream> {
+        self.sessions.get_mut(&session)?.streams.get_mut(&stream)
+    }
+
+    /// Keeps a grant for a plan that is newer than what is known here: its row is on the way.
+    fn keep_early(&mut self, grant: Grant) {
+        let Some(part) = self.sessions.get(&grant.session) else {
+            return;
+        };
+        let newest = part.plans.values().max();
+        let is_newer = newest.is_none_or(|newest| grant.to.plan > *newest);
+        if is_newer && grant.to.plan.term >= self.term && self.early.len() < Self::EARLY_MAX {
+            let known = self.early.entry((grant.session, grant.to)).or_insert(grant);
+            known.taken = known.taken.max(grant.taken);
+            known.until = known.until.max(grant.until);
+        }
+    }
+
+    fn windows_of(chunking: &Chunking) -> u32 {
+        (Self::WINDOWS / u32::from(chunking.classes)).max(2)
+    }
+
+    fn window(&self, session: Session, stream: StreamId, index: u32, child: usize) -> Place {
+        let chunking = self.chunking(session);
+        Place::Window {
+            stream,
+            slot: index % chunking.map_or(2, |chunking| Self::windows_of(&chunking)),
+            child,
+        }
+    }
+
+    fn chunking(&self, session: Session) -> Option<Chunking> {
+        self.sessions.get(&session)?.chunking
+    }
+
+    /// Follows a new seat: gives up all plans and says what is here.
+    fn follow(&mut self, scheduler: Site, term: Term) {
+        self.term = term;
+        self.scheduler = scheduler;
+        self.sendable.clear();
+        self.early.clear();
+        self.foldable.clear();
+        let mut sessions = Vec::new();
+        for (&session, part) in &mut self.sessions {
+            part.streams.clear();
+            part.plans.clear();
+            sessions.push(part.standing(session));
+        }
+        sessions.extend(self.ended.iter().map(|(&session, end)| Standing {
+            session,
+            call: Call::default(),
+            originals: Vec::new(),
+            shares: Vec::new(),
+            chunking: None,
+            end: Some(end.clone()),
+        }));
+        self.tell(ToScheduler::Standing { term, sessions });
+    }
+
+    fn end(&mut self, session: Session, end: End) {
+        self.sendable.retain(|(known, ..)| *known != session);
+        self.early.retain(|(known, _), _| *known != session);
+        self.foldable.retain(|(known, _)| *known != session);
+        self.ended.insert(session, end.clone());
+        while self.ended.len() > Self::ENDED_MAX {
+            self.ended.pop_first();
+        }
+        if self.sessions.remove(&session).is_some() {
+            self.actions.push_back(WorkerAction::Finished(session, end));
+        }
+    }
+
+    fn take_row(&mut self, row: Row) {
+        self.term = row.plan.term;
+        let Some(part) = self.sessions.get_mut(&row.session) else {
+            return;
+        };
+        if part.plans.get(&row.share).is_some_and(|known| *known >= row.plan) || !row.chunking.is_valid() {
+            return;
+        }
+        part.withdraw(&row);
+        let (session, plan, share) = (row.session, row.plan, row.share);
+        let windows = Self::windows_of(&row.chunking);
+        let mut begun = Vec::new();
+        for node in row.nodes {
+            let own = node.inputs.iter().filter_map(|input| match input {
+                Input::Own(member) => Some(member),
+                Input::Child(..) => None,
+            });
+            let tokens: Option<Vec<Token>> = own.map(|member| part.originals.get(member).copied()).collect();
+            let Some(tokens) = tokens else {
+                let site = self.site;
+                self.tell(ToScheduler::Unreachable { session, plan, site });
+                return;
+            };
+            let id = StreamId {
+                plan,
+                class: node.class,
+                node: node.node,
+            };
+            let merge = part.merge.as_ref().filter(|_| node.parent.is_none());
+            let from = node
+                .from
+                .max(merge.map_or(0, |merge| merge.until(share, node.class)));
+            let end = row.chunking.chunks_of(node.class);
+            let mut stream = Stream::new(node, share, Token::sum(tokens), from, end, windows);
+            if let Some(grant) = self.early.remove(&(session, id)) {
+                stream.note_grant(grant.taken, grant.until);
+            }
+            part.streams.insert(id, stream);
+            begun.push(id);
+        }
+        self.early
+            .retain(|(known, id), _| *known != session || id.plan > plan);
+        for id in begun {
+            self.advance(session, id);
+        }
+        self.report(session);
+    }
+
+    /// Looks at what a node can do next.
+    fn advance(&mut self, session: Session, id: StreamId) {
+        let Some(part) = self.sessions.get_mut(&session) else {
+            return;
+        };
+        let Some(chunking) = part.chunking else { return };
+        let Some(stream) = part.streams.get_mut(&id) else {
+            return;
+        };
+        for (site, node, taken, until) in stream.grants() {
+            let to = StreamId { node, ..id };
+            let grant = Grant {
+                session,
+                to,
+                taken,
+                until,
+            };
+            self.actions.push_back(WorkerAction::Grant(site, grant));
+        }
+        if let Some(index) = stream.sendable() {
+            self.sendable
+                .insert((session, chunking.chunk(id.class, index), id));
+        }
+        if stream.foldable().is_some() {
+            self.foldable.push_back((session, id));
+        }
+    }
+
+    fn work(&mut self) {
+        while self.sends < Self::SENDS_MAX
+            && let Some((session, _, id)) = self.sendable.pop_first()
+        {
+            if let Some(chunk) = self.next_chunk(session, id) {
+                self.sends += 1;
+                self.actions.push_back(WorkerAction::SendChunk(chunk));
+                self.advance(session, id);
+            }
+        }
+        while !self.is_folding
+            && let Some((session, id)) = self.foldable.pop_front()
+        {
+            self.fold(session, id);
+        }
+    }
+
+    /// Begins to send a chunk, if it is still of use.
+    fn next_chunk(&mut self, session: Session, id: StreamId) -> Option<Chunk> {
+        let part = self.sessions.get_mut(&session)?;
+        let chunking = part.chunking?;
+        let stream = part.streams.get_mut(&id)?;
+        let (to, node) = stream.parent?;
+        let (index, tokens) = stream.next_to_send()?;
+        let place = match stream.inputs[..] {
+            [Input::Own(member)] => Place::Original(member),
+            _ => self.window(session, id, index, 0),
+        };
+        Some(Chunk {
+            session,
+            to,
+            to_stream: StreamId { node, ..id },
+            from_node: id.node,
+            index,
+            range: chunking.range(id.class, index),
+            tokens,
+            place,
+        })
+    }
+
+    fn fold(&mut self, session: Session, id: StreamId) {
+        let Some(part) = self.sessions.get(&session) else {
+            return;
+        };
+        let Some(chunking) = part.chunking else { return };
+        let Some(stream) = part.streams.get(&id) else {
+            return;
+        };
+        let Some((index, tokens)) = stream.foldable() else {
+            return;
+        };
+        let (share, is_root) = (stream.share, stream.parent.is_none());
+        let mut children = 0..;
+        let operand = |input: &Input| match input {
+            Input::Own(member) => Place::Original(*member),
+            Input::Child(..) => self.window(session, id, index, children.next().unwrap_or_default()),
+        };
+        let mut operands: Vec<Place> = stream.inputs.iter().map(operand).collect();
+        let mut into = self.window(session, id, index, 0);
+        if is_root {
+            let merge = self.merge(session);
+            match merge.map_or(Claim::Nothing, |merge| {
+                merge.claim(share, id.class, index, tokens)
+            }) {
+                Claim::Write => {}
+                Claim::Fold => operands.insert(0, Place::Result),
+                Claim::Nothing => return,
+                Claim::WrongTokens => {
+                    let why = "the tokens of a chunk do not add up: a contribution is missing or doubled";
+                    let why = why.to_owned();
+                    return self.tell(ToScheduler::Failed { session, why });
+                }
+            }
+            into = Place::Result;
+        }
+        self.is_folding = true;
+        if let Some(stream) = self.stream(session, id) {
+            stream.begin_fold(index);
+        }
+        self.actions.push_back(WorkerAction::Fold {
+            session,
+            stream: id,
+            index,
+            range: chunking.range(id.class, index),
+            operands,
+            into,
+        });
+    }
+
+    /// The root tells its watermarks now and then, and that it is complete.
+    fn report(&mut self, session: Session) {
+        let Some(merge) = self.merge(session) else { return };
+        let tokens = merge.take_completion();
+        let watermarks = merge.take_report();
+        if let Some(tokens) = tokens {
+            let term = self.term;
+            return self.tell(ToScheduler::Complete {
+                session,
+                term,
+                tokens,
+            });
+        }
+        for (share, merged) in watermarks {
+            self.tell(ToScheduler::Progress {
+                session,
+                share,
+                merged,
+            });
+        }
+    }
+
+    /// The root's side of a session.
+    fn merge(&mut self, session: Session) -> Option<&mut Merge> {
+        self.sessions.get_mut(&session)?.merge.as_mut()
+    }
+}
+
+impl Part {
+    fn standing(&self, session: Session) -> Standing {
+        Standing {
+            session,
+            call: self.call.clone(),
+            originals: self
+                .originals
+                .iter()
+                .map(|(&member, &token)| (member, token))
+                .collect(),
+            shares: self.merge.as_ref().map_or_else(Vec::new, Merge::standing),
+            chunking: self.chunking,
+            end: None,
+        }
+    }
+
+    /// Gives up the older plans of a share, and takes what a row says of the whole.
+    fn withdraw(&mut self, row: &Row) {
+        self.plans.insert(row.share, row.plan);
+        self.chunking = Some(row.chunking);
+        if row.from_nothing {
+            self.streams.clear();
+            self.merge = None;
+        }
+        self.streams.retain(|_, stream| stream.share != row.share);
+        if row.members_in_all > 0 {
+            let merge = self.merge.get_or_insert_with(|| Merge::new(row.chunking));
+            merge.note_row(row);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+use std::ops::Range;
+
+#[cfg(doc)]
+use super::Worker;
+use crate::{
+    ids::{Member, Session, Site, StreamId, Token},
+    message::{Grant, ToScheduler},
+    scheduler::End,
+};
+
+/// Something that a driver has to do for a [`Worker`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum WorkerAction {
+    /// Send to the scheduler, which may be at this very site.
+    Tell(Site, ToScheduler),
+    /// Send to a child in a tree.
+    Grant(Site, Grant),
+    /// Send a chunk; answered by [`Worker::handle_sent`] once its memory may be used again.
+    SendChunk(Chunk),
+    /// Fold operands from left to right; answered by [`Worker::handle_folded`]. One at a time.
+    Fold {
+        /// The session.
+        session: Session,
+        /// The node.
+        stream: StreamId,
+        /// The chunk, by its index in the class.
+        index: u32,
+        /// The bytes of the vector.
+        range: Range<u64>,
+        /// From left to right, at least one.
+        operands: Vec<Place>,
+        /// Where the outcome goes: the first operand's place, or the result.
+        into: Place,
+    },
+    /// A session is over: originals and windows can be freed, and the user's call ends.
+    Finished(Session, End),
+}
+
+/// A chunk on its way from a node to its parent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// The session.
+    pub session: Session,
+    /// The site of the parent.
+    pub to: Site,
+    /// The parent's node.
+    pub to_stream: StreamId,
+    /// The child's node, which sends it.
+    pub from_node: u32,
+    /// The chunk, by its index in the class.
+    pub index: u32,
+    /// The bytes of the vector.
+    pub range: Range<u64>,
+    /// The sum of the tokens of what is folded in it.
+    pub tokens: Token,
+    /// Where it is at the sender.
+    pub place: Place,
+}
+
+impl Chunk {
+    pub(super) fn sender(&self) -> StreamId {
+        StreamId {
+            node: self.from_node,
+            ..self.to_stream
+        }
+    }
+}
+
+/// Memory of a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// A member's original.
+    Original(Member),
+    /// The buffer for one child's chunk in a window of a node.
+    Window {
+        /// The node.
+        stream: StreamId,
+        /// The window; each is used again for later chunks.
+        slot: u32,
+        /// The number of the child; 0 also for the outcome.
+        child: usize,
+    },
+    /// The root's result.
+    Result,
+}

@@ -1,0 +1,214 @@
+use std::collections::BTreeMap;
+
+use crate::{
+    chunks::Chunking,
+    ids::{Member, ShareId, Token},
+    message::Row,
+};
+
+/// The shares that the root has merged into its result, and how far.
+///
+/// A chunk of a share is merged once, in its order, and only if its tokens are those of all members of the share.
+#[derive(Debug)]
+pub(super) struct Merge {
+    chunking: Chunking,
+    shares: BTreeMap<ShareId, Merged>,
+    members_in_all: u32,
+    /// The share and class of the chunk whose merge has begun and not ended.
+    pending: Option<(ShareId, u16)>,
+    since_report: u64,
+    is_complete: bool,
+}
+
+#[derive(Debug)]
+struct Merged {
+    members: Vec<Member>,
+    tokens: Token,
+    /// By class: the chunks before this index are merged, or the last of them is being merged.
+    until: Vec<u32>,
+}
+
+/// How a chunk that has arrived is merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// The result does not hold this chunk of any other share: it is written.
+    Write,
+    /// The result holds this chunk of another share: it is folded.
+    Fold,
+    /// It is merged already, or not next.
+    Nothing,
+    /// A contribution is missing or doubled.
+    WrongTokens,
+}
+
+impl Merge {
+    /// Watermarks are told so many times in a session.
+    const REPORTS: u64 = 32;
+
+    pub(super) fn new(chunking: Chunking) -> Self {
+        Self {
+            chunking,
+            shares: BTreeMap::new(),
+            members_in_all: 0,
+            pending: None,
+            since_report: 0,
+            is_complete: false,
+        }
+    }
+
+    /// A row for the root says which shares there are.
+    pub(super) fn note_row(&mut self, row: &Row) {
+        self.members_in_all = row.members_in_all;
+        self.is_complete = false;
+        let classes = usize::from(self.chunking.classes);
+        self.shares.entry(row.share).or_insert_with(|| Merged {
+            members: row.members.iter().map(|(member, _)| *member).collect(),
+            tokens: Token::sum(row.members.iter().map(|(_, token)| *token)),
+            until: vec![0; classes],
+        });
+    }
+
+    /// The chunks of a share and class before this index are merged.
+    pub(super) fn until(&self, share: ShareId, class: u16) -> u32 {
+        let merged = self.shares.get(&share);
+        merged
+            .and_then(|merged| merged.until.get(usize::from(class)))
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// A chunk is about to be merged. From [`Claim::Write`] and [`Claim::Fold`] on it counts as merged.
+    pub(super) fn claim(&mut self, share: ShareId, class: u16, index: u32, tokens: Token) -> Claim {
+        let at = usize::from(class);
+        let Some(merged) = self.shares.get_mut(&share) else {
+            return Claim::Nothing;
+        };
+        if merged.until[at] != index {
+            return Claim::Nothing;
+        }
+        if merged.tokens != tokens {
+            return Claim::WrongTokens;
+        }
+        merged.until[at] += 1;
+        self.pending = Some((share, class));
+        self.since_report += 1;
+        let mut others = self.shares.iter().filter(|(known, _)| **known != share);
+        match others.any(|(_, other)| other.until[at] > index) {
+            true => Claim::Fold,
+            false => Claim::Write,
+        }
+    }
+
+    /// The chunk that was claimed last is merged.
+    pub(super) fn finish(&mut self) {
+        self.pending = None;
+    }
+
+    /// The sum of all tokens, once everything is merged; it is returned once.
+    pub(super) fn take_completion(&mut self) -> Option<Token> {
+        let members: usize = self.shares.values().map(|merged| merged.members.len()).sum();
+        let is_whole = |merged: &Merged| {
+            (0..self.chunking.classes)
+                .all(|class| merged.until[usize::from(class)] == self.chunking.chunks_of(class))
+        };
+        let is_new = !self.is_complete
+            && self.pending.is_none()
+            && members == self.members_in_all as usize
+            && self.shares.values().all(is_whole);
+        self.is_complete |= is_new;
+        is_new.then(|| Token::sum(self.shares.values().map(|merged| merged.tokens)))
+    }
+
+    /// The watermarks, each time when a good part of the chunks has been merged.
+    pub(super) fn take_report(&mut self) -> Vec<(ShareId, Vec<u32>)> {
+        if self.since_report < self.chunking.chunks().div_ceil(Self::REPORTS) {
+            return Vec::new();
+        }
+        self.since_report = 0;
+        let shares = self.shares.iter();
+        shares
+            .map(|(&share, merged)| (share, merged.until.clone()))
+            .collect()
+    }
+
+    /// The shares, their members and what is merged of them for certain.
+    pub(super) fn standing(&self) -> Vec<(ShareId, Vec<Member>, Vec<u32>)> {
+        let shares = self.shares.iter().map(|(&share, merged)| {
+            let mut until = merged.until.clone();
+            if let Some((_, class)) = self.pending.filter(|(known, _)| *known == share) {
+                until[usize::from(class)] -= 1;
+            }
+            (share, merged.members.clone(), until)
+        });
+        shares.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{PlanId, Session};
+
+    fn merge() -> Merge {
+        let chunking = Chunking {
+            bytes: 10,
+            chunk_bytes: 2,
+            classes: 2,
+        };
+        let mut merge = Merge::new(chunking);
+        for (share, members) in [(0, vec![0, 1]), (1, vec![2])] {
+            merge.note_row(&Row {
+                session: Session { group: 0, call: 0 },
+                plan: PlanId::default(),
+                share: ShareId(share),
+                chunking,
+                nodes: Vec::new(),
+                members: members
+                    .iter()
+                    .map(|&member| (Member(member), token(member)))
+                    .collect(),
+                members_in_all: 3,
+                from_nothing: false,
+            });
+        }
+        merge
+    }
+
+    fn token(member: u32) -> Token {
+        Token(1 << member)
+    }
+
+    /// A chunk of a share is merged once, in its order, with the right tokens.
+    #[test]
+    fn chunks_are_claimed_once() {
+        let mut merge = merge();
+        assert_eq!(merge.claim(ShareId(0), 0, 0, Token(1)), Claim::WrongTokens);
+        assert_eq!(merge.claim(ShareId(0), 0, 1, Token(3)), Claim::Nothing);
+        assert_eq!(merge.claim(ShareId(0), 0, 0, Token(3)), Claim::Write);
+        assert_eq!(merge.claim(ShareId(0), 0, 0, Token(3)), Claim::Nothing);
+        merge.finish();
+        assert_eq!(merge.claim(ShareId(1), 0, 0, Token(4)), Claim::Fold);
+        assert_eq!(merge.claim(ShareId(1), 1, 0, Token(4)), Claim::Write);
+    }
+
+    /// A chunk that is being merged does not count for a new scheduler, and the end is told once.
+    #[test]
+    fn the_end_is_told_once() {
+        let mut merge = merge();
+        for (class, index) in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)] {
+            for (share, tokens) in [(0, 3), (1, 4)] {
+                assert_eq!(merge.take_completion(), None);
+                assert_ne!(
+                    merge.claim(ShareId(share), class, index, Token(tokens)),
+                    Claim::Nothing
+                );
+            }
+        }
+        assert_eq!(merge.take_completion(), None);
+        assert_eq!(merge.standing()[1].2, [3, 1]);
+        merge.finish();
+        assert_eq!(merge.standing()[1].2, [3, 2]);
+        assert_eq!(merge.take_completion(), Some(Token(7)));
+        assert_eq!(merge.take_completion(), None);
+    }
+}

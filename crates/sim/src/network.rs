@@ -1,0 +1,99 @@
+use super::{Host, Nanos};
+
+/// Hosts around one switch, each with a full-duplex link: bytes queue for the sender's link out and for the receiver's
+/// link in, in the order in which they come.
+#[derive(Clone, Debug)]
+pub struct Network {
+    links: Vec<Link>,
+    latency: Nanos,
+}
+
+/// The two directions of a host's link.
+#[derive(Clone, Debug)]
+struct Link {
+    outwards: Lane,
+    inwards: Lane,
+}
+
+#[derive(Clone, Debug)]
+struct Lane {
+    /// In bytes per second.
+    rate: f64,
+    /// When the last byte that was queued has passed.
+    free_at: Nanos,
+    bytes: u64,
+}
+
+impl Lane {
+    fn new(rate: f64) -> Self {
+        Self {
+            rate,
+            free_at: Nanos::ZERO,
+            bytes: 0,
+        }
+    }
+
+    /// Queues bytes. Returns when the first of them begins to pass and when the last has passed.
+    fn pass(&mut self, now: Nanos, bytes: u64) -> (Nanos, Nanos) {
+        let begin = now.max(self.free_at);
+        self.free_at = begin + Nanos::of_transfer(bytes, self.rate);
+        self.bytes += bytes;
+        (begin, self.free_at)
+    }
+}
+
+impl Network {
+    /// Hosts whose links all have the same `rate`, in bytes per second and direction. A message takes the `latency`
+    /// on top of the time for its bytes.
+    pub fn uniform(hosts: u32, rate: f64, latency: Nanos) -> Self {
+        let link = Link {
+            outwards: Lane::new(rate),
+            inwards: Lane::new(rate),
+        };
+        Self {
+            links: vec![link; hosts as usize],
+            latency,
+        }
+    }
+
+    /// The number of hosts.
+    pub fn hosts(&self) -> u32 {
+        self.links.len() as u32
+    }
+
+    /// The time that a message takes on top of the time for its bytes.
+    pub fn latency(&self) -> Nanos {
+        self.latency
+    }
+
+    /// Sets the rate, in bytes per second, of what a host sends from now on.
+    pub fn set_rate_out(&mut self, host: Host, rate: f64) {
+        self.links[host.0 as usize].outwards.rate = rate;
+    }
+
+    /// Sets the rate, in bytes per second, of what a host receives from now on.
+    pub fn set_rate_in(&mut self, host: Host, rate: f64) {
+        self.links[host.0 as usize].inwards.rate = rate;
+    }
+
+    /// The bytes that a host has sent, and those it has received.
+    pub fn bytes_of(&self, host: Host) -> (u64, u64) {
+        let link = &self.links[host.0 as usize];
+        (link.outwards.bytes, link.inwards.bytes)
+    }
+
+    /// A message enters the sender's link. Returns when its first byte reaches the receiver's link, and its last one.
+    pub(super) fn leave(&mut self, now: Nanos, from: Host, bytes: u64) -> (Nanos, Nanos) {
+        let (first, last) = self.links[from.0 as usize].outwards.pass(now, bytes);
+        (first + self.latency, last + self.latency)
+    }
+
+    /// The first byte of a message has reached the receiver's link; its last one does so at `last`. Returns when
+    /// the message has arrived.
+    pub(super) fn enter(&mut self, now: Nanos, last: Nanos, to: Host, bytes: u64) -> Nanos {
+        let lane = &mut self.links[to.0 as usize].inwards;
+        lane.pass(now, bytes);
+        lane.free_at = lane.free_at.max(last);
+        lane.free_at
+    }
+}

@@ -1,0 +1,460 @@
+//! Streaming reductions in virtual time: the [`Worker`]s and [`Scheduler`]s of `ropewalk-reduce-core` on simulated
+//! hosts.
+//!
+//! Each host runs one rank and one agent, which inherits the rank's original when the rank is lost. Chunks are
+//! words that stand for their bytes: links are busy as long as the bytes would take, and the words show any
+//! contribution that is missing, doubled or folded in the wrong order.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+    time::Duration,
+};
+
+use ropewalk_reduce_core::{
+    Call, Chunk, Costs, End, FromScheduler, Grant, Member, Order, Place, Scheduler, SchedulerAction, Session,
+    Site, StreamId, Term, ToScheduler, Token, Worker, WorkerAction,
+};
+
+use crate::{Dice, Host, Nanos, Network, Process, Simulation};
+
+mod oracle;
+mod setting;
+
+pub use self::{
+    oracle::Violation,
+    setting::{Fault, Setting, Slow},
+};
+
+/// A finished simulation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// When the root's call ended; when the last one did, if the root's never did.
+    pub time: Nanos,
+    /// The end as the living ranks were told it.
+    pub end: Option<End>,
+    /// Messages that the schedulers received.
+    pub messages_to_scheduler: u64,
+    /// Messages that the schedulers sent.
+    pub messages_from_scheduler: u64,
+    /// All events.
+    pub events: u64,
+    /// Equal in equal runs.
+    pub digest: u64,
+}
+
+const SESSION: Session = Session { group: 1, call: 0 };
+/// Virtual time after which a job hangs.
+const TIME_MAX: Nanos = Nanos::from_millis(600_000);
+const MESSAGE_BYTES: u64 = 100;
+
+/// Runs a job to its end.
+///
+/// # Errors
+/// If a promise is broken: a wrong result, a hang, or a verdict that the faults do not explain.
+pub fn run(setting: &Setting) -> Result<Outcome, Violation> {
+    Job::new(setting).run()
+}
+
+/// Something that happens to a process.
+#[derive(Clone, Debug)]
+enum What {
+    Call,
+    ToScheduler(Site, ToScheduler),
+    FromScheduler(Site, FromScheduler),
+    Grant(Grant),
+    Chunk(Chunk, u64),
+    Sent(Chunk),
+    Unreachable(Site),
+    Folded(Session, StreamId, u32),
+    /// A site was lost.
+    Lost(Site),
+    /// The agent sees that its rank is gone.
+    RankGone,
+    SchedulerDue,
+    Fault(usize),
+    Thaw(u32),
+    Heal(u32, u32),
+}
+
+struct Job<'a> {
+    setting: &'a Setting,
+    simulation: Simulation<What>,
+    sites: Vec<SiteState>,
+    call: Call,
+    tokens: Vec<Token>,
+    oracle: oracle::Oracle,
+    to_scheduler: u64,
+    from_scheduler: u64,
+}
+
+/// A rank or an agent.
+struct SiteState {
+    worker: Worker,
+    scheduler: Option<Scheduler>,
+    lost: BTreeSet<Site>,
+    /// The words in windows.
+    windows: BTreeMap<Place, u64>,
+    /// The root's chunks by their first byte: their lengths and words.
+    result: BTreeMap<u64, (u64, u64)>,
+    fold_ends: Nanos,
+    /// When the scheduler's timer fires.
+    timer: Option<Nanos>,
+    has_called: bool,
+    end: Option<(Nanos, End)>,
+}
+
+impl<'a> Job<'a> {
+    fn new(setting: &'a Setting) -> Self {
+        let mut network = Network::uniform(setting.hosts + 1, setting.rate, setting.latency);
+        for slow in &setting.slow {
+            network.set_rate_out(Host(slow.host), setting.rate * slow.outwards);
+            network.set_rate_in(Host(slow.host), setting.rate * slow.inwards);
+        }
+        // Ranks, agents, and one process that nothing happens to, for what goes wrong.
+        let hosts = (0..setting.hosts).chain(0..setting.hosts).chain([setting.hosts]);
+        let mut simulation = Simulation::new(network, hosts.map(Host).collect());
+        let mut dice = Dice::new(setting.seed);
+        let token = |_| Token(u128::from(dice.word()) << 64 | u128::from(dice.word()));
+        let tokens: Vec<Token> = (0..setting.hosts).map(token).collect();
+        for rank in 0..setting.hosts {
+            let late = setting.late.iter().find(|(late, _)| *late == rank);
+            simulation.after(late.map_or(Nanos::ZERO, |(_, at)| *at), Process(rank), What::Call);
+        }
+        for (number, (at, _)) in setting.faults.iter().enumerate() {
+            simulation.after(*at, Process(2 * setting.hosts), What::Fault(number));
+        }
+        let mut job = Self {
+            setting,
+            simulation,
+            sites: (0..2 * setting.hosts)
+                .map(|site| SiteState::new(Site(site)))
+                .collect(),
+            call: Call {
+                bytes: setting.bytes,
+                root: setting.root,
+                order: setting.order,
+                operation: 7,
+            },
+            tokens,
+            oracle: oracle::Oracle::new(setting),
+            to_scheduler: 0,
+            from_scheduler: 0,
+        };
+        job.sites[0].scheduler = Some(job.scheduler(Site(0)));
+        job
+    }
+
+    fn scheduler(&self, site: Site) -> Scheduler {
+        let setting = self.setting;
+        let costs = Costs {
+            latency: setting.latency.as_seconds(),
+            per_chunk: 5e-6,
+            rate: setting.rate,
+        };
+        let mut scheduler = Scheduler::new(site, costs, Duration::from(setting.patience));
+        scheduler.add_group(SESSION.group, (0..setting.hosts).map(Site).collect());
+        for agent in setting.hosts..2 * setting.hosts {
+            scheduler.set_capacity(Site(agent), 0.0);
+        }
+        for slow in setting.slow.iter().filter(|slow| slow.is_known) {
+            let folding = setting.fold_rate * slow.folding / setting.rate;
+            scheduler.set_capacity(Site(slow.host), slow.inwards.min(folding).min(1.0));
+        }
+        scheduler
+    }
+
+    fn run(mut self) -> Result<Outcome, Violation> {
+        while !self.is_over() {
+            let Some(event) = self.simulation.next().filter(|event| event.at < TIME_MAX) else {
+                return Err(Violation::Hang {
+                    ranks: self.waiting().collect(),
+                });
+            };
+            self.handle(event.process, event.what);
+            self.act(event.process);
+        }
+        let root = &self.sites[self.setting.root as usize];
+        let ends = || self.sites.iter().filter_map(|site| site.end.as_ref());
+        let time = root.end.as_ref().map(|(at, _)| *at);
+        let end = self.oracle.judge(&self.sites)?;
+        Ok(Outcome {
+            time: time
+                .or_else(|| ends().map(|(at, _)| *at).max())
+                .unwrap_or_default(),
+            end,
+            messages_to_scheduler: self.to_scheduler,
+            messages_from_scheduler: self.from_scheduler,
+            events: self.simulation.events(),
+            digest: self.simulation.digest(),
+        })
+    }
+
+    fn is_over(&self) -> bool {
+        self.waiting().next().is_none()
+    }
+
+    /// The ranks that live, were not given up, and whose calls have not ended.
+    fn waiting(&self) -> impl Iterator<Item = u32> {
+        (0..self.setting.hosts)
+            .filter(|&rank| self.sites[rank as usize].end.is_none() && !self.oracle.is_gone(rank))
+    }
+
+    fn handle(&mut self, process: Process, what: What) {
+        let now = self.simulation.now();
+        let at = process.0 as usize;
+        match what {
+            What::Call => {
+                let site = &mut self.sites[at];
+                site.has_called = true;
+                let original = (Member(process.0), self.tokens[at]);
+                site.worker.contribute(SESSION, self.call.clone(), vec![original]);
+            }
+            What::ToScheduler(from, message) => {
+                if let Some(scheduler) = &mut self.sites[at].scheduler {
+                    self.to_scheduler += 1;
+                    scheduler.handle_message(now.into(), from, message);
+                }
+            }
+            // A receiver refuses a fenced process, as its connections do.
+            What::FromScheduler(from, message) if !self.sites[at].lost.contains(&from) => {
+                self.sites[at].worker.handle_scheduler(from, message);
+            }
+            What::FromScheduler(..) => {}
+            What::Grant(grant) => self.sites[at].worker.handle_grant(grant),
+            What::Chunk(chunk, word) => self.sites[at].take(&chunk, word),
+            What::Sent(chunk) => self.sites[at].worker.handle_sent(&chunk),
+            What::Unreachable(site) => self.sites[at].worker.handle_unreachable(site),
+            What::Folded(session, stream, index) => {
+                self.sites[at].worker.handle_folded(session, stream, index);
+            }
+            What::Lost(site) => self.note_lost(process, site),
+            What::RankGone => self.inherit(process),
+            What::SchedulerDue => {
+                if let Some(scheduler) = &mut self.sites[at].scheduler {
+                    scheduler.handle_timeout(now.into());
+                }
+            }
+            What::Fault(number) => self.strike(self.setting.faults[number].1),
+            What::Thaw(rank) => self.simulation.thaw(Process(rank)),
+            What::Heal(from, to) => self.simulation.heal(Host(from), Host(to)),
+        }
+    }
+
+    /// Carries out what a site has to do.
+    fn act(&mut self, process: Process) {
+        let Some(site) = self.sites.get_mut(process.0 as usize) else {
+            return;
+        };
+        let from = Site(process.0);
+        let now = self.simulation.now();
+        if let Some(scheduler) = &mut site.scheduler {
+            while let Some(SchedulerAction::Send(to, message)) = scheduler.poll_action() {
+                self.from_scheduler += 1;
+                let bytes = MESSAGE_BYTES + row_bytes(&message);
+                self.simulation
+                    .send(process, Process(to.0), bytes, What::FromScheduler(from, message));
+            }
+            let deadline = scheduler.poll_timeout().map(Nanos::from);
+            if let Some(deadline) = deadline.filter(|deadline| site.timer != Some(*deadline)) {
+                self.simulation.after(deadline - now, process, What::SchedulerDue);
+            }
+            site.timer = deadline;
+        }
+        while let Some(action) = site.worker.poll_action() {
+            match action {
+                WorkerAction::Tell(to, message) => {
+                    let what = What::ToScheduler(from, message);
+                    self.simulation.send(process, Process(to.0), MESSAGE_BYTES, what);
+                }
+                WorkerAction::Grant(to, grant) => {
+                    self.simulation
+                        .send(process, Process(to.0), MESSAGE_BYTES, What::Grant(grant));
+                }
+                WorkerAction::SendChunk(chunk) => {
+                    let word = site.word(self.setting.order, chunk.place, chunk.range.start);
+                    let bytes = chunk.range.end - chunk.range.start + MESSAGE_BYTES;
+                    let to = Process(chunk.to.0);
+                    let left = self
+                        .simulation
+                        .send(process, to, bytes, What::Chunk(chunk.clone(), word));
+                    self.simulation.after(left - now, process, What::Sent(chunk));
+                }
+                WorkerAction::Fold {
+                    session,
+                    stream,
+                    index,
+                    range,
+                    operands,
+                    into,
+                } => {
+                    site.fold(self.setting.order, &range, &operands, into);
+                    let slow = self.setting.slow.iter().find(|slow| slow.host == process.0);
+                    let rate = self.setting.fold_rate * slow.map_or(1.0, |slow| slow.folding);
+                    let bytes = (range.end - range.start) * (operands.len() as u64 - 1);
+                    site.fold_ends = site.fold_ends.max(now) + Nanos::of_transfer(bytes, rate);
+                    let what = What::Folded(session, stream, index);
+                    self.simulation.after(site.fold_ends - now, process, what);
+                }
+                WorkerAction::Finished(_, end) => {
+                    site.end.get_or_insert((now, end));
+                }
+            }
+        }
+    }
+
+    fn strike(&mut self, fault: Fault) {
+        let setting = self.setting;
+        match fault {
+            Fault::KillRank(rank) => {
+                self.simulation.kill(Process(rank));
+                self.give_up_rank(rank);
+            }
+            Fault::KillHost(host) => {
+                for site in [host, host + setting.hosts] {
+                    self.simulation.kill(Process(site));
+                    self.oracle.note_gone(site);
+                    let span = Nanos(20 * setting.detection.0);
+                    for other in (0..2 * setting.hosts).filter(|other| other % setting.hosts != host) {
+                        self.simulation
+                            .after(span, Process(other), What::Lost(Site(site)));
+                    }
+                }
+                self.oracle.note_lost_original(host);
+            }
+            Fault::Freeze(rank, span) => {
+                self.simulation.freeze(Process(rank));
+                self.simulation
+                    .after(span, Process(2 * setting.hosts), What::Thaw(rank));
+                if span > Nanos(20 * setting.detection.0) {
+                    self.give_up_rank(rank);
+                }
+            }
+            Fault::Cut(from, to, span) => {
+                self.simulation.cut(Host(from), Host(to));
+                let world = Process(2 * setting.hosts);
+                self.simulation.after(span, world, What::Heal(from, to));
+                if span > setting.link_timeout && from != to {
+                    for (site, other) in self.pairs(from, to) {
+                        let what = What::Unreachable(Site(other));
+                        self.simulation.after(setting.link_timeout, Process(site), what);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The sites of two hosts, each with each, both ways.
+    fn pairs(&self, from: u32, to: u32) -> impl Iterator<Item = (u32, u32)> + use<> {
+        let hosts = self.setting.hosts;
+        let of = move |host: u32| [host, host + hosts];
+        of(from).into_iter().flat_map(move |one| {
+            of(to)
+                .into_iter()
+                .flat_map(move |other| [(one, other), (other, one)])
+        })
+    }
+
+    /// The agent of a rank sees that the rank is gone, or fences it.
+    fn give_up_rank(&mut self, rank: u32) {
+        self.oracle.note_gone(rank);
+        let agent = Process(rank + self.setting.hosts);
+        self.simulation
+            .after(self.setting.detection, agent, What::RankGone);
+    }
+
+    /// An agent inherits the original, and only then tells everybody that the rank is lost.
+    fn inherit(&mut self, agent: Process) {
+        let rank = agent.0 - self.setting.hosts;
+        if self.sites[rank as usize].has_called {
+            let original = (Member(rank), self.tokens[rank as usize]);
+            let site = &mut self.sites[agent.0 as usize];
+            site.worker.contribute(SESSION, self.call.clone(), vec![original]);
+            while let Some(WorkerAction::Tell(to, message)) = site.worker.poll_action() {
+                let what = What::ToScheduler(Site(agent.0), message);
+                self.simulation.send(agent, Process(to.0), MESSAGE_BYTES, what);
+            }
+        } else {
+            self.oracle.note_lost_original(rank);
+        }
+        for other in (0..2 * self.setting.hosts).filter(|other| *other != rank) {
+            self.simulation
+                .send(agent, Process(other), MESSAGE_BYTES, What::Lost(Site(rank)));
+        }
+    }
+
+    /// A site learns of a loss. If it is the lowest rank that is left, it takes over.
+    fn note_lost(&mut self, process: Process, lost: Site) {
+        let hosts = self.setting.hosts;
+        let at = process.0 as usize;
+        let now = Duration::from(self.simulation.now());
+        self.sites[at].lost.insert(lost);
+        if let Some(scheduler) = &mut self.sites[at].scheduler {
+            scheduler.handle_lost(now, lost);
+        } else if process.0 < hosts && (0..process.0).all(|lower| self.sites[at].lost.contains(&Site(lower)))
+        {
+            let mut scheduler = self.scheduler(Site(process.0));
+            let known = &self.sites[at].lost;
+            for site in known {
+                scheduler.handle_lost(now, *site);
+            }
+            let living = (0..2 * hosts).map(Site).filter(|site| !known.contains(site));
+            let scheduler = scheduler.take_over(living.collect::<Vec<_>>());
+            self.sites[at].scheduler = Some(scheduler);
+        }
+    }
+}
+
+impl SiteState {
+    fn new(site: Site) -> Self {
+        Self {
+            worker: Worker::new(site, Site(0), Term(0)),
+            scheduler: None,
+            lost: BTreeSet::new(),
+            windows: BTreeMap::new(),
+            result: BTreeMap::new(),
+            fold_ends: Nanos::ZERO,
+            timer: None,
+            has_called: false,
+            end: None,
+        }
+    }
+
+    fn word(&self, order: Order, place: Place, start: u64) -> u64 {
+        match place {
+            Place::Original(member) => oracle::original(order, member, start),
+            Place::Result => self.result.get(&start).map_or(0, |(_, word)| *word),
+            place => self.windows.get(&place).copied().unwrap_or_default(),
+        }
+    }
+
+    fn take(&mut self, chunk: &Chunk, word: u64) {
+        if let Some(place) = self.worker.place(chunk) {
+            self.windows.insert(place, word);
+            self.worker.handle_chunk(chunk);
+        }
+    }
+
+    fn fold(&mut self, order: Order, range: &Range<u64>, operands: &[Place], into: Place) {
+        let start = range.start;
+        let words = operands.iter().map(|place| self.word(order, *place, start));
+        let folded = words.reduce(|left, right| oracle::fold(order, left, right));
+        let folded = folded.unwrap_or_default();
+        match into {
+            Place::Result => {
+                self.result.insert(start, (range.end - start, folded));
+            }
+            into => {
+                self.windows.insert(into, folded);
+            }
+        }
+    }
+}
+
+/// Rows grow with the classes, and the root's with the members.
+fn row_bytes(message: &FromScheduler) -> u64 {
+    match message {
+        FromScheduler::Row(row) => 20 * (row.nodes.len() + row.members.len()) as u64,
+        _ => 0,
+    }
+}

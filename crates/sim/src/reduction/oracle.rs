@@ -1,0 +1,144 @@
+//! Checks what the user was promised.
+
+use std::collections::BTreeSet;
+
+use ropewalk_reduce_core::{End, Member, Order};
+
+use super::{Setting, SiteState};
+
+/// A broken promise.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Violation {
+    /// These ranks wait for ever.
+    Hang {
+        /// The ranks.
+        ranks: Vec<u32>,
+    },
+    /// The root says that it holds the result, and a chunk is wrong.
+    Wrong {
+        /// Its first byte.
+        at: u64,
+    },
+    /// A verdict that the faults do not explain.
+    Verdict(End),
+    /// Two living ranks were told different ends.
+    Disagreement(End, End),
+}
+
+#[derive(Debug)]
+pub(super) struct Oracle {
+    order: Order,
+    hosts: u32,
+    root: u32,
+    bytes: u64,
+    /// Sites that died, or were given up.
+    gone: BTreeSet<u32>,
+    /// Members whose originals nobody has any more.
+    lost: BTreeSet<u32>,
+    /// Links were cut: sites that live may not reach each other.
+    has_cuts: bool,
+}
+
+impl Oracle {
+    pub(super) fn new(setting: &Setting) -> Self {
+        let is_cut = |fault: &super::Fault| matches!(fault, super::Fault::Cut(..));
+        Self {
+            order: setting.order,
+            hosts: setting.hosts,
+            root: setting.root,
+            bytes: setting.bytes,
+            gone: BTreeSet::new(),
+            lost: BTreeSet::new(),
+            has_cuts: setting.faults.iter().any(|(_, fault)| is_cut(fault)),
+        }
+    }
+
+    pub(super) fn note_gone(&mut self, site: u32) {
+        self.gone.insert(site);
+    }
+
+    pub(super) fn note_lost_original(&mut self, rank: u32) {
+        self.lost.insert(rank);
+    }
+
+    pub(super) fn is_gone(&self, rank: u32) -> bool {
+        self.gone.contains(&rank)
+    }
+
+    /// All ranks have ended or are gone.
+    pub(super) fn judge(&self, sites: &[SiteState]) -> Result<Option<End>, Violation> {
+        let mut told: Option<&End> = None;
+        for rank in (0..self.hosts).filter(|rank| !self.is_gone(*rank)) {
+            let end = sites[rank as usize].end.as_ref().map(|(_, end)| end);
+            match (told, end) {
+                (Some(told), Some(end)) if told != end => {
+                    return Err(Violation::Disagreement(told.clone(), end.clone()));
+                }
+                (_, end) => told = end.or(told),
+            }
+        }
+        let root = &sites[self.root as usize];
+        if let Some((_, End::Done)) = root.end {
+            self.check(root)?;
+        }
+        let is_explained = match told {
+            None | Some(End::Done) => true,
+            Some(End::Lost(members)) => members.iter().all(|member| self.lost.contains(&member.0)),
+            Some(End::RootLost) => self.is_gone(self.root),
+            Some(End::Failed(_)) => self.has_cuts,
+            Some(End::Mismatch(_)) => false,
+        };
+        match told {
+            Some(end) if !is_explained => Err(Violation::Verdict(end.clone())),
+            told => Ok(told.cloned()),
+        }
+    }
+
+    fn check(&self, root: &SiteState) -> Result<(), Violation> {
+        let mut covered = 0;
+        for (&start, &(bytes, word)) in &root.result {
+            if start != covered || word != self.expected(start) {
+                return Err(Violation::Wrong { at: start });
+            }
+            covered += bytes;
+        }
+        match covered == self.bytes {
+            true => Ok(()),
+            false => Err(Violation::Wrong { at: covered }),
+        }
+    }
+
+    /// A serial loop in blocks.
+    fn expected(&self, start: u64) -> u64 {
+        let members: Vec<u64> = (0..self.hosts)
+            .map(|member| original(self.order, Member(member), start))
+            .collect();
+        let block = (f64::from(self.hosts).sqrt().ceil() as usize).max(16);
+        let fold = |left, right| fold(self.order, left, right);
+        let blocks = members
+            .chunks(block)
+            .filter_map(|block| block.iter().copied().reduce(fold));
+        blocks.reduce(fold).unwrap_or_default()
+    }
+}
+
+/// The word that stands for a chunk of a member's original.
+pub(super) fn original(order: Order, member: Member, start: u64) -> u64 {
+    let seed = u64::from(member.0) << 40 ^ start ^ u64::from(order == Order::Ordered) << 63;
+    scramble(seed.wrapping_add(0x9e37_79b9_7f4a_7c15))
+}
+
+/// Sums, which show a missing or doubled word; or, where order counts, a fold that is not associative.
+pub(super) fn fold(order: Order, left: u64, right: u64) -> u64 {
+    match order {
+        Order::Any => left.wrapping_add(right),
+        Order::Ordered => scramble(left.rotate_left(17) ^ scramble(right)),
+    }
+}
+
+/// The finisher of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+fn scramble(mut word: u64) -> u64 {
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}

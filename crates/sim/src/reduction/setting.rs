@@ -1,0 +1,148 @@
+use ropewalk_reduce_core::Order;
+
+use crate::{Dice, Nanos};
+
+/// A job to simulate.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// Hosts, each with one rank.
+    pub hosts: u32,
+    /// Bytes of each contribution.
+    pub bytes: u64,
+    /// The rank that gets the result.
+    pub root: u32,
+    /// The order of folding.
+    pub order: Order,
+    /// Bytes per second of each link and direction.
+    pub rate: f64,
+    /// Seconds that a message takes on top of its bytes.
+    pub latency: Nanos,
+    /// Bytes per second that a rank folds.
+    pub fold_rate: f64,
+    /// The agent of a host sees that a rank is lost after so long; other hosts see a lost host after 20 times as long.
+    pub detection: Nanos,
+    /// A site that is cut off counts as unreachable after so long.
+    pub link_timeout: Nanos,
+    /// The scheduler begins without ranks that are late by so much.
+    pub patience: Nanos,
+    /// Ranks that call later than at time zero.
+    pub late: Vec<(u32, Nanos)>,
+    /// The hosts whose links or processors are slower than the others'.
+    pub slow: Vec<Slow>,
+    /// The faults, and when they strike.
+    pub faults: Vec<(Nanos, Fault)>,
+    /// The seed of the tokens.
+    pub seed: u64,
+}
+
+/// A slow host.
+#[derive(Clone, Copy, Debug)]
+pub struct Slow {
+    /// The host.
+    pub host: u32,
+    /// Its rate out, as a part of the others'.
+    pub outwards: f64,
+    /// Its rate in, as a part of the others'.
+    pub inwards: f64,
+    /// The rate at which it folds, as a part of the others'.
+    pub folding: f64,
+    /// The planner has measured it.
+    pub is_known: bool,
+}
+
+/// Something that goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A rank dies; its agent lives.
+    KillRank(u32),
+    /// A rank and its agent die.
+    KillHost(u32),
+    /// A rank stops for so long.
+    Freeze(u32, Nanos),
+    /// No message passes from one host to another for so long.
+    Cut(u32, u32, Nanos),
+}
+
+impl Setting {
+    /// Links of 400 Mbit/s and 50 microseconds, as on the rig of `docs/benchmarks.md`.
+    pub fn new(hosts: u32, bytes: u64) -> Self {
+        Self {
+            hosts,
+            bytes,
+            root: 0,
+            order: Order::Any,
+            rate: 50e6,
+            latency: Nanos::from_micros(50),
+            fold_rate: 2e9,
+            detection: Nanos::from_millis(1),
+            link_timeout: Nanos::from_millis(100),
+            patience: Nanos::from_millis(5),
+            late: Vec::new(),
+            slow: Vec::new(),
+            faults: Vec::new(),
+            seed: 1,
+        }
+    }
+
+    /// A small job with faults drawn from a seed.
+    pub fn random(seed: u64) -> Self {
+        const BYTES_MAX: u64 = 4 << 20;
+        let mut dice = Dice::new(seed);
+        let hosts = dice.within(2..20) as u32;
+        let mut setting = Self::new(hosts, dice.within(0..BYTES_MAX));
+        setting.seed = seed;
+        setting.root = dice.below(hosts.into()) as u32;
+        if dice.once_in(3) {
+            setting.order = Order::Ordered;
+        }
+        let rank = |dice: &mut Dice| dice.below(hosts.into()) as u32;
+        let when = |dice: &mut Dice| Nanos::from_micros(dice.below(150_000));
+        for _ in 0..dice.below(3) {
+            setting.late.push((rank(&mut dice), when(&mut dice)));
+        }
+        if dice.once_in(3) {
+            setting.slow.push(Slow {
+                host: rank(&mut dice),
+                outwards: 0.1 + dice.fraction(),
+                inwards: 0.1 + dice.fraction(),
+                folding: 0.1 + dice.fraction(),
+                is_known: dice.once_in(2),
+            });
+        }
+        for _ in 0..dice.below(5) {
+            let fault = match dice.below(6) {
+                0..=2 => Fault::KillRank(rank(&mut dice)),
+                3 => Fault::KillHost(rank(&mut dice)),
+                4 => Fault::Freeze(rank(&mut dice), when(&mut dice)),
+                _ => Fault::Cut(rank(&mut dice), rank(&mut dice), when(&mut dice)),
+            };
+            setting.faults.push((when(&mut dice), fault));
+        }
+        setting
+    }
+
+    /// The time below which no algorithm can be: each link has to carry the vector once, and a tree's links in
+    /// carry it once for each host but the root.
+    pub fn floor(&self) -> Nanos {
+        let rate_of = |host: u32, slow: fn(&Slow) -> f64| {
+            let factor = self
+                .slow
+                .iter()
+                .find(|known| known.host == host)
+                .map_or(1.0, slow);
+            self.rate * factor
+        };
+        if self.hosts < 2 {
+            return Nanos::ZERO;
+        }
+        let others = || (0..self.hosts).filter(|host| *host != self.root);
+        let out = others()
+            .map(|host| rate_of(host, |slow| slow.outwards))
+            .fold(f64::INFINITY, f64::min);
+        let root = rate_of(self.root, |slow| slow.inwards);
+        let bytes = self.bytes as f64;
+        let others_in: f64 = others().map(|host| rate_of(host, |slow| slow.inwards)).sum();
+        let rest = f64::from(self.hosts - 2) * bytes / others_in;
+        Nanos::from_seconds((bytes / out).max(bytes / root).max(rest)) + self.latency
+    }
+}

@@ -1,0 +1,351 @@
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap},
+};
+
+use super::{Nanos, Network};
+
+/// A computer with a link to the network, counted from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Host(pub u32);
+
+/// A process on a host, counted from 0 over all hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Process(pub u32);
+
+/// Something happens to a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event<T> {
+    /// When.
+    pub at: Nanos,
+    /// To whom.
+    pub process: Process,
+    /// The message that arrives, or the timer that fires.
+    pub what: T,
+}
+
+/// A virtual clock, the events that are to come, and the state of each process.
+///
+/// The caller takes one event after the other by [`next`](Self::next) and answers each with new ones.
+#[derive(Debug)]
+pub struct Simulation<T> {
+    now: Nanos,
+    network: Network,
+    /// Where each process runs.
+    placement: Vec<Host>,
+    processes: Vec<State<T>>,
+    queue: BinaryHeap<Reverse<Entry<T>>>,
+    /// The messages that wait where none passes, by sender's and receiver's host.
+    cuts: BTreeMap<(Host, Host), Vec<Entry<T>>>,
+    sequence: u64,
+    digest: u64,
+    events: u64,
+}
+
+#[derive(Debug)]
+enum State<T> {
+    Runs,
+    /// The events that wait until the process goes on.
+    Frozen(Vec<T>),
+    Dead,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    at: Nanos,
+    sequence: u64,
+    to: Process,
+    kind: Kind,
+    what: T,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// The first byte of a message of so many bytes reaches the receiver's link; the last follows.
+    Enters {
+        from: Process,
+        bytes: u64,
+        last: Nanos,
+    },
+    /// A message arrives whole.
+    Arrives {
+        from: Process,
+    },
+    Timer,
+}
+
+impl<T> Simulation<T> {
+    /// Processes that all run, each on the host of its place in the list, at time zero.
+    pub fn new(network: Network, placement: Vec<Host>) -> Self {
+        Self {
+            now: Nanos::ZERO,
+            network,
+            processes: placement.iter().map(|_| State::Runs).collect(),
+            placement,
+            queue: BinaryHeap::new(),
+            cuts: BTreeMap::new(),
+            sequence: 0,
+            digest: 0xcbf2_9ce4_8422_2325,
+            events: 0,
+        }
+    }
+
+    /// The time of the event that came last.
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// The links, to see what passed them and to change them.
+    pub fn network(&mut self) -> &mut Network {
+        &mut self.network
+    }
+
+    /// A number that two runs share only if all their events came at the same times, to the same processes, in the
+    /// same order.
+    pub fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// How many events were taken from the queue.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// The host of a process.
+    pub fn host_of(&self, process: Process) -> Host {
+        self.placement[process.0 as usize]
+    }
+
+    /// Sends a message of so many `bytes`. Returns when the last of them has left. Within a host that takes no time.
+    pub fn send(&mut self, from: Process, to: Process, bytes: u64, what: T) -> Nanos {
+        let (here, there) = (self.host_of(from), self.host_of(to));
+        if here == there {
+            self.push(self.now, to, Kind::Arrives { from }, what);
+            return self.now;
+        }
+        let (first, last) = self.network.leave(self.now, here, bytes);
+        if first < Nanos::NEVER {
+            self.push(first, to, Kind::Enters { from, bytes, last }, what);
+        }
+        last - self.network.latency()
+    }
+
+    /// Has something happen to a process after a while, if it lives then.
+    pub fn after(&mut self, span: Nanos, process: Process, what: T) {
+        self.push(self.now + span, process, Kind::Timer, what);
+    }
+
+    /// Ends a process: nothing happens to it any more.
+    pub fn kill(&mut self, process: Process) {
+        self.processes[process.0 as usize] = State::Dead;
+    }
+
+    /// Begins a killed process anew. A message that was on its way to it before arrives, as it may in truth.
+    pub fn revive(&mut self, process: Process) {
+        self.processes[process.0 as usize] = State::Runs;
+    }
+
+    /// Stops a process: what happens to it waits until it [goes on](Self::thaw).
+    pub fn freeze(&mut self, process: Process) {
+        let state = &mut self.processes[process.0 as usize];
+        if matches!(state, State::Runs) {
+            *state = State::Frozen(Vec::new());
+        }
+    }
+
+    /// Has a stopped process go on: what waited happens now, in its order.
+    pub fn thaw(&mut self, process: Process) {
+        let state = &mut self.processes[process.0 as usize];
+        if let State::Frozen(waiting) = state {
+            let waiting = std::mem::take(waiting);
+            *state = State::Runs;
+            for what in waiting {
+                self.push(self.now, process, Kind::Timer, what);
+            }
+        }
+    }
+
+    /// Lets no message pass from one host to another, until it is [healed](Self::heal).
+    pub fn cut(&mut self, from: Host, to: Host) {
+        self.cuts.entry((from, to)).or_default();
+    }
+
+    /// Lets messages pass from one host to another again: those that were held too, in their order, as a connection
+    /// that repeats what was lost does.
+    pub fn heal(&mut self, from: Host, to: Host) {
+        for entry in self.cuts.remove(&(from, to)).into_iter().flatten() {
+            self.push(self.now, entry.to, entry.kind, entry.what);
+        }
+    }
+
+    /// Says if a process lives and is not stopped.
+    pub fn runs(&self, process: Process) -> bool {
+        matches!(self.processes[process.0 as usize], State::Runs)
+    }
+
+    /// The next event of a process that runs; `None` once there is none.
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "events follow from what the caller does between two calls"
+    )]
+    pub fn next(&mut self) -> Option<Event<T>> {
+        loop {
+            let Reverse(entry) = self.queue.pop()?;
+            self.now = entry.at;
+            self.events += 1;
+            if let Some(event) = self.take(entry) {
+                return Some(event);
+            }
+        }
+    }
+
+    fn take(&mut self, entry: Entry<T>) -> Option<Event<T>> {
+        if let Kind::Enters { from, .. } | Kind::Arrives { from } = entry.kind {
+            let way = (self.host_of(from), self.host_of(entry.to));
+            if let Some(held) = self.cuts.get_mut(&way) {
+                held.push(entry);
+                return None;
+            }
+        }
+        let Entry { at, to, what, .. } = entry;
+        match entry.kind {
+            Kind::Enters { from, bytes, last } => {
+                let arrives = self.network.enter(at, last, self.placement[to.0 as usize], bytes);
+                if arrives < Nanos::NEVER {
+                    self.push(arrives, to, Kind::Arrives { from }, what);
+                }
+                return None;
+            }
+            Kind::Arrives { .. } | Kind::Timer => {}
+        }
+        match &mut self.processes[to.0 as usize] {
+            State::Runs => {
+                for word in [at.0, u64::from(to.0), entry.sequence] {
+                    self.digest = (self.digest ^ word)
+                        .wrapping_mul(0x0100_0000_01b3)
+                        .rotate_left(23);
+                }
+                Some(Event {
+                    at,
+                    process: to,
+                    what,
+                })
+            }
+            State::Frozen(waiting) => {
+                waiting.push(what);
+                None
+            }
+            State::Dead => None,
+        }
+    }
+
+    fn push(&mut self, at: Nanos, to: Process, kind: Kind, what: T) {
+        self.sequence += 1;
+        self.queue.push(Reverse(Entry {
+            at,
+            sequence: self.sequence,
+            to,
+            kind,
+            what,
+        }));
+    }
+}
+
+/// By time, and by order of arrival at the same time.
+impl<T> Ord for Entry<T> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.sequence).cmp(&(other.at, other.sequence))
+    }
+}
+
+impl<T> PartialOrd for Entry<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> PartialEq for Entry<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.sequence == other.sequence
+    }
+}
+
+impl<T> Eq for Entry<T> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLI: Nanos = Nanos::from_millis(1);
+
+    fn two_hosts() -> Simulation<u32> {
+        Simulation::new(Network::uniform(2, 1e6, MILLI), vec![Host(0), Host(1)])
+    }
+
+    fn rest(simulation: &mut Simulation<u32>) -> Vec<(u64, u32)> {
+        std::iter::from_fn(|| simulation.next())
+            .map(|event| (event.at.0 / 1_000, event.what))
+            .collect()
+    }
+
+    /// Messages queue at the sender's link and pass it one after the other.
+    #[test]
+    fn messages_queue() {
+        let mut simulation = two_hosts();
+        simulation.send(Process(0), Process(1), 1_000, 1);
+        simulation.send(Process(0), Process(1), 2_000, 2);
+        assert_eq!(rest(&mut simulation), [(2_000, 1), (4_000, 2)]);
+    }
+
+    /// A link in that is slower than the link out bounds the time, and two senders share it.
+    #[test]
+    fn the_receiver_has_a_link_too() {
+        let mut simulation =
+            Simulation::new(Network::uniform(3, 1e6, MILLI), vec![Host(0), Host(1), Host(2)]);
+        simulation.network().set_rate_in(Host(2), 0.5e6);
+        simulation.send(Process(0), Process(2), 1_000, 1);
+        simulation.send(Process(1), Process(2), 1_000, 2);
+        assert_eq!(rest(&mut simulation), [(3_000, 1), (5_000, 2)]);
+    }
+
+    /// A way that is cut holds what is sent that way until it is healed, and nothing else.
+    #[test]
+    fn cuts_have_a_direction() {
+        let mut simulation = two_hosts();
+        simulation.send(Process(0), Process(1), 1_000, 1);
+        simulation.cut(Host(0), Host(1));
+        simulation.send(Process(1), Process(0), 2_000, 2);
+        assert_eq!(rest(&mut simulation), [(3_000, 2)]);
+        simulation.heal(Host(0), Host(1));
+        assert_eq!(rest(&mut simulation), [(4_000, 1)]);
+    }
+
+    /// The events of a frozen process come once it goes on; those of a dead one never come.
+    #[test]
+    fn frozen_processes_catch_up() {
+        let mut simulation = two_hosts();
+        simulation.freeze(Process(1));
+        simulation.after(MILLI, Process(1), 1);
+        simulation.after(MILLI + MILLI, Process(0), 2);
+        assert_eq!(simulation.next().unwrap().what, 2);
+        simulation.thaw(Process(1));
+        simulation.after(MILLI, Process(0), 3);
+        assert_eq!(rest(&mut simulation), [(2_000, 1), (3_000, 3)]);
+        simulation.kill(Process(0));
+        simulation.after(MILLI, Process(0), 4);
+        assert_eq!(rest(&mut simulation), []);
+    }
+
+    /// Two runs of the same calls are the same; another time makes them differ.
+    #[test]
+    fn runs_are_told_apart() {
+        let digest = |bytes| {
+            let mut simulation = two_hosts();
+            simulation.send(Process(0), Process(1), bytes, 1);
+            rest(&mut simulation);
+            simulation.digest()
+        };
+        assert_eq!(digest(10), digest(10));
+        assert_ne!(digest(10), digest(11));
+    }
+}

@@ -1,0 +1,99 @@
+//! Streaming reductions in virtual time. `ROPEWALK_SEED` and `ROPEWALK_SEEDS` choose the first seed and their number.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::env;
+
+use ropewalk_reduce_core::{End, Order};
+use ropewalk_sim::{
+    Nanos,
+    reduction::{Fault, Setting, run},
+};
+
+const MIB: u64 = 1 << 20;
+
+fn factor(setting: &Setting) -> f64 {
+    let outcome = run(setting).unwrap();
+    assert_eq!(outcome.end, Some(End::Done));
+    outcome.time.as_seconds() / setting.floor().as_seconds()
+}
+
+/// Every number of hosts, every root, and sizes around a chunk give the exact result.
+#[test]
+fn results_are_exact() {
+    for order in [Order::Any, Order::Ordered] {
+        for hosts in [1, 2, 3, 5, 8, 16, 33] {
+            for bytes in [0, 1, 4_095, 4_096, 4_097, MIB] {
+                for root in [0, hosts / 2, hosts - 1] {
+                    let mut setting = Setting::new(hosts, bytes);
+                    (setting.order, setting.root) = (order, root);
+                    let outcome = run(&setting);
+                    assert_eq!(
+                        outcome.map(|outcome| outcome.end),
+                        Ok(Some(End::Done)),
+                        "{hosts} hosts, {bytes} bytes, root {root}, {order:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Undisturbed, on equal links: near the time that one link takes for the vector.
+#[test]
+fn undisturbed_it_is_at_the_floor() {
+    for (hosts, bytes, limit) in [
+        (8, 8 * MIB, 1.10),
+        (16, 4 * MIB, 1.20),
+        (8, MIB, 1.30),
+        (200, 128 * MIB, 1.15),
+    ] {
+        let factor = factor(&Setting::new(hosts, bytes));
+        assert!(factor < limit, "{hosts} hosts, {bytes} bytes: {factor:.3}");
+    }
+}
+
+/// The same seed gives the same run, event for event.
+#[test]
+fn runs_are_reproducible() {
+    let mut setting = Setting::new(9, 2 * MIB);
+    setting.faults = vec![(Nanos::from_millis(20), Fault::KillRank(3))];
+    assert_eq!(run(&setting), run(&setting));
+}
+
+/// A rank that dies in the middle costs a refill of the pipeline, and nothing else.
+#[test]
+fn a_kill_in_the_middle_costs_little() {
+    for victim in 1..8 {
+        let mut setting = Setting::new(8, 32 * MIB);
+        let undisturbed = run(&setting).unwrap().time.as_seconds();
+        setting.faults = vec![(Nanos::from_seconds(undisturbed / 2.0), Fault::KillRank(victim))];
+        let outcome = run(&setting).unwrap();
+        assert_eq!(outcome.end, Some(End::Done));
+        let limit = 1.15 * undisturbed + 0.005;
+        let time = outcome.time.as_seconds();
+        assert!(
+            time < limit,
+            "rank {victim}: {time:.4} s, undisturbed {undisturbed:.4} s"
+        );
+    }
+}
+
+/// Whatever dies, stops or is cut off, and whenever: the result is exact or the verdict is right, and nobody hangs.
+#[test]
+fn random_faults_break_no_promise() {
+    let number = |name| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let begin = number("ROPEWALK_SEED").unwrap_or(0);
+    let seeds = number("ROPEWALK_SEEDS").unwrap_or(2_000);
+    let mut done = 0;
+    for seed in begin..begin + seeds {
+        let setting = Setting::random(seed);
+        match run(&setting) {
+            Ok(outcome) => done += u64::from(outcome.end == Some(End::Done)),
+            Err(violation) => panic!("ROPEWALK_SEED={seed} ROPEWALK_SEEDS=1: {violation:?} in {setting:#?}"),
+        }
+    }
+    println!("{done} of {seeds} jobs have a result");
+    // A test of errors alone would show little.
+    assert!(done > seeds / 2 || seeds < 100, "{done} of {seeds}");
+}
