@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct Site(pub u32);
 
 /// The place in its group of a rank that contributes, counted from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Member(pub u32);
 
 /// One collective: the group, and the number of the call on that group.

@@ -34,6 +34,6 @@ pub use self::{
     ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
     message::{FromScheduler, Grant, Input, Row, RowNode, Standing, ToScheduler},
     planner::{Costs, Order, Planner, Source},
-    scheduler::{Call, End, Scheduler, SchedulerAction},
+    scheduler::{Call, End, OnLoss, OnRootLoss, Roster, Scheduler, SchedulerAction},
     worker::{Chunk, Place, Worker, WorkerAction},
 };

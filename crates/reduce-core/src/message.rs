@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     chunks::Chunking,
     ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
-    scheduler::{Call, End},
+    scheduler::{Call, End, Roster},
 };
 
 /// From a worker, or an agent, to the scheduler.
@@ -36,6 +36,8 @@ pub enum ToScheduler {
         session: Session,
         /// The seat whose plans it followed last.
         term: Term,
+        /// The generation of the roster that the result is of.
+        generation: u32,
         /// The sum of the tokens of all that was merged.
         tokens: Token,
     },
@@ -76,8 +78,10 @@ pub struct Standing {
     pub originals: Vec<(Member, Token)>,
     /// The shares that it merged as root, with their members and watermarks by class.
     pub shares: Vec<(ShareId, Vec<Member>, Vec<u32>)>,
-    /// How the root's chunks are cut, once that is decided.
+    /// How the vector is cut, once that is decided.
     pub chunking: Option<Chunking>,
+    /// The newest roster that this site was told of.
+    pub roster: Option<Roster>,
     /// The end, if it was decided.
     pub end: Option<End>,
 }
@@ -117,8 +121,8 @@ pub struct Row {
     pub members: Vec<(Member, Token)>,
     /// For the root alone: the number of members in all shares together, after which it is complete.
     pub members_in_all: u32,
-    /// Forget what was merged: the root or the set of members has changed.
-    pub from_nothing: bool,
+    /// Who takes part. If it is newer than what is known, all of the session before is void.
+    pub roster: Roster,
 }
 
 /// A node of a tree: what it folds, in this order, and who gets the outcome.

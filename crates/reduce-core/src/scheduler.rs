@@ -21,18 +21,58 @@ pub struct Call {
     /// Bytes of each contribution.
     pub bytes: u64,
     /// The member that gets the result.
-    pub root: u32,
+    pub root: Member,
     /// The order of folding.
     pub order: Order,
     /// A digest of the operation and the type of its elements.
     pub operation: u64,
+    /// What happens when contributions are lost with all their copies.
+    pub on_loss: OnLoss,
+    /// What happens when the root is lost.
+    pub on_root_loss: OnRootLoss,
+}
+
+/// The answer to the loss of contributions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnLoss {
+    /// The session ends with [`End::Lost`] on all ranks.
+    #[default]
+    Fail,
+    /// The session goes on without those members, all chunks alike; [`End::Done`] lists them.
+    Exclude,
+}
+
+/// The answer to the loss of the root.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnRootLoss {
+    /// The session ends with [`End::RootLost`] on all ranks.
+    #[default]
+    Fail,
+    /// This member gets the result, unless it is lost too. Originals are kept until the end, so that it starts from nothing.
+    MoveTo(Member),
+}
+
+/// Who takes part, as decided so far. It changes when the root moves or members are excluded, and everything begins anew.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Roster {
+    /// Counts the changes.
+    pub generation: u32,
+    /// The member that gets the result.
+    pub root: Member,
+    /// Members whose contributions are lost, ascending.
+    pub excluded: Vec<Member>,
 }
 
 /// How a session ends, on all its sites.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
     /// The root holds the result.
-    Done,
+    Done {
+        /// The member that has it.
+        root: Member,
+        /// The members that are not in it, ascending.
+        excluded: Vec<Member>,
+    },
     /// This member called another collective than the others.
     Mismatch(Member),
     /// The contributions of these members are lost, with all their copies.
@@ -174,12 +214,14 @@ impl Scheduler {
             ToScheduler::Complete {
                 session,
                 term,
+                generation,
                 tokens,
             } => {
                 // A new seat does not know all contributions yet. The root tells again after its next row.
                 let is_ours = term == self.term && self.awaited.is_empty();
-                if let Some(collective) = self.collective(session, from).filter(|_| is_ours) {
-                    let end = collective.complete(tokens);
+                if let Some(collective) = self.collective(session, from).filter(|_| is_ours)
+                    && let Some(end) = collective.complete(generation, tokens)
+                {
                     self.end(session, end);
                 }
             }
@@ -195,7 +237,7 @@ impl Scheduler {
                     return;
                 };
                 if collective.is_current(plan) && !self.view.lost.contains(&other) {
-                    let end = collective.avoid(&mut self.view, plan, from, other);
+                    let end = collective.avoid(&mut self.view, now, plan, from, other);
                     self.settle(session, end);
                 }
             }
@@ -224,7 +266,7 @@ impl Scheduler {
         let sessions: Vec<Session> = self.sessions.keys().copied().collect();
         for session in sessions {
             if let Some(collective) = self.sessions.get_mut(&session) {
-                let end = collective.lose(&self.view, site);
+                let end = collective.lose(&self.view, now, site);
                 self.settle(session, end);
             }
         }
@@ -293,8 +335,8 @@ impl Scheduler {
                 continue;
             }
             self.announce(from, session, &standing.call, &standing.originals);
-            if let Some(collective) = self.collective(session, from) {
-                collective.restore(standing.chunking, standing.shares);
+            if let Some(collective) = self.sessions.get_mut(&session) {
+                collective.restore(&standing);
             }
         }
         if self.awaited.is_empty() {
@@ -307,8 +349,7 @@ impl Scheduler {
         let sessions: Vec<Session> = self.sessions.keys().copied().collect();
         for session in sessions {
             if let Some(collective) = self.sessions.get_mut(&session) {
-                let mut end = collective.resume(&self.view);
-                end = end.or_else(|| collective.consider(&self.view, now));
+                let end = collective.resume(&self.view, now);
                 self.settle(session, end);
             }
         }

@@ -4,7 +4,7 @@ use super::{
     chunks::Chunking,
     ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
     message::{FromScheduler, Grant, Input, Row, Standing, ToScheduler},
-    scheduler::{Call, End},
+    scheduler::{Call, End, Roster},
     stream::Stream,
 };
 
@@ -50,6 +50,7 @@ struct Part {
     streams: BTreeMap<StreamId, Stream>,
     /// The newest plan of each share.
     plans: BTreeMap<ShareId, PlanId>,
+    roster: Option<Roster>,
     merge: Option<Merge>,
 }
 
@@ -103,6 +104,7 @@ impl Worker {
             chunking: None,
             streams: BTreeMap::new(),
             plans: BTreeMap::new(),
+            roster: None,
             merge: None,
         });
         part.originals.extend(originals.iter().copied());
@@ -264,6 +266,7 @@ impl Worker {
             originals: Vec::new(),
             shares: Vec::new(),
             chunking: None,
+            roster: None,
             end: Some(end.clone()),
         }));
         self.tell(ToScheduler::Standing { term, sessions });
@@ -449,14 +452,19 @@ impl Worker {
 
     /// The root tells its watermarks now and then, and that it is complete.
     fn report(&mut self, session: Session) {
-        let Some(merge) = self.merge(session) else { return };
+        let term = self.term;
+        let Some(part) = self.sessions.get_mut(&session) else {
+            return;
+        };
+        let generation = part.generation().unwrap_or_default();
+        let Some(merge) = &mut part.merge else { return };
         let tokens = merge.take_completion();
         let watermarks = merge.take_report();
         if let Some(tokens) = tokens {
-            let term = self.term;
             return self.tell(ToScheduler::Complete {
                 session,
                 term,
+                generation,
                 tokens,
             });
         }
@@ -487,18 +495,24 @@ impl Part {
                 .collect(),
             shares: self.merge.as_ref().map_or_else(Vec::new, Merge::standing),
             chunking: self.chunking,
+            roster: self.roster.clone(),
             end: None,
         }
+    }
+
+    fn generation(&self) -> Option<u32> {
+        self.roster.as_ref().map(|roster| roster.generation)
     }
 
     /// Gives up the older plans of a share, and takes what a row says of the whole.
     fn withdraw(&mut self, row: &Row) {
         self.plans.insert(row.share, row.plan);
         self.chunking = Some(row.chunking);
-        if row.from_nothing {
+        if self.generation() < Some(row.roster.generation) {
             self.streams.clear();
             self.merge = None;
         }
+        self.roster = Some(row.roster.clone());
         self.streams.retain(|_, stream| stream.share != row.share);
         if row.members_in_all > 0 {
             let merge = self.merge.get_or_insert_with(|| Merge::new(row.chunking));

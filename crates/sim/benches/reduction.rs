@@ -63,7 +63,7 @@ fn main() {
 fn row(name: &str, setting: &Setting) {
     let began = Instant::now();
     match run(setting) {
-        Ok(outcome) if outcome.end == Some(End::Done) => {
+        Ok(outcome) if matches!(outcome.end, Some(End::Done { .. })) => {
             let factor = outcome.time.as_seconds() / setting.floor().as_seconds();
             let messages = outcome.messages_to_scheduler + outcome.messages_from_scheduler;
             let rate = outcome.events as f64 / began.elapsed().as_secs_f64();

@@ -132,9 +132,11 @@ impl<'a> Job<'a> {
                 .collect(),
             call: Call {
                 bytes: setting.bytes,
-                root: setting.root,
+                root: Member(setting.root),
                 order: setting.order,
                 operation: 7,
+                on_loss: setting.on_loss,
+                on_root_loss: setting.on_root_loss,
             },
             tokens,
             oracle: oracle::Oracle::new(setting),
@@ -174,10 +176,13 @@ impl<'a> Job<'a> {
             self.handle(event.process, event.what);
             self.act(event.process);
         }
-        let root = &self.sites[self.setting.root as usize];
-        let ends = || self.sites.iter().filter_map(|site| site.end.as_ref());
-        let time = root.end.as_ref().map(|(at, _)| *at);
         let end = self.oracle.judge(&self.sites)?;
+        let root = match end {
+            Some(End::Done { root, .. }) => root.0,
+            _ => self.setting.root,
+        };
+        let ends = || self.sites.iter().filter_map(|site| site.end.as_ref());
+        let time = self.sites[root as usize].end.as_ref().map(|(at, _)| *at);
         Ok(Outcome {
             time: time
                 .or_else(|| ends().map(|(at, _)| *at).max())

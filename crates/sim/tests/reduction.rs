@@ -4,7 +4,7 @@
 
 use std::env;
 
-use ropewalk_reduce_core::{End, Order};
+use ropewalk_reduce_core::{End, Member, OnLoss, OnRootLoss, Order};
 use ropewalk_sim::{
     Nanos,
     reduction::{Fault, Setting, run},
@@ -12,9 +12,17 @@ use ropewalk_sim::{
 
 const MIB: u64 = 1 << 20;
 
+/// The end of a job whose root, rank 0, has a result of all members.
+fn all_of_them() -> Option<End> {
+    Some(End::Done {
+        root: Member(0),
+        excluded: Vec::new(),
+    })
+}
+
 fn factor(setting: &Setting) -> f64 {
     let outcome = run(setting).unwrap();
-    assert_eq!(outcome.end, Some(End::Done));
+    assert_eq!(outcome.end, all_of_them());
     outcome.time.as_seconds() / setting.floor().as_seconds()
 }
 
@@ -30,7 +38,10 @@ fn results_are_exact() {
                     let outcome = run(&setting);
                     assert_eq!(
                         outcome.map(|outcome| outcome.end),
-                        Ok(Some(End::Done)),
+                        Ok(Some(End::Done {
+                            root: Member(root),
+                            excluded: Vec::new()
+                        })),
                         "{hosts} hosts, {bytes} bytes, root {root}, {order:?}"
                     );
                 }
@@ -69,7 +80,7 @@ fn a_kill_in_the_middle_costs_little() {
         let undisturbed = run(&setting).unwrap().time.as_seconds();
         setting.faults = vec![(Nanos::from_seconds(undisturbed / 2.0), Fault::KillRank(victim))];
         let outcome = run(&setting).unwrap();
-        assert_eq!(outcome.end, Some(End::Done));
+        assert_eq!(outcome.end, all_of_them());
         let limit = 1.15 * undisturbed + 0.005;
         let time = outcome.time.as_seconds();
         assert!(
@@ -77,6 +88,38 @@ fn a_kill_in_the_middle_costs_little() {
             "rank {victim}: {time:.4} s, undisturbed {undisturbed:.4} s"
         );
     }
+}
+
+/// A lost host takes a contribution with it. The others go on without it if they may.
+#[test]
+fn a_lost_host_can_be_excluded() {
+    let mut setting = Setting::new(8, 8 * MIB);
+    setting.faults = vec![(Nanos::from_millis(60), Fault::KillHost(3))];
+    let lost = vec![Member(3)];
+    assert_eq!(run(&setting).unwrap().end, Some(End::Lost(lost.clone())));
+    setting.on_loss = OnLoss::Exclude;
+    let end = End::Done {
+        root: Member(0),
+        excluded: lost,
+    };
+    assert_eq!(run(&setting).unwrap().end, Some(end));
+}
+
+/// The root may move when its rank dies, which the first scheduler's rank is as well.
+#[test]
+fn the_root_can_move() {
+    let mut setting = Setting::new(8, 8 * MIB);
+    setting.faults = vec![(Nanos::from_millis(60), Fault::KillRank(0))];
+    assert_eq!(run(&setting).unwrap().end, Some(End::RootLost));
+    setting.on_root_loss = OnRootLoss::MoveTo(Member(5));
+    let end = End::Done {
+        root: Member(5),
+        excluded: Vec::new(),
+    };
+    assert_eq!(run(&setting).unwrap().end, Some(end));
+    // Where it should move to may be lost too.
+    setting.faults.push((Nanos::from_millis(50), Fault::KillRank(5)));
+    assert_eq!(run(&setting).unwrap().end, Some(End::RootLost));
 }
 
 /// Whatever dies, stops or is cut off, and whenever: the result is exact or the verdict is right, and nobody hangs.
@@ -89,7 +132,7 @@ fn random_faults_break_no_promise() {
     for seed in begin..begin + seeds {
         let setting = Setting::random(seed);
         match run(&setting) {
-            Ok(outcome) => done += u64::from(outcome.end == Some(End::Done)),
+            Ok(outcome) => done += u64::from(matches!(outcome.end, Some(End::Done { .. }))),
             Err(violation) => panic!("ROPEWALK_SEED={seed} ROPEWALK_SEEDS=1: {violation:?} in {setting:#?}"),
         }
     }

@@ -5,7 +5,9 @@ use std::{
     time::Duration,
 };
 
-use super::{Call, End, Member, Order, Session, ShareId, Site, Term, Token, View};
+use super::{
+    Call, End, Member, OnLoss, OnRootLoss, Order, Roster, Session, ShareId, Site, Standing, Term, Token, View,
+};
 use crate::{
     chunks::Chunking,
     ids::PlanId,
@@ -33,8 +35,10 @@ pub(super) struct Collective {
     plans: u32,
     /// Plans that were made because sites did not reach each other.
     detours: u32,
-    /// Members whose ranks are lost and whose contributions never came.
-    missing: Vec<Member>,
+    roster: Roster,
+    next_share: u32,
+    /// Sites that had a part in plans before the roster changed.
+    former: BTreeSet<Site>,
     rows: Vec<(Site, Row)>,
 }
 
@@ -59,6 +63,11 @@ impl Collective {
     const DETOURS_PER_SITE: u32 = 4;
 
     pub(super) fn new(session: Session, term: Term, call: Call, ranks: Vec<Site>) -> Self {
+        let roster = Roster {
+            generation: 0,
+            root: call.root,
+            excluded: Vec::new(),
+        };
         Self {
             session,
             term,
@@ -71,17 +80,26 @@ impl Collective {
             deadline: None,
             plans: 0,
             detours: 0,
-            missing: Vec::new(),
+            roster,
+            next_share: 0,
+            former: BTreeSet::new(),
             rows: Vec::new(),
         }
     }
 
     /// The site of the root.
     pub(super) fn root(&self) -> Site {
-        self.ranks
-            .get(self.call.root as usize)
-            .copied()
-            .unwrap_or(Site(u32::MAX))
+        self.site_of(self.roster.root)
+    }
+
+    fn site_of(&self, member: Member) -> Site {
+        let site = self.ranks.get(member.0 as usize);
+        site.copied().unwrap_or(Site(u32::MAX))
+    }
+
+    /// The number of members that count.
+    fn counted(&self) -> usize {
+        self.ranks.len() - self.roster.excluded.len()
     }
 
     pub(super) fn deadline(&self) -> Option<Duration> {
@@ -108,6 +126,9 @@ impl Collective {
         for &(member, token) in originals {
             if *call != self.call || member.0 as usize >= self.ranks.len() || self.root() == Site(u32::MAX) {
                 return Some(End::Mismatch(member));
+            }
+            if self.roster.excluded.contains(&member) {
+                continue;
             }
             let known = self.originals.entry(member).or_insert_with(|| {
                 self.newcomers.insert(member);
@@ -136,33 +157,37 @@ impl Collective {
         }
     }
 
-    /// The root holds everything, if the tokens add up.
-    pub(super) fn complete(&self, tokens: Token) -> End {
+    /// The root holds everything, if the tokens add up. A result of an older roster is none.
+    pub(super) fn complete(&self, generation: u32, tokens: Token) -> Option<End> {
+        if generation != self.roster.generation {
+            return None;
+        }
         let all = Token::sum(self.originals.values().map(|original| original.token));
-        if self.originals.len() == self.ranks.len() && all == tokens {
-            End::Done
-        } else {
-            End::Failed(
-                "the tokens of the result do not add up: a contribution is missing or doubled".to_owned(),
-            )
+        if self.originals.len() == self.counted() && all == tokens {
+            return Some(self.done());
+        }
+        let why = "the tokens of the result do not add up: a contribution is missing or doubled";
+        Some(End::Failed(why.to_owned()))
+    }
+
+    fn done(&self) -> End {
+        End::Done {
+            root: self.roster.root,
+            excluded: self.roster.excluded.clone(),
         }
     }
 
     /// Begins, if everybody is there; else sets the time to begin without those who are late.
     pub(super) fn consider(&mut self, view: &View, now: Duration) -> Option<End> {
-        self.note_missing(view);
-        if !self.missing.is_empty() {
-            return Some(self.lost());
-        }
-        if view.lost.contains(&self.root()) {
-            return Some(End::RootLost);
+        if let Some(end) = self.heed_losses(view) {
+            return Some(end);
         }
         if self.newcomers.is_empty() {
             return None;
         }
-        let are_all_there = self.originals.len() == self.ranks.len();
-        if are_all_there {
-            return self.plan_newcomers(view);
+        if self.originals.len() == self.counted() {
+            self.plan_newcomers(view);
+            return None;
         }
         // The bracketing has a place for each member.
         if self.call.order == Order::Any && self.deadline.is_none() {
@@ -174,43 +199,83 @@ impl Collective {
     /// The patience is over: those who are there begin, if the root is among them.
     pub(super) fn begin_without_late(&mut self, view: &View) {
         self.deadline = None;
-        if self.originals.contains_key(&Member(self.call.root)) {
+        if self.originals.contains_key(&self.roster.root) {
             self.plan_newcomers(view);
         }
     }
 
     /// A site is lost: new plans for the shares in whose plans it was.
-    pub(super) fn lose(&mut self, view: &View, site: Site) -> Option<End> {
-        if view.lost.contains(&self.root()) {
-            return Some(End::RootLost);
-        }
+    pub(super) fn lose(&mut self, view: &View, now: Duration, site: Site) -> Option<End> {
         for original in self.originals.values_mut() {
             original.sites.retain(|known| *known != site);
         }
-        let lost: Vec<Member> = self.orphans().collect();
-        self.note_missing(view);
-        self.missing.extend(lost);
-        if !self.missing.is_empty() {
-            return Some(self.lost());
+        let end = self.consider(view, now);
+        if end.is_none() {
+            self.replan(view, |share| share.sites.contains(&site));
         }
-        self.replan(view, |share| share.sites.contains(&site))
+        end
+    }
+
+    /// Answers what the losses so far mean: an error, another root, or fewer members.
+    fn heed_losses(&mut self, view: &View) -> Option<End> {
+        if view.lost.contains(&self.root()) {
+            let OnRootLoss::MoveTo(member) = self.call.on_root_loss else {
+                return Some(End::RootLost);
+            };
+            if view.lost.contains(&self.site_of(member)) {
+                return Some(End::RootLost);
+            }
+            self.roster.root = member;
+            self.begin_anew();
+        }
+        let lost = self.lost(view);
+        if lost.is_empty() {
+            return None;
+        }
+        if self.call.on_loss == OnLoss::Fail || lost.len() == self.counted() {
+            return Some(End::Lost(lost));
+        }
+        for member in &lost {
+            self.originals.remove(member);
+        }
+        self.roster.excluded.extend(lost);
+        self.roster.excluded.sort();
+        self.begin_anew();
+        None
+    }
+
+    /// The root has nothing yet, and all contributions are new: the roster has changed.
+    fn begin_anew(&mut self) {
+        self.roster.generation += 1;
+        for share in std::mem::take(&mut self.shares).into_values() {
+            self.former.extend(share.sites);
+        }
+        self.newcomers = self.originals.keys().copied().collect();
+    }
+
+    /// The members that count and whose contributions nobody has, or never will.
+    fn lost(&self, view: &View) -> Vec<Member> {
+        let members = (0..self.ranks.len() as u32).map(Member);
+        let is_lost = |member: &Member| match self.originals.get(member) {
+            Some(original) => original.sites.is_empty(),
+            None => view.lost.contains(&self.site_of(*member)) && !self.roster.excluded.contains(member),
+        };
+        members.filter(is_lost).collect()
     }
 
     /// Two sites that live do not reach each other: the next plan goes around.
-    pub(super) fn avoid(&mut self, view: &mut View, plan: PlanId, site: Site, other: Site) -> Option<End> {
+    pub(super) fn avoid(
+        &mut self,
+        view: &mut View,
+        now: Duration,
+        plan: PlanId,
+        site: Site,
+        other: Site,
+    ) -> Option<End> {
         if site == other {
             // It does not hold what it announced.
             for original in self.originals.values_mut() {
                 original.sites.retain(|known| *known != other);
-            }
-            self.missing.extend(
-                self.originals
-                    .iter()
-                    .filter(|(_, original)| original.sites.is_empty())
-                    .map(|(member, _)| *member),
-            );
-            if !self.missing.is_empty() {
-                return Some(self.lost());
             }
         } else {
             view.broken.extend([(site, other), (other, site)]);
@@ -223,96 +288,76 @@ impl Collective {
             );
             return Some(End::Failed(why));
         }
-        self.replan(view, |share| share.plan == plan)
+        let end = self.consider(view, now);
+        if end.is_none() {
+            self.replan(view, |share| share.plan == plan);
+        }
+        end
     }
 
-    /// A new seat learns from the root what it has merged.
-    pub(super) fn restore(
-        &mut self,
-        chunking: Option<Chunking>,
-        shares: Vec<(ShareId, Vec<Member>, Vec<u32>)>,
-    ) {
-        self.chunking = chunking.or(self.chunking);
-        for (id, members, merged) in shares {
+    /// A new seat learns from a site which roster was decided last and, from the root, what it has merged.
+    pub(super) fn restore(&mut self, standing: &Standing) {
+        let Some((roster, chunking)) = standing.roster.as_ref().zip(standing.chunking) else {
+            return;
+        };
+        if roster.generation < self.roster.generation {
+            return;
+        }
+        if roster.generation > self.roster.generation {
+            self.shares.clear();
+        }
+        self.roster = roster.clone();
+        self.chunking = Some(chunking);
+        for (id, members, merged) in &standing.shares {
             let share = Share {
-                members,
+                members: members.clone(),
                 plan: PlanId::default(),
-                merged,
+                merged: merged.clone(),
                 sites: BTreeSet::new(),
             };
-            self.shares.insert(id, share);
+            self.next_share = self.next_share.max(id.0 + 1);
+            self.shares.insert(*id, share);
         }
     }
 
     /// A new seat has heard everybody: the shares that the root knows get new plans.
-    pub(super) fn resume(&mut self, view: &View) -> Option<End> {
+    pub(super) fn resume(&mut self, view: &View, now: Duration) -> Option<End> {
+        for excluded in &self.roster.excluded {
+            self.originals.remove(excluded);
+            self.newcomers.remove(excluded);
+        }
         for original in self.originals.values_mut() {
             original.sites.retain(|site| !view.lost.contains(site));
         }
-        for share in self.shares.values() {
-            for member in &share.members {
-                self.newcomers.remove(member);
-            }
+        for member in self.shares.values().flat_map(|share| &share.members) {
+            self.newcomers.remove(member);
         }
-        // Contributions that nobody living holds any more, and which the root knows of.
-        let known = self.shares.values().flat_map(|share| &share.members);
-        let gone = known
-            .filter(|member| !self.originals.contains_key(member))
-            .copied();
-        self.missing.extend(gone);
-        self.missing.extend(self.orphans().collect::<Vec<_>>());
-        if !self.missing.is_empty() {
-            return Some(self.lost());
+        let generation = self.roster.generation;
+        let end = self.consider(view, now);
+        if end.is_some() || self.roster.generation > generation {
+            return end;
         }
         let merged: usize = self.shares.values().map(|share| share.members.len()).sum();
-        if merged == self.ranks.len() && self.shares.values().all(|share| self.is_merged(share)) {
-            return Some(End::Done);
+        if merged == self.counted() && self.shares.values().all(|share| self.is_merged(share)) {
+            return Some(self.done());
         }
-        self.replan(view, |_| true)
+        self.replan(view, |share| share.plan == PlanId::default());
+        None
     }
 
-    /// The members whose contributions nobody holds any more.
-    fn orphans(&self) -> impl Iterator<Item = Member> {
-        let orphans = self
-            .originals
-            .iter()
-            .filter(|(_, original)| original.sites.is_empty());
-        orphans.map(|(&member, _)| member)
-    }
-
-    /// Looks for members that are lost before they contributed.
-    fn note_missing(&mut self, view: &View) {
-        if view.lost.is_empty() {
-            return;
-        }
-        let lost = self
-            .ranks
-            .iter()
-            .enumerate()
-            .filter(|(_, site)| view.lost.contains(site));
-        let lost = lost.map(|(at, _)| Member(at as u32));
-        self.missing = lost
-            .filter(|member| !self.originals.contains_key(member))
-            .collect();
-    }
-
-    fn lost(&self) -> End {
-        let members: BTreeSet<Member> = self.missing.iter().copied().collect();
-        End::Lost(members.into_iter().collect())
-    }
-
-    fn plan_newcomers(&mut self, view: &View) -> Option<End> {
+    fn plan_newcomers(&mut self, view: &View) {
         let members = std::mem::take(&mut self.newcomers);
         self.deadline = None;
-        let id = ShareId(self.shares.keys().next_back().map_or(0, |last| last.0 + 1));
+        let id = ShareId(self.next_share);
+        self.next_share += 1;
         let share = Share {
             members: members.into_iter().collect(),
             plan: PlanId::default(),
             merged: Vec::new(),
-            sites: BTreeSet::new(),
+            sites: std::mem::take(&mut self.former),
         };
         self.shares.insert(id, share);
-        self.plan(view, id)
+        self.plan(view, id);
     }
 
     fn is_merged(&self, share: &Share) -> bool {
@@ -322,15 +367,17 @@ impl Collective {
         })
     }
 
-    fn replan(&mut self, view: &View, is_concerned: impl Fn(&Share) -> bool) -> Option<End> {
+    fn replan(&mut self, view: &View, is_concerned: impl Fn(&Share) -> bool) {
         let concerned = self.shares.iter();
         let concerned = concerned.filter(|(_, share)| is_concerned(share) && !self.is_merged(share));
         let concerned: Vec<ShareId> = concerned.map(|(id, _)| *id).collect();
-        concerned.into_iter().find_map(|id| self.plan(view, id))
+        for id in concerned {
+            self.plan(view, id);
+        }
     }
 
     /// Makes a plan for a share, and a row for each site that has a part in it or in the plan before.
-    fn plan(&mut self, view: &View, id: ShareId) -> Option<End> {
+    fn plan(&mut self, view: &View, id: ShareId) {
         let root = self.root();
         let planner = Planner {
             root,
@@ -339,7 +386,7 @@ impl Collective {
             costs: view.costs,
         };
         let sources = self.sources(view, &self.shares[&id].members);
-        let members_in_all = self.ranks.len() as u32;
+        let members_in_all = self.counted() as u32;
         let bytes = self.call.bytes;
         let chunking = *self
             .chunking
@@ -350,7 +397,9 @@ impl Collective {
             term: self.term,
             number: self.plans,
         };
-        let share = self.shares.get_mut(&id)?;
+        let Some(share) = self.shares.get_mut(&id) else {
+            return;
+        };
         share.merged.resize(usize::from(chunking.classes), 0);
         let mut nodes: BTreeMap<Site, Vec<RowNode>> = BTreeMap::new();
         for (class, tree) in trees.iter().enumerate() {
@@ -380,11 +429,10 @@ impl Collective {
                 nodes,
                 members: if is_root { members.clone() } else { Vec::new() },
                 members_in_all: if is_root { members_in_all } else { 0 },
-                from_nothing: false,
+                roster: self.roster.clone(),
             };
             self.rows.push((site, row));
         }
-        None
     }
 
     /// The sites that contribute to a plan for some members, each member once, ascending.

@@ -147,7 +147,10 @@ impl Merge {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{PlanId, Session};
+    use crate::{
+        ids::{PlanId, Session},
+        scheduler::Roster,
+    };
 
     fn merge() -> Merge {
         let chunking = Chunking {
@@ -168,7 +171,11 @@ mod tests {
                     .map(|&member| (Member(member), token(member)))
                     .collect(),
                 members_in_all: 3,
-                from_nothing: false,
+                roster: Roster {
+                    generation: 0,
+                    root: Member(0),
+                    excluded: Vec::new(),
+                },
             });
         }
         merge

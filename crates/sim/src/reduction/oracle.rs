@@ -77,13 +77,14 @@ impl Oracle {
                 (_, end) => told = end.or(told),
             }
         }
-        let root = &sites[self.root as usize];
-        if let Some((_, End::Done)) = root.end {
-            self.check(root)?;
-        }
+        let are_lost = |members: &[Member]| members.iter().all(|member| self.lost.contains(&member.0));
         let is_explained = match told {
-            None | Some(End::Done) => true,
-            Some(End::Lost(members)) => members.iter().all(|member| self.lost.contains(&member.0)),
+            None => true,
+            Some(End::Done { root, excluded }) => {
+                self.check(&sites[root.0 as usize], excluded)?;
+                are_lost(excluded)
+            }
+            Some(End::Lost(members)) => are_lost(members),
             Some(End::RootLost) => self.is_gone(self.root),
             Some(End::Failed(_)) => self.has_cuts,
             Some(End::Mismatch(_)) => false,
@@ -94,10 +95,10 @@ impl Oracle {
         }
     }
 
-    fn check(&self, root: &SiteState) -> Result<(), Violation> {
+    fn check(&self, root: &SiteState, excluded: &[Member]) -> Result<(), Violation> {
         let mut covered = 0;
         for (&start, &(bytes, word)) in &root.result {
-            if start != covered || word != self.expected(start) {
+            if start != covered || word != self.expected(start, excluded) {
                 return Err(Violation::Wrong { at: start });
             }
             covered += bytes;
@@ -109,11 +110,14 @@ impl Oracle {
     }
 
     /// A serial loop in blocks.
-    fn expected(&self, start: u64) -> u64 {
-        let members: Vec<u64> = (0..self.hosts)
-            .map(|member| original(self.order, Member(member), start))
+    fn expected(&self, start: u64, excluded: &[Member]) -> u64 {
+        let members = (0..self.hosts)
+            .map(Member)
+            .filter(|member| !excluded.contains(member));
+        let members: Vec<u64> = members
+            .map(|member| original(self.order, member, start))
             .collect();
-        let block = (f64::from(self.hosts).sqrt().ceil() as usize).max(16);
+        let block = ((members.len() as f64).sqrt().ceil() as usize).max(16);
         let fold = |left, right| fold(self.order, left, right);
         let blocks = members
             .chunks(block)

@@ -1,4 +1,4 @@
-use ropewalk_reduce_core::Order;
+use ropewalk_reduce_core::{Member, OnLoss, OnRootLoss, Order};
 
 use crate::{Dice, Nanos};
 
@@ -13,6 +13,10 @@ pub struct Setting {
     pub root: u32,
     /// The order of folding.
     pub order: Order,
+    /// The answer to the loss of contributions.
+    pub on_loss: OnLoss,
+    /// The answer to the loss of the root.
+    pub on_root_loss: OnRootLoss,
     /// Bytes per second of each link and direction.
     pub rate: f64,
     /// Seconds that a message takes on top of its bytes.
@@ -71,6 +75,8 @@ impl Setting {
             bytes,
             root: 0,
             order: Order::Any,
+            on_loss: OnLoss::Fail,
+            on_root_loss: OnRootLoss::Fail,
             rate: 50e6,
             latency: Nanos::from_micros(50),
             fold_rate: 2e9,
@@ -96,6 +102,12 @@ impl Setting {
             setting.order = Order::Ordered;
         }
         let rank = |dice: &mut Dice| dice.below(hosts.into()) as u32;
+        if dice.once_in(2) {
+            setting.on_loss = OnLoss::Exclude;
+        }
+        if dice.once_in(2) {
+            setting.on_root_loss = OnRootLoss::MoveTo(Member(rank(&mut dice)));
+        }
         let when = |dice: &mut Dice| Nanos::from_micros(dice.below(150_000));
         for _ in 0..dice.below(3) {
             setting.late.push((rank(&mut dice), when(&mut dice)));
