@@ -17,7 +17,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk_group::{Departure, Incarnation, JobId, Rank};
+use ropewalk_group::Departure;
+use ropewalk_names::{Incarnation, JobId, Rank};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fs::{FlockOperation, fcntl_lock},
@@ -442,7 +443,7 @@ mod tests {
         let departure = Departure {
             rank: Rank(0),
             incarnation: Incarnation(0),
-            epoch: ropewalk_group::Epoch(1),
+            epoch: ropewalk_names::Epoch(1),
             cause: ropewalk_group::Cause::Exited(0),
         };
         let answers = [

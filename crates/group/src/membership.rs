@@ -2,9 +2,8 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use ropewalk_names::{Epoch, Incarnation, Rank};
 use serde::{Deserialize, Serialize};
-
-use crate::{Epoch, Incarnation, Rank};
 
 /// The membership of one job: every rank starts alive, and each departure raises the epoch.
 ///

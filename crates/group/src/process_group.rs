@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
+use ropewalk_names::Rank;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-
-use crate::Rank;
 
 /// An ordered set of distinct ranks of a job (MPI standard 4.0, section 6.2.1, "group").
 ///

@@ -72,7 +72,7 @@ impl LinkMessage for Down {
 
 #[cfg(test)]
 mod tests {
-    use ropewalk_group::HostId;
+    use ropewalk_names::HostId;
 
     use super::*;
     use crate::protocol::Report;

@@ -3,7 +3,8 @@
 use core::time::Duration;
 
 use ropewalk_fabric::TraceEvent;
-use ropewalk_group::{Departure, Rank};
+use ropewalk_group::Departure;
+use ropewalk_names::Rank;
 use serde::{Deserialize, Serialize};
 
 use crate::{Ending, Failure, Verdict, restart::Attempt};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ropewalk_fabric::{Address, JobKey};
-use ropewalk_group::{HostId, JobId, Rank};
+use ropewalk_names::{HostId, JobId, Rank};
 use ropewalk_pmi as pmi;
 
 use crate::{

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 
 use bstr::{BString, ByteSlice};
-use ropewalk_group::{HostId, Rank};
+use ropewalk_names::{HostId, Rank};
 use ropewalk_pmi as pmi;
 use serde::{Deserialize, Serialize};
 

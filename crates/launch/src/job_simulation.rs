@@ -7,7 +7,8 @@ use std::{
 };
 
 use ropewalk_fabric::JobKey;
-use ropewalk_group::{Cause, Rank};
+use ropewalk_group::Cause;
+use ropewalk_names::Rank;
 
 use crate::{
     event::JobEvent,

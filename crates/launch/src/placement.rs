@@ -7,7 +7,7 @@ mod rank_map;
 
 use std::collections::BTreeMap;
 
-use ropewalk_group::Rank;
+use ropewalk_names::Rank;
 use thiserror::Error;
 
 use crate::{

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 
 use ropewalk_fabric::JobKey;
-use ropewalk_group::{HostId, JobId, Rank};
+use ropewalk_names::{HostId, JobId, Rank};
 use ropewalk_pmi as pmi;
 
 use crate::{

@@ -6,7 +6,8 @@ use core::net::IpAddr;
 use std::{ffi::OsString, time::Duration};
 
 use ropewalk_fabric::{Address, Held, JobKey, RegionHandle, TraceEvent};
-use ropewalk_group::{Cause, Departure, HostId, Incarnation, JobId, Rank};
+use ropewalk_group::{Cause, Departure};
+use ropewalk_names::{HostId, Incarnation, JobId, Rank};
 use ropewalk_pmi as pmi;
 use serde::{Deserialize, Serialize};
 

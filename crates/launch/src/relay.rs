@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use ropewalk_group::HostId;
+use ropewalk_names::HostId;
 use ropewalk_pmi as pmi;
 
 use crate::{

@@ -229,7 +229,7 @@ fn is_worth_another(verdict: &Verdict) -> bool {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use ropewalk_group::Rank;
+    use ropewalk_names::Rank;
 
     use super::*;
     use crate::verdict::{Failure, MemoryShortage};

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use ropewalk_group::{HostId, Rank};
+use ropewalk_names::{HostId, Rank};
 
 use crate::{
     job::JobSpec,

@@ -17,7 +17,8 @@ use std::{
     time::Duration,
 };
 
-use ropewalk_group::{Cause, HostId, Membership, Rank};
+use ropewalk_group::{Cause, Membership};
+use ropewalk_names::{HostId, Rank};
 use ropewalk_pmi as pmi;
 
 use crate::{

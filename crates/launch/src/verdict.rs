@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use ropewalk_group::Rank;
+use ropewalk_names::Rank;
 use ropewalk_pmi::Stage;
 use serde::{Deserialize, Serialize};
 

@@ -359,7 +359,8 @@ impl Local {
 mod tests {
     use std::num::NonZeroU32;
 
-    use ropewalk_group::{ProcessGroup, Rank};
+    use ropewalk_group::ProcessGroup;
+    use ropewalk_names::Rank;
 
     use super::*;
     use crate::{

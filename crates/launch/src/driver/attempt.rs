@@ -12,7 +12,7 @@ use std::{
 };
 
 use ropewalk_fabric::Endpoint;
-use ropewalk_group::{HostId, Rank};
+use ropewalk_names::{HostId, Rank};
 use tokio::{io::Interest, sync::mpsc, time::sleep_until};
 
 use super::{

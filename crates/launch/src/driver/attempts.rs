@@ -7,7 +7,7 @@ use std::{
 };
 
 use ropewalk_fabric::{Endpoint, JobKey};
-use ropewalk_group::{HostId, JobId};
+use ropewalk_names::{HostId, JobId};
 use rustix::event::{EventfdFlags, eventfd};
 use tokio::{sync::mpsc, time::sleep_until};
 

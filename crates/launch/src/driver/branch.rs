@@ -15,7 +15,7 @@ use std::{
 };
 
 use ropewalk_fabric::{Address, Endpoint, Event, JobKey, PeerId};
-use ropewalk_group::HostId;
+use ropewalk_names::HostId;
 use ropewalk_pmi as pmi;
 use rustix::{event::epoll, process::Pid};
 

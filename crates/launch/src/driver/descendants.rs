@@ -2,7 +2,7 @@
 
 use std::{fs, thread, time::Duration};
 
-use ropewalk_group::JobId;
+use ropewalk_names::JobId;
 use rustix::{
     io::Errno,
     process::{

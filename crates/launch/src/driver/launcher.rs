@@ -13,7 +13,7 @@ use std::{
 };
 
 use ropewalk_fabric::TraceEvent;
-use ropewalk_group::Rank;
+use ropewalk_names::Rank;
 use rustix::process::Signal;
 use tokio::sync::mpsc;
 

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk_group::HostId;
+use ropewalk_names::HostId;
 use tokio::sync::watch;
 
 use super::signals::stop_this_process;

@@ -3,7 +3,8 @@
 use std::collections::btree_map::Entry;
 
 use ropewalk_fabric::{FromAgent, Held, HoldId, RegionHandle};
-use ropewalk_group::{Cause, Departure, Rank};
+use ropewalk_group::{Cause, Departure};
+use ropewalk_names::Rank;
 
 use super::{Action, HostAgent};
 use crate::{protocol::Report, verdict::MemoryShortage};

@@ -1,6 +1,7 @@
 //! Process groups that programs spawn, as far as they are on this host.
 
-use ropewalk_group::{Cause, Rank};
+use ropewalk_group::Cause;
+use ropewalk_names::Rank;
 use ropewalk_pmi as pmi;
 
 use super::{Action, HostAgent};

@@ -1,6 +1,6 @@
 //! Odd things about ranks, not told too often.
 
-use ropewalk_group::Rank;
+use ropewalk_names::Rank;
 
 use super::HostAgent;
 use crate::protocol::Report;

@@ -1,7 +1,7 @@
 //! Ranks that get another process.
 
 use ropewalk_fabric::HoldId;
-use ropewalk_group::{Incarnation, Rank};
+use ropewalk_names::{Incarnation, Rank};
 
 use super::HostAgent;
 

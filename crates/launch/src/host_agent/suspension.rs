@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ropewalk_group::Rank;
+use ropewalk_names::Rank;
 
 use super::{Action, HostAgent};
 use crate::protocol::Report;

@@ -1,7 +1,8 @@
 //! Tests of what an agent decides.
 
 use ropewalk_fabric::{JobKey, MemberKey, RegionHandle};
-use ropewalk_group::{Cause, JobId};
+use ropewalk_group::Cause;
+use ropewalk_names::JobId;
 
 use super::*;
 use crate::plan::FIRST_GROUP;

@@ -1,6 +1,6 @@
 //! What a fence costs, whatever the order of events: messages and bytes on each way between two nodes of the tree.
 
-use ropewalk_group::HostId;
+use ropewalk_names::HostId;
 use ropewalk_pmi as pmi;
 use serde::Serialize;
 

@@ -1,7 +1,7 @@
 //! The memory that simulated processes leave behind, and who hears of it when.
 
 use ropewalk_fabric::{FromAgent, Held, HoldId, RegionHandle, ToAgent};
-use ropewalk_group::Incarnation;
+use ropewalk_names::Incarnation;
 
 use super::*;
 

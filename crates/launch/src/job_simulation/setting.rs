@@ -1,6 +1,6 @@
 //! Which job is simulated.
 
-use ropewalk_group::JobId;
+use ropewalk_names::JobId;
 
 use super::*;
 use crate::{

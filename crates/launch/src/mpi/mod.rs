@@ -9,7 +9,7 @@
 pub mod elf;
 pub mod loader_cache;
 
-use ropewalk_group::JobId;
+use ropewalk_names::JobId;
 
 /// The MPI of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]

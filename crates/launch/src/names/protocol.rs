@@ -2,7 +2,7 @@
 
 use bstr::BString;
 use ropewalk_fabric::{Identity, Role};
-use ropewalk_group::{Incarnation, JobId, Rank};
+use ropewalk_names::{Incarnation, JobId, Rank};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 

@@ -2,7 +2,7 @@
 
 use core::str::FromStr;
 
-use ropewalk_group::Rank;
+use ropewalk_names::Rank;
 use thiserror::Error;
 
 use super::PlacementError;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ropewalk_group::Rank;
+use ropewalk_names::Rank;
 
 use super::*;
 use crate::event::OutputStream;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ropewalk_group::Rank;
+use ropewalk_names::Rank;
 
 use crate::verdict::{Ending, FailureKind, Verdict};
 

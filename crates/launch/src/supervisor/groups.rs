@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use ropewalk_group::{HostId, Rank};
+use ropewalk_names::{HostId, Rank};
 use ropewalk_pmi as pmi;
 
 use super::{Action, NameAsker, Phase, SIGTERM, Supervisor, WantedSpawn};

@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use ropewalk_agent_link::NO_END;
-use ropewalk_group::{HostId, Rank};
+use ropewalk_names::{HostId, Rank};
 
 use super::{Action, Phase, SIGTERM, Supervisor};
 use crate::{

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use ropewalk_group::HostId;
+use ropewalk_names::HostId;
 use ropewalk_pmi as pmi;
 
 use super::{Action, Supervisor};

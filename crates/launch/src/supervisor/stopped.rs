@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ropewalk_group::{HostId, Rank};
+use ropewalk_names::{HostId, Rank};
 
 use super::{Action, Phase, SIGKILL, Supervisor};
 use crate::{

@@ -2,7 +2,8 @@
 
 mod stalls;
 
-use ropewalk_group::{Departure, Epoch, Incarnation, JobId};
+use ropewalk_group::Departure;
+use ropewalk_names::{Epoch, Incarnation, JobId};
 
 use super::{groups::Asker, *};
 use crate::{

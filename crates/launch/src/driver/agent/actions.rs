@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use ropewalk_fabric::FromAgent;
-use ropewalk_group::Rank;
+use ropewalk_names::Rank;
 use rustix::{
     event::epoll,
     process::{Signal, kill_process_group, pidfd_send_signal},

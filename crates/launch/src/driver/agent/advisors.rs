@@ -7,7 +7,7 @@ use std::{
 };
 
 use ropewalk_agent_link::{Connection, Kind, Listener, ToAgent, ToProgram};
-use ropewalk_group::Rank;
+use ropewalk_names::Rank;
 use rustix::event::epoll;
 
 use super::{Agent, kind};

@@ -2,7 +2,7 @@
 
 use std::{ffi::CString, ops::Range};
 
-use ropewalk_group::HostId;
+use ropewalk_names::HostId;
 
 use super::{Agent, starting};
 use crate::{

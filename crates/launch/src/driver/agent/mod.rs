@@ -27,7 +27,7 @@ use std::{
 
 use litemap::LiteMap;
 use ropewalk_fabric::{HoldId, ToAgent, memfd::HeldMemfd};
-use ropewalk_group::{HostId, Rank};
+use ropewalk_names::{HostId, Rank};
 use rustix::{
     event::{Timespec, epoll},
     process::Rlimit,

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, io, os::fd::OwnedFd};
 
 use ropewalk_fabric::{AgentLink, AgentLinkError, FromAgent, ToAgent, memfd::HeldMemfd};
-use ropewalk_group::Rank;
+use ropewalk_names::Rank;
 use rustix::{
     event::epoll,
     io::{Errno, read},

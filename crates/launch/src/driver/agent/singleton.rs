@@ -7,7 +7,8 @@ use std::{
 };
 
 use ropewalk_fabric::AgentLink;
-use ropewalk_group::{Cause, Rank};
+use ropewalk_group::Cause;
+use ropewalk_names::Rank;
 use rustix::{
     event::epoll,
     process::{Pid, PidfdFlags, pidfd_open},

@@ -12,7 +12,7 @@ use std::{
 };
 
 use ropewalk_fabric::AgentLink;
-use ropewalk_group::{HostId, Incarnation, Rank};
+use ropewalk_names::{HostId, Incarnation, Rank};
 use rustix::{event::epoll, io::Errno, thread::sched_getaffinity};
 
 use super::{

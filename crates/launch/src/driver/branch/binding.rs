@@ -76,7 +76,7 @@ mod tests {
     };
 
     use ropewalk_fabric::JobKey;
-    use ropewalk_group::{HostId, JobId};
+    use ropewalk_names::{HostId, JobId};
 
     use super::*;
 

@@ -6,7 +6,7 @@
 use std::{io, time::Instant};
 
 use ropewalk_fabric::{Address, Endpoint, PeerDeath, PeerId, SubmitError};
-use ropewalk_group::HostId;
+use ropewalk_names::HostId;
 use serde::Serialize;
 
 use super::{

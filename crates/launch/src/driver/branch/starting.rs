@@ -2,7 +2,7 @@
 
 use std::{io, rc::Rc};
 
-use ropewalk_group::HostId;
+use ropewalk_names::HostId;
 use rustix::event::epoll;
 
 use super::{Branch, LIFE_LINE, PIDFD, STDERR};

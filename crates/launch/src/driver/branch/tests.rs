@@ -1,7 +1,7 @@
 use std::net::Ipv4Addr;
 
 use ropewalk_fabric::{EndpointOptions, Identity, Role};
-use ropewalk_group::{Incarnation, JobId, Rank};
+use ropewalk_names::{Incarnation, JobId, Rank};
 
 use super::*;
 use crate::{

@@ -11,8 +11,9 @@ use anyhow::{Context, bail};
 use indicatif::MultiProgress;
 use ropewalk::{
     fabric::{Progress, TraceEvent},
-    group::{Cause, Rank},
+    group::Cause,
     launch::{JobEvent, JobSpec, Launcher, OnFailure, OutputStream},
+    names::Rank,
 };
 
 use super::{

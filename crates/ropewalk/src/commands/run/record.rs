@@ -3,8 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use ropewalk::{
-    group::{Cause, Rank},
+    group::Cause,
     launch::{JobEvent, OutputStream, Verdict},
+    names::Rank,
 };
 
 use super::saving::Saving;

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use ropewalk_group::{Incarnation, Rank};
 use serde::{Deserialize, Serialize};
+
+use crate::{Incarnation, Rank};
 
 /// Who a process is in its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -27,12 +28,12 @@ pub enum Role {
     Rank,
 }
 
-/// How many bytes an identity takes in greetings and in what keys are made of.
-pub(crate) const IDENTITY_SIZE: usize = 1 + 4 + 4;
-
 impl Identity {
-    /// Role, rank and incarnation, little-endian.
-    pub(crate) fn encode(self) -> [u8; IDENTITY_SIZE] {
+    /// The size of an encoded identity in bytes.
+    pub const SIZE: usize = 1 + 4 + 4;
+
+    /// Role, rank and incarnation, little-endian: so an identity stands in greetings, and so keys are made of it.
+    pub fn encode(self) -> [u8; Self::SIZE] {
         let role = match self.role {
             Role::Agent => 0,
             Role::Launcher => 1,
@@ -44,7 +45,7 @@ impl Identity {
     }
 
     /// The identity that these bytes stand for; `None` if its role is none.
-    pub(crate) fn decode([role, a, b, c, d, e, f, g, h]: [u8; IDENTITY_SIZE]) -> Option<Self> {
+    pub fn decode([role, a, b, c, d, e, f, g, h]: [u8; Self::SIZE]) -> Option<Self> {
         let role = match role {
             0 => Role::Agent,
             1 => Role::Launcher,

@@ -25,8 +25,8 @@ impl Address {
         self.0.split_once("://").map_or("", |(_, location)| location)
     }
 
-    /// Whether both are clones of one address: cheaper than to compare them.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
+    /// Returns true if both are clones of one address, which is cheaper than to compare their text.
+    pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
