@@ -35,9 +35,7 @@ mod provider;
 mod region_table;
 mod waker;
 
-pub use agent_link::{
-    AgentLink, AgentLinkError, FromAgent, Held, HoldId, Progress, SpanKind, ToAgent, TraceEvent, Welcome,
-};
+pub use agent_link::{AgentLink, AgentLinkError, FromAgent, ToAgent, Welcome};
 pub use body::Body;
 pub use buffer::Buffer;
 pub use endpoint::{Endpoint, HeartbeatCounts, ToPeer};
@@ -53,5 +51,7 @@ pub use messages::{Messages, Received};
 pub use peer_table::PeerId;
 pub use provider::ProviderStatus;
 pub use region_table::{AccessError, Withdrawn};
-pub use ropewalk_names::{Address, AddressError, Identity, RegionHandle, Role};
+pub use ropewalk_names::{
+    Address, AddressError, Held, HoldId, Identity, Progress, RegionHandle, Role, SpanKind, TraceEvent,
+};
 pub use waker::Waker;

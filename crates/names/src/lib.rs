@@ -6,10 +6,14 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod held;
 mod identity;
 mod ids;
 mod region;
+mod trace;
 
+pub use held::{Held, HoldId};
 pub use identity::{Identity, Role};
 pub use ids::{Epoch, HostId, Incarnation, JobId, Rank};
 pub use region::{Address, AddressError, RegionHandle};
+pub use trace::{Progress, SpanKind, TraceEvent};
