@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk_group::Departure;
+use ropewalk_membership::Departure;
 use ropewalk_names::{Held, HoldId, Incarnation, JobId, Rank, TraceEvent};
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -381,7 +381,7 @@ mod tests {
             rank: Rank(0),
             incarnation: Incarnation(0),
             epoch: ropewalk_names::Epoch(1),
-            cause: ropewalk_group::Cause::Exited(0),
+            cause: ropewalk_membership::Cause::Exited(0),
         };
         let answers = [
             FromAgent::Welcome(welcome.clone()),

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use ropewalk_fabric::TraceEvent;
-use ropewalk_group::Departure;
+use ropewalk_membership::Departure;
 use ropewalk_names::Rank;
 use serde::{Deserialize, Serialize};
 

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use ropewalk_fabric::{
     Address, AgentLink, AgentLinkError, FromAgent, Held, HoldId, Identity, Role, ToAgent, Welcome,
 };
-use ropewalk_group::{Departure, Membership};
+use ropewalk_membership::{Departure, Membership};
 use ropewalk_names::{Incarnation, Rank};
 use ropewalk_pmi as pmi;
 

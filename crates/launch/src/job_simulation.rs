@@ -7,7 +7,7 @@ use std::{
 };
 
 use ropewalk_fabric::JobKey;
-use ropewalk_group::Cause;
+use ropewalk_membership::Cause;
 use ropewalk_names::Rank;
 
 use crate::{

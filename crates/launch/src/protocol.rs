@@ -6,7 +6,7 @@ use core::net::IpAddr;
 use std::{ffi::OsString, time::Duration};
 
 use ropewalk_fabric::{Address, Held, JobKey, RegionHandle, TraceEvent};
-use ropewalk_group::{Cause, Departure};
+use ropewalk_membership::{Cause, Departure};
 use ropewalk_names::{HostId, Incarnation, JobId, Rank};
 use ropewalk_pmi as pmi;
 use serde::{Deserialize, Serialize};

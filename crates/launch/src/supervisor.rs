@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use ropewalk_group::{Cause, Membership};
+use ropewalk_membership::{Cause, Membership};
 use ropewalk_names::{HostId, Rank};
 use ropewalk_pmi as pmi;
 

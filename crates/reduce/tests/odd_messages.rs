@@ -4,7 +4,7 @@ use std::{num::NonZeroU32, time::Duration};
 
 use proptest::prelude::*;
 use ropewalk_fabric::RegionHandle;
-use ropewalk_group::ProcessGroup;
+use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
 use ropewalk_reduce::{
     Order, Policy, PullFailure, Receipt, ReductionError, Signature,

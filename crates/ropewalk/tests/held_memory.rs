@@ -15,8 +15,8 @@ use ropewalk::{
         AgentLink, Buffer, Completion, Endpoint, EndpointOptions, Event, FromAgent, Held, HoldId,
         RegionHandle, ToAgent, TraceEvent, Welcome, memfd::WritableMemfd,
     },
-    group::Cause,
     launch::{JobEvent, JobSpec, Launcher, OnFailure},
+    membership::Cause,
     names::Rank,
 };
 use rustix::{

@@ -9,7 +9,7 @@ use super::packages::Package;
 const LAYERS: &[(&str, &[&str])] = &[
     ("ropewalk-agent-link", &[]),
     ("ropewalk-names", &[]),
-    ("ropewalk-group", &["ropewalk-names"]),
+    ("ropewalk-membership", &["ropewalk-names"]),
     ("ropewalk-ofi-sys", &[]),
     ("ropewalk-pmi", &[]),
     ("ropewalk-pmi-client", &["ropewalk-pmi"]),
@@ -18,7 +18,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ropewalk-pmi2-c", &["ropewalk-pmi", "ropewalk-pmi-abi"]),
     (
         "ropewalk-fabric",
-        &["ropewalk-group", "ropewalk-names", "ropewalk-ofi-sys"],
+        &["ropewalk-membership", "ropewalk-names", "ropewalk-ofi-sys"],
     ),
     ("ropewalk-rpc", &["ropewalk-fabric"]),
     ("ropewalk-checkpoint-core", &[]),
@@ -34,7 +34,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "ropewalk-agent-link",
             "ropewalk-fabric",
-            "ropewalk-group",
+            "ropewalk-membership",
             "ropewalk-names",
             "ropewalk-pmi",
             "ropewalk-pmi-client",
@@ -45,7 +45,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "ropewalk-reduce",
         &[
             "ropewalk-fabric",
-            "ropewalk-group",
+            "ropewalk-membership",
             "ropewalk-names",
             "ropewalk-pmi",
             "ropewalk-pmi-client",
@@ -67,7 +67,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ropewalk-checkpoint",
             "ropewalk-checkpoint-c",
             "ropewalk-fabric",
-            "ropewalk-group",
+            "ropewalk-membership",
             "ropewalk-launch",
             "ropewalk-names",
             "ropewalk-openfoam",
@@ -161,20 +161,20 @@ mod tests {
     #[test]
     fn finds_dependencies_that_point_up() {
         let packages = [
-            package("ropewalk-fabric", &["ropewalk-group"], &["bytes"]),
-            package("ropewalk-group", &["ropewalk-reduce"], &["serde"]),
+            package("ropewalk-fabric", &["ropewalk-membership"], &["bytes"]),
+            package("ropewalk-membership", &["ropewalk-reduce"], &["serde"]),
             package("stranger", &[], &[]),
         ];
         let broken = judge(&packages, LAYERS);
         assert_eq!(broken.len(), 2, "{broken:?}");
-        assert!(broken[0].starts_with("ropewalk-group: must not depend on ropewalk-reduce"));
+        assert!(broken[0].starts_with("ropewalk-membership: must not depend on ropewalk-reduce"));
         assert!(broken[1].starts_with("stranger: stands in no layer"));
     }
 
     /// Tests may use what stands further below and their own package, but nothing above.
     #[test]
     fn tests_reach_further_down() {
-        let ours = ["ropewalk-group", "ropewalk-launch", "ropewalk-rpc"];
+        let ours = ["ropewalk-membership", "ropewalk-launch", "ropewalk-rpc"];
         let mut rpc = package("ropewalk-rpc", &ours, &[]);
         assert_eq!(judge(std::slice::from_ref(&rpc), LAYERS).len(), 3);
         rpc.dependencies
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(broken.len(), 1, "{broken:?}");
         assert!(broken[0].contains("ropewalk-launch"));
 
-        let mut checkpoint = package("ropewalk-checkpoint", &["ropewalk-group"], &[]);
+        let mut checkpoint = package("ropewalk-checkpoint", &["ropewalk-membership"], &[]);
         assert_eq!(judge(std::slice::from_ref(&checkpoint), LAYERS).len(), 1);
         checkpoint.dependencies[0].kind = Some("dev".to_owned());
         assert_eq!(judge(&[checkpoint], LAYERS), [""; 0]);

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use ropewalk_group::Cause;
+use ropewalk_membership::Cause;
 use rustix::{
     io::{Errno, read, write},
     process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid},

@@ -3,7 +3,7 @@
 use std::collections::btree_map::Entry;
 
 use ropewalk_fabric::{FromAgent, Held, HoldId, RegionHandle};
-use ropewalk_group::{Cause, Departure};
+use ropewalk_membership::{Cause, Departure};
 use ropewalk_names::Rank;
 
 use super::{Action, HostAgent};

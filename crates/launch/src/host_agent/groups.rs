@@ -1,6 +1,6 @@
 //! Process groups that programs spawn, as far as they are on this host.
 
-use ropewalk_group::Cause;
+use ropewalk_membership::Cause;
 use ropewalk_names::Rank;
 use ropewalk_pmi as pmi;
 

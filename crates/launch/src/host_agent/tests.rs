@@ -1,7 +1,7 @@
 //! Tests of what an agent decides.
 
 use ropewalk_fabric::{JobKey, MemberKey, RegionHandle};
-use ropewalk_group::Cause;
+use ropewalk_membership::Cause;
 use ropewalk_names::JobId;
 
 use super::*;

@@ -2,7 +2,7 @@
 
 mod stalls;
 
-use ropewalk_group::Departure;
+use ropewalk_membership::Departure;
 use ropewalk_names::{Epoch, Incarnation, JobId};
 
 use super::{groups::Asker, *};

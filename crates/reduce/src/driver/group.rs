@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use ropewalk_fabric::HoldId;
-use ropewalk_group::ProcessGroup;
+use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
 
 use super::{

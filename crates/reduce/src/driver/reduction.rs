@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use ropewalk_fabric::AgentLinkError;
-use ropewalk_group::GroupError;
+use ropewalk_membership::GroupError;
 use ropewalk_names::Rank;
 use thiserror::Error;
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use ropewalk_fabric::RegionHandle;
-use ropewalk_group::ProcessGroup;
+use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
 
 use super::{

@@ -13,7 +13,7 @@ use std::{
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use ropewalk_fabric::RegionHandle;
-use ropewalk_group::ProcessGroup;
+use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
 use ropewalk_reduce::{
     Order, Policy, PullFailure, Receipt, ReductionError, Signature,

@@ -1,6 +1,6 @@
 //! Tests of what comes of an announced end.
 
-use ropewalk_group::Cause;
+use ropewalk_membership::Cause;
 
 use super::{
     super::{

@@ -11,8 +11,8 @@ use anyhow::{Context, bail};
 use indicatif::MultiProgress;
 use ropewalk::{
     fabric::{Progress, TraceEvent},
-    group::Cause,
     launch::{JobEvent, JobSpec, Launcher, OnFailure, OutputStream},
+    membership::Cause,
     names::Rank,
 };
 

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use ropewalk::{
-    group::Cause,
     launch::{JobEvent, OutputStream, Verdict},
+    membership::Cause,
     names::Rank,
 };
 
