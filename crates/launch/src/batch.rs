@@ -1,6 +1,6 @@
 //! What neighbours in the tree send each other: many messages in one.
 
-use ropewalk_fabric::Body;
+use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
@@ -36,9 +36,9 @@ pub(crate) trait LinkMessage: DeserializeOwned {
 }
 
 /// A batch as it is sent.
-pub(crate) fn encode<T: Serialize>(head: Head, batch: &[T]) -> Body {
+pub(crate) fn encode<T: Serialize>(head: Head, batch: &[T]) -> Bytes {
     let bytes = postcard::to_allocvec(&(head, batch)).expect("messages have no map and no unsized sequence");
-    Body::from(bytes)
+    Bytes::from(bytes)
 }
 
 /// Reads one batch, with nothing behind it.

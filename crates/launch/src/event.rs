@@ -2,9 +2,8 @@
 
 use core::time::Duration;
 
-use ropewalk_fabric::TraceEvent;
 use ropewalk_membership::Departure;
-use ropewalk_names::Rank;
+use ropewalk_names::{Rank, TraceEvent};
 use serde::{Deserialize, Serialize};
 
 use crate::{Ending, Failure, Verdict, restart::Attempt};

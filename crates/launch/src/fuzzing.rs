@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use ropewalk_fabric::{Address, JobKey};
-use ropewalk_names::{HostId, JobId, Rank};
+use ropewalk_names::{Address, HostId, JobId, Rank};
 use ropewalk_pmi as pmi;
 
 use crate::{
@@ -118,11 +117,7 @@ fn agent(plan: &Plan, bytes: &[u8]) {
         unreachable!("it is one");
     };
     let mut relay = Relay::of(plan, node);
-    let mut mind = HostAgent::new(
-        plan.start(HostId(0), JobKey::from_bytes([0; 32])),
-        address,
-        1 << 20,
-    );
+    let mut mind = HostAgent::new(plan.start(HostId(0)), address, 1 << 20);
     relay.start(Duration::ZERO);
     while let Some(rank) = mind.poll_spawn() {
         mind.handle_spawned(rank, 1);

@@ -4,16 +4,14 @@ mod departures;
 mod groups;
 mod hanging;
 mod notices;
+mod rank_link;
 mod respawns;
 mod suspension;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use ropewalk_fabric::{
-    Address, AgentLink, AgentLinkError, FromAgent, Held, HoldId, Identity, Role, ToAgent, Welcome,
-};
 use ropewalk_membership::{Departure, Membership};
-use ropewalk_names::{Incarnation, Rank};
+use ropewalk_names::{Address, Held, HoldId, Identity, Incarnation, Rank, Role};
 use ropewalk_pmi as pmi;
 
 use crate::{
@@ -22,6 +20,7 @@ use crate::{
 };
 use departures::{Departing, Leaving};
 use groups::KnownGroup;
+pub(crate) use rank_link::{FromRank, ToRank, Welcome};
 use suspension::Suspension;
 
 /// The agent's mind.
@@ -43,7 +42,7 @@ pub(crate) struct HostAgent {
     has_attached: bool,
     departing: BTreeMap<Rank, Departing>,
     /// What every attached rank hears, from the first day.
-    announcements: Vec<FromAgent>,
+    announcements: Vec<ToRank>,
     held: BTreeMap<(Rank, HoldId), Holding>,
     held_bytes: u64,
     held_bytes_max: u64,
@@ -82,7 +81,7 @@ pub(crate) enum Action {
     /// Tell the PMI server of an agent right below.
     SendChild(NodeId, pmi::Down),
     /// Tell a rank.
-    SendLink(Rank, FromAgent),
+    SendLink(Rank, ToRank),
     /// Answer a rank.
     SendPmi(Rank, Vec<u8>),
     /// Send a signal to a rank's process group.
@@ -170,11 +169,11 @@ impl HostAgent {
         self.actions.pop_front()
     }
 
-    /// Says to a rank who it is. Its key is that of this incarnation only.
-    fn welcome(&self, rank: Rank) -> FromAgent {
-        FromAgent::Welcome(Welcome {
+    /// Says to a rank who it is: its present incarnation.
+    fn welcome(&self, rank: Rank) -> ToRank {
+        ToRank::Welcome(Welcome {
             job: self.start.job,
-            key: self.start.key.key_of(rank_identity(rank, self.incarnation(rank))),
+            identity: rank_identity(rank, self.incarnation(rank)),
             size: self.start.size.max(rank.0 + 1),
             agent: self.address.clone(),
             encrypt: self.start.encrypt,
@@ -260,18 +259,18 @@ impl HostAgent {
 
     /// A rank says something on its link. `memory` is the size of the memory that came with it, if there was
     /// some that nobody can change any more. Returns whether the memory is to be kept.
-    pub(crate) fn handle_link(&mut self, rank: Rank, message: ToAgent, memory: Option<u64>) -> bool {
+    pub(crate) fn handle_link(&mut self, rank: Rank, message: FromRank, memory: Option<u64>) -> bool {
         match message {
-            ToAgent::Join => {
+            FromRank::Join => {
                 // What one program holds here, and was told, is not for another.
                 let answer = match self.attached.contains(&rank) {
-                    true => FromAgent::Taken,
+                    true => ToRank::Taken,
                     false => self.welcome(rank),
                 };
                 self.actions.push_back(Action::SendLink(rank, answer));
                 false
             }
-            ToAgent::Attach => {
+            FromRank::Attach => {
                 if self.attached.insert(rank) {
                     if !std::mem::replace(&mut self.has_attached, true) {
                         self.report(Report::Attached);
@@ -284,21 +283,21 @@ impl HostAgent {
                 }
                 false
             }
-            ToAgent::Hold(held) => match self.hold(rank, held, memory) {
+            FromRank::Hold(held) => match self.hold(rank, held, memory) {
                 Ok(()) => true,
                 Err(text) => {
                     self.notice(rank, text);
                     false
                 }
             },
-            ToAgent::Release(id) => {
+            FromRank::Release(id) => {
                 if let Some(holding) = self.held.remove(&(rank, id)) {
                     self.held_bytes -= holding.size;
                     self.actions.push_back(Action::Forget(rank, id));
                 }
                 false
             }
-            ToAgent::Trace(event) => {
+            FromRank::Trace(event) => {
                 self.report(Report::Trace { rank, event });
                 false
             }
@@ -306,8 +305,8 @@ impl HostAgent {
     }
 
     /// A message on a rank's link was malformed; the link is closed.
-    pub(crate) fn handle_link_broken(&mut self, rank: Rank, error: &AgentLinkError) {
-        self.notice(rank, error.to_string());
+    pub(crate) fn handle_link_broken(&mut self, rank: Rank, error: String) {
+        self.notice(rank, error);
     }
 
     /// Something happened to a rank. All agents hear it, and this one knows already what concerns its own.
@@ -325,7 +324,7 @@ impl HostAgent {
             } => {
                 if let Some(departure) = self.members.handle_departure(rank, incarnation, cause) {
                     self.fence(departure);
-                    self.announce(FromAgent::Departed(departure));
+                    self.announce(ToRank::Departed(departure));
                 }
             }
             News::Inherited {
@@ -333,7 +332,7 @@ impl HostAgent {
                 incarnation,
                 held,
                 handle,
-            } => self.announce(FromAgent::Inherited {
+            } => self.announce(ToRank::Inherited {
                 rank,
                 incarnation,
                 held,
@@ -361,7 +360,7 @@ impl HostAgent {
                 self.held_bytes, self.held_bytes_max
             ));
         }
-        if held.label.len() > AgentLink::LABEL_SIZE_MAX {
+        if held.label.len() > Held::LABEL_SIZE_MAX {
             return Err(format!(
                 "a label of {} bytes for held memory is too long",
                 held.label.len()
@@ -460,7 +459,7 @@ impl HostAgent {
         self.actions.push_back(Action::Fence(gone));
     }
 
-    fn announce(&mut self, message: FromAgent) {
+    fn announce(&mut self, message: ToRank) {
         for &rank in &self.attached {
             self.actions.push_back(Action::SendLink(rank, message.clone()));
         }

@@ -6,7 +6,6 @@ use std::{
     time::Duration,
 };
 
-use ropewalk_fabric::JobKey;
 use ropewalk_membership::Cause;
 use ropewalk_names::Rank;
 
@@ -223,7 +222,7 @@ impl World {
 
     fn connect(&mut self, id: NodeId) {
         let host = id.host().unwrap();
-        let start = self.plan.start(host, JobKey::from_bytes([0; 32]));
+        let start = self.plan.start(host);
         let mut node = Node {
             relay: Relay::of(&self.plan, id),
             mind: HostAgent::new(start, "tcp://127.0.0.1:1".parse().unwrap(), u64::MAX),

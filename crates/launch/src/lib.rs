@@ -48,7 +48,7 @@ pub use job::{
     StdinSource, UniverseSize,
 };
 pub use lines::OUTPUT_LINE_SIZE_MAX;
-pub use names::{NAME_SERVER_PORT, NameServerAccess};
+pub use names::{NAME_SERVER_PORT, NameServerAccess, NameServerKey};
 pub use placement::{
     Binding, BindingSyntaxError, CacheKind, DealOrder, Part, Parts, Placement, PlacementError, RankMap,
     RankMapError, UserBinding,

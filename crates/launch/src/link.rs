@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use ropewalk_fabric::Body;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{LinkError, LinkMessage, decode, encode};
@@ -21,7 +21,7 @@ pub(crate) struct Link<T> {
     /// Bytes of output or input in the last of them.
     size: usize,
     /// What has a number, and is not known to have come: the first has the number after the last that is.
-    kept: VecDeque<Body>,
+    kept: VecDeque<Bytes>,
     acknowledged: u64,
     /// How many of these went over this connection.
     sent: usize,
@@ -196,7 +196,7 @@ impl<T> Link<T> {
 
 impl<T: Serialize> Link<T> {
     /// What is to be sent next, and again until [`handle_sent`](Self::handle_sent) is called.
-    pub(crate) fn poll_body(&mut self) -> Option<Body> {
+    pub(crate) fn poll_body(&mut self) -> Option<Bytes> {
         let is_asked = match self.connection {
             Connection::Open { is_asked } => is_asked,
             Connection::Greeting { is_sent: false } => return Some(encode(self.head(0), &[] as &[T])),

@@ -9,9 +9,9 @@ mod client;
 mod protocol;
 mod table;
 
-use core::net::SocketAddr;
+use core::{fmt, net::SocketAddr};
 
-use ropewalk_fabric::JobKey;
+use zeroize::{Zeroize, ZeroizeOnDrop};
 
 pub(crate) use client::{Action, CallId, NameClient};
 pub(crate) use protocol::{
@@ -26,7 +26,29 @@ pub struct NameServerAccess {
     /// Where it listens.
     pub address: SocketAddr,
     /// The key that it was started with. It is sent to nobody, not even to the job's agents.
-    pub key: JobKey,
+    pub key: NameServerKey,
+}
+
+/// The 32 secret bytes of the key of a name server; wiped from memory when dropped, never printed.
+#[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
+pub struct NameServerKey([u8; 32]);
+
+impl NameServerKey {
+    /// The key with these bytes.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes, for proving its possession.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for NameServerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NameServerKey(..)")
+    }
 }
 
 /// The port of a name server for which none is given: that of Hydra's.

@@ -2,7 +2,6 @@
 
 use std::ffi::{OsStr, OsString};
 
-use ropewalk_fabric::JobKey;
 use ropewalk_names::{HostId, JobId, Rank};
 use ropewalk_pmi as pmi;
 
@@ -34,6 +33,7 @@ pub(crate) struct Surroundings {
     pub(crate) host_name: String,
     /// How many of its processors this process may use, if programs are told.
     pub(crate) processors: u32,
+    /// Without the variables of links to the agents of an outer job.
     pub(crate) environment: Vec<(OsString, OsString)>,
     /// What programs on other hosts must find too.
     pub(crate) working_directory: Option<OsString>,
@@ -121,11 +121,10 @@ const MASTER_PORTS: u16 = 10_000;
 
 impl Plan {
     /// What the agent of a host has to know.
-    pub(crate) fn start(&self, host: HostId, key: JobKey) -> Start {
+    pub(crate) fn start(&self, host: HostId) -> Start {
         let ranks = self.hosts.get(host.0 as usize).map(HostPlan::ranks);
         Start {
             job: self.job,
-            key,
             size: self.size,
             ranks: ranks.into_iter().flatten().collect(),
             is_alone: self.hosts.len() == 1,
@@ -307,8 +306,6 @@ pub(crate) fn inheritable_environment(
             || (name.starts_with(b"PMIX_") && !name.starts_with(b"PMIX_MCA_"))
             || name.starts_with(b"FLUX_JOB_")
             || name.starts_with(b"FLUX_PMI_")
-            || name == ropewalk_fabric::AgentLink::VARIABLE.as_bytes()
-            || name == ropewalk_agent_link::VARIABLE.as_bytes()
     };
     environment
         .into_iter()
@@ -365,10 +362,7 @@ mod tests {
             programs,
             [here.clone(), here, there.clone(), there.clone(), there, None]
         );
-        assert_eq!(
-            plan.start(HostId(1), JobKey::from_bytes([0; 32])).ranks,
-            [Rank(4)]
-        );
+        assert_eq!(plan.start(HostId(1)).ranks, [Rank(4)]);
         let variables = plan.rank_variables(&group, HostId(1), Rank(4), 0, 1);
         assert_eq!(
             plan.pmi_group(&plan.first_group(), NodeId::ROOT)
@@ -581,7 +575,6 @@ mod tests {
             "PMI_TOTALVIEW",
             "HYDI_CONTROL_FD",
             "MPI_LOCALRANKID",
-            "ROPEWALK_AGENT_FD",
             "PMIX_NAMESPACE",
             "FLUX_JOB_ID",
             "OMPI_COMM_WORLD_RANK",

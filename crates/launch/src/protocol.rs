@@ -1,13 +1,11 @@
 //! What the nodes of a job's tree say to each other: [`Up`] towards the launcher, [`Down`] away from it, in batches,
-//! as postcard in the messages of a fabric. What an agent must know before that it reads as [`Bootstrap`] from its
-//! standard input, behind a 32-bit little-endian length, unless it is a fork of the launcher, which knows it.
+//! as postcard in the messages of a fabric.
 
 use core::net::IpAddr;
 use std::{ffi::OsString, time::Duration};
 
-use ropewalk_fabric::{Address, Held, JobKey, RegionHandle, TraceEvent};
 use ropewalk_membership::{Cause, Departure};
-use ropewalk_names::{HostId, Incarnation, JobId, Rank};
+use ropewalk_names::{Held, HostId, Incarnation, JobId, Rank, RegionHandle, TraceEvent};
 use ropewalk_pmi as pmi;
 use serde::{Deserialize, Serialize};
 
@@ -31,20 +29,6 @@ pub(crate) const OUTPUT_WINDOW: usize = 4 << 20;
 pub(crate) const TAG_UP: u64 = 1;
 /// See [`TAG_UP`].
 pub(crate) const TAG_DOWN: u64 = 2;
-
-/// The first that an agent hears.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Bootstrap {
-    /// The job's secret; it stands in no arguments, variables or files.
-    pub(crate) key: JobKey,
-    pub(crate) node: NodeId,
-    /// Where the node above listens.
-    pub(crate) parent: Address,
-    /// Where the launcher listens, for when the node above is lost.
-    pub(crate) launcher: Address,
-    /// A [`Plan`], which is handed on as it is.
-    pub(crate) plan: Vec<u8>,
-}
 
 /// The job as all nodes know it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -115,7 +99,6 @@ pub(crate) struct RankRun {
 #[derive(Clone, Debug)]
 pub(crate) struct Start {
     pub(crate) job: JobId,
-    pub(crate) key: JobKey,
     /// How many ranks the job has.
     pub(crate) size: u32,
     /// Those of this host.
@@ -286,9 +269,8 @@ pub(crate) enum Order {
 /// When a job ends, as its advisors are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum AnnouncedEnd {
-    /// It is being ended: save now. There are so many milliseconds, [`NO_END`](ropewalk_agent_link::NO_END) if it is not ended
-    /// before it has saved.
-    Notice { left_ms: u64 },
+    /// It is being ended: save now. There are so many milliseconds; `None` if it is not ended before it has saved.
+    Notice { left_ms: Option<u64> },
     /// Its time is over in so many milliseconds.
     Known { left_ms: u64 },
 }

@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use ropewalk_fabric::{Identity, Role};
-use ropewalk_names::{HostId, Incarnation, Rank};
+use ropewalk_names::{HostId, Identity, Incarnation, Rank, Role};
 use serde::{Deserialize, Serialize};
 
 /// A place in the tree: 0 is the launcher, `n` the agent of host `n - 1`.

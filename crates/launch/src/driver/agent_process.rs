@@ -18,7 +18,10 @@ use super::{
     keeper::{self, Part},
     process::Slots,
 };
-use crate::protocol::{BOOTSTRAP_SIZE_MAX, Bootstrap, Plan};
+use crate::{
+    driver::bootstrap::Bootstrap,
+    protocol::{BOOTSTRAP_SIZE_MAX, Plan},
+};
 
 /// What `ropewalk agent` runs: the agent of one host, which a [`Launcher`](crate::Launcher) or another agent starts.
 /// Nobody starts it by hand.

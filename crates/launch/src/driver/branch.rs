@@ -26,8 +26,9 @@ use super::{
     starter::{Ended, Starter},
 };
 use crate::{
+    driver::bootstrap::Bootstrap,
     link::Link,
-    protocol::{Bootstrap, Down, Order, Plan, Report, TAG_DOWN, TAG_UP, Up},
+    protocol::{Down, Order, Plan, Report, TAG_DOWN, TAG_UP, Up},
     relay::{Action, Relay},
     tree::NodeId,
 };
@@ -176,6 +177,11 @@ impl Branch {
         };
         branch.perform_actions();
         Ok(branch)
+    }
+
+    /// The job's key.
+    pub(super) fn key(&self) -> &JobKey {
+        &self.position.key
     }
 
     pub(super) fn endpoint(&mut self) -> &mut Endpoint {

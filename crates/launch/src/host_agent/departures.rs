@@ -2,11 +2,10 @@
 
 use std::collections::btree_map::Entry;
 
-use ropewalk_fabric::{FromAgent, Held, HoldId, RegionHandle};
 use ropewalk_membership::{Cause, Departure};
-use ropewalk_names::Rank;
+use ropewalk_names::{Held, HoldId, Rank, RegionHandle};
 
-use super::{Action, HostAgent};
+use super::{Action, HostAgent, ToRank};
 use crate::{protocol::Report, verdict::MemoryShortage};
 
 /// A rank that is gone, of whose memory so many pieces are still to be exposed.
@@ -99,7 +98,7 @@ impl HostAgent {
                 handle: handle.clone(),
             });
         }
-        self.announce(FromAgent::Inherited {
+        self.announce(ToRank::Inherited {
             rank,
             incarnation,
             held,
@@ -119,7 +118,7 @@ impl HostAgent {
             self.report(report);
             // Those that the job began with work together; what one of them spawned is its own affair.
             if rank.0 < self.start.size {
-                self.announce(FromAgent::Departed(departure));
+                self.announce(ToRank::Departed(departure));
             }
             self.tell_if_group_is_over(self.first_beside(rank));
             self.sweep_if_all_are_gone();

@@ -1,7 +1,6 @@
 //! Ranks that get another process.
 
-use ropewalk_fabric::HoldId;
-use ropewalk_names::{Incarnation, Rank};
+use ropewalk_names::{HoldId, Incarnation, Rank};
 
 use super::HostAgent;
 

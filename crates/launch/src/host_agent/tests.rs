@@ -1,8 +1,7 @@
 //! Tests of what an agent decides.
 
-use ropewalk_fabric::{JobKey, MemberKey, RegionHandle};
 use ropewalk_membership::Cause;
-use ropewalk_names::JobId;
+use ropewalk_names::{JobId, RegionHandle};
 
 use super::*;
 use crate::plan::FIRST_GROUP;
@@ -14,7 +13,6 @@ const SIGSTOP: i32 = 19;
 fn agent(ranks: u32) -> HostAgent {
     let start = Start {
         job: JobId([1; 16]),
-        key: JobKey::from_bytes([2; 32]),
         size: ranks,
         ranks: (0..ranks).map(Rank).collect(),
         is_alone: true,
@@ -82,14 +80,14 @@ fn drain(agent: &mut HostAgent) -> Vec<String> {
             Action::Report(Report::Notice { rank, .. }) => format!("notice about {rank}"),
             Action::Report(Report::Trace { rank, .. }) => format!("trace of {rank}"),
             Action::Report(report) => format!("{report:?}"),
-            Action::SendLink(to, FromAgent::Departed(departure)) => {
+            Action::SendLink(to, ToRank::Departed(departure)) => {
                 format!("tell {to} that {} departed", departure.rank)
             }
-            Action::SendLink(to, FromAgent::Inherited { rank, held, .. }) => {
+            Action::SendLink(to, ToRank::Inherited { rank, held, .. }) => {
                 format!("tell {to} of {} of {rank}", held.id.0)
             }
-            Action::SendLink(to, FromAgent::Taken) => format!("tell {to} that it is taken"),
-            Action::SendLink(to, FromAgent::Welcome(_)) => format!("welcome {to}"),
+            Action::SendLink(to, ToRank::Taken) => format!("tell {to} that it is taken"),
+            Action::SendLink(to, ToRank::Welcome(_)) => format!("welcome {to}"),
             Action::SendChild(node, _) => format!("PMI to {node:?}"),
             Action::SendPmi(rank, _) => format!("answer {rank}"),
             Action::Signal(rank, signal) => format!("signal {signal} to {rank}"),
@@ -101,7 +99,7 @@ fn drain(agent: &mut HostAgent) -> Vec<String> {
 
 fn hold(agent: &mut HostAgent, rank: u32, id: u64, memory: Option<u64>) -> bool {
     let (id, label) = (HoldId(id), vec![]);
-    agent.handle_link(Rank(rank), ToAgent::Hold(Held { id, label }), memory)
+    agent.handle_link(Rank(rank), FromRank::Hold(Held { id, label }), memory)
 }
 
 /// "When a rank is gone the agent exposes what it held for it and tells every attached rank, first one
@@ -109,15 +107,15 @@ fn hold(agent: &mut HostAgent, rank: u32, id: u64, memory: Option<u64>) -> bool 
 #[test]
 fn data_is_announced_before_the_departure() {
     let mut agent = started(3);
-    agent.handle_link(Rank(0), ToAgent::Join, None);
+    agent.handle_link(Rank(0), FromRank::Join, None);
     assert_eq!(drain(&mut agent), ["welcome 0"]);
-    agent.handle_link(Rank(0), ToAgent::Attach, None);
+    agent.handle_link(Rank(0), FromRank::Attach, None);
     assert_eq!(drain(&mut agent), ["Attached"]);
-    agent.handle_link(Rank(0), ToAgent::Join, None);
+    agent.handle_link(Rank(0), FromRank::Join, None);
     assert_eq!(drain(&mut agent), ["tell 0 that it is taken"]);
     assert!(hold(&mut agent, 1, 7, Some(400)) && hold(&mut agent, 1, 8, Some(400)));
     assert!(hold(&mut agent, 0, 7, Some(100)));
-    agent.handle_link(Rank(1), ToAgent::Release(HoldId(7)), None);
+    agent.handle_link(Rank(1), FromRank::Release(HoldId(7)), None);
     assert!(hold(&mut agent, 1, 9, Some(400)));
     assert_eq!(drain(&mut agent), ["forget 7 of 1"]);
     agent.handle_exit(Rank(1), Cause::Signalled(9), None, 0);
@@ -132,7 +130,7 @@ fn data_is_announced_before_the_departure() {
             "tell 0 that 1 departed",
         ]
     );
-    agent.handle_link(Rank(2), ToAgent::Attach, None);
+    agent.handle_link(Rank(2), FromRank::Attach, None);
     assert_eq!(
         drain(&mut agent),
         ["tell 2 of 8 of 1", "tell 2 of 9 of 1", "tell 2 that 1 departed"]
@@ -187,11 +185,11 @@ fn held_memory_is_bounded() {
     assert!(hold(&mut agent, 0, 1, Some(600)));
     assert!(!hold(&mut agent, 0, 1, Some(1)));
     assert!(!hold(&mut agent, 1, 1, Some(401)));
-    let label = vec![0; AgentLink::LABEL_SIZE_MAX + 1];
+    let label = vec![0; Held::LABEL_SIZE_MAX + 1];
     let held = Held { id: HoldId(2), label };
-    assert!(!agent.handle_link(Rank(0), ToAgent::Hold(held), Some(1)));
+    assert!(!agent.handle_link(Rank(0), FromRank::Hold(held), Some(1)));
     assert_eq!(drain(&mut agent).len(), 5);
-    agent.handle_link(Rank(0), ToAgent::Release(HoldId(1)), None);
+    agent.handle_link(Rank(0), FromRank::Release(HoldId(1)), None);
     assert!(hold(&mut agent, 1, 1, Some(1000)));
 }
 
@@ -249,7 +247,7 @@ fn ranks_that_may_hang_are_reported() {
     );
     assert_eq!(told(1, "cmd=init pmi_version=1 pmi_subversion=1\n"), [""; 0]);
     assert_eq!(told(1, "cmd=finalize\n"), ["close PMI of 1"]);
-    agent.handle_link(Rank(0), ToAgent::Attach, None);
+    agent.handle_link(Rank(0), FromRank::Attach, None);
     let attached = drain(&mut agent);
     assert!(attached.contains(&"MayHang(false)".to_owned()), "{attached:?}");
     agent.handle_pmi(Rank(2), b"cmd=init pmi_version=1 pmi_subversion=1\n");
@@ -348,9 +346,9 @@ fn a_lost_launcher_ends_all() {
     assert_eq!(drain(&mut agent), ["signal 10 to 1"]);
 }
 
-fn key(agent: &HostAgent, rank: u32) -> MemberKey {
+fn welcomed_as(agent: &HostAgent, rank: u32) -> Identity {
     match agent.welcome(Rank(rank)) {
-        FromAgent::Welcome(welcome) => welcome.key,
+        ToRank::Welcome(welcome) => welcome.identity,
         other => panic!("{other:?}"),
     }
 }
@@ -365,7 +363,7 @@ fn fences(agent: &mut HostAgent) -> Vec<Identity> {
     fences.collect()
 }
 
-/// Each rank is given a key of its own, and another for each life; whoever is gone, here or elsewhere, is let in no more.
+/// Each rank is welcomed under its present incarnation; an incarnation that is gone, here or elsewhere, is let in no more.
 #[test]
 fn keys_die_with_their_incarnation() {
     let mut agent = agent(4);
@@ -377,19 +375,19 @@ fn keys_die_with_their_incarnation() {
         let rank = agent.poll_spawn().unwrap();
         agent.handle_spawned(rank, 100 + rank.0);
     }
-    let (first, other) = (key(&agent, 1), key(&agent, 0));
-    assert_eq!(first.identity(), rank_identity(Rank(1), Incarnation(0)));
-    assert!(first != other && first == key(&agent, 1));
+    let (first, other) = (welcomed_as(&agent, 1), welcomed_as(&agent, 0));
+    assert_eq!(first, rank_identity(Rank(1), Incarnation(0)));
+    assert!(first != other && first == welcomed_as(&agent, 1));
     assert!(fences(&mut agent).is_empty());
     agent.handle_exit(Rank(1), Cause::Signalled(9), None, 0);
-    assert_eq!(fences(&mut agent), [first.identity()]);
+    assert_eq!(fences(&mut agent), [first]);
     // All agents hear of it, this one too, and before it is told to start the process.
     let (rank, incarnation) = (Rank(1), Incarnation(1));
     agent.handle_news(News::Returned { rank, incarnation });
     agent.handle_respawn(rank, incarnation);
     assert_eq!(agent.poll_spawn(), Some(rank));
-    let second = key(&agent, 1);
-    assert_eq!(second.identity(), rank_identity(Rank(1), Incarnation(1)));
+    let second = welcomed_as(&agent, 1);
+    assert_eq!(second, rank_identity(Rank(1), Incarnation(1)));
     assert!(second != first);
     assert!(fences(&mut agent).is_empty());
     agent.handle_news(News::Departed {

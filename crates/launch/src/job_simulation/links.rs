@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use ropewalk_fabric::Body;
+use bytes::Bytes;
 
 use super::World;
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
 pub(super) struct Links {
     up: BTreeMap<(NodeId, NodeId), Link<Up>>,
     down: BTreeMap<(NodeId, NodeId), Link<Down>>,
-    under_way: BTreeMap<(NodeId, NodeId), VecDeque<Body>>,
+    under_way: BTreeMap<(NodeId, NodeId), VecDeque<Bytes>>,
     /// Lost connections, by the one who has to make them again and the one above it.
     cut: Vec<(NodeId, NodeId)>,
 }
@@ -65,12 +65,12 @@ impl Links {
     }
 
     /// Takes the next that comes over a connection.
-    pub(super) fn take(&mut self, (from, to): (NodeId, NodeId)) -> Option<Body> {
+    pub(super) fn take(&mut self, (from, to): (NodeId, NodeId)) -> Option<Bytes> {
         self.under_way.get_mut(&(from, to))?.pop_front()
     }
 
     /// What came to a node from the one below it.
-    pub(super) fn receive_up(&mut self, (from, to): (NodeId, NodeId), body: &Body) -> Vec<Up> {
+    pub(super) fn receive_up(&mut self, (from, to): (NodeId, NodeId), body: &Bytes) -> Vec<Up> {
         let ups = self
             .down
             .entry((to, from))
@@ -82,7 +82,7 @@ impl Links {
     }
 
     /// What came to a node from the one above it.
-    pub(super) fn receive_down(&mut self, (from, to): (NodeId, NodeId), body: &Body) -> Vec<Down> {
+    pub(super) fn receive_down(&mut self, (from, to): (NodeId, NodeId), body: &Bytes) -> Vec<Down> {
         let downs = self.up.entry((to, from)).or_default().handle_body(body).unwrap();
         self.flush((to, from));
         downs

@@ -1,9 +1,9 @@
 //! The memory that simulated processes leave behind, and who hears of it when.
 
-use ropewalk_fabric::{FromAgent, Held, HoldId, RegionHandle, ToAgent};
-use ropewalk_names::Incarnation;
+use ropewalk_names::{Held, HoldId, Incarnation, RegionHandle};
 
 use super::*;
+use crate::host_agent::{FromRank, ToRank};
 
 /// The memory that processes handed to their agents, and what they heard of others' memory.
 #[derive(Default)]
@@ -31,14 +31,14 @@ impl Memory {
             return;
         }
         self.heard.remove(&rank);
-        mind.handle_link(rank, ToAgent::Attach, None);
+        mind.handle_link(rank, FromRank::Attach, None);
         let pieces = rank.0 % 3;
         for id in 0..pieces {
             let held = Held {
                 id: HoldId(id.into()),
                 label: Vec::new(),
             };
-            assert!(mind.handle_link(rank, ToAgent::Hold(held), Some(1)));
+            assert!(mind.handle_link(rank, FromRank::Hold(held), Some(1)));
         }
         self.held.insert((rank, mind.incarnation(rank)), pieces);
     }
@@ -56,17 +56,17 @@ impl Memory {
     }
 
     /// A process hears something on its link.
-    pub(super) fn hear(&mut self, listener: Rank, message: &FromAgent) {
+    pub(super) fn hear(&mut self, listener: Rank, message: &ToRank) {
         let heard = self.heard.entry(listener).or_default();
         match message {
-            FromAgent::Inherited {
+            ToRank::Inherited {
                 rank, incarnation, ..
             } => {
                 self.inherited += 1;
                 *heard.entry((*rank, *incarnation)).or_default() += 1;
             }
             // What an agent held is gone with it.
-            FromAgent::Departed(departure) if departure.cause != Cause::AgentLost => {
+            ToRank::Departed(departure) if departure.cause != Cause::AgentLost => {
                 let whose = (departure.rank, departure.incarnation);
                 let known = heard.get(&whose).copied().unwrap_or_default();
                 assert_eq!(

@@ -15,7 +15,7 @@ impl LinkMessage for u32 {
 struct Pair {
     ends: [Link<u32>; 2],
     /// From each end.
-    under_way: [VecDeque<Body>; 2],
+    under_way: [VecDeque<Bytes>; 2],
     said: [u32; 2],
     heard: [Vec<u32>; 2],
     is_cut: bool,

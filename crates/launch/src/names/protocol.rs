@@ -1,8 +1,7 @@
 //! What launchers and a name server say to each other: postcard in messages of a fabric, behind its handshake.
 
 use bstr::BString;
-use ropewalk_fabric::{Identity, Role};
-use ropewalk_names::{Incarnation, JobId, Rank};
+use ropewalk_names::{Identity, Incarnation, JobId, Rank, Role};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 

@@ -5,7 +5,6 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use ropewalk_agent_link::NO_END;
 use ropewalk_names::{HostId, Rank};
 
 use super::{Action, Phase, SIGTERM, Supervisor};
@@ -317,13 +316,13 @@ impl Supervisor {
         let notice = self.notices.under_way.as_ref()?;
         // Without a time of its own a notice leaves no more time than there is.
         let end = notice.end_at.or_else(|| self.known_end());
-        let left_ms = end.map_or(NO_END, |end| milliseconds(end.saturating_sub(now)));
+        let left_ms = end.map(|end| milliseconds(end.saturating_sub(now)));
         Some(AnnouncedEnd::Notice { left_ms })
     }
 }
 
 fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(NO_END)
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

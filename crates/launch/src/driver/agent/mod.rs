@@ -10,6 +10,7 @@ mod limits;
 mod memory_kills;
 mod preparation;
 mod rank_io;
+mod rank_link;
 mod requests;
 mod respawns;
 mod singleton;
@@ -61,6 +62,7 @@ use limits::held_bytes_max;
 use memory_kills::MemoryKills;
 pub(super) use preparation::Preparation;
 use rank_io::{RankIo, Reading};
+use rank_link::from_rank;
 
 /// What an agent is made of. Its mind decides; the branch of the tree below it has a mind of its own.
 pub(super) struct Agent {
@@ -180,7 +182,7 @@ impl Agent {
         let plan = position.plan.clone();
         let no_host = || io::Error::other("the launcher said nothing about this host");
         let host = position.node.host().ok_or_else(no_host)?;
-        let start = plan.start(host, position.key.clone());
+        let start = plan.start(host);
         let endpoint = branch::bind(&position)?;
         let mut branch = Branch::start(position, endpoint)?;
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -450,7 +452,7 @@ impl Agent {
                     ToAgent::Hold(held) => Some(held.id),
                     _ => None,
                 };
-                let keep = self.mind.handle_link(rank, message, size);
+                let keep = self.mind.handle_link(rank, from_rank(message), size);
                 if let (true, Some(id), Some(memory)) = (keep, id, memory) {
                     self.held.insert((rank, id), memory);
                 }
@@ -459,7 +461,7 @@ impl Agent {
             Reading::Some(Err(error)) => {
                 sockets.close_link();
                 self.ignore(index, kind::LINK);
-                self.mind.handle_link_broken(rank, &error);
+                self.mind.handle_link_broken(rank, error.to_string());
                 false
             }
             Reading::Over => {

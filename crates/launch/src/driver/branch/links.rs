@@ -5,7 +5,7 @@
 
 use std::{io, time::Instant};
 
-use ropewalk_fabric::{Address, Endpoint, PeerDeath, PeerId, SubmitError};
+use ropewalk_fabric::{Address, Body, Endpoint, PeerDeath, PeerId, SubmitError};
 use ropewalk_names::HostId;
 use serde::Serialize;
 
@@ -375,7 +375,10 @@ pub(super) fn send_bodies<T: Serialize>(
     let mut sent = false;
     while let Some(body) = link.poll_body() {
         // If it did not go, there is no room, or the peer is gone, which its event tells.
-        if endpoint.send_unexpected_body(peer, tag, &body).is_err() {
+        if endpoint
+            .send_unexpected_body(peer, tag, &Body::from(body))
+            .is_err()
+        {
             break;
         }
         link.handle_sent();

@@ -73,7 +73,7 @@ fn a_job_saves_before_it_is_ended() {
         commit(&mut supervisor, rank, 4);
     }
     supervisor.handle_interrupt(2 * SECOND, SIGTERM);
-    let left_ms = 9_000;
+    let left_ms = Some(9_000);
     assert_eq!(announced(&mut supervisor), [AnnouncedEnd::Notice { left_ms }]);
     commit(&mut supervisor, 0, 5);
     say(&mut supervisor, 0, 0, LinkNews::Saved);
@@ -150,7 +150,7 @@ fn a_time_limit_is_known_beforehand() {
         assert_eq!(supervisor.deadline(), Some(60 * SECOND));
         supervisor.handle_timeout(60 * SECOND);
         if !has_saved {
-            let notice = AnnouncedEnd::Notice { left_ms: 9_000 };
+            let notice = AnnouncedEnd::Notice { left_ms: Some(9_000) };
             assert_eq!(announced(&mut supervisor), [notice]);
             report(&mut supervisor, 61 * SECOND, link(0, LinkNews::Saved));
         }
@@ -189,7 +189,7 @@ fn a_warning_is_a_notice_for_those_who_can_save() {
         let mut supervisor = advised();
         supervisor.limit = None;
         warn(&mut supervisor);
-        let left_ms = NO_END;
+        let left_ms = None;
         assert_eq!(announced(&mut supervisor), [AnnouncedEnd::Notice { left_ms }]);
         assert_eq!(supervisor.deadline(), None, "nobody ends it by force");
         warn(&mut supervisor);
@@ -206,12 +206,12 @@ fn a_warning_is_a_notice_for_those_who_can_save() {
 fn a_notice_may_get_an_end() {
     let mut supervisor = advised();
     supervisor.handle_user_signal(SECOND, SIGUSR1);
-    let left_ms = 59_000;
+    let left_ms = Some(59_000);
     assert_eq!(announced(&mut supervisor), [AnnouncedEnd::Notice { left_ms }]);
     for host in [0, 1] {
         supervisor.handle_up(2 * SECOND, up(host, Report::Signalled { signal: SIGTERM }));
     }
-    let left_ms = 9_000;
+    let left_ms = Some(9_000);
     assert_eq!(announced(&mut supervisor), [AnnouncedEnd::Notice { left_ms }]);
     supervisor.handle_timeout(11 * SECOND);
     assert_eq!(signals(&mut supervisor), [SIGTERM]);
@@ -249,7 +249,7 @@ fn an_allocation_ends_early_enough() {
         [AnnouncedEnd::Known { left_ms: 34_000 }]
     );
     supervisor.handle_timeout(35 * SECOND);
-    let left_ms = 9_000;
+    let left_ms = Some(9_000);
     assert_eq!(announced(&mut supervisor), [AnnouncedEnd::Notice { left_ms }]);
     report(&mut supervisor, 36 * SECOND, link(0, LinkNews::Saved));
     assert_eq!(signals(&mut supervisor), [SIGTERM]);
