@@ -6,7 +6,7 @@ use ropewalk_membership::Departure;
 use ropewalk_names::{Rank, TraceEvent};
 use serde::{Deserialize, Serialize};
 
-use crate::{Ending, Failure, Verdict, restart::Attempt};
+use crate::verdict::{Attempt, Ending, Failure, Verdict};
 
 /// Something that happened in a job, as [`Launcher::next_event`](crate::Launcher::next_event) tells it.
 #[derive(Clone, Debug)]

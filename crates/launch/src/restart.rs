@@ -26,7 +26,7 @@ use crate::{
     verdict::{Ending, FailureKind, Verdict},
 };
 
-pub use repeated::Repeated;
+pub use crate::verdict::{Attempt, Repeated};
 
 /// The variable in which ranks find the number of their attempt, from 1.
 pub const ATTEMPT_VARIABLE: &str = "ROPEWALK_ATTEMPT";
@@ -64,19 +64,6 @@ impl RestartPolicy {
             ..Self::default()
         }
     }
-}
-
-/// What became of one attempt.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attempt {
-    /// Its number, from 1.
-    pub number: u32,
-    /// When it began, since the begin of the first.
-    pub began: Duration,
-    /// How long it lasted.
-    pub lasted: Duration,
-    /// How it ended. It has no attempts of its own.
-    pub verdict: Verdict,
 }
 
 /// How far an attempt came.

@@ -1,12 +1,14 @@
 //! How a job ended, and who is to blame.
 
+mod attempt;
+
 use std::{fmt, time::Duration};
 
 use ropewalk_names::Rank;
 use ropewalk_pmi::Stage;
 use serde::{Deserialize, Serialize};
 
-use crate::restart::{Attempt, Repeated};
+pub use attempt::{Attempt, Repeated};
 
 /// How a job ended.
 ///

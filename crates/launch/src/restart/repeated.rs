@@ -4,18 +4,7 @@ use std::collections::VecDeque;
 
 use ropewalk_names::Rank;
 
-use crate::verdict::{Ending, FailureKind, Verdict};
-
-use super::Attempt;
-
-/// The same failure as in attempts before: a fault of the program or its input, as it seems, and not of the machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Repeated {
-    /// At which step.
-    pub step: u64,
-    /// How many attempts ended so, this one included.
-    pub times: u32,
-}
+use crate::verdict::{Attempt, Ending, FailureKind, Repeated, Verdict};
 
 /// How a rank failed, if a program can do that to itself again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
