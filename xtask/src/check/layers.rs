@@ -30,10 +30,15 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ropewalk-checkpoint-c", &["ropewalk-checkpoint"]),
     ("ropewalk-openfoam", &["ropewalk-checkpoint"]),
     (
+        "ropewalk-launch-core",
+        &["ropewalk-membership", "ropewalk-names", "ropewalk-pmi"],
+    ),
+    (
         "ropewalk-launch",
         &[
             "ropewalk-agent-link",
             "ropewalk-fabric",
+            "ropewalk-launch-core",
             "ropewalk-membership",
             "ropewalk-names",
             "ropewalk-pmi",
@@ -91,9 +96,61 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Every dependency between our packages that the table does not allow, one line each.
+/// The packages that decide and do nothing else: they stand on each other only.
+const CORES: &[&str] = &[
+    "ropewalk-checkpoint-core",
+    "ropewalk-launch-core",
+    "ropewalk-membership",
+    "ropewalk-names",
+    "ropewalk-pmi",
+];
+
+/// The foreign packages that a core may use. None of them can open a socket or a file, tell the time or draw
+/// randomness.
+const FOREIGN_OF_CORES: &[&str] = &[
+    "blake3",
+    "bstr",
+    "bytes",
+    "crc32c",
+    "litemap",
+    "postcard",
+    "serde",
+    "thiserror",
+    "zeroize",
+];
+
+/// Every dependency that the tables do not allow, one line each.
 pub(crate) fn broken(packages: &[Package]) -> Vec<String> {
-    judge(packages, LAYERS)
+    let mut broken = judge(packages, LAYERS);
+    broken.extend(impure_cores(packages));
+    broken
+}
+
+/// Every dependency of a core, other than of its tests, on a package that could do more than decide.
+fn impure_cores(packages: &[Package]) -> Vec<String> {
+    let mut broken = Vec::new();
+    let cores = packages
+        .iter()
+        .filter(|package| CORES.contains(&package.name.as_str()));
+    for core in cores {
+        for dependency in &core.dependencies {
+            let name = dependency.name.as_str();
+            let is_for_tests = dependency.kind.as_deref() == Some("dev");
+            let allowed = if dependency.path.is_some() {
+                CORES
+            } else {
+                FOREIGN_OF_CORES
+            };
+            if !is_for_tests && !allowed.contains(&name) {
+                broken.push(format!(
+                    "{}: must not depend on {name}: a core does no I/O, keeps no time and draws no randomness (see \
+                     FOREIGN_OF_CORES in xtask/src/check/layers.rs)",
+                    core.name
+                ));
+            }
+        }
+    }
+    broken
 }
 
 fn judge(packages: &[Package], layers: &[(&str, &[&str])]) -> Vec<String> {
@@ -188,6 +245,24 @@ mod tests {
         assert_eq!(judge(std::slice::from_ref(&checkpoint), LAYERS).len(), 1);
         checkpoint.dependencies[0].kind = Some("dev".to_owned());
         assert_eq!(judge(&[checkpoint], LAYERS), [""; 0]);
+    }
+
+    /// A core on a driver, or on a foreign package that can do I/O, is found; what its tests use is not.
+    #[test]
+    fn finds_cores_that_could_do_io() {
+        let mut core = package(
+            "ropewalk-launch-core",
+            &["ropewalk-names", "ropewalk-fabric"],
+            &["serde", "tokio"],
+        );
+        let broken = impure_cores(std::slice::from_ref(&core));
+        assert_eq!(broken.len(), 2, "{broken:?}");
+        assert!(broken[0].starts_with("ropewalk-launch-core: must not depend on ropewalk-fabric"));
+        assert!(broken[1].starts_with("ropewalk-launch-core: must not depend on tokio"));
+        core.dependencies
+            .iter_mut()
+            .for_each(|dependency| dependency.kind = Some("dev".to_owned()));
+        assert_eq!(impure_cores(&[core]), [""; 0]);
     }
 
     /// The table itself has no cycle: each package stands below all that may use it.

@@ -17,7 +17,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("crates/fabric/src/operations.rs", &[]),
     ("crates/fabric/src/endpoint/heartbeat.rs", &[]),
     ("crates/membership/src/", &[]),
-    ("crates/launch/src/", &["driver/", "driver.rs"]),
+    ("crates/launch-core/src/", &[]),
     ("crates/names/src/", &[]),
     ("crates/pmi/src/", &[]),
     ("crates/reduce/src/", &["driver/", "driver.rs"]),

@@ -7,6 +7,14 @@ use std::{
 };
 
 use ropewalk_fabric::{AgentLink, Endpoint, JobKey};
+use ropewalk_launch_core::{
+    Ending, JobEvent, JobSpec, OnFailure, StdinSource, UniverseSize, Verdict,
+    plan::{self, Surroundings},
+    protocol::{BOOTSTRAP_SIZE_MAX, Plan},
+    restart::{ATTEMPT_VARIABLE, Attempt, BetweenAttempts, Next, Restarts},
+    supervisor::Supervisor,
+    tree::NodeId,
+};
 use ropewalk_names::{HostId, JobId};
 use rustix::event::{EventfdFlags, eventfd};
 use tokio::{sync::mpsc, time::sleep_until};
@@ -23,16 +31,6 @@ use super::{
     own_host::own_host_name,
     shared_names::SharedNames,
     suspension,
-};
-use crate::{
-    event::JobEvent,
-    job::{JobSpec, OnFailure, StdinSource, UniverseSize},
-    plan::{self, Surroundings},
-    protocol::{BOOTSTRAP_SIZE_MAX, Plan},
-    restart::{ATTEMPT_VARIABLE, Attempt, BetweenAttempts, Next, Restarts},
-    supervisor::Supervisor,
-    tree::NodeId,
-    verdict::{Ending, Verdict},
 };
 
 /// All attempts of a job.

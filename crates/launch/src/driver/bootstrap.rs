@@ -1,10 +1,9 @@
 //! How an agent learns of its job.
 
 use ropewalk_fabric::JobKey;
+use ropewalk_launch_core::tree::NodeId;
 use ropewalk_names::Address;
 use serde::{Deserialize, Serialize};
-
-use crate::tree::NodeId;
 
 /// The first message to an agent: it reads it from its standard input, behind a 32-bit little-endian length. An agent
 /// that is a fork of the launcher knows all of it.
@@ -18,6 +17,6 @@ pub(super) struct Bootstrap {
     pub(super) parent: Address,
     /// Where the launcher listens, for when the node above is lost.
     pub(super) launcher: Address,
-    /// A [`Plan`](crate::protocol::Plan), which is handed on as it is.
+    /// A [`Plan`](ropewalk_launch_core::protocol::Plan), which is handed on as it is.
     pub(super) plan: Vec<u8>,
 }

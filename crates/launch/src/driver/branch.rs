@@ -15,6 +15,12 @@ use std::{
 };
 
 use ropewalk_fabric::{Address, Endpoint, Event, JobKey, PeerId};
+use ropewalk_launch_core::{
+    link::Link,
+    protocol::{Down, Order, Plan, Report, TAG_DOWN, TAG_UP, Up},
+    relay::{Action, Relay},
+    tree::NodeId,
+};
 use ropewalk_names::HostId;
 use ropewalk_pmi as pmi;
 use rustix::{event::epoll, process::Pid};
@@ -25,13 +31,7 @@ use super::{
     session::Spawned,
     starter::{Ended, Starter},
 };
-use crate::{
-    driver::bootstrap::Bootstrap,
-    link::Link,
-    protocol::{Down, Order, Plan, Report, TAG_DOWN, TAG_UP, Up},
-    relay::{Action, Relay},
-    tree::NodeId,
-};
+use crate::driver::bootstrap::Bootstrap;
 pub(super) use binding::bind;
 use links::{Above, send_bodies};
 

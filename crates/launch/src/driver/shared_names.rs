@@ -14,6 +14,13 @@ use ropewalk_fabric::{
     Address, Completion, Endpoint, EndpointOptions, Event, HandshakeError, JobKey, OperationError,
     OperationId, PeerDeath, SubmitError, Transports,
 };
+use ropewalk_launch_core::{
+    names::{
+        Action, CallId, MESSAGE_SIZE_MAX, NAMES, NameClient, NameReply, NameRequest, NameServerAccess,
+        decode, encode, identity_of_job,
+    },
+    supervisor::NameAsker,
+};
 use ropewalk_pmi as pmi;
 use tokio::io::Interest;
 
@@ -21,13 +28,6 @@ use super::{
     NameServer,
     interface::towards,
     watched::{Watched, is_readable, watch},
-};
-use crate::{
-    names::{
-        Action, CallId, MESSAGE_SIZE_MAX, NAMES, NameClient, NameReply, NameRequest, NameServerAccess,
-        decode, encode, identity_of_job,
-    },
-    supervisor::NameAsker,
 };
 
 /// The names that a job shares with others, if it does. Call [`progress`](Self::progress) once
@@ -272,7 +272,7 @@ mod tests {
     use tokio::time::{sleep_until, timeout};
 
     use super::*;
-    use crate::names::NameServerKey;
+    use ropewalk_launch_core::names::NameServerKey;
 
     const PATIENCE: Duration = Duration::from_secs(30);
 

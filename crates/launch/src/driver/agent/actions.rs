@@ -1,6 +1,10 @@
 //! What an agent does for its mind.
 
 use bytes::Bytes;
+use ropewalk_launch_core::{
+    host_agent::{Action, ToRank},
+    protocol::Report,
+};
 use ropewalk_names::Rank;
 use rustix::{
     event::epoll,
@@ -8,10 +12,6 @@ use rustix::{
 };
 
 use super::{Agent, SWEEP_MAX, Sweep, kind, rank_io::Sockets, rank_link::to_rank};
-use crate::{
-    host_agent::{Action, ToRank},
-    protocol::Report,
-};
 
 /// How many bytes of answers a rank may leave unread before it is not listened to: more than its requests can have
 /// under way.

@@ -7,11 +7,11 @@ use std::{
 };
 
 use ropewalk_agent_link::{Connection, Kind, Listener, NO_END, ToAgent, ToProgram};
+use ropewalk_launch_core::protocol::{AnnouncedEnd, LinkNews, Report};
 use ropewalk_names::Rank;
 use rustix::event::epoll;
 
 use super::{Agent, kind};
-use crate::protocol::{AnnouncedEnd, LinkNews, Report};
 
 const SIGTERM: i32 = 15;
 

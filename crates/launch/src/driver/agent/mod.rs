@@ -27,7 +27,14 @@ use std::{
 };
 
 use litemap::LiteMap;
-use ropewalk_fabric::{HoldId, ToAgent, memfd::HeldMemfd};
+use ropewalk_fabric::{HoldId, memfd::HeldMemfd};
+use ropewalk_launch_core::{
+    StdinSource, WholeLines,
+    host_agent::HostAgent,
+    mpi::open_mpi_job,
+    placement::{BindingError, Bindings},
+    protocol::{Down, OUTPUT_WINDOW, Order, Plan, Report},
+};
 use ropewalk_names::{HostId, Rank};
 use rustix::{
     event::{Timespec, epoll},
@@ -46,14 +53,6 @@ use super::{
     shared_memory::Killed,
     signals::ChildSignals,
 };
-use crate::{
-    host_agent::HostAgent,
-    job::StdinSource,
-    lines::WholeLines,
-    mpi::open_mpi_job,
-    placement::{BindingError, Bindings},
-    protocol::{Down, OUTPUT_WINDOW, Order, Plan, Report},
-};
 use activity::Activity;
 use advisors::Advisors;
 use groups::OwnGroup;
@@ -62,7 +61,6 @@ use limits::held_bytes_max;
 use memory_kills::MemoryKills;
 pub(super) use preparation::Preparation;
 use rank_io::{RankIo, Reading};
-use rank_link::from_rank;
 
 /// What an agent is made of. Its mind decides; the branch of the tree below it has a mind of its own.
 pub(super) struct Agent {
@@ -435,39 +433,6 @@ impl Agent {
             }
             kind::STDIN => self.write_input(index),
             _ => {}
-        }
-    }
-
-    /// Takes one message from a rank's link. Returns whether there may be more.
-    fn read_link(&mut self, index: usize) -> bool {
-        let Some((rank, sockets)) = self.sockets(index) else {
-            return false;
-        };
-        match sockets.read_link() {
-            Reading::Drained => false,
-            Reading::Some(Ok((message, memory))) => {
-                self.activity.note();
-                let size = memory.as_ref().map(|memory| memory.length() as u64);
-                let id = match &message {
-                    ToAgent::Hold(held) => Some(held.id),
-                    _ => None,
-                };
-                let keep = self.mind.handle_link(rank, from_rank(message), size);
-                if let (true, Some(id), Some(memory)) = (keep, id, memory) {
-                    self.held.insert((rank, id), memory);
-                }
-                true
-            }
-            Reading::Some(Err(error)) => {
-                sockets.close_link();
-                self.ignore(index, kind::LINK);
-                self.mind.handle_link_broken(rank, error.to_string());
-                false
-            }
-            Reading::Over => {
-                self.ignore(index, kind::LINK);
-                false
-            }
         }
     }
 

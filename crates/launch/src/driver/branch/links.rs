@@ -6,17 +6,17 @@
 use std::{io, time::Instant};
 
 use ropewalk_fabric::{Address, Body, Endpoint, PeerDeath, PeerId, SubmitError};
+use ropewalk_launch_core::{
+    link::Link,
+    protocol::{Down, TAG_DOWN, TAG_UP, Up},
+    tree::NodeId,
+};
 use ropewalk_names::HostId;
 use serde::Serialize;
 
 use super::{
     Branch, BranchEvent, SIGKILL, Wait,
     mending::{Mending, Sight},
-};
-use crate::{
-    link::Link,
-    protocol::{Down, TAG_DOWN, TAG_UP, Up},
-    tree::NodeId,
 };
 
 /// The link to the node above.
