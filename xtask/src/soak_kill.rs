@@ -13,11 +13,11 @@ use std::{
 
 use anyhow::{Context, bail};
 use ropewalk_fabric::TraceEvent;
-use ropewalk_group::Rank;
 use ropewalk_launch::{
     Ending, Failure, FailureKind, JobEvent, JobSpec, Launcher, OnFailure, StartMethod, Verdict,
     hosts::parse_hosts,
 };
+use ropewalk_names::Rank;
 use tempfile::TempDir;
 use thiserror::Error;
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
-use ropewalk_group::{Incarnation, JobId, Rank};
+use ropewalk_names::{Incarnation, JobId, Rank};
 use ropewalk_rpc::{
     Address, Buffer, Endpoint, EndpointOptions, Engine, Fault, Identity, JobKey, RegionHandle, Responder,
     Role,

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use ropewalk_fabric::{Buffer, Completion, Endpoint, EndpointOptions, Event, Identity, JobKey, Role};
-use ropewalk_group::{Incarnation, JobId, Rank};
+use ropewalk_names::{Incarnation, JobId, Rank};
 use rustix::time::{ClockId, clock_gettime};
 
 const CONNECTIONS: usize = 300;

@@ -17,7 +17,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk_group::{Departure, Incarnation, JobId, Rank};
+use ropewalk_membership::Departure;
+use ropewalk_names::{Held, HoldId, Incarnation, JobId, Rank, TraceEvent};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fs::{FlockOperation, fcntl_lock},
@@ -48,19 +49,6 @@ pub struct Welcome {
     /// Whether the job encrypts what goes from host to host: [`EndpointOptions::of_welcome`](crate::EndpointOptions::of_welcome)
     /// goes by it, and so has every endpoint of the job.
     pub encrypt: bool,
-}
-
-/// The name that a rank gives to memory it hands to the agent; unique in one life of the rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct HoldId(pub u64);
-
-/// What an agent holds for a rank.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
-    /// The rank's name for it.
-    pub id: HoldId,
-    /// What the rank said about it, for whoever reads it later; at most [`AgentLink::LABEL_SIZE_MAX`] bytes.
-    pub label: Vec<u8>,
 }
 
 /// From a rank to its agent.
@@ -101,56 +89,6 @@ pub enum FromAgent {
     Taken,
 }
 
-/// Something that happened in a rank, for progress bars and time lines. Times are nanoseconds of the host's
-/// `CLOCK_MONOTONIC`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum TraceEvent {
-    /// How far a part of the work is.
-    Progress(Progress),
-    /// Something took from `start_ns` to `end_ns`.
-    Span {
-        /// What kind of work.
-        kind: SpanKind,
-        /// Which piece of it.
-        label: String,
-        /// When it began.
-        start_ns: u64,
-        /// When it ended.
-        end_ns: u64,
-    },
-    /// Something happened at one moment.
-    Mark {
-        /// What.
-        label: String,
-        /// When.
-        at_ns: u64,
-    },
-}
-
-/// How far a part of the work is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Progress {
-    /// Which part, as a person would call it.
-    pub label: String,
-    /// How much of it is done.
-    pub done: u64,
-    /// How much there is.
-    pub total: u64,
-}
-
-/// Kinds of work on a time line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum SpanKind {
-    /// The program's own work.
-    Compute,
-    /// Reading or writing files.
-    File,
-    /// Combining two partial results.
-    Merge,
-    /// Fetching a partial result from where it is.
-    Pull,
-}
-
 /// One end of the link.
 #[derive(Debug)]
 pub struct AgentLink {
@@ -163,7 +101,7 @@ impl AgentLink {
     /// The largest message, in bytes.
     pub const MESSAGE_SIZE_MAX: usize = 16 << 10;
     /// The largest label of held memory, in bytes.
-    pub const LABEL_SIZE_MAX: usize = 4 << 10;
+    pub const LABEL_SIZE_MAX: usize = Held::LABEL_SIZE_MAX;
     /// An agent that starts a thousand processes beside other people's takes some seconds.
     const ANSWER_TIME: Duration = Duration::from_secs(30);
 
@@ -442,8 +380,8 @@ mod tests {
         let departure = Departure {
             rank: Rank(0),
             incarnation: Incarnation(0),
-            epoch: ropewalk_group::Epoch(1),
-            cause: ropewalk_group::Cause::Exited(0),
+            epoch: ropewalk_names::Epoch(1),
+            cause: ropewalk_membership::Cause::Exited(0),
         };
         let answers = [
             FromAgent::Welcome(welcome.clone()),

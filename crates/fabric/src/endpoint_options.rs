@@ -5,7 +5,7 @@ use std::{
     str::FromStr,
 };
 
-use ropewalk_group::JobId;
+use ropewalk_names::JobId;
 use thiserror::Error;
 
 use crate::{Identity, JobKey, Limits, MemberKey, Welcome};
@@ -169,7 +169,7 @@ impl EndpointOptions {
 
 #[cfg(test)]
 mod tests {
-    use ropewalk_group::{Incarnation, Rank};
+    use ropewalk_names::{Incarnation, Rank};
 
     use super::*;
     use crate::Role;

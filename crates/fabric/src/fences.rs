@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use ropewalk_group::{Incarnation, Rank};
+use ropewalk_names::{Incarnation, Rank};
 
 use crate::{Identity, Role};
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ropewalk_group::{Incarnation, JobId, Rank};
+use ropewalk_names::{Incarnation, JobId, Rank};
 
 use crate::{
     Address, Identity, JobKey, Limits, Peer, Role,

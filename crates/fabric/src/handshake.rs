@@ -36,14 +36,13 @@ use std::sync::Arc;
 
 use bytes::{Buf, BufMut};
 use hmac::Mac;
-use ropewalk_group::JobId;
+use ropewalk_names::JobId;
 use subtle::ConstantTimeEq;
 use thiserror::Error;
 
 use crate::{
     Address, Identity, MemberKey, Peer,
     fences::Fences,
-    identity::IDENTITY_SIZE,
     member_key::{KeyedHash, SharedKey},
     noise::{ANSWER_SIZE, NoiseHandshake, OPENING_SIZE, Opening, Records},
 };
@@ -59,7 +58,7 @@ const VERSION_SIZE: usize = 2;
 const NONCE_SIZE: usize = 32;
 const PROOF_SIZE: usize = 32;
 /// Magic, version, job, identity, instance, encryption, nonce, length of the address.
-const FIXED_SIZE: usize = 8 + VERSION_SIZE + 16 + IDENTITY_SIZE + 8 + 1 + NONCE_SIZE + 1;
+const FIXED_SIZE: usize = 8 + VERSION_SIZE + 16 + Identity::SIZE + 8 + 1 + NONCE_SIZE + 1;
 /// Where a greeting says whether its sender encrypts.
 const ENCRYPTION_AT: usize = FIXED_SIZE - 1 - NONCE_SIZE - 1;
 const ADDRESS_SIZE_MAX: usize = 128;
@@ -407,7 +406,7 @@ fn decode_greeting(bytes: &[u8], job: JobId) -> Result<Peer, HandshakeError> {
     if their_job != job {
         return Err(HandshakeError::Job { job: their_job });
     }
-    let mut identity = [0; IDENTITY_SIZE];
+    let mut identity = [0; Identity::SIZE];
     at.copy_to_slice(&mut identity);
     let identity = Identity::decode(identity).ok_or(HandshakeError::Foreign)?;
     let instance = at.get_u64_le();

@@ -18,7 +18,6 @@ mod frame;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod handshake;
-mod identity;
 mod inbox;
 mod key;
 mod key_file;
@@ -33,13 +32,10 @@ mod operations;
 mod peer_table;
 mod poller;
 mod provider;
-mod region;
 mod region_table;
 mod waker;
 
-pub use agent_link::{
-    AgentLink, AgentLinkError, FromAgent, Held, HoldId, Progress, SpanKind, ToAgent, TraceEvent, Welcome,
-};
+pub use agent_link::{AgentLink, AgentLinkError, FromAgent, ToAgent, Welcome};
 pub use body::Body;
 pub use buffer::Buffer;
 pub use endpoint::{Endpoint, HeartbeatCounts, ToPeer};
@@ -47,7 +43,6 @@ pub use endpoint_options::{EndpointOptions, Transports, TransportsError};
 pub use event::{BindError, Completion, Event, OperationError, OperationId, Peer, PeerDeath, SubmitError};
 pub use frame::FrameError;
 pub use handshake::HandshakeError;
-pub use identity::{Identity, Role};
 pub use key::JobKey;
 pub use lent_buffer::LentBuffer;
 pub use limits::Limits;
@@ -55,6 +50,8 @@ pub use member_key::MemberKey;
 pub use messages::{Messages, Received};
 pub use peer_table::PeerId;
 pub use provider::ProviderStatus;
-pub use region::{Address, AddressError, RegionHandle};
 pub use region_table::{AccessError, Withdrawn};
+pub use ropewalk_names::{
+    Address, AddressError, Held, HoldId, Identity, Progress, RegionHandle, Role, SpanKind, TraceEvent,
+};
 pub use waker::Waker;

@@ -112,7 +112,7 @@ impl fmt::Debug for MemberKey {
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
-    use ropewalk_group::{Incarnation, Rank};
+    use ropewalk_names::{Incarnation, Rank};
 
     use super::*;
 

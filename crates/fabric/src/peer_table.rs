@@ -237,7 +237,7 @@ impl PeerTable {
 
 #[cfg(test)]
 mod tests {
-    use ropewalk_group::{Incarnation, Rank};
+    use ropewalk_names::{Incarnation, Rank};
 
     use super::*;
     use crate::{Identity, Role};

@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use ropewalk_fabric::{Buffer, Endpoint, EndpointOptions, Event, Identity, JobKey, Role};
-use ropewalk_group::{Incarnation, JobId, Rank};
+use ropewalk_names::{Incarnation, JobId, Rank};
 use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit},
     time::{ClockId, clock_gettime},

@@ -14,7 +14,7 @@ use ropewalk_fabric::{
     Address, Completion, Endpoint, EndpointOptions, Event, Identity, JobKey, OperationError, PeerDeath, Role,
     Transports,
 };
-use ropewalk_group::{Incarnation, JobId, Rank};
+use ropewalk_names::{Incarnation, JobId, Rank};
 
 /// Longer than anything takes on a loaded machine.
 const LONG: Duration = Duration::from_secs(30);

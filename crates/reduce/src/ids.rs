@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ropewalk_group::ProcessGroup;
+use ropewalk_membership::ProcessGroup;
 use serde::{Deserialize, Serialize};
 
 /// The identity of a process group: the same on every member, made from its list of ranks alone.

@@ -39,5 +39,5 @@ pub use ordered_fold::{FoldFailed, ordered_fold};
 pub use outcome::{Receipt, ReductionError};
 pub use pull_failure::PullFailure;
 pub use ropewalk_fabric::SpanKind;
-pub use ropewalk_group::Rank;
+pub use ropewalk_names::Rank;
 pub use signature::{Order, Policy, Signature};

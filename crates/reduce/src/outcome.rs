@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ropewalk_group::{Incarnation, Rank};
+use ropewalk_names::{Incarnation, Rank};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, num::NonZeroU32};
 
-use ropewalk_group::Rank;
+use ropewalk_names::Rank;
 use serde::{Deserialize, Serialize};
 
 /// What one member asks for; a reduction goes on only if all members ask for the same.

@@ -70,7 +70,7 @@ mod tests {
                 element: String::new(),
                 element_size: NonZeroU32::new(size),
                 length: Some(length),
-                root: ropewalk_group::Rank(0),
+                root: ropewalk_names::Rank(0),
                 order: Order::Any,
                 policy: Policy::Chunked,
                 stripe_size: stripe,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use ropewalk_group::ProcessGroup;
+use ropewalk_membership::ProcessGroup;
 
 use crate::{
     ids::{PartId, ReductionId, TaskId},
@@ -359,7 +359,8 @@ impl Local {
 mod tests {
     use std::num::NonZeroU32;
 
-    use ropewalk_group::{ProcessGroup, Rank};
+    use ropewalk_membership::ProcessGroup;
+    use ropewalk_names::Rank;
 
     use super::*;
     use crate::{

@@ -4,7 +4,8 @@ use std::{num::NonZeroU32, time::Duration};
 
 use proptest::prelude::*;
 use ropewalk_fabric::RegionHandle;
-use ropewalk_group::{ProcessGroup, Rank};
+use ropewalk_membership::ProcessGroup;
+use ropewalk_names::Rank;
 use ropewalk_reduce::{
     Order, Policy, PullFailure, Receipt, ReductionError, Signature,
     ids::{GroupId, PartId, ReductionId, ReductionNumber, TaskId, Token},

@@ -3,7 +3,8 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use ropewalk_fabric::RegionHandle;
-use ropewalk_group::{ProcessGroup, Rank};
+use ropewalk_membership::ProcessGroup;
+use ropewalk_names::Rank;
 use ropewalk_reduce::{
     Order, Policy, PullFailure, ReductionError, Signature,
     ids::{GroupId, PartId, ReductionId, ReductionNumber, Token},

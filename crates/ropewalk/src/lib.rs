@@ -27,8 +27,9 @@ pub mod npy;
 
 pub use ropewalk_checkpoint as checkpoint;
 pub use ropewalk_fabric as fabric;
-pub use ropewalk_group as group;
 pub use ropewalk_launch as launch;
+pub use ropewalk_membership as membership;
+pub use ropewalk_names as names;
 pub use ropewalk_openfoam as openfoam;
 pub use ropewalk_reduce as reduce;
 pub use ropewalk_rpc as rpc;

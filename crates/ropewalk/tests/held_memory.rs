@@ -15,8 +15,9 @@ use ropewalk::{
         AgentLink, Buffer, Completion, Endpoint, EndpointOptions, Event, FromAgent, Held, HoldId,
         RegionHandle, ToAgent, TraceEvent, Welcome, memfd::WritableMemfd,
     },
-    group::{Cause, Rank},
     launch::{JobEvent, JobSpec, Launcher, OnFailure},
+    membership::Cause,
+    names::Rank,
 };
 use rustix::{
     event::{PollFd, PollFlags, poll},

@@ -21,8 +21,8 @@ use ropewalk::{
         Address, AgentLink, Endpoint, EndpointOptions, Event, FromAgent, HandshakeError, Identity, JobKey,
         MemberKey, PeerDeath, Role, ToAgent, Welcome,
     },
-    group::{Incarnation, Rank},
     launch::{JobEvent, JobSpec, Launcher, OnFailure, Verdict},
+    names::{Incarnation, Rank},
     pmi::client::Client,
     reduce::{Job, ReduceError, ReduceOptions, ReductionError, Sum},
 };

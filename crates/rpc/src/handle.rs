@@ -34,7 +34,7 @@ use crate::{
 /// # Example
 /// ```
 /// # use std::time::Duration;
-/// # use ropewalk_group::{Incarnation, JobId, Rank};
+/// # use ropewalk_names::{Incarnation, JobId, Rank};
 /// # use ropewalk_rpc::{Endpoint, EndpointOptions, Engine, Identity, JobKey, Procedure, Role, thread};
 /// # struct Add;
 /// # impl Procedure for Add {

@@ -172,7 +172,7 @@ mod tests {
     };
 
     use ropewalk_fabric::{Endpoint, EndpointOptions, Identity, JobKey, Role};
-    use ropewalk_group::{Incarnation, JobId, Rank};
+    use ropewalk_names::{Incarnation, JobId, Rank};
 
     use super::*;
 

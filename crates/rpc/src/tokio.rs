@@ -37,7 +37,7 @@ const ROUNDS_MAX: usize = 16;
 /// # Example
 /// ```
 /// # use std::time::Duration;
-/// # use ropewalk_group::{Incarnation, JobId, Rank};
+/// # use ropewalk_names::{Incarnation, JobId, Rank};
 /// # use ropewalk_rpc::{Endpoint, EndpointOptions, Engine, Identity, JobKey, Procedure, Role};
 /// # struct Add;
 /// # impl Procedure for Add {

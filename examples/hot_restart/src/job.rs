@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use ropewalk_group::{Incarnation, JobId, Rank};
+use ropewalk_names::{Incarnation, JobId, Rank};
 use ropewalk_rpc::{Endpoint, EndpointOptions, Engine, Identity, JobKey, Role};
 
 const JOB: JobId = JobId(*b"hot restart demo");

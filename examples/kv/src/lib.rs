@@ -9,7 +9,7 @@ pub use client::{Client, ClientError};
 pub use protocol::{Delete, Get, INLINE_MAX, List, ListPage, Listed, Put, PutRequest, Refusal, Value};
 pub use server::serve;
 
-use ropewalk_group::{Incarnation, JobId, Rank};
+use ropewalk_names::{Incarnation, JobId, Rank};
 use ropewalk_rpc::{EndpointOptions, Identity, JobKey, Role};
 
 /// Options for an endpoint of the service, server or client: whoever has the key belongs to it.

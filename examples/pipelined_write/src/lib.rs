@@ -6,7 +6,7 @@ mod target;
 pub use origin::{expose_file, expose_pattern, write};
 pub use target::{WriteServer, WriteServerError};
 
-use ropewalk_group::{Incarnation, JobId, Rank};
+use ropewalk_names::{Incarnation, JobId, Rank};
 use ropewalk_rpc::{Amount, BulkHandle, EndpointOptions, Fault, Identity, JobKey, Pipeline, Procedure, Role};
 use serde::{Deserialize, Serialize};
 

@@ -8,14 +8,18 @@ use super::packages::Package;
 /// directions of dependencies stand; `ARCHITECTURE.md` and `docs/decisions` say why.
 const LAYERS: &[(&str, &[&str])] = &[
     ("ropewalk-agent-link", &[]),
-    ("ropewalk-group", &[]),
+    ("ropewalk-names", &[]),
+    ("ropewalk-membership", &["ropewalk-names"]),
     ("ropewalk-ofi-sys", &[]),
     ("ropewalk-pmi", &[]),
     ("ropewalk-pmi-client", &["ropewalk-pmi"]),
     ("ropewalk-pmi-abi", &["ropewalk-pmi", "ropewalk-pmi-client"]),
     ("ropewalk-pmi-c", &["ropewalk-pmi", "ropewalk-pmi-abi"]),
     ("ropewalk-pmi2-c", &["ropewalk-pmi", "ropewalk-pmi-abi"]),
-    ("ropewalk-fabric", &["ropewalk-group", "ropewalk-ofi-sys"]),
+    (
+        "ropewalk-fabric",
+        &["ropewalk-membership", "ropewalk-names", "ropewalk-ofi-sys"],
+    ),
     ("ropewalk-rpc", &["ropewalk-fabric"]),
     ("ropewalk-checkpoint-core", &[]),
     // For copies on other hosts, a feature.
@@ -26,11 +30,17 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ropewalk-checkpoint-c", &["ropewalk-checkpoint"]),
     ("ropewalk-openfoam", &["ropewalk-checkpoint"]),
     (
+        "ropewalk-launch-core",
+        &["ropewalk-membership", "ropewalk-names", "ropewalk-pmi"],
+    ),
+    (
         "ropewalk-launch",
         &[
             "ropewalk-agent-link",
             "ropewalk-fabric",
-            "ropewalk-group",
+            "ropewalk-launch-core",
+            "ropewalk-membership",
+            "ropewalk-names",
             "ropewalk-pmi",
             "ropewalk-pmi-client",
             "ropewalk-rpc",
@@ -40,7 +50,8 @@ const LAYERS: &[(&str, &[&str])] = &[
         "ropewalk-reduce",
         &[
             "ropewalk-fabric",
-            "ropewalk-group",
+            "ropewalk-membership",
+            "ropewalk-names",
             "ropewalk-pmi",
             "ropewalk-pmi-client",
             "ropewalk-rpc",
@@ -48,10 +59,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("ropewalk-reduce-core", &[]),
     ("ropewalk-sim", &["ropewalk-reduce-core"]),
-    ("ropewalk-bench", &["ropewalk-group", "ropewalk-rpc"]),
-    ("kv", &["ropewalk-group", "ropewalk-rpc"]),
-    ("pipelined-write", &["ropewalk-group", "ropewalk-rpc"]),
-    ("hot-restart", &["ropewalk-group", "ropewalk-rpc"]),
+    ("ropewalk-bench", &["ropewalk-names", "ropewalk-rpc"]),
+    ("kv", &["ropewalk-names", "ropewalk-rpc"]),
+    ("pipelined-write", &["ropewalk-names", "ropewalk-rpc"]),
+    ("hot-restart", &["ropewalk-names", "ropewalk-rpc"]),
     ("psdm", &["ropewalk-reduce"]),
     ("reduce-vs-mpi", &["ropewalk-reduce"]),
     ("ropewalk-rivals", &["ropewalk-pmi", "ropewalk-pmi-client"]),
@@ -63,8 +74,9 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ropewalk-checkpoint",
             "ropewalk-checkpoint-c",
             "ropewalk-fabric",
-            "ropewalk-group",
+            "ropewalk-membership",
             "ropewalk-launch",
+            "ropewalk-names",
             "ropewalk-openfoam",
             "ropewalk-pmi",
             "ropewalk-pmi-client",
@@ -79,16 +91,68 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "ropewalk-checkpoint",
             "ropewalk-fabric",
-            "ropewalk-group",
             "ropewalk-launch",
+            "ropewalk-names",
             "ropewalk-openfoam",
         ],
     ),
 ];
 
-/// Every dependency between our packages that the table does not allow, one line each.
+/// The packages that decide and do nothing else: they stand on each other only.
+const CORES: &[&str] = &[
+    "ropewalk-checkpoint-core",
+    "ropewalk-launch-core",
+    "ropewalk-membership",
+    "ropewalk-names",
+    "ropewalk-pmi",
+];
+
+/// The foreign packages that a core may use. None of them can open a socket or a file, tell the time or draw
+/// randomness.
+const FOREIGN_OF_CORES: &[&str] = &[
+    "blake3",
+    "bstr",
+    "bytes",
+    "crc32c",
+    "litemap",
+    "postcard",
+    "serde",
+    "thiserror",
+    "zeroize",
+];
+
+/// Every dependency that the tables do not allow, one line each.
 pub(crate) fn broken(packages: &[Package]) -> Vec<String> {
-    judge(packages, LAYERS)
+    let mut broken = judge(packages, LAYERS);
+    broken.extend(impure_cores(packages));
+    broken
+}
+
+/// Every dependency of a core, other than of its tests, on a package that could do more than decide.
+fn impure_cores(packages: &[Package]) -> Vec<String> {
+    let mut broken = Vec::new();
+    let cores = packages
+        .iter()
+        .filter(|package| CORES.contains(&package.name.as_str()));
+    for core in cores {
+        for dependency in &core.dependencies {
+            let name = dependency.name.as_str();
+            let is_for_tests = dependency.kind.as_deref() == Some("dev");
+            let allowed = if dependency.path.is_some() {
+                CORES
+            } else {
+                FOREIGN_OF_CORES
+            };
+            if !is_for_tests && !allowed.contains(&name) {
+                broken.push(format!(
+                    "{}: must not depend on {name}: a core does no I/O, keeps no time and draws no randomness (see \
+                     FOREIGN_OF_CORES in xtask/src/check/layers.rs)",
+                    core.name
+                ));
+            }
+        }
+    }
+    broken
 }
 
 fn judge(packages: &[Package], layers: &[(&str, &[&str])]) -> Vec<String> {
@@ -156,20 +220,20 @@ mod tests {
     #[test]
     fn finds_dependencies_that_point_up() {
         let packages = [
-            package("ropewalk-fabric", &["ropewalk-group"], &["bytes"]),
-            package("ropewalk-group", &["ropewalk-reduce"], &["serde"]),
+            package("ropewalk-fabric", &["ropewalk-membership"], &["bytes"]),
+            package("ropewalk-membership", &["ropewalk-reduce"], &["serde"]),
             package("stranger", &[], &[]),
         ];
         let broken = judge(&packages, LAYERS);
         assert_eq!(broken.len(), 2, "{broken:?}");
-        assert!(broken[0].starts_with("ropewalk-group: must not depend on ropewalk-reduce"));
+        assert!(broken[0].starts_with("ropewalk-membership: must not depend on ropewalk-reduce"));
         assert!(broken[1].starts_with("stranger: stands in no layer"));
     }
 
     /// Tests may use what stands further below and their own package, but nothing above.
     #[test]
     fn tests_reach_further_down() {
-        let ours = ["ropewalk-group", "ropewalk-launch", "ropewalk-rpc"];
+        let ours = ["ropewalk-membership", "ropewalk-launch", "ropewalk-rpc"];
         let mut rpc = package("ropewalk-rpc", &ours, &[]);
         assert_eq!(judge(std::slice::from_ref(&rpc), LAYERS).len(), 3);
         rpc.dependencies
@@ -179,10 +243,28 @@ mod tests {
         assert_eq!(broken.len(), 1, "{broken:?}");
         assert!(broken[0].contains("ropewalk-launch"));
 
-        let mut checkpoint = package("ropewalk-checkpoint", &["ropewalk-group"], &[]);
+        let mut checkpoint = package("ropewalk-checkpoint", &["ropewalk-membership"], &[]);
         assert_eq!(judge(std::slice::from_ref(&checkpoint), LAYERS).len(), 1);
         checkpoint.dependencies[0].kind = Some("dev".to_owned());
         assert_eq!(judge(&[checkpoint], LAYERS), [""; 0]);
+    }
+
+    /// A core on a driver, or on a foreign package that can do I/O, is found; what its tests use is not.
+    #[test]
+    fn finds_cores_that_could_do_io() {
+        let mut core = package(
+            "ropewalk-launch-core",
+            &["ropewalk-names", "ropewalk-fabric"],
+            &["serde", "tokio"],
+        );
+        let broken = impure_cores(std::slice::from_ref(&core));
+        assert_eq!(broken.len(), 2, "{broken:?}");
+        assert!(broken[0].starts_with("ropewalk-launch-core: must not depend on ropewalk-fabric"));
+        assert!(broken[1].starts_with("ropewalk-launch-core: must not depend on tokio"));
+        core.dependencies
+            .iter_mut()
+            .for_each(|dependency| dependency.kind = Some("dev".to_owned()));
+        assert_eq!(impure_cores(&[core]), [""; 0]);
     }
 
     /// The table itself has no cycle: each package stands below all that may use it.

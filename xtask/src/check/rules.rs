@@ -16,8 +16,9 @@ const PURE: &[(&str, &[&str])] = &[
     ("crates/fabric/src/member_key.rs", &[]),
     ("crates/fabric/src/operations.rs", &[]),
     ("crates/fabric/src/endpoint/heartbeat.rs", &[]),
-    ("crates/group/src/", &[]),
-    ("crates/launch/src/", &["driver/", "driver.rs"]),
+    ("crates/membership/src/", &[]),
+    ("crates/launch-core/src/", &[]),
+    ("crates/names/src/", &[]),
     ("crates/pmi/src/", &[]),
     ("crates/reduce/src/", &["driver/", "driver.rs"]),
     ("crates/reduce-core/src/", &[]),
@@ -325,10 +326,10 @@ mod tests { use std::net::TcpStream; }
     /// A pure file that reads the clock or hashes is found with its line; its tests may do as they like.
     #[test]
     fn finds_impurities_in_pure_files() {
-        let found = check("crates/group/src/sample.rs", IMPURE_SAMPLE);
+        let found = check("crates/membership/src/sample.rs", IMPURE_SAMPLE);
         assert_eq!(found.len(), 2, "{found:?}");
-        assert!(found[0].starts_with("crates/group/src/sample.rs:2: HashMap in a pure file"));
-        assert!(found[1].starts_with("crates/group/src/sample.rs:3: Instant::now in a pure file"));
+        assert!(found[0].starts_with("crates/membership/src/sample.rs:2: HashMap in a pure file"));
+        assert!(found[1].starts_with("crates/membership/src/sample.rs:3: Instant::now in a pure file"));
     }
 
     /// Drivers may read the clock.
@@ -368,11 +369,11 @@ mod tests { use std::net::TcpStream; }
     #[test]
     fn finds_stale_entries() {
         assert!(stale_entries(&[]).len() == PURE.len() + UNSAFE.len() + LONG.len());
-        let here = [("crates/group/src/ids.rs".to_owned(), String::new())];
+        let here = [("crates/membership/src/lib.rs".to_owned(), String::new())];
         assert!(
             !stale_entries(&here)
                 .iter()
-                .any(|line| line.contains("crates/group"))
+                .any(|line| line.contains("crates/membership"))
         );
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
-use ropewalk_group::Rank;
+use ropewalk_names::Rank;
 
 use super::SIGKILL;
 

@@ -49,7 +49,7 @@ pub use heartbeat::HeartbeatCounts;
 /// use std::time::Duration;
 /// use bytes::Bytes;
 /// use ropewalk_fabric::{Buffer, Completion, Endpoint, EndpointOptions, Event, Identity, JobKey, Role};
-/// use ropewalk_group::{Incarnation, JobId, Rank};
+/// use ropewalk_names::{Incarnation, JobId, Rank};
 ///
 /// let key = JobKey::generate()?;
 /// let mut endpoints = [0, 1].map(|rank| {

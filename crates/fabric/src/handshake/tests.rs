@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use proptest::{collection::vec, prelude::*};
-use ropewalk_group::{Incarnation, Rank};
+use ropewalk_names::{Incarnation, Rank};
 
 use super::*;
 use crate::{JobKey, Role, noise::RECORD_SIZE_MAX};

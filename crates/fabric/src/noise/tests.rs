@@ -1,7 +1,7 @@
 //! Tests of the records, between the two ends of a connection.
 
 use proptest::{collection::vec, prelude::*, sample::Index};
-use ropewalk_group::{Incarnation, Rank};
+use ropewalk_names::{Incarnation, Rank};
 
 use super::*;
 use crate::{Identity, JobKey, Role};

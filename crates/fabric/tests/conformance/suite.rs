@@ -7,7 +7,7 @@ use ropewalk_fabric::{
     Address, Buffer, Completion, Endpoint, EndpointOptions, Event, Identity, JobKey, Limits, OperationError,
     OperationId, Peer, RegionHandle, Role, Transports, Withdrawn,
 };
-use ropewalk_group::{Incarnation, JobId, Rank};
+use ropewalk_names::{Incarnation, JobId, Rank};
 
 pub(crate) mod members;
 pub(crate) mod messages;

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ropewalk_launch_core::protocol::{BOOTSTRAP_SIZE_MAX, Plan};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -18,7 +19,7 @@ use super::{
     keeper::{self, Part},
     process::Slots,
 };
-use crate::protocol::{BOOTSTRAP_SIZE_MAX, Bootstrap, Plan};
+use crate::driver::bootstrap::Bootstrap;
 
 /// What `ropewalk agent` runs: the agent of one host, which a [`Launcher`](crate::Launcher) or another agent starts.
 /// Nobody starts it by hand.

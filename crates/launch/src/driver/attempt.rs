@@ -12,7 +12,14 @@ use std::{
 };
 
 use ropewalk_fabric::Endpoint;
-use ropewalk_group::{HostId, Rank};
+use ropewalk_launch_core::{
+    JobEvent, StdinSource, Verdict,
+    group_plan::GroupPlan,
+    host_files::read_host_files,
+    protocol::{Down, Order, Plan, Report, Up},
+    supervisor::{Action, Supervisor},
+};
+use ropewalk_names::{HostId, Rank};
 use tokio::{io::Interest, sync::mpsc, time::sleep_until};
 
 use super::{
@@ -27,15 +34,6 @@ use super::{
     small_files,
     suspension::{self, Change, Suspendable},
     watched::{Watched, is_readable, watch},
-};
-use crate::{
-    event::JobEvent,
-    group_plan::GroupPlan,
-    host_files::read_host_files,
-    job::StdinSource,
-    protocol::{Down, Order, Plan, Report, Up},
-    supervisor::{Action, Supervisor},
-    verdict::Verdict,
 };
 
 /// What the launcher's thread has of one attempt.

@@ -6,8 +6,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk_fabric::{Endpoint, JobKey};
-use ropewalk_group::{HostId, JobId};
+use ropewalk_fabric::{AgentLink, Endpoint, JobKey};
+use ropewalk_launch_core::{
+    Ending, JobEvent, JobSpec, OnFailure, StdinSource, UniverseSize, Verdict,
+    plan::{self, Surroundings},
+    protocol::{BOOTSTRAP_SIZE_MAX, Plan},
+    restart::{ATTEMPT_VARIABLE, Attempt, BetweenAttempts, Next, Restarts},
+    supervisor::Supervisor,
+    tree::NodeId,
+};
+use ropewalk_names::{HostId, JobId};
 use rustix::event::{EventfdFlags, eventfd};
 use tokio::{sync::mpsc, time::sleep_until};
 
@@ -23,16 +31,6 @@ use super::{
     own_host::own_host_name,
     shared_names::SharedNames,
     suspension,
-};
-use crate::{
-    event::JobEvent,
-    job::{JobSpec, OnFailure, StdinSource, UniverseSize},
-    plan::{self, Surroundings},
-    protocol::{BOOTSTRAP_SIZE_MAX, Plan},
-    restart::{ATTEMPT_VARIABLE, Attempt, BetweenAttempts, Next, Restarts},
-    supervisor::Supervisor,
-    tree::NodeId,
-    verdict::{Ending, Verdict},
 };
 
 /// All attempts of a job.
@@ -373,6 +371,9 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// What stands in a bootstrap besides the plan, at most.
 const BOOTSTRAP_OVERHEAD: usize = 1 << 10;
 
+/// The variables by which an outer job links this process to its agent.
+const LINK_VARIABLES: [&str; 2] = [AgentLink::VARIABLE, ropewalk_agent_link::VARIABLE];
+
 pub(super) fn make_plan(spec: &JobSpec) -> Result<Plan, LaunchError> {
     let mut job = [0; 16];
     getrandom::fill(&mut job).map_err(|error| system("random numbers", io::Error::other(error)))?;
@@ -384,7 +385,9 @@ pub(super) fn make_plan(spec: &JobSpec) -> Result<Plan, LaunchError> {
             // Nobody asks, and to find out means to read half a dozen files of the system.
             _ => 1,
         },
-        environment: env::vars_os().collect(),
+        environment: env::vars_os()
+            .filter(|(name, _)| !LINK_VARIABLES.iter().any(|link| name == link))
+            .collect(),
         working_directory: env::current_dir().ok().map(Into::into),
     };
     let mut plan = plan::plan(spec, around)?;

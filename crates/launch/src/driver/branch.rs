@@ -15,7 +15,13 @@ use std::{
 };
 
 use ropewalk_fabric::{Address, Endpoint, Event, JobKey, PeerId};
-use ropewalk_group::HostId;
+use ropewalk_launch_core::{
+    link::Link,
+    protocol::{Down, Order, Plan, Report, TAG_DOWN, TAG_UP, Up},
+    relay::{Action, Relay},
+    tree::NodeId,
+};
+use ropewalk_names::HostId;
 use ropewalk_pmi as pmi;
 use rustix::{event::epoll, process::Pid};
 
@@ -25,12 +31,7 @@ use super::{
     session::Spawned,
     starter::{Ended, Starter},
 };
-use crate::{
-    link::Link,
-    protocol::{Bootstrap, Down, Order, Plan, Report, TAG_DOWN, TAG_UP, Up},
-    relay::{Action, Relay},
-    tree::NodeId,
-};
+use crate::driver::bootstrap::Bootstrap;
 pub(super) use binding::bind;
 use links::{Above, send_bodies};
 
@@ -176,6 +177,11 @@ impl Branch {
         };
         branch.perform_actions();
         Ok(branch)
+    }
+
+    /// The job's key.
+    pub(super) fn key(&self) -> &JobKey {
+        &self.position.key
     }
 
     pub(super) fn endpoint(&mut self) -> &mut Endpoint {

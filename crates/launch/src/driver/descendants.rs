@@ -2,7 +2,8 @@
 
 use std::{fs, thread, time::Duration};
 
-use ropewalk_group::JobId;
+use ropewalk_launch_core::plan::JOB_VARIABLE;
+use ropewalk_names::JobId;
 use rustix::{
     io::Errno,
     process::{
@@ -10,8 +11,6 @@ use rustix::{
         set_child_subreaper, wait, waitid,
     },
 };
-
-use crate::plan::JOB_VARIABLE;
 
 /// From now on processes whose parents die become children of this one, if they descend from it.
 pub(super) fn adopt_orphans() {

@@ -2,6 +2,7 @@
 
 use std::{io, os::fd::OwnedFd, sync::mpsc, thread};
 
+use ropewalk_launch_core::protocol::{Order, STDIN_WINDOW};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{FileType, fstat, makedev},
@@ -11,8 +12,6 @@ use rustix::{
     termios::tcgetpgrp,
 };
 use tokio::sync::mpsc::UnboundedSender;
-
-use crate::protocol::{Order, STDIN_WINDOW};
 
 /// A thread that reads standard input until it is dropped.
 ///

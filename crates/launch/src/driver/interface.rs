@@ -6,8 +6,7 @@ use std::{
 };
 
 use ropewalk_fabric::Address;
-
-use crate::protocol::Plan;
+use ropewalk_launch_core::protocol::Plan;
 
 /// Where the launcher listens: on the interface towards the first host that is not its own. `None` if there is no such host,
 /// so that no other host need reach it.

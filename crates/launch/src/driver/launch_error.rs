@@ -2,9 +2,8 @@
 
 use std::io;
 
+use ropewalk_launch_core::{JobSpec, placement::PlacementError, protocol::BOOTSTRAP_SIZE_MAX};
 use thiserror::Error;
-
-use crate::{job::JobSpec, placement::PlacementError, protocol::BOOTSTRAP_SIZE_MAX};
 
 /// Why a job could not be run.
 #[derive(Debug, Error)]

@@ -13,7 +13,10 @@ use std::{
 };
 
 use ropewalk_fabric::TraceEvent;
-use ropewalk_group::Rank;
+use ropewalk_launch_core::{
+    JobEvent, JobSpec, OutputStream, group_plan::GroupPlan, protocol::Plan, restart::BetweenAttempts,
+};
+use ropewalk_names::Rank;
 use rustix::process::Signal;
 use tokio::sync::mpsc;
 
@@ -21,13 +24,6 @@ use super::{
     attempts::Attempts,
     idle_memory::share_heap,
     launch_error::{LaunchError, system},
-};
-use crate::{
-    event::{JobEvent, OutputStream},
-    group_plan::GroupPlan,
-    job::JobSpec,
-    protocol::Plan,
-    restart::BetweenAttempts,
 };
 
 /// Runs one job.
@@ -78,7 +74,7 @@ impl Launcher {
         Self::start_with(spec, ())
     }
 
-    /// The same for a job that is prepared before each attempt: see [`restart`](crate::restart).
+    /// The same for a job that is prepared before each attempt: see [`restart`](ropewalk_launch_core::restart).
     ///
     /// # Errors
     /// As for [`start`](Self::start), or if the first attempt is refused.

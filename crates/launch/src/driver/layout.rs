@@ -5,12 +5,13 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
+use ropewalk_launch_core::JobSpec;
+
 use super::{
     attempts::make_plan,
     interface,
     launch_error::{LaunchError, system},
 };
-use crate::job::JobSpec;
 
 /// Where the ranks of a job will be, for those that do something on its hosts before it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +60,7 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hosts::parse_hosts;
+    use ropewalk_launch_core::hosts::parse_hosts;
 
     /// Each rank has a host, and a host without ranks is one all the same.
     #[test]

@@ -4,6 +4,7 @@ mod agent;
 mod agent_process;
 mod attempt;
 mod attempts;
+mod bootstrap;
 mod branch;
 mod command_keeper;
 mod descendants;

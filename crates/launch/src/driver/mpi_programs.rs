@@ -13,15 +13,14 @@ use std::{
     path::{self, Path, PathBuf},
 };
 
-use rustix::{process::getuid, system::uname};
-
-use crate::mpi::{
+use ropewalk_launch_core::mpi::{
     ANY_COMPONENT, COMPONENT_FOLDERS, FLUX_COMPONENT, Flavour, LIBRARY_FOLDERS, LIBRARY_NAMES,
     LIBRARY_VARIABLE, Means,
     elf::{Dynamic, read_dynamic},
     is_of_the_system,
     loader_cache::{CACHE_SIZE_MAX, path_of},
 };
+use rustix::{process::getuid, system::uname};
 
 /// What is on this host for MPI programs.
 pub(super) struct MpiHost {

@@ -6,9 +6,9 @@ use std::{
 };
 
 use ropewalk_fabric::{BindError, Body, Endpoint, EndpointOptions, Event, JobKey, PeerId};
+use ropewalk_launch_core::names::{MESSAGE_SIZE_MAX, NAMES, NameTable, identity_of_server};
 
 use super::shared_names::only_tcp;
-use crate::names::{MESSAGE_SIZE_MAX, NAMES, NameTable, identity_of_server};
 
 /// Keeps the names that jobs publish with [`JobSpec::name_server`](crate::JobSpec::name_server), in memory only.
 ///

@@ -1,8 +1,7 @@
 //! What this host is called.
 
+use ropewalk_launch_core::placement::is_local;
 use rustix::system::uname;
-
-use crate::placement::is_local;
 
 /// The system's name of it.
 pub(super) fn own_host_name() -> String {

@@ -17,9 +17,8 @@ use std::{
     ptr,
 };
 
+use ropewalk_launch_core::Segment;
 use rustix::process::{Pid, Rlimit, WaitOptions, getpid, waitpid};
-
-use crate::job::Segment;
 
 /// What ranks inherit besides their standard streams, by number.
 pub(super) const PMI_FD: RawFd = 6;

@@ -11,8 +11,15 @@ use std::{
 };
 
 use ropewalk_fabric::{
-    Address, Completion, Endpoint, EndpointOptions, Event, HandshakeError, OperationError, OperationId,
-    PeerDeath, SubmitError, Transports,
+    Address, Completion, Endpoint, EndpointOptions, Event, HandshakeError, JobKey, OperationError,
+    OperationId, PeerDeath, SubmitError, Transports,
+};
+use ropewalk_launch_core::{
+    names::{
+        Action, CallId, MESSAGE_SIZE_MAX, NAMES, NameClient, NameReply, NameRequest, NameServerAccess,
+        decode, encode, identity_of_job,
+    },
+    supervisor::NameAsker,
 };
 use ropewalk_pmi as pmi;
 use tokio::io::Interest;
@@ -21,13 +28,6 @@ use super::{
     NameServer,
     interface::towards,
     watched::{Watched, is_readable, watch},
-};
-use crate::{
-    names::{
-        Action, CallId, MESSAGE_SIZE_MAX, NAMES, NameClient, NameReply, NameRequest, NameServerAccess,
-        decode, encode, identity_of_job,
-    },
-    supervisor::NameAsker,
 };
 
 /// The names that a job shares with others, if it does. Call [`progress`](Self::progress) once
@@ -177,7 +177,7 @@ impl Connection {
         let mut lot = [0; 4];
         getrandom::fill(&mut lot).map_err(io::Error::other)?;
         let identity = identity_of_job(u32::from_ne_bytes(lot));
-        let mut options = EndpointOptions::new(NAMES, access.key.clone(), identity);
+        let mut options = EndpointOptions::new(NAMES, JobKey::from_bytes(*access.key.as_bytes()), identity);
         options.bind = SocketAddr::new(towards(access.address)?, 0);
         options.transports = only_tcp();
         options.encrypt = true;
@@ -269,10 +269,10 @@ mod tests {
     };
 
     use pmi::{Answer, NameQuestionId, Question};
-    use ropewalk_fabric::JobKey;
     use tokio::time::{sleep_until, timeout};
 
     use super::*;
+    use ropewalk_launch_core::names::NameServerKey;
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -285,8 +285,8 @@ mod tests {
 
     impl Running {
         fn at(address: &str) -> Self {
-            let key = JobKey::from_bytes([3; 32]);
-            let mut server = NameServer::bind(address.parse().unwrap(), key.clone()).unwrap();
+            let key = [3; 32];
+            let mut server = NameServer::bind(address.parse().unwrap(), JobKey::from_bytes(key)).unwrap();
             let address = server.address();
             let stop = Arc::new(AtomicBool::new(false));
             let stopped = stop.clone();
@@ -298,7 +298,10 @@ mod tests {
             Self {
                 stop,
                 thread: Some(thread::spawn(serve)),
-                access: NameServerAccess { address, key },
+                access: NameServerAccess {
+                    address,
+                    key: NameServerKey::from_bytes(key),
+                },
             }
         }
 
@@ -412,7 +415,7 @@ mod tests {
     async fn the_wrong_server_is_an_error_in_time() {
         let server = Running::at("127.0.0.1:0");
         let mut stranger = server.access.clone();
-        stranger.key = JobKey::from_bytes([4; 32]);
+        stranger.key = NameServerKey::from_bytes([4; 32]);
         let why = failure(ask(&mut SharedNames::new(Some(stranger)), lookup()).await);
         assert!(why.contains("the same key"), "{why}");
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -6,7 +6,7 @@ use std::{
     ptr,
 };
 
-use ropewalk_group::Cause;
+use ropewalk_membership::Cause;
 use rustix::{
     fs::{Mode, OFlags, open},
     io::{Errno, read},

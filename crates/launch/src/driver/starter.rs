@@ -11,7 +11,11 @@ use std::{
     time::Duration,
 };
 
-use ropewalk_group::Cause;
+use ropewalk_launch_core::{
+    StartMethod,
+    protocol::{HostPlan, Plan},
+};
+use ropewalk_membership::Cause;
 use rustix::{
     io::{Errno, read, write},
     process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid},
@@ -20,10 +24,6 @@ use rustix::{
 use super::{
     command_keeper::{CommandKeeper, Kept},
     session::{self, Spawned},
-};
-use crate::{
-    job::StartMethod,
-    protocol::{HostPlan, Plan},
 };
 
 /// A process that runs an agent, or the client of a command that does on another host.

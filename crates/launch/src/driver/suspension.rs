@@ -10,11 +10,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk_group::HostId;
+use ropewalk_launch_core::protocol::Plan;
+use ropewalk_names::HostId;
 use tokio::sync::watch;
 
 use super::signals::stop_this_process;
-use crate::protocol::Plan;
 
 /// One run of a job by this process, that is told before the process is stopped.
 ///

@@ -10,7 +10,7 @@ use ropewalk_fabric::{
     Address, AgentLink, AgentLinkError, BindError, Endpoint, EndpointOptions, Identity, JobKey, Role,
     Transports, TransportsError,
 };
-use ropewalk_group::{Incarnation, JobId, Rank};
+use ropewalk_names::{Incarnation, JobId, Rank};
 use ropewalk_pmi_client::{Client, ClientError};
 use thiserror::Error;
 

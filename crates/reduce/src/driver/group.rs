@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use ropewalk_fabric::HoldId;
-use ropewalk_group::{ProcessGroup, Rank};
+use ropewalk_membership::ProcessGroup;
+use ropewalk_names::Rank;
 
 use super::{
     contribution::ContributionMemory,
@@ -82,7 +83,7 @@ impl Group {
     ///
     /// # Examples
     /// ```
-    /// use ropewalk_group::Rank;
+    /// use ropewalk_names::Rank;
     /// use ropewalk_reduce::{Job, ReduceOptions, Sum};
     ///
     /// let job = Job::from_env()?;

@@ -11,7 +11,8 @@ use std::{
 };
 
 use ropewalk_fabric::{AgentLink, HoldId, SpanKind, TraceEvent, Waker};
-use ropewalk_group::{ProcessGroup, Rank};
+use ropewalk_membership::ProcessGroup;
+use ropewalk_names::Rank;
 use ropewalk_pmi_client::{Client, ClientError};
 use ropewalk_rpc::Engine;
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use ropewalk_fabric::{HandshakeError, Identity, PeerDeath, SubmitError};
-use ropewalk_group::Rank;
+use ropewalk_names::Rank;
 
 use super::progress::{ProgressThread, SCHEDULER};
 use crate::outcome::ReductionError;

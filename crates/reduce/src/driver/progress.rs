@@ -12,7 +12,7 @@ use ropewalk_fabric::{
     Address, AgentLink, AgentLinkError, FromAgent, Held, HoldId, Identity, RegionHandle, Role, SpanKind,
     SubmitError, ToAgent,
 };
-use ropewalk_group::Rank;
+use ropewalk_names::Rank;
 use ropewalk_rpc::{CallError, Caller, Engine};
 use rustix::event::{PollFd, PollFlags, poll};
 

@@ -11,7 +11,8 @@ use std::{
 
 use bytes::Bytes;
 use ropewalk_fabric::AgentLinkError;
-use ropewalk_group::{GroupError, Rank};
+use ropewalk_membership::GroupError;
+use ropewalk_names::Rank;
 use thiserror::Error;
 
 use crate::{

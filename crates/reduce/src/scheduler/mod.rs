@@ -11,7 +11,8 @@ use std::{
 };
 
 use ropewalk_fabric::RegionHandle;
-use ropewalk_group::{ProcessGroup, Rank};
+use ropewalk_membership::ProcessGroup;
+use ropewalk_names::Rank;
 
 use self::{parts::Home, running::Running, workers::Workers};
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ropewalk_group::Rank;
+use ropewalk_names::Rank;
 
 use super::{
     parts::{Home, Part, Parts},

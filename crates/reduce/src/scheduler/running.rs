@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use ropewalk_fabric::RegionHandle;
-use ropewalk_group::{ProcessGroup, Rank};
+use ropewalk_membership::ProcessGroup;
+use ropewalk_names::Rank;
 
 use super::{
     parts::{Home, Parts, State},

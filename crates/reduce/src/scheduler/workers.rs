@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use ropewalk_group::Rank;
+use ropewalk_names::Rank;
 
 /// Who is gone, who has how much to do, and how fast each was last: the paper's performance counters.
 #[derive(Debug)]

@@ -13,7 +13,8 @@ use std::{
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use ropewalk_fabric::RegionHandle;
-use ropewalk_group::{ProcessGroup, Rank};
+use ropewalk_membership::ProcessGroup;
+use ropewalk_names::Rank;
 use ropewalk_reduce::{
     Order, Policy, PullFailure, Receipt, ReductionError, Signature,
     ids::{GroupId, PartId, ReductionId, ReductionNumber, TaskId, Token},

@@ -12,8 +12,8 @@ use std::{
 
 use anyhow::{Context, anyhow};
 use ropewalk::{
-    group::Rank,
     launch::{Ending, JobEvent, JobSpec, Launcher, OnFailure, Verdict},
+    names::Rank,
     npy::{ArrayFile, ElementType},
 };
 

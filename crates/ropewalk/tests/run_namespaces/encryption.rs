@@ -8,7 +8,7 @@ use std::{
 };
 
 use ropewalk::{
-    group::Rank,
+    names::Rank,
     reduce::{Job, ReduceOptions, Sum},
 };
 use rustix::{

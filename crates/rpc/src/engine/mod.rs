@@ -37,7 +37,7 @@ use crate::{Caller, EngineOptions, Metrics, promise::Work, responder::ReplyTo, s
 /// # Example
 /// ```
 /// use std::time::Duration;
-/// use ropewalk_group::{Incarnation, JobId, Rank};
+/// use ropewalk_names::{Incarnation, JobId, Rank};
 /// use ropewalk_rpc::{Endpoint, EndpointOptions, Engine, Identity, JobKey, Procedure, Role};
 ///
 /// struct Add;

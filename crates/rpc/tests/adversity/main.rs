@@ -19,7 +19,7 @@ mod version_mismatch;
 use std::time::{Duration, Instant};
 
 use every_transport::{each_over, on_every_transport, spinning_and_sleeping};
-use ropewalk_group::{Incarnation, JobId, Rank};
+use ropewalk_names::{Incarnation, JobId, Rank};
 use ropewalk_rpc::{Call, CallError, Endpoint, EndpointOptions, Engine, Identity, JobKey, Procedure, Role};
 use settings::Waiting;
 

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use ropewalk_group::Rank;
+use ropewalk_names::Rank;
 use ropewalk_rpc::{Call, CallError, Engine, Fault, Procedure, Responder};
 
 use crate::{Count, Describe, Double, Echo, LONG, Null, Refuse, Relay, Shared, Survey, call, drive, engines};

@@ -31,7 +31,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk_group::{Incarnation, JobId, Rank};
+use ropewalk_names::{Incarnation, JobId, Rank};
 use ropewalk_rpc::{
     Address, Buffer, BulkHandle, CallError, Endpoint, EndpointOptions, Engine, Fault, Identity, JobKey,
     Procedure, RegionHandle, Role,

@@ -18,7 +18,7 @@ use std::{
 use bytes::Bytes;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use ropewalk_group::{Incarnation, JobId, Rank};
+use ropewalk_names::{Incarnation, JobId, Rank};
 use ropewalk_rpc::{
     Address, Buffer, Call, Endpoint, EndpointOptions, Engine, Identity, JobKey, Procedure, RegionHandle,
     Responder, Role, Transfer, Transports,

@@ -10,7 +10,7 @@ use ropewalk_checkpoint_core::{
     Level,
     partner::{GuardOptions, Inventory},
 };
-use ropewalk_group::{Incarnation, JobId, Rank};
+use ropewalk_names::{Incarnation, JobId, Rank};
 use ropewalk_rpc::{
     Endpoint, EndpointOptions, Engine, Fault, Identity, JobKey, Responder, Role, thread::Driver,
 };

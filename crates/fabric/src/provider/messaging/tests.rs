@@ -1,7 +1,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use proptest::{collection::vec, prelude::*};
-use ropewalk_group::{Incarnation, JobId, Rank};
+use ropewalk_names::{Incarnation, JobId, Rank};
 
 use super::*;
 use crate::{Identity, JobKey, RegionHandle, Role, fences::Fences};

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk_group::{Incarnation, JobId, Rank};
+use ropewalk_names::{Incarnation, JobId, Rank};
 use rustix::{
     cmsg_space,
     net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg},

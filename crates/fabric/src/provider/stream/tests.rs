@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use ropewalk_group::{Incarnation, JobId, Rank};
+use ropewalk_names::{Incarnation, JobId, Rank};
 
 use super::*;
 use crate::{

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use ropewalk_fabric::{Address, Buffer, Completion, Event, Limits, OperationError, SubmitError};
-use ropewalk_group::Rank;
+use ropewalk_names::Rank;
 
 use super::{Fabric, LONG, complete, drive, drive_known, get, pattern, put};
 

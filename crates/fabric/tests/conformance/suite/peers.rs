@@ -10,7 +10,7 @@ use ropewalk_fabric::{
     AccessError, Address, Buffer, Completion, Endpoint, EndpointOptions, Event, HandshakeError, JobKey,
     Limits, OperationError, OperationId, PeerDeath, RegionHandle, SubmitError,
 };
-use ropewalk_group::JobId;
+use ropewalk_names::JobId;
 
 use super::{Fabric, LONG, drive, get, identity, pattern, put, withdrawn};
 

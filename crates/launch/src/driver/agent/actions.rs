@@ -1,15 +1,17 @@
 //! What an agent does for its mind.
 
 use bytes::Bytes;
-use ropewalk_fabric::FromAgent;
-use ropewalk_group::Rank;
+use ropewalk_launch_core::{
+    host_agent::{Action, ToRank},
+    protocol::Report,
+};
+use ropewalk_names::Rank;
 use rustix::{
     event::epoll,
     process::{Signal, kill_process_group, pidfd_send_signal},
 };
 
-use super::{Agent, SWEEP_MAX, Sweep, kind, rank_io::Sockets};
-use crate::{host_agent::Action, protocol::Report};
+use super::{Agent, SWEEP_MAX, Sweep, kind, rank_io::Sockets, rank_link::to_rank};
 
 /// How many bytes of answers a rank may leave unread before it is not listened to: more than its requests can have
 /// under way.
@@ -41,12 +43,14 @@ impl Agent {
             Action::Report(report) => self.branch.report(report),
             Action::SendChild(node, down) => self.branch.send_pmi(node, down),
             Action::SendLink(rank, message) => {
+                let is_answer = matches!(message, ToRank::Welcome(_) | ToRank::Taken);
+                let packet = to_rank(message, self.branch.key());
                 if let Some((index, sockets)) = self.sockets_of(rank) {
                     // Who asks again and again, and does not read the answers, gets no more.
-                    if sockets.is_left && matches!(message, FromAgent::Welcome(_) | FromAgent::Taken) {
+                    if sockets.is_left && is_answer {
                         return;
                     }
-                    sockets.queue(message);
+                    sockets.queue(packet);
                     // Else it is sent when the rank has read what was before it.
                     if !sockets.is_left {
                         self.send_link(index);

@@ -8,11 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{super::tcp_counters, Agent};
-use crate::{
-    job::Stall,
+use ropewalk_launch_core::{
+    Stall,
     protocol::{Plan, Report},
 };
+
+use super::{super::tcp_counters, Agent};
 
 /// What was seen of the ranks since the launcher was last told.
 ///

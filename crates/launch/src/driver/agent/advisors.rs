@@ -6,12 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk_agent_link::{Connection, Kind, Listener, ToAgent, ToProgram};
-use ropewalk_group::Rank;
+use ropewalk_agent_link::{Connection, Kind, Listener, NO_END, ToAgent, ToProgram};
+use ropewalk_launch_core::protocol::{AnnouncedEnd, LinkNews, Report};
+use ropewalk_names::Rank;
 use rustix::event::epoll;
 
 use super::{Agent, kind};
-use crate::protocol::{AnnouncedEnd, LinkNews, Report};
 
 const SIGTERM: i32 = 15;
 
@@ -74,7 +74,9 @@ impl Advisors {
 
     pub(super) fn announce(&self, link: Option<u32>, end: AnnouncedEnd) {
         let message = match end {
-            AnnouncedEnd::Notice { left_ms } => ToProgram::Notice { left_ms },
+            AnnouncedEnd::Notice { left_ms } => ToProgram::Notice {
+                left_ms: left_ms.unwrap_or(NO_END),
+            },
             AnnouncedEnd::Known { left_ms } => ToProgram::KnownEnd { left_ms },
         };
         for (number, advised) in &self.links {

@@ -1,6 +1,6 @@
 //! What becomes of the processes that an agent started.
 
-use ropewalk_group::Cause;
+use ropewalk_membership::Cause;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::Agent;

@@ -2,15 +2,15 @@
 
 use std::{ffi::CString, ops::Range};
 
-use ropewalk_group::HostId;
-
-use super::{Agent, starting};
-use crate::{
-    driver::process::Program,
+use ropewalk_launch_core::{
     group_plan::GroupPlan,
     protocol::{Plan, StartError},
     tree::NodeId,
 };
+use ropewalk_names::HostId;
+
+use super::{Agent, starting};
+use crate::driver::process::Program;
 
 /// A process group, and what its processes here run.
 pub(super) struct OwnGroup {

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::verdict::MemoryShortage;
+use ropewalk_launch_core::MemoryShortage;
 
 /// How many processes of this host the kernel has ended so, and for how many of them a rank was found.
 #[derive(Debug)]

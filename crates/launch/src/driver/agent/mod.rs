@@ -10,6 +10,7 @@ mod limits;
 mod memory_kills;
 mod preparation;
 mod rank_io;
+mod rank_link;
 mod requests;
 mod respawns;
 mod singleton;
@@ -26,8 +27,15 @@ use std::{
 };
 
 use litemap::LiteMap;
-use ropewalk_fabric::{HoldId, ToAgent, memfd::HeldMemfd};
-use ropewalk_group::{HostId, Rank};
+use ropewalk_fabric::{HoldId, memfd::HeldMemfd};
+use ropewalk_launch_core::{
+    StdinSource, WholeLines,
+    host_agent::HostAgent,
+    mpi::open_mpi_job,
+    placement::{BindingError, Bindings},
+    protocol::{Down, OUTPUT_WINDOW, Order, Plan, Report},
+};
+use ropewalk_names::{HostId, Rank};
 use rustix::{
     event::{Timespec, epoll},
     process::Rlimit,
@@ -44,14 +52,6 @@ use super::{
     process::Slots,
     shared_memory::Killed,
     signals::ChildSignals,
-};
-use crate::{
-    host_agent::HostAgent,
-    job::StdinSource,
-    lines::WholeLines,
-    mpi::open_mpi_job,
-    placement::{BindingError, Bindings},
-    protocol::{Down, OUTPUT_WINDOW, Order, Plan, Report},
 };
 use activity::Activity;
 use advisors::Advisors;
@@ -180,7 +180,7 @@ impl Agent {
         let plan = position.plan.clone();
         let no_host = || io::Error::other("the launcher said nothing about this host");
         let host = position.node.host().ok_or_else(no_host)?;
-        let start = plan.start(host, position.key.clone());
+        let start = plan.start(host);
         let endpoint = branch::bind(&position)?;
         let mut branch = Branch::start(position, endpoint)?;
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -433,39 +433,6 @@ impl Agent {
             }
             kind::STDIN => self.write_input(index),
             _ => {}
-        }
-    }
-
-    /// Takes one message from a rank's link. Returns whether there may be more.
-    fn read_link(&mut self, index: usize) -> bool {
-        let Some((rank, sockets)) = self.sockets(index) else {
-            return false;
-        };
-        match sockets.read_link() {
-            Reading::Drained => false,
-            Reading::Some(Ok((message, memory))) => {
-                self.activity.note();
-                let size = memory.as_ref().map(|memory| memory.length() as u64);
-                let id = match &message {
-                    ToAgent::Hold(held) => Some(held.id),
-                    _ => None,
-                };
-                let keep = self.mind.handle_link(rank, message, size);
-                if let (true, Some(id), Some(memory)) = (keep, id, memory) {
-                    self.held.insert((rank, id), memory);
-                }
-                true
-            }
-            Reading::Some(Err(error)) => {
-                sockets.close_link();
-                self.ignore(index, kind::LINK);
-                self.mind.handle_link_broken(rank, &error);
-                false
-            }
-            Reading::Over => {
-                self.ignore(index, kind::LINK);
-                false
-            }
         }
     }
 

@@ -3,15 +3,14 @@
 use std::{collections::VecDeque, io, os::fd::OwnedFd};
 
 use ropewalk_fabric::{AgentLink, AgentLinkError, FromAgent, ToAgent, memfd::HeldMemfd};
-use ropewalk_group::Rank;
+use ropewalk_launch_core::WholeLines;
+use ropewalk_names::Rank;
 use rustix::{
     event::epoll,
     io::{Errno, read},
     net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown},
     process::Pid,
 };
-
-use crate::lines::WholeLines;
 
 /// A rank that was started.
 pub(super) struct RankIo {

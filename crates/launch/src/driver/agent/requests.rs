@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ropewalk_group::Rank;
+use ropewalk_names::Rank;
 use ropewalk_pmi_client::Spin;
 use rustix::event::epoll;
 

@@ -1,11 +1,12 @@
 //! What is left of a rank's process when it gets another.
 
+use ropewalk_launch_core::protocol::Report;
+
 use super::{
     Agent, kind,
     rank_io::{Output, Reading},
     starting,
 };
-use crate::protocol::Report;
 
 /// How much is read of what an earlier process wrote: pipes hold no more, unless somebody goes on writing.
 const READS_MAX: usize = 64;

@@ -7,7 +7,9 @@ use std::{
 };
 
 use ropewalk_fabric::AgentLink;
-use ropewalk_group::{Cause, Rank};
+use ropewalk_launch_core::{Singleton, protocol::StartError};
+use ropewalk_membership::Cause;
+use ropewalk_names::Rank;
 use rustix::{
     event::epoll,
     process::{Pid, PidfdFlags, pidfd_open},
@@ -20,7 +22,6 @@ use super::{
     rank_io::{RankIo, Sockets},
     starting::system_error,
 };
-use crate::{job::Singleton, protocol::StartError};
 
 impl Agent {
     /// Connects to the process, which waits for that on the loopback interface.

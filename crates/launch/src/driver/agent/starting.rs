@@ -12,7 +12,14 @@ use std::{
 };
 
 use ropewalk_fabric::AgentLink;
-use ropewalk_group::{HostId, Incarnation, Rank};
+use ropewalk_launch_core::{
+    OutputStream, WholeLines,
+    group_plan::{GroupPlan, GroupProgram},
+    mpi,
+    plan::INCARNATION_VARIABLE,
+    protocol::{Plan, StartError, StartErrorKind},
+};
+use ropewalk_names::{HostId, Incarnation, Rank};
 use rustix::{event::epoll, io::Errno, thread::sched_getaffinity};
 
 use super::{
@@ -21,18 +28,10 @@ use super::{
     kind,
     rank_io::{Output, RankIo, Sockets, pipe_for_reading, pipe_for_writing},
 };
-use crate::{
-    driver::{
-        keeper,
-        mpi_programs::MpiHost,
-        process::{self, Inherited, LINK_FD, PMI_FD, ProcessError, ProcessOptions, Program},
-    },
-    event::OutputStream,
-    group_plan::{GroupPlan, GroupProgram},
-    lines::WholeLines,
-    mpi,
-    plan::INCARNATION_VARIABLE,
-    protocol::{Plan, StartError, StartErrorKind},
+use crate::driver::{
+    keeper,
+    mpi_programs::MpiHost,
+    process::{self, Inherited, LINK_FD, PMI_FD, ProcessError, ProcessOptions, Program},
 };
 
 /// The programs of a process group, looked for on this host.

@@ -6,12 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use ropewalk_launch_core::placement::{Binding, BindingError, Bindings, CacheKind, Processor};
 use rustix::{
     io::Errno,
     thread::{CpuSet, sched_getaffinity},
 };
-
-use crate::placement::{Binding, BindingError, Bindings, CacheKind, Processor};
 
 /// What ranks are bound to on this host.
 pub(super) fn bindings(binding: &Binding) -> Result<Bindings, BindingError> {

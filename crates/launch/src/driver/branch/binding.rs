@@ -3,9 +3,10 @@
 use std::io;
 
 use ropewalk_fabric::{Address, Endpoint, EndpointOptions};
+use ropewalk_launch_core::tree::NodeId;
 
 use super::Position;
-use crate::{driver::interface, tree::NodeId};
+use crate::driver::interface;
 
 /// Binds it, to an address of an interface if other hosts have to reach it.
 pub(in crate::driver) fn bind(position: &Position) -> io::Result<Endpoint> {
@@ -76,7 +77,7 @@ mod tests {
     };
 
     use ropewalk_fabric::JobKey;
-    use ropewalk_group::{HostId, JobId};
+    use ropewalk_names::{HostId, JobId};
 
     use super::*;
 

@@ -5,18 +5,18 @@
 
 use std::{io, time::Instant};
 
-use ropewalk_fabric::{Address, Endpoint, PeerDeath, PeerId, SubmitError};
-use ropewalk_group::HostId;
+use ropewalk_fabric::{Address, Body, Endpoint, PeerDeath, PeerId, SubmitError};
+use ropewalk_launch_core::{
+    link::Link,
+    protocol::{Down, TAG_DOWN, TAG_UP, Up},
+    tree::NodeId,
+};
+use ropewalk_names::HostId;
 use serde::Serialize;
 
 use super::{
     Branch, BranchEvent, SIGKILL, Wait,
     mending::{Mending, Sight},
-};
-use crate::{
-    link::Link,
-    protocol::{Down, TAG_DOWN, TAG_UP, Up},
-    tree::NodeId,
 };
 
 /// The link to the node above.
@@ -375,7 +375,10 @@ pub(super) fn send_bodies<T: Serialize>(
     let mut sent = false;
     while let Some(body) = link.poll_body() {
         // If it did not go, there is no room, or the peer is gone, which its event tells.
-        if endpoint.send_unexpected_body(peer, tag, &body).is_err() {
+        if endpoint
+            .send_unexpected_body(peer, tag, &Body::from(body))
+            .is_err()
+        {
             break;
         }
         link.handle_sent();

@@ -2,14 +2,12 @@
 
 use std::{io, rc::Rc};
 
-use ropewalk_group::HostId;
+use ropewalk_launch_core::tree::NodeId;
+use ropewalk_names::HostId;
 use rustix::event::epoll;
 
 use super::{Branch, LIFE_LINE, PIDFD, STDERR};
-use crate::{
-    driver::{command_keeper::CommandKeeper, starter::Starter},
-    tree::NodeId,
-};
+use crate::driver::{command_keeper::CommandKeeper, starter::Starter};
 
 impl Branch {
     pub(super) fn start_child(&mut self, node: NodeId) -> io::Result<Starter> {

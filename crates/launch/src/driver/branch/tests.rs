@@ -1,16 +1,16 @@
 use std::net::Ipv4Addr;
 
 use ropewalk_fabric::{EndpointOptions, Identity, Role};
-use ropewalk_group::{Incarnation, JobId, Rank};
-
-use super::*;
-use crate::{
+use ropewalk_launch_core::{
+    JobSpec, StartMethod,
     batch::encode,
     hosts::parse_hosts,
-    job::{JobSpec, StartMethod},
     link::Head,
     plan::{Surroundings, plan},
 };
+use ropewalk_names::{Incarnation, JobId, Rank};
+
+use super::*;
 
 const LIMIT: Duration = Duration::from_secs(20);
 /// No message: a length, and nothing behind it.

@@ -4,7 +4,7 @@ use std::{fmt::Write, time::Duration};
 
 use ropewalk::{
     fabric::{SpanKind, TraceEvent},
-    group::Rank,
+    names::Rank,
 };
 
 use super::{

@@ -11,8 +11,9 @@ use anyhow::{Context, bail};
 use indicatif::MultiProgress;
 use ropewalk::{
     fabric::{Progress, TraceEvent},
-    group::{Cause, Rank},
     launch::{JobEvent, JobSpec, Launcher, OnFailure, OutputStream},
+    membership::Cause,
+    names::Rank,
 };
 
 use super::{

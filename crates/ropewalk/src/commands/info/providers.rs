@@ -1,7 +1,7 @@
 //! What can carry calls here, as endpoints say that are made to ask them.
 
 use ropewalk::{
-    group::{Incarnation, JobId, Rank},
+    names::{Incarnation, JobId, Rank},
     rpc::{Endpoint, EndpointOptions, Identity, JobKey, Role, Transports},
 };
 use serde::Serialize;

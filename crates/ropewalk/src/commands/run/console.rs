@@ -8,8 +8,8 @@ use std::{
 };
 
 use ropewalk::{
-    group::Rank,
     launch::{OUTPUT_LINE_SIZE_MAX, OutputStream},
+    names::Rank,
 };
 
 use super::{pattern::Pattern, progress, shown_ranks::ShownRanks};

@@ -137,8 +137,8 @@ fn encode_family(
 #[cfg(test)]
 mod tests {
     use ropewalk::{
-        group::Rank,
         launch::{JobEvent, OutputStream},
+        names::Rank,
     };
 
     use super::{super::saving::Saving, *};

@@ -176,7 +176,7 @@ fn clock(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ropewalk::group::Rank;
+    use ropewalk::names::Rank;
 
     use super::*;
 

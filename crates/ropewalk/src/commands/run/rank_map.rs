@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use ropewalk::{group::Rank, launch::Launcher};
+use ropewalk::{launch::Launcher, names::Rank};
 
 /// Writes the lines to standard output, before any of the ranks'.
 pub(super) fn print(launcher: &Launcher, ranks: u32) {

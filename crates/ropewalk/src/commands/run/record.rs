@@ -3,8 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use ropewalk::{
-    group::{Cause, Rank},
     launch::{JobEvent, OutputStream, Verdict},
+    membership::Cause,
+    names::Rank,
 };
 
 use super::saving::Saving;

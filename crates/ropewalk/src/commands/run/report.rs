@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Write, time::Duration};
 
-use ropewalk::group::{Cause, Rank};
+use ropewalk::{membership::Cause, names::Rank};
 
 use super::{
     super::page::{TimeAxis, WIDTH, escaped, page},

@@ -1,7 +1,7 @@
 //! Whose output there is.
 
 use anyhow::Context;
-use ropewalk::group::Rank;
+use ropewalk::names::Rank;
 
 /// The ranks whose output comes out; of all unless somebody said otherwise.
 #[derive(Debug, Default, PartialEq, Eq)]

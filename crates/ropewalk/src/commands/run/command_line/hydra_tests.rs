@@ -161,7 +161,7 @@ fn a_name_server_has_an_address_and_a_key() {
     ] {
         let access = parsed(words, variables, "").unwrap().spec.name_server.unwrap();
         assert_eq!(access.address.to_string(), address);
-        assert!(access.key == key);
+        assert_eq!(access.key.as_bytes(), key.as_bytes());
     }
     assert!(parsed("prog", &home, "").unwrap().spec.name_server.is_none());
 }

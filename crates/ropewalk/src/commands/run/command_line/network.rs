@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use ropewalk::launch::{NameServerAccess, RankNetwork, interface_addresses};
+use ropewalk::launch::{NameServerAccess, NameServerKey, RankNetwork, interface_addresses};
 
 use super::{Surroundings, given::Given};
 use crate::commands::nameserver::{default_key_file, server_address};
@@ -105,7 +105,10 @@ impl NameServer {
                 "option -nameserver wants the port that the server has, not 0: it prints it when it starts"
             );
         }
-        Ok(Some(NameServerAccess { address, key }))
+        Ok(Some(NameServerAccess {
+            address,
+            key: NameServerKey::from_bytes(*key.as_bytes()),
+        }))
     }
 }
 

@@ -1,0 +1,491 @@
+//! Decides for one host: what its ranks are told, what is kept for them, what the launcher hears.
+
+mod departures;
+mod groups;
+mod hanging;
+mod notices;
+mod rank_link;
+mod respawns;
+mod suspension;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use ropewalk_membership::{Departure, Membership};
+use ropewalk_names::{Address, Held, HoldId, Identity, Incarnation, Rank, Role};
+use ropewalk_pmi as pmi;
+
+use crate::{
+    protocol::{News, Report, Start, StartError},
+    tree::NodeId,
+};
+use departures::{Departing, Leaving};
+use groups::KnownGroup;
+pub use rank_link::{FromRank, ToRank, Welcome};
+use suspension::Suspension;
+
+/// The agent's mind.
+///
+/// While [`poll_spawn`](Self::poll_spawn) names a rank, start it and say what came of it. Tell what happens
+/// with `handle_*`, and after each call do what [`poll_action`](Self::poll_action) says until it says nothing.
+/// Of a rank that exits, first everything that it sent, then its exit.
+#[derive(Debug)]
+pub struct HostAgent {
+    start: Start,
+    address: Address,
+    members: Membership,
+    pmi: pmi::Server,
+    /// By the rank in the job of their first process.
+    groups: BTreeMap<Rank, KnownGroup>,
+    to_spawn: VecDeque<Rank>,
+    running: BTreeSet<Rank>,
+    attached: BTreeSet<Rank>,
+    has_attached: bool,
+    departing: BTreeMap<Rank, Departing>,
+    /// What every attached rank hears, from the first day.
+    announcements: Vec<ToRank>,
+    held: BTreeMap<(Rank, HoldId), Holding>,
+    held_bytes: u64,
+    held_bytes_max: u64,
+    /// The first abort ends the job; no other matters.
+    aborted: bool,
+    notices: BTreeMap<Rank, u32>,
+    /// How often the launcher heard that a rank put something else under a key.
+    overwritten: BTreeMap<Rank, u32>,
+    /// Ranks that failed and may get another process.
+    waiting: BTreeSet<Rank>,
+    /// How far ranks were that closed their PMI connections in the middle of something: those that die do that first.
+    stages: BTreeMap<Rank, pmi::Stage>,
+    /// The launcher was told that a rank may hang.
+    may_hang: bool,
+    /// All ranks were told to end.
+    is_ending: bool,
+    suspension: Suspension,
+    swept: bool,
+    leaving: Leaving,
+    actions: VecDeque<Action>,
+}
+
+/// What has to be done for a [`HostAgent`].
+#[derive(Debug)]
+pub enum Action {
+    /// Close a rank's PMI connection after what was sent.
+    ClosePmi(Rank),
+    /// Serve this memory of a rank that is gone, and say where with [`HostAgent::handle_exposed`].
+    Expose(Rank, Held),
+    /// Let this incarnation of a rank in no more.
+    Fence(Identity),
+    /// Let go of memory.
+    Forget(Rank, HoldId),
+    /// Tell the launcher.
+    Report(Report),
+    /// Tell the PMI server of an agent right below.
+    SendChild(NodeId, pmi::Down),
+    /// Tell a rank.
+    SendLink(Rank, ToRank),
+    /// Answer a rank.
+    SendPmi(Rank, Vec<u8>),
+    /// Send a signal to a rank's process group.
+    Signal(Rank, i32),
+    /// All ranks are gone: kill what they left behind and send the rest of their output, then call
+    /// [`HostAgent::handle_swept`].
+    Sweep,
+}
+
+#[derive(Debug)]
+struct Holding {
+    label: Vec<u8>,
+    size: u64,
+}
+
+impl HostAgent {
+    /// How many pieces of memory are kept for the ranks of one host: the kernel lets a process map 65,530.
+    pub(crate) const HOLDINGS_MAX: usize = 1 << 15;
+
+    /// An agent that serves memory at `address` and keeps at most `held_bytes_max` bytes of it.
+    pub fn new(start: Start, address: Address, held_bytes_max: u64) -> Self {
+        // Alone, it need not ask the launcher.
+        let mut pmi = match start.is_alone {
+            true => pmi::Server::root(),
+            false => pmi::Server::below_parent(),
+        };
+        if start.shares_names {
+            pmi.share_names();
+        }
+        pmi.add_group(start.pmi.clone());
+        let mut agent = Self {
+            members: Membership::new(start.size),
+            pmi,
+            groups: BTreeMap::from([(Rank(0), KnownGroup::first(start.size))]),
+            to_spawn: start.ranks.iter().copied().collect(),
+            start,
+            address,
+            running: BTreeSet::new(),
+            attached: BTreeSet::new(),
+            has_attached: false,
+            departing: BTreeMap::new(),
+            announcements: Vec::new(),
+            held: BTreeMap::new(),
+            held_bytes: 0,
+            held_bytes_max,
+            aborted: false,
+            notices: BTreeMap::new(),
+            overwritten: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            stages: BTreeMap::new(),
+            may_hang: false,
+            is_ending: false,
+            suspension: Suspension::default(),
+            swept: false,
+            leaving: Leaving::default(),
+            actions: VecDeque::new(),
+        };
+        if !agent.start.is_singleton {
+            for rank in agent.start.ranks.clone() {
+                agent.open_pmi(rank);
+            }
+        }
+        agent
+    }
+
+    /// Whether all ranks were told to end.
+    pub fn is_ending(&self) -> bool {
+        self.is_ending
+    }
+
+    /// Whether ranks are to be started now.
+    pub fn is_spawning(&self) -> bool {
+        !self.to_spawn.is_empty() && !self.is_suspended()
+    }
+
+    /// The next rank to be started.
+    pub fn poll_spawn(&mut self) -> Option<Rank> {
+        if self.is_suspended() {
+            return None;
+        }
+        self.to_spawn.pop_front()
+    }
+
+    /// The next thing that has to be done for this machine.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// Says to a rank who it is: its present incarnation.
+    fn welcome(&self, rank: Rank) -> ToRank {
+        ToRank::Welcome(Welcome {
+            job: self.start.job,
+            identity: rank_identity(rank, self.incarnation(rank)),
+            size: self.start.size.max(rank.0 + 1),
+            agent: self.address.clone(),
+            encrypt: self.start.encrypt,
+        })
+    }
+
+    /// A rank was started as this process.
+    pub fn handle_spawned(&mut self, rank: Rank, pid: u32) {
+        self.running.insert(rank);
+        self.report(Report::Started { rank, pid });
+        if self.start.is_singleton && rank == Rank(0) {
+            let peer = pmi::Peer::Singleton(self.pmi_process(rank).group);
+            self.pmi.open(self.pmi_connection(rank), peer);
+            self.forward_pmi();
+        }
+    }
+
+    /// A rank could not be started, and so no other of its group will be.
+    pub fn handle_not_spawned(&mut self, rank: Rank, error: StartError) {
+        self.report(Report::NotStarted { rank, error });
+        match self.first_beside(rank) {
+            Rank(0) => self.to_spawn.clear(),
+            first => self.give_up_group(first, rank),
+        }
+        self.sweep_if_all_are_gone();
+    }
+
+    /// The launcher sends all ranks a signal that somebody sent it for them.
+    pub fn handle_forward(&mut self, signal: i32) {
+        for &rank in &self.running {
+            self.actions.push_back(Action::Signal(rank, signal));
+        }
+    }
+
+    /// The launcher sends a signal to one rank, or ends all with it.
+    pub fn handle_signal(&mut self, rank: Option<Rank>, signal: i32) {
+        match rank {
+            Some(rank) if self.running.contains(&rank) => {
+                self.actions.push_back(Action::Signal(rank, signal));
+            }
+            Some(_) => {}
+            None => {
+                self.handle_forward(signal);
+                self.to_spawn.clear();
+                self.waiting.clear();
+                self.is_ending = true;
+                self.sweep_if_all_are_gone();
+                self.finish_if_not_needed();
+            }
+        }
+    }
+
+    /// A rank says this on its PMI connection.
+    pub fn handle_pmi(&mut self, rank: Rank, bytes: &[u8]) {
+        self.pmi.handle_bytes(self.pmi_connection(rank), bytes);
+        self.forward_pmi();
+        self.tell_whether_ranks_may_hang();
+    }
+
+    /// The PMI connection of a rank is closed.
+    pub fn handle_pmi_closed(&mut self, rank: Rank) {
+        if let Some(stage @ pmi::Stage::InFence(_)) = self.pmi.stage(self.pmi_process(rank)) {
+            self.stages.insert(rank, stage);
+        }
+        self.pmi.handle_closed(self.pmi_connection(rank));
+        self.forward_pmi();
+    }
+
+    /// The PMI server of an agent right below says something.
+    pub fn handle_pmi_up(&mut self, child: NodeId, up: pmi::Up) {
+        self.pmi.handle_up(pmi::ChildId(child.0), up);
+        self.forward_pmi();
+    }
+
+    /// The PMI server of the node above says something.
+    pub fn handle_pmi_down(&mut self, down: pmi::Down) {
+        self.pmi.handle_down(down);
+        self.forward_pmi();
+    }
+
+    /// An agent right below is gone.
+    pub fn handle_child_lost(&mut self, child: NodeId) {
+        self.pmi.handle_child_lost(pmi::ChildId(child.0));
+        self.forward_pmi();
+    }
+
+    /// A rank says something on its link. `memory` is the size of the memory that came with it, if there was
+    /// some that nobody can change any more. Returns whether the memory is to be kept.
+    pub fn handle_link(&mut self, rank: Rank, message: FromRank, memory: Option<u64>) -> bool {
+        match message {
+            FromRank::Join => {
+                // What one program holds here, and was told, is not for another.
+                let answer = match self.attached.contains(&rank) {
+                    true => ToRank::Taken,
+                    false => self.welcome(rank),
+                };
+                self.actions.push_back(Action::SendLink(rank, answer));
+                false
+            }
+            FromRank::Attach => {
+                if self.attached.insert(rank) {
+                    if !std::mem::replace(&mut self.has_attached, true) {
+                        self.report(Report::Attached);
+                    }
+                    for announcement in &self.announcements {
+                        self.actions
+                            .push_back(Action::SendLink(rank, announcement.clone()));
+                    }
+                    self.tell_whether_ranks_may_hang();
+                }
+                false
+            }
+            FromRank::Hold(held) => match self.hold(rank, held, memory) {
+                Ok(()) => true,
+                Err(text) => {
+                    self.notice(rank, text);
+                    false
+                }
+            },
+            FromRank::Release(id) => {
+                if let Some(holding) = self.held.remove(&(rank, id)) {
+                    self.held_bytes -= holding.size;
+                    self.actions.push_back(Action::Forget(rank, id));
+                }
+                false
+            }
+            FromRank::Trace(event) => {
+                self.report(Report::Trace { rank, event });
+                false
+            }
+        }
+    }
+
+    /// A message on a rank's link was malformed; the link is closed.
+    pub fn handle_link_broken(&mut self, rank: Rank, error: String) {
+        self.notice(rank, error);
+    }
+
+    /// Something happened to a rank. All agents hear it, and this one knows already what concerns its own.
+    pub fn handle_news(&mut self, news: News) {
+        let (News::Departed { rank, .. } | News::Inherited { rank, .. } | News::Returned { rank, .. }) =
+            &news;
+        if self.start.ranks.contains(rank) {
+            return;
+        }
+        match news {
+            News::Departed {
+                rank,
+                incarnation,
+                cause,
+            } => {
+                if let Some(departure) = self.members.handle_departure(rank, incarnation, cause) {
+                    self.fence(departure);
+                    self.announce(ToRank::Departed(departure));
+                }
+            }
+            News::Inherited {
+                rank,
+                incarnation,
+                held,
+                handle,
+            } => self.announce(ToRank::Inherited {
+                rank,
+                incarnation,
+                held,
+                handle,
+            }),
+            // Whoever is attached hears from the new process itself.
+            News::Returned { rank, incarnation } => {
+                self.members.handle_return(rank, incarnation);
+            }
+        }
+    }
+
+    fn hold(&mut self, rank: Rank, held: Held, memory: Option<u64>) -> Result<(), String> {
+        let size =
+            memory.ok_or("asked to hold memory without handing over a memfd that only its rank writes")?;
+        if self.held.len() >= Self::HOLDINGS_MAX {
+            return Err(format!(
+                "{} pieces of memory are held already",
+                Self::HOLDINGS_MAX
+            ));
+        }
+        if size > self.held_bytes_max - self.held_bytes {
+            return Err(format!(
+                "{size} bytes more than the {} held already would be over the limit of {}",
+                self.held_bytes, self.held_bytes_max
+            ));
+        }
+        if held.label.len() > Held::LABEL_SIZE_MAX {
+            return Err(format!(
+                "a label of {} bytes for held memory is too long",
+                held.label.len()
+            ));
+        }
+        if self.held.contains_key(&(rank, held.id)) {
+            return Err(format!("memory is held already under the number {}", held.id.0));
+        }
+        let label = held.label;
+        self.held.insert((rank, held.id), Holding { label, size });
+        self.held_bytes += size;
+        Ok(())
+    }
+
+    /// Each life of a rank has one connection.
+    fn pmi_connection(&self, rank: Rank) -> pmi::ConnectionId {
+        pmi::ConnectionId(u64::from(self.incarnation(rank).0) << 32 | u64::from(rank.0))
+    }
+
+    fn open_pmi(&mut self, rank: Rank) {
+        let process = self.pmi_process(rank);
+        let connection = self.pmi_connection(rank);
+        self.pmi.open(connection, pmi::Peer::Process(process));
+    }
+
+    fn forward_pmi(&mut self) {
+        while let Some(action) = self.pmi.poll_action() {
+            if matches!(action, pmi::Action::Abort { .. }) && std::mem::replace(&mut self.aborted, true) {
+                continue;
+            }
+            match action {
+                pmi::Action::Abort {
+                    process,
+                    exit_code,
+                    message,
+                } => self.report(Report::Aborted {
+                    rank: self.job_rank(process),
+                    exit_code,
+                    message: message.unwrap_or_default().to_string(),
+                }),
+                pmi::Action::AskNames { id, question } => {
+                    let id = id.0;
+                    self.report(Report::AskNames { id, question });
+                }
+                pmi::Action::Close { connection } => {
+                    self.actions.push_back(Action::ClosePmi(rank_of(connection)));
+                }
+                pmi::Action::FenceBegan { group, fence } => {
+                    let fence = fence.to_string();
+                    self.report(Report::FenceBegan {
+                        group: group.0,
+                        fence,
+                    });
+                }
+                pmi::Action::FenceEnded {
+                    group,
+                    fence,
+                    members,
+                    failed,
+                } => self.report(Report::FenceEnded {
+                    group: group.0,
+                    fence: fence.to_string(),
+                    members,
+                    failed: failed.map(Rank),
+                }),
+                pmi::Action::Misbehaved {
+                    connection, error, ..
+                } => self.notice(
+                    rank_of(connection),
+                    format!("its PMI connection was closed: {error}"),
+                ),
+                pmi::Action::Overwritten { process, key } => {
+                    let rank = self.job_rank(process);
+                    self.tell_of_overwritten(rank, key.to_string());
+                }
+                pmi::Action::Send { connection, bytes } => {
+                    self.actions
+                        .push_back(Action::SendPmi(rank_of(connection), bytes));
+                }
+                pmi::Action::Spawn { id, from, spawn } => {
+                    let id = id.0;
+                    self.report(Report::Spawn { id, from, spawn });
+                }
+                pmi::Action::ToChild { child, message } => {
+                    self.actions
+                        .push_back(Action::SendChild(NodeId(child.0), message));
+                }
+                pmi::Action::ToParent { message } => self.report(Report::Pmi(message)),
+            }
+        }
+    }
+
+    /// Whoever has the key of a process that is gone, it was the only one that could prove itself by it.
+    fn fence(&mut self, departure: Departure) {
+        let gone = rank_identity(departure.rank, departure.incarnation);
+        self.actions.push_back(Action::Fence(gone));
+    }
+
+    fn announce(&mut self, message: ToRank) {
+        for &rank in &self.attached {
+            self.actions.push_back(Action::SendLink(rank, message.clone()));
+        }
+        self.announcements.push(message);
+    }
+
+    fn report(&mut self, report: Report) {
+        self.actions.push_back(Action::Report(report));
+    }
+}
+
+fn rank_identity(rank: Rank, incarnation: Incarnation) -> Identity {
+    Identity {
+        role: Role::Rank,
+        rank,
+        incarnation,
+    }
+}
+
+fn rank_of(connection: pmi::ConnectionId) -> Rank {
+    Rank(connection.0 as u32)
+}
+
+#[cfg(test)]
+mod tests;

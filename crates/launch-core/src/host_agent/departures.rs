@@ -1,0 +1,155 @@
+//! Ranks that are gone: what others hear of them and in which order, and until when the memory that they left is served.
+
+use std::collections::btree_map::Entry;
+
+use ropewalk_membership::{Cause, Departure};
+use ropewalk_names::{Held, HoldId, Rank, RegionHandle};
+
+use super::{Action, HostAgent, ToRank};
+use crate::{protocol::Report, verdict::MemoryShortage};
+
+/// A rank that is gone, of whose memory so many pieces are still to be exposed.
+#[derive(Debug)]
+pub(super) struct Departing {
+    departure: Departure,
+    exposures: usize,
+    /// Tells the launcher of the departure.
+    report: Report,
+}
+
+/// The facts that decide if the agent may leave its host.
+#[derive(Debug, Default)]
+pub(super) struct Leaving {
+    /// The processes that the ranks left behind are gone.
+    is_swept: bool,
+    /// Ranks of other hosts may need the memory that is served here.
+    serves_others: bool,
+    /// They need it no more, says the launcher.
+    is_released: bool,
+    is_finished: bool,
+}
+
+impl HostAgent {
+    /// A rank's process is gone, and all that it had sent was handled; `shortage` is known if the kernel ended it.
+    pub fn handle_exit(&mut self, rank: Rank, cause: Cause, shortage: Option<MemoryShortage>, at_ns: u64) {
+        let process = self.pmi_process(rank);
+        let unfinished = self.pmi.is_unfinished(process);
+        let stage = self.stages.remove(&rank).or_else(|| self.pmi.stage(process));
+        let stage = stage.filter(|_| unfinished || !cause.is_success());
+        self.pmi
+            .handle_departure(process, unfinished || !cause.is_success());
+        self.forward_pmi();
+        self.running.remove(&rank);
+        // Before the departure: what the launcher says of that depends on it.
+        self.tell_whether_ranks_may_hang();
+        self.suspension.forget(rank);
+        if unfinished || !cause.is_success() {
+            self.await_respawn(rank);
+        }
+        let attached = self.attached.remove(&rank);
+        let incarnation = self.members.incarnation(rank).unwrap_or_default();
+        let Some(departure) = self.members.handle_departure(rank, incarnation, cause) else {
+            return;
+        };
+        self.fence(departure);
+        let report = Report::Departed {
+            departure,
+            unfinished,
+            attached,
+            shortage,
+            stage,
+            at_ns,
+        };
+        let all_of_rank = (rank, HoldId(u64::MIN))..=(rank, HoldId(u64::MAX));
+        let mut exposures = 0;
+        for (&(rank, id), holding) in self.held.range(all_of_rank) {
+            let label = holding.label.clone();
+            self.actions.push_back(Action::Expose(rank, Held { id, label }));
+            exposures += 1;
+        }
+        let departing = Departing {
+            departure,
+            exposures,
+            report,
+        };
+        self.departing.insert(rank, departing);
+        self.depart_after_exposures(rank);
+    }
+
+    /// Memory of a rank that is gone is served under this handle.
+    pub fn handle_exposed(&mut self, rank: Rank, held: Held, handle: RegionHandle) {
+        let Some(departing) = self.departing.get_mut(&rank) else {
+            return;
+        };
+        departing.exposures -= 1;
+        let incarnation = departing.departure.incarnation;
+        if !self.start.is_alone {
+            self.leaving.serves_others = true;
+            self.report(Report::Inherited {
+                rank,
+                incarnation,
+                held: held.clone(),
+                handle: handle.clone(),
+            });
+        }
+        self.announce(ToRank::Inherited {
+            rank,
+            incarnation,
+            held,
+            handle,
+        });
+        self.depart_after_exposures(rank);
+    }
+
+    /// Who hears of a departure, here or on another host, must know already where the data of that rank is.
+    fn depart_after_exposures(&mut self, rank: Rank) {
+        if let Entry::Occupied(departing) = self.departing.entry(rank)
+            && departing.get().exposures == 0
+        {
+            let Departing {
+                departure, report, ..
+            } = departing.remove();
+            self.report(report);
+            // Those that the job began with work together; what one of them spawned is its own affair.
+            if rank.0 < self.start.size {
+                self.announce(ToRank::Departed(departure));
+            }
+            self.tell_if_group_is_over(self.first_beside(rank));
+            self.sweep_if_all_are_gone();
+        }
+    }
+
+    pub(super) fn sweep_if_all_are_gone(&mut self) {
+        let is_left = !self.running.is_empty()
+            || !self.departing.is_empty()
+            || !self.to_spawn.is_empty()
+            || !self.waiting.is_empty();
+        if !is_left && !self.swept {
+            self.swept = true;
+            self.report(Report::Closed);
+            self.actions.push_back(Action::Sweep);
+        }
+    }
+
+    /// What the ranks left behind is gone, and all their output was sent.
+    pub fn handle_swept(&mut self) {
+        self.leaving.is_swept = true;
+        self.finish_if_not_needed();
+    }
+
+    /// No host has ranks any more that may need the memory that is served here.
+    pub fn handle_released(&mut self) {
+        self.leaving.is_released = true;
+        self.finish_if_not_needed();
+    }
+
+    /// Ends the work of this host, unless others need the memory that its ranks left; in a job that is being ended nobody
+    /// does.
+    pub(super) fn finish_if_not_needed(&mut self) {
+        let leaving = &mut self.leaving;
+        let is_needed = leaving.serves_others && !leaving.is_released && !self.is_ending;
+        if leaving.is_swept && !is_needed && !std::mem::replace(&mut leaving.is_finished, true) {
+            self.report(Report::Finished);
+        }
+    }
+}

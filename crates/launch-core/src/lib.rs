@@ -1,0 +1,55 @@
+//! The decisions of the process manager, as state machines without sockets, processes, files or clocks.
+//!
+//! A [`JobSpec`] becomes a [`Plan`](protocol::Plan), which all nodes of the job's tree are told. On each node a
+//! [`Relay`](relay::Relay) hands on what goes by, over a [`Link`](link::Link) to each neighbour. The
+//! [`Supervisor`](supervisor::Supervisor) decides over the job, a [`HostAgent`](host_agent::HostAgent) over a host,
+//! [`Restarts`](restart::Restarts) over another attempt, and the [`Verdict`] says how all of it ended.
+//!
+//! Inputs come in through `handle_*`, with the time as an argument; outputs leave through `poll_*`. The crate
+//! `ropewalk-launch` drives these machines.
+
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
+
+pub mod batch;
+mod event;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+pub mod group_plan;
+pub mod host_agent;
+pub mod host_files;
+pub mod hosts;
+mod inherited;
+mod injection;
+mod job;
+#[cfg(test)]
+mod job_simulation;
+mod lines;
+pub mod link;
+pub mod mpi;
+pub mod names;
+pub mod placement;
+pub mod plan;
+pub mod protocol;
+pub mod relay;
+pub mod restart;
+mod simulation;
+pub mod supervisor;
+pub mod tree;
+mod verdict;
+
+pub use event::{JobEvent, OutputStream};
+pub use inherited::{Inherited, RankNetwork};
+pub use job::{
+    Injection, JobSpec, OnFailure, OnStopped, RespawnPolicy, Segment, Singleton, Stall, StartMethod,
+    StdinSource, UniverseSize,
+};
+pub use lines::{OUTPUT_LINE_SIZE_MAX, WholeLines};
+pub use names::{NAME_SERVER_PORT, NameServerAccess, NameServerKey};
+pub use placement::{
+    Binding, BindingSyntaxError, CacheKind, DealOrder, Part, Parts, Placement, PlacementError, RankMap,
+    RankMapError, UserBinding,
+};
+pub use simulation::{StartCosts, StartTimes, simulate_start};
+pub use verdict::{Ending, Failure, FailureKind, MemoryShortage, SpawnedAs, Verdict};

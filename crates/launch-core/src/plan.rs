@@ -1,0 +1,592 @@
+//! Who runs where, as all nodes of the tree are told, and what each rank's environment says about it.
+
+use std::ffi::{OsStr, OsString};
+
+use ropewalk_names::{HostId, JobId, Rank};
+use ropewalk_pmi as pmi;
+
+use crate::{
+    group_plan::{GroupPlan, GroupProgram},
+    hosts::total_slots,
+    inherited::RankNetwork,
+    job::{JobSpec, OnFailure, Segment, UniverseSize},
+    placement::{Binding, PlacementError, place},
+    protocol::{HostPlan, Plan, Start},
+    tree::NodeId,
+};
+
+/// The variable by which the processes of a job are recognised, wherever they went.
+pub const JOB_VARIABLE: &str = "ROPEWALK_JOB_ID";
+
+/// In which ranks find which life of their rank they are, from 0.
+pub const INCARNATION_VARIABLE: &str = "ROPEWALK_INCARNATION";
+
+/// The process group that the job begins with.
+pub(crate) const FIRST_GROUP: pmi::GroupId = pmi::GroupId(0);
+
+/// In jobs in which agents are adopted, the servers of all of them, as the launcher's PMI server knows them.
+pub(crate) const ALL_AGENTS: pmi::ChildId = pmi::ChildId(0);
+
+/// What the launcher knows besides what it was asked for.
+pub struct Surroundings {
+    /// The job.
+    pub job: JobId,
+    /// The name of the launcher's host.
+    pub host_name: String,
+    /// How many of its processors this process may use, if programs are told.
+    pub processors: u32,
+    /// Without the variables of links to the agents of an outer job.
+    pub environment: Vec<(OsString, OsString)>,
+    /// What programs on other hosts must find too.
+    pub working_directory: Option<OsString>,
+}
+
+/// The plan for a job.
+pub fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, PlacementError> {
+    let first = Segment {
+        program: spec.program.clone(),
+        arguments: spec.arguments.clone(),
+        ranks: spec.ranks,
+        environment: spec.own_environment.clone(),
+        inherited: spec.own_inherited.clone(),
+        working_directory: spec.working_directory.clone(),
+    };
+    let mut segments: Vec<_> = std::iter::once(first).chain(spec.more.iter().cloned()).collect();
+    let size = segments
+        .iter()
+        .fold(0, |size: u32, segment| size.saturating_add(segment.ranks));
+    let mut hosts = place(size, &spec.hosts, &spec.placement, &around.host_name)?;
+    // First, so that the launcher itself starts its agent: to an agent elsewhere, `localhost` is another host.
+    hosts.sort_by_key(|host| !host.is_local);
+    if hosts.len() > 1 {
+        for host in hosts.iter_mut().filter(|host| host.is_local) {
+            host.name.clone_from(&around.host_name);
+        }
+    }
+    if hosts.iter().any(|host| !host.is_local) {
+        // On another host a program would otherwise start at home.
+        for segment in &mut segments {
+            if segment.working_directory.is_none() {
+                segment.working_directory = around.working_directory.clone().map(Into::into);
+            }
+        }
+    }
+    let mut inheritable = inheritable_environment(around.environment);
+    // What nobody gets need not travel; what programs spawn gets what the job has.
+    let own = segments.iter().filter_map(|segment| segment.inherited.as_ref());
+    let wanted: Vec<_> = own.chain([&spec.inherited]).collect();
+    inheritable.retain(|(name, _)| wanted.iter().any(|inherited| inherited.includes(name)));
+    // Any number that ports have and that two jobs at once probably do not share.
+    let number = u16::from_le_bytes([around.job.0[0], around.job.0[1]]);
+    Ok(Plan {
+        job: around.job,
+        size,
+        hosts,
+        segments,
+        inheritable,
+        inherited: spec.inherited.clone(),
+        environment: spec.environment.clone(),
+        arity: spec.arity,
+        detect: spec.detect,
+        start_timeout: spec
+            .start_timeout
+            .unwrap_or(spec.detect.saturating_mul(START_PATIENCE)),
+        method: spec.method.clone(),
+        agent: spec.agent.clone().into_os_string(),
+        interface: spec.interface,
+        encrypt: spec.encrypt,
+        respawns: matches!(spec.on_failure, OnFailure::Respawn(_)),
+        continues: !spec.on_failure.ends_job(),
+        universe_size: match spec.universe {
+            UniverseSize::Unknown => None,
+            UniverseSize::Slots if spec.hosts.is_empty() => Some(around.processors),
+            UniverseSize::Slots => Some(total_slots(&spec.hosts)),
+            UniverseSize::Ranks(size) => Some(size),
+        },
+        stall: spec.stall,
+        stall_counts_cpu: spec.stall_counts_cpu,
+        stdin: spec.stdin,
+        singleton: spec.singleton,
+        shares_names: spec.name_server.is_some(),
+        binding: spec.placement.binding.clone(),
+        rank_network: spec.rank_network.clone(),
+        gpus_per_rank: spec.gpus_per_rank,
+        master_port: MASTER_PORT_MIN + number % MASTER_PORTS,
+    })
+}
+
+/// A login takes longer than a sign of life, this many times as long at most.
+const START_PATIENCE: u32 = 10;
+/// Below the ports that systems choose themselves (32768 and above on Linux).
+const MASTER_PORT_MIN: u16 = 20_000;
+const MASTER_PORTS: u16 = 10_000;
+
+impl Plan {
+    /// What the agent of a host has to know.
+    pub fn start(&self, host: HostId) -> Start {
+        let ranks = self.hosts.get(host.0 as usize).map(HostPlan::ranks);
+        Start {
+            job: self.job,
+            size: self.size,
+            ranks: ranks.into_iter().flatten().collect(),
+            is_alone: self.hosts.len() == 1,
+            encrypt: self.encrypt,
+            respawns: self.respawns,
+            is_singleton: self.singleton.is_some(),
+            shares_names: self.shares_names,
+            tells_who_may_hang: self.watches_losses(),
+            pmi: self.pmi_group(&self.first_group(), NodeId::of(host)),
+        }
+    }
+
+    /// The process group that the job begins with.
+    pub fn first_group(&self) -> GroupPlan {
+        let program = |segment: &Segment| GroupProgram {
+            segment: segment.clone(),
+            path: None,
+        };
+        GroupPlan {
+            id: FIRST_GROUP.0,
+            first: Rank(0),
+            size: self.size,
+            runs: self.hosts.iter().map(|host| host.runs.clone()).collect(),
+            programs: self.segments.iter().map(program).collect(),
+            spawner: None,
+            preput: Vec::new(),
+        }
+    }
+
+    /// A process group as the PMI server of one node knows it.
+    pub fn pmi_group(&self, group: &GroupPlan, node: NodeId) -> pmi::GroupOptions {
+        let tree = self.tree();
+        let below = |child| group.ranks_on(tree.hosts_below(child));
+        let children = match (self.adopts(), node) {
+            (true, NodeId::ROOT) => vec![(ALL_AGENTS, below(NodeId::ROOT))],
+            (true, _) => Vec::new(),
+            (false, _) => tree
+                .children(node)
+                .map(|child| (pmi::ChildId(child), below(NodeId(child))))
+                .collect(),
+        };
+        let segments = group.programs.iter().map(|program| program.segment.ranks);
+        let absent = match self.continues {
+            true => pmi::AbsentMembers::Exclude,
+            false => pmi::AbsentMembers::Fail,
+        };
+        pmi::GroupOptions {
+            local: group.ranks_on(node.host()),
+            children,
+            mapping: group.process_mapping(),
+            segments: if group.programs.len() > 1 {
+                segments.collect()
+            } else {
+                Vec::new()
+            },
+            universe_size: self.universe_size,
+            spawner: group.spawner.map(|group| self.kvsname(group)),
+            preput: group.preput.clone(),
+            absent,
+            ..pmi::GroupOptions::one_host(pmi::GroupId(group.id), self.kvsname(group.id), group.size)
+        }
+    }
+
+    /// The name of a process group's key-value space.
+    pub(crate) fn kvsname(&self, group: u32) -> String {
+        match group {
+            0 => format!("kvs_{}", self.job),
+            group => format!("kvs_{}_{group}", self.job),
+        }
+    }
+
+    /// The name by which other hosts reach the host of a group's rank 0.
+    fn master_address(&self, group: &GroupPlan) -> &str {
+        let host = group.node_of(group.first).and_then(NodeId::host);
+        match host.and_then(|host| self.hosts.get(host.0 as usize)) {
+            Some(host) if self.hosts.len() > 1 => host.name.rsplit('@').next().unwrap_or(&host.name),
+            _ => "127.0.0.1",
+        }
+    }
+
+    /// The variables by which a rank learns who it is, without those that name descriptors. PMI's are those of
+    /// MPICH's Hydra; the others are what frameworks for machine learning read.
+    pub fn rank_variables(
+        &self,
+        group: &GroupPlan,
+        host: HostId,
+        rank: Rank,
+        local_rank: usize,
+        local_size: usize,
+    ) -> Vec<(&'static str, String)> {
+        let (rank, size) = (rank.0.saturating_sub(group.first.0), group.size);
+        let master_port = self.master_port.wrapping_add(group.id as u16 % MASTER_PORTS);
+        let mut variables = vec![
+            (JOB_VARIABLE, self.job.to_string()),
+            ("PMI_RANK", rank.to_string()),
+            ("PMI_SIZE", size.to_string()),
+            ("MPI_LOCALNRANKS", local_size.to_string()),
+            ("MPI_LOCALRANKID", local_rank.to_string()),
+            ("RANK", rank.to_string()),
+            ("WORLD_SIZE", size.to_string()),
+            ("LOCAL_RANK", local_rank.to_string()),
+            ("LOCAL_WORLD_SIZE", local_size.to_string()),
+            ("MASTER_ADDR", self.master_address(group).to_owned()),
+            ("MASTER_PORT", master_port.to_string()),
+            ("GFORTRAN_UNBUFFERED_PRECONNECTED", "y".to_owned()),
+        ];
+        if group.spawner.is_some() {
+            variables.push(("PMI_SPAWNED", "1".to_owned()));
+        }
+        if let Some(host) = self.hosts.get(host.0 as usize) {
+            let name = host.name.rsplit('@').next().unwrap_or(&host.name);
+            // Newer Hydras have it, whatever they say about the network.
+            variables.push(("PMI_HOSTNAME", name.to_owned()));
+            match &self.rank_network {
+                RankNetwork::HostName => {
+                    variables.push(("MPIR_CVAR_CH3_INTERFACE_HOSTNAME", name.to_owned()));
+                }
+                RankNetwork::Interface(interface) => {
+                    variables.push(("MPIR_CVAR_NEMESIS_TCP_NETWORK_IFACE", interface.clone()));
+                }
+                RankNetwork::Unsaid => {}
+            }
+        }
+        if let Some(count) = self.gpus_per_rank {
+            variables.push(("CUDA_VISIBLE_DEVICES", gpus(count, local_rank)));
+        }
+        if self.binding != Binding::Nowhere {
+            // By which MPICH knows that trees of ranks which are near each other stay that.
+            variables.push(("HYDRA_USER_PROVIDED_BINDING", "1".to_owned()));
+        }
+        variables
+    }
+
+    /// The variables that all ranks of a program get, with what counts last: those inherited, those of the job, those of
+    /// the program.
+    pub fn program_variables<'a>(
+        &'a self,
+        segment: &'a Segment,
+    ) -> impl Iterator<Item = (&'a OsString, &'a OsString)> {
+        let inherited = segment.inherited.as_ref().unwrap_or(&self.inherited);
+        let inheritable = self.inheritable.iter();
+        inheritable
+            .filter(|(name, _)| inherited.includes(name))
+            .chain(&self.environment)
+            .chain(&segment.environment)
+            .map(|(name, value)| (name, value))
+    }
+}
+
+/// The numbers of a rank's graphics processors, as CUDA wants them; no processor has the number -1.
+fn gpus(count: u16, local_rank: usize) -> String {
+    let count = u64::from(count);
+    let first = count.saturating_mul(local_rank as u64);
+    match count {
+        0 => "-1".to_owned(),
+        _ => {
+            let numbers: Vec<_> = (first..first.saturating_add(count))
+                .map(|number| number.to_string())
+                .collect();
+            numbers.join(",")
+        }
+    }
+}
+
+/// The part of the launcher's environment that ranks get: not what an outer job says about the launcher.
+pub(crate) fn inheritable_environment(
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Vec<(OsString, OsString)> {
+    let belongs_to_outer_job = |name: &OsStr| {
+        let name = name.as_encoded_bytes();
+        name.starts_with(b"PMI_")
+            || name.starts_with(b"MPI_LOCAL")
+            || name == b"HYDI_CONTROL_FD"
+            // What Open MPI's launcher and PMIx servers tell their ranks; the settings of users stay.
+            || name.starts_with(b"OMPI_COMM_WORLD_")
+            || name.starts_with(b"OMPI_MCA_orte_")
+            || name.starts_with(b"OMPI_MCA_ess")
+            || name == b"OMPI_MCA_pmix"
+            || (name.starts_with(b"PMIX_") && !name.starts_with(b"PMIX_MCA_"))
+            || name.starts_with(b"FLUX_JOB_")
+            || name.starts_with(b"FLUX_PMI_")
+    };
+    environment
+        .into_iter()
+        .filter(|(name, _)| !belongs_to_outer_job(name))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::{hosts::parse_hosts, inherited::Inherited, protocol::RankRun};
+
+    fn around() -> Surroundings {
+        Surroundings {
+            job: JobId([1; 16]),
+            host_name: "own".to_owned(),
+            processors: 2,
+            environment: vec![],
+            working_directory: Some("/here".into()),
+        }
+    }
+
+    /// Programs of one job get their ranks one after the other; on other hosts they start where the launcher is.
+    #[test]
+    fn segments_share_the_ranks() {
+        let second = Segment {
+            program: "second".into(),
+            arguments: vec![],
+            ranks: 3,
+            environment: vec![],
+            inherited: None,
+            working_directory: Some("/there".into()),
+        };
+        let spec = JobSpec {
+            ranks: 2,
+            more: vec![second],
+            hosts: parse_hosts("a:4,b").unwrap(),
+            universe: UniverseSize::Slots,
+            ..JobSpec::new("agent", "first")
+        };
+        let plan = plan(&spec, around()).unwrap();
+        let group = plan.first_group();
+        let programs: Vec<_> = (0..6)
+            .map(|rank| {
+                group
+                    .program_of(Rank(rank))
+                    .map(|(index, program)| (index, program.segment.working_directory.clone()))
+            })
+            .collect();
+        let (here, there) = (Some((0, Some("/here".into()))), Some((1, Some("/there".into()))));
+        assert_eq!(
+            programs,
+            [here.clone(), here, there.clone(), there.clone(), there, None]
+        );
+        assert_eq!(plan.start(HostId(1)).ranks, [Rank(4)]);
+        let variables = plan.rank_variables(&group, HostId(1), Rank(4), 0, 1);
+        assert_eq!(
+            plan.pmi_group(&plan.first_group(), NodeId::ROOT)
+                .mapping
+                .to_string(),
+            "(vector,(0,1,4),(1,1,1))"
+        );
+        assert_eq!(plan.pmi_group(&group, NodeId(1)).local, pmi::RankSet::range(0, 4));
+        assert_eq!(plan.pmi_group(&plan.first_group(), NodeId::ROOT).segments, [2, 3]);
+        assert_eq!(plan.pmi_group(&group, NodeId(1)).universe_size, Some(5));
+        let value = |wanted| {
+            variables
+                .iter()
+                .find(|(name, _)| *name == wanted)
+                .map(|(_, value)| value.as_str())
+        };
+        assert_eq!(value("MASTER_ADDR"), Some("a"));
+        assert_eq!(
+            (value("RANK"), value("LOCAL_RANK"), value("WORLD_SIZE")),
+            (Some("4"), Some("0"), Some("5"))
+        );
+    }
+
+    /// The launcher's own host stands first in the tree, under a name that others know it by.
+    #[test]
+    fn the_own_host_is_started_by_the_launcher() {
+        let spec = JobSpec {
+            ranks: 3,
+            hosts: parse_hosts("a,b,localhost").unwrap(),
+            ..JobSpec::new("agent", "program")
+        };
+        let plan = plan(&spec, around()).unwrap();
+        let names: Vec<_> = plan.hosts.iter().map(|host| host.name.as_str()).collect();
+        assert_eq!(names, ["own", "a", "b"]);
+        assert_eq!(plan.node_of(Rank(2)), Some(NodeId(1)));
+        let mapping = plan.pmi_group(&plan.first_group(), NodeId::ROOT).mapping;
+        assert_eq!(mapping.to_string(), "(vector,(1,2,1),(0,1,1))");
+    }
+
+    /// "Environment given to a process", as Hydra does by default: "PMI_RANK .. global rank in the process group", "PMI_ID ..
+    /// set ONLY in port mode", "PMI_SPAWNED .. `1` in spawned processes only", "PMI_TOTALVIEW .. never set it", "prefer fd mode
+    /// always". What names descriptors comes to it where they are made.
+    #[test]
+    fn ranks_are_told_what_hydra_tells() {
+        let spec = JobSpec {
+            ranks: 3,
+            hosts: parse_hosts("user@a:2,b").unwrap(),
+            ..JobSpec::new("agent", "program")
+        };
+        let plan = plan(&spec, around()).unwrap();
+        let of_mpi = |group: &GroupPlan, rank| {
+            let variables = plan
+                .rank_variables(group, HostId(0), Rank(rank), 1, 2)
+                .into_iter();
+            let of_mpi = variables.filter(|(name, _)| ["PMI", "MPI", "HYD", "GFO"].contains(&&name[..3]));
+            let texts = of_mpi.map(|(name, value)| format!("{name}={value}"));
+            texts.collect::<Vec<_>>().join(" ")
+        };
+        let of_machine = "MPI_LOCALNRANKS=2 MPI_LOCALRANKID=1 GFORTRAN_UNBUFFERED_PRECONNECTED=y";
+        let group = plan.first_group();
+        assert_eq!(
+            of_mpi(&group, 1),
+            format!("PMI_RANK=1 PMI_SIZE=3 {of_machine} PMI_HOSTNAME=a MPIR_CVAR_CH3_INTERFACE_HOSTNAME=a")
+        );
+        let spawned = GroupPlan {
+            id: 1,
+            first: Rank(3),
+            size: 2,
+            spawner: Some(0),
+            ..group
+        };
+        assert_eq!(
+            of_mpi(&spawned, 4),
+            format!(
+                "PMI_RANK=1 PMI_SIZE=2 {of_machine} PMI_SPAWNED=1 PMI_HOSTNAME=a MPIR_CVAR_CH3_INTERFACE_HOSTNAME=a"
+            )
+        );
+    }
+
+    /// A program gets the variables that it names itself or else those of the job, then those that are set for all, then
+    /// its own; what nobody gets does not travel.
+    #[test]
+    fn programs_inherit_what_they_are_to() {
+        let pair = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
+        let only = |name: &str| Some(Inherited::Only(vec![name.into()]));
+        let segment = |inherited, environment| Segment {
+            program: "more".into(),
+            arguments: vec![],
+            ranks: 1,
+            environment,
+            inherited,
+            working_directory: None,
+        };
+        let spec = JobSpec {
+            inherited: Inherited::Only(vec!["A".into(), "B".into()]),
+            own_inherited: only("C"),
+            environment: vec![pair("B", "set")],
+            more: vec![
+                segment(None, vec![pair("A", "own")]),
+                segment(Some(Inherited::Only(vec![])), vec![]),
+            ],
+            ..JobSpec::new("agent", "program")
+        };
+        let environment = ["A", "B", "C", "D", "PMI_RANK"].map(|name| pair(name, "inherited"));
+        let around = Surroundings {
+            environment: environment.to_vec(),
+            ..around()
+        };
+        let plan = plan(&spec, around).unwrap();
+        assert!(!plan.inheritable.contains(&pair("D", "inherited")));
+        let seen: Vec<Vec<_>> = plan
+            .segments
+            .iter()
+            .map(|segment| {
+                let last: BTreeMap<_, _> = plan.program_variables(segment).collect();
+                last.into_iter()
+                    .map(|(name, value)| format!("{}={}", name.display(), value.display()))
+                    .collect()
+            })
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                vec!["B=set", "C=inherited"],
+                vec!["A=own", "B=set"],
+                vec!["B=set"]
+            ]
+        );
+    }
+
+    /// What ranks are told about the network and their graphics processors is what was asked for.
+    #[test]
+    fn ranks_are_told_of_network_and_graphics() {
+        let told = |rank_network: RankNetwork, gpus_per_rank| {
+            let spec = JobSpec {
+                rank_network,
+                gpus_per_rank,
+                ..JobSpec::new("agent", "program")
+            };
+            let plan = plan(&spec, around()).unwrap();
+            let variables = plan.rank_variables(&plan.first_group(), HostId(0), Rank(0), 1, 2);
+            let told = variables
+                .into_iter()
+                .filter(|(name, _)| name.starts_with("MPIR") || name.starts_with("CUDA"));
+            told.map(|(name, value)| format!("{name}={value}"))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            told(RankNetwork::HostName, None),
+            ["MPIR_CVAR_CH3_INTERFACE_HOSTNAME=own"]
+        );
+        let interface = RankNetwork::Interface("ib0".to_owned());
+        assert_eq!(
+            told(interface, Some(0)),
+            [
+                "MPIR_CVAR_NEMESIS_TCP_NETWORK_IFACE=ib0",
+                "CUDA_VISIBLE_DEVICES=-1"
+            ]
+        );
+        assert_eq!(told(RankNetwork::Unsaid, Some(2)), ["CUDA_VISIBLE_DEVICES=2,3"]);
+        assert_eq!(told(RankNetwork::Unsaid, None), [""; 0]);
+    }
+
+    /// "hosts `h1:2,h2:1,h3:3` -> `(vector,(0,1,2),(1,1,1),(2,1,3))`; `-ppn 2 -hosts h1,h2` -> `(vector,(0,2,2))`;
+    /// `h1:2,h2:2,h3:1` n=5 -> `(vector,(0,2,2),(2,1,1))`; Slurm one node, 2 tasks `(vector,(0,1,2))`"; of a spawned process
+    /// alone no "`(vector,0)`-like value .. 4.0.2 client rejects that, so do not send it".
+    #[test]
+    fn mappings_are_those_that_were_seen() {
+        for (hosts, ranks, ranks_per_host, mapping) in [
+            ("h1:2,h2:1,h3:3", 6, None, "(vector,(0,1,2),(1,1,1),(2,1,3))"),
+            ("h1,h2", 4, Some(2), "(vector,(0,2,2))"),
+            ("h1:2,h2:2,h3:1", 5, None, "(vector,(0,2,2),(2,1,1))"),
+            ("h1:2", 2, None, "(vector,(0,1,2))"),
+        ] {
+            let mut spec = JobSpec {
+                ranks,
+                hosts: parse_hosts(hosts).unwrap(),
+                ..JobSpec::new("agent", "program")
+            };
+            spec.placement.ranks_per_host = ranks_per_host;
+            let group = plan(&spec, around()).unwrap().first_group();
+            assert_eq!(group.process_mapping().to_string(), mapping, "{hosts}");
+            let run = RankRun {
+                first: Rank(ranks),
+                count: 1,
+            };
+            let alone = GroupPlan {
+                id: 1,
+                first: Rank(ranks),
+                size: 1,
+                runs: vec![vec![], vec![run]],
+                ..group
+            };
+            assert_eq!(alone.process_mapping().to_string(), "(vector,(0,1,1))");
+        }
+    }
+
+    /// A launcher that is itself a rank does not pass its own identity on, nor what "PMI_ID .. set ONLY in port mode",
+    /// "PMI_TOTALVIEW .. never set it" and "HYDI_CONTROL_FD .. leak of internals, do not copy" forbid.
+    #[test]
+    fn an_outer_job_does_not_shine_through() {
+        let environment = [
+            "PATH",
+            "PMI_FD",
+            "PMI_RANK",
+            "PMI_ID",
+            "PMI_PORT",
+            "PMI_JOBID",
+            "PMI_SPAWNED",
+            "PMI_TOTALVIEW",
+            "HYDI_CONTROL_FD",
+            "MPI_LOCALRANKID",
+            "PMIX_NAMESPACE",
+            "FLUX_JOB_ID",
+            "OMPI_COMM_WORLD_RANK",
+            "PMIX_MCA_gds",
+        ]
+        .map(|name| (OsString::from(name), OsString::new()));
+        let names: Vec<_> = inheritable_environment(environment)
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect();
+        assert_eq!(names, ["PATH", "PMIX_MCA_gds"]);
+    }
+}

@@ -1,0 +1,19 @@
+//! The names of things in a job: ranks, hosts, incarnations, epochs, addresses, region handles.
+//!
+//! Plain data that several crates hand to each other. Nothing here does I/O, keeps time or draws randomness.
+
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
+
+mod held;
+mod identity;
+mod ids;
+mod region;
+mod trace;
+
+pub use held::{Held, HoldId};
+pub use identity::{Identity, Role};
+pub use ids::{Epoch, HostId, Incarnation, JobId, Rank};
+pub use region::{Address, AddressError, RegionHandle};
+pub use trace::{Progress, SpanKind, TraceEvent};
