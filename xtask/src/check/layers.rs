@@ -53,13 +53,29 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("psdm", &["ropewalk-reduce"]),
     ("reduce-vs-mpi", &["ropewalk-reduce"]),
     ("ropewalk-rivals", &["ropewalk-pmi", "ropewalk-pmi-client"]),
+    // The commands.
+    (
+        "ropewalk-cli",
+        &[
+            "ropewalk-bench",
+            "ropewalk-checkpoint",
+            "ropewalk-fabric",
+            "ropewalk-group",
+            "ropewalk-launch",
+            "ropewalk-openfoam",
+            "ropewalk-pmi-client",
+            "ropewalk-reduce",
+            "ropewalk-rpc",
+        ],
+    ),
+    // The facade library; what its executables add is behind the feature `cli`, and C libraries are for its tests.
     (
         "ropewalk",
         &[
             "psdm",
-            "ropewalk-bench",
             "ropewalk-checkpoint",
             "ropewalk-checkpoint-c",
+            "ropewalk-cli",
             "ropewalk-fabric",
             "ropewalk-group",
             "ropewalk-launch",
