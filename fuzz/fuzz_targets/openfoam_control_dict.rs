@@ -14,6 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
         keep: 2,
         mtbf: None,
         every: None,
+        resumed: None,
     };
     let _ = Entries::read(text);
     let _ = Time::parse(text);
