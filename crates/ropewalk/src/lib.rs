@@ -1,8 +1,8 @@
 //! The runtime that keeps a parallel job going: facade library and command.
 //!
 //! Each system is a crate of its own and usable alone; here they have one name. The `ropewalk` command is an executable
-//! of the same package. Only executables need the feature `cli`, which is on by default: a program that uses the library
-//! alone leaves their dependencies out with `default-features = false`.
+//! of the same package. Only executables need the feature `cli`, which is on by default: a program that uses the
+//! library alone leaves their dependencies out with `default-features = false`.
 
 pub use ropewalk_checkpoint as checkpoint;
 pub use ropewalk_fabric as fabric;
