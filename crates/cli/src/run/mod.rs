@@ -12,7 +12,6 @@ mod partners;
 mod pattern;
 mod progress;
 mod rank_map;
-mod reached;
 mod record;
 mod report;
 mod saving;
@@ -36,7 +35,7 @@ use ropewalk_launch::{Ending, JobEvent, JobSpec, Launcher, Verdict};
 use ropewalk_openfoam::{Case, Loading};
 use serde_json::json;
 
-use checkpoints::{Account, CheckpointOptions, Checkpoints, LastEnd};
+use checkpoints::{Bookkeeper, CheckpointOptions, Checkpoints};
 pub(crate) use command_line::documented;
 use command_line::{Command, Output, Request, Surroundings, help, info, parse};
 use console::Console;
@@ -175,7 +174,7 @@ fn watch(request: Request) -> anyhow::Result<u8> {
     let mut progress = Progress::new(&spec, log_json || verbose);
     let mut observer = Observer::start(metrics, report, &spec)?;
     let supervisor = checkpoints.as_ref().map(Checkpoints::new).transpose()?;
-    let account = supervisor.as_ref().map(Checkpoints::account);
+    let bookkeeper = supervisor.as_ref().map(Checkpoints::bookkeeper);
     let told = checkpoints.as_ref();
     let mut saving = told.map(|told| SavingWatch::new(&told.directory, began));
     let upload = told.and_then(|told| Some((told.upload.as_ref()?, &told.directory)));
@@ -247,8 +246,8 @@ fn watch(request: Request) -> anyhow::Result<u8> {
                     upload.finish();
                 }
                 let mut section = String::new();
-                if let Some((account, options)) = account.zip(checkpoints.as_ref()) {
-                    match sum_up(&account, options, began.elapsed(), &verdict, log_json) {
+                if let Some((bookkeeper, options)) = bookkeeper.zip(checkpoints.as_ref()) {
+                    match sum_up(&bookkeeper, options, began.elapsed(), &verdict, log_json) {
                         Ok(drawn) => section = drawn,
                         Err(error) => say(&format!("{error:#}")),
                     }
@@ -408,13 +407,13 @@ fn watch_saving(watch: &mut SavingWatch, progress: &mut Progress, observer: &Obs
 
 /// Says what saving cost, and draws it for a page.
 fn sum_up(
-    account: &Account,
+    bookkeeper: &Bookkeeper,
     options: &CheckpointOptions,
     total: Duration,
     verdict: &Verdict,
     log_json: bool,
 ) -> anyhow::Result<String> {
-    let summary = account.finish(options, total, LastEnd::of(verdict))?;
+    let summary = bookkeeper.finish(options, total, verdict)?;
     progress::erase();
     if log_json {
         let _ = writeln!(io::stderr(), "{}", summary.to_json());

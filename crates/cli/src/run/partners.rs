@@ -5,7 +5,7 @@ use std::{
     collections::BTreeSet,
     path::PathBuf,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
@@ -14,12 +14,12 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use ropewalk_checkpoint::{Held, History, Record, StoreOptions};
+use ropewalk_checkpoint::{Held, History, LastWord, LastWords, StoreOptions, Supervisor};
 use ropewalk_launch::{
     Ending, JobEvent, JobSpec, Launcher, Layout, OnFailure, OutputStream, Placement, hosts::HostSlots,
 };
 
-use super::{checkpoints::Account, say};
+use super::say;
 use crate::partner::{Ready, Said, encode_ranks};
 
 /// The processes beside a job that copy its checkpoints.
@@ -27,7 +27,7 @@ use crate::partner::{Ready, Said, encode_ranks};
 pub(super) struct Partners {
     /// Of the same name on each host, and each host's own.
     directory: PathBuf,
-    account: Account,
+    rumours: Rumours,
     running: Option<Running>,
 }
 
@@ -38,21 +38,19 @@ struct Running {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the hosts know of the job, to be asked for once it is over.
+/// The news that hosts tell of a job while it runs, and their journals when it is over; a clone is the same.
+#[derive(Clone, Debug)]
+pub(super) struct Rumours {
+    supervisor: Supervisor,
+    asked: Arc<Mutex<Option<Asked>>>,
+}
+
+/// The hosts of the running attempt, to be asked once it is over.
 #[derive(Debug)]
-pub(super) struct LastWords {
+struct Asked {
     wanted: Arc<AtomicBool>,
     told: mpsc::Receiver<(usize, History)>,
     writer: usize,
-}
-
-/// What was asked for.
-#[derive(Debug)]
-pub(super) enum LastWord {
-    /// From the host that wrote it.
-    Own(History),
-    /// The copy that knows most: that host does not answer.
-    Copy(History),
 }
 
 /// Why an attempt cannot be prepared with a host.
@@ -62,10 +60,10 @@ struct Trouble {
 }
 
 impl Partners {
-    pub(super) fn new(directory: PathBuf, account: Account) -> Self {
+    pub(super) fn new(directory: PathBuf, rumours: Rumours) -> Self {
         Self {
             directory,
-            account,
+            rumours,
             running: None,
         }
     }
@@ -99,7 +97,7 @@ impl Partners {
                         say(&format!("{} {parts} came from other hosts", ready.fetched));
                     }
                     let writer = layout.host_of_rank.first().copied().unwrap_or(0);
-                    self.running = Some(Running::follow(launcher, self.account.clone(), writer)?);
+                    self.running = Some(Running::follow(launcher, self.rumours.clone(), writer)?);
                     return Ok(ready);
                 }
                 Err(Trouble { host, why }) => {
@@ -232,11 +230,11 @@ fn name(layout: &Layout, host: usize) -> &str {
 
 impl Running {
     /// Takes what the processes say, in a thread of its own. The journal of a job is written on the host `writer`.
-    fn follow(mut launcher: Launcher, account: Account, writer: usize) -> anyhow::Result<Self> {
+    fn follow(mut launcher: Launcher, rumours: Rumours, writer: usize) -> anyhow::Result<Self> {
         let over = Arc::new(AtomicBool::new(false));
         let wanted = Arc::new(AtomicBool::new(false));
         let (sender, told) = mpsc::channel();
-        account.note_last_words(LastWords {
+        *rumours.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Asked {
             wanted: Arc::clone(&wanted),
             told,
             writer,
@@ -260,7 +258,7 @@ impl Running {
                     match event {
                         Some(JobEvent::Output { rank, line, .. }) => {
                             let host = launcher.host_of(rank).unwrap_or_default();
-                            if let Some(text) = take(host, &line, &account) {
+                            if let Some(text) = take(host, &line, &rumours) {
                                 // Nobody may wait any more.
                                 let _ = sender.send((rank.0 as usize, History::read(text.as_bytes())));
                             }
@@ -283,39 +281,28 @@ impl Running {
     }
 }
 
-impl LastWord {
-    /// The same with what is to be added to it.
-    pub(super) fn with(self, last: impl FnOnce(&History) -> Vec<Record>) -> Self {
-        let add = |mut history: History| {
-            last(&history).into_iter().for_each(|record| history.add(record));
-            history
-        };
-        match self {
-            Self::Own(history) => Self::Own(add(history)),
-            Self::Copy(history) => Self::Copy(add(history)),
+impl Rumours {
+    /// Those of a job with this supervisor.
+    pub(super) fn new(supervisor: Supervisor) -> Self {
+        Self {
+            supervisor,
+            asked: Arc::default(),
         }
     }
-}
 
-impl LastWords {
     /// Ends the processes of the hosts, each of which tells its journal then. Nothing if none does so in time.
-    pub(super) fn take(self) -> Option<LastWord> {
-        self.wanted.store(true, Ordering::Relaxed);
+    pub(super) fn last_word(&self) -> Option<LastWord> {
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        asked.wanted.store(true, Ordering::Relaxed);
         let deadline = Instant::now() + LAST_WORDS_TIMEOUT;
         let left = || deadline.saturating_duration_since(Instant::now());
-        let mut best: Option<History> = None;
-        while let Ok((host, history)) = self.told.recv_timeout(left()) {
-            if host == self.writer {
-                return Some(LastWord::Own(history));
-            }
-            if best
-                .as_ref()
-                .is_none_or(|best| history.knowledge() > best.knowledge())
-            {
-                best = Some(history);
+        let mut words = LastWords::of_writer(asked.writer);
+        while let Ok((host, history)) = asked.told.recv_timeout(left()) {
+            if let Some(own) = words.handle_told(host, history) {
+                return Some(own);
             }
         }
-        best.map(LastWord::Copy)
+        words.into_best()
     }
 }
 
@@ -330,13 +317,13 @@ impl Drop for Running {
 }
 
 /// What a process says; a journal is given back.
-fn take(host: &str, line: &[u8], account: &Account) -> Option<String> {
+fn take(host: &str, line: &[u8], rumours: &Rumours) -> Option<String> {
     match serde_json::from_slice(line) {
         Ok(Said::Newest {
             generation,
             step,
             ranks,
-        }) => account.note_newest(Held {
+        }) => rumours.supervisor.saved(Held {
             generation,
             step,
             ranks,

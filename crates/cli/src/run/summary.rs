@@ -3,7 +3,7 @@
 use std::{fmt::Write, path::PathBuf, time::Duration};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
-use ropewalk_checkpoint::{Costs, Totals};
+use ropewalk_checkpoint::{Account, Costs, Totals};
 use serde_json::{Value, json};
 
 use super::{
@@ -11,7 +11,6 @@ use super::{
         page::{TimeAxis, WIDTH},
         times::{part, shown},
     },
-    checkpoints::Past,
     saving::Saving,
 };
 
@@ -20,30 +19,10 @@ use super::{
 pub(super) struct Summary {
     /// From the begin of the first attempt to the end of the last.
     pub(super) total: f64,
-    /// What the journal says of it, if it could be had.
-    pub(super) totals: Option<Totals>,
     pub(super) saving: Option<Saving>,
-    /// How long all attempts took together; the rest of the time was between them.
-    pub(super) attempts_lasted: f64,
-    /// How long programs took to start, until their advisors began.
-    pub(super) starting: f64,
-    /// The program's belief at the end.
-    pub(super) mtbf: f64,
-    pub(super) mtbf_is_known: bool,
-    /// The one by which it decides.
-    pub(super) cautious_mtbf: f64,
-    /// How long a save took on average, if the program measured any.
-    pub(super) save: Option<f64>,
-    pub(super) restore: Option<f64>,
-    /// How many parts of saves were put aside, and which generations of them are still there.
-    pub(super) quarantined: u64,
+    /// The generations in quarantine, and where that is.
     pub(super) in_quarantine: Option<(Vec<u64>, PathBuf)>,
-    /// The first of them.
-    pub(super) attempts: Vec<Past>,
-    pub(super) attempt_count: u64,
-    pub(super) failures: u64,
-    /// How many of them were the same again, and no event of the mean time between failures.
-    pub(super) repeated: u64,
+    pub(super) account: Account,
 }
 
 impl Summary {
@@ -51,13 +30,13 @@ impl Summary {
     fn lines(&self) -> Vec<(String, String)> {
         let mut lines = Vec::new();
         let mut line = |name: &str, value: String| lines.push((name.to_owned(), value));
-        line("attempts", self.attempt_count.to_string());
-        line("failures", self.failures.to_string());
-        if self.repeated > 0 {
-            line("the same again", self.repeated.to_string());
+        line("attempts", self.account.attempt_count.to_string());
+        line("failures", self.account.failures.to_string());
+        if self.account.repeated > 0 {
+            line("the same again", self.account.repeated.to_string());
         }
         line("total", shown(self.total));
-        let of_journal = |value: &dyn Fn(&Totals) -> String| match &self.totals {
+        let of_journal = |value: &dyn Fn(&Totals) -> String| match &self.account.totals {
             Some(totals) => value(totals),
             None => NOT_KNOWN.to_owned(),
         };
@@ -78,26 +57,33 @@ impl Summary {
         line("restores", restores);
         line("lost work", of_journal(&|all| shown(all.lost)));
         let around = of_journal(&|all| {
-            let told = all.exposure - self.starting;
-            shown((self.attempts_lasted - told).max(0.0))
+            let told = all.exposure - self.account.starting;
+            shown((self.account.attempts_lasted.as_secs_f64() - told).max(0.0))
         });
         line("starting and ending the program", around);
-        let between = (self.total - self.attempts_lasted).max(0.0);
+        let between = (self.total - self.account.attempts_lasted.as_secs_f64()).max(0.0);
         line("back-off between attempts", shown(between));
-        if self.quarantined > 0 {
-            line("put aside", format!("{} parts of saves", self.quarantined));
+        if self.account.quarantined > 0 {
+            line(
+                "put aside",
+                format!("{} parts of saves", self.account.quarantined),
+            );
         }
         if let Some((generations, folder)) = &self.in_quarantine {
             let generations: Vec<String> = generations.iter().map(u64::to_string).collect();
             let text = format!("generation {} in {}", generations.join(" and "), folder.display());
             line("in quarantine", text);
         }
-        let learned = if self.mtbf_is_known { "given" } else { "learned" };
+        let learned = if self.account.mtbf_is_known {
+            "given"
+        } else {
+            "learned"
+        };
         line(
             "mean time between failures",
-            format!("{}, {learned}", shown(self.mtbf)),
+            format!("{}, {learned}", shown(self.account.mtbf)),
         );
-        let measured = match (self.measured_overhead(), self.totals) {
+        let measured = match (self.measured_overhead(), self.account.totals) {
             (Some(overhead), _) => part(overhead),
             (None, Some(_)) => NONE.to_owned(),
             (None, None) => NOT_KNOWN.to_owned(),
@@ -114,8 +100,13 @@ impl Summary {
     }
 
     fn costs(&self) -> Option<Costs> {
-        let save = self.save?;
-        Costs::new(save, self.restore.unwrap_or(save), self.cautious_mtbf).ok()
+        let save = self.account.save?;
+        Costs::new(
+            save,
+            self.account.restore.unwrap_or(save),
+            self.account.cautious_mtbf,
+        )
+        .ok()
     }
 
     /// Saves, restores and lost work as a part of the computing that was not lost: what [`Costs::overhead`] counts. `None` if no
@@ -127,8 +118,8 @@ impl Summary {
             restore_seconds,
             lost,
             ..
-        } = self.totals?;
-        let ran = exposure - self.starting;
+        } = self.account.totals?;
+        let ran = exposure - self.account.starting;
         let useful = ran - save_seconds - restore_seconds - lost;
         (useful > USEFUL_LEAST * ran).then(|| ran / useful - 1.0)
     }
@@ -150,11 +141,11 @@ impl Summary {
             None => json!({"event": "saving"}),
         };
         let generations = self.in_quarantine.as_ref().map(|(generations, _)| generations);
-        object["attempts"] = self.attempt_count.into();
-        object["failures"] = self.failures.into();
-        object["failures_repeated"] = self.repeated.into();
-        object["mtbf_s"] = self.mtbf.into();
-        object["put_aside"] = self.quarantined.into();
+        object["attempts"] = self.account.attempt_count.into();
+        object["failures"] = self.account.failures.into();
+        object["failures_repeated"] = self.account.repeated.into();
+        object["mtbf_s"] = self.account.mtbf.into();
+        object["put_aside"] = self.account.quarantined.into();
         object["in_quarantine"] = json!(generations.map_or(&[][..], Vec::as_slice));
         object
     }
@@ -200,9 +191,9 @@ impl Summary {
             length: Duration::from_secs_f64(self.total.max(1e-3)),
             left: 0.0,
         };
-        let bottom = LANE * self.attempts.len() as f64;
+        let bottom = LANE * self.account.attempts.len() as f64;
         let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\">\n", bottom + 24.0);
-        for (attempt, lane) in self.attempts.iter().zip(0u32..) {
+        for (attempt, lane) in self.account.attempts.iter().zip(0u32..) {
             let (x, end) = (axis.x(attempt.began), axis.x(attempt.began + attempt.lasted));
             let (y, width) = (LANE * f64::from(lane), (end - x).max(1.0));
             let class = if attempt.failed { "failed" } else { "done" };
@@ -299,55 +290,60 @@ pub(super) const STYLE: &str = "
 
 #[cfg(test)]
 mod tests {
+    use ropewalk_checkpoint::PastAttempt;
+
     use super::*;
 
     fn summary() -> Summary {
         Summary {
             total: 130.0,
-            totals: Some(Totals {
-                exposure: 125.0,
-                failures: 1,
-                saves: 10,
-                save_seconds: 10.0,
-                restores: 1,
-                restore_seconds: 5.0,
-                lost: 5.0,
-                hosts_lost: 0,
-                failed_saves: 3,
-            }),
             saving: Some(Saving {
                 saves: 10,
                 failed: 3,
                 unprotected_since: Some(Duration::from_secs(90)),
             }),
-            attempts_lasted: 128.0,
-            starting: 5.0,
-            mtbf: 50.0,
-            mtbf_is_known: true,
-            cautious_mtbf: 50.0,
-            save: Some(1.0),
-            restore: Some(5.0),
-            quarantined: 2,
             in_quarantine: Some((vec![7, 9], PathBuf::from("/saves/quarantine"))),
-            attempt_count: 2,
-            failures: 1,
-            repeated: 0,
-            attempts: vec![
-                Past {
-                    began: Duration::ZERO,
-                    lasted: Duration::from_secs(60),
-                    failed: true,
-                    from_step: 0,
-                    to_step: 50,
-                },
-                Past {
-                    began: Duration::from_secs(65),
-                    lasted: Duration::from_secs(65),
-                    failed: false,
-                    from_step: 50,
-                    to_step: 100,
-                },
-            ],
+            account: Account {
+                totals: Some(Totals {
+                    exposure: 125.0,
+                    failures: 1,
+                    saves: 10,
+                    save_seconds: 10.0,
+                    restores: 1,
+                    restore_seconds: 5.0,
+                    lost: 5.0,
+                    hosts_lost: 0,
+                    failed_saves: 3,
+                }),
+                failing: None,
+                attempts_lasted: Duration::from_secs(128),
+                starting: 5.0,
+                mtbf: 50.0,
+                mtbf_is_known: true,
+                cautious_mtbf: 50.0,
+                save: Some(1.0),
+                restore: Some(5.0),
+                quarantined: 2,
+                attempt_count: 2,
+                failures: 1,
+                repeated: 0,
+                attempts: vec![
+                    PastAttempt {
+                        began: Duration::ZERO,
+                        lasted: Duration::from_secs(60),
+                        failed: true,
+                        from_step: 0,
+                        to_step: 50,
+                    },
+                    PastAttempt {
+                        began: Duration::from_secs(65),
+                        lasted: Duration::from_secs(65),
+                        failed: false,
+                        from_step: 50,
+                        to_step: 100,
+                    },
+                ],
+            },
         }
     }
 
@@ -381,8 +377,8 @@ mod tests {
         let restores = ran / 50.0;
         let mut summary = summary();
         summary.total = ran + 300.0;
-        summary.starting = 100.0;
-        summary.totals = Some(Totals {
+        summary.account.starting = 100.0;
+        summary.account.totals = Some(Totals {
             exposure: ran + 100.0,
             save_seconds: segments,
             restore_seconds: 5.0 * restores,
@@ -399,7 +395,7 @@ mod tests {
     fn without_useful_work_there_is_no_overhead() {
         for lost in [105.0, 105.0 - 1e-9, 106.0] {
             let mut summary = summary();
-            summary.totals.as_mut().unwrap().lost = lost;
+            summary.account.totals.as_mut().unwrap().lost = lost;
             assert_eq!(summary.measured_overhead(), None);
             let line = ("measured overhead".to_owned(), "-".to_owned());
             assert!(summary.lines().contains(&line), "{:?}", summary.lines());
@@ -409,13 +405,11 @@ mod tests {
     /// Where nobody could tell what was saved, no figure stands for it.
     #[test]
     fn what_is_not_known_has_no_figure() {
-        let summary = Summary {
-            totals: None,
-            saving: None,
-            save: None,
-            restore: None,
-            ..summary()
-        };
+        let mut summary = summary();
+        summary.saving = None;
+        summary.account.totals = None;
+        summary.account.save = None;
+        summary.account.restore = None;
         let lines = summary.lines();
         let unknown = lines.iter().filter(|(_, value)| value == NOT_KNOWN);
         let unknown: Vec<_> = unknown.map(|(name, _)| name.as_str()).collect();
@@ -438,10 +432,8 @@ mod tests {
         let text = summary().section();
         assert!(text.contains("attempt 1, failed: step 0 to 50") && text.contains("attempt 2, done"));
         assert!(text.contains("<polyline"));
-        let without = Summary {
-            save: None,
-            ..summary()
-        };
+        let mut without = summary();
+        without.account.save = None;
         assert!(!without.section().contains("<polyline"));
     }
 }

@@ -1,6 +1,13 @@
 //! How far the attempts of a job have come.
 
-use ropewalk_launch::restart::Progress;
+/// How far an attempt came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// It reached a higher step than any attempt before it, so that failing again is no crash loop.
+    pub came_to_something: bool,
+    /// The last step that it reached, if that is known.
+    pub step: Option<u64>,
+}
 
 /// The highest steps that any attempt of this command reached.
 #[derive(Clone, Copy, Debug, Default)]
@@ -10,10 +17,11 @@ pub(super) struct Reached {
 }
 
 impl Reached {
-    /// An attempt is over. It began from the save of step `from`, or from the beginning; `saved` is the newest save that it
-    /// left, and `done` how many steps its advisor was told of, if it has one.
+    /// An attempt is over. It began from the save of step `from`, or from the beginning; `saved` is the newest save
+    /// that it left, and `done` how many steps its advisor was told of, if it has one.
     ///
-    /// Steps that are saved and steps that are told are not compared with each other: programs may count them differently.
+    /// Steps that are saved and steps that are told are not compared with each other: programs may count them
+    /// differently.
     pub(super) fn ended(&mut self, from: Option<u64>, saved: Option<u64>, done: Option<u64>) -> Progress {
         let told = done.map(|done| from.unwrap_or(0).saturating_add(done));
         let saved = saved.max(from);
