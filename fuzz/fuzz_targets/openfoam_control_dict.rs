@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ropewalk::openfoam::{Block, Entries, Time, with_block, without_block};
+use ropewalk_openfoam::{Block, Entries, Time, with_block, without_block};
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else {
@@ -14,6 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
         keep: 2,
         mtbf: None,
         every: None,
+        resumed: None,
     };
     let _ = Entries::read(text);
     let _ = Time::parse(text);

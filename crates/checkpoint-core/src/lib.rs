@@ -43,6 +43,7 @@ pub mod partner;
 mod plan;
 mod policy;
 mod rehearsal;
+mod supervision;
 mod two_levels;
 mod two_levels_in_steps;
 mod uploads;
@@ -56,6 +57,9 @@ pub use manifest::{MANIFEST_BYTES_MAX, Manifest, ManifestError, Place, SavedFile
 pub use plan::Plan;
 pub use policy::{Decision, FixedSeconds, FixedSteps, Moment, Nearest, Paper, Policy, Rate, Reason};
 pub use rehearsal::{Rehearsal, Rehearsed};
+pub use supervision::{
+    Account, AttemptEnd, LastWord, LastWords, PastAttempt, Progress, Supervision, SupervisionOptions,
+};
 pub use two_levels::TwoLevels;
 pub use two_levels_in_steps::TwoLevelsInSteps;
 pub use uploads::{UploadAction, Uploads};

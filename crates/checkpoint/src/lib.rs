@@ -56,6 +56,7 @@ mod saver_lock;
 mod slowest;
 mod store;
 mod store_error;
+mod supervisor;
 mod survey;
 #[cfg(feature = "object-store")]
 mod uploader;
@@ -83,6 +84,7 @@ pub use run_advisor::{JOURNAL, RunAdvisor};
 pub use save::Save;
 pub use store::{Store, StoreOptions};
 pub use store_error::StoreError;
+pub use supervisor::{Found, Supervisor, SupervisorError, Variables};
 pub use survey::{State, Survey, SurveyError, Surveyed, quarantined, survey};
 #[cfg(feature = "object-store")]
 pub use uploader::Uploader;

@@ -1,29 +1,8 @@
 //! The runtime that keeps a parallel job going: facade library and command.
 //!
-//! Each system is a crate of its own and usable alone; here they have one name. The `ropewalk` command is in the
-//! same package.
-
-#[cfg(feature = "fuzzing")]
-extern crate self as ropewalk;
-
-#[cfg(feature = "fuzzing")]
-#[allow(
-    dead_code,
-    unused_imports,
-    unreachable_pub,
-    reason = "the command uses all of it, fuzz targets a part"
-)]
-mod commands {
-    pub(crate) mod nameserver;
-    mod output_file;
-    mod page;
-    pub(crate) mod partner;
-    pub(crate) mod run;
-    mod times;
-}
-#[cfg(feature = "fuzzing")]
-pub mod fuzzing;
-pub mod npy;
+//! Each system is a crate of its own and usable alone; here they have one name. The `ropewalk` command is an executable
+//! of the same package. Only executables need the feature `cli`, which is on by default: a program that uses the
+//! library alone leaves their dependencies out with `default-features = false`.
 
 pub use ropewalk_checkpoint as checkpoint;
 pub use ropewalk_fabric as fabric;

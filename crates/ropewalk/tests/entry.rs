@@ -1,4 +1,4 @@
-//! What the `ropewalk` command makes of how it is started (`src/entry.rs`).
+//! What the `ropewalk` command makes of how it is started.
 
 #![allow(clippy::unwrap_used, reason = "a test says what it expects by failing")]
 

@@ -66,13 +66,30 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("psdm", &["ropewalk-reduce"]),
     ("reduce-vs-mpi", &["ropewalk-reduce"]),
     ("ropewalk-rivals", &["ropewalk-pmi", "ropewalk-pmi-client"]),
+    // The commands.
+    (
+        "ropewalk-cli",
+        &[
+            "ropewalk-bench",
+            "ropewalk-checkpoint",
+            "ropewalk-fabric",
+            "ropewalk-membership",
+            "ropewalk-names",
+            "ropewalk-launch",
+            "ropewalk-openfoam",
+            "ropewalk-pmi-client",
+            "ropewalk-reduce",
+            "ropewalk-rpc",
+        ],
+    ),
+    // The facade library; what its executables add is behind the feature `cli`, and C libraries are for its tests.
     (
         "ropewalk",
         &[
             "psdm",
-            "ropewalk-bench",
             "ropewalk-checkpoint",
             "ropewalk-checkpoint-c",
+            "ropewalk-cli",
             "ropewalk-fabric",
             "ropewalk-membership",
             "ropewalk-launch",
@@ -105,6 +122,8 @@ const CORES: &[&str] = &[
     "ropewalk-membership",
     "ropewalk-names",
     "ropewalk-pmi",
+    "ropewalk-reduce-core",
+    "ropewalk-sim",
 ];
 
 /// The foreign packages that a core may use. None of them can open a socket or a file, tell the time or draw
@@ -116,6 +135,8 @@ const FOREIGN_OF_CORES: &[&str] = &[
     "crc32c",
     "litemap",
     "postcard",
+    "rand_core",
+    "rand_pcg",
     "serde",
     "thiserror",
     "zeroize",

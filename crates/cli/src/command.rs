@@ -1,0 +1,153 @@
+//! The words behind `ropewalk`: finds the command that they name, and runs it.
+
+use std::{env, ffi::OsString, path::Path, process::ExitCode};
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::{
+    agent, checkpoints, completions, demo, info, man, nameserver, partner, plan, reduce, reduce_worker,
+    rehearse, run,
+};
+
+/// Runs parallel jobs, and keeps them going.
+#[derive(Debug, Parser)]
+#[command(name = "ropewalk", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The process manager of one host; started by others, not by hand.
+    #[command(hide = true)]
+    Agent,
+    /// Measure what this machine and ropewalk do.
+    Bench(ropewalk_bench::Arguments),
+    /// The process at the other end of a measurement; started by others, not by hand.
+    #[command(hide = true)]
+    BenchTarget,
+    Checkpoints(checkpoints::Arguments),
+    Completions(completions::Arguments),
+    /// See a seismic image come out right although a worker is killed in the middle.
+    Demo(demo::Arguments),
+    Info(info::Arguments),
+    Man(man::Arguments),
+    Nameserver(nameserver::Arguments),
+    #[command(hide = true)]
+    Partner(partner::Arguments),
+    Plan(plan::Arguments),
+    Reduce(reduce::Arguments),
+    #[command(hide = true)]
+    ReduceWorker(reduce_worker::Arguments),
+    Rehearse(rehearse::Arguments),
+    /// Run N processes of a program: MPI programs (MPICH), and any other.
+    Run(run::Arguments),
+}
+
+/// Runs the command that the words of this process name, and says with which code the process is to exit.
+pub fn main() -> ExitCode {
+    let words = words(env::args_os());
+    match command(words) {
+        Ok(Command::Agent) => agent::run(),
+        Ok(Command::Run(arguments)) => run::run(arguments),
+        Ok(command) => perform(command),
+        Err(words) => perform(Arguments::parse_from(words).command),
+    }
+}
+
+fn perform(command: Command) -> ExitCode {
+    match command {
+        Command::Agent => agent::run(),
+        Command::Bench(arguments) => ropewalk_bench::run(&arguments),
+        Command::BenchTarget => ropewalk_bench::target::run(),
+        Command::Checkpoints(arguments) => checkpoints::run(&arguments),
+        Command::Completions(arguments) => completions::run(&arguments, documented()),
+        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Info(arguments) => info::run(&arguments),
+        Command::Man(arguments) => man::run(&arguments, documented()),
+        Command::Nameserver(arguments) => nameserver::run(&arguments),
+        Command::Partner(arguments) => partner::run(&arguments),
+        Command::Plan(arguments) => plan::run(&arguments),
+        Command::Reduce(arguments) => reduce::run(&arguments),
+        Command::ReduceWorker(arguments) => reduce_worker::run(&arguments),
+        Command::Rehearse(arguments) => rehearse::run(&arguments),
+        Command::Run(arguments) => run::run(arguments),
+    }
+}
+
+/// The commands that start jobs, without a look at what the others take: the description of all options is larger than
+/// an agent, and takes time. `Err` has the words if they are another command.
+fn command(mut words: Vec<OsString>) -> Result<Command, Vec<OsString>> {
+    let is_plain = |word: &OsString| word != "--";
+    match words.get(1).and_then(|word| word.to_str()) {
+        Some("agent") if words.len() == 2 => Ok(Command::Agent),
+        Some("run") if words.get(2).is_none_or(is_plain) => {
+            Ok(Command::Run(run::Arguments::new(words.split_off(2))))
+        }
+        _ => Err(words),
+    }
+}
+
+/// The whole command as completions and the manual show it: `run` reads its words itself.
+fn documented() -> clap::Command {
+    Arguments::command().mut_subcommand("run", run::documented)
+}
+
+/// Under the names of other process managers' commands this one is `ropewalk run`. What is started by the launcher as
+/// `agent` stays that, under any name.
+fn words(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<_> = words.into_iter().collect();
+    let name = words.first().and_then(|word| Path::new(word).file_name());
+    let is_other = name.is_some_and(|name| name == "mpiexec" || name == "mpirun");
+    let is_agent = words.len() == 2 && words[1] == "agent";
+    if is_other && !is_agent {
+        words.insert(1, "run".into());
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What jobs are started by is understood as the other commands are, word for word.
+    #[test]
+    fn jobs_are_started_by_the_same_words() {
+        let lines = [
+            "r agent",
+            "r run",
+            "r run -n 2 a --version",
+            "r run --help",
+            "r run -n 1 -- -b",
+            "r run -h",
+        ];
+        for line in lines {
+            let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+            let long = Arguments::parse_from(words.clone()).command;
+            let short = command(words).expect(line);
+            assert_eq!(format!("{short:?}"), format!("{long:?}"));
+        }
+        for line in [
+            "r",
+            "r info",
+            "r run -- -n 2 a",
+            "r agent now",
+            "r --version",
+            "r runs",
+        ] {
+            let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+            assert_eq!(command(words.clone()).map(drop), Err(words));
+        }
+    }
+
+    /// A link called mpiexec takes mpiexec's words, and is an agent when it is started as one.
+    #[test]
+    fn mpiexec_is_run() {
+        let of = |line: &str| words(line.split(' ').map(OsString::from)).join(std::ffi::OsStr::new(" "));
+        assert_eq!(of("/bin/mpiexec -n 2 a"), "/bin/mpiexec run -n 2 a");
+        assert_eq!(of("mpirun info"), "mpirun run info");
+        assert_eq!(of("/bin/mpiexec agent"), "/bin/mpiexec agent");
+        assert_eq!(of("ropewalk info"), "ropewalk info");
+    }
+}

@@ -1,0 +1,25 @@
+//! The commands of `ropewalk` as a library; the executable of that name calls [`main`].
+
+mod agent;
+mod bars;
+mod checkpoints;
+mod command;
+mod completions;
+mod demo;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+mod info;
+mod man;
+mod nameserver;
+pub mod npy;
+mod output_file;
+mod page;
+mod partner;
+mod plan;
+mod reduce;
+mod reduce_worker;
+mod rehearse;
+mod run;
+mod times;
+
+pub use command::main;

@@ -1,0 +1,114 @@
+//! Reads the words of `ropewalk run`: the options of MPICH's mpiexec (Hydra), with one dash or two, and our own.
+//!
+//! [`options`] has a row for each option: how it is spelled, how far it reaches, its help, and what it does. Parser,
+//! help, manual page, completions and suggestions follow from these rows. [`settings`] makes a job of all that was
+//! said.
+
+mod binding;
+mod checkpoints;
+mod config_file;
+mod failures;
+mod given;
+mod help;
+mod hosts;
+mod launchers;
+mod network;
+mod options;
+mod programs;
+mod resources;
+mod settings;
+
+use std::{
+    ffi::OsString,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use ropewalk_fabric::JobKey;
+use ropewalk_launch::JobSpec;
+
+use self::settings::Settings;
+use super::{checkpoints::CheckpointOptions, pattern::Pattern, shown_ranks::ShownRanks};
+
+pub(crate) use self::help::documented;
+pub(super) use self::help::help;
+
+/// The user's wish.
+#[derive(Debug)]
+pub(super) enum Command {
+    Help,
+    Info,
+    Run(Box<Request>),
+    Version,
+}
+
+/// A job, and what this command does beside running it.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) spec: JobSpec,
+    pub(super) output: Output,
+    /// Options of the checkpoints' supervisor; `None` if the job has none.
+    pub(super) checkpoints: Option<CheckpointOptions>,
+    /// The program is a solver of OpenFOAM, whose case is prepared before each attempt.
+    pub(super) is_openfoam: bool,
+}
+
+/// The output of the job, and reports about it.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    /// Stands before each line of output.
+    pub(super) prefix: Option<Pattern>,
+    /// Files for standard output and standard error, instead of those of this command.
+    pub(super) files: [Option<Pattern>; 2],
+    pub(super) shown_ranks: ShownRanks,
+    pub(super) prints_rank_map: bool,
+    pub(super) print_exit_codes: bool,
+    pub(super) log_json: bool,
+    pub(super) verbose: bool,
+    /// Sentences about options that are passed over, shown if verbose.
+    pub(super) notices: Vec<String>,
+    /// Where Prometheus reads metrics.
+    pub(super) metrics: Option<SocketAddr>,
+    /// The file of a page about the job.
+    pub(super) report: Option<PathBuf>,
+}
+
+/// The world around the words: variables and files.
+pub(super) struct Surroundings<'a> {
+    pub(super) agent: PathBuf,
+    pub(super) variable: &'a dyn Fn(&str) -> Option<OsString>,
+    pub(super) read: &'a dyn Fn(&Path) -> std::io::Result<Vec<u8>>,
+    /// Reads a key, which nobody but its owner may read.
+    pub(super) read_key: &'a dyn Fn(&Path) -> std::io::Result<JobKey>,
+}
+
+/// Reads the words of a command.
+pub(super) fn parse(words: Vec<OsString>, around: &Surroundings<'_>) -> anyhow::Result<Command> {
+    let mut settings = Settings::new(around);
+    settings.read_unasked(&words)?;
+    settings.take(words)?;
+    match settings.question.take() {
+        Some(question) => Ok(question),
+        None => settings.finish().map(|request| Command::Run(Box::new(request))),
+    }
+}
+
+/// The answer to `-info`: as Hydra's, the launchers and batch systems to choose among.
+pub(super) fn info() -> String {
+    let choices = |name| options::find(name).map_or(String::new(), |(row, _)| row.choices().join(" "));
+    format!(
+        "ropewalk build details:\n    \
+         Version:                                 {}\n    \
+         Process Manager:                         pmi\n    \
+         Launchers available:                     {}\n    \
+         Resource management kernels available:   {}",
+        env!("CARGO_PKG_VERSION"),
+        choices("launcher"),
+        choices("rmk")
+    )
+}
+
+#[cfg(test)]
+mod hydra_tests;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,211 @@
+//! All that the words of a command say, and the job that this makes.
+
+use std::{collections::VecDeque, ffi::OsString};
+
+use anyhow::bail;
+use ropewalk_launch::{Inherited, JobSpec, OnFailure, StdinSource, hosts::total_slots};
+
+use super::{
+    Command, Output, Request, Surroundings,
+    binding::BindTo,
+    checkpoints::Checkpointing,
+    failures::Failures,
+    given::Given,
+    help::nearest,
+    hosts::Hosts,
+    launchers::Launching,
+    network::{NameServer, Network},
+    options::{Apply, find, rows},
+    programs::Programs,
+};
+
+/// The options so far. An option whose meaning depends on no other stands in the [`JobSpec`] or the [`Output`] at
+/// once.
+pub(super) struct Settings<'a> {
+    pub(super) around: &'a Surroundings<'a>,
+    pub(super) spec: JobSpec,
+    pub(super) output: Output,
+    pub(super) programs: Programs,
+    /// The variables of this command that programs get; `None` if nobody has said it yet.
+    pub(super) inherited: Option<Inherited>,
+    pub(super) hosts: Hosts,
+    pub(super) binding: BindTo,
+    pub(super) launching: Launching,
+    pub(super) network: Network,
+    pub(super) name_server: NameServer,
+    pub(super) stdin: Option<StdinSource>,
+    pub(super) failures: Failures,
+    pub(super) checkpoints: Checkpointing,
+    /// How many files of options were named.
+    pub(super) files_read: u32,
+    /// Something is asked of this command, instead of a job.
+    pub(super) question: Option<Command>,
+}
+
+impl<'a> Settings<'a> {
+    pub(super) fn new(around: &'a Surroundings<'a>) -> Self {
+        Self {
+            around,
+            spec: JobSpec {
+                forward_signals: true,
+                fork_agent: true,
+                ..JobSpec::new(around.agent.clone(), "")
+            },
+            output: Output::default(),
+            programs: Programs::default(),
+            inherited: None,
+            hosts: Hosts::default(),
+            binding: BindTo::default(),
+            launching: Launching::default(),
+            network: Network::default(),
+            name_server: NameServer::default(),
+            stdin: None,
+            failures: Failures::default(),
+            checkpoints: Checkpointing::default(),
+            files_read: 0,
+            question: None,
+        }
+    }
+
+    /// Reads words: options, a program and its arguments, and the same again behind each `:`. Ends at a question.
+    pub(super) fn take(&mut self, words: Vec<OsString>) -> anyhow::Result<()> {
+        let mut words = VecDeque::from(words);
+        // How many programs there were where options of one more began.
+        let mut begun = None;
+        let mut ended = None;
+        while let Some(word) = words.pop_front() {
+            if word == ":" {
+                self.programs.end()?;
+                ended = Some(self.programs.ended.len());
+            } else if let Some(option) = word.to_str().and_then(option_name) {
+                begun = ended;
+                self.take_option(option, &mut words)?;
+                if self.question.is_some() {
+                    return Ok(());
+                }
+            } else {
+                // Options end where the program begins.
+                let program = if word == "--" {
+                    words.pop_front()
+                } else {
+                    Some(word)
+                };
+                let Some(program) = program else {
+                    bail!("no program behind `--`");
+                };
+                self.programs.current.program = program;
+                while let Some(word) = words.pop_front_if(|word| word != ":") {
+                    self.programs.current.arguments.push(word);
+                }
+            }
+        }
+        if begun == Some(self.programs.ended.len()) && self.programs.current.program.is_empty() {
+            bail!("no program behind the last `:`");
+        }
+        Ok(())
+    }
+
+    /// Looks an option up in the table and applies it. Its value is behind a `=`, or else in the next words.
+    fn take_option(&mut self, option: &str, words: &mut VecDeque<OsString>) -> anyhow::Result<()> {
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        let Some((row, name)) = find(name) else {
+            let meant = nearest(name).map(|known| format!("did you mean {known}? "));
+            bail!(
+                "there is no option -{name}; {}`ropewalk run --help` lists those that there are",
+                meant.unwrap_or_default()
+            );
+        };
+        match value {
+            // Behind it this would be taken for the program.
+            Some(value) if row.value().is_none() => bail!("option {name} takes no value, not even {value:?}"),
+            Some(value) => words.push_front(value.into()),
+            None => {}
+        }
+        let mut given = Given { name, words };
+        match row.apply {
+            Apply::Job(apply) | Apply::Variable(apply) => apply(self, &mut given),
+            Apply::Program(apply) => apply(&mut self.programs.current, &mut given),
+        }
+    }
+
+    /// Reads the variables of the table. Each heeds the options that count more.
+    fn take_variables(&mut self) -> anyhow::Result<()> {
+        for row in rows() {
+            let Apply::Variable(apply) = row.apply else {
+                continue;
+            };
+            for name in row.names() {
+                if let Some(value) = (self.around.variable)(name) {
+                    let words = &mut VecDeque::from([value]);
+                    apply(self, &mut Given { name, words })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells those who want to know much of an option or a variable without effect.
+    pub(super) fn pass_over(&mut self, subject: &str) {
+        let notice = format!("{subject} tunes what only Hydra has; it is passed over");
+        self.output.notices.push(notice);
+    }
+
+    /// The job that all of this makes.
+    pub(super) fn finish(mut self) -> anyhow::Result<Request> {
+        let around = self.around;
+        if self.spec.singleton.is_some() {
+            self.stdin = Some(StdinSource::Null);
+            self.programs.current.program = "singleton".into();
+        }
+        self.programs.end_last()?;
+        self.take_variables()?;
+
+        let mut spec = self.spec;
+        // A process that runs already is on this host.
+        let manager = match spec.singleton {
+            Some(_) => None,
+            None => self.hosts.find(around)?,
+        };
+        spec.hosts = self.hosts.finish()?;
+        if let [only] = &mut self.programs.ended[..] {
+            only.ranks = only.ranks.or(match &spec.placement.rank_map {
+                // It is about so many; more than a job may have are refused with the others.
+                Some(map) => Some(u32::try_from(map.ranks()).unwrap_or(u32::MAX)),
+                None => (!spec.hosts.is_empty()).then(|| total_slots(&spec.hosts)),
+            });
+        }
+        self.programs.finish(&mut spec)?;
+        spec.inherited = self.inherited.unwrap_or(Inherited::All);
+        spec.method = self.launching.method(manager, around)?;
+        let launcher = self.launching.launcher.as_deref();
+        spec.interface = self.network.address(launcher, !spec.hosts.is_empty())?;
+        spec.rank_network = self.network.for_ranks();
+        spec.name_server = self.name_server.finish(around)?;
+        if spec.detect.is_zero() {
+            bail!("option --detect wants more than 0 seconds");
+        }
+        spec.injection = self.failures.finish(&mut spec.on_failure)?;
+        self.binding
+            .finish(&mut spec.placement, &mut self.output.notices)?;
+        // What one attempt has read the next cannot read again.
+        spec.stdin = self.stdin.unwrap_or(match spec.on_failure {
+            OnFailure::Restart(_) => StdinSource::Null,
+            _ => StdinSource::Inherit,
+        });
+        Ok(Request {
+            is_openfoam: self.checkpoints.is_openfoam,
+            checkpoints: self.checkpoints.finish(&spec)?,
+            output: self.output,
+            spec,
+        })
+    }
+}
+
+/// An option without its dashes; `None` for a word that is none, as `--`.
+fn option_name(word: &str) -> Option<&str> {
+    let name = word.strip_prefix("--").or_else(|| word.strip_prefix('-'));
+    name.filter(|_| word != "--" && word != "-")
+}

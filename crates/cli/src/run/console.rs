@@ -1,0 +1,163 @@
+//! Writing what the ranks write.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    io::{self, Write},
+    path::PathBuf,
+};
+
+use ropewalk_launch::{OUTPUT_LINE_SIZE_MAX, OutputStream};
+use ropewalk_names::Rank;
+
+use super::{pattern::Pattern, progress, shown_ranks::ShownRanks};
+
+/// Writes the lines of all ranks, each in one piece.
+pub(super) struct Console {
+    prefix: Option<Pattern>,
+    /// Where standard output and standard error go, if not to our own.
+    patterns: [Option<Pattern>; 2],
+    shown_ranks: ShownRanks,
+    files: BTreeMap<PathBuf, File>,
+    buffer: Vec<u8>,
+    stream: OutputStream,
+    /// The rank whose last line has no end yet, of standard error and of standard output.
+    unfinished: [Option<Rank>; 2],
+    /// Whose lines were cut and are going on, per stream.
+    cut: BTreeSet<(Rank, bool)>,
+}
+
+/// Ends a piece of a line that is too long to wait for its end, where another rank has something to say meanwhile. The next
+/// piece begins with the same.
+const CUT: &[u8] = b"[...]";
+
+impl Console {
+    /// How many bytes are collected before they are written.
+    const BUFFERED_MAX: usize = 64 << 10;
+
+    pub(super) fn new(
+        prefix: Option<Pattern>,
+        patterns: [Option<Pattern>; 2],
+        shown_ranks: ShownRanks,
+    ) -> Self {
+        Self {
+            prefix,
+            patterns,
+            shown_ranks,
+            files: BTreeMap::new(),
+            buffer: Vec::new(),
+            stream: OutputStream::Stdout,
+            unfinished: [None; 2],
+            cut: BTreeSet::new(),
+        }
+    }
+
+    /// Takes a line of a rank, with its end if it has one. What nobody wants to see goes nowhere.
+    pub(super) fn line(
+        &mut self,
+        rank: Rank,
+        host: &str,
+        stream: OutputStream,
+        line: &[u8],
+    ) -> io::Result<()> {
+        if !self.shown_ranks.has(rank) {
+            return Ok(());
+        }
+        if let Some(pattern) = &self.patterns[usize::from(stream == OutputStream::Stderr)] {
+            let path = PathBuf::from(pattern.fill(rank.0, host));
+            return self.write_to_file(path, line);
+        }
+        if stream != self.stream || self.buffer.len() >= Self::BUFFERED_MAX {
+            self.flush()?;
+            self.stream = stream;
+        }
+        let is_stdout = stream == OutputStream::Stdout;
+        let unfinished = &mut self.unfinished[usize::from(is_stdout)];
+        let continues = *unfinished == Some(rank);
+        if let Some(other) = unfinished.filter(|_| !continues) {
+            if self.cut.contains(&(other, is_stdout)) {
+                self.buffer.extend_from_slice(CUT);
+            }
+            self.buffer.push(b'\n');
+        }
+        if let Some(prefix) = self.prefix.as_ref().filter(|_| !continues) {
+            self.buffer
+                .extend_from_slice(prefix.fill(rank.0, host).as_bytes());
+        }
+        let was_cut = self.cut.remove(&(rank, is_stdout));
+        if was_cut && !continues {
+            self.buffer.extend_from_slice(CUT);
+        }
+        self.buffer.extend_from_slice(line);
+        if line.len() > OUTPUT_LINE_SIZE_MAX && !line.ends_with(b"\n") {
+            self.cut.insert((rank, is_stdout));
+        }
+        *unfinished = (!line.ends_with(b"\n")).then_some(rank);
+        Ok(())
+    }
+
+    /// Whether all that was written, be it to a terminal or not, ended with a line's end.
+    pub(super) fn is_at_line_start(&self) -> bool {
+        self.unfinished.iter().all(Option::is_none)
+    }
+
+    /// Writes what was collected.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        let buffer = std::mem::take(&mut self.buffer);
+        if !buffer.is_empty() {
+            progress::erase();
+        }
+        match self.stream {
+            OutputStream::Stderr => io::stderr().write_all(&buffer),
+            OutputStream::Stdout => {
+                let mut stdout = io::stdout().lock();
+                stdout.write_all(&buffer)?;
+                stdout.flush()
+            }
+        }
+    }
+
+    /// The first line that goes to a file replaces what was in it before.
+    fn write_to_file(&mut self, path: PathBuf, line: &[u8]) -> io::Result<()> {
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        if !self.files.contains_key(&path) {
+            let file = File::create(&path).map_err(named)?;
+            self.files.insert(path.clone(), file);
+        }
+        match self.files.get_mut(&path) {
+            Some(file) => file.write_all(line).map_err(named),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line that is too long comes in pieces; both ends of a cut are marked if another rank's line is between them, and
+    /// neither if none is.
+    #[test]
+    fn cuts_are_marked() {
+        let long = vec![b'x'; OUTPUT_LINE_SIZE_MAX + 1];
+        let mut console = Console::new(None, [None, None], ShownRanks::default());
+        let mut written = Vec::new();
+        for (rank, line) in [
+            (0, &long[..]),
+            (0, b"y"),
+            (1, b"z\n"),
+            (0, &long),
+            (1, b"z\n"),
+            (0, b"y\n"),
+        ] {
+            console
+                .line(Rank(rank), "host", OutputStream::Stdout, line)
+                .unwrap();
+            // Taken before it is printed.
+            written.append(&mut console.buffer);
+        }
+        let expected = [&long[..], b"y\nz\n", &long, b"[...]\nz\n[...]y\n"].concat();
+        assert!(written == expected);
+        assert!(console.is_at_line_start());
+    }
+}

@@ -1,0 +1,173 @@
+//! What Prometheus reads of a job.
+
+use std::{fmt, time::Duration};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, NoLabelSet, text::encode},
+    metrics::MetricType,
+    registry::Registry,
+};
+
+use super::record::Record;
+
+/// A job's record as OpenMetrics text; the names begin with `ropewalk_job`.
+pub(super) fn to_openmetrics(record: &Record, now: Duration) -> String {
+    let mut registry = Registry::with_prefix("ropewalk_job");
+    let record = record.clone();
+    registry.register_collector(Box::new(Snapshot { record, now }));
+    let mut text = String::new();
+    encode(&mut text, &registry).expect("a string takes all that is written to it");
+    text
+}
+
+#[derive(Debug)]
+struct Snapshot {
+    record: Record,
+    now: Duration,
+}
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Self { record, now } = self;
+        let (running, stopped) = record.running();
+        for (name, help, value) in [
+            ("ranks_running", "Processes of ranks that run", running as f64),
+            (
+                "ranks_stopped",
+                "Processes of ranks that a signal has stopped",
+                stopped as f64,
+            ),
+            ("elapsed_seconds", "Time since the start", now.as_secs_f64()),
+        ] {
+            let mut encoder = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            encoder.encode_gauge(&value)?;
+        }
+        let fences = &record.fences;
+        for (name, help, value) in [
+            (
+                "ranks_started",
+                "Processes that were started",
+                record.lives.len() as f64,
+            ),
+            (
+                "restarts",
+                "How often the whole job was started again",
+                record.restarts.len() as f64,
+            ),
+            ("fences", "Fences that are over", fences.count as f64),
+            (
+                "fences_failed",
+                "Fences that a lost rank made fail",
+                fences.failed as f64,
+            ),
+            (
+                "fence_wait_seconds",
+                "Time between the first rank in a fence and its end, all together",
+                fences.waited.as_secs_f64(),
+            ),
+            (
+                "notices",
+                "What was odd and did not end the job",
+                record.notice_count as f64,
+            ),
+        ] {
+            let mut encoder = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            encoder.encode_counter::<NoLabelSet, _, f64>(&value, None)?;
+        }
+        if let Some(saving) = record.saving {
+            let since = saving.unprotected_since;
+            let unprotected = since.map_or(0.0, |since| now.saturating_sub(since).as_secs_f64());
+            let name = "unprotected_seconds";
+            let help = "Time since the last save, if saves fail since then";
+            let mut gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            gauge.encode_gauge(&unprotected)?;
+            for (name, help, count) in [
+                ("saves", "Saves that were made", saving.saves),
+                ("saves_failed", "Saves that failed", saving.failed),
+            ] {
+                let mut encoder = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+                encoder.encode_counter::<NoLabelSet, _, f64>(&(count as f64), None)?;
+            }
+        }
+        let endings: Vec<_> = record.endings().into_iter().collect();
+        encode_family(
+            &mut encoder,
+            "ranks_ended",
+            "Processes that are gone",
+            "how",
+            &endings,
+        )?;
+        let [stdout, stderr] = &record.output;
+        for (name, help, values) in [
+            (
+                "output_bytes",
+                "Bytes that ranks wrote",
+                [stdout.bytes, stderr.bytes],
+            ),
+            (
+                "output_lines",
+                "Lines that ranks wrote",
+                [stdout.lines, stderr.lines],
+            ),
+        ] {
+            let values = [("stdout", values[0]), ("stderr", values[1])];
+            encode_family(&mut encoder, name, help, "stream", &values)?;
+        }
+        Ok(())
+    }
+}
+
+fn encode_family(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    label: &str,
+    values: &[(&str, u64)],
+) -> fmt::Result {
+    let mut encoder = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (value_of_label, count) in values {
+        let labels = [(label, *value_of_label)];
+        let mut encoder = encoder.encode_family(&labels)?;
+        encoder.encode_counter::<NoLabelSet, _, f64>(count, None)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use ropewalk_launch::{JobEvent, OutputStream};
+    use ropewalk_names::Rank;
+
+    use super::{super::saving::Saving, *};
+
+    /// What happened is what the text says, in the form that Prometheus reads.
+    #[test]
+    fn the_text_tells_the_record() {
+        let mut record = Record::default();
+        let rank = Rank(0);
+        record.handle(Duration::ZERO, &JobEvent::Started { rank, pid: 1 }, "node");
+        let line = b"hello\n".to_vec();
+        let stream = OutputStream::Stderr;
+        record.handle(Duration::ZERO, &JobEvent::Output { rank, stream, line }, "node");
+        record.saving = Some(Saving {
+            saves: 2,
+            failed: 3,
+            unprotected_since: Some(Duration::from_millis(1_000)),
+        });
+        let text = to_openmetrics(&record, Duration::from_millis(2_500));
+        for line in [
+            "ropewalk_job_ranks_running 1.0",
+            "ropewalk_job_elapsed_seconds 2.5",
+            "ropewalk_job_ranks_started_total 1.0",
+            "ropewalk_job_ranks_ended_total{how=\"signal\"} 0",
+            "ropewalk_job_output_bytes_total{stream=\"stderr\"} 6",
+            "ropewalk_job_saves_total 2.0",
+            "ropewalk_job_saves_failed_total 3.0",
+            "ropewalk_job_unprotected_seconds 1.5",
+            "# EOF",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}: {text}");
+        }
+    }
+}

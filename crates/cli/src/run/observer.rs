@@ -1,0 +1,111 @@
+//! Remembers a job for whoever asked for metrics or a report.
+
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
+
+use anyhow::Context;
+use ropewalk_launch::{JobEvent, JobSpec, Launcher};
+
+use super::{
+    super::output_file::OutputFile, metrics::to_openmetrics, metrics_server::MetricsServer, record::Record,
+    report::report, saving::Saving, say,
+};
+
+/// What is watched, if anything is.
+pub(super) struct Observer {
+    /// `None` if nobody asked.
+    record: Option<Arc<Mutex<Record>>>,
+    started: Instant,
+    /// Where the page goes, and what it calls the job.
+    report: Option<(OutputFile, String)>,
+    /// Serves until it is dropped.
+    _metrics: Option<MetricsServer>,
+}
+
+impl Observer {
+    /// Begins to serve metrics at an address, and makes sure that the report can be written.
+    pub(super) fn start(
+        metrics: Option<SocketAddr>,
+        report: Option<PathBuf>,
+        spec: &JobSpec,
+    ) -> anyhow::Result<Self> {
+        if metrics.is_none() && report.is_none() {
+            return Ok(Self {
+                record: None,
+                started: Instant::now(),
+                report: None,
+                _metrics: None,
+            });
+        }
+        Self::observe(metrics, report, spec)
+    }
+
+    fn observe(metrics: Option<SocketAddr>, report: Option<PathBuf>, spec: &JobSpec) -> anyhow::Result<Self> {
+        let started = Instant::now();
+        let record = Arc::<Mutex<Record>>::default();
+        let server = match metrics {
+            Some(address) => {
+                let record = record.clone();
+                let server = MetricsServer::serve(address, move || {
+                    // Copied, so that the job does not wait for whoever reads.
+                    let record = record.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    to_openmetrics(&record, started.elapsed())
+                })
+                .with_context(|| format!("cannot serve metrics at {address}"))?;
+                if address.port() == 0 {
+                    say(&format!("metrics at http://{}/metrics", server.address()));
+                }
+                Some(server)
+            }
+            None => None,
+        };
+        // Hours later it would be too late to say that it cannot be.
+        let report = report.as_deref().map(OutputFile::prepare).transpose();
+        let report = report.context(REFUSED)?;
+        let words = std::iter::once(&spec.program).chain(&spec.arguments);
+        let command: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+        Ok(Self {
+            record: Some(record),
+            started,
+            report: report.map(|file| (file, command.join(" "))),
+            _metrics: server,
+        })
+    }
+
+    pub(super) fn handle(&mut self, event: &JobEvent, launcher: &Launcher) {
+        if let Some(record) = &self.record {
+            self.note(record, event, launcher);
+        }
+    }
+
+    /// Takes how saving goes now.
+    pub(super) fn note_saving(&self, saving: Saving) {
+        if let Some(record) = &self.record {
+            record.lock().unwrap_or_else(PoisonError::into_inner).saving = Some(saving);
+        }
+    }
+
+    fn note(&self, record: &Mutex<Record>, event: &JobEvent, launcher: &Launcher) {
+        let host = match event {
+            JobEvent::Started { rank, .. } => launcher.host_of(*rank).unwrap_or_default(),
+            _ => "",
+        };
+        let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
+        record.handle(self.started.elapsed(), event, host);
+    }
+
+    /// Writes the report of a job that is over, with a section about what only this command knows.
+    pub(super) fn finish(self, section: &str) -> anyhow::Result<()> {
+        if let (Some(record), Some((file, command))) = (self.record, self.report) {
+            let record = record.lock().unwrap_or_else(PoisonError::into_inner);
+            file.write(report(&record, &command, section)).context(REFUSED)?;
+        }
+        Ok(())
+    }
+}
+
+const REFUSED: &str = "cannot write the report";

@@ -1,0 +1,147 @@
+//! Jobs of OpenFOAM: before each attempt the case is prepared.
+
+use std::{
+    env,
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    thread,
+};
+
+use anyhow::{Context, bail};
+use ropewalk_checkpoint::{Mtbf, START_VARIABLE};
+use ropewalk_launch::{
+    JobSpec,
+    restart::{Attempt, BetweenAttempts, Progress},
+};
+use ropewalk_openfoam::{Case, CaseOptions, QUARANTINE_MAX, find_library};
+
+use super::{
+    checkpoints::{CheckpointOptions, Checkpoints},
+    say,
+};
+
+/// The supervisor of a job's checkpoints that also prepares the case.
+#[derive(Debug)]
+pub(super) struct CaseKeeper {
+    checkpoints: Checkpoints,
+    root: PathBuf,
+    options: CaseOptions,
+}
+
+impl CaseKeeper {
+    /// Looks whether the job is one of OpenFOAM that can be saved.
+    pub(super) fn new(
+        checkpoints: Checkpoints,
+        told: &CheckpointOptions,
+        spec: &JobSpec,
+    ) -> anyhow::Result<Self> {
+        if !spec.more.is_empty() {
+            bail!("--adapter openfoam is for one program, not for several in one job");
+        }
+        let is_parallel = spec.arguments.iter().any(|argument| argument == "-parallel");
+        if !is_parallel && spec.ranks > 1 {
+            bail!(
+                "{} ranks would all compute the same case: add -parallel to the solver's arguments, or leave out -n",
+                spec.ranks
+            );
+        }
+        if spec
+            .arguments
+            .iter()
+            .any(|argument| argument == "-noFunctionObjects")
+        {
+            bail!("with -noFunctionObjects nothing would be saved: leave it out, or --adapter openfoam");
+        }
+        let executable = env::current_exe().context("cannot find my own executable")?;
+        let root = folder(spec)?;
+        let directory = told
+            .directory
+            .canonicalize()
+            .with_context(|| format!("cannot find {}", told.directory.display()))?;
+        let options = CaseOptions {
+            parallel: is_parallel.then_some(spec.ranks),
+            directory: Some(directory),
+            // A guess comes with the environment.
+            mtbf: match told.mtbf {
+                Some(Mtbf::Known(mtbf)) => Some(mtbf),
+                _ => None,
+            },
+            ..CaseOptions::new(find_library(&executable)?)
+        };
+        // Before anybody looks whether the saves are whole.
+        Case::open(&root, options.clone())?.unpark()?;
+        Ok(Self {
+            checkpoints,
+            root,
+            options,
+        })
+    }
+
+    /// The case, to be tidied up when the job is over.
+    pub(super) fn case(&self) -> anyhow::Result<Case> {
+        Ok(Case::open(&self.root, self.options.clone())?)
+    }
+}
+
+impl BetweenAttempts for CaseKeeper {
+    fn prepare(&mut self, number: u32, last: Option<&Attempt>, spec: &mut JobSpec) -> Result<(), String> {
+        self.checkpoints.prepare(number, last, spec)?;
+        let start = spec.environment.iter().find(|(name, _)| name == START_VARIABLE);
+        // The start is one, and counted once.
+        self.options.start = start.and_then(|(_, start)| start.to_str()?.parse().ok());
+        let prepared = Case::open(&self.root, self.options.clone())
+            .and_then(|case| case.prepare())
+            .map_err(|error| error.to_string())?;
+        for path in &prepared.quarantined {
+            say(&format!("put aside in {}", path.display()));
+        }
+        if prepared.dropped > 0 {
+            say(&format!(
+                "removed {} older things that were put aside: the newest {QUARANTINE_MAX} of each rank stay",
+                prepared.dropped
+            ));
+        }
+        say(&format!("the case begins at time {}", prepared.begin.name()));
+        if is_crowded(spec) && !is_set(spec, YIELD) {
+            // Ranks that wait for each other must not keep each other from running.
+            spec.environment.push((YIELD.into(), "1".into()));
+        }
+        for (name, value) in prepared.environment {
+            spec.environment.push((name.into(), value.into()));
+        }
+        Ok(())
+    }
+
+    fn progress(&mut self, attempt: &Attempt) -> Progress {
+        self.checkpoints.progress(attempt)
+    }
+}
+
+/// Whether ranks share cores, as far as that can be known from here.
+fn is_crowded(spec: &JobSpec) -> bool {
+    let room = match &spec.hosts[..] {
+        [] => thread::available_parallelism().map_or(u64::MAX, |cores| cores.get() as u64),
+        hosts => hosts.iter().map(|host| u64::from(host.slots)).sum(),
+    };
+    u64::from(spec.ranks) > room
+}
+
+/// Whether somebody has set a variable of the ranks, whom we do not overrule.
+fn is_set(spec: &JobSpec, name: &str) -> bool {
+    env::var_os(name).is_some() || spec.environment.iter().any(|(set, _)| set == name)
+}
+
+/// What Open MPI is told by this: give way while a message is awaited.
+const YIELD: &str = "OMPI_MCA_mpi_yield_when_idle";
+
+/// The folder of the case: the one after `-case`, or where the job runs.
+pub(super) fn folder(spec: &JobSpec) -> anyhow::Result<PathBuf> {
+    let working = match &spec.working_directory {
+        Some(directory) => directory.clone(),
+        None => env::current_dir().context("cannot find the working directory")?,
+    };
+    let words = &spec.arguments;
+    let given = words.iter().position(|word| word == OsStr::new("-case"));
+    let given = given.and_then(|at| words.get(at + 1)).map(Path::new);
+    Ok(given.map_or(working.clone(), |case| working.join(case)))
+}

@@ -1,0 +1,312 @@
+//! What is remembered of a job for its report and its metrics.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use ropewalk_launch::{JobEvent, OutputStream, Verdict};
+use ropewalk_membership::Cause;
+use ropewalk_names::Rank;
+
+use super::saving::Saving;
+
+/// What happened in a job and when, in bounded memory. Times are since the start of the launcher.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Record {
+    /// Every process, in the order of their starts.
+    pub(super) lives: Vec<Life>,
+    /// The process of each rank that runs.
+    running: BTreeMap<Rank, usize>,
+    pub(super) fences: Fences,
+    pub(super) output: [Output; 2],
+    /// The first of what was odd.
+    pub(super) notices: Vec<(Duration, Rank, String)>,
+    pub(super) notice_count: u64,
+    /// When the whole job was started again, and why.
+    pub(super) restarts: Vec<(Duration, String)>,
+    pub(super) verdict: Option<(Duration, Verdict)>,
+    /// How saving goes, if it is seen to.
+    pub(super) saving: Option<Saving>,
+}
+
+/// A process of a rank.
+#[derive(Clone, Debug)]
+pub(super) struct Life {
+    pub(super) rank: Rank,
+    pub(super) host: String,
+    pub(super) pid: u32,
+    pub(super) started: Duration,
+    pub(super) ended: Option<(Duration, Cause)>,
+    /// When signals stopped it, and when it went on.
+    pub(super) stops: Vec<(Duration, Option<Duration>)>,
+    pub(super) output_bytes: u64,
+}
+
+/// The fences of a job.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fences {
+    open: BTreeMap<(u32, String), Duration>,
+    /// Those that took longest.
+    pub(super) longest: Vec<Fence>,
+    pub(super) count: u64,
+    pub(super) failed: u64,
+    pub(super) waited: Duration,
+}
+
+/// A fence that is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fence {
+    /// When the first rank came.
+    pub(super) began: Duration,
+    /// When all went on.
+    pub(super) ended: Duration,
+    pub(super) name: String,
+    pub(super) members: u32,
+    pub(super) failed: Option<Rank>,
+}
+
+/// How much a stream carried, and when.
+#[derive(Clone, Debug)]
+pub(super) struct Output {
+    pub(super) bytes: u64,
+    pub(super) lines: u64,
+    /// The bytes of each stretch of time.
+    pub(super) stretches: Vec<u64>,
+    /// How long a stretch is.
+    pub(super) stretch: Duration,
+}
+
+impl Record {
+    const NOTICES_MAX: usize = 200;
+    /// Of one process; who is stopped more often is seen to be.
+    const STOPS_MAX: usize = 100;
+
+    /// Takes an event. `host` is the name of the host of the event's rank.
+    pub(super) fn handle(&mut self, now: Duration, event: &JobEvent, host: &str) {
+        match event {
+            JobEvent::Continued { rank, .. } => {
+                if let Some(life) = self.life(*rank)
+                    && let Some((_, end @ None)) = life.stops.last_mut()
+                {
+                    *end = Some(now);
+                }
+            }
+            JobEvent::Departed { departure, .. } => {
+                if let Some(life) = self.running.remove(&departure.rank) {
+                    self.lives[life].ended = Some((now, departure.cause));
+                }
+            }
+            JobEvent::FenceBegan { group, fence } => {
+                self.fences.open.insert((*group, fence.clone()), now);
+            }
+            JobEvent::FenceEnded {
+                group,
+                fence,
+                members,
+                failed,
+            } => self.fences.end(now, *group, fence, *members, *failed),
+            JobEvent::Finished(verdict) => self.verdict = Some((now, verdict.clone())),
+            JobEvent::Notice { rank, text } => {
+                self.notice_count += 1;
+                if self.notices.len() < Self::NOTICES_MAX {
+                    self.notices.push((now, *rank, text.clone()));
+                }
+            }
+            JobEvent::Output { rank, stream, line } => {
+                self.output[usize::from(*stream == OutputStream::Stderr)].add(now, line);
+                if let Some(life) = self.life(*rank) {
+                    life.output_bytes += line.len() as u64;
+                }
+            }
+            JobEvent::Restarting { failed, pause } => {
+                // What did not tell of its end is gone with its agents.
+                self.running.clear();
+                let why = format!("attempt {}: {}", failed.number, failed.verdict);
+                self.restarts.push((now + *pause, why));
+            }
+            JobEvent::Started { rank, pid } => {
+                self.running.insert(*rank, self.lives.len());
+                self.lives.push(Life {
+                    rank: *rank,
+                    host: host.to_owned(),
+                    pid: *pid,
+                    started: now,
+                    ended: None,
+                    stops: Vec::new(),
+                    output_bytes: 0,
+                });
+            }
+            JobEvent::Stopped { rank, .. } => {
+                if let Some(life) = self.life(*rank)
+                    && life.stops.len() < Self::STOPS_MAX
+                {
+                    life.stops.push((now, None));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// How many processes run, and how many of those are stopped by a signal.
+    pub(super) fn running(&self) -> (usize, usize) {
+        let stopped = self.running.values().filter(|&&life| {
+            let last = self.lives[life].stops.last();
+            last.is_some_and(|(_, end)| end.is_none())
+        });
+        (self.running.len(), stopped.count())
+    }
+
+    /// How many processes ended in each way.
+    pub(super) fn endings(&self) -> BTreeMap<&'static str, u64> {
+        let mut counts: BTreeMap<_, _> = ["ok", "exit_code", "signal", "lost"].map(|kind| (kind, 0)).into();
+        for (_, cause) in self.lives.iter().filter_map(|life| life.ended) {
+            let kind = match cause {
+                Cause::Exited(0) => "ok",
+                Cause::Exited(_) => "exit_code",
+                Cause::Signalled(_) => "signal",
+                // The agent of its host was, and the process with it.
+                _ => "lost",
+            };
+            *counts.entry(kind).or_default() += 1;
+        }
+        counts
+    }
+
+    fn life(&mut self, rank: Rank) -> Option<&mut Life> {
+        self.lives.get_mut(*self.running.get(&rank)?)
+    }
+}
+
+impl Fences {
+    const LONGEST_MAX: usize = 100;
+
+    fn end(&mut self, now: Duration, group: u32, name: &str, members: u32, failed: Option<Rank>) {
+        let began = self.open.remove(&(group, name.to_owned())).unwrap_or(now);
+        self.count += 1;
+        self.failed += u64::from(failed.is_some());
+        self.waited += now - began;
+        let fence = Fence {
+            began,
+            ended: now,
+            name: match group {
+                0 => name.to_owned(),
+                group => format!("{name} of group {group}"),
+            },
+            members,
+            failed,
+        };
+        let took = |fence: &Fence| fence.ended - fence.began;
+        let place = self.longest.partition_point(|other| took(other) >= took(&fence));
+        self.longest.insert(place, fence);
+        self.longest.truncate(Self::LONGEST_MAX);
+    }
+}
+
+impl Default for Output {
+    fn default() -> Self {
+        Self {
+            bytes: 0,
+            lines: 0,
+            stretches: Vec::new(),
+            stretch: Duration::from_millis(10),
+        }
+    }
+}
+
+impl Output {
+    const STRETCHES_MAX: usize = 512;
+
+    fn add(&mut self, now: Duration, line: &[u8]) {
+        self.bytes += line.len() as u64;
+        self.lines += u64::from(line.ends_with(b"\n"));
+        let mut index = self.index(now);
+        while index >= Self::STRETCHES_MAX {
+            self.stretch *= 2;
+            self.stretches = self.stretches.chunks(2).map(|pair| pair.iter().sum()).collect();
+            index = self.index(now);
+        }
+        if self.stretches.len() <= index {
+            self.stretches.resize(index + 1, 0);
+        }
+        self.stretches[index] += line.len() as u64;
+    }
+
+    fn index(&self, at: Duration) -> usize {
+        (at.as_nanos() / self.stretch.as_nanos()) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// However long a job writes, all its bytes are shown, in a bounded number of stretches.
+    #[test]
+    fn output_is_counted_in_bounded_memory() {
+        let mut output = Output::default();
+        for minute in 0..10_000 {
+            output.add(HOUR * minute / 60, b"line\n");
+        }
+        assert_eq!((output.bytes, output.lines), (50_000, 10_000));
+        assert_eq!(output.stretches.iter().sum::<u64>(), 50_000);
+        assert!(output.stretches.len() <= Output::STRETCHES_MAX);
+        assert!(output.stretches.len() > Output::STRETCHES_MAX / 3);
+    }
+
+    /// A rank may have several processes, one after the other, each with its end.
+    #[test]
+    fn lives_are_told_apart() {
+        let mut record = Record::default();
+        for pid in [7, 8] {
+            let rank = Rank(3);
+            record.handle(HOUR, &JobEvent::Started { rank, pid }, "node");
+            let signal = 19;
+            let host = "node".to_owned();
+            record.handle(
+                HOUR,
+                &JobEvent::Stopped {
+                    rank,
+                    host: host.clone(),
+                    pid,
+                    signal,
+                },
+                "node",
+            );
+            assert_eq!(record.running(), (1, 1));
+            record.handle(HOUR * 2, &JobEvent::Continued { rank, host }, "node");
+            assert_eq!(record.running(), (1, 0));
+            if pid == 7 {
+                record.running.remove(&rank);
+            }
+        }
+        let pids: Vec<_> = record.lives.iter().map(|life| life.pid).collect();
+        assert_eq!(pids, [7, 8]);
+        assert_eq!(record.lives[0].stops, [(HOUR, Some(HOUR * 2))]);
+    }
+
+    /// The longest fences are kept, the others only counted.
+    #[test]
+    fn the_longest_fences_are_kept() {
+        let mut record = Record::default();
+        for second in 0..300 {
+            let (group, fence) = (0, "WORLD".to_owned());
+            let began = JobEvent::FenceBegan {
+                group,
+                fence: fence.clone(),
+            };
+            record.handle(HOUR, &began, "");
+            let ended = JobEvent::FenceEnded {
+                group,
+                fence,
+                members: 2,
+                failed: None,
+            };
+            record.handle(HOUR + Duration::from_secs(second), &ended, "");
+        }
+        let fences = record.fences;
+        assert_eq!((fences.count, fences.longest.len()), (300, Fences::LONGEST_MAX));
+        assert_eq!(fences.longest[0].ended - HOUR, Duration::from_secs(299));
+        assert_eq!(fences.longest[99].ended - HOUR, Duration::from_secs(200));
+        assert_eq!(fences.waited, Duration::from_secs(299 * 300 / 2));
+    }
+}
