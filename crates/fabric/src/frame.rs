@@ -73,7 +73,7 @@ pub(crate) enum Kind {
     Doorbell = 13,
 }
 
-/// What a message is to its receiver. The numbers are those of the frames that carry them.
+/// The kind of a message to its receiver. The numbers are those of the frames that carry them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum MessageKind {
