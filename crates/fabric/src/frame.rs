@@ -21,7 +21,7 @@
 use bytes::{Buf, BufMut, BytesMut};
 use thiserror::Error;
 
-use crate::{AccessError, Body, provider::MessageKind, region_table::Access};
+use crate::{AccessError, Body, region_table::Access};
 
 /// The size of a header in bytes.
 pub(crate) const HEADER_SIZE: usize = 20;
@@ -71,6 +71,22 @@ pub(crate) enum Kind {
     Offer = 12,
     /// Look into the memory that we share.
     Doorbell = 13,
+}
+
+/// The kind of a message to its receiver. The numbers are those of the frames that carry them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum MessageKind {
+    /// Somebody posted a receive for it.
+    Expected = Kind::Expected as u8,
+    /// A heartbeat that asks for another.
+    Ping = Kind::Ping as u8,
+    /// The heartbeat that was asked for.
+    Pong = Kind::Pong as u8,
+    /// The answer to what its tag names.
+    Reply = Kind::Reply as u8,
+    /// Nobody knows of it.
+    Unexpected = Kind::Unexpected as u8,
 }
 
 /// What stands before each body.

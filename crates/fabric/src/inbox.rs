@@ -4,9 +4,10 @@ use std::{collections::VecDeque, time::Instant};
 
 use crate::{
     Address, Body, Completion, Event, Messages, OperationError, OperationId, PeerDeath, PeerId, Received,
+    frame::MessageKind,
     operations::{Awaited, Operation, Operations},
     peer_table::PeerTable,
-    provider::{MessageKind, TransferFailure, Transferred},
+    provider::{TransferFailure, Transferred},
     region_table::RegionTable,
 };
 

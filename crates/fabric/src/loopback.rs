@@ -6,8 +6,9 @@ use bytes::Bytes;
 
 use crate::{
     Body, Buffer, OperationId, PeerId,
+    frame::MessageKind,
     inbox::Around,
-    provider::{MessageKind, TransferFailure, Transferred},
+    provider::{TransferFailure, Transferred},
     region_table::Access,
 };
 

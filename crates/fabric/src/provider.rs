@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::{
     AccessError, Address, Body, Buffer, Messages, OperationId, PeerDeath, PeerId, RegionHandle, SubmitError,
-    frame::Kind,
+    frame::MessageKind,
     inbox::Around,
     peer_table::Activity,
     poller::Ready,
@@ -137,22 +137,6 @@ pub(crate) trait Provider: Send {
     fn allocate(&mut self, _length: usize) -> Option<Buffer> {
         None
     }
-}
-
-/// What a message is to its receiver. The numbers are those of the frames that carry them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum MessageKind {
-    /// Somebody posted a receive for it.
-    Expected = Kind::Expected as u8,
-    /// A heartbeat that asks for another.
-    Ping = Kind::Ping as u8,
-    /// The heartbeat that was asked for.
-    Pong = Kind::Pong as u8,
-    /// The answer to what its tag names.
-    Reply = Kind::Reply as u8,
-    /// Nobody knows of it.
-    Unexpected = Kind::Unexpected as u8,
 }
 
 #[derive(Debug)]

@@ -8,11 +8,12 @@ use super::{
 };
 use crate::{
     Body, Event, Messages, OperationError, OperationId, PeerDeath, Waker,
+    frame::MessageKind,
     inbox::Around,
     loopback::Loopback,
     operations::{Awaited, Operation},
     poller::Source,
-    provider::{MessageKind, Provider},
+    provider::Provider,
 };
 
 impl Endpoint {

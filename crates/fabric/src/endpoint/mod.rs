@@ -14,12 +14,13 @@ use crate::{
     SubmitError, Waker, Withdrawn,
     fences::Fences,
     fork_guard::ForkGuard,
+    frame::MessageKind,
     inbox::Inbox,
     loopback::Loopback,
     operations::{Awaited, Operation},
     peer_table::PeerTable,
     poller::{Poller, Ready},
-    provider::{MessageKind, Provider},
+    provider::Provider,
     region_table::{Access, RegionTable},
 };
 

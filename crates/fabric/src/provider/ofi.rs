@@ -27,12 +27,12 @@ use self::{
     rdm::{Ended, Rdm, Slot},
 };
 use super::{
-    MessageKind, Provider, TransferFailure, Transferred,
+    Provider, TransferFailure, Transferred,
     messaging::{Envelope, Handled, Happening},
 };
 use crate::{
     Address, Body, Buffer, EndpointOptions, Limits, OperationId, PeerDeath, PeerId, SubmitError,
-    frame::{ACCESS_SIZE, HEADER_SIZE, Header, Kind},
+    frame::{ACCESS_SIZE, HEADER_SIZE, Header, Kind, MessageKind},
     handshake::Introduction,
     inbox::Around,
     peer_table::Activity,

@@ -16,14 +16,14 @@ use self::{
     socket::Family,
 };
 use super::{
-    MessageKind, Provider,
+    Provider,
     shm::{Memory, OwnMemory, Transfers, own_page},
 };
 use crate::{
     Address, BindError, Body, Buffer, EndpointOptions, Limits, Messages, OperationId, PeerDeath, PeerId,
     RegionHandle, SubmitError, Withdrawn,
     dense_map::{DenseKey, DenseMap},
-    frame::{HEADER_SIZE, Header, Kind},
+    frame::{HEADER_SIZE, Header, Kind, MessageKind},
     handshake::Introduction,
     inbox::Around,
     peer_table::Activity,

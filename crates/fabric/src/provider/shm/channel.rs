@@ -22,10 +22,9 @@ use super::{
 };
 use crate::{
     Body, FrameError, PeerDeath,
-    frame::{HEADER_SIZE, Kind},
+    frame::{HEADER_SIZE, Kind, MessageKind},
     memfd::SharedMapping,
     peer_table::Activity,
-    provider::MessageKind,
 };
 
 /// The way that the messages of one connection go, in both directions.
