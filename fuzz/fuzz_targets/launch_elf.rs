@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ropewalk_launch::mpi::{
+use ropewalk_launch_core::mpi::{
     elf::{NEEDED_MAX, read_dynamic},
     loader_cache::path_of,
 };

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ropewalk_launch::hosts::{HOSTS_MAX, parse_host_file, parse_hosts, parse_node_list, slurm_hosts};
+use ropewalk_launch_core::hosts::{HOSTS_MAX, parse_host_file, parse_hosts, parse_node_list, slurm_hosts};
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else {
