@@ -26,9 +26,9 @@ pub struct Call {
     pub order: Order,
     /// A digest of the operation and the type of its elements.
     pub operation: u64,
-    /// What happens when contributions are lost with all their copies.
+    /// The answer to the loss of contributions with all their copies.
     pub on_loss: OnLoss,
-    /// What happens when the root is lost.
+    /// The answer to the loss of the root.
     pub on_root_loss: OnRootLoss,
 }
 
@@ -48,11 +48,13 @@ pub enum OnRootLoss {
     /// The session ends with [`End::RootLost`] on all ranks.
     #[default]
     Fail,
-    /// This member gets the result, unless it is lost too. Originals are kept until the end, so that it starts from nothing.
+    /// This member gets the result, unless it is lost too. Originals are kept until the end, so that it starts from
+    /// nothing.
     MoveTo(Member),
 }
 
-/// Who takes part, as decided so far. It changes when the root moves or members are excluded, and everything begins anew.
+/// Who takes part, as decided so far. It changes when the root moves or members are excluded, and everything begins
+/// anew.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Roster {
     /// Counts the changes.
