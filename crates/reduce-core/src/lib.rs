@@ -10,6 +10,8 @@
 //!   own, and sends the outcome to its parent. At the root it folds it into the result.
 //! - A [`Scheduler`] decides: it hears announcements, losses and failed links, and answers with plans.
 //!
+//! [`paper`] is the algorithm of the paper that the project began with, to compare with.
+//!
 //! Nothing here opens a socket, reads a clock or draws a random number. A driver passes events in, and carries out the
 //! [`WorkerAction`]s and [`SchedulerAction`]s that come out; `ropewalk-sim` does so in virtual time.
 //!
@@ -23,6 +25,7 @@ mod bracketing;
 mod chunks;
 mod ids;
 mod message;
+pub mod paper;
 mod planner;
 mod scheduler;
 mod stream;
