@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
     agent, checkpoints, completions, demo, info, man, nameserver, partner, plan, reduce, reduce_worker,
-    rehearse, run,
+    rehearse, run, sim,
 };
 
 /// Runs parallel jobs, and keeps them going.
@@ -43,6 +43,7 @@ enum Command {
     Rehearse(rehearse::Arguments),
     /// Run N processes of a program: MPI programs (MPICH), and any other.
     Run(run::Arguments),
+    Sim(sim::Arguments),
 }
 
 /// Runs the command that the words of this process name, and says with which code the process is to exit.
@@ -73,6 +74,7 @@ fn perform(command: Command) -> ExitCode {
         Command::ReduceWorker(arguments) => reduce_worker::run(&arguments),
         Command::Rehearse(arguments) => rehearse::run(&arguments),
         Command::Run(arguments) => run::run(arguments),
+        Command::Sim(arguments) => sim::run(&arguments),
     }
 }
 

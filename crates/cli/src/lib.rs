@@ -20,6 +20,7 @@ mod reduce;
 mod reduce_worker;
 mod rehearse;
 mod run;
+mod sim;
 mod times;
 
 pub use command::main;

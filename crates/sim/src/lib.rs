@@ -24,6 +24,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![forbid(unsafe_code)]
 
+pub mod baseline;
 mod dice;
 mod nanos;
 mod network;

@@ -79,7 +79,9 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ropewalk-openfoam",
             "ropewalk-pmi-client",
             "ropewalk-reduce",
+            "ropewalk-reduce-core",
             "ropewalk-rpc",
+            "ropewalk-sim",
         ],
     ),
     // The facade library; what its executables add is behind the feature `cli`, and C libraries are for its tests.

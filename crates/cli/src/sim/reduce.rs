@@ -1,0 +1,260 @@
+use std::{path::PathBuf, process::ExitCode, str::FromStr};
+
+use anyhow::{Context, anyhow, bail, ensure};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
+use ropewalk_bench::output::print;
+use ropewalk_reduce_core::{End, Order};
+use ropewalk_sim::{
+    Nanos,
+    baseline::{self, Baseline},
+    reduction::{self, Fault, Setting, Slow},
+};
+use serde::Serialize;
+
+use super::{seeds, size::bytes};
+use crate::times::{TIMES, duration, seconds, shown};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// How many hosts, with a rank each
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    hosts: u32,
+    /// How long each rank's vector is, such as 65536, 64KiB, 128MiB or 1GB
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = bytes)]
+    size: u64,
+    /// Which reductions: streaming is ours; paper, binomial, rabenseifner and pipeline are others'
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "streaming,paper,binomial,rabenseifner,pipeline"
+    )]
+    policy: Vec<Policy>,
+    /// The rank that gets the result
+    #[arg(long, value_name = "RANK", default_value_t = 0)]
+    root: u32,
+    /// Fold in a fixed order, for equal results bit for bit
+    #[arg(long)]
+    ordered: bool,
+    /// The rate of each link and direction, in Mbit/s
+    #[arg(long, value_name = "MBIT", default_value_t = 400.0)]
+    mbit: f64,
+    /// How long a message takes besides its bytes
+    #[arg(long, value_name = "TIME", default_value = "50us", value_parser = seconds)]
+    latency: f64,
+    /// A slow host: the parts that are left of its rate out, of its rate in and of its processor, such as 3:0.1:0.1:1
+    #[arg(long, value_name = "HOST:OUT:IN:CPU")]
+    slow: Vec<SlowHost>,
+    /// A rank that calls late
+    #[arg(long, value_name = "RANK:TIME")]
+    late: Vec<RankTime>,
+    /// A rank that dies; MPI would end, so that only ours is shown
+    #[arg(long, value_name = "RANK:TIME")]
+    kill: Vec<RankTime>,
+    /// Write one JSON object a row
+    #[arg(long)]
+    json: bool,
+    /// Run so many small jobs with random faults instead, and see that no promise is broken
+    #[arg(long, value_name = "N")]
+    seeds: Option<u64>,
+    /// The first seed
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// A file of seeds that failed: they are run first, and new ones are added
+    #[arg(long, value_name = "FILE", requires = "seeds")]
+    failing: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Policy {
+    Binomial,
+    Paper,
+    Pipeline,
+    Rabenseifner,
+    Streaming,
+}
+
+impl Policy {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Binomial => "binomial",
+            Self::Paper => "paper",
+            Self::Pipeline => "pipeline",
+            Self::Rabenseifner => "rabenseifner",
+            Self::Streaming => "streaming",
+        }
+    }
+
+    fn baseline(self) -> Option<Baseline> {
+        const SEGMENT: u64 = 65_536;
+        match self {
+            Self::Binomial => Some(Baseline::Binomial),
+            Self::Paper => Some(Baseline::Paper),
+            Self::Pipeline => Some(Baseline::Pipeline(SEGMENT)),
+            Self::Rabenseifner => Some(Baseline::Rabenseifner),
+            Self::Streaming => None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct SlowHost(Slow);
+
+impl FromStr for SlowHost {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let parts: Vec<&str> = text.split(':').collect();
+        let [host, outwards, inwards, folding] = parts[..] else {
+            bail!("HOST:OUT:IN:CPU is wanted, such as 3:0.1:0.1:1");
+        };
+        let part = |text: &str| match text.parse::<f64>() {
+            Ok(part) if part > 0.0 && part <= 1.0 => Ok(part),
+            _ => Err(anyhow!("a part above 0 and up to 1 is wanted, not {text:?}")),
+        };
+        Ok(Self(Slow {
+            host: host.parse().context("HOST is a number")?,
+            outwards: part(outwards)?,
+            inwards: part(inwards)?,
+            folding: part(folding)?,
+            is_known: true,
+        }))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct RankTime(u32, Nanos);
+
+impl FromStr for RankTime {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let (rank, time) = text
+            .split_once(':')
+            .context("RANK:TIME is wanted, such as 3:50ms")?;
+        let time = duration(time).with_context(|| format!("{TIMES} is wanted, not {time:?}"))?;
+        Ok(Self(rank.parse().context("RANK is a number")?, time.into()))
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    policy: &'static str,
+    hosts: u32,
+    bytes: u64,
+    time_s: f64,
+    floor_s: f64,
+    messages_to_scheduler: u64,
+    messages_from_scheduler: u64,
+    events: u64,
+}
+
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    if let Some(count) = arguments.seeds {
+        return seeds::search(arguments.seed, count, arguments.failing.as_ref());
+    }
+    let setting = arguments.setting()?;
+    let mut rows = Vec::new();
+    for policy in &arguments.policy {
+        if policy.baseline().is_some() && !setting.faults.is_empty() {
+            continue;
+        }
+        let row = row(&setting, *policy)?;
+        if arguments.json {
+            print(serde_json::to_string(&row)?)?;
+        }
+        rows.push(row);
+    }
+    if !arguments.json {
+        print(table(&rows))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Arguments {
+    fn setting(&self) -> anyhow::Result<Setting> {
+        let is_a_rank = |rank: u32| {
+            ensure!(
+                rank < self.hosts,
+                "there is no rank {rank}: they go from 0 to {}",
+                self.hosts - 1
+            );
+            Ok(rank)
+        };
+        ensure!(
+            self.mbit > 0.0 && self.mbit < 1e9,
+            "--mbit has to be above 0, not {}",
+            self.mbit
+        );
+        let mut setting = Setting::new(self.hosts, self.size);
+        setting.root = is_a_rank(self.root)?;
+        if self.ordered {
+            setting.order = Order::Ordered;
+        }
+        setting.rate = self.mbit * 1e6 / 8.0;
+        setting.latency = Nanos::from_seconds(self.latency);
+        setting.seed = self.seed;
+        for SlowHost(slow) in &self.slow {
+            is_a_rank(slow.host)?;
+            setting.slow.push(*slow);
+        }
+        for RankTime(rank, time) in &self.late {
+            setting.late.push((is_a_rank(*rank)?, *time));
+        }
+        for RankTime(rank, time) in &self.kill {
+            setting.faults.push((*time, Fault::KillRank(is_a_rank(*rank)?)));
+        }
+        Ok(setting)
+    }
+}
+
+fn row(setting: &Setting, policy: Policy) -> anyhow::Result<Row> {
+    let (time, received, sent, events) = match policy.baseline() {
+        Some(baseline) => {
+            let outcome = baseline::run(setting, baseline);
+            let (received, sent) = (outcome.messages_to_scheduler, outcome.messages_from_scheduler);
+            (outcome.time, received, sent, outcome.events)
+        }
+        None => {
+            let outcome = reduction::run(setting)
+                .map_err(|violation| anyhow!("a promise is broken, please report it: {violation:?}"))?;
+            match outcome.end {
+                Some(End::Done { .. }) => {}
+                end => bail!("the reduction has no result: {end:?}"),
+            }
+            let (received, sent) = (outcome.messages_to_scheduler, outcome.messages_from_scheduler);
+            (outcome.time, received, sent, outcome.events)
+        }
+    };
+    Ok(Row {
+        policy: policy.name(),
+        hosts: setting.hosts,
+        bytes: setting.bytes,
+        time_s: time.as_seconds(),
+        floor_s: setting.floor().as_seconds(),
+        messages_to_scheduler: received,
+        messages_from_scheduler: sent,
+        events,
+    })
+}
+
+fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(UTF8_FULL_CONDENSED)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(["policy", "time", "x floor", "to scheduler", "from scheduler"]);
+    for row in rows {
+        table.add_row([
+            row.policy.to_owned(),
+            shown(row.time_s),
+            format!("{:.2}", row.time_s / row.floor_s.max(f64::MIN_POSITIVE)),
+            row.messages_to_scheduler.to_string(),
+            row.messages_from_scheduler.to_string(),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}

@@ -1,0 +1,65 @@
+//! `ropewalk sim`, as users call it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+fn sim(words: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = assert_cmd::Command::new(env!("CARGO_BIN_EXE_ropewalk"));
+    let output = command.args(["sim", "reduce"]).args(words).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// The streaming reduction is nearest to the floor, with a slow link too, and the paper's master has its messages.
+#[test]
+fn policies_are_compared() {
+    for disturbance in [&[][..], &["--slow", "3:1:0.1:1"]] {
+        let words = [&["--hosts", "8", "--size", "4MiB", "--json"], disturbance].concat();
+        let (code, rows, _) = sim(&words);
+        assert_eq!(code, Some(0));
+        let rows = rows.lines().map(|row| {
+            let row: Value = serde_json::from_str(row).unwrap();
+            let factor = row["time_s"].as_f64().unwrap() / row["floor_s"].as_f64().unwrap();
+            (row["policy"].as_str().unwrap().to_owned(), (factor, row))
+        });
+        let rows: BTreeMap<_, _> = rows.collect();
+        let factor = |policy: &str| rows[policy].0;
+        assert!(factor("streaming") < 1.1, "{rows:?}");
+        for other in ["binomial", "paper", "rabenseifner"] {
+            assert!(factor(other) > 1.5, "{rows:?}");
+        }
+        assert_eq!(rows["paper"].1["messages_to_scheduler"], 15);
+        assert_eq!(rows["paper"].1["messages_from_scheduler"], 7);
+    }
+}
+
+/// A rank that dies costs little, and words that make no sense are explained.
+#[test]
+fn ranks_may_die() {
+    let (code, rows, _) = sim(&["--size", "32MiB", "--kill", "5:300ms", "--json"]);
+    assert_eq!(code, Some(0));
+    let row: Value = serde_json::from_str(&rows).unwrap();
+    let (time, floor) = (row["time_s"].as_f64().unwrap(), row["floor_s"].as_f64().unwrap());
+    assert!(time < 1.15 * floor + 0.005, "{row}");
+    for (words, reason) in [
+        (["--kill", "8:1s"], "there is no rank 8"),
+        (["--size", "many"], "a size is wanted"),
+        (["--slow", "1:2"], "HOST:OUT:IN:CPU"),
+        (["--late", "1"], "RANK:TIME"),
+    ] {
+        let (code, _, error) = sim(&words);
+        assert_eq!(code, Some(2), "{error}");
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+/// Seeds with random faults break no promise.
+#[test]
+fn seeds_are_tried() {
+    let (code, text, _) = sim(&["--seeds", "100", "--seed", "7000"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("0 break a promise"), "{text}");
+}
