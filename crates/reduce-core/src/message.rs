@@ -125,6 +125,16 @@ pub struct Row {
     pub roster: Roster,
 }
 
+impl Row {
+    /// Says if it makes sense, and fits to how the vector is cut already.
+    pub(crate) fn is_valid(&self, chunking: Option<Chunking>) -> bool {
+        let is_node = |node: &RowNode| node.class < self.chunking.classes && !node.inputs.is_empty();
+        self.chunking.is_valid()
+            && chunking.is_none_or(|chunking| chunking == self.chunking)
+            && self.nodes.iter().all(is_node)
+    }
+}
+
 /// A node of a tree: what it folds, in this order, and who gets the outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowNode {

@@ -290,7 +290,8 @@ impl Worker {
         let Some(part) = self.sessions.get_mut(&row.session) else {
             return;
         };
-        if part.plans.get(&row.share).is_some_and(|known| *known >= row.plan) || !row.chunking.is_valid() {
+        if part.plans.get(&row.share).is_some_and(|known| *known >= row.plan) || !row.is_valid(part.chunking)
+        {
             return;
         }
         part.withdraw(&row);

@@ -163,11 +163,17 @@ impl Collective {
             return None;
         }
         let all = Token::sum(self.originals.values().map(|original| original.token));
-        if self.originals.len() == self.counted() && all == tokens {
+        // A new seat does not know the tokens of contributions that were merged and lost before it.
+        let are_known = self.originals.len() == self.counted();
+        if self.members_in_shares() == self.counted() && (all == tokens || !are_known) {
             return Some(self.done());
         }
         let why = "the tokens of the result do not add up: a contribution is missing or doubled";
         Some(End::Failed(why.to_owned()))
+    }
+
+    fn members_in_shares(&self) -> usize {
+        self.shares.values().map(|share| share.members.len()).sum()
     }
 
     fn done(&self) -> End {
@@ -185,7 +191,7 @@ impl Collective {
         if self.newcomers.is_empty() {
             return None;
         }
-        if self.originals.len() == self.counted() {
+        if self.newcomers.len() + self.members_in_shares() == self.counted() {
             self.plan_newcomers(view);
             return None;
         }
@@ -228,20 +234,22 @@ impl Collective {
             self.roster.root = member;
             self.begin_anew();
         }
-        let lost = self.lost(view);
-        if lost.is_empty() {
-            return None;
+        // Without some members the root begins anew, and then needs contributions that it had.
+        loop {
+            let lost = self.lost(view);
+            if lost.is_empty() {
+                return None;
+            }
+            if self.call.on_loss == OnLoss::Fail || lost.len() >= self.counted() {
+                return Some(End::Lost(lost));
+            }
+            for member in &lost {
+                self.originals.remove(member);
+            }
+            self.roster.excluded.extend(lost);
+            self.roster.excluded.sort();
+            self.begin_anew();
         }
-        if self.call.on_loss == OnLoss::Fail || lost.len() == self.counted() {
-            return Some(End::Lost(lost));
-        }
-        for member in &lost {
-            self.originals.remove(member);
-        }
-        self.roster.excluded.extend(lost);
-        self.roster.excluded.sort();
-        self.begin_anew();
-        None
     }
 
     /// The root has nothing yet, and all contributions are new: the roster has changed.
@@ -253,14 +261,19 @@ impl Collective {
         self.newcomers = self.originals.keys().copied().collect();
     }
 
-    /// The members that count and whose contributions nobody has, or never will.
+    /// The members that count, whose contributions nobody has or never will, and which the root still needs.
     fn lost(&self, view: &View) -> Vec<Member> {
+        let merged = self.shares.values().filter(|share| self.is_merged(share));
+        let merged: BTreeSet<Member> = merged.flat_map(|share| share.members.iter().copied()).collect();
         let members = (0..self.ranks.len() as u32).map(Member);
         let is_lost = |member: &Member| match self.originals.get(member) {
             Some(original) => original.sites.is_empty(),
-            None => view.lost.contains(&self.site_of(*member)) && !self.roster.excluded.contains(member),
+            None => view.lost.contains(&self.site_of(*member)),
         };
-        members.filter(is_lost).collect()
+        let counts = |member: &Member| !merged.contains(member) && !self.roster.excluded.contains(member);
+        members
+            .filter(|member| counts(member) && is_lost(member))
+            .collect()
     }
 
     /// Two sites that live do not reach each other: the next plan goes around.
@@ -300,7 +313,7 @@ impl Collective {
         let Some((roster, chunking)) = standing.roster.as_ref().zip(standing.chunking) else {
             return;
         };
-        if roster.generation < self.roster.generation {
+        if roster.generation < self.roster.generation || !chunking.is_valid() {
             return;
         }
         if roster.generation > self.roster.generation {
@@ -337,8 +350,9 @@ impl Collective {
         if end.is_some() || self.roster.generation > generation {
             return end;
         }
-        let merged: usize = self.shares.values().map(|share| share.members.len()).sum();
-        if merged == self.counted() && self.shares.values().all(|share| self.is_merged(share)) {
+        if self.members_in_shares() == self.counted()
+            && self.shares.values().all(|share| self.is_merged(share))
+        {
             return Some(self.done());
         }
         self.replan(view, |share| share.plan == PlanId::default());
