@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod bracketing;
+pub mod canary;
 mod chunks;
 mod ids;
 mod message;

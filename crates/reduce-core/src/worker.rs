@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{
+    canary::{Canary, is_put_back},
     chunks::Chunking,
     ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
     message::{FromScheduler, Grant, Input, Row, Standing, ToScheduler},
@@ -117,10 +118,12 @@ impl Worker {
 
     /// A message of the scheduler at `from`. What an older seat says is ignored.
     pub fn handle_scheduler(&mut self, from: Site, message: FromScheduler) {
+        let own = self.term;
+        let follows = |term| term >= own || is_put_back(Canary::OldTermFollowed);
         match message {
             FromScheduler::NewTerm(term) if term > self.term => self.follow(from, term),
-            FromScheduler::Row(row) if row.plan.term >= self.term => self.take_row(row),
-            FromScheduler::Ended { session, term, end } if term >= self.term => self.end(session, end),
+            FromScheduler::Row(row) if follows(row.plan.term) => self.take_row(row),
+            FromScheduler::Ended { session, term, end } if follows(term) => self.end(session, end),
             _ => {}
         }
         self.work();
@@ -223,7 +226,8 @@ impl Worker {
         };
         let newest = part.plans.values().max();
         let is_newer = newest.is_none_or(|newest| grant.to.plan > *newest);
-        if is_newer && grant.to.plan.term >= self.term && self.early.len() < Self::EARLY_MAX {
+        let is_kept = is_newer && !is_put_back(Canary::EarlyGrantForgotten);
+        if is_kept && grant.to.plan.term >= self.term && self.early.len() < Self::EARLY_MAX {
             let known = self.early.entry((grant.session, grant.to)).or_insert(grant);
             known.taken = known.taken.max(grant.taken);
             known.until = known.until.max(grant.until);

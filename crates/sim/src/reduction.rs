@@ -14,6 +14,7 @@ use std::{
 use ropewalk_reduce_core::{
     Call, Chunk, Costs, End, FromScheduler, Grant, Member, Order, Place, Scheduler, SchedulerAction, Session,
     Site, StreamId, Term, ToScheduler, Token, Worker, WorkerAction,
+    canary::{Canary, is_put_back},
 };
 
 use crate::{Dice, Host, Nanos, Network, Process, Simulation};
@@ -64,7 +65,7 @@ enum What {
     FromScheduler(Site, FromScheduler),
     Grant(Grant),
     Chunk(Chunk, u64),
-    Sent(Chunk),
+    Sent(Chunk, u64),
     Unreachable(Site),
     Folded(Session, StreamId, u32),
     /// A site was lost.
@@ -222,13 +223,22 @@ impl<'a> Job<'a> {
                 }
             }
             // A receiver refuses a fenced process, as its connections do.
-            What::FromScheduler(from, message) if !self.sites[at].lost.contains(&from) => {
+            What::FromScheduler(from, message)
+                if !self.sites[at].lost.contains(&from) || is_put_back(Canary::OldTermFollowed) =>
+            {
                 self.sites[at].worker.handle_scheduler(from, message);
             }
             What::FromScheduler(..) => {}
             What::Grant(grant) => self.sites[at].worker.handle_grant(grant),
             What::Chunk(chunk, word) => self.sites[at].take(&chunk, word),
-            What::Sent(chunk) => self.sites[at].worker.handle_sent(&chunk),
+            What::Sent(chunk, word) => {
+                let site = &mut self.sites[at];
+                // The chunk has to stay in its window until it has left.
+                if site.word(self.call.order, chunk.place, chunk.range.start) != word {
+                    self.oracle.note_overwritten(process.0);
+                }
+                site.worker.handle_sent(&chunk);
+            }
             What::Unreachable(site) => self.sites[at].worker.handle_unreachable(site),
             What::Folded(session, stream, index) => {
                 self.sites[at].worker.handle_folded(session, stream, index);
@@ -283,7 +293,8 @@ impl<'a> Job<'a> {
                     let left = self
                         .simulation
                         .send(process, to, bytes, What::Chunk(chunk.clone(), word));
-                    self.simulation.after(left - now, process, What::Sent(chunk));
+                    let span = left - now + self.setting.completion;
+                    self.simulation.after(span, process, What::Sent(chunk, word));
                 }
                 WorkerAction::Fold {
                     session,
@@ -371,6 +382,9 @@ impl<'a> Job<'a> {
     /// An agent inherits the original, and only then tells everybody that the rank is lost.
     fn inherit(&mut self, agent: Process) {
         let rank = agent.0 - self.setting.hosts;
+        if is_put_back(Canary::DepartureFirst) {
+            self.tell_all(agent, rank);
+        }
         if self.sites[rank as usize].has_called {
             let original = (Member(rank), self.tokens[rank as usize]);
             let site = &mut self.sites[agent.0 as usize];
@@ -382,6 +396,12 @@ impl<'a> Job<'a> {
         } else {
             self.oracle.note_lost_original(rank);
         }
+        if !is_put_back(Canary::DepartureFirst) {
+            self.tell_all(agent, rank);
+        }
+    }
+
+    fn tell_all(&mut self, agent: Process, rank: u32) {
         for other in (0..2 * self.setting.hosts).filter(|other| *other != rank) {
             self.simulation
                 .send(agent, Process(other), MESSAGE_BYTES, What::Lost(Site(rank)));

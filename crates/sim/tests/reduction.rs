@@ -138,5 +138,5 @@ fn random_faults_break_no_promise() {
     }
     println!("{done} of {seeds} jobs have a result");
     // A test of errors alone would show little.
-    assert!(done > seeds / 2 || seeds < 100, "{done} of {seeds}");
+    assert!(done > seeds / 3 || seeds < 100, "{done} of {seeds}");
 }

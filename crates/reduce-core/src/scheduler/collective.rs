@@ -9,6 +9,7 @@ use super::{
     Call, End, Member, OnLoss, OnRootLoss, Order, Roster, Session, ShareId, Site, Standing, Term, Token, View,
 };
 use crate::{
+    canary::{Canary, is_put_back},
     chunks::Chunking,
     ids::PlanId,
     message::{Input, Row, RowNode},
@@ -322,6 +323,9 @@ impl Collective {
         self.roster = roster.clone();
         self.chunking = Some(chunking);
         for (id, members, merged) in &standing.shares {
+            if is_put_back(Canary::MergedForgotten) {
+                break;
+            }
             let share = Share {
                 members: members.clone(),
                 plan: PlanId::default(),
@@ -340,10 +344,14 @@ impl Collective {
             self.newcomers.remove(excluded);
         }
         for original in self.originals.values_mut() {
-            original.sites.retain(|site| !view.lost.contains(site));
+            original
+                .sites
+                .retain(|site| !view.lost.contains(site) || is_put_back(Canary::LostSiteAsked));
         }
         for member in self.shares.values().flat_map(|share| &share.members) {
-            self.newcomers.remove(member);
+            if !is_put_back(Canary::MergedPlannedAgain) {
+                self.newcomers.remove(member);
+            }
         }
         let generation = self.roster.generation;
         let end = self.consider(view, now);

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
+    canary::{Canary, is_put_back},
     chunks::Chunking,
     ids::{Member, ShareId, Token},
     message::Row,
@@ -89,7 +90,9 @@ impl Merge {
         if merged.tokens != tokens {
             return Claim::WrongTokens;
         }
-        merged.until[at] += 1;
+        if !is_put_back(Canary::MergedTooLate) {
+            merged.until[at] += 1;
+        }
         self.pending = Some((share, class));
         self.since_report += 1;
         let mut others = self.shares.iter().filter(|(known, _)| **known != share);
@@ -101,7 +104,13 @@ impl Merge {
 
     /// The chunk that was claimed last is merged.
     pub(super) fn finish(&mut self) {
-        self.pending = None;
+        let pending = self.pending.take();
+        if is_put_back(Canary::MergedTooLate)
+            && let Some((share, class)) = pending
+            && let Some(merged) = self.shares.get_mut(&share)
+        {
+            merged.until[usize::from(class)] += 1;
+        }
     }
 
     /// The sum of all tokens, once everything is merged; it is returned once.
@@ -135,7 +144,8 @@ impl Merge {
     pub(super) fn standing(&self) -> Vec<(ShareId, Vec<Member>, Vec<u32>)> {
         let shares = self.shares.iter().map(|(&share, merged)| {
             let mut until = merged.until.clone();
-            if let Some((_, class)) = self.pending.filter(|(known, _)| *known == share) {
+            let pending = self.pending.filter(|(known, _)| *known == share);
+            if let Some((_, class)) = pending.filter(|_| !is_put_back(Canary::MergedTooLate)) {
                 until[usize::from(class)] -= 1;
             }
             (share, merged.members.clone(), until)

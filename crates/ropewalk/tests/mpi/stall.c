@@ -31,6 +31,8 @@ int main(int argc, char **argv)
             usleep(100000);
             MPI_Bcast(&goes_on, 1, MPI_INT, 0, MPI_COMM_WORLD);
         }
+        if (rank == 0)
+            fputs("sent\n", stderr);
     }
     MPI_Finalize();
     return 0;

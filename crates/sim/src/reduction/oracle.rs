@@ -21,6 +21,11 @@ pub enum Violation {
     },
     /// A verdict that the faults do not explain.
     Verdict(End),
+    /// A site used a window again before its chunk had left.
+    Overwritten {
+        /// The site.
+        site: u32,
+    },
     /// Two living ranks were told different ends.
     Disagreement(End, End),
 }
@@ -35,6 +40,7 @@ pub(super) struct Oracle {
     gone: BTreeSet<u32>,
     /// Members whose originals nobody has any more.
     lost: BTreeSet<u32>,
+    overwritten: Option<u32>,
     /// Links were cut: sites that live may not reach each other.
     has_cuts: bool,
 }
@@ -49,6 +55,7 @@ impl Oracle {
             bytes: setting.bytes,
             gone: BTreeSet::new(),
             lost: BTreeSet::new(),
+            overwritten: None,
             has_cuts: setting.faults.iter().any(|(_, fault)| is_cut(fault)),
         }
     }
@@ -61,12 +68,19 @@ impl Oracle {
         self.lost.insert(rank);
     }
 
+    pub(super) fn note_overwritten(&mut self, site: u32) {
+        self.overwritten.get_or_insert(site);
+    }
+
     pub(super) fn is_gone(&self, rank: u32) -> bool {
         self.gone.contains(&rank)
     }
 
     /// All ranks have ended or are gone.
     pub(super) fn judge(&self, sites: &[SiteState]) -> Result<Option<End>, Violation> {
+        if let Some(site) = self.overwritten {
+            return Err(Violation::Overwritten { site });
+        }
         let mut told: Option<&End> = None;
         for rank in (0..self.hosts).filter(|rank| !self.is_gone(*rank)) {
             let end = sites[rank as usize].end.as_ref().map(|(_, end)| end);

@@ -25,6 +25,8 @@ pub struct Setting {
     pub fold_rate: f64,
     /// The agent of a host sees that a rank is lost after so long; other hosts see a lost host after 20 times as long.
     pub detection: Nanos,
+    /// A sender may use the memory of a chunk again so long after its last byte has left.
+    pub completion: Nanos,
     /// A site that is cut off counts as unreachable after so long.
     pub link_timeout: Nanos,
     /// The scheduler begins without ranks that are late by so much.
@@ -81,6 +83,7 @@ impl Setting {
             latency: Nanos::from_micros(50),
             fold_rate: 2e9,
             detection: Nanos::from_millis(1),
+            completion: Nanos::ZERO,
             link_timeout: Nanos::from_millis(100),
             patience: Nanos::from_millis(5),
             late: Vec::new(),
@@ -108,7 +111,12 @@ impl Setting {
         if dice.once_in(2) {
             setting.on_root_loss = OnRootLoss::MoveTo(Member(rank(&mut dice)));
         }
-        let when = |dice: &mut Dice| Nanos::from_micros(dice.below(150_000));
+        // Faults strike while the job runs, for the most part.
+        let span = setting.floor().0 * 3 / 2 + Nanos::from_millis(10).0;
+        let when = |dice: &mut Dice| Nanos(dice.below(span));
+        if dice.once_in(4) {
+            setting.completion = Nanos::from_micros(dice.below(3_000));
+        }
         for _ in 0..dice.below(3) {
             setting.late.push((rank(&mut dice), when(&mut dice)));
         }
@@ -123,8 +131,11 @@ impl Setting {
         }
         for _ in 0..dice.below(5) {
             let fault = match dice.below(6) {
-                0..=2 => Fault::KillRank(rank(&mut dice)),
+                // Rank 0 is the first scheduler.
+                0 => Fault::KillRank(0),
+                1 | 2 => Fault::KillRank(rank(&mut dice)),
                 3 => Fault::KillHost(rank(&mut dice)),
+                4 if dice.once_in(2) => Fault::Freeze(0, when(&mut dice)),
                 4 => Fault::Freeze(rank(&mut dice), when(&mut dice)),
                 _ => Fault::Cut(rank(&mut dice), rank(&mut dice), when(&mut dice)),
             };

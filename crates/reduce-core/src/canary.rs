@@ -1,0 +1,61 @@
+//! Known bugs, which a test puts back one by one: a simulation that does not find them is broken itself.
+//!
+//! Without the feature `canaries` none of them is in the code.
+
+/// A bug. Each was one of this crate or of one before it, or a sentence of the design forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Canary {
+    /// An agent says that its rank is lost before it says what it has inherited.
+    DepartureFirst,
+    /// A grant that comes before its row is forgotten.
+    EarlyGrantForgotten,
+    /// A parent grants in batches only, although its child waits.
+    GrantsInBatches,
+    /// A new seat plans with contributions of sites that were lost while it asked.
+    LostSiteAsked,
+    /// A new seat does not ask the root which shares it has.
+    MergedForgotten,
+    /// A new seat plans members again which the root has in a share.
+    MergedPlannedAgain,
+    /// A chunk counts as merged when the fold has ended, and not when it begins.
+    MergedTooLate,
+    /// A worker follows the plans of an older seat.
+    OldTermFollowed,
+}
+
+impl Canary {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::DepartureFirst,
+        Self::EarlyGrantForgotten,
+        Self::GrantsInBatches,
+        Self::LostSiteAsked,
+        Self::MergedForgotten,
+        Self::MergedPlannedAgain,
+        Self::MergedTooLate,
+        Self::OldTermFollowed,
+    ];
+}
+
+#[cfg(feature = "canaries")]
+thread_local! {
+    static SINGING: std::cell::Cell<Option<Canary>> = const { std::cell::Cell::new(None) };
+}
+
+/// Puts a bug back on this thread, or takes it out.
+#[cfg(feature = "canaries")]
+pub fn put_back(canary: Option<Canary>) {
+    SINGING.set(canary);
+}
+
+/// Says if a bug is put back.
+#[cfg(feature = "canaries")]
+pub fn is_put_back(canary: Canary) -> bool {
+    SINGING.get() == Some(canary)
+}
+
+/// Says if a bug is put back.
+#[cfg(not(feature = "canaries"))]
+pub const fn is_put_back(_: Canary) -> bool {
+    false
+}
