@@ -17,6 +17,9 @@ pub struct Chunking {
 }
 
 impl Chunking {
+    /// Each class has a tree, and a row for each site in it.
+    pub const CLASSES_MAX: u16 = 64;
+
     /// The number of chunks. An empty vector has one, which is empty: it has to be waited for like any other.
     pub fn chunks(&self) -> u64 {
         self.bytes.div_ceil(self.chunk_bytes).max(1)
@@ -42,7 +45,9 @@ impl Chunking {
 
     /// Says if it makes sense: a chunk has bytes, there is a class, and the chunks can be counted.
     pub fn is_valid(&self) -> bool {
-        self.chunk_bytes > 0 && self.classes > 0 && self.chunks() <= u64::from(u32::MAX)
+        self.chunk_bytes > 0
+            && (1..=Self::CLASSES_MAX).contains(&self.classes)
+            && self.chunks() <= u64::from(u32::MAX)
     }
 }
 

@@ -86,6 +86,36 @@ pub struct Standing {
     pub end: Option<End>,
 }
 
+impl Standing {
+    /// Says if what the root has merged makes sense in a group of so many ranks.
+    pub(crate) fn is_valid(&self, ranks: usize) -> bool {
+        let is_rank = |member: &Member| (member.0 as usize) < ranks;
+        let (Some(roster), Some(chunking)) = (&self.roster, &self.chunking) else {
+            return false;
+        };
+        let is_chunking = chunking.is_valid() && chunking.bytes == self.call.bytes;
+        let fits = |(class, merged): (usize, &u32)| *merged <= chunking.chunks_of(class as u16);
+        let is_share = |(id, members, merged): &(ShareId, Vec<Member>, Vec<u32>)| {
+            id.0 < u32::MAX
+                && members.iter().all(is_rank)
+                && merged.len() == usize::from(chunking.classes)
+                && merged.iter().enumerate().all(fits)
+        };
+        let shares = self.shares.iter().flat_map(|(_, members, _)| members);
+        let mut counted: Vec<Member> = shares.chain(&roster.excluded).copied().collect();
+        let count = counted.len();
+        counted.sort();
+        counted.dedup();
+        is_chunking
+            && roster.generation < u32::MAX
+            && is_rank(&roster.root)
+            && roster.excluded.iter().all(is_rank)
+            && roster.excluded.len() < ranks
+            && counted.len() == count
+            && self.shares.iter().all(is_share)
+    }
+}
+
 /// From the scheduler to a site.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromScheduler {

@@ -265,11 +265,13 @@ impl Collective {
     /// The members that count, whose contributions nobody has or never will, and which the root still needs.
     fn lost(&self, view: &View) -> Vec<Member> {
         let merged = self.shares.values().filter(|share| self.is_merged(share));
+        let unmerged = self.shares.values().filter(|share| !self.is_merged(share));
+        let unmerged: BTreeSet<Member> = unmerged.flat_map(|share| share.members.iter().copied()).collect();
         let merged: BTreeSet<Member> = merged.flat_map(|share| share.members.iter().copied()).collect();
         let members = (0..self.ranks.len() as u32).map(Member);
         let is_lost = |member: &Member| match self.originals.get(member) {
             Some(original) => original.sites.is_empty(),
-            None => view.lost.contains(&self.site_of(*member)),
+            None => unmerged.contains(member) || view.lost.contains(&self.site_of(*member)),
         };
         let counts = |member: &Member| !merged.contains(member) && !self.roster.excluded.contains(member);
         members
@@ -314,7 +316,7 @@ impl Collective {
         let Some((roster, chunking)) = standing.roster.as_ref().zip(standing.chunking) else {
             return;
         };
-        if roster.generation < self.roster.generation || !chunking.is_valid() {
+        if roster.generation < self.roster.generation || !standing.is_valid(self.ranks.len()) {
             return;
         }
         if roster.generation > self.roster.generation {
@@ -439,7 +441,7 @@ impl Collective {
         let members = share
             .members
             .iter()
-            .map(|member| (*member, self.originals[member].token));
+            .filter_map(|member| Some((*member, self.originals.get(member)?.token)));
         let members: Vec<_> = members.collect();
         for (site, nodes) in nodes {
             let is_root = site == root;
@@ -461,7 +463,8 @@ impl Collective {
     fn sources(&self, view: &View, members: &[Member]) -> Vec<Source> {
         let mut by_site: BTreeMap<Site, Vec<Member>> = BTreeMap::new();
         for member in members {
-            if let Some(site) = self.originals[member].sites.first() {
+            let original = self.originals.get(member);
+            if let Some(site) = original.and_then(|original| original.sites.first()) {
                 by_site.entry(*site).or_default().push(*member);
             }
         }
