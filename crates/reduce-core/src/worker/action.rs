@@ -29,10 +29,11 @@ pub enum WorkerAction {
         range: Range<u64>,
         /// From left to right, at least one.
         operands: Vec<Place>,
-        /// Where the outcome goes: the first operand's place, or the result.
+        /// Where the outcome goes: a window, which may be that of an operand, or the result, which may be one too.
         into: Place,
     },
-    /// A session is over: originals and windows can be freed, and the user's call ends.
+    /// A session is over, and the user's call ends. Originals, windows and the result are free once the sends and
+    /// the fold that are under way have been answered.
     Finished(Session, End),
 }
 
