@@ -36,8 +36,8 @@ mod worker;
 pub use self::{
     chunks::Chunking,
     ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
-    message::{FromScheduler, Grant, Input, Row, RowNode, Standing, ToScheduler},
+    message::{ChunkHeader, FromScheduler, Grant, Input, Row, RowNode, Standing, ToScheduler},
     planner::{Costs, Order, Planner, Source},
-    scheduler::{Call, End, OnLoss, OnRootLoss, Roster, Scheduler, SchedulerAction},
+    scheduler::{Call, End, GiveUp, OnLoss, OnRootLoss, Roster, Scheduler, SchedulerAction},
     worker::{Chunk, Place, Worker, WorkerAction},
 };

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     chunks::Chunking,
     ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
-    scheduler::{Call, End, Roster},
+    scheduler::{Call, End, GiveUp, Roster},
 };
 
 /// From a worker, or an agent, to the scheduler.
@@ -56,6 +56,15 @@ pub enum ToScheduler {
         session: Session,
         /// The reason, for the user.
         why: String,
+    },
+    /// A member gives the session up, for all.
+    GiveUp {
+        /// The session.
+        session: Session,
+        /// The member.
+        member: Member,
+        /// Its reason.
+        reason: GiveUp,
     },
     /// The answer to a new term: all that this site knows of its sessions. Nothing of an older term is sent or merged
     /// by it afterwards.
@@ -187,6 +196,30 @@ pub enum Input {
     Own(Member),
     /// The outcome of another node of the tree, on that site.
     Child(Site, u32),
+}
+
+/// Sent with each chunk, from child to parent in a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChunkHeader {
+    /// The session.
+    pub session: Session,
+    /// The parent's node.
+    pub to: StreamId,
+    /// The child's node in the same tree, which sends it.
+    pub from: u32,
+    /// The chunk, by its index in the class.
+    pub index: u32,
+    /// The sum of the tokens of what is folded in it.
+    pub tokens: Token,
+}
+
+impl ChunkHeader {
+    pub(crate) fn sender(&self) -> StreamId {
+        StreamId {
+            node: self.from,
+            ..self.to
+        }
+    }
 }
 
 /// From parent to child in a tree: how far the child may send.

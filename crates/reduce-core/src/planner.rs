@@ -103,14 +103,15 @@ impl Planner<'_> {
     /// A class of fewer chunks than this has no time to stream.
     const CHUNKS_OF_CLASS_MIN: u64 = 4;
 
-    /// Cuts a vector of so many `bytes` that so many sites contribute to.
-    pub fn chunking(&self, bytes: u64, sites: usize) -> Chunking {
+    /// Cuts a vector of so many `bytes` that so many sites contribute to, between its elements.
+    pub fn chunking(&self, bytes: u64, element_bytes: u32, sites: usize) -> Chunking {
         let cuts = (Self::CHUNK_MIN_LOG2..=Self::CHUNK_MAX_LOG2).map(|log2| 1_u64 << log2);
         let best = cuts.min_by(|&one, &other| {
             let time = |chunk| self.time(bytes, chunk, sites, self.shape(bytes, chunk, sites));
             time(one).total_cmp(&time(other))
         });
         let chunk_bytes = best.unwrap_or(1).max(bytes.div_ceil(u64::from(u32::MAX)));
+        let chunk_bytes = chunk_bytes.next_multiple_of(u64::from(element_bytes.max(1)));
         let most = match sites <= Self::SITES_FEW {
             true => Self::CLASSES_MAX,
             false => Self::CLASSES_OF_MANY,
@@ -360,7 +361,7 @@ mod tests {
     fn equal_sites_share_equally() {
         for sites in [1, 2, 3, 5, 8, 16, 33, 200, 1_000] {
             let none = BTreeSet::new();
-            let chunking = planner(&none).chunking(8 << 20, sites);
+            let chunking = planner(&none).chunking(8 << 20, 1, sites);
             let trees = planner(&none).trees(&sources(&vec![1.0; sites]), &chunking);
             assert_all_are_there(&trees, sites);
             let received = received(&trees, sites);
@@ -373,12 +374,22 @@ mod tests {
         }
     }
 
+    /// Chunks hold whole elements, whatever their size.
+    #[test]
+    fn elements_are_not_cut() {
+        let none = BTreeSet::new();
+        for element in [1, 8, 12, 24, 40, 5_000, 3 << 20] {
+            let chunking = planner(&none).chunking(u64::from(element) * 1_000, element, 8);
+            assert_eq!(chunking.chunk_bytes % u64::from(element), 0);
+        }
+    }
+
     /// Many sites make trees of logarithmic depth, few a chain.
     #[test]
     fn the_shape_follows_the_number() {
         let none = BTreeSet::new();
         let depth = |sites: usize| {
-            let chunking = planner(&none).chunking(128 << 20, sites);
+            let chunking = planner(&none).chunking(128 << 20, 1, sites);
             let trees = planner(&none).trees(&sources(&vec![1.0; sites]), &chunking);
             trees.iter().map(Tree::depth).max().unwrap()
         };
@@ -432,7 +443,7 @@ mod tests {
     #[test]
     fn agents_alone_hang_at_the_root() {
         let none = BTreeSet::new();
-        let chunking = planner(&none).chunking(1 << 20, 3);
+        let chunking = planner(&none).chunking(1 << 20, 1, 3);
         let trees = planner(&none).trees(&sources(&[0.0, 0.0, 0.0]), &chunking);
         assert_all_are_there(&trees, 3);
         assert_eq!(trees[0].depth(), 1);

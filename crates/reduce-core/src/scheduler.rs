@@ -20,6 +20,8 @@ use collective::Collective;
 pub struct Call {
     /// Bytes of each contribution.
     pub bytes: u64,
+    /// Bytes of an element, which is never cut.
+    pub element_bytes: u32,
     /// The member that gets the result.
     pub root: Member,
     /// The order of folding.
@@ -83,6 +85,26 @@ pub enum End {
     RootLost,
     /// The operation failed, or sites that live cannot reach each other.
     Failed(String),
+    /// A member gave it up.
+    GivenUp {
+        /// The member.
+        member: Member,
+        /// Its reason.
+        reason: GiveUp,
+        /// Those whose contributions had not come by then, ascending.
+        missing: Vec<Member>,
+    },
+}
+
+/// The reason for which a member gives a session up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GiveUp {
+    /// Its time-out has passed.
+    TimedOut,
+    /// It cannot contribute, for this reason.
+    Withdrawn(String),
+    /// It leaves the job, for this reason, and takes part in nothing any more.
+    Left(String),
 }
 
 /// Something that a driver has to do for a [`Scheduler`].
@@ -244,6 +266,25 @@ impl Scheduler {
                 }
             }
             ToScheduler::Failed { session, why } => self.end(session, End::Failed(why)),
+            ToScheduler::GiveUp {
+                session,
+                member,
+                reason,
+            } => {
+                let ranks = self.groups.get(&session.group).map_or(0, Vec::len);
+                let missing = match self.sessions.get(&session) {
+                    Some(collective) => collective.missing(),
+                    None => (0..ranks as u32).map(Member).collect(),
+                };
+                let end = End::GivenUp {
+                    member,
+                    reason,
+                    missing,
+                };
+                if !self.ended.contains_key(&session) {
+                    self.end(session, end);
+                }
+            }
             ToScheduler::Standing { term, sessions } if term == self.term => {
                 if self.awaited.remove(&from) {
                     self.take_standing(now, from, sessions);

@@ -4,7 +4,7 @@ use super::{
     canary::{Canary, is_put_back},
     chunks::Chunking,
     ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
-    message::{FromScheduler, Grant, Input, Row, Standing, ToScheduler},
+    message::{ChunkHeader, FromScheduler, Grant, Input, Row, Standing, ToScheduler},
     scheduler::{Call, End, Roster},
     stream::Stream,
 };
@@ -92,6 +92,21 @@ impl Worker {
         self.sessions.keys().copied()
     }
 
+    /// How the vector of a session is cut, once that is decided.
+    pub fn chunking(&self, session: Session) -> Option<Chunking> {
+        self.sessions.get(&session)?.chunking
+    }
+
+    /// The sites from which chunks come or to which they go.
+    pub fn neighbours(&self) -> BTreeSet<Site> {
+        let streams = self.sessions.values().flat_map(|part| part.streams.values());
+        let neighbours = streams.flat_map(|stream| {
+            let children = stream.children.iter().map(|child| child.site);
+            children.chain(stream.parent.map(|(parent, _)| parent))
+        });
+        neighbours.collect()
+    }
+
     /// Contributes originals, or inherits them. They stay unchanged until [`WorkerAction::Finished`].
     pub fn contribute(&mut self, session: Session, call: Call, originals: Vec<(Member, Token)>) {
         if let Some(end) = self.ended.get(&session) {
@@ -142,29 +157,28 @@ impl Worker {
     }
 
     /// The place for a chunk that arrives from a child; `None` if it has none here, as chunks of withdrawn plans.
-    pub fn place(&self, chunk: &Chunk) -> Option<Place> {
-        let id = chunk.to_stream;
+    pub fn place(&self, chunk: &ChunkHeader) -> Option<Place> {
         let part = self.sessions.get(&chunk.session)?;
-        let stream = part.streams.get(&id)?;
-        let child = stream.child(chunk.from_node)?;
+        let stream = part.streams.get(&chunk.to)?;
+        let child = stream.child(chunk.from)?;
         stream
             .expects(chunk.index, child)
-            .then(|| self.window(chunk.session, id, chunk.index, child))
+            .then(|| self.window(chunk.session, chunk.to, chunk.index, child))
     }
 
     /// A chunk is in its [place](Self::place).
-    pub fn handle_chunk(&mut self, chunk: &Chunk) {
-        if let Some(stream) = self.stream(chunk.session, chunk.to_stream)
-            && let Some(child) = stream.child(chunk.from_node)
+    pub fn handle_chunk(&mut self, chunk: &ChunkHeader) {
+        if let Some(stream) = self.stream(chunk.session, chunk.to)
+            && let Some(child) = stream.child(chunk.from)
         {
             stream.note_arrived(chunk.index, child, chunk.tokens);
-            self.advance(chunk.session, chunk.to_stream);
+            self.advance(chunk.session, chunk.to);
         }
         self.work();
     }
 
     /// A chunk has left, or will never do so.
-    pub fn handle_sent(&mut self, chunk: &Chunk) {
+    pub fn handle_sent(&mut self, chunk: &ChunkHeader) {
         self.sends = self.sends.saturating_sub(1);
         if let Some(stream) = self.stream(chunk.session, chunk.sender()) {
             stream.note_sent(chunk.index);
@@ -245,10 +259,6 @@ impl Worker {
             slot: index % chunking.map_or(2, |chunking| Self::windows_of(&chunking)),
             child,
         }
-    }
-
-    fn chunking(&self, session: Session) -> Option<Chunking> {
-        self.sessions.get(&session)?.chunking
     }
 
     /// Follows a new seat: gives up all plans and says what is here.
@@ -348,14 +358,17 @@ impl Worker {
             return;
         };
         for (site, node, taken, until) in stream.grants() {
-            let to = StreamId { node, ..id };
             let grant = Grant {
                 session,
-                to,
+                to: StreamId { node, ..id },
                 taken,
                 until,
             };
-            self.actions.push_back(WorkerAction::Grant(site, grant));
+            self.actions.push_back(WorkerAction::Grant {
+                to: site,
+                parent: id,
+                grant,
+            });
         }
         if let Some(index) = stream.sendable() {
             self.sendable
@@ -395,13 +408,15 @@ impl Worker {
             _ => self.window(session, id, index, 0),
         };
         Some(Chunk {
-            session,
             to,
-            to_stream: StreamId { node, ..id },
-            from_node: id.node,
-            index,
+            header: ChunkHeader {
+                session,
+                to: StreamId { node, ..id },
+                from: id.node,
+                index,
+                tokens,
+            },
             range: chunking.range(id.class, index),
-            tokens,
             place,
         })
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use ropewalk_reduce_core::{
-    Call, Chunk, Chunking, Costs, FromScheduler, Grant, Input, Member, OnLoss, OnRootLoss, Order, Place,
-    PlanId, Roster, Row, RowNode, Scheduler, Session, ShareId, Site, Standing, StreamId, Term, ToScheduler,
-    Token, Worker, WorkerAction,
+    Call, ChunkHeader, Chunking, Costs, FromScheduler, GiveUp, Grant, Input, Member, OnLoss, OnRootLoss,
+    Order, PlanId, Roster, Row, RowNode, Scheduler, Session, ShareId, Site, Standing, StreamId, Term,
+    ToScheduler, Token, Worker, WorkerAction,
 };
 
 const SESSION: Session = Session { group: 1, call: 0 };
@@ -90,7 +90,7 @@ fn row() -> impl Strategy<Value = Row> {
 enum ToWorker {
     Scheduler(FromScheduler),
     Grant(Grant),
-    Chunk(Chunk),
+    Chunk(ChunkHeader),
     /// Answer the oldest action that wants an answer.
     Answer,
     Unreachable(u32),
@@ -103,15 +103,12 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
         taken,
         until,
     });
-    let chunk = (stream(), number(), number()).prop_map(|(to_stream, from_node, index)| Chunk {
+    let chunk = (stream(), number(), number()).prop_map(|(to, from, index)| ChunkHeader {
         session: SESSION,
-        to: Site(1),
-        to_stream,
-        from_node,
+        to,
+        from,
         index,
-        range: 0..1,
         tokens: Token(1),
-        place: Place::Result,
     });
     prop_oneof![
         4 => row().prop_map(|row| ToWorker::Scheduler(FromScheduler::Row(row))),
@@ -126,6 +123,7 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
 fn call() -> Call {
     Call {
         bytes: 40,
+        element_bytes: 8,
         root: Member(0),
         order: Order::Any,
         operation: 1,
@@ -176,6 +174,11 @@ fn to_scheduler() -> impl Strategy<Value = ToScheduler> {
             plan,
             site: Site(site),
         }),
+        1 => number().prop_map(move |member| ToScheduler::GiveUp {
+            session,
+            member: Member(member),
+            reason: GiveUp::TimedOut,
+        }),
         3 => (number(), prop::collection::vec(standing, 0..2))
             .prop_map(|(term, sessions)| ToScheduler::Standing { term: Term(term), sessions }),
     ]
@@ -204,7 +207,7 @@ proptest! {
                 ToWorker::Unreachable(site) => worker.handle_unreachable(Site(site)),
                 ToWorker::Answer if open.is_empty() => {}
                 ToWorker::Answer => match open.remove(0) {
-                    WorkerAction::SendChunk(chunk) => worker.handle_sent(&chunk),
+                    WorkerAction::SendChunk(chunk) => worker.handle_sent(&chunk.header),
                     WorkerAction::Fold { session, stream, index, .. } => {
                         worker.handle_folded(session, stream, index);
                     }

@@ -12,8 +12,8 @@ use std::{
 };
 
 use ropewalk_reduce_core::{
-    Call, Chunk, Costs, End, FromScheduler, Grant, Member, Order, Place, Scheduler, SchedulerAction, Session,
-    Site, StreamId, Term, ToScheduler, Token, Worker, WorkerAction,
+    Call, Chunk, ChunkHeader, Costs, End, FromScheduler, Grant, Member, Order, Place, Scheduler,
+    SchedulerAction, Session, Site, StreamId, Term, ToScheduler, Token, Worker, WorkerAction,
     canary::{Canary, is_put_back},
 };
 
@@ -64,7 +64,7 @@ enum What {
     ToScheduler(Site, ToScheduler),
     FromScheduler(Site, FromScheduler),
     Grant(Grant),
-    Chunk(Chunk, u64),
+    Chunk(ChunkHeader, u64),
     Sent(Chunk, u64),
     Unreachable(Site),
     Folded(Session, StreamId, u32),
@@ -133,6 +133,7 @@ impl<'a> Job<'a> {
                 .collect(),
             call: Call {
                 bytes: setting.bytes,
+                element_bytes: 1,
                 root: Member(setting.root),
                 order: setting.order,
                 operation: 7,
@@ -237,7 +238,7 @@ impl<'a> Job<'a> {
                 if site.word(self.call.order, chunk.place, chunk.range.start) != word {
                     self.oracle.note_overwritten(process.0);
                 }
-                site.worker.handle_sent(&chunk);
+                site.worker.handle_sent(&chunk.header);
             }
             What::Unreachable(site) => self.sites[at].worker.handle_unreachable(site),
             What::Folded(session, stream, index) => {
@@ -282,7 +283,7 @@ impl<'a> Job<'a> {
                     let what = What::ToScheduler(from, message);
                     self.simulation.send(process, Process(to.0), MESSAGE_BYTES, what);
                 }
-                WorkerAction::Grant(to, grant) => {
+                WorkerAction::Grant { to, grant, .. } => {
                     self.simulation
                         .send(process, Process(to.0), MESSAGE_BYTES, What::Grant(grant));
                 }
@@ -292,7 +293,7 @@ impl<'a> Job<'a> {
                     let to = Process(chunk.to.0);
                     let left = self
                         .simulation
-                        .send(process, to, bytes, What::Chunk(chunk.clone(), word));
+                        .send(process, to, bytes, What::Chunk(chunk.header, word));
                     let span = left - now + self.setting.completion;
                     self.simulation.after(span, process, What::Sent(chunk, word));
                 }
@@ -453,7 +454,7 @@ impl SiteState {
         }
     }
 
-    fn take(&mut self, chunk: &Chunk, word: u64) {
+    fn take(&mut self, chunk: &ChunkHeader, word: u64) {
         if let Some(place) = self.worker.place(chunk) {
             self.windows.insert(place, word);
             self.worker.handle_chunk(chunk);

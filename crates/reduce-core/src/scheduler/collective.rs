@@ -173,6 +173,14 @@ impl Collective {
         Some(End::Failed(why.to_owned()))
     }
 
+    /// The members whose contributions have not come.
+    pub(super) fn missing(&self) -> Vec<Member> {
+        let members = (0..self.ranks.len() as u32).map(Member);
+        members
+            .filter(|member| !self.originals.contains_key(member))
+            .collect()
+    }
+
     fn members_in_shares(&self) -> usize {
         self.shares.values().map(|share| share.members.len()).sum()
     }
@@ -411,10 +419,10 @@ impl Collective {
         };
         let sources = self.sources(view, &self.shares[&id].members);
         let members_in_all = self.counted() as u32;
-        let bytes = self.call.bytes;
+        let (bytes, element_bytes) = (self.call.bytes, self.call.element_bytes);
         let chunking = *self
             .chunking
-            .get_or_insert_with(|| planner.chunking(bytes, members_in_all as usize));
+            .get_or_insert_with(|| planner.chunking(bytes, element_bytes, members_in_all as usize));
         let trees = planner.trees(&sources, &chunking);
         self.plans += 1;
         let plan = PlanId {

@@ -3,8 +3,8 @@ use std::ops::Range;
 #[cfg(doc)]
 use super::Worker;
 use crate::{
-    ids::{Member, Session, Site, StreamId, Token},
-    message::{Grant, ToScheduler},
+    ids::{Member, Session, Site, StreamId},
+    message::{ChunkHeader, Grant, ToScheduler},
     scheduler::End,
 };
 
@@ -13,8 +13,16 @@ use crate::{
 pub enum WorkerAction {
     /// Send to the scheduler, which may be at this very site.
     Tell(Site, ToScheduler),
-    /// Send to a child in a tree.
-    Grant(Site, Grant),
+    /// Send to a child in a tree. A driver that reads the originals of processes that are gone itself takes what it
+    /// grants to such a site as what it has to read.
+    Grant {
+        /// The site of the child.
+        to: Site,
+        /// The node that grants.
+        parent: StreamId,
+        /// The grant.
+        grant: Grant,
+    },
     /// Send a chunk; answered by [`Worker::handle_sent`] once its memory may be used again.
     SendChunk(Chunk),
     /// Fold operands from left to right; answered by [`Worker::handle_folded`]. One at a time.
@@ -40,31 +48,14 @@ pub enum WorkerAction {
 /// A chunk on its way from a node to its parent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// The session.
-    pub session: Session,
     /// The site of the parent.
     pub to: Site,
-    /// The parent's node.
-    pub to_stream: StreamId,
-    /// The child's node, which sends it.
-    pub from_node: u32,
-    /// The chunk, by its index in the class.
-    pub index: u32,
+    /// This is sent with the bytes.
+    pub header: ChunkHeader,
     /// The bytes of the vector.
     pub range: Range<u64>,
-    /// The sum of the tokens of what is folded in it.
-    pub tokens: Token,
     /// Where it is at the sender.
     pub place: Place,
-}
-
-impl Chunk {
-    pub(super) fn sender(&self) -> StreamId {
-        StreamId {
-            node: self.from_node,
-            ..self.to_stream
-        }
-    }
 }
 
 /// Memory of a site.

@@ -27,7 +27,7 @@ pub enum Violation {
         site: u32,
     },
     /// Two living ranks were told different ends.
-    Disagreement(End, End),
+    Disagreement(Box<(End, End)>),
 }
 
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl Oracle {
             let end = sites[rank as usize].end.as_ref().map(|(_, end)| end);
             match (told, end) {
                 (Some(told), Some(end)) if told != end => {
-                    return Err(Violation::Disagreement(told.clone(), end.clone()));
+                    return Err(Violation::Disagreement(Box::new((told.clone(), end.clone()))));
                 }
                 (_, end) => told = end.or(told),
             }
@@ -101,7 +101,7 @@ impl Oracle {
             Some(End::Lost(members)) => are_lost(members),
             Some(End::RootLost) => self.is_gone(self.root),
             Some(End::Failed(_)) => self.has_cuts,
-            Some(End::Mismatch(_)) => false,
+            Some(End::Mismatch(_) | End::GivenUp { .. }) => false,
         };
         match told {
             Some(end) if !is_explained => Err(Violation::Verdict(end.clone())),
