@@ -38,6 +38,6 @@ pub use self::{
     ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
     message::{ChunkHeader, FromScheduler, Grant, Input, Row, RowNode, Standing, ToScheduler},
     planner::{Costs, Order, Planner, Source},
-    scheduler::{Call, End, GiveUp, OnLoss, OnRootLoss, Roster, Scheduler, SchedulerAction},
+    scheduler::{Call, End, Failure, GiveUp, OnLoss, OnRootLoss, Roster, Scheduler, SchedulerAction},
     worker::{Chunk, Place, Worker, WorkerAction},
 };

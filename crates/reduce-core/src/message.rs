@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     chunks::Chunking,
     ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
-    scheduler::{Call, End, GiveUp, Roster},
+    scheduler::{Call, End, Failure, GiveUp, Roster},
 };
 
 /// From a worker, or an agent, to the scheduler.
@@ -54,8 +54,8 @@ pub enum ToScheduler {
     Failed {
         /// The session.
         session: Session,
-        /// The reason, for the user.
-        why: String,
+        /// The reason.
+        failure: Failure,
     },
     /// A member gives the session up, for all.
     GiveUp {

@@ -83,8 +83,8 @@ pub enum End {
     Lost(Vec<Member>),
     /// The root is lost.
     RootLost,
-    /// The operation failed, or sites that live cannot reach each other.
-    Failed(String),
+    /// It cannot be done.
+    Failed(Failure),
     /// A member gave it up.
     GivenUp {
         /// The member.
@@ -94,6 +94,22 @@ pub enum End {
         /// Those whose contributions had not come by then, ascending.
         missing: Vec<Member>,
     },
+}
+
+/// The reason for which nobody can do what was called for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Failure {
+    /// The operation failed or panicked.
+    Operation {
+        /// The site where it did.
+        site: Site,
+        /// The error, in its own words.
+        why: String,
+    },
+    /// The tokens of a chunk or of the result do not add up: a contribution is missing or doubled.
+    Tokens,
+    /// These sites live and do not reach each other, and other pairs neither.
+    Unreachable(Site, Site),
 }
 
 /// The reason for which a member gives a session up.
@@ -265,7 +281,7 @@ impl Scheduler {
                     self.settle(session, end);
                 }
             }
-            ToScheduler::Failed { session, why } => self.end(session, End::Failed(why)),
+            ToScheduler::Failed { session, failure } => self.end(session, End::Failed(failure)),
             ToScheduler::GiveUp {
                 session,
                 member,

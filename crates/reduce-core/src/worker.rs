@@ -5,7 +5,7 @@ use super::{
     chunks::Chunking,
     ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
     message::{ChunkHeader, FromScheduler, Grant, Input, Row, Standing, ToScheduler},
-    scheduler::{Call, End, Roster},
+    scheduler::{Call, End, Failure, Roster},
     stream::Stream,
 };
 
@@ -33,6 +33,7 @@ pub struct Worker {
     /// The nodes that may have something to send, the first chunks of the oldest sessions first.
     sendable: BTreeSet<(Session, u64, StreamId)>,
     sends: u32,
+    sends_max: u32,
     /// Grants that came before the row that they are for.
     early: BTreeMap<(Session, StreamId), Grant>,
     /// The nodes that may have something to fold.
@@ -58,8 +59,9 @@ struct Part {
 impl Worker {
     /// Windows of a session on one site, spread over its nodes.
     pub const WINDOWS: u32 = 128;
-    /// So many chunks are being sent: one that passes the link, and one that waits for it.
-    pub const SENDS_MAX: u32 = 2;
+    /// So many chunks are being sent, if nothing else [was said](Self::set_sends): one that passes the link, and one
+    /// that waits for it.
+    pub const SENDS: u32 = 2;
     /// Ends that are remembered for late callers.
     pub const ENDED_MAX: usize = 1_024;
     /// Grants that may come before their rows: one for each class and child of a plan or two.
@@ -75,6 +77,7 @@ impl Worker {
             ended: BTreeMap::new(),
             sendable: BTreeSet::new(),
             sends: 0,
+            sends_max: Self::SENDS,
             early: BTreeMap::new(),
             foldable: VecDeque::new(),
             is_folding: false,
@@ -90,6 +93,12 @@ impl Worker {
     /// The sessions that have not ended here.
     pub fn sessions(&self) -> impl Iterator<Item = Session> {
         self.sessions.keys().copied()
+    }
+
+    /// Sets the number of chunks that are being sent at once. It has to cover the time until a driver knows that a
+    /// chunk has left.
+    pub fn set_sends(&mut self, sends: u32) {
+        self.sends_max = sends.max(1);
     }
 
     /// How the vector of a session is cut, once that is decided.
@@ -220,7 +229,9 @@ impl Worker {
     /// The operation failed on some operands: a retry would fail again.
     pub fn handle_fold_failed(&mut self, session: Session, why: String) {
         self.is_folding = false;
-        self.tell(ToScheduler::Failed { session, why });
+        let site = self.site;
+        let failure = Failure::Operation { site, why };
+        self.tell(ToScheduler::Failed { session, failure });
         self.work();
     }
 
@@ -380,7 +391,7 @@ impl Worker {
     }
 
     fn work(&mut self) {
-        while self.sends < Self::SENDS_MAX
+        while self.sends < self.sends_max
             && let Some((session, _, id)) = self.sendable.pop_first()
         {
             if let Some(chunk) = self.next_chunk(session, id) {
@@ -449,9 +460,8 @@ impl Worker {
                 Claim::Fold => operands.insert(0, Place::Result),
                 Claim::Nothing => return,
                 Claim::WrongTokens => {
-                    let why = "the tokens of a chunk do not add up: a contribution is missing or doubled";
-                    let why = why.to_owned();
-                    return self.tell(ToScheduler::Failed { session, why });
+                    let failure = Failure::Tokens;
+                    return self.tell(ToScheduler::Failed { session, failure });
                 }
             }
             into = Place::Result;

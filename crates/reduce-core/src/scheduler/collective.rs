@@ -6,7 +6,8 @@ use std::{
 };
 
 use super::{
-    Call, End, Member, OnLoss, OnRootLoss, Order, Roster, Session, ShareId, Site, Standing, Term, Token, View,
+    Call, End, Failure, Member, OnLoss, OnRootLoss, Order, Roster, Session, ShareId, Site, Standing, Term,
+    Token, View,
 };
 use crate::{
     canary::{Canary, is_put_back},
@@ -169,8 +170,7 @@ impl Collective {
         if self.members_in_shares() == self.counted() && (all == tokens || !are_known) {
             return Some(self.done());
         }
-        let why = "the tokens of the result do not add up: a contribution is missing or doubled";
-        Some(End::Failed(why.to_owned()))
+        Some(End::Failed(Failure::Tokens))
     }
 
     /// The members whose contributions have not come.
@@ -306,11 +306,7 @@ impl Collective {
         }
         self.detours += 1;
         if self.detours > Self::DETOURS_PER_SITE * (self.ranks.len() as u32 + 1) {
-            let why = format!(
-                "sites {} and {} do not reach each other, though both live",
-                site.0, other.0
-            );
-            return Some(End::Failed(why));
+            return Some(End::Failed(Failure::Unreachable(site, other)));
         }
         let end = self.consider(view, now);
         if end.is_none() {
