@@ -13,8 +13,9 @@ use super::{
 
 const BLOCK_MIN: usize = 16;
 
-/// The number of members in a block.
-pub(crate) fn block(members: usize) -> usize {
+/// The number of members in a block of the fixed bracketing of so many `members`: they are folded from left to right
+/// within blocks, and blocks from left to right.
+pub fn block_of(members: usize) -> usize {
     let root = (members as f64).sqrt().ceil() as usize;
     root.max(BLOCK_MIN)
 }
@@ -35,7 +36,7 @@ pub(crate) fn tree(root: Site, sources: &[Source], class: u16) -> Tree {
         folders: folders.map(|source| source.site).collect(),
         turn: class as usize,
     };
-    let blocks: Vec<&[(Member, Site)]> = held.chunks(block(held.len())).collect();
+    let blocks: Vec<&[(Member, Site)]> = held.chunks(block_of(held.len())).collect();
     let mut whole = None;
     for block in blocks {
         let value = layout.fold_block(block);
@@ -147,7 +148,7 @@ mod tests {
         let names: Vec<String> = (0..members).map(|member| member.to_string()).collect();
         let fold = |names: Vec<String>| names.into_iter().reduce(|a, b| format!("({a} {b})"));
         let blocks = names
-            .chunks(block(members))
+            .chunks(block_of(members))
             .filter_map(|names| fold(names.to_vec()));
         fold(blocks.collect()).unwrap_or_default()
     }
@@ -182,7 +183,7 @@ mod tests {
     #[test]
     fn few_members_are_one_block() {
         assert_eq!(expected(4), "(((0 1) 2) 3)");
-        assert_eq!(block(16), 16);
-        assert_eq!(block(10_000), 100);
+        assert_eq!(block_of(16), 16);
+        assert_eq!(block_of(10_000), 100);
     }
 }

@@ -34,6 +34,7 @@ mod tree;
 mod worker;
 
 pub use self::{
+    bracketing::block_of,
     chunks::Chunking,
     ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
     message::{ChunkHeader, FromScheduler, Grant, Input, Row, RowNode, Standing, ToScheduler},

@@ -66,6 +66,11 @@ pub enum ToScheduler {
         /// Its reason.
         reason: GiveUp,
     },
+    /// This site contributes to nothing any more.
+    Leave {
+        /// Its reason.
+        why: String,
+    },
     /// The answer to a new term: all that this site knows of its sessions. Nothing of an older term is sent or merged
     /// by it afterwards.
     Standing {

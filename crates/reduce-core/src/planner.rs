@@ -87,7 +87,7 @@ impl Shape {
         match self {
             Self::Chain => sites as f64,
             Self::Binary => (sites as f64 + 1.0).log2(),
-            Self::Blocks => (bracketing::block(sites) + sites / bracketing::block(sites)) as f64,
+            Self::Blocks => (bracketing::block_of(sites) + sites / bracketing::block_of(sites)) as f64,
         }
     }
 }

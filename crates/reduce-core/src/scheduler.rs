@@ -152,6 +152,8 @@ pub struct Scheduler {
     awaited: BTreeSet<Site>,
     sessions: BTreeMap<Session, Collective>,
     ended: BTreeMap<Session, End>,
+    /// The sites that contribute to nothing any more, and their reasons.
+    left: BTreeMap<Site, String>,
     actions: VecDeque<SchedulerAction>,
 }
 
@@ -187,6 +189,7 @@ impl Scheduler {
             awaited: BTreeSet::new(),
             sessions: BTreeMap::new(),
             ended: BTreeMap::new(),
+            left: BTreeMap::new(),
             actions: VecDeque::new(),
         }
     }
@@ -301,6 +304,13 @@ impl Scheduler {
                     self.end(session, end);
                 }
             }
+            ToScheduler::Leave { why } => {
+                self.left.insert(from, why);
+                let sessions: Vec<Session> = self.sessions.keys().copied().collect();
+                sessions
+                    .into_iter()
+                    .for_each(|session| self.consider(now, session));
+            }
             ToScheduler::Standing { term, sessions } if term == self.term => {
                 if self.awaited.remove(&from) {
                     self.take_standing(now, from, sessions);
@@ -380,7 +390,8 @@ impl Scheduler {
             .get_mut(&session)
             .filter(|_| self.awaited.is_empty())
         {
-            let end = collective.consider(&self.view, now);
+            let end = collective.forsaken(&self.left);
+            let end = end.or_else(|| collective.consider(&self.view, now));
             self.settle(session, end);
         }
     }
@@ -408,7 +419,8 @@ impl Scheduler {
         let sessions: Vec<Session> = self.sessions.keys().copied().collect();
         for session in sessions {
             if let Some(collective) = self.sessions.get_mut(&session) {
-                let end = collective.resume(&self.view, now);
+                let end = collective.forsaken(&self.left);
+                let end = end.or_else(|| collective.resume(&self.view, now));
                 self.settle(session, end);
             }
         }

@@ -5,7 +5,7 @@ use super::{
     chunks::Chunking,
     ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
     message::{ChunkHeader, FromScheduler, Grant, Input, Row, Standing, ToScheduler},
-    scheduler::{Call, End, Failure, Roster},
+    scheduler::{Call, End, Failure, GiveUp, Roster},
     stream::Stream,
 };
 
@@ -39,6 +39,10 @@ pub struct Worker {
     /// The nodes that may have something to fold.
     foldable: VecDeque<(Session, StreamId)>,
     is_folding: bool,
+    /// The sessions that were given up here and have not ended.
+    given_up: BTreeMap<Session, (Member, GiveUp)>,
+    /// The reason for which it contributes to nothing any more.
+    left: Option<String>,
     actions: VecDeque<WorkerAction>,
 }
 
@@ -81,6 +85,8 @@ impl Worker {
             early: BTreeMap::new(),
             foldable: VecDeque::new(),
             is_folding: false,
+            given_up: BTreeMap::new(),
+            left: None,
             actions: VecDeque::new(),
         }
     }
@@ -138,6 +144,28 @@ impl Worker {
             call,
             originals,
         });
+    }
+
+    /// Gives a session up for all, in the name of a member.
+    pub fn give_up(&mut self, session: Session, member: Member, reason: GiveUp) {
+        if self.ended.contains_key(&session) {
+            return;
+        }
+        self.given_up.insert(session, (member, reason.clone()));
+        while self.given_up.len() > Self::ENDED_MAX {
+            self.given_up.pop_first();
+        }
+        self.tell(ToScheduler::GiveUp {
+            session,
+            member,
+            reason,
+        });
+    }
+
+    /// Contributes to nothing any more: sessions to which this site has not contributed end on all.
+    pub fn leave(&mut self, why: String) {
+        self.left = Some(why.clone());
+        self.tell(ToScheduler::Leave { why });
     }
 
     /// A message of the scheduler at `from`. What an older seat says is ignored.
@@ -294,6 +322,17 @@ impl Worker {
             roster: None,
             end: Some(end.clone()),
         }));
+        // This comes first: the last standing may be the one that was waited for.
+        if let Some(why) = self.left.clone() {
+            self.tell(ToScheduler::Leave { why });
+        }
+        for (session, (member, reason)) in self.given_up.clone() {
+            self.tell(ToScheduler::GiveUp {
+                session,
+                member,
+                reason,
+            });
+        }
         self.tell(ToScheduler::Standing { term, sessions });
     }
 
@@ -301,6 +340,7 @@ impl Worker {
         self.sendable.retain(|(known, ..)| *known != session);
         self.early.retain(|(known, _), _| *known != session);
         self.foldable.retain(|(known, _)| *known != session);
+        self.given_up.remove(&session);
         self.ended.insert(session, end.clone());
         while self.ended.len() > Self::ENDED_MAX {
             self.ended.pop_first();

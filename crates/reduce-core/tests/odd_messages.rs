@@ -179,6 +179,7 @@ fn to_scheduler() -> impl Strategy<Value = ToScheduler> {
             member: Member(member),
             reason: GiveUp::TimedOut,
         }),
+        1 => Just(ToScheduler::Leave { why: String::new() }),
         3 => (number(), prop::collection::vec(standing, 0..2))
             .prop_map(|(term, sessions)| ToScheduler::Standing { term: Term(term), sessions }),
     ]

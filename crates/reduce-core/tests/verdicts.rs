@@ -88,3 +88,33 @@ fn a_member_gives_up_first() {
         End::GivenUp { member: Member(2), missing, .. } if missing.len() == 3
     )));
 }
+
+/// A site that leaves ends what it has not contributed to, now and later; what it has contributed to goes on.
+#[test]
+fn a_site_leaves() {
+    for leaves_first in [true, false] {
+        let mut scheduler = scheduler();
+        let leave = ToScheduler::Leave {
+            why: "it must".into(),
+        };
+        if leaves_first {
+            scheduler.handle_message(Duration::ZERO, Site(2), leave.clone());
+        }
+        scheduler.handle_message(Duration::ZERO, Site(0), announce(0));
+        if !leaves_first {
+            scheduler.handle_message(Duration::ZERO, Site(2), leave);
+        }
+        let told = ends(&mut scheduler);
+        assert_eq!(told.len(), 3);
+        let expected = GiveUp::Left("it must".into());
+        assert!(told.iter().all(|(_, end)| matches!(
+            end,
+            End::GivenUp { member: Member(2), reason, .. } if *reason == expected
+        )));
+    }
+    let mut scheduler = scheduler();
+    scheduler.handle_message(Duration::ZERO, Site(2), announce(2));
+    scheduler.handle_message(Duration::ZERO, Site(2), ToScheduler::Leave { why: String::new() });
+    scheduler.handle_message(Duration::ZERO, Site(0), announce(0));
+    assert_eq!(ends(&mut scheduler), []);
+}

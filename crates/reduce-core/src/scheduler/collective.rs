@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{
-    Call, End, Failure, Member, OnLoss, OnRootLoss, Order, Roster, Session, ShareId, Site, Standing, Term,
-    Token, View,
+    Call, End, Failure, GiveUp, Member, OnLoss, OnRootLoss, Order, Roster, Session, ShareId, Site, Standing,
+    Term, Token, View,
 };
 use crate::{
     canary::{Canary, is_put_back},
@@ -179,6 +179,19 @@ impl Collective {
         members
             .filter(|member| !self.originals.contains_key(member))
             .collect()
+    }
+
+    /// The end, if a site that has left is missing.
+    pub(super) fn forsaken(&self, left: &BTreeMap<Site, String>) -> Option<End> {
+        let missing = self.missing();
+        let (member, why) = missing
+            .iter()
+            .find_map(|member| Some((*member, left.get(&self.site_of(*member))?)))?;
+        Some(End::GivenUp {
+            member,
+            reason: GiveUp::Left(why.clone()),
+            missing,
+        })
     }
 
     fn members_in_shares(&self) -> usize {
