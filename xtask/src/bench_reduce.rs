@@ -65,10 +65,6 @@ const CONTESTANTS: &[Contestant] = &[
         kind: Kind::Ropewalk("ordered"),
     },
     Contestant {
-        name: "ropewalk, the paper's policy",
-        kind: Kind::Ropewalk("paper"),
-    },
-    Contestant {
         name: "MPICH",
         kind: Kind::Mpich { short_waits: false },
     },

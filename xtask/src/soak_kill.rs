@@ -114,7 +114,10 @@ pub(crate) fn soak_kill(options: &Options) -> anyhow::Result<()> {
     let undisturbed = (0..CALIBRATIONS)
         .map(|at| {
             soak.run(ORDERS[at % ORDERS.len()], None)
-                .and_then(|end| Ok((end.exact.context("no result")?.elapsed, end.elapsed)))
+                .and_then(|end| match end.judged {
+                    Judged::Exact(exact) => Ok((exact.elapsed, end.elapsed)),
+                    _ => bail!("no result"),
+                })
         })
         .collect::<anyhow::Result<Vec<_>>>()
         .context("a run without any kill failed")?;
@@ -122,7 +125,7 @@ pub(crate) fn soak_kill(options: &Options) -> anyhow::Result<()> {
     let (usual, usual_job) = (median(reductions), median(jobs));
 
     let (mut failed, mut hangs, mut hits, mut redone, mut times) = (Vec::new(), 0, 0, 0, Vec::new());
-    let mut errors = 0;
+    let (mut errors, mut after_the_end) = (0, 0);
     for seed in (0..options.runs).map(|run| seed.wrapping_add(run)) {
         let order = ORDERS[(seed % ORDERS.len() as u64) as usize];
         let disturbance = match options.stop {
@@ -130,12 +133,20 @@ pub(crate) fn soak_kill(options: &Options) -> anyhow::Result<()> {
             false => Disturbance::draw_kill(seed, options.workers, usual),
         };
         match soak.run(order, Some(disturbance)) {
-            Ok(End { exact: None, .. }) => errors += 1,
             Ok(End {
-                exact: Some(exact), ..
+                judged: Judged::Errors,
+                ..
+            }) => errors += 1,
+            Ok(End {
+                judged: Judged::KilledAfterTheEnd,
+                ..
+            }) => after_the_end += 1,
+            Ok(End {
+                judged: Judged::Exact(exact),
+                ..
             }) => {
                 hits += u64::from(exact.lost_one);
-                redone += u64::from(exact.redid_merges);
+                redone += u64::from(exact.made_new_plan);
                 if exact.lost_one {
                     times.push(exact.elapsed);
                 }
@@ -149,15 +160,16 @@ pub(crate) fn soak_kill(options: &Options) -> anyhow::Result<()> {
         }
     }
 
-    let exact = options.runs - failed.len() as u64 - errors;
+    let exact = options.runs - failed.len() as u64 - errors - after_the_end;
     println!(
-        "{exact} of {} results exact, {errors} errors on all workers, {hangs} hangs, {} other failures",
+        "{exact} of {} results exact, {after_the_end} roots killed after the end, {errors} errors on all workers, {hangs} \
+         hangs, {} other failures",
         options.runs,
         failed.len() - hangs
     );
     if !options.stop {
         println!(
-            "in {hits} the reduction lost a worker before its end, in {redone} of them merges were done again"
+            "in {hits} the reduction lost a worker before its end, in {redone} of them a new plan was made"
         );
     }
     println!("median time {:.1} ms undisturbed", usual.as_secs_f64() * 1e3);
@@ -172,12 +184,19 @@ pub(crate) fn soak_kill(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How a run ended well.
+/// A run that ended well.
 struct End {
-    /// `None` if all workers got an error.
-    exact: Option<Exact>,
+    judged: Judged,
     /// How long the job took.
     elapsed: Duration,
+}
+
+enum Judged {
+    Exact(Exact),
+    /// All workers got an error, as they may if one of them was stopped.
+    Errors,
+    /// The root was killed when it had the result.
+    KilledAfterTheEnd,
 }
 
 /// A result that was exact.
@@ -186,8 +205,8 @@ struct Exact {
     elapsed: Duration,
     /// Whether a worker was lost before its end.
     lost_one: bool,
-    /// Whether work had to be done again for that.
-    redid_merges: bool,
+    /// A new plan was made for that.
+    made_new_plan: bool,
 }
 
 #[derive(Debug, Error)]
@@ -270,9 +289,9 @@ impl Soak {
         };
         let elapsed = begun.elapsed();
         drop(launcher);
-        let exact = watch.judge(&verdict, self.workers)?;
+        let judged = watch.judge(&verdict, self.workers)?;
         self.check_that_nothing_is_left()?;
-        Ok(End { exact, elapsed })
+        Ok(End { judged, elapsed })
     }
 
     /// Neither workers nor agents.
@@ -354,8 +373,7 @@ impl Watch {
         Some(at.saturating_duration_since(Instant::now()))
     }
 
-    /// The result, or `None` if all workers got an error, as they may if one of them was stopped.
-    fn judge(&self, verdict: &Verdict, workers: u32) -> anyhow::Result<Option<Exact>> {
+    fn judge(&self, verdict: &Verdict, workers: u32) -> anyhow::Result<Judged> {
         let disturbance = self.disturbance;
         let may_fail = disturbance.is_some_and(|disturbance| disturbance.stopped() > Duration::ZERO);
         let failed = |failure: &Failure| matches!(failure.kind, FailureKind::Exited(_));
@@ -364,7 +382,7 @@ impl Watch {
             && verdict.failures.len() == workers as usize
             && verdict.failures.iter().all(failed)
         {
-            return Ok(None);
+            return Ok(Judged::Errors);
         }
         let is_killed = |failure: &Failure| {
             failure.kind == FailureKind::Signalled(SIGKILL)
@@ -375,23 +393,29 @@ impl Watch {
         if verdict.ending != Ending::Completed || unexcused.next().is_some() {
             bail!("{verdict}; {}", self.said.join("; "));
         }
-        let [line] = &self.said[..] else {
-            bail!("expected one line from the root, got {:?}", self.said);
-        };
-        let exact = parse(line).with_context(|| format!("the root says {line:?}"))?;
-        Ok(Some(exact))
+        let (told, lines): (Vec<&String>, Vec<&String>) =
+            self.said.iter().partition(|line| line.starts_with("told "));
+        let root_is_killed = disturbance.is_some_and(|disturbance| disturbance.victim == Rank(0));
+        match lines[..] {
+            [line] => {
+                let exact = parse(line).with_context(|| format!("the root says {line:?}"))?;
+                Ok(Judged::Exact(exact))
+            }
+            [] if root_is_killed && !told.is_empty() => Ok(Judged::KilledAfterTheEnd),
+            _ => bail!("expected one line from the root, got {:?}", self.said),
+        }
     }
 }
 
-/// Reads `exact 0: 8 contributions, 7 merges, 1 redone, lost [Rank(3)], 12.345 ms`.
+/// Reads `exact 0: 8 contributions, 2 plans, lost [Rank(3)], 12.345 ms`.
 fn parse(line: &str) -> Option<Exact> {
     let fields: Vec<&str> = line.strip_prefix("exact 0: ")?.split(", ").collect();
-    let redone: u64 = fields.get(2)?.strip_suffix(" redone")?.parse().ok()?;
+    let plans: u64 = fields.get(1)?.strip_suffix(" plans")?.parse().ok()?;
     let milliseconds: f64 = fields.last()?.strip_suffix(" ms")?.parse().ok()?;
     Some(Exact {
         elapsed: Duration::try_from_secs_f64(milliseconds / 1e3).ok()?,
-        lost_one: *fields.get(3)? != "lost []",
-        redid_merges: redone > 0,
+        lost_one: *fields.get(2)? != "lost []",
+        made_new_plan: plans > 1,
     })
 }
 
@@ -401,7 +425,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 }
 
 const SIGKILL: i32 = 9;
-const ORDERS: [&str; 3] = ["any", "ordered", "paper"];
+const ORDERS: [&str; 2] = ["any", "ordered"];
 const CALIBRATIONS: usize = 9;
 /// How long one run may take before it counts as a hang; a hundred times what it takes.
 const TIME_MAX: Duration = Duration::from_secs(30);
@@ -415,18 +439,17 @@ mod tests {
     /// What the worker prints is understood, and nothing else is taken for it.
     #[test]
     fn reads_what_the_root_says() {
-        let exact =
-            parse("exact 0: 8 contributions, 112 merges, 3 redone, lost [Rank(3)], 12.500 ms").unwrap();
+        let exact = parse("exact 0: 8 contributions, 3 plans, lost [Rank(3)], 12.500 ms").unwrap();
         assert_eq!(
-            (exact.elapsed, exact.lost_one, exact.redid_merges),
+            (exact.elapsed, exact.lost_one, exact.made_new_plan),
             (Duration::from_micros(12_500), true, true)
         );
         assert!(
-            !parse("exact 0: 8 contributions, 112 merges, 0 redone, lost [], 1 ms")
+            !parse("exact 0: 8 contributions, 1 plans, lost [], 1 ms")
                 .unwrap()
                 .lost_one
         );
-        assert!(parse("wrong 0: 8 contributions, 112 merges, 0 redone, lost [], 1 ms").is_none());
+        assert!(parse("wrong 0: 8 contributions, 1 plans, lost [], 1 ms").is_none());
         assert!(parse("exact 0: ").is_none());
     }
 }

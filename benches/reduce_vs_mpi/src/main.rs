@@ -1,24 +1,22 @@
 //! Times a reduction of floats to rank 0, as `mpi_reduce.c` beside it does for MPI.
 //!
-//! `reduce-vs-mpi any|ordered|paper SIZE...` reduces once for each size in bytes and prints `SIZE NANOSECONDS`
+//! `reduce-vs-mpi any|ordered SIZE...` reduces once for each size in bytes and prints `SIZE NANOSECONDS`
 //! for each. The result is verified. Run it under `ropewalk run`; `cargo xtask bench-reduce` does.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ropewalk_reduce::{Group, Job, Order, Policy, Rank, ReduceOptions, Sum};
+use ropewalk_reduce::{Group, Job, Order, Rank, ReduceOptions, Sum};
 
 fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let (order, policy) = match arguments.next().as_deref() {
-        Some("any") => (Order::Any, Policy::Chunked),
-        Some("ordered") => (Order::Ordered, Policy::Chunked),
-        Some("paper") => (Order::Any, Policy::Paper),
-        _ => bail!("usage: reduce-vs-mpi any|ordered|paper SIZE..."),
+    let order = match arguments.next().as_deref() {
+        Some("any") => Order::Any,
+        Some("ordered") => Order::Ordered,
+        _ => bail!("usage: reduce-vs-mpi any|ordered SIZE..."),
     };
     let options = ReduceOptions {
         order,
-        policy,
         ..ReduceOptions::default()
     };
     let job = Job::from_env()?;

@@ -1,13 +1,14 @@
-//! The names of what a reduction consists of.
+//! The names of groups and reductions.
 
 use std::fmt;
 
 use ropewalk_membership::ProcessGroup;
+use ropewalk_reduce_core::Session;
 use serde::{Deserialize, Serialize};
 
 /// The identity of a process group: the same on every member, made from its list of ranks alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct GroupId(pub u128);
+pub struct GroupId(pub u64);
 
 impl GroupId {
     /// The identity of `group`.
@@ -16,9 +17,9 @@ impl GroupId {
         for rank in group.ranks() {
             hasher.update(&rank.0.to_le_bytes());
         }
-        let mut bytes = [0; 16];
+        let mut bytes = [0; 8];
         hasher.finalize_xof().fill(&mut bytes);
-        Self(u128::from_le_bytes(bytes))
+        Self(u64::from_le_bytes(bytes))
     }
 }
 
@@ -27,8 +28,25 @@ impl GroupId {
 pub struct ReductionId {
     /// The group that reduces.
     pub group: GroupId,
-    /// Which of its reductions.
+    /// The number of the reduction in the group.
     pub number: ReductionNumber,
+}
+
+impl ReductionId {
+    /// Tells named reductions of a group from numbered ones.
+    const NAMED: u64 = 0x6e61_6d65_6420_6279;
+
+    /// The session of the core.
+    pub(crate) fn session(self) -> Session {
+        let GroupId(group) = self.group;
+        match self.number {
+            ReductionNumber::Call(call) => Session { group, call },
+            ReductionNumber::Named(call) => Session {
+                group: group ^ Self::NAMED,
+                call,
+            },
+        }
+    }
 }
 
 impl fmt::Display for ReductionId {
@@ -37,7 +55,7 @@ impl fmt::Display for ReductionId {
     }
 }
 
-/// How a reduction is told from the others of its group.
+/// A reduction is told from the others of its group by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ReductionNumber {
     /// By the order of calls, the same on every member, from 0.
@@ -52,40 +70,5 @@ impl fmt::Display for ReductionNumber {
             Self::Call(number) => write!(f, "reduction {number}"),
             Self::Named(name) => write!(f, "reduction named {name}"),
         }
-    }
-}
-
-/// A task of a scheduler; never used twice, so that an answer to a cancelled one is recognised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct TaskId(pub u64);
-
-/// A part of one reduction: immutable content under a name that is never used twice.
-///
-/// In each stripe the numbers below the size of the group are the members' original contributions, by their
-/// index; larger numbers are partial results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct PartId {
-    /// Which stripe of the vector.
-    pub stripe: u32,
-    /// Which part of that stripe.
-    pub number: u32,
-}
-
-/// 128 random bits that come with each contribution. Combining two parts adds their tokens modulo 2^128, so
-/// that the token of the result proves that each contribution was counted exactly once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Token(pub u128);
-
-impl std::ops::Add for Token {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self(self.0.wrapping_add(other.0))
-    }
-}
-
-impl std::iter::Sum for Token {
-    fn sum<I: Iterator<Item = Self>>(tokens: I) -> Self {
-        tokens.fold(Self::default(), |sum, token| sum + token)
     }
 }

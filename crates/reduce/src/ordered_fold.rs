@@ -1,12 +1,12 @@
 //! The serial twin of an ordered reduction.
 
-use ropewalk_fabric::Buffer;
+use bytes::Bytes;
+use ropewalk_reduce_core::block_of;
 use thiserror::Error;
 
 use crate::{
-    canonical_tree,
+    folding::{Operand, fold},
     operation::{DecodeError, FoldError, Operation, Reducer},
-    worker::Side,
 };
 
 /// Combines values in one process, in the order and shape in which an [ordered](crate::Order::Ordered)
@@ -25,43 +25,23 @@ use crate::{
 /// # Ok::<(), ropewalk_reduce::FoldFailed>(())
 /// ```
 pub fn ordered_fold<V>(values: Vec<V>, reducer: impl Reducer<V>) -> Result<Option<V>, FoldFailed> {
-    let operation = reducer.into_operation();
+    let operation: Operation<V> = reducer.into_operation();
     if values.is_empty() {
         return Ok(None);
     }
-    let size = u32::try_from(values.len()).map_err(|_| FoldFailed {
-        message: "too many values".into(),
-    })?;
-    let mut encoded: Vec<Option<Buffer>> = Vec::with_capacity(values.len());
-    for value in values {
-        encoded.push(Some(Buffer::copy_of(&operation.codec.encode(&value))));
-    }
-    let whole = fold_node(&operation, &mut encoded, 0..size)?;
-    Ok(Some(operation.codec.decode(&[&whole])?))
+    let encode = |value: &V| Operand::Kept(Bytes::copy_from_slice(&operation.codec.encode(value)));
+    let blocks = values.chunks(block_of(values.len()));
+    let folded = blocks.map(|block| fold(&operation.fold, block.iter().map(encode).collect()));
+    let folded = folded.map(|outcome| outcome.map(Operand::Free));
+    let whole = fold(&operation.fold, folded.collect::<Result<_, _>>()?)?;
+    Ok(Some(operation.codec.decode(&whole)?))
 }
 
-fn fold_node<V>(
-    operation: &Operation<V>,
-    leaves: &mut [Option<Buffer>],
-    node: std::ops::Range<u32>,
-) -> Result<Buffer, FoldError> {
-    if node.len() == 1 {
-        return Ok(leaves[node.start as usize]
-            .take()
-            .expect("each leaf is visited once"));
-    }
-    let (left, right) = canonical_tree::children(&node);
-    let mut accumulator = fold_node(operation, leaves, left)?;
-    let other = fold_node(operation, leaves, right)?;
-    operation.fold.fold(&mut accumulator, 0, &other, Side::Right)?;
-    Ok(accumulator)
-}
-
-/// Why values could not be combined.
+/// Values could not be combined.
 #[derive(Debug, Error)]
 #[error("the values cannot be combined: {message}")]
 pub struct FoldFailed {
-    /// What is wrong.
+    /// The reason.
     pub message: String,
 }
 

@@ -1,50 +1,50 @@
-//! How a reduction ended.
+//! The end of a reduction, for its caller.
 
 use std::fmt;
 
 use ropewalk_names::{Incarnation, Rank};
+use ropewalk_reduce_core::{End, Failure, GiveUp, Member, Site};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{
-    ids::{ReductionId, Token},
-    pull_failure::PullFailure,
-};
+use crate::{ids::ReductionId, message::Circumstances};
 
-/// What a reduction did, and the proof that it counted every contribution exactly once.
+/// The members of which a result is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receipt {
-    /// How many contributions are in the result: one of each member.
+    /// The number of contributions in the result, each counted exactly once.
     pub contributions: u32,
-    /// The sum of their tokens, which the root found in every stripe of the result.
-    pub token: Token,
-    /// How many pairs of parts were combined, each stripe counted by itself.
-    pub merges: u64,
-    /// How many of these had been done, or were under way, when a death destroyed the outcome.
-    pub merges_redone: u64,
-    /// The members that were lost on the way; their contributions are in the result all the same.
+    /// The rank that has the result.
+    pub root: Rank,
+    /// The members that were lost on the way, ascending.
     pub lost: Vec<Rank>,
+    /// Those of them whose contributions are not in the result, because nobody had them any more and the call said
+    /// [`OnLoss::Exclude`](crate::OnLoss::Exclude).
+    pub excluded: Vec<Rank>,
+    /// The number of plans that the scheduler made: one, and another for each late member, loss or broken link.
+    pub plans: u32,
 }
 
-/// Why a reduction has no result. All members get the same, except for what is [local](ReductionError::is_local).
+/// The reason for which a reduction has no result. All members get the same, except for what is
+/// [local](ReductionError::is_local).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
 #[non_exhaustive]
 pub enum ReductionError {
     /// The agent of this host is gone, and with it whoever would tell of a death.
     #[error("the agent of this host was lost")]
     AgentLost,
-    /// A member left before its contribution was safe.
-    #[error("rank {rank} was lost before it had made its contribution")]
+    /// Contributions are lost: their ranks left before these were safe, or their hosts were lost too.
+    #[error("contributions were lost with {}", Ranks(ranks))]
     ContributionLost {
-        /// Who.
-        rank: Rank,
+        /// The ranks that should have made them, ascending.
+        ranks: Vec<Rank>,
     },
     /// The others count this process as gone, and will not hear it any more.
     #[error("this process, rank {rank} (incarnation {incarnation}), is fenced: the others count it as gone")]
     Fenced {
-        /// Which rank.
+        /// The rank.
         rank: Rank,
-        /// Which life of it.
+        /// The life of it.
         incarnation: Incarnation,
     },
     /// The identifier given for this reduction was used before in this group.
@@ -56,74 +56,68 @@ pub enum ReductionError {
     /// The members do not ask for the same thing.
     #[error("rank {odd} calls for {found}, the others for {expected}; all members must ask for the same")]
     Mismatch {
-        /// Who differs from most of those heard so far.
+        /// The rank that differs.
         odd: Rank,
-        /// What the others ask for.
+        /// The call of the others.
         expected: String,
-        /// What that one asks for.
+        /// The call of that one.
         found: String,
     },
     /// The operation failed or panicked.
-    #[error("the operation failed on rank {rank} in stripe {stripe}: {message}")]
+    #[error("the operation failed on rank {rank}: {message}")]
     Operation {
-        /// Where.
+        /// The rank that combined.
         rank: Rank,
-        /// On which stripe.
-        stripe: u32,
-        /// What it said.
+        /// The error, in its own words.
         message: String,
     },
-    /// A part that should be there could not be read, again and again.
-    #[error("rank {rank} cannot read a part of stripe {stripe}: {failure}")]
-    Pull {
-        /// Who tried.
-        rank: Rank,
-        /// Of which stripe.
-        stripe: u32,
-        /// Why the last attempt failed, and with whom.
-        failure: PullFailure,
-    },
-    /// The root found a contribution missing or doubled; the result was withheld.
+    /// A contribution is missing or doubled; the result was withheld.
     #[error(
-        "the receipt of stripe {stripe} does not match the contributions announced; the result is withheld"
+        "the tokens of the contributions do not add up; the result is withheld (please report this defect)"
     )]
-    Receipt {
-        /// In which stripe.
-        stripe: u32,
-    },
+    Receipt,
     /// The root is gone.
     #[error("rank {rank}, the root of the reduction, was lost")]
     RootLost {
-        /// Who it was.
+        /// The rank.
         rank: Rank,
     },
-    /// The process with the scheduler is gone.
+    /// The process with the scheduler is gone, and there is no agent that could tell all the others so.
     #[error("the scheduler of the reduction was lost with rank {rank}")]
     SchedulerLost {
-        /// Who it was.
+        /// The rank.
         rank: Rank,
     },
-    /// The time that the caller allowed is over.
-    #[error("the reduction did not end in time; {}", Missing(missing))]
+    /// The time that a caller allowed is over.
+    #[error(
+        "the reduction did not end in the time that rank {rank} allowed; {}",
+        Missing(missing)
+    )]
     Timeout {
-        /// Whose contributions had not come by then.
+        /// The rank whose time was over first.
+        rank: Rank,
+        /// The ranks whose contributions had not come by then, ascending.
         missing: Vec<Rank>,
     },
-    /// More reductions at once than the scheduler keeps.
-    #[error("more than {limit} reductions at once; wait for some before starting more")]
-    TooMany {
-        /// The most there may be.
-        limit: usize,
+    /// Processes that live do not reach each other.
+    #[error("ranks {one} and {other} live and do not reach each other, and neither do others")]
+    Unreachable {
+        /// One of them.
+        one: Rank,
+        /// The other one.
+        other: Rank,
     },
     /// A member could not contribute, although it called, or gave up.
     #[error("rank {rank} does not take part: {message}")]
     Withdrawn {
-        /// Who.
+        /// The rank.
         rank: Rank,
-        /// Why.
+        /// Its reason.
         message: String,
     },
 }
+
+struct Ranks<'a>(&'a [Rank]);
 
 struct Missing<'a>(&'a [Rank]);
 
@@ -131,36 +125,97 @@ impl ReductionError {
     /// The longest message of an error, in bytes; longer ones are cut.
     pub const MESSAGE_LENGTH_MAX: usize = 1024;
 
-    /// True if this rank found the error by itself. The others then get another error, for instance
+    /// Says if this rank found the error by itself. The others then get another error, for instance
     /// [`Withdrawn`](Self::Withdrawn), or got the result before.
     pub fn is_local(&self) -> bool {
-        match self {
-            Self::AgentLost | Self::Fenced { .. } | Self::SchedulerLost { .. } => true,
-            Self::ContributionLost { .. }
-            | Self::IdReused { .. }
-            | Self::Mismatch { .. }
-            | Self::Operation { .. }
-            | Self::Pull { .. }
-            | Self::Receipt { .. }
-            | Self::RootLost { .. }
-            | Self::Timeout { .. }
-            | Self::TooMany { .. }
-            | Self::Withdrawn { .. } => false,
+        matches!(
+            self,
+            Self::AgentLost | Self::Fenced { .. } | Self::SchedulerLost { .. } | Self::IdReused { .. }
+        )
+    }
+}
+
+/// The end of a reduction of these members, as they are told it.
+pub(crate) fn verdict(
+    end: End,
+    root: Rank,
+    members: &[Rank],
+    circumstances: Circumstances,
+) -> Result<Receipt, ReductionError> {
+    let rank_of = |member: Member| {
+        let rank = members.get(member.0 as usize).copied();
+        rank.unwrap_or(Rank(u32::MAX))
+    };
+    let ranks_of = |members: Vec<Member>| members.into_iter().map(rank_of).collect::<Vec<_>>();
+    let rank_at = |site: Site| Rank(site.0);
+    Err(match end {
+        End::Done { root, excluded } => {
+            return Ok(Receipt {
+                contributions: (members.len() - excluded.len().min(members.len())) as u32,
+                root: rank_of(root),
+                lost: circumstances.lost,
+                excluded: ranks_of(excluded),
+                plans: circumstances.plans,
+            });
+        }
+        End::Mismatch(odd) => {
+            let (expected, found) = circumstances.calls.unwrap_or_default();
+            ReductionError::Mismatch {
+                odd: rank_of(odd),
+                expected,
+                found,
+            }
+        }
+        End::Lost(lost) => ReductionError::ContributionLost {
+            ranks: ranks_of(lost),
+        },
+        End::RootLost => ReductionError::RootLost { rank: root },
+        End::Failed(Failure::Operation { site, why }) => ReductionError::Operation {
+            rank: rank_at(site),
+            message: why,
+        },
+        End::Failed(Failure::Tokens) => ReductionError::Receipt,
+        End::Failed(Failure::Unreachable(one, other)) => ReductionError::Unreachable {
+            one: rank_at(one),
+            other: rank_at(other),
+        },
+        End::GivenUp {
+            member,
+            reason: GiveUp::TimedOut,
+            missing,
+        } => ReductionError::Timeout {
+            rank: rank_of(member),
+            missing: ranks_of(missing),
+        },
+        End::GivenUp {
+            member,
+            reason: GiveUp::Withdrawn(message) | GiveUp::Left(message),
+            ..
+        } => ReductionError::Withdrawn {
+            rank: rank_of(member),
+            message,
+        },
+    })
+}
+
+impl fmt::Display for Ranks<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN_MAX: usize = 8;
+        f.write_str("rank")?;
+        let shown = self.0.iter().take(SHOWN_MAX);
+        shown.into_iter().try_for_each(|rank| write!(f, " {rank}"))?;
+        match self.0.len().saturating_sub(SHOWN_MAX) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
         }
     }
 }
 
 impl fmt::Display for Missing<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() {
-            return f.write_str("all contributions had come");
-        }
-        f.write_str("no contribution came from rank")?;
-        self.0.iter().take(8).try_for_each(|rank| write!(f, " {rank}"))?;
-        if self.0.len() > 8 {
-            write!(f, " and {} more", self.0.len() - 8)
-        } else {
-            Ok(())
+        match self.0 {
+            [] => f.write_str("all contributions had come"),
+            ranks => write!(f, "no contribution came from {}", Ranks(ranks)),
         }
     }
 }

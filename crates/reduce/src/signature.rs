@@ -1,13 +1,16 @@
-//! What all members of a reduction must agree on.
+//! The call of a reduction, as all members have to make it.
 
 use std::{fmt, num::NonZeroU32};
 
+use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
+use ropewalk_reduce_core::{Call, Member, OnRootLoss};
+pub use ropewalk_reduce_core::{OnLoss, Order};
 use serde::{Deserialize, Serialize};
 
-/// What one member asks for; a reduction goes on only if all members ask for the same.
+/// The call of one member; a reduction goes on only if all members call alike.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Signature {
+pub(crate) struct Signature {
     /// The name of the operation.
     pub operation: String,
     /// The name of the element's or object's type.
@@ -16,19 +19,55 @@ pub struct Signature {
     pub element_size: Option<NonZeroU32>,
     /// The length of the encoded vector in bytes; `None` for an opaque object, whose length may differ.
     pub length: Option<u64>,
-    /// Who gets the result.
+    /// The rank that gets the result.
     pub root: Rank,
-    /// Whether the order of combination is fixed.
+    /// The order of combination.
     pub order: Order,
-    /// Who combines with whom.
-    pub policy: Policy,
-    /// The size that the user or the default wants for a stripe, in bytes.
-    pub stripe_size: u64,
+    /// The answer to the loss of contributions.
+    pub on_loss: OnLoss,
+    /// The answer to the loss of the root.
+    pub on_root_loss: RootFailure,
+}
+
+/// The answer to the loss of the root.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RootFailure {
+    /// The reduction ends with an error on all members.
+    #[default]
+    Fail,
+    /// This member gets the result, unless it is lost too.
+    MoveTo(Rank),
 }
 
 impl Signature {
     /// The longest name of an operation or a type, in bytes; longer ones are cut.
-    pub const NAME_LENGTH_MAX: usize = 200;
+    pub(crate) const NAME_LENGTH_MAX: usize = 200;
+
+    /// The call as the core compares it. `None` if a rank that it names is not in the group.
+    pub(crate) fn call(&self, members: &ProcessGroup) -> Option<Call> {
+        let member = |rank| members.index_of(rank).map(|index| Member(index as u32));
+        let on_root_loss = match self.on_root_loss {
+            RootFailure::Fail => OnRootLoss::Fail,
+            RootFailure::MoveTo(rank) => OnRootLoss::MoveTo(member(rank)?),
+        };
+        let mut hasher = blake3::Hasher::new();
+        for name in [&self.operation, &self.element] {
+            hasher.update(&(name.len() as u64).to_le_bytes());
+            hasher.update(name.as_bytes());
+        }
+        hasher.update(&[u8::from(self.length.is_some())]);
+        let mut digest = [0; 8];
+        hasher.finalize_xof().fill(&mut digest);
+        Some(Call {
+            bytes: self.length.unwrap_or_default(),
+            element_bytes: self.element_size.map_or(1, NonZeroU32::get),
+            root: member(self.root)?,
+            order: self.order,
+            operation: u64::from_le_bytes(digest),
+            on_loss: self.on_loss,
+            on_root_loss,
+        })
+    }
 }
 
 impl fmt::Display for Signature {
@@ -38,12 +77,14 @@ impl fmt::Display for Signature {
             (Some(length), Some(size)) => write!(f, "{} x {}", length / u64::from(size.get()), self.element)?,
             _ => write!(f, "{}", self.element)?,
         }
-        write!(
-            f,
-            " to root {}, {:?} order, {:?} policy",
-            self.root, self.order, self.policy
-        )?;
-        write!(f, ", stripes of {} bytes", self.stripe_size)
+        write!(f, " to root {}, {:?} order", self.root, self.order)?;
+        if self.on_loss == OnLoss::Exclude {
+            f.write_str(", without members that are lost")?;
+        }
+        match self.on_root_loss {
+            RootFailure::Fail => Ok(()),
+            RootFailure::MoveTo(rank) => write!(f, ", or else to rank {rank}"),
+        }
     }
 }
 
@@ -51,27 +92,4 @@ impl fmt::Display for Signature {
 pub(crate) fn cut(mut text: String, length_max: usize) -> String {
     text.truncate(text.floor_char_boundary(length_max));
     text
-}
-
-/// Whether the order in which contributions are combined may depend on who is ready first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Order {
-    /// It may: for operations that are commutative and associative, or where rounding may differ.
-    #[default]
-    Any,
-    /// It may not: the shape of the tree over the members is fixed, so that floating-point results are bitwise
-    /// the same from run to run, whatever was slow or died, and operations need not commute.
-    Ordered,
-}
-
-/// Who combines with whom, where.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Policy {
-    /// The vector is cut into stripes, each with a tree of its own that grows from whoever is ready and has
-    /// capacity; what a death destroys is replaced by the parts it was made from.
-    #[default]
-    Chunked,
-    /// The steps of the paper, literally: the whole vector, pairs in order of arrival, the faster of the two
-    /// executes, recovery from the original contributions. The measured baseline; its order is `Any`.
-    Paper,
 }

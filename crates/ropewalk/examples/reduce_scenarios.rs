@@ -15,8 +15,8 @@ use std::{
 use ropewalk::{
     fabric::AgentLink,
     reduce::{
-        DecodeError, Job, Max, Min, ObjectReducer, Order, Policy, Prod, Rank, ReduceError, ReduceOptions,
-        ReductionError, Sum, elementwise, object, ordered_fold,
+        DecodeError, Job, Max, Min, ObjectReducer, Order, Prod, Rank, ReduceError, ReduceOptions,
+        ReductionError, RootFailure, Sum, elementwise, object, ordered_fold,
     },
 };
 use rustix::process::{Signal, getpid, kill_process};
@@ -25,7 +25,7 @@ type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 type Scenario = fn(&Job) -> Result;
 
-const SCENARIOS: [(&str, Scenario); 22] = [
+const SCENARIOS: [(&str, Scenario); 23] = [
     ("arithmetic", arithmetic),
     ("awaited", awaited),
     ("broken-link", broken_link),
@@ -39,6 +39,7 @@ const SCENARIOS: [(&str, Scenario); 22] = [
     ("late", late),
     ("matrices", matrices),
     ("mismatch", mismatch),
+    ("moved-root", moved_root),
     ("objects", objects),
     ("ordered", ordered),
     ("panic", panicking),
@@ -146,19 +147,18 @@ fn awaited(job: &Job) -> Result {
     }
 }
 
-/// Goal: 28 reductions at once, as in the paper's figure 6(b), each with its own root and policy, waited for in
+/// Goal: 28 reductions at once, as in the paper's figure 6(b), each with its own root and order, waited for in
 /// another order than they were begun in.
 fn concurrent(job: &Job) -> Result {
     let mut begun = Vec::new();
     for number in 0..28u32 {
         let root = Rank(number % job.size());
-        let policy = if number % 3 == 0 {
-            Policy::Paper
-        } else {
-            Policy::Chunked
+        let order = match number % 3 {
+            0 => Order::Ordered,
+            _ => Order::Any,
         };
         let options = ReduceOptions {
-            policy,
+            order,
             id: (number % 2 == 0).then_some(number.into()),
             ..options()
         };
@@ -183,7 +183,7 @@ fn dead_before_its_call(job: &Job) -> Result {
         std::process::abort();
     }
     let result = job.world().reduce(vec![1u8; 10], Sum, Rank(0), &options())?.get();
-    expect_error(result, &ReductionError::ContributionLost { rank: Rank(2) })
+    expect_error(result, &ReductionError::ContributionLost { ranks: vec![Rank(2)] })
 }
 
 /// Goal: what a rank contributed is in the result if it died long before the others called, wherever its host is, and even
@@ -219,23 +219,57 @@ fn dead_root(job: &Job) -> Result {
     expect_error(reduction.get(), &ReductionError::RootLost { rank: Rank(3) })
 }
 
-/// Goal: nobody waits for a scheduler that is dead.
-fn dead_scheduler(job: &Job) -> Result {
+/// Goal: a root that dies in the middle, which has the scheduler too, is replaced by the rank that the call names.
+fn moved_root(job: &Job) -> Result {
+    if job.rank() == Rank(2) {
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let options = ReduceOptions {
+        on_root_loss: RootFailure::MoveTo(Rank(3)),
+        ..options()
+    };
+    let reduction = job.world().reduce(vec![1u32; 1 << 16], Sum, Rank(0), &options)?;
     if job.rank() == Rank(0) {
         std::process::abort();
     }
-    let result = job.world().reduce(vec![1u8; 10], Sum, Rank(1), &options())?.get();
-    expect_error(result, &ReductionError::SchedulerLost { rank: Rank(0) })
+    let outcome = reduction.get()?;
+    check("root", outcome.receipt.root, Rank(3))?;
+    check("lost", outcome.receipt.lost, vec![Rank(0)])?;
+    check(
+        "sum",
+        outcome.value,
+        (job.rank() == Rank(3)).then(|| vec![job.size(); 1 << 16]),
+    )
 }
 
-/// Goal: nobody waits for a scheduler that was dead long before the call.
+/// Goal: the scheduler may die in the middle; another rank takes over, and nothing is lost.
+fn dead_scheduler(job: &Job) -> Result {
+    if job.rank() == Rank(2) {
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let reduction = job
+        .world()
+        .reduce(vec![1u32; 1 << 16], Sum, Rank(1), &options())?;
+    if job.rank() == Rank(0) {
+        std::process::abort();
+    }
+    let outcome = reduction.get()?;
+    check("lost", outcome.receipt.lost, vec![Rank(0)])?;
+    check(
+        "sum",
+        outcome.value,
+        (job.rank() == Rank(1)).then(|| vec![job.size(); 1 << 16]),
+    )
+}
+
+/// Goal: a scheduler that was dead long before the call is missed as a member, and as nothing else.
 fn dead_scheduler_before(job: &Job) -> Result {
     if job.rank() == Rank(0) {
         std::process::abort();
     }
     std::thread::sleep(Duration::from_millis(300));
     let result = job.world().reduce(vec![1u8; 10], Sum, Rank(1), &options())?.get();
-    expect_error(result, &ReductionError::SchedulerLost { rank: Rank(0) })
+    expect_error(result, &ReductionError::ContributionLost { ranks: vec![Rank(0)] })
 }
 
 /// Goal: the others begin without a late rank; its call completes the reduction.
@@ -334,7 +368,7 @@ fn objects(job: &Job) -> Result {
             entries.collect()
         }
     }
-    // Some of them longer than a stripe of a vector would be.
+    // Some of them longer than a chunk of a vector would be.
     let of = |rank: u32| 0..(rank + 1) * 100_000;
     let mine: BTreeMap<u32, u64> = of(job.rank().0).map(|key| (key, 1)).collect();
     let outcome = job
@@ -406,16 +440,12 @@ fn reused_id(job: &Job) -> Result {
     }
 }
 
-/// Goal: no length is special: nothing, one element, around a stripe's end, and more than the stripes there may be.
+/// Goal: no length is special: nothing, one element, around a chunk's end, and many chunks.
 fn sizes(job: &Job) -> Result {
-    let stripe = 4096;
-    for length in [0, 1, stripe - 1, stripe, stripe + 1, 3 * stripe + 5, 300 * stripe] {
-        let options = ReduceOptions {
-            stripe_size: Some(8 * stripe),
-            ..options()
-        };
+    let chunk = 4096;
+    for length in [0, 1, chunk - 1, chunk, chunk + 1, 3 * chunk + 5, 300 * chunk] {
         let mine: Vec<u64> = (0..length).map(|at| at + u64::from(job.rank().0)).collect();
-        let outcome = job.world().reduce(mine, Sum, Rank(2), &options)?.get()?;
+        let outcome = job.world().reduce(mine, Sum, Rank(2), &options())?.get()?;
         let (size, ranks) = (u64::from(job.size()), (0..u64::from(job.size())).sum::<u64>());
         let expected = (0..length).map(|at| at * size + ranks).collect();
         check("sum", outcome.value, (job.rank() == Rank(2)).then_some(expected))?;

@@ -208,9 +208,9 @@ scenarios! {
     dead_before_its_call: [5], "dead-before-its-call", 1;
     /// A dead root ends the reduction.
     dead_root: [5], "dead-root", 1;
-    /// A dead scheduler ends the reduction.
+    /// A dead scheduler costs nothing but time.
     dead_scheduler: [5], "dead-scheduler", 1;
-    /// A scheduler that died before the call ends the reduction too.
+    /// A scheduler that died before the call is missed as a member.
     dead_scheduler_before: [3], "dead-scheduler-before", 1;
     /// A late rank is waited for.
     late: [4], "late", 0;
@@ -218,6 +218,8 @@ scenarios! {
     matrices: [2, 5, 8], "matrices", 0;
     /// Members that do not agree are told.
     mismatch: [4], "mismatch", 0;
+    /// The root can move.
+    moved_root: [5], "moved-root", 1;
     /// Objects are reduced whole.
     objects: [2, 6], "objects", 0;
     /// Ordered sums are bitwise reproducible.

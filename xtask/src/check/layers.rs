@@ -54,6 +54,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ropewalk-names",
             "ropewalk-pmi",
             "ropewalk-pmi-client",
+            "ropewalk-reduce-core",
             "ropewalk-rpc",
         ],
     ),

@@ -39,11 +39,11 @@ enum Action {
 }
 
 impl Disturbance {
-    /// Kills any but the root, between its contribution and the end of a reduction that takes as long as usual.
+    /// Kills any worker, the root and the scheduler's too, between its contribution and the end of a reduction that takes as long as usual.
     pub(super) fn draw_kill(seed: u64, workers: u32, usual: Duration) -> Self {
         let mut random = Pcg64::seed_from_u64(seed);
         Self {
-            victim: Rank(1 + random.next_u32() % (workers - 1)),
+            victim: Rank(random.next_u32() % workers),
             from: Moment::Contribution,
             delay: usual.mul_f64(share(&mut random)),
             action: Action::Kill,

@@ -143,7 +143,7 @@ fn table(report: &Report<'_>) -> Table {
         deaths.join("\n")
     };
     table.add_row(["killed", "nobody", &deaths, ""]);
-    table.add_row(["done again", &calm.redone(), &killed.redone(), ""]);
+    table.add_row(["plans made", &calm.plans(), &killed.plans(), ""]);
     let reduction = |run: &WatchedRun| run.reduction().map_or("?".to_owned(), seconds);
     table.add_row([
         "reduction, from the last call",

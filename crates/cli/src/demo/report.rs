@@ -50,7 +50,7 @@ pub(super) fn to_page(report: &Report<'_>) -> String {
     };
     let reduction = |run: &WatchedRun| run.reduction().map_or("?".to_owned(), seconds);
     row("killed", "nobody", &deaths, "");
-    row("done again", &calm.redone(), &killed.redone(), "");
+    row("plans made", &calm.plans(), &killed.plans(), "");
     row(
         "reduction, from the last call",
         &reduction(calm),

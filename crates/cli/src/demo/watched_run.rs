@@ -146,12 +146,10 @@ impl WatchedRun {
         Some((start, ends.max()?))
     }
 
-    /// What the receipt says was done more than once.
-    pub(super) fn redone(&self) -> String {
-        match &self.summary.receipt {
-            None => String::new(),
-            Some(receipt) => format!("{} of {} merges", receipt.merges_redone, receipt.merges),
-        }
+    /// The number of plans that the reduction needed, as its receipt says.
+    pub(super) fn plans(&self) -> String {
+        let receipt = self.summary.receipt.as_ref();
+        receipt.map_or_else(String::new, |receipt| receipt.plans.to_string())
     }
 }
 

@@ -22,8 +22,8 @@ pub(super) struct Bootstrapped {
     pub(super) link: Option<Arc<AgentLink>>,
     pub(super) pmi: Option<Client>,
     pub(super) endpoint: Endpoint,
-    /// The addresses this rank needs to know: those of all ranks for the scheduler, the scheduler's for all.
-    pub(super) addresses: Vec<Option<Address>>,
+    /// The addresses of all ranks.
+    pub(super) addresses: Vec<Address>,
 }
 
 /// Learns from the environment who this process is, and tells the others where it is reached.
@@ -139,17 +139,15 @@ fn exchange_addresses(
     mine: &Address,
     rank: Rank,
     size: u32,
-) -> Result<Vec<Option<Address>>, BootstrapError> {
-    let mut addresses = vec![None; size as usize];
-    addresses[rank.index()] = Some(mine.clone());
+) -> Result<Vec<Address>, BootstrapError> {
+    let mut addresses = vec![mine.clone(); size as usize];
     let Some(pmi) = pmi else { return Ok(addresses) };
     pmi.put(&key_of_address(rank), mine.to_string())?;
     pmi.fence()?;
-    let needed = if rank == Rank(0) { 1..size } else { 0..1 };
-    for other in needed.map(Rank) {
+    for other in (0..size).map(Rank).filter(|other| *other != rank) {
         let key = key_of_address(other);
         let address = pmi.get(&key)?.and_then(|text| text.parse().ok());
-        addresses[other.index()] = Some(address.ok_or(BootstrapError::Missing { key })?);
+        addresses[other.index()] = address.ok_or(BootstrapError::Missing { key })?;
     }
     Ok(addresses)
 }

@@ -10,17 +10,14 @@ use std::{
 use bytes::Bytes;
 use ropewalk_fabric::{AgentLink, AgentLinkError, Held, HoldId, ToAgent, memfd::WritableMemfd};
 
-use crate::{
-    ids::Token,
-    message::{Contribution, PART_HEADER_SIZE},
-};
+use crate::message::Contribution;
 
 /// Memory of earlier contributions that is free again. To write new pages takes several times as long as to write old
 /// ones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SpareMemory(Arc<Mutex<Vec<WritableMemfd>>>);
 
-/// A contribution's header and data, in memory that outlives its process.
+/// A contribution's data, in memory that outlives its process.
 #[derive(Debug)]
 pub(super) struct ContributionMemory {
     /// `None` once it was given back.
@@ -62,18 +59,15 @@ impl SpareMemory {
 }
 
 impl ContributionMemory {
-    /// Copies `data` behind a header with `token`.
-    pub(super) fn new(spare: &SpareMemory, token: Token, data: &[u8]) -> io::Result<Self> {
-        let mut header = [0; PART_HEADER_SIZE as usize];
-        write_header(&mut header, token);
-        let length = header.len() + data.len();
+    /// Copies `data`.
+    pub(super) fn new(spare: &SpareMemory, data: &[u8]) -> io::Result<Self> {
+        let length = data.len();
         let memory = match spare.take(length) {
             Some(mut memory) => {
-                memory[..header.len()].copy_from_slice(&header);
-                memory[header.len()..length].copy_from_slice(data);
+                memory[..length].copy_from_slice(data);
                 memory
             }
-            None => WritableMemfd::with("ropewalk-contribution", &[&header, data], capacity(length))?,
+            None => WritableMemfd::with("ropewalk-contribution", &[data], capacity(length))?,
         };
         Ok(Self {
             memory: Some(memory),
@@ -82,7 +76,7 @@ impl ContributionMemory {
         })
     }
 
-    /// The header and the data. When nobody needs them any more the memory takes another contribution.
+    /// The data. When nobody needs them any more the memory takes another contribution.
     pub(super) fn into_bytes(self) -> Bytes {
         Bytes::from_owner(self)
     }
@@ -129,19 +123,7 @@ impl Drop for ContributionMemory {
 
 /// The length of the memory for a contribution: whole pages, so that one of about the same length can use it again.
 fn capacity(length: usize) -> usize {
-    length.next_multiple_of(4096)
-}
-
-/// Writes the header of a part.
-pub(super) fn write_header(part: &mut [u8], token: Token) {
-    part[..size_of::<u128>()].copy_from_slice(&token.0.to_le_bytes());
-}
-
-/// Reads the token from the header of a part, which is at least [`PART_HEADER_SIZE`] long.
-pub(super) fn read_header(part: &[u8]) -> Token {
-    let mut bytes = [0; size_of::<u128>()];
-    bytes.copy_from_slice(&part[..size_of::<u128>()]);
-    Token(u128::from_le_bytes(bytes))
+    length.max(1).next_multiple_of(4096)
 }
 
 /// How long the agent may leave its end of the link unread before a contribution counts as unprotected.
@@ -152,9 +134,7 @@ mod tests {
     use super::*;
 
     fn contribute(spare: &SpareMemory, data: &[u8]) -> Bytes {
-        ContributionMemory::new(spare, Token(7), data)
-            .unwrap()
-            .into_bytes()
+        ContributionMemory::new(spare, data).unwrap().into_bytes()
     }
 
     /// Memory is used again once nobody needs what was in it, and not before.
@@ -170,12 +150,8 @@ mod tests {
         let place = second.as_ptr();
         drop(second);
         let third = contribute(&spare, &[3; 9_000]);
-        assert_eq!(
-            (third.as_ptr(), third.len()),
-            (place, 9_000 + PART_HEADER_SIZE as usize)
-        );
-        assert_eq!(read_header(&third), Token(7));
-        assert!(third[PART_HEADER_SIZE as usize..].iter().all(|&byte| byte == 3));
+        assert_eq!((third.as_ptr(), third.len()), (place, 9_000));
+        assert!(third.iter().all(|&byte| byte == 3));
     }
 
     /// Little is not put where much has room, and only so much is kept.

@@ -5,19 +5,19 @@ use std::{sync::Arc, time::Duration};
 use ropewalk_fabric::HoldId;
 use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
+use ropewalk_reduce_core::{Member, Token};
 
 use super::{
     contribution::ContributionMemory,
     job::{Shared, Wish},
-    progress::Begin,
     reduction::{Completion, ReduceError, Reduction},
+    session::Begin,
 };
 use crate::{
-    ids::{GroupId, ReductionId, ReductionNumber, Token},
+    ids::{GroupId, ReductionId, ReductionNumber},
     message::Contribution,
     operation::{Operation, Reducer},
-    signature::{Order, Policy, Signature, cut},
-    stripes,
+    signature::{OnLoss, Order, RootFailure, Signature, cut},
 };
 
 /// A group of ranks of a job; cheap to clone.
@@ -28,21 +28,21 @@ pub struct Group {
     id: GroupId,
 }
 
-/// How a reduction is done. All members must give the same.
+/// The choices of a call. All members must make the same, apart from the time-out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReduceOptions {
-    /// Whether the order of combination is fixed.
+    /// The order of combination.
     pub order: Order,
-    /// Who combines with whom.
-    pub policy: Policy,
-    /// After what time since the first member's call the reduction fails on all members. Without one it waits
-    /// for a late member as long as that lives.
+    /// The answer to the loss of contributions with all their copies.
+    pub on_loss: OnLoss,
+    /// The answer to the loss of the root.
+    pub on_root_loss: RootFailure,
+    /// The reduction fails on all members when the time of the first of them is over, counted from its call. Without
+    /// one it waits for a late member as long as that lives.
     pub timeout: Option<Duration>,
     /// An identifier that is the same on all members and used once in a group. Without one, the members' calls
     /// belong together in the order in which each makes them, which takes calls from one thread.
     pub id: Option<u64>,
-    /// The size of a stripe in bytes, if not chosen from the length of the vector.
-    pub stripe_size: Option<u64>,
 }
 
 impl Group {
@@ -116,11 +116,11 @@ impl Group {
         let contributed = self.contribute(index as u32, id, data, reducer.into_operation(), root, options);
         if let Err(error) = &contributed {
             // The others have called, or will; they must not wait for what will not come.
-            let (members, message) = (self.members_if_not_all(), error.to_string());
             self.job.wish(Wish::Withdraw {
-                reduction: id,
-                members,
-                message,
+                session: id.session(),
+                member: Member(index as u32),
+                members: self.members_if_not_all(),
+                message: error.to_string(),
             });
         }
         contributed
@@ -138,43 +138,43 @@ impl Group {
         if !self.members.contains(root) {
             return Err(ReduceError::RootNotMember { root });
         }
-        if options.policy == Policy::Paper && options.order == Order::Ordered {
-            return Err(ReduceError::OrderedPaper);
-        }
         let encoded = operation.codec.encode(&data);
         let length = encoded.len() as u64;
-        // What is not cut has no stripe size to agree on: the lengths of objects differ.
-        let is_cut = options.policy == Policy::Chunked && operation.element_size.is_some();
-        let stripe_size = options.stripe_size.unwrap_or(stripes::default_size(length));
+        let signature = Signature {
+            operation: cut(operation.name, Signature::NAME_LENGTH_MAX),
+            element: cut(operation.element, Signature::NAME_LENGTH_MAX),
+            element_size: operation.element_size,
+            length: operation.element_size.is_some().then_some(length),
+            root,
+            order: options.order,
+            on_loss: options.on_loss,
+            on_root_loss: options.on_root_loss,
+        };
+        let call = signature.call(&self.members);
+        let call = call.ok_or(ReduceError::NextRootNotMember)?;
         let contribution = Contribution {
-            reduction: id,
+            session: id.session(),
             members: self.members_if_not_all(),
-            signature: Signature {
-                operation: cut(operation.name, Signature::NAME_LENGTH_MAX),
-                element: cut(operation.element, Signature::NAME_LENGTH_MAX),
-                element_size: operation.element_size,
-                length: operation.element_size.is_some().then_some(length),
-                root,
-                order: options.order,
-                policy: options.policy,
-                stripe_size: if is_cut { stripe_size } else { u64::MAX },
-            },
+            signature,
+            member: Member(index),
             token: draw_token()?,
             length,
-            timeout: options.timeout,
         };
-        let memory = ContributionMemory::new(&self.job.spare_memory, contribution.token, &encoded)
-            .map_err(ReduceError::Memory)?;
+        let memory =
+            ContributionMemory::new(&self.job.spare_memory, &encoded).map_err(ReduceError::Memory)?;
         let hold = self.protect(&memory, &contribution)?;
         self.job.tracer.mark("contributed");
         let (completion, slot) = Completion::new();
         let bytes = memory.into_bytes();
         let begin = Begin {
-            index,
+            id,
+            members: self.members.clone(),
+            call,
             contribution,
-            bytes,
+            original: bytes,
             hold,
             fold: operation.fold,
+            timeout: options.timeout,
             completion,
         };
         self.job.wish(Wish::Begin(Box::new(begin)));

@@ -14,16 +14,18 @@ use ropewalk_fabric::{AgentLink, HoldId, SpanKind, TraceEvent, Waker};
 use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
 use ropewalk_pmi_client::{Client, ClientError};
-use ropewalk_rpc::Engine;
+use ropewalk_reduce_core::{Member, Session};
+use ropewalk_rpc::{Engine, EngineOptions};
 
 use super::{
     bootstrap::{BootstrapError, bootstrap},
     contribution::SpareMemory,
     group::Group,
-    progress::{Begin, ProgressThread},
+    progress::ProgressThread,
+    session::Begin,
     trace::{Tracer, now_ns},
 };
-use crate::ids::{GroupId, ReductionId};
+use crate::ids::GroupId;
 
 /// This process's membership in its job.
 ///
@@ -55,14 +57,15 @@ pub(super) struct Shared {
     has_failed: AtomicBool,
 }
 
-/// What the program wants of the progress thread.
+/// A wish of the program.
 #[derive(Debug)]
 pub(super) enum Wish {
     /// Contribute.
     Begin(Box<Begin>),
     /// Tell the others that this rank's contribution to a reduction will not come.
     Withdraw {
-        reduction: ReductionId,
+        session: Session,
+        member: Member,
         members: Option<ProcessGroup>,
         message: String,
     },
@@ -84,7 +87,11 @@ impl Job {
     /// If the environment is malformed, or a rank or the process manager does not do its part.
     pub fn from_env() -> Result<Self, BootstrapError> {
         let joined = bootstrap()?;
-        let engine = Engine::new(joined.endpoint);
+        let options = EngineOptions {
+            eager_size_max: CHUNK_MESSAGE_MAX,
+            ..EngineOptions::default()
+        };
+        let engine = Engine::with_options(joined.endpoint, options);
         let shared = Arc::new(Shared {
             rank: joined.rank,
             size: joined.size,
@@ -236,6 +243,8 @@ impl Shared {
     }
 }
 
+/// The largest message: a chunk of 1 MiB, with elements of some hundred bytes, and what is sent with it.
+const CHUNK_MESSAGE_MAX: usize = (1 << 20) + (64 << 10);
 /// How long to wait for the other ranks to want to leave. The agent sees those that die; this is for a process
 /// manager that does not.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(24 * 3600);

@@ -1,15 +1,18 @@
-//! The effects around the pure machines: memory, messages, time, and the user's side of a reduction.
+//! The effects around the core: memory, messages, time, and the user's side of a reduction.
 
+mod arrivals;
 mod bootstrap;
 mod contribution;
 mod group;
+mod inherited;
 mod job;
-mod kept;
+mod outbox;
 mod peers;
 mod procedures;
 mod progress;
-mod pulls;
 mod reduction;
+mod seat;
+mod session;
 mod trace;
 
 pub use self::{

@@ -1,80 +1,117 @@
-//! Who of the other ranks lives, and what becomes of those that do not.
+//! The other ranks: who lives, and what becomes of those that do not.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
-use ropewalk_fabric::{HandshakeError, Identity, PeerDeath, SubmitError};
+use ropewalk_fabric::{Address, HandshakeError, Identity, PeerDeath, SubmitError};
 use ropewalk_names::Rank;
+use ropewalk_reduce_core::{Costs, Site};
 
-use super::progress::{ProgressThread, SCHEDULER};
+use super::{
+    progress::ProgressThread,
+    seat::{Seat, costs},
+};
 use crate::outcome::ReductionError;
 
 /// The state of the other ranks as this one knows it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Peers {
-    /// Peers whose connection broke, and when they count as gone unless the agent speaks before.
-    suspects: BTreeMap<Rank, Instant>,
-    /// Who has told the scheduler something, as they proved it.
+    costs: Costs,
+    /// Where each is reached; `None` for one that is gone.
+    pub(super) addresses: Vec<Option<Address>>,
+    /// The ranks that are gone, as their agents say.
+    pub(super) gone: BTreeSet<Rank>,
+    /// The rank with the scheduler: the lowest one that lives.
+    pub(super) seat: Rank,
+    /// Peers whose connection broke.
+    suspects: BTreeMap<Rank, Suspicion>,
+    /// Peers that have told the scheduler something, as they proved it.
     heard: BTreeMap<Rank, Identity>,
     /// Peers that count as lost when they are silent for long.
     watched: BTreeSet<Rank>,
     /// When it is looked next who has to be watched.
     watch_at: Option<Instant>,
-    /// When the scheduler is told again that this rank has left.
-    leave_at: Option<Instant>,
+}
+
+/// A connection broke, and nobody says that its peer is gone.
+#[derive(Clone, Copy, Debug)]
+struct Suspicion {
+    /// From then on the peer lives and cannot be reached.
+    cut_at: Option<Instant>,
+    /// From then on it counts as gone.
+    gone_at: Instant,
 }
 
 impl Peers {
+    pub(super) fn new(addresses: Vec<Address>) -> Self {
+        Self {
+            costs: costs(&addresses),
+            addresses: addresses.into_iter().map(Some).collect(),
+            gone: BTreeSet::new(),
+            seat: Rank(0),
+            suspects: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            watched: BTreeSet::new(),
+            watch_at: None,
+        }
+    }
+
     pub(super) fn handle_heard(&mut self, from: Identity) {
         self.heard.insert(from.rank, from);
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let suspects = self.suspects.values().copied();
-        suspects.chain(self.watch_at).chain(self.leave_at).min()
+        let suspects = self.suspects.values();
+        let suspects = suspects.flat_map(|suspicion| suspicion.cut_at.into_iter().chain([suspicion.gone_at]));
+        suspects.chain(self.watch_at).min()
     }
 }
 
 impl ProgressThread {
     /// A broken connection may have cost messages. An agent says soon whether the process is gone; if it does not,
-    /// or there is none, the peer counts as gone, so that nobody waits for ever.
+    /// plans go around the pair, and later, or if there is no agent, the peer counts as gone, so that nobody waits
+    /// for ever.
     pub(super) fn notice_lost_peers(&mut self) {
-        let now = Instant::now();
         while let Some(lost) = self.engine.poll_lost_peer() {
             self.leave_if_fenced(&lost.cause);
             let known = self
+                .peers
                 .addresses
                 .iter()
                 .position(|address| address.as_ref() == Some(&lost.address));
             if let Some(index) = known {
                 // Of one that was silent for long the agent had the time to speak.
-                let is_overdue = self.link.is_none() || matches!(lost.cause, PeerDeath::Silent);
-                self.suspect(Rank(index as u32), is_overdue);
+                self.suspect(Rank(index as u32), matches!(lost.cause, PeerDeath::Silent));
             }
         }
-        let due = self.peers.suspects.iter().filter(|&(_, &at)| at <= now);
+        let now = Instant::now();
+        let suspects = &mut self.peers.suspects;
+        let cut = suspects
+            .iter_mut()
+            .filter_map(|(rank, suspicion)| suspicion.cut_at.take_if(|at| *at <= now).map(|_| *rank));
+        let cut: Vec<Rank> = cut.collect();
+        for rank in cut {
+            self.worker.handle_unreachable(Site(rank.0));
+        }
+        let due = self
+            .peers
+            .suspects
+            .iter()
+            .filter(|(_, suspicion)| suspicion.gone_at <= now);
         for rank in due.map(|(&rank, _)| rank).collect::<Vec<_>>() {
-            // It may only have been away: from now on it counts as gone.
-            if let Some(&identity) = self.peers.heard.get(&rank) {
-                self.engine.fence(identity);
-            }
-            self.handle_departed(rank);
-        }
-        if self.peers.leave_at.take_if(|at| *at <= now).is_some() {
-            self.worker.leave();
+            self.peers.suspects.remove(&rank);
+            self.count_as_gone(rank);
         }
     }
 
-    /// While a reduction takes long, those are watched that it needs: the scheduler watches the members, and they it.
+    /// While a reduction takes long, those are watched that it needs.
     pub(super) fn watch_peers(&mut self) {
         let now = Instant::now();
-        let needed = match &self.scheduler {
-            Some(scheduler) => scheduler.running() > 0,
-            None => !self.kept.is_empty(),
-        };
-        if !needed {
+        let is_idle =
+            self.running.is_empty() && self.seat.as_ref().is_none_or(|seat| seat.needed().is_empty());
+        if is_idle {
             self.peers.watch_at = None;
             return self.watch(BTreeSet::new());
         }
@@ -82,10 +119,13 @@ impl ProgressThread {
             return;
         }
         self.peers.watch_at = Some(now + WATCH_INTERVAL);
-        let mut needed = match &self.scheduler {
-            Some(scheduler) => scheduler.needed(),
-            None => BTreeSet::from([SCHEDULER]),
+        let mut needed = match &self.seat {
+            Some(seat) => seat.needed(),
+            None => BTreeSet::from([self.peers.seat]),
         };
+        let size = self.shared.size;
+        let neighbours = self.worker.neighbours().into_iter();
+        needed.extend(neighbours.filter(|site| site.0 < size).map(|site| Rank(site.0)));
         needed.remove(&self.shared.rank);
         needed.retain(|rank| !self.peers.suspects.contains_key(rank));
         self.watch(needed);
@@ -94,34 +134,36 @@ impl ProgressThread {
     fn watch(&mut self, needed: BTreeSet<Rank>) {
         let before = std::mem::replace(&mut self.peers.watched, needed.clone());
         for rank in before.difference(&needed) {
-            if let Some(address) = &self.addresses[rank.index()]
+            if let Some(address) = &self.peers.addresses[rank.index()]
                 && let Ok(peer) = self.engine.peer(address)
             {
                 self.engine.unwatch(peer);
             }
         }
         for rank in needed {
-            if let Some(address) = &self.addresses[rank.index()] {
+            if let Some(address) = &self.peers.addresses[rank.index()] {
                 match self.engine.watch(address) {
                     Ok(()) | Err(SubmitError::Busy { .. }) => {}
-                    Err(_) => self.suspect(rank, self.link.is_none()),
+                    Err(_) => self.suspect(rank, false),
                 }
             }
         }
     }
 
-    fn suspect(&mut self, rank: Rank, is_overdue: bool) {
+    /// A rank may be gone, or cut off. `is_overdue` says that its agent would have spoken.
+    pub(super) fn suspect(&mut self, rank: Rank, is_overdue: bool) {
         let now = Instant::now();
-        let due = match is_overdue {
-            true => now,
-            false => now + AGENT_VERDICT_TIME,
+        let is_overdue = is_overdue || self.link.is_none();
+        let (cut_at, gone_at) = match is_overdue {
+            true => (now, now),
+            false => (now + CUT_VERDICT_TIME, now + AGENT_VERDICT_TIME),
         };
-        let known = self.peers.suspects.entry(rank).or_insert(due);
-        *known = due.min(*known);
-        if rank == SCHEDULER && self.worker.has_left() {
-            // That may have been lost with the connection.
-            self.peers.leave_at = Some(now + LEAVE_INTERVAL);
-        }
+        let new = Suspicion {
+            cut_at: Some(cut_at),
+            gone_at,
+        };
+        let known = self.peers.suspects.entry(rank).or_insert(new);
+        known.gone_at = gone_at.min(known.gone_at);
     }
 
     /// A process that was stopped for long, or cut off, learns from its peers that they go on without it.
@@ -134,51 +176,55 @@ impl ProgressThread {
                 rank, incarnation, ..
             } = own;
             self.give_up(&ReductionError::Fenced { rank, incarnation });
-            self.forget_scheduler();
         }
     }
 
-    /// The agent says that a rank is gone: nothing can be said to it any more.
-    pub(super) fn handle_gone(&mut self, rank: Rank) {
-        self.addresses[rank.index()] = None;
-        self.handle_departed(rank);
-        if rank == SCHEDULER {
-            self.forget_scheduler();
-        }
-    }
-
-    /// The scheduler will not hear anything from this rank any more.
-    fn forget_scheduler(&mut self) {
-        self.addresses[SCHEDULER.index()] = None;
-        self.unsent_to_scheduler.clear();
-        self.peers.leave_at = None;
-    }
-
-    fn handle_departed(&mut self, rank: Rank) {
-        let now = self.now();
-        if let Some(scheduler) = &mut self.scheduler {
-            scheduler.handle_departed(now, rank);
-        } else if rank == SCHEDULER {
+    /// No agent says so, but a rank was silent for too long for those who need its messages.
+    fn count_as_gone(&mut self, rank: Rank) {
+        if self.seat.is_some() {
+            // It may only have been away: from now on it counts as gone.
+            if let Some(&identity) = self.peers.heard.get(&rank) {
+                self.engine.fence(identity);
+            }
+            self.handle_gone(rank);
+        } else if rank == self.peers.seat {
             self.give_up(&ReductionError::SchedulerLost { rank });
         }
-        self.unsent_to_workers.remove(&rank);
-        self.peers.suspects.remove(&rank);
     }
 
-    /// Nothing can be reduced on this rank any more. That is the last that it tells the scheduler.
-    pub(super) fn give_up(&mut self, error: &ReductionError) {
-        if !self.worker.has_left() {
-            self.unsent_to_scheduler.clear();
-            self.shared.set_failed(true);
-            self.worker.fail_all(error);
+    /// A rank is gone. If it had the scheduler, the lowest rank that is left takes over.
+    pub(super) fn handle_gone(&mut self, rank: Rank) {
+        if !self.peers.gone.insert(rank) {
+            return;
+        }
+        self.peers.addresses[rank.index()] = None;
+        self.peers.suspects.remove(&rank);
+        self.outbox.forget(rank);
+        let now = self.now();
+        if let Some(seat) = &mut self.seat {
+            return seat.lose(now, rank);
+        }
+        let size = self.shared.size;
+        let mut living = (0..size).map(Rank).filter(|rank| !self.peers.gone.contains(rank));
+        self.peers.seat = living.next().unwrap_or(self.shared.rank);
+        if self.peers.seat == self.shared.rank {
+            let (gone, inherited) = (&self.peers.gone, self.inherited.contributions());
+            self.seat = Some(Seat::take_over(
+                self.shared.rank,
+                size,
+                self.peers.costs,
+                gone,
+                inherited,
+                now,
+            ));
         }
     }
 }
 
-/// How long after a connection broke the agent is waited for to say that the peer is gone. Its word may have to go through
-/// the launcher, over links that are mended.
+/// So long after a connection broke plans go around it, if the agent does not say before that the peer is gone.
+const CUT_VERDICT_TIME: Duration = Duration::from_millis(500);
+/// So long after a connection broke the agent is waited for to say that the peer is gone. Its word may have to go
+/// through the launcher, over links that are mended.
 const AGENT_VERDICT_TIME: Duration = Duration::from_secs(10);
-/// How long a reduction may take before the ranks that it needs are watched, and how often it is looked who these are.
+/// So long may a reduction take before the ranks that it needs are watched, and so often it is looked who these are.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
-/// How long after a connection to the scheduler broke it is told again that this rank has left.
-const LEAVE_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,25 +1,56 @@
-//! The remote procedures that carry the messages of scheduler and workers.
+//! The remote procedures that carry messages and chunks.
 
+use bytes::Bytes;
+use ropewalk_fabric::RegionHandle;
+use ropewalk_reduce_core::{ChunkHeader, Grant};
 use ropewalk_rpc::Procedure;
+use serde::{Deserialize, Serialize};
 
-use crate::message::{ToScheduler, ToWorker};
+use crate::message::{ToSeat, ToSite};
 
 /// Brings messages to the scheduler.
-pub(super) struct TellScheduler;
+pub(super) struct TellSeat;
 
-impl Procedure for TellScheduler {
-    const NAME: &'static str = "ropewalk.reduce.tell-scheduler";
-    type Input = Vec<ToScheduler>;
+impl Procedure for TellSeat {
+    const NAME: &'static str = "ropewalk.reduce.tell-seat";
+    type Input = Vec<ToSeat>;
     type Output = ();
 }
 
-/// Brings messages to a worker.
-pub(super) struct TellWorker;
+/// Brings messages of the scheduler.
+pub(super) struct TellSite;
 
-impl Procedure for TellWorker {
-    const NAME: &'static str = "ropewalk.reduce.tell-worker";
-    type Input = Vec<ToWorker>;
+impl Procedure for TellSite {
+    const NAME: &'static str = "ropewalk.reduce.tell-site";
+    type Input = Vec<ToSite>;
     type Output = ();
+}
+
+/// Brings grants from parent to child in a tree.
+pub(super) struct TakeGrants;
+
+impl Procedure for TakeGrants {
+    const NAME: &'static str = "ropewalk.reduce.take-grants";
+    type Input = Vec<Grant>;
+    type Output = ();
+}
+
+/// Brings a chunk from child to parent; the answer says that it has arrived.
+pub(super) struct TakeChunk;
+
+impl Procedure for TakeChunk {
+    const NAME: &'static str = "ropewalk.reduce.take-chunk";
+    type Input = (ChunkHeader, ChunkBytes);
+    type Output = ();
+}
+
+/// The bytes of a chunk.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum ChunkBytes {
+    /// They come with the message.
+    Here(Bytes),
+    /// The receiver reads them, so many, from memory that both can reach.
+    There(RegionHandle, u64),
 }
 
 /// The most messages in one notification.

@@ -1,62 +1,42 @@
 //! The thread that drives a rank's machines.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     os::fd::AsFd,
-    sync::{Arc, mpsc},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use ropewalk_fabric::{
     Address, AgentLink, AgentLinkError, FromAgent, Held, HoldId, Identity, RegionHandle, Role, SpanKind,
-    SubmitError, ToAgent,
+    ToAgent,
 };
 use ropewalk_names::Rank;
-use ropewalk_rpc::{CallError, Caller, Engine};
+use ropewalk_reduce_core::{
+    End, FromScheduler, GiveUp, Grant, Place, Session, Site, StreamId, Term, ToScheduler, Worker,
+    WorkerAction,
+};
+use ropewalk_rpc::Engine;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
+    arrivals::Arrivals,
+    inherited::{Inherited, site_of_inherited},
     job::{Shared, Wish},
-    kept::{Kept, Made},
+    outbox::Outbox,
     peers::Peers,
-    procedures::{MESSAGES_MAX, TellScheduler, TellWorker},
-    pulls::{Pulls, Purpose},
-    reduction::Completion,
+    seat::{Seat, costs},
+    session::{Begin, Running},
     trace::now_ns,
 };
 use crate::{
-    ids::{PartId, ReductionId, TaskId},
-    message::{
-        Announcement, Contribution, PART_HEADER_SIZE, Source, TaskFailure, TaskOutcome, ToScheduler, ToWorker,
-    },
-    operation::Fold,
-    outcome::{Receipt, ReductionError},
-    scheduler::Scheduler,
-    stripes,
-    worker::{Input, Side, Worker, WorkerAction},
+    ids::ReductionNumber,
+    message::{Circumstances, Contribution, Introduction, ToSeat, ToSite},
+    outcome::{ReductionError, verdict},
+    signature::cut,
 };
 
-/// A contribution on its way from the program to the progress thread.
-pub(super) struct Begin {
-    pub(super) index: u32,
-    pub(super) contribution: Contribution,
-    /// Header and data.
-    pub(super) bytes: Bytes,
-    pub(super) hold: Option<HoldId>,
-    pub(super) fold: Arc<dyn Fold>,
-    pub(super) completion: Completion,
-}
-
-impl std::fmt::Debug for Begin {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Begin")
-            .field("contribution", &self.contribution)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Drives a rank's worker, on rank 0 also the job's scheduler, and the engine below them.
+/// Drives a rank's worker, the scheduler if its seat is here, and the engine below them.
 pub(super) struct ProgressThread {
     pub(super) shared: Arc<Shared>,
     /// The link to the agent, until that is gone.
@@ -64,58 +44,47 @@ pub(super) struct ProgressThread {
     pub(super) engine: Engine,
     origin: Instant,
     pub(super) worker: Worker,
-    /// On rank 0.
-    pub(super) scheduler: Option<Scheduler>,
-    pub(super) addresses: Vec<Option<Address>>,
-    to_scheduler: mpsc::Receiver<(Identity, Vec<ToScheduler>)>,
-    to_worker: mpsc::Receiver<Vec<ToWorker>>,
-    /// Messages that the engine has not taken yet, by receiver.
-    pub(super) unsent_to_workers: BTreeMap<Rank, VecDeque<ToWorker>>,
-    pub(super) unsent_to_scheduler: VecDeque<ToScheduler>,
+    pub(super) seat: Option<Seat>,
+    pub(super) peers: Peers,
+    pub(super) inherited: Inherited,
+    pub(super) outbox: Outbox,
+    pub(super) running: BTreeMap<Session, Running>,
+    pub(super) arrivals: Arrivals,
     /// What the agent need not hold any longer and has not been told yet.
     unsent_releases: VecDeque<HoldId>,
-    pub(super) peers: Peers,
-    pub(super) kept: BTreeMap<ReductionId, Kept>,
-    pulls: Pulls,
+    /// The circumstances of the ends that were told here, for late calls.
+    ended: BTreeMap<Session, Circumstances>,
+    /// The identifiers that were used.
+    names: BTreeSet<Session>,
+    /// The reductions to which this rank could not contribute.
+    withdrawn: BTreeMap<Session, Introduction>,
+    /// Nothing can be reduced on this rank any more, for this reason.
+    given_up: Option<ReductionError>,
 }
 
 impl ProgressThread {
-    pub(super) fn new(shared: Arc<Shared>, mut engine: Engine, addresses: Vec<Option<Address>>) -> Self {
-        let (scheduler_sender, to_scheduler) = mpsc::channel();
-        let (worker_sender, to_worker) = mpsc::channel();
-        let is_scheduler = shared.rank == SCHEDULER;
-        if is_scheduler {
-            engine.serve::<TellScheduler>(move |caller: &Caller, messages| {
-                let sender = caller.identity();
-                if sender.role == Role::Rank {
-                    // Nobody receives any more only when the thread is about to end.
-                    let _ = scheduler_sender.send((sender, messages));
-                }
-                Ok(())
-            });
-        }
-        engine.serve::<TellWorker>(move |caller: &Caller, messages| {
-            if caller.identity().role == Role::Rank && caller.identity().rank == SCHEDULER {
-                let _ = worker_sender.send(messages);
-            }
-            Ok(())
-        });
+    pub(super) fn new(shared: Arc<Shared>, mut engine: Engine, addresses: Vec<Address>) -> Self {
+        let arrivals = Arrivals::serve(&mut engine);
+        let rank = shared.rank;
+        let mut worker = Worker::new(Site(rank.0), Site(0), Term(0));
+        worker.set_sends(SENDS);
         Self {
-            scheduler: is_scheduler.then(|| Scheduler::new(shared.size)),
             link: shared.link.clone(),
-            shared,
             engine,
             origin: Instant::now(),
-            worker: Worker::new(),
-            addresses,
-            to_scheduler,
-            to_worker,
-            unsent_to_workers: BTreeMap::new(),
-            unsent_to_scheduler: VecDeque::new(),
+            worker,
+            seat: (rank == Rank(0)).then(|| Seat::new(rank, shared.size, costs(&addresses))),
+            peers: Peers::new(addresses),
+            inherited: Inherited::default(),
+            outbox: Outbox::default(),
+            running: BTreeMap::new(),
+            arrivals,
             unsent_releases: VecDeque::new(),
-            peers: Peers::default(),
-            kept: BTreeMap::new(),
-            pulls: Pulls::default(),
+            ended: BTreeMap::new(),
+            names: BTreeSet::new(),
+            withdrawn: BTreeMap::new(),
+            given_up: None,
+            shared,
         }
     }
 
@@ -128,22 +97,25 @@ impl ProgressThread {
                 return self.say_farewell();
             };
             wishes.into_iter().for_each(|wish| self.fulfil(wish));
-            self.receive_messages();
             self.receive_from_agent();
+            self.receive_mail();
+            self.receive_reads();
+            self.receive_answers();
             self.notice_lost_peers();
             self.watch_peers();
-            self.collect_pulls();
             self.handle_time();
-            self.act();
-            self.send_messages();
-            self.sleep();
+            let is_done = self.act();
+            self.send();
+            if is_done {
+                self.sleep();
+            }
         }
     }
 
     /// The others may have to hear of an error with which this rank leaves.
     fn say_farewell(mut self) {
         self.act();
-        self.send_messages();
+        self.send();
         self.engine.flush(FAREWELL_TIME);
     }
 
@@ -155,93 +127,87 @@ impl ProgressThread {
         match wish {
             Wish::Begin(begin) => self.begin(*begin),
             Wish::Withdraw {
-                reduction,
+                session,
+                member,
                 members,
                 message,
             } => {
-                self.tell_scheduler(ToScheduler::Withdraw {
-                    reduction,
+                let introduction = Introduction {
+                    session,
                     members,
-                    message,
-                });
+                    signature: None,
+                };
+                self.withdrawn.insert(session, introduction);
+                while self.withdrawn.len() > Worker::ENDED_MAX {
+                    self.withdrawn.pop_first();
+                }
+                self.worker.give_up(session, member, GiveUp::Withdrawn(message));
             }
         }
     }
 
     fn begin(&mut self, begin: Begin) {
-        let Begin {
-            index,
-            contribution,
-            bytes,
-            hold,
-            fold,
-            completion,
-        } = begin;
-        let reduction = contribution.reduction;
-        if self.kept.contains_key(&reduction) {
-            completion.complete(Err(ReductionError::IdReused { reduction }.into()));
-            self.release(hold);
-            return;
+        let id = begin.id;
+        let session = id.session();
+        let is_named = matches!(id.number, ReductionNumber::Named(_));
+        if is_named && !self.names.insert(session) {
+            let error = ReductionError::IdReused { reduction: id };
+            self.release(begin.hold);
+            return begin.completion.complete(Err(error.into()));
         }
-        let handle = self.engine.expose(bytes.clone());
-        let stripes = stripes::cut(&contribution.signature);
-        let deadline = contribution
-            .timeout
-            .and_then(|timeout| Instant::now().checked_add(timeout));
-        let kept = Kept {
-            index,
-            committed: vec![None; stripes.len()],
-            stripes,
-            is_vector: contribution.signature.length.is_some(),
-            contribution: bytes,
-            contribution_handle: handle.clone(),
-            made: BTreeMap::new(),
-            hold,
-            fold,
-            // The scheduler's own verdict, which names who is missing, is on its way by then.
-            deadline: deadline.and_then(|deadline| deadline.checked_add(SCHEDULER_VERDICT_TIME)),
-            completion,
-        };
-        self.kept.insert(reduction, kept);
-        self.worker.begin(index, Announcement { contribution, handle });
+        while self.names.len() > NAMES_MAX {
+            self.names.pop_first();
+        }
+        let (call, member, token) = (
+            begin.call.clone(),
+            begin.contribution.member,
+            begin.contribution.token,
+        );
+        let running = Running::new(begin, Instant::now());
+        if let Some(error) = self.given_up.clone() {
+            self.release(running.hold);
+            return running.completion.complete(Err(error.into()));
+        }
+        self.running.insert(session, running);
+        self.worker.contribute(session, call, vec![(member, token)]);
     }
 
-    fn receive_messages(&mut self) {
-        let now = self.now();
-        while let Ok((from, messages)) = self.to_scheduler.try_recv() {
-            let Some(scheduler) = &mut self.scheduler else {
-                continue;
-            };
-            self.peers.handle_heard(from);
-            messages
-                .into_iter()
-                .for_each(|message| scheduler.handle_message(now, from.rank, message));
+    pub(super) fn hear_seat(&mut self, from: Rank, message: ToSite) {
+        let ToSite {
+            message,
+            circumstances,
+        } = message;
+        if let FromScheduler::Ended { session, .. } = &message {
+            self.ended.entry(*session).or_insert(circumstances);
+            while self.ended.len() > Worker::ENDED_MAX {
+                self.ended.pop_first();
+            }
         }
-        while let Ok(messages) = self.to_worker.try_recv() {
-            messages
-                .into_iter()
-                .for_each(|message| self.worker.handle_message(now, message));
-        }
+        self.worker.handle_scheduler(Site(from.0), message);
+    }
+
+    pub(super) fn inherited_is_unreachable(&mut self, rank: Rank) {
+        let site = site_of_inherited(self.shared.size, rank);
+        self.worker.handle_unreachable(site);
     }
 
     fn receive_from_agent(&mut self) {
         let Some(link) = self.link.clone() else { return };
         loop {
             match link.receive::<FromAgent>() {
-                Ok(Some((message, _))) => self.handle_agent(message),
+                Ok(Some((message, _))) => self.hear_agent(message),
                 Ok(None) => return,
                 Err(AgentLinkError::Encoding(_)) => {}
                 Err(_) => {
                     // Nobody would tell of a death any more.
                     self.link = None;
-                    self.give_up(&ReductionError::AgentLost);
-                    return;
+                    return self.give_up(&ReductionError::AgentLost);
                 }
             }
         }
     }
 
-    fn handle_agent(&mut self, message: FromAgent) {
+    fn hear_agent(&mut self, message: FromAgent) {
         match message {
             FromAgent::Inherited {
                 rank, held, handle, ..
@@ -259,217 +225,223 @@ impl ProgressThread {
     }
 
     fn inherit(&mut self, rank: Rank, held: &Held, handle: RegionHandle) {
-        let now = self.now();
-        let Some(scheduler) = &mut self.scheduler else {
+        // What is no contribution was held for somebody else.
+        let Ok(contribution) = postcard::from_bytes::<Contribution>(&held.label) else {
             return;
         };
-        // What is no contribution was held for somebody else.
-        if let Ok(contribution) = postcard::from_bytes::<Contribution>(&held.label) {
-            scheduler.handle_inherited(now, rank, contribution, handle);
+        let (session, now) = (contribution.session, self.now());
+        if let Some(seat) = &mut self.seat {
+            seat.inherit(now, rank, &contribution);
+        }
+        self.inherited.insert(rank, contribution, handle);
+        for (parent, grant) in self.inherited.take_early(session, rank) {
+            self.grant_to_inherited(rank, parent, grant);
         }
     }
 
     fn handle_time(&mut self) {
         let now = self.now();
-        if let Some(scheduler) = &mut self.scheduler {
-            scheduler.handle_time(now);
+        if let Some(seat) = &mut self.seat
+            && seat.poll_timeout().is_some_and(|deadline| deadline <= now)
+        {
+            seat.handle_timeout(now);
         }
         let now = Instant::now();
-        let overdue = self
-            .kept
+        let due = self
+            .running
             .iter()
-            .filter(|(_, kept)| kept.deadline.is_some_and(|deadline| deadline <= now));
-        for reduction in overdue.map(|(&reduction, _)| reduction).collect::<Vec<_>>() {
-            self.worker
-                .fail(reduction, ReductionError::Timeout { missing: Vec::new() });
+            .filter(|(_, running)| running.deadline.is_some_and(|at| at <= now));
+        for session in due.map(|(&session, _)| session).collect::<Vec<_>>() {
+            self.run_out_of_time(session, now);
         }
     }
 
-    fn collect_pulls(&mut self) {
-        for (
-            Purpose {
-                reduction,
-                task,
-                side,
-            },
-            result,
-        ) in self.pulls.collect(&self.shared.tracer)
-        {
-            self.worker.handle_pulled(reduction, task, side, result);
+    /// Ends a reduction for all; if the scheduler does not say so, at least here.
+    fn run_out_of_time(&mut self, session: Session, now: Instant) {
+        let Some(running) = self.running.get_mut(&session) else {
+            return;
+        };
+        if !running.has_run_out {
+            running.has_run_out = true;
+            running.deadline = now.checked_add(SCHEDULER_VERDICT_TIME);
+            let member = running.member();
+            return self.worker.give_up(session, member, GiveUp::TimedOut);
         }
+        let error = ReductionError::Timeout {
+            rank: self.shared.rank,
+            missing: Vec::new(),
+        };
+        self.complete(session, Err(error));
     }
 
-    /// Does what the machines want done, until they want nothing more.
-    fn act(&mut self) {
-        loop {
-            let actions = self.worker.drain_actions();
-            let outgoing = self
-                .scheduler
-                .as_mut()
-                .map(Scheduler::drain_outgoing)
-                .unwrap_or_default();
-            if actions.is_empty() && outgoing.is_empty() {
-                return;
+    /// Does what the machines want done. Returns false if there is more to do, after others had their turn.
+    fn act(&mut self) -> bool {
+        for _ in 0..ACTIONS_AT_ONCE {
+            if let Some(action) = self.worker.poll_action() {
+                self.take_action(action);
+            } else if let Some((to, message)) = self.seat.as_mut().and_then(Seat::poll) {
+                self.pass_on(to, message);
+            } else {
+                return true;
             }
-            // First what was wanted first: the scheduler may take back a task of which an action speaks.
-            actions.into_iter().for_each(|action| self.take_action(action));
-            let now = self.now();
-            for outgoing in outgoing {
-                if outgoing.to == self.shared.rank {
-                    self.worker.handle_message(now, outgoing.message);
-                } else {
-                    self.unsent_to_workers
-                        .entry(outgoing.to)
-                        .or_default()
-                        .push_back(outgoing.message);
-                }
-            }
+        }
+        false
+    }
+
+    /// A message of the scheduler here. Nobody is at the sites of contributions that were left.
+    fn pass_on(&mut self, to: Site, message: ToSite) {
+        let rank = Rank(to.0);
+        if rank == self.shared.rank {
+            self.hear_seat(rank, message);
+        } else if to.0 < self.shared.size {
+            self.outbox.tell_site(rank, message);
         }
     }
 
     fn take_action(&mut self, action: WorkerAction) {
         match action {
-            WorkerAction::Combine {
-                reduction,
-                task,
-                left,
-                right,
-                outcome,
-            } => {
-                self.combine(reduction, task, left, right, outcome);
+            WorkerAction::Tell(seat, message) => {
+                let introductions = self.introductions(&message);
+                let mail = ToSeat {
+                    introductions,
+                    message,
+                };
+                let now = self.now();
+                match &mut self.seat {
+                    Some(own) if seat.0 == self.shared.rank.0 => own.handle(now, self.shared.rank, mail),
+                    _ => self.outbox.tell_seat(Rank(seat.0), mail),
+                }
             }
-            WorkerAction::Complete { reduction, result } => self.complete(reduction, result),
-            WorkerAction::Discard { reduction, parts } => self.discard(reduction, &parts),
-            WorkerAction::Forget { task } => self.pulls.forget(task),
-            WorkerAction::Pull {
-                reduction,
-                task,
-                side,
-                source,
-            } => self.pull(reduction, task, side, &source),
-            WorkerAction::Send(message) => self.tell_scheduler(message),
+            WorkerAction::Grant { to, parent, grant } => match to.0.checked_sub(self.shared.size) {
+                None => self.outbox.grant(Rank(to.0), grant),
+                Some(rank) => self.grant_to_inherited(Rank(rank), parent, grant),
+            },
+            WorkerAction::SendChunk(chunk) => {
+                let running = self.running.get_mut(&chunk.header.session);
+                match running.map(|running| running.take(chunk.place, chunk.range)) {
+                    Some(bytes) => self.outbox.send_chunk(Rank(chunk.to.0), chunk.header, bytes),
+                    None => self.worker.handle_sent(&chunk.header),
+                }
+            }
+            WorkerAction::Fold {
+                session,
+                stream,
+                index,
+                range,
+                operands,
+                into,
+            } => self.fold(session, stream, index, &range, &operands, into),
+            WorkerAction::Finished(session, end) => self.finish(session, end),
         }
     }
 
-    fn tell_scheduler(&mut self, message: ToScheduler) {
-        match &mut self.scheduler {
-            Some(scheduler) => scheduler.handle_message(self.origin.elapsed(), self.shared.rank, message),
-            // Nobody is there to hear it.
-            None if self.addresses[SCHEDULER.index()].is_none() => {}
-            None => self.unsent_to_scheduler.push_back(message),
+    /// The reductions of which a message speaks, as this rank has called them.
+    fn introductions(&self, message: &ToScheduler) -> Vec<Introduction> {
+        let of = |session: &Session| {
+            let running = self.running.get(session).map(Running::introduction);
+            running.or_else(|| self.withdrawn.get(session).cloned())
+        };
+        match message {
+            ToScheduler::Announce { session, .. } | ToScheduler::GiveUp { session, .. } => {
+                of(session).into_iter().collect()
+            }
+            ToScheduler::Standing { sessions, .. } => sessions
+                .iter()
+                .filter_map(|standing| of(&standing.session))
+                .collect(),
+            _ => Vec::new(),
         }
     }
 
-    fn pull(&mut self, reduction: ReductionId, task: TaskId, side: Side, source: &Source) {
-        let Some(kept) = self.kept.get(&reduction) else {
+    fn grant_to_inherited(&mut self, rank: Rank, parent: StreamId, grant: Grant) {
+        let Some(chunking) = self.worker.chunking(grant.session) else {
             return;
         };
-        let purpose = Purpose {
-            reduction,
-            task,
-            side,
-        };
-        let started = self
-            .pulls
-            .start(&mut self.engine, purpose, source, kept.part_length_max());
-        if let Err(failure) = started {
-            self.worker.handle_pulled(reduction, task, side, Err(failure));
+        if !self
+            .inherited
+            .grant(&mut self.engine, rank, parent, grant, &chunking)
+        {
+            self.inherited_is_unreachable(rank);
         }
     }
 
-    fn combine(
+    fn fold(
         &mut self,
-        reduction: ReductionId,
-        task: TaskId,
-        left: Input,
-        right: Option<Input>,
-        outcome: TaskOutcome,
+        session: Session,
+        stream: StreamId,
+        index: u32,
+        range: &std::ops::Range<u64>,
+        operands: &[Place],
+        into: Place,
     ) {
-        let Some(kept) = self.kept.get_mut(&reduction) else {
-            return;
+        let Some(running) = self.running.get_mut(&session) else {
+            return self.worker.handle_folded(session, stream, index);
         };
         let start_ns = now_ns();
-        let product = kept.combine(left, right, |side| self.pulls.take(task, side));
-        let result = product.and_then(|product| match outcome {
-            TaskOutcome::Commit { token, .. } if token != product.token => Err(TaskFailure::Receipt),
-            TaskOutcome::Commit { stripe, .. } => {
-                kept.committed[stripe as usize] = Some(product.bytes.slice(PART_HEADER_SIZE as usize..));
-                Ok(None)
+        match running.fold(operands, into, range) {
+            Ok(()) => self.worker.handle_folded(session, stream, index),
+            Err(error) => {
+                let why = cut(error.to_string(), ReductionError::MESSAGE_LENGTH_MAX);
+                self.worker.handle_fold_failed(session, why);
             }
-            TaskOutcome::Keep(part) => {
-                let handle = self.engine.expose(product.bytes.clone());
-                let length = product.bytes.len() as u64 - PART_HEADER_SIZE;
-                kept.made.insert(
-                    part,
-                    Made {
-                        bytes: product.bytes,
-                        handle: handle.clone(),
-                    },
-                );
-                Ok(Some(Source {
-                    handle,
-                    data_offset: PART_HEADER_SIZE,
-                    length,
-                }))
-            }
-        });
-        let stripe = match outcome {
-            TaskOutcome::Commit { stripe, .. } | TaskOutcome::Keep(PartId { stripe, .. }) => stripe,
-        };
-        self.shared
-            .tracer
-            .detail(SpanKind::Merge, start_ns, || format!("stripe {stripe}"));
-        if matches!(outcome, TaskOutcome::Commit { .. }) {
-            let done = kept.committed.iter().flatten().count() as u64;
-            self.shared
-                .tracer
-                .progress(&reduction.number.to_string(), done, kept.committed.len() as u64);
         }
-        self.worker
-            .handle_combined(self.origin.elapsed(), reduction, task, result);
-    }
-
-    fn discard(&mut self, reduction: ReductionId, parts: &[PartId]) {
-        let Some(kept) = self.kept.get_mut(&reduction) else {
-            return;
-        };
-        for made in parts.iter().filter_map(|part| kept.made.remove(part)) {
-            self.engine.withdraw(&made.handle);
+        let tracer = &self.shared.tracer;
+        tracer.detail(SpanKind::Merge, start_ns, || format!("bytes {range:?}"));
+        if into == Place::Result
+            && let Some((done, total)) = running.progress()
+        {
+            tracer.progress(&running.id.number.to_string(), done, total);
         }
     }
 
-    fn complete(&mut self, reduction: ReductionId, result: Result<Receipt, ReductionError>) {
-        let Some(mut kept) = self.kept.remove(&reduction) else {
+    fn finish(&mut self, session: Session, end: End) {
+        self.inherited.forget(session);
+        let Some(running) = self.running.get(&session) else {
             return;
         };
-        self.engine.withdraw(&kept.contribution_handle);
-        for made in kept.made.values() {
-            self.engine.withdraw(&made.handle);
-        }
-        self.release(kept.hold);
+        let circumstances = self.ended.get(&session).cloned().unwrap_or_default();
+        let root = running.contribution.signature.root;
+        let result = verdict(end, root, running.members.ranks(), circumstances);
+        self.complete(session, result);
+    }
+
+    fn complete(&mut self, session: Session, result: Result<crate::outcome::Receipt, ReductionError>) {
+        let Some(mut running) = self.running.remove(&session) else {
+            return;
+        };
+        self.release(running.hold.take());
         self.shared.set_failed(result.is_err());
-        let stripes = kept.result();
-        kept.completion
-            .complete(result.map(|receipt| (receipt, stripes)).map_err(Into::into));
+        let rank = self.shared.rank;
+        let (completion, bytes) = running.into_result();
+        let result = result.map(|receipt| {
+            let bytes = bytes.filter(|_| receipt.root == rank);
+            (receipt, bytes)
+        });
+        completion.complete(result.map_err(Into::into));
+    }
+
+    /// Nothing can be reduced on this rank any more. The others are told so, if they can be.
+    pub(super) fn give_up(&mut self, error: &ReductionError) {
+        if self.given_up.is_some() {
+            return;
+        }
+        self.given_up = Some(error.clone());
+        let sessions: Vec<Session> = self.running.keys().copied().collect();
+        for session in sessions {
+            self.complete(session, Err(error.clone()));
+        }
+        self.worker.leave(error.to_string());
+        self.shared.set_failed(true);
     }
 
     fn release(&mut self, hold: Option<HoldId>) {
         self.unsent_releases.extend(hold);
     }
 
-    fn send_messages(&mut self) {
-        let engine = &mut self.engine;
-        let addresses = &self.addresses;
-        self.unsent_to_workers.retain(|&rank, messages| {
-            if let Some(address) = &addresses[rank.index()] {
-                send_batches(messages, |batch| engine.notify::<TellWorker>(address, batch));
-            }
-            !messages.is_empty()
-        });
-        if let Some(address) = &addresses[SCHEDULER.index()] {
-            send_batches(&mut self.unsent_to_scheduler, |batch| {
-                engine.notify::<TellScheduler>(address, batch)
-            });
+    fn send(&mut self) {
+        for (rank, chunk) in self.outbox.send(&mut self.engine, &self.peers.addresses) {
+            self.worker.handle_sent(&chunk);
+            self.suspect(rank, false);
         }
         let Some(link) = &self.link else { return };
         while let Some(&hold) = self.unsent_releases.front() {
@@ -482,16 +454,21 @@ impl ProgressThread {
 
     fn sleep(&mut self) {
         let now = Instant::now();
-        let scheduler = self.scheduler.as_ref().and_then(Scheduler::next_deadline);
-        let scheduler = scheduler.and_then(|deadline| self.origin.checked_add(deadline));
-        let is_unsent = !(self.unsent_to_scheduler.is_empty()
-            && self.unsent_to_workers.is_empty()
-            && self.unsent_releases.is_empty());
+        let seat = self.seat.as_ref().and_then(Seat::poll_timeout);
+        let seat = seat.and_then(|deadline| self.origin.checked_add(deadline));
+        let is_unsent = !self.outbox.is_empty() || !self.unsent_releases.is_empty();
         let unsent = is_unsent.then(|| now + UNSENT_RETRY);
-        let peers = self.peers.next_deadline();
-        let overdue = self.kept.values().filter_map(|kept| kept.deadline).min();
-        let deadlines = [scheduler, unsent, peers, overdue, self.engine.next_deadline()];
+        let overdue = self.running.values().filter_map(|running| running.deadline).min();
+        let deadlines = [
+            seat,
+            unsent,
+            self.peers.next_deadline(),
+            overdue,
+            self.engine.next_deadline(),
+        ];
         let deadline = deadlines.into_iter().flatten().min();
+        // The engine may have said that it is ready now, which is later than when this began.
+        let now = Instant::now();
         let timeout = deadline.map_or(SLEEP_MAX, |at| at.saturating_duration_since(now).min(SLEEP_MAX));
         if timeout.is_zero() {
             return;
@@ -512,29 +489,13 @@ impl Drop for ProgressThread {
     }
 }
 
-/// Sends messages in order, in batches, for as long as the receiver has room for them.
-fn send_batches<M: Clone>(
-    messages: &mut VecDeque<M>,
-    mut send: impl FnMut(&Vec<M>) -> Result<(), CallError>,
-) {
-    while !messages.is_empty() {
-        let batch: Vec<M> = messages.iter().take(MESSAGES_MAX).cloned().collect();
-        let sent = send(&batch);
-        if let Err(CallError::Submit {
-            source: SubmitError::Busy { .. } | SubmitError::Connect { .. },
-            ..
-        }) = sent
-        {
-            return;
-        }
-        // What cannot be sent at all is for a peer that is gone, which is noticed apart from this.
-        messages.drain(..batch.len());
-    }
-}
-
-/// Where the scheduler is (the paper's master, section "framework").
-pub(super) const SCHEDULER: Rank = Rank(0);
-/// How long after a reduction's time is over the scheduler is waited for to say so.
+/// So many chunks are under way to parents at once: the answer to one comes after those before it have passed the link.
+const SENDS: u32 = 16;
+/// So much is done before messages are looked for again.
+const ACTIONS_AT_ONCE: usize = 8;
+/// So many identifiers are remembered, to refuse them when they are used again.
+const NAMES_MAX: usize = 1 << 16;
+/// So long after a reduction's time is over the scheduler is waited for to say so.
 const SCHEDULER_VERDICT_TIME: Duration = Duration::from_secs(5);
 /// When to offer again what was not taken.
 const UNSENT_RETRY: Duration = Duration::from_millis(5);

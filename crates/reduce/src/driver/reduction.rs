@@ -9,14 +9,13 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use bytes::Bytes;
 use ropewalk_fabric::AgentLinkError;
 use ropewalk_membership::GroupError;
 use ropewalk_names::Rank;
 use thiserror::Error;
 
 use crate::{
-    operation::{Codec, DecodeError},
+    operation::{Codec, DecodeError, ResultMemory},
     outcome::{Receipt, ReductionError},
 };
 
@@ -70,14 +69,8 @@ impl<V> Reduction<V> {
     }
 
     fn decode(&self, result: SlotResult) -> Result<Outcome<V>, ReduceError> {
-        let (receipt, stripes) = result?;
-        let value = match stripes {
-            Some(stripes) => {
-                let stripes: Vec<&[u8]> = stripes.iter().map(|stripe| &stripe[..]).collect();
-                Some(self.codec.decode(&stripes)?)
-            }
-            None => None,
-        };
+        let (receipt, memory) = result?;
+        let value = memory.map(|memory| self.codec.take(memory)).transpose()?;
         Ok(Outcome { value, receipt })
     }
 }
@@ -116,8 +109,8 @@ pub(super) struct Slot {
     changed: Condvar,
 }
 
-/// The receipt and, at the root, the content of the stripes.
-type SlotResult = Result<(Receipt, Option<Vec<Bytes>>), ReduceError>;
+/// The receipt and, at the root, the result.
+type SlotResult = Result<(Receipt, Option<ResultMemory>), ReduceError>;
 
 #[derive(Debug, Default)]
 struct State {
@@ -187,9 +180,9 @@ pub enum ReduceError {
         /// This rank.
         rank: Rank,
     },
-    /// The options contradict each other.
-    #[error("the paper's policy takes contributions as they arrive; it has no fixed order")]
-    OrderedPaper,
+    /// The rank to which the root would move is not in the group.
+    #[error("the rank that takes the result if the root is lost is not a member of the group")]
+    NextRootNotMember,
     /// The contribution could not be handed to the agent.
     #[error("the agent of this host does not take the contribution")]
     Protection(#[source] AgentLinkError),

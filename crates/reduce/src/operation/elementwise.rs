@@ -1,16 +1,15 @@
 //! Operations on vectors, element by element.
 
-use std::{borrow::Cow, marker::PhantomData, num::NonZeroU32, sync::Arc};
+use std::{any::Any, borrow::Cow, marker::PhantomData, num::NonZeroU32, sync::Arc};
 
 use bytemuck::Pod;
 use ropewalk_fabric::Buffer;
 
-use super::{Codec, DecodeError, Fold, FoldError, Operation};
-use crate::worker::Side;
+use super::{Codec, DecodeError, Elements, Fold, FoldElements, FoldError, Operation, ResultMemory, Side};
 
 /// A reducer of vectors from a function that combines two elements, the left and the right one.
 ///
-/// Vectors are cut into stripes, so the function must depend on nothing but its two arguments. `name` is what
+/// Vectors are cut into chunks, so the function must depend on nothing but its two arguments. `name` is what
 /// members compare: the same function should have the same name everywhere.
 ///
 /// # Panics
@@ -40,30 +39,48 @@ pub fn elementwise<T: Pod + Send + Sync>(
         element: std::any::type_name::<T>().to_owned(),
         element_size: Some(size),
         codec: Box::new(Plain),
-        fold: Arc::new(Elementwise {
+        fold: Fold::Elements(Arc::new(Elementwise {
             combine,
             element: PhantomData,
-        }),
+        })),
     }
 }
 
 struct Plain;
 
-impl<T: Pod> Codec<Vec<T>> for Plain {
+impl<T: Pod + Send> Codec<Vec<T>> for Plain {
     fn encode<'a>(&self, value: &'a Vec<T>) -> Cow<'a, [u8]> {
         Cow::Borrowed(bytemuck::cast_slice(value))
     }
 
-    fn decode(&self, stripes: &[&[u8]]) -> Result<Vec<T>, DecodeError> {
-        let length: usize = stripes.iter().map(|stripe| stripe.len()).sum();
-        let mut value = Vec::with_capacity(length / size_of::<T>());
-        for stripe in stripes {
-            let elements = bytemuck::try_cast_slice(stripe);
-            value.extend_from_slice(elements.map_err(|error| DecodeError {
-                message: error.to_string(),
-            })?);
+    fn decode(&self, bytes: &[u8]) -> Result<Vec<T>, DecodeError> {
+        if bytes.is_empty() {
+            return Ok(Vec::new());
         }
-        Ok(value)
+        let elements = bytemuck::try_cast_slice(bytes);
+        elements.map(<[T]>::to_vec).map_err(|error| DecodeError {
+            message: error.to_string(),
+        })
+    }
+
+    fn take(&self, result: ResultMemory) -> Result<Vec<T>, DecodeError> {
+        let elements = match result {
+            ResultMemory::Elements(elements) => elements.into_any().downcast::<Vec<T>>(),
+            ResultMemory::Object(memory) => return self.decode(&memory),
+        };
+        elements.map(|elements| *elements).map_err(|_| DecodeError {
+            message: "the result is of another type".to_owned(),
+        })
+    }
+}
+
+impl<T: Pod + Send> Elements for Vec<T> {
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(self)
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
     }
 }
 
@@ -72,27 +89,34 @@ struct Elementwise<T, F> {
     element: PhantomData<fn(T) -> T>,
 }
 
-impl<T: Pod, F: Fn(T, T) -> T + Send + Sync> Fold for Elementwise<T, F> {
-    fn fold(
-        &self,
-        accumulator: &mut Buffer,
-        data_offset: usize,
-        other: &[u8],
-        side: Side,
-    ) -> Result<(), FoldError> {
-        let accumulator = &mut accumulator[data_offset..];
-        if accumulator.len() != other.len() {
-            return Err(FoldError::Length {
-                left: accumulator.len(),
-                right: other.len(),
-            });
+impl<T: Pod + Send, F: Fn(T, T) -> T + Send + Sync> FoldElements for Elementwise<T, F> {
+    fn fold(&self, accumulator: &mut [u8], other: &[u8], side: Side) -> Result<(), FoldError> {
+        let error = FoldError::Elements {
+            left: accumulator.len(),
+            right: other.len(),
+        };
+        // No bytes stand nowhere, aligned or not.
+        if accumulator.is_empty() && other.is_empty() {
+            return Ok(());
         }
-        let accumulator: &mut [T] = bytemuck::cast_slice_mut(accumulator);
-        let pairs = accumulator.iter_mut().zip(bytemuck::cast_slice::<u8, T>(other));
+        let (Ok(accumulator), Ok(other)) = (
+            bytemuck::try_cast_slice_mut::<u8, T>(accumulator),
+            bytemuck::try_cast_slice::<u8, T>(other),
+        ) else {
+            return Err(error);
+        };
+        if accumulator.len() != other.len() {
+            return Err(error);
+        }
+        let pairs = accumulator.iter_mut().zip(other);
         match side {
             Side::Left => pairs.for_each(|(right, &left)| *right = (self.combine)(left, *right)),
             Side::Right => pairs.for_each(|(left, &right)| *left = (self.combine)(*left, right)),
         }
         Ok(())
+    }
+
+    fn result(&self, bytes: usize) -> Box<dyn Elements> {
+        Box::new(bytemuck::allocation::zeroed_vec::<T>(bytes / size_of::<T>()))
     }
 }

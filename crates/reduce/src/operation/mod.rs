@@ -1,22 +1,22 @@
-//! What is reduced and how: a kind of value, its encoding as bytes, and the combination of two of them.
+//! A kind of value, its encoding as bytes, and the combination of two of them.
 
 mod arithmetic;
 mod elementwise;
 mod object;
 
-use std::{borrow::Cow, num::NonZeroU32, sync::Arc};
+use std::{any::Any, borrow::Cow, fmt, num::NonZeroU32, sync::Arc};
 
-use ropewalk_fabric::Buffer;
 use thiserror::Error;
+
+use crate::folding::Memory;
 
 pub use self::{
     arithmetic::{Max, Min, Number, Prod, Sum},
     elementwise::elementwise,
     object::{ObjectReducer, object},
 };
-use crate::worker::Side;
 
-/// What [`Group::reduce`](crate::Group::reduce) takes as its operation on values of type `V`.
+/// [`Group::reduce`](crate::Group::reduce) takes one as its operation on values of type `V`.
 ///
 /// [`Sum`], [`Prod`], [`Min`] and [`Max`] reduce vectors of numbers; [`elementwise`] makes a reducer from a
 /// function on elements, [`object`] from an [`ObjectReducer`].
@@ -32,7 +32,7 @@ pub struct Operation<V> {
     /// The size of an element; `None` for an object that cannot be cut.
     pub(crate) element_size: Option<NonZeroU32>,
     pub(crate) codec: Box<dyn Codec<V>>,
-    pub(crate) fold: Arc<dyn Fold>,
+    pub(crate) fold: Fold,
 }
 
 impl<V> Reducer<V> for Operation<V> {
@@ -41,45 +41,86 @@ impl<V> Reducer<V> for Operation<V> {
     }
 }
 
-impl<V> std::fmt::Debug for Operation<V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl<V> fmt::Debug for Operation<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Operation({} of {})", self.name, self.element)
     }
 }
 
-/// How a value becomes bytes and is made from the bytes of its stripes.
+/// A value as bytes, and back.
 pub(crate) trait Codec<V>: Send + Sync {
     fn encode<'a>(&self, value: &'a V) -> Cow<'a, [u8]>;
 
-    fn decode(&self, stripes: &[&[u8]]) -> Result<V, DecodeError>;
+    fn decode(&self, bytes: &[u8]) -> Result<V, DecodeError>;
+
+    /// The value that a result is, without a copy if that can be.
+    fn take(&self, result: ResultMemory) -> Result<V, DecodeError>;
 }
 
-/// How the bytes of two values are combined.
-pub(crate) trait Fold: Send + Sync {
-    /// Combines `other` into `accumulator`, whose data starts at `data_offset`, a multiple of
-    /// [`Buffer::ALIGNMENT`]; `side` is the side on which `other` stands.
-    fn fold(
-        &self,
-        accumulator: &mut Buffer,
-        data_offset: usize,
-        other: &[u8],
-        side: Side,
-    ) -> Result<(), FoldError>;
+/// The memory of a result.
+pub(crate) enum ResultMemory {
+    /// Of a vector, as its owner wants it.
+    Elements(Box<dyn Elements>),
+    /// Of an object.
+    Object(Memory),
 }
 
-/// Why bytes are no value.
+/// A vector of some type.
+pub(crate) trait Elements: Send {
+    fn bytes_mut(&mut self) -> &mut [u8];
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
+}
+
+impl fmt::Debug for ResultMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ResultMemory")
+    }
+}
+
+/// The combination of the bytes of two values.
+#[derive(Clone)]
+pub(crate) enum Fold {
+    /// Of vectors, any part of which can be combined by itself.
+    Elements(Arc<dyn FoldElements>),
+    /// Of objects.
+    Objects(Arc<dyn FoldObjects>),
+}
+
+pub(crate) trait FoldElements: Send + Sync {
+    /// Combines `other`, which stands on this side, into `accumulator`. Both are whole elements.
+    fn fold(&self, accumulator: &mut [u8], other: &[u8], side: Side) -> Result<(), FoldError>;
+
+    /// Memory for a result of so many bytes.
+    fn result(&self, bytes: usize) -> Box<dyn Elements>;
+}
+
+pub(crate) trait FoldObjects: Send + Sync {
+    fn fold(&self, left: &[u8], right: &[u8]) -> Result<Vec<u8>, FoldError>;
+}
+
+/// The side of an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Left,
+    Right,
+}
+
+/// Bytes are no value.
 #[derive(Debug, Error)]
 #[error("the bytes of a contribution are no value of the type that is reduced: {message}")]
 pub struct DecodeError {
-    /// What is wrong with them.
+    /// The reason.
     pub message: String,
 }
 
-/// Why two values could not be combined.
+/// Two values could not be combined.
 #[derive(Debug, Error)]
 pub(crate) enum FoldError {
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    #[error("the operands have {left} and {right} bytes; they must have the same length")]
-    Length { left: usize, right: usize },
+    #[error("operands of {left} and {right} bytes are no whole elements, equally many, in aligned memory")]
+    Elements { left: usize, right: usize },
+    #[error("it panicked: {0}")]
+    Panicked(String),
 }

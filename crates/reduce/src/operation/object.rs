@@ -2,10 +2,7 @@
 
 use std::{any::type_name, borrow::Cow, sync::Arc};
 
-use ropewalk_fabric::Buffer;
-
-use super::{Codec, DecodeError, Fold, FoldError, Operation};
-use crate::worker::Side;
+use super::{Codec, DecodeError, Fold, FoldError, FoldObjects, Operation, ResultMemory};
 
 /// The data and the operation of a reduction whose values cannot be cut into elements; the paper's
 /// `ReducerBody` (figure 2).
@@ -51,7 +48,7 @@ use crate::worker::Side;
 /// # Ok::<(), ropewalk_reduce::FoldFailed>(())
 /// ```
 pub trait ObjectReducer: Send + Sync + 'static {
-    /// What is reduced.
+    /// The type that is reduced.
     type Value: 'static;
 
     /// Combines two values. Must be associative; in [`Order::Any`](crate::Order::Any) also commutative.
@@ -75,7 +72,7 @@ pub fn object<R: ObjectReducer>(reducer: R) -> Operation<R::Value> {
         element: type_name::<R::Value>().to_owned(),
         element_size: None,
         codec: Box::new(Encoded(Arc::clone(&reducer))),
-        fold: Arc::new(Encoded(reducer)),
+        fold: Fold::Objects(Arc::new(Encoded(reducer))),
     }
 }
 
@@ -86,32 +83,21 @@ impl<R: ObjectReducer> Codec<R::Value> for Encoded<R> {
         Cow::Owned(self.0.encode(value))
     }
 
-    fn decode(&self, stripes: &[&[u8]]) -> Result<R::Value, DecodeError> {
-        match stripes {
-            [whole] => self.0.decode(whole),
-            _ => Err(DecodeError {
-                message: format!("an object in {} stripes", stripes.len()),
-            }),
+    fn decode(&self, bytes: &[u8]) -> Result<R::Value, DecodeError> {
+        self.0.decode(bytes)
+    }
+
+    fn take(&self, result: ResultMemory) -> Result<R::Value, DecodeError> {
+        match result {
+            ResultMemory::Object(memory) => self.0.decode(&memory),
+            ResultMemory::Elements(mut elements) => self.0.decode(elements.bytes_mut()),
         }
     }
 }
 
-impl<R: ObjectReducer> Fold for Encoded<R> {
-    fn fold(
-        &self,
-        accumulator: &mut Buffer,
-        data_offset: usize,
-        other: &[u8],
-        side: Side,
-    ) -> Result<(), FoldError> {
-        let (mine, other) = (self.0.decode(&accumulator[data_offset..])?, self.0.decode(other)?);
-        let combined = match side {
-            Side::Left => self.0.combine(other, mine),
-            Side::Right => self.0.combine(mine, other),
-        };
-        let encoded = self.0.encode(&combined);
-        *accumulator = Buffer::zeroed(data_offset + encoded.len());
-        accumulator[data_offset..].copy_from_slice(&encoded);
-        Ok(())
+impl<R: ObjectReducer> FoldObjects for Encoded<R> {
+    fn fold(&self, left: &[u8], right: &[u8]) -> Result<Vec<u8>, FoldError> {
+        let (left, right) = (self.0.decode(left)?, self.0.decode(right)?);
+        Ok(self.0.encode(&self.0.combine(left, right)))
     }
 }

@@ -1,0 +1,197 @@
+//! The messages and chunks that come from other ranks.
+
+use std::{sync::mpsc, time::Duration};
+
+use ropewalk_fabric::{Buffer, Identity, RegionHandle, Role};
+use ropewalk_reduce_core::{ChunkHeader, Grant};
+use ropewalk_rpc::{Caller, Engine, Fault, Responder, Transfer};
+
+use super::{
+    procedures::{ChunkBytes, TakeChunk, TakeGrants, TellSeat, TellSite},
+    progress::ProgressThread,
+};
+use crate::{
+    folding::Memory,
+    message::{ToSeat, ToSite},
+};
+
+/// Everything that came and was not looked at yet, in its order, and the chunks that are being read. Grants bound the
+/// chunks; of messages a rank sends a few for each reduction.
+pub(super) struct Arrivals {
+    mail: mpsc::Receiver<(Identity, Mail)>,
+    reads: Vec<Read>,
+}
+
+/// Something that came.
+enum Mail {
+    ToSeat(Vec<ToSeat>),
+    ToSite(Vec<ToSite>),
+    Grants(Vec<Grant>),
+    Chunk(Box<(ChunkHeader, ChunkBytes)>, Responder<()>),
+}
+
+/// A chunk that is read from the memory of its sender, who waits for the answer.
+struct Read {
+    chunk: ChunkHeader,
+    transfer: Transfer<Buffer>,
+    responder: Responder<()>,
+}
+
+impl Arrivals {
+    /// Takes what other ranks send by `engine`.
+    pub(super) fn serve(engine: &mut Engine) -> Self {
+        let (sender, mail) = mpsc::channel();
+        let queue = sender.clone();
+        engine.serve::<TellSeat>(move |caller, messages| {
+            deliver(&queue, caller, Mail::ToSeat(messages));
+            Ok(())
+        });
+        let queue = sender.clone();
+        engine.serve::<TellSite>(move |caller, messages| {
+            deliver(&queue, caller, Mail::ToSite(messages));
+            Ok(())
+        });
+        let queue = sender.clone();
+        engine.serve::<TakeGrants>(move |caller, grants| {
+            deliver(&queue, caller, Mail::Grants(grants));
+            Ok(())
+        });
+        engine.serve_later::<TakeChunk>(move |_, caller, input, responder| {
+            deliver(&sender, &caller, Mail::Chunk(Box::new(input), responder));
+        });
+        Self {
+            mail,
+            reads: Vec::new(),
+        }
+    }
+
+    /// The reads that have ended.
+    fn collect(&mut self) -> Vec<(Read, Result<Buffer, Fault>)> {
+        let mut ended = Vec::new();
+        let mut at = 0;
+        while at < self.reads.len() {
+            match self.reads[at].transfer.try_take() {
+                None => at += 1,
+                Some(result) => ended.push((self.reads.swap_remove(at), result.map_err(Fault::new))),
+            }
+        }
+        ended
+    }
+}
+
+/// Only ranks are heard. Nobody receives any more only when the thread is about to end.
+fn deliver(queue: &mpsc::Sender<(Identity, Mail)>, caller: &Caller, mail: Mail) {
+    let identity = caller.identity();
+    if identity.role == Role::Rank {
+        drop(queue.send((identity, mail)));
+    }
+}
+
+impl ProgressThread {
+    /// Looks at what came.
+    pub(super) fn receive_mail(&mut self) {
+        let now = self.now();
+        while let Ok((identity, mail)) = self.arrivals.mail.try_recv() {
+            let from = identity.rank;
+            // It came before the sender was fenced.
+            if self.peers.gone.contains(&from) {
+                continue;
+            }
+            match mail {
+                Mail::ToSeat(messages) => self.hear_as_seat(now, identity, messages),
+                Mail::ToSite(messages) => {
+                    messages
+                        .into_iter()
+                        .for_each(|message| self.hear_seat(from, message));
+                }
+                Mail::Grants(grants) => grants
+                    .into_iter()
+                    .for_each(|grant| self.worker.handle_grant(grant)),
+                Mail::Chunk(input, responder) => match *input {
+                    (chunk, ChunkBytes::Here(bytes)) => {
+                        self.take_chunk(&chunk, bytes.into());
+                        responder.answer(Ok(()));
+                    }
+                    (chunk, ChunkBytes::There(handle, length)) => {
+                        self.read_chunk(chunk, &handle, length, responder);
+                    }
+                },
+            }
+        }
+    }
+
+    fn hear_as_seat(&mut self, now: Duration, from: Identity, messages: Vec<ToSeat>) {
+        if let Some(seat) = &mut self.seat
+            && from.rank.0 < self.shared.size
+        {
+            self.peers.handle_heard(from);
+            let handle = |message| seat.handle(now, from.rank, message);
+            messages.into_iter().for_each(handle);
+        }
+    }
+
+    /// Takes the chunks that were read: from their senders, and from what ranks have left.
+    pub(super) fn receive_reads(&mut self) {
+        for (read, result) in self.arrivals.collect() {
+            let result = result.map(|buffer| self.take_chunk(&read.chunk, Memory::Shared(buffer)));
+            read.responder.answer(result);
+        }
+        let (chunks, failed) = self.inherited.collect();
+        for (chunk, buffer) in chunks {
+            self.take_chunk(&chunk, Memory::Shared(buffer));
+        }
+        for rank in failed {
+            self.inherited_is_unreachable(rank);
+        }
+    }
+
+    /// Takes note of the chunks of this rank that have arrived.
+    pub(super) fn receive_answers(&mut self) {
+        for (rank, chunk, result) in self.outbox.collect(&mut self.engine) {
+            self.worker.handle_sent(&chunk);
+            if result.is_err() {
+                self.suspect(rank, false);
+            }
+        }
+    }
+
+    /// Reads a chunk, if it has a place here.
+    fn read_chunk(
+        &mut self,
+        chunk: ChunkHeader,
+        handle: &RegionHandle,
+        length: u64,
+        responder: Responder<()>,
+    ) {
+        let running = self.running.get(&chunk.session);
+        let range = self
+            .worker
+            .chunking(chunk.session)
+            .map(|cut| cut.range(chunk.to.class, chunk.index));
+        let fits = running.is_some_and(|running| running.is_length_of(range, length));
+        if !fits || self.worker.place(&chunk).is_none() {
+            return responder.answer(Ok(()));
+        }
+        let into = self.engine.allocate(length as usize);
+        match self.engine.pull(handle, 0, into, READ_TIMEOUT) {
+            Ok(transfer) => self.arrivals.reads.push(Read {
+                chunk,
+                transfer,
+                responder,
+            }),
+            Err(error) => responder.answer(Err(Fault::new(error))),
+        }
+    }
+
+    fn take_chunk(&mut self, chunk: &ChunkHeader, memory: Memory) {
+        if let Some(running) = self.running.get_mut(&chunk.session)
+            && let Some(place) = self.worker.place(chunk)
+        {
+            running.put(place, memory);
+            self.worker.handle_chunk(chunk);
+        }
+    }
+}
+
+/// One chunk may take so long to read; a sender that is gone is noticed earlier.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);

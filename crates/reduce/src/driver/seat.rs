@@ -1,0 +1,265 @@
+//! The scheduler on the rank that has its seat: the lowest one that lives.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use ropewalk_fabric::Address;
+use ropewalk_membership::ProcessGroup;
+use ropewalk_names::Rank;
+use ropewalk_reduce_core::{
+    Costs, End, FromScheduler, Scheduler, SchedulerAction, Session, Site, Standing, Term, ToScheduler,
+};
+
+use super::inherited::site_of_inherited;
+use crate::{
+    ids::{GroupId, ReductionId, ReductionNumber},
+    message::{Circumstances, Contribution, Introduction, ToSeat, ToSite},
+    signature::Signature,
+};
+
+/// The core's scheduler, and what is beside it for the users' eyes.
+pub(super) struct Seat {
+    scheduler: Scheduler,
+    /// Ranks of the job.
+    size: u32,
+    groups: BTreeMap<u64, Vec<Rank>>,
+    /// The calls of the members, of each session that has not ended.
+    calls: BTreeMap<Session, BTreeMap<Rank, Signature>>,
+    lost: BTreeSet<Rank>,
+    /// The number of the newest plan of each session that has not ended.
+    plans: BTreeMap<Session, u32>,
+    /// The circumstances of ends, for late callers.
+    ended: BTreeMap<Session, Circumstances>,
+}
+
+impl Seat {
+    /// The seat of a rank in a job of so many.
+    pub(super) fn new(rank: Rank, size: u32, costs: Costs) -> Self {
+        Self {
+            scheduler: Scheduler::new(Site(rank.0), costs, PATIENCE),
+            size,
+            groups: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            lost: BTreeSet::new(),
+            plans: BTreeMap::new(),
+            ended: BTreeMap::new(),
+        }
+    }
+
+    /// A seat after the one of a rank that is gone. It asks all others, and answers for what they have left.
+    pub(super) fn take_over<'a>(
+        rank: Rank,
+        size: u32,
+        costs: Costs,
+        gone: &BTreeSet<Rank>,
+        inherited: impl Iterator<Item = (Rank, &'a Contribution)>,
+        now: Duration,
+    ) -> Self {
+        let mut seat = Self::new(rank, size, costs);
+        for &rank in gone {
+            seat.lose(now, rank);
+        }
+        let mut left: BTreeMap<Rank, Vec<&Contribution>> = BTreeMap::new();
+        for (rank, contribution) in inherited {
+            left.entry(rank).or_default().push(contribution);
+        }
+        let ranks = (0..size).map(Rank).filter(|rank| !gone.contains(rank));
+        let sites = ranks.map(|rank| Site(rank.0));
+        let sites: Vec<Site> = sites
+            .chain(left.keys().map(|rank| site_of_inherited(size, *rank)))
+            .collect();
+        seat.scheduler = seat.scheduler.take_over(sites);
+        for (from, contributions) in left {
+            let site = site_of_inherited(size, from);
+            seat.scheduler.set_capacity(site, 0.0);
+            let mut sessions = Vec::new();
+            for contribution in contributions {
+                sessions.extend(seat.standing(from, contribution));
+            }
+            let term = Term(rank.0);
+            seat.scheduler
+                .handle_message(now, site, ToScheduler::Standing { term, sessions });
+        }
+        seat
+    }
+
+    /// A message of a rank.
+    pub(super) fn handle(&mut self, now: Duration, from: Rank, mail: ToSeat) {
+        for introduction in mail.introductions {
+            self.introduce(from, introduction);
+        }
+        self.scheduler.handle_message(now, Site(from.0), mail.message);
+    }
+
+    /// The agent of a rank that is gone has its contribution.
+    pub(super) fn inherit(&mut self, now: Duration, rank: Rank, contribution: &Contribution) {
+        let site = site_of_inherited(self.size, rank);
+        self.scheduler.set_capacity(site, 0.0);
+        if let Some(Standing {
+            session,
+            call,
+            originals,
+            ..
+        }) = self.standing(rank, contribution)
+        {
+            let message = ToScheduler::Announce {
+                session,
+                call,
+                originals,
+            };
+            self.scheduler.handle_message(now, site, message);
+        }
+    }
+
+    /// A rank is gone, and its agent has told all that it left.
+    pub(super) fn lose(&mut self, now: Duration, rank: Rank) {
+        if self.lost.insert(rank) {
+            self.scheduler.handle_lost(now, Site(rank.0));
+        }
+    }
+
+    /// The next message, and the site that gets it.
+    pub(super) fn poll(&mut self) -> Option<(Site, ToSite)> {
+        let SchedulerAction::Send(site, message) = self.scheduler.poll_action()?;
+        let circumstances = match &message {
+            FromScheduler::Ended { session, end, .. } => self.circumstances(*session, end),
+            FromScheduler::Row(row) => {
+                self.plans.insert(row.session, row.plan.number);
+                Circumstances::default()
+            }
+            FromScheduler::NewTerm(_) => Circumstances::default(),
+        };
+        Some((
+            site,
+            ToSite {
+                message,
+                circumstances,
+            },
+        ))
+    }
+
+    /// The next time at which to call [`handle_timeout`](Self::handle_timeout).
+    pub(super) fn poll_timeout(&self) -> Option<Duration> {
+        self.scheduler.poll_timeout()
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Duration) {
+        self.scheduler.handle_timeout(now);
+    }
+
+    /// The members of the sessions that have not ended.
+    pub(super) fn needed(&self) -> BTreeSet<Rank> {
+        let groups = self
+            .calls
+            .keys()
+            .filter_map(|session| self.groups.get(&session.group));
+        groups.flatten().copied().collect()
+    }
+
+    fn introduce(&mut self, from: Rank, introduction: Introduction) {
+        let Introduction {
+            session,
+            members,
+            signature,
+        } = introduction;
+        if !self.groups.contains_key(&session.group) {
+            let members = members.unwrap_or_else(|| ProcessGroup::world(self.size));
+            let group = GroupId::of(&members);
+            let numbers = [ReductionNumber::Call(0), ReductionNumber::Named(0)];
+            let is_named_after_its_members = numbers
+                .into_iter()
+                .any(|number| ReductionId { group, number }.session().group == session.group);
+            if !is_named_after_its_members || members.ranks().iter().any(|rank| rank.0 >= self.size) {
+                return;
+            }
+            let sites = members.ranks().iter().map(|rank| Site(rank.0));
+            self.scheduler.add_group(session.group, sites.collect());
+            self.groups.insert(session.group, members.ranks().to_vec());
+        }
+        if let Some(signature) = signature
+            && !self.ended.contains_key(&session)
+        {
+            let calls = self.calls.entry(session).or_default();
+            calls.entry(from).or_insert(signature);
+        }
+    }
+
+    /// The standing of a contribution that a rank has left; also introduces its session.
+    fn standing(&mut self, rank: Rank, contribution: &Contribution) -> Option<Standing> {
+        let session = contribution.session;
+        let introduction = Introduction {
+            session,
+            members: contribution.members.clone(),
+            signature: Some(contribution.signature.clone()),
+        };
+        self.introduce(rank, introduction);
+        let members = match &contribution.members {
+            Some(members) => members.clone(),
+            None => ProcessGroup::world(self.size),
+        };
+        Some(Standing {
+            session,
+            call: contribution.signature.call(&members)?,
+            originals: vec![(contribution.member, contribution.token)],
+            shares: Vec::new(),
+            chunking: None,
+            roster: None,
+            end: None,
+        })
+    }
+
+    fn circumstances(&mut self, session: Session, end: &End) -> Circumstances {
+        if let Some(known) = self.ended.get(&session) {
+            return known.clone();
+        }
+        let members = self.groups.get(&session.group).map_or(&[][..], Vec::as_slice);
+        let lost = members.iter().filter(|rank| self.lost.contains(rank)).copied();
+        let mut lost: Vec<Rank> = lost.collect();
+        lost.sort();
+        let calls = self.calls.remove(&session).unwrap_or_default();
+        let odd = match end {
+            End::Mismatch(odd) => members.get(odd.0 as usize).and_then(|rank| calls.get(rank)),
+            _ => None,
+        };
+        let calls = odd.map(|odd| {
+            let other = calls.values().find(|other| *other != odd).unwrap_or(odd);
+            (other.to_string(), odd.to_string())
+        });
+        let plans = self.plans.remove(&session).unwrap_or_default();
+        let circumstances = Circumstances { lost, plans, calls };
+        self.ended.insert(session, circumstances.clone());
+        while self.ended.len() > Scheduler::ENDED_MAX {
+            self.ended.pop_first();
+        }
+        circumstances
+    }
+}
+
+/// Links and hosts as they are taken to be, for ranks that are reached there.
+pub(super) fn costs(addresses: &[Address]) -> Costs {
+    let host = |address: &Address| {
+        let host = address
+            .location()
+            .rsplit_once(':')
+            .map(|(host, _)| host.to_owned());
+        (address.provider().to_owned(), host)
+    };
+    let hosts: BTreeSet<_> = addresses.iter().map(host).collect();
+    match hosts.len() {
+        1 => Costs {
+            latency: 20e-6,
+            per_chunk: 30e-6,
+            rate: 4e9,
+        },
+        _ => Costs {
+            latency: 100e-6,
+            per_chunk: 10e-6,
+            rate: 125e6,
+        },
+    }
+}
+
+/// A reduction begins without members that are late by more than this.
+const PATIENCE: Duration = Duration::from_millis(5);

@@ -1,0 +1,183 @@
+//! The memory of one reduction on a rank that has called.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    ops::Range,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use ropewalk_fabric::HoldId;
+use ropewalk_membership::ProcessGroup;
+use ropewalk_reduce_core::{Call, Member, Place};
+
+use super::reduction::Completion;
+use crate::{
+    folding::{Memory, Operand, fold, fold_into},
+    ids::ReductionId,
+    message::{Contribution, Introduction},
+    operation::{Fold, FoldError, ResultMemory},
+};
+
+/// A contribution on its way from the program to the progress thread.
+pub(super) struct Begin {
+    pub(super) id: ReductionId,
+    pub(super) members: ProcessGroup,
+    pub(super) call: Call,
+    pub(super) contribution: Contribution,
+    pub(super) original: Bytes,
+    pub(super) hold: Option<HoldId>,
+    pub(super) fold: Fold,
+    pub(super) timeout: Option<Duration>,
+    pub(super) completion: Completion,
+}
+
+impl fmt::Debug for Begin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Begin")
+            .field("contribution", &self.contribution)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A reduction that has not ended on this rank.
+pub(super) struct Running {
+    pub(super) id: ReductionId,
+    pub(super) members: ProcessGroup,
+    pub(super) contribution: Contribution,
+    original: Bytes,
+    fold: Fold,
+    windows: BTreeMap<Place, Memory>,
+    /// At the root, from the first chunk on.
+    result: Option<ResultMemory>,
+    /// Bytes that were folded into the result, and those of them that were told.
+    merged: u64,
+    told: u64,
+    pub(super) hold: Option<HoldId>,
+    pub(super) deadline: Option<Instant>,
+    /// The deadline of the call has passed; the one that is set is the scheduler's, to say so to all.
+    pub(super) has_run_out: bool,
+    pub(super) completion: Completion,
+}
+
+impl Running {
+    pub(super) fn new(begin: Begin, now: Instant) -> Self {
+        Self {
+            id: begin.id,
+            members: begin.members,
+            contribution: begin.contribution,
+            original: begin.original,
+            fold: begin.fold,
+            windows: BTreeMap::new(),
+            result: None,
+            merged: 0,
+            told: 0,
+            hold: begin.hold,
+            deadline: begin.timeout.and_then(|timeout| now.checked_add(timeout)),
+            has_run_out: false,
+            completion: begin.completion,
+        }
+    }
+
+    /// This rank's number in the group.
+    pub(super) fn member(&self) -> Member {
+        self.contribution.member
+    }
+
+    pub(super) fn introduction(&self) -> Introduction {
+        Introduction {
+            session: self.contribution.session,
+            members: self.contribution.members.clone(),
+            signature: Some(self.contribution.signature.clone()),
+        }
+    }
+
+    /// At the root, the bytes of the result that are done and all of them; each time when a good part more is done.
+    pub(super) fn progress(&mut self) -> Option<(u64, u64)> {
+        const REPORTS: u64 = 32;
+        let total = self.contribution.length;
+        let is_worth_it = self.merged - self.told > total / REPORTS || self.merged == total;
+        is_worth_it.then(|| {
+            self.told = self.merged;
+            (self.merged.min(total), total)
+        })
+    }
+
+    /// Says if a chunk of this range of the vector can have so many bytes. Those of an object may differ.
+    pub(super) fn is_length_of(&self, range: Option<Range<u64>>, length: u64) -> bool {
+        const OBJECT_BYTES_MAX: u64 = 4 << 30;
+        match range.filter(|_| self.is_vector()) {
+            Some(range) => range.end - range.start == length,
+            None => length <= OBJECT_BYTES_MAX,
+        }
+    }
+
+    /// Puts a chunk into its place.
+    pub(super) fn put(&mut self, place: Place, memory: Memory) {
+        self.windows.insert(place, memory);
+    }
+
+    /// Takes a chunk that is sent; what was folded for that is not needed here any more.
+    pub(super) fn take(&mut self, place: Place, range: Range<u64>) -> Bytes {
+        match self.operand(place, &range) {
+            Operand::Kept(bytes) => bytes,
+            Operand::Free(bytes) => bytes.freeze(),
+        }
+    }
+
+    /// Folds a chunk.
+    pub(super) fn fold(
+        &mut self,
+        operands: &[Place],
+        into: Place,
+        range: &Range<u64>,
+    ) -> Result<(), FoldError> {
+        let in_place = operands.first() == Some(&Place::Result) && self.is_vector();
+        let others = operands[usize::from(in_place)..].iter();
+        let others: Vec<Operand> = others.map(|&place| self.operand(place, range)).collect();
+        if into != Place::Result {
+            let outcome = fold(&self.fold, others)?;
+            self.windows.insert(into, outcome);
+            return Ok(());
+        }
+        self.merged += range.end - range.start;
+        let Fold::Elements(elements) = &self.fold else {
+            self.result = Some(ResultMemory::Object(fold(&self.fold, others)?));
+            return Ok(());
+        };
+        let length = self.contribution.length as usize;
+        let result = self
+            .result
+            .get_or_insert_with(|| ResultMemory::Elements(elements.result(length)));
+        let ResultMemory::Elements(result) = result else {
+            return Ok(());
+        };
+        let part = &mut result.bytes_mut()[range.start as usize..range.end as usize];
+        fold_into(&**elements, part, in_place, &others)
+    }
+
+    /// The result, if it is here.
+    pub(super) fn into_result(self) -> (Completion, Option<ResultMemory>) {
+        (self.completion, self.result)
+    }
+
+    /// An object is one chunk, whose length nobody else knows.
+    fn is_vector(&self) -> bool {
+        matches!(self.fold, Fold::Elements(_))
+    }
+
+    fn operand(&mut self, place: Place, range: &Range<u64>) -> Operand {
+        match place {
+            Place::Original(_) if self.is_vector() => {
+                Operand::Kept(self.original.slice(range.start as usize..range.end as usize))
+            }
+            Place::Original(_) => Operand::Kept(self.original.clone()),
+            Place::Result => match self.result.take() {
+                Some(ResultMemory::Object(memory)) => Operand::Free(memory),
+                _ => Operand::Free(Memory::default()),
+            },
+            window => Operand::Free(self.windows.remove(&window).unwrap_or_default()),
+        }
+    }
+}
