@@ -162,8 +162,8 @@ pub(crate) fn soak_kill(options: &Options) -> anyhow::Result<()> {
 
     let exact = options.runs - failed.len() as u64 - errors - after_the_end;
     println!(
-        "{exact} of {} results exact, {after_the_end} roots killed after the end, {errors} errors on all workers, {hangs} \
-         hangs, {} other failures",
+        "{exact} of {} results exact, {after_the_end} roots killed after the end, {errors} errors on all workers, \
+         {hangs} hangs, {} other failures",
         options.runs,
         failed.len() - hangs
     );
@@ -229,7 +229,8 @@ impl Soak {
         let built = match &options.built {
             Some(built) => built.clone(),
             None => {
-                let words = "build --release --locked -p ropewalk --bin ropewalk -p ropewalk-reduce --example soak_worker";
+                let words = "build --release --locked -p ropewalk --bin ropewalk -p ropewalk-reduce \
+                             --example soak_worker";
                 run(cargo(&words.split(' ').collect::<Vec<_>>()))?;
                 project::target()?.join("release")
             }

@@ -192,18 +192,26 @@ fn dead_after_its_call(job: &Job) -> Result {
     if job.rank() != Rank(1) {
         std::thread::sleep(Duration::from_millis(1500));
     }
-    let reduction = job
-        .world()
-        .reduce(vec![1u32; 1 << 16], Sum, Rank(0), &options())?;
-    if job.rank() == Rank(1) {
+    lose_one(job, Rank(1), Rank(0), Rank(0))
+}
+
+/// Reduces to `root` while a rank dies after its call; then `holder` has the result.
+fn lose_one(job: &Job, dead: Rank, root: Rank, holder: Rank) -> Result {
+    let options = ReduceOptions {
+        on_root_loss: RootFailure::MoveTo(holder),
+        ..options()
+    };
+    let reduction = job.world().reduce(vec![1u32; 1 << 16], Sum, root, &options)?;
+    if job.rank() == dead {
         std::process::abort();
     }
     let outcome = reduction.get()?;
-    check("lost", outcome.receipt.lost, vec![Rank(1)])?;
+    check("root", outcome.receipt.root, holder)?;
+    check("lost", outcome.receipt.lost, vec![dead])?;
     check(
         "sum",
         outcome.value,
-        (job.rank() == Rank(0)).then(|| vec![job.size(); 1 << 16]),
+        (job.rank() == holder).then(|| vec![job.size(); 1 << 16]),
     )
 }
 
@@ -224,22 +232,7 @@ fn moved_root(job: &Job) -> Result {
     if job.rank() == Rank(2) {
         std::thread::sleep(Duration::from_millis(300));
     }
-    let options = ReduceOptions {
-        on_root_loss: RootFailure::MoveTo(Rank(3)),
-        ..options()
-    };
-    let reduction = job.world().reduce(vec![1u32; 1 << 16], Sum, Rank(0), &options)?;
-    if job.rank() == Rank(0) {
-        std::process::abort();
-    }
-    let outcome = reduction.get()?;
-    check("root", outcome.receipt.root, Rank(3))?;
-    check("lost", outcome.receipt.lost, vec![Rank(0)])?;
-    check(
-        "sum",
-        outcome.value,
-        (job.rank() == Rank(3)).then(|| vec![job.size(); 1 << 16]),
-    )
+    lose_one(job, Rank(0), Rank(0), Rank(3))
 }
 
 /// Goal: the scheduler may die in the middle; another rank takes over, and nothing is lost.
@@ -247,19 +240,7 @@ fn dead_scheduler(job: &Job) -> Result {
     if job.rank() == Rank(2) {
         std::thread::sleep(Duration::from_millis(300));
     }
-    let reduction = job
-        .world()
-        .reduce(vec![1u32; 1 << 16], Sum, Rank(1), &options())?;
-    if job.rank() == Rank(0) {
-        std::process::abort();
-    }
-    let outcome = reduction.get()?;
-    check("lost", outcome.receipt.lost, vec![Rank(0)])?;
-    check(
-        "sum",
-        outcome.value,
-        (job.rank() == Rank(1)).then(|| vec![job.size(); 1 << 16]),
-    )
+    lose_one(job, Rank(0), Rank(1), Rank(1))
 }
 
 /// Goal: a scheduler that was dead long before the call is missed as a member, and as nothing else.

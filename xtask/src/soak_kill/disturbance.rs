@@ -39,7 +39,8 @@ enum Action {
 }
 
 impl Disturbance {
-    /// Kills any worker, the root and the scheduler's too, between its contribution and the end of a reduction that takes as long as usual.
+    /// Kills any worker, the root and the scheduler's too, between its contribution and the end of a reduction that
+    /// takes as long as usual.
     pub(super) fn draw_kill(seed: u64, workers: u32, usual: Duration) -> Self {
         let mut random = Pcg64::seed_from_u64(seed);
         Self {
@@ -96,7 +97,8 @@ const SHORT_MAX: Duration = Duration::from_secs(3);
 mod tests {
     use super::*;
 
-    /// A seed gives the same victim at the same moment every time. The root is never killed, but stopped like the others.
+    /// A seed gives the same victim at the same moment every time. The root is never killed, but stopped like the
+    /// others.
     #[test]
     fn a_seed_replays_its_disturbance() {
         let usual = Duration::from_millis(50);
