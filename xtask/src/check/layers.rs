@@ -46,6 +46,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ropewalk-rpc",
         ],
     ),
+    ("ropewalk-reduce-core", &[]),
     (
         "ropewalk-reduce",
         &[
@@ -58,7 +59,6 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ropewalk-rpc",
         ],
     ),
-    ("ropewalk-reduce-core", &[]),
     ("ropewalk-sim", &["ropewalk-reduce-core"]),
     ("ropewalk-bench", &["ropewalk-names", "ropewalk-rpc"]),
     ("kv", &["ropewalk-names", "ropewalk-rpc"]),
