@@ -90,6 +90,27 @@ fn a_kill_in_the_middle_costs_little() {
     }
 }
 
+/// Ranks that come late, one by one or one alone, cost the time of one transfer after the last has come.
+#[test]
+fn late_ranks_cost_one_transfer() {
+    let one_by_one = (1..8)
+        .map(|host| (host, Nanos::from_millis(u64::from(host) * 40)))
+        .collect();
+    let shortly = vec![(5, Nanos::from_millis(100))];
+    let long = vec![(5, Nanos::from_millis(3_000))];
+    for late in [one_by_one, shortly, long] {
+        let mut setting = Setting::new(8, 32 * MIB);
+        setting.late = late;
+        let outcome = run(&setting).unwrap();
+        assert_eq!(outcome.end, all_of_them());
+        let last = setting.late.iter().map(|(_, late)| late.as_seconds());
+        let last = last.fold(0.0, f64::max);
+        let (time, floor) = (outcome.time.as_seconds(), setting.floor().as_seconds());
+        let factor = (time - last) / floor;
+        assert!(factor < 1.10, "{:?}: {factor:.3} after the last", setting.late);
+    }
+}
+
 /// A lost host takes a contribution with it. The others go on without it if they may.
 #[test]
 fn a_lost_host_can_be_excluded() {

@@ -219,7 +219,8 @@ impl Collective {
         }
         // The bracketing has a place for each member.
         if self.call.order == Order::Any && self.deadline.is_none() {
-            self.deadline = Some(now + view.patience);
+            // Twice as long each time: whoever comes one by one does not cause a plan each.
+            self.deadline = Some(now + view.patience * 2_u32.saturating_pow(self.next_share));
         }
         None
     }
@@ -386,7 +387,12 @@ impl Collective {
         None
     }
 
+    /// A share is a vector of its own into the root, and so is its rest: it is faster to begin anew with all than to
+    /// add a share to one that is not there yet.
     fn plan_newcomers(&mut self, view: &View) {
+        if self.shares.values().any(|share| !self.is_merged(share)) {
+            self.begin_anew();
+        }
         let members = std::mem::take(&mut self.newcomers);
         self.deadline = None;
         let id = ShareId(self.next_share);
