@@ -3,9 +3,9 @@
 use ropewalk_reduce_core::canary::{Canary, put_back};
 use ropewalk_sim::reduction::{Setting, run};
 
-const SEEDS: u64 = 1_000;
+const SEEDS: u64 = 5_000;
 
-/// Each bug breaks a promise within 1,000 seeds.
+/// Each bug breaks a promise within 5,000 seeds.
 #[test]
 fn every_canary_is_found() {
     let mut missed = Vec::new();
