@@ -134,6 +134,13 @@ pub enum Failure {
         /// The error, in its own words.
         why: String,
     },
+    /// A contribution that a site said it holds cannot be read there.
+    Source {
+        /// The site.
+        site: Site,
+        /// The error, in its own words.
+        why: String,
+    },
     /// The tokens of a chunk or of the result do not add up: a contribution is missing or doubled.
     Tokens,
     /// These sites live and do not reach each other, and other pairs neither.
