@@ -183,6 +183,35 @@ fn a_second_program_of_a_rank_is_refused_at_once() {
     assert_eq!(refused.count(), 2, "{stdout}{stderr}");
 }
 
+/// Whichever rank dies, and whenever, contributions that all can read are in the result, in order and once.
+#[test]
+fn sources_survive_any_rank() {
+    let ropewalk = Path::new(env!("CARGO_BIN_EXE_ropewalk"));
+    let program = ropewalk.with_file_name("examples").join("reduce_sources");
+    for victim in [0, 1, 2, 9] {
+        for reads in [0, 1, 6] {
+            let output = Command::new(ropewalk)
+                .args(["run", "-n", "3", "--on-failure", "continue", "--timeout", "60"])
+                .arg(&program)
+                .args([victim, reads].map(|number: u32| number.to_string()))
+                .timeout(Duration::from_secs(90))
+                .output()
+                .expect("the command runs");
+            let (stdout, stderr) = (
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr),
+            );
+            let said = |line: &str| stdout.matches(line).count();
+            let ok = if victim == 9 { 3 } else { 2 };
+            assert_eq!(
+                (said("sources: ok"), said("result: 262144")),
+                (ok, 1),
+                "{victim} dies in read {reads}: {stdout}{stderr}"
+            );
+        }
+    }
+}
+
 macro_rules! scenarios {
     ($($(#[$doc:meta])* $name:ident: $ranks:expr, $scenario:literal, $dead:literal;)*) => {$(
         $(#[$doc])*
