@@ -32,7 +32,8 @@ pub struct Worker {
     ended: BTreeMap<Session, End>,
     /// The nodes that may have something to send, the first chunks of the oldest sessions first.
     sendable: BTreeSet<(Session, u64, StreamId)>,
-    sends: u32,
+    /// The chunks that are being sent, by receiver.
+    sends: BTreeMap<Site, u32>,
     sends_max: u32,
     /// Grants that came before the row that they are for.
     early: BTreeMap<(Session, StreamId), Grant>,
@@ -80,7 +81,7 @@ impl Worker {
             sessions: BTreeMap::new(),
             ended: BTreeMap::new(),
             sendable: BTreeSet::new(),
-            sends: 0,
+            sends: BTreeMap::new(),
             sends_max: Self::SENDS,
             early: BTreeMap::new(),
             foldable: VecDeque::new(),
@@ -102,7 +103,7 @@ impl Worker {
     }
 
     /// Sets the number of chunks that are being sent at once. It has to cover the time until a driver knows that a
-    /// chunk has left.
+    /// chunk has left. One receiver gets half of them at most, so that a slow one does not hold up the others.
     pub fn set_sends(&mut self, sends: u32) {
         self.sends_max = sends.max(1);
     }
@@ -214,9 +215,12 @@ impl Worker {
         self.work();
     }
 
-    /// A chunk has left, or will never do so.
-    pub fn handle_sent(&mut self, chunk: &ChunkHeader) {
-        self.sends = self.sends.saturating_sub(1);
+    /// A chunk that was sent to a site has left, or will never do so.
+    pub fn handle_sent(&mut self, to: Site, chunk: &ChunkHeader) {
+        if let Some(sends) = self.sends.get_mut(&to) {
+            *sends = sends.saturating_sub(1);
+        }
+        self.sends.retain(|_, sends| *sends > 0);
         if let Some(stream) = self.stream(chunk.session, chunk.sender()) {
             stream.note_sent(chunk.index);
             self.advance(chunk.session, chunk.sender());
@@ -434,11 +438,13 @@ impl Worker {
     }
 
     fn work(&mut self) {
-        while self.sends < self.sends_max
-            && let Some((session, _, id)) = self.sendable.pop_first()
+        while self.sends.values().sum::<u32>() < self.sends_max
+            && let Some(next) = self.next_sendable()
         {
+            self.sendable.remove(&next);
+            let (session, _, id) = next;
             if let Some(chunk) = self.next_chunk(session, id) {
-                self.sends += 1;
+                *self.sends.entry(chunk.to).or_default() += 1;
                 self.actions.push_back(WorkerAction::SendChunk(chunk));
                 self.advance(session, id);
             }
@@ -448,6 +454,18 @@ impl Worker {
         {
             self.fold(session, id);
         }
+    }
+
+    /// The first node with something to send whose parent has not got its part of the sends.
+    fn next_sendable(&self) -> Option<(Session, u64, StreamId)> {
+        let sends_max = self.sends_max.div_ceil(2).max(Self::SENDS);
+        let has_room = |(session, _, id): &&(Session, u64, StreamId)| {
+            let stream = self.sessions.get(session).and_then(|part| part.streams.get(id));
+            let parent = stream.and_then(|stream| stream.parent);
+            let sends = parent.and_then(|(parent, _)| self.sends.get(&parent));
+            sends.is_none_or(|sends| *sends < sends_max)
+        };
+        self.sendable.iter().find(has_room).copied()
     }
 
     /// Begins to send a chunk, if it is still of use.

@@ -14,7 +14,7 @@ use std::{
 
 use ropewalk_reduce_core::{
     Call, Chunk, ChunkHeader, Costs, End, FromScheduler, Grant, Member, Order, Place, Scheduler,
-    SchedulerAction, Session, Site, StreamId, Term, ToScheduler, Token, Worker, WorkerAction,
+    SchedulerAction, SendRates, Session, Site, StreamId, Term, ToScheduler, Token, Worker, WorkerAction,
     canary::{Canary, is_put_back},
 };
 
@@ -67,7 +67,8 @@ enum What {
     ToScheduler(Site, ToScheduler),
     FromScheduler(Site, FromScheduler),
     Grant(Grant),
-    Chunk(ChunkHeader, u64),
+    /// From a site, its word and bytes.
+    Chunk(Site, ChunkHeader, u64, u64),
     Sent(Chunk, u64),
     Unreachable(Site),
     Folded(Session, StreamId, u32),
@@ -95,6 +96,9 @@ struct Job<'a> {
 /// A rank or an agent.
 struct SiteState {
     worker: Worker,
+    rates: SendRates,
+    /// Where this site's scheduler is.
+    seat: Site,
     scheduler: Option<Scheduler>,
     lost: BTreeSet<Site>,
     /// The words in windows.
@@ -259,20 +263,30 @@ impl<'a> Job<'a> {
                 if !self.sites[at].lost.contains(&from) || is_put_back(Canary::OldTermFollowed) =>
             {
                 if let FromScheduler::NewTerm(term) = message {
+                    self.sites[at].seat = from;
                     self.announce_copy(process, from, term);
                 }
                 self.sites[at].worker.handle_scheduler(from, message);
             }
             What::FromScheduler(..) => {}
             What::Grant(grant) => self.sites[at].worker.handle_grant(grant),
-            What::Chunk(chunk, word) => self.sites[at].take(&chunk, word),
+            What::Chunk(from, chunk, word, bytes) => {
+                self.sites[at].take(&chunk, word);
+                // The answer to the sender, without an event of its own.
+                let sender = &mut self.sites[from.0 as usize];
+                if let Some(rates) = sender.rates.handle_ended(now.into(), Site(process.0), bytes) {
+                    let seat = Process(sender.seat.0);
+                    let what = What::ToScheduler(from, ToScheduler::Rates(rates));
+                    self.simulation.send(Process(from.0), seat, MESSAGE_BYTES, what);
+                }
+            }
             What::Sent(chunk, word) => {
                 let site = &mut self.sites[at];
                 // The chunk has to stay in its window until it has left.
                 if site.word(self.call.order, chunk.place, chunk.range.start) != word {
                     self.oracle.note_overwritten(process.0);
                 }
-                site.worker.handle_sent(&chunk.header);
+                site.worker.handle_sent(chunk.to, &chunk.header);
             }
             What::Unreachable(site) => self.sites[at].worker.handle_unreachable(site),
             What::Folded(session, stream, index) => {
@@ -370,9 +384,9 @@ impl<'a> Job<'a> {
                     let word = site.word(self.setting.order, chunk.place, chunk.range.start);
                     let bytes = chunk.range.end - chunk.range.start + MESSAGE_BYTES;
                     let to = Process(chunk.to.0);
-                    let left = self
-                        .simulation
-                        .send(process, to, bytes, What::Chunk(chunk.header, word));
+                    site.rates.handle_begun(now.into(), chunk.to, bytes);
+                    let what = What::Chunk(from, chunk.header, word, bytes);
+                    let left = self.simulation.send(process, to, bytes, what);
                     let span = left - now + self.setting.completion;
                     self.simulation.after(span, process, What::Sent(chunk, word));
                 }
@@ -523,6 +537,8 @@ impl SiteState {
     fn new(site: Site) -> Self {
         Self {
             worker: Worker::new(site, Site(0), Term(0)),
+            rates: SendRates::default(),
+            seat: Site(0),
             scheduler: None,
             lost: BTreeSet::new(),
             windows: BTreeMap::new(),

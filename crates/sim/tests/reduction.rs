@@ -7,7 +7,7 @@ use std::env;
 use ropewalk_reduce_core::{End, Member, OnLoss, OnRootLoss, Order};
 use ropewalk_sim::{
     Nanos,
-    reduction::{Fault, Setting, Shared, run},
+    reduction::{Fault, Setting, Shared, Slow, run},
 };
 
 const MIB: u64 = 1 << 20;
@@ -201,5 +201,28 @@ fn copies_survive_hosts() {
         assert_eq!(lost.end, Some(End::Lost(vec![Member(victim)])));
         setting.copies = Some(Nanos::from_millis(20));
         assert_eq!(run(&setting).unwrap().end, all_of_them());
+    }
+}
+
+/// A host that turns out to receive or to fold at a tenth of the rate, which nobody knew, becomes a leaf.
+#[test]
+fn slow_hosts_are_found() {
+    for (bytes, limit) in [(8 * MIB, 9.4), (32 * MIB, 9.3)] {
+        for (inwards, folding) in [(0.1, 1.0), (1.0, 0.01)] {
+            let mut setting = Setting::new(8, bytes);
+            setting.slow = vec![Slow {
+                host: 3,
+                outwards: 1.0,
+                inwards,
+                folding,
+                is_known: false,
+            }];
+            let factor = factor(&setting);
+            println!("{bytes} {inwards} {folding}: {factor:.3}");
+            assert!(
+                factor < limit,
+                "{bytes} bytes, in {inwards}, folds {folding}: {factor:.3}"
+            );
+        }
     }
 }
