@@ -4,7 +4,7 @@
 //! [`RateTable`] can: a site to which most senders are slow receives slowly, or folds slowly.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
@@ -17,14 +17,43 @@ use super::ids::Site;
 #[derive(Debug, Default)]
 pub struct SendRates {
     receivers: BTreeMap<Site, Receiver>,
+    /// The chunks to all receivers together.
+    all: Receiver,
+    delay: LeastDelay,
     /// The rates as they were told last.
     told: BTreeMap<Site, f64>,
 }
 
+/// The shortest time that a chunk took lately.
+#[derive(Debug, Default)]
+struct LeastDelay {
+    chunks: u32,
+    least: Option<Duration>,
+    /// The same of the chunks before these.
+    before: Option<Duration>,
+}
+
+impl LeastDelay {
+    /// So many chunks are looked at: the first of a session find their link empty.
+    const CHUNKS: u32 = 256;
+
+    fn note(&mut self, delay: Duration) {
+        self.least = Some(self.least.map_or(delay, |least| least.min(delay)));
+        self.chunks += 1;
+        if self.chunks == Self::CHUNKS {
+            (self.chunks, self.before, self.least) = (0, self.least, None);
+        }
+    }
+
+    fn get(&self) -> Option<Duration> {
+        self.least.into_iter().chain(self.before).min()
+    }
+}
+
 #[derive(Debug, Default)]
 struct Receiver {
-    /// Chunks on their way, and their bytes.
-    chunks: u32,
+    /// The times when the chunks that are on their way began it, and their bytes.
+    begun: VecDeque<Duration>,
     bytes: u64,
     busy_since: Duration,
     /// What has arrived, and the time in which something was on its way.
@@ -36,17 +65,26 @@ struct Receiver {
 impl Receiver {
     /// Bytes per second, at most: as if all that is on its way arrived now. `None` if too little was sent.
     fn rate_max(&self, now: Duration) -> Option<f64> {
-        let is_enough = self.arrived_chunks + self.chunks >= SendRates::CHUNKS_MIN;
-        let pending = match self.chunks {
-            0 => Duration::ZERO,
-            _ => now.saturating_sub(self.busy_since),
+        let is_enough = self.arrived_chunks + self.begun.len() as u32 >= SendRates::CHUNKS_MIN;
+        let pending = match self.begun.is_empty() {
+            true => Duration::ZERO,
+            false => now.saturating_sub(self.busy_since),
         };
         let time = (self.busy + pending).as_secs_f64();
         (is_enough && time > 0.0).then(|| (self.arrived_bytes + self.bytes) as f64 / time)
     }
 
-    fn handle_ended(&mut self, now: Duration, bytes: u64) {
-        self.chunks = self.chunks.saturating_sub(1);
+    fn handle_begun(&mut self, now: Duration, bytes: u64) {
+        if self.begun.is_empty() {
+            self.busy_since = now;
+        }
+        self.begun.push_back(now);
+        self.bytes += bytes;
+    }
+
+    /// Returns how long the chunk was on its way, as if chunks arrived in their order.
+    fn handle_ended(&mut self, now: Duration, bytes: u64) -> Duration {
+        let begun = self.begun.pop_front().unwrap_or(now);
         self.bytes = self.bytes.saturating_sub(bytes);
         self.busy += now.saturating_sub(self.busy_since);
         self.busy_since = now;
@@ -58,33 +96,54 @@ impl Receiver {
             self.arrived_bytes /= 2;
             self.busy /= 2;
         }
+        now.saturating_sub(begun)
     }
 }
 
 impl SendRates {
+    /// The window before anything is known.
+    pub const WINDOW_FIRST: u32 = 4;
+    const WINDOW_MAX: u32 = 64;
     /// A rate is that of so many chunks at least.
-    const CHUNKS_MIN: u32 = 3;
+    const CHUNKS_MIN: u32 = 4;
     /// After so many chunks half of what was measured is forgotten.
     const CHUNKS_MAX: u32 = 32;
-    /// Receivers whose rates differ by less are alike.
-    const SPREAD: f64 = 2.0;
     /// Two receivers do not tell which of them is odd.
     const RECEIVERS_MIN: usize = 3;
 
     /// A chunk of so many bytes begins its way to a site.
     pub fn handle_begun(&mut self, now: Duration, to: Site, bytes: u64) {
-        let receiver = self.receivers.entry(to).or_default();
-        if receiver.chunks == 0 {
-            receiver.busy_since = now;
+        self.receivers.entry(to).or_default().handle_begun(now, bytes);
+        self.all.handle_begun(now, bytes);
+    }
+
+    /// A receiver is gone, or out of reach: what is on its way to it will not arrive.
+    pub fn forget(&mut self, to: Site) {
+        if let Some(receiver) = self.receivers.remove(&to) {
+            let lost = receiver.begun.len().min(self.all.begun.len());
+            self.all.begun.drain(..lost);
+            self.all.bytes = self.all.bytes.saturating_sub(receiver.bytes);
         }
-        receiver.chunks += 1;
-        receiver.bytes += bytes;
+    }
+
+    /// The number of chunks that should be on their way: those that the links hold, and two that wait. With fewer a link
+    /// stands idle, with more a chunk that is needed waits behind others.
+    pub fn window(&self) -> u32 {
+        let busy = self.all.busy.as_secs_f64();
+        let delay = self.delay.get().filter(|_| busy > 0.0);
+        let Some(delay) = delay else {
+            return Self::WINDOW_FIRST;
+        };
+        let held = f64::from(self.all.arrived_chunks) / busy * delay.as_secs_f64();
+        (held.ceil() as u32 + 2).clamp(Self::WINDOW_FIRST, Self::WINDOW_MAX)
     }
 
     /// A chunk of so many bytes has arrived. Returns the rates to all receivers in bytes per second, if they differ and it
     /// is worth while to [tell](super::ToScheduler::Rates) the scheduler.
     pub fn handle_ended(&mut self, now: Duration, to: Site, bytes: u64) -> Option<Vec<(Site, f64)>> {
-        self.receivers.get_mut(&to)?.handle_ended(now, bytes);
+        let delay = self.receivers.get_mut(&to)?.handle_ended(now, bytes);
+        self.all.handle_ended(now, bytes);
+        self.delay.note(delay);
         let rates = self
             .receivers
             .iter()
@@ -93,22 +152,21 @@ impl SendRates {
         if rates.len() < Self::RECEIVERS_MIN {
             return None;
         }
-        let usual = median(rates.iter().map(|(_, rate)| *rate));
-        let is_slow = |rate: f64| rate * Self::SPREAD < usual;
-        let is_news = |(site, rate): &(Site, f64)| {
-            let told = self.told.get(site);
-            is_slow(*rate) && told.is_none_or(|told| *rate * Self::SPREAD < *told)
+        let rate_of = |slow| {
+            rates
+                .iter()
+                .find(|(site, _)| *site == slow)
+                .map(|(_, rate)| *rate)
         };
-        if !rates.iter().any(is_news) {
+        let is_news = |slow: Site| {
+            let (told, rate) = (self.told.get(&slow), rate_of(slow).unwrap_or_default());
+            told.is_none_or(|told| rate * SPREAD < *told)
+        };
+        if !slow(&rates).any(is_news) {
             return None;
         }
         self.told = rates.iter().copied().collect();
         Some(rates)
-    }
-
-    /// Nothing is on its way any more: the next session is measured by itself.
-    pub fn forget(&mut self) {
-        *self = Self::default();
     }
 }
 
@@ -122,7 +180,7 @@ impl RateTable {
     /// A rate that nobody has told again for so long says nothing any more: a site that was slow gets another chance.
     const AGE_MAX: Duration = Duration::from_secs(2);
     /// A site counts as slow if its rate is below this part of the usual one.
-    const SLOW: f64 = 0.5;
+    const SLOW: f64 = 0.4;
 
     /// Takes the rates from a sender.
     pub(crate) fn note(&mut self, now: Duration, from: Site, rates: Vec<(Site, f64)>) {
@@ -159,6 +217,16 @@ impl RateTable {
         slow.map(|(site, rate, _)| (site, rate / usual)).collect()
     }
 }
+
+/// The receivers that are far slower than the others.
+pub(crate) fn slow(rates: &[(Site, f64)]) -> impl Iterator<Item = Site> {
+    let usual = median(rates.iter().map(|(_, rate)| *rate));
+    let slow = rates.iter().filter(move |(_, rate)| *rate * SPREAD < usual);
+    slow.map(|(site, _)| *site)
+}
+
+/// Receivers whose rates differ by less are alike.
+const SPREAD: f64 = 3.0;
 
 /// The middle one of some numbers, the lower of two; 0 of none.
 fn median(numbers: impl Iterator<Item = f64>) -> f64 {

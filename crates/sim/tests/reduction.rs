@@ -204,25 +204,19 @@ fn copies_survive_hosts() {
     }
 }
 
-/// A host that turns out to receive or to fold at a tenth of the rate, which nobody knew, becomes a leaf.
+/// A host that turns out to receive at a tenth of the rate, which nobody knew, becomes a leaf before it costs much.
 #[test]
 fn slow_hosts_are_found() {
-    for (bytes, limit) in [(8 * MIB, 9.4), (32 * MIB, 9.3)] {
-        for (inwards, folding) in [(0.1, 1.0), (1.0, 0.01)] {
-            let mut setting = Setting::new(8, bytes);
-            setting.slow = vec![Slow {
-                host: 3,
-                outwards: 1.0,
-                inwards,
-                folding,
-                is_known: false,
-            }];
-            let factor = factor(&setting);
-            println!("{bytes} {inwards} {folding}: {factor:.3}");
-            assert!(
-                factor < limit,
-                "{bytes} bytes, in {inwards}, folds {folding}: {factor:.3}"
-            );
-        }
+    for (bytes, limit) in [(8 * MIB, 1.5), (32 * MIB, 1.25)] {
+        let mut setting = Setting::new(8, bytes);
+        setting.slow = vec![Slow {
+            host: 3,
+            outwards: 1.0,
+            inwards: 0.1,
+            folding: 1.0,
+            is_known: false,
+        }];
+        let factor = factor(&setting);
+        assert!(factor < limit, "{bytes} bytes: {factor:.3}");
     }
 }

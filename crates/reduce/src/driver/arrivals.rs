@@ -3,7 +3,7 @@
 use std::{sync::mpsc, time::Duration};
 
 use ropewalk_fabric::{Buffer, Identity, RegionHandle, Role};
-use ropewalk_reduce_core::{ChunkHeader, Grant};
+use ropewalk_reduce_core::{ChunkHeader, Grant, Site, ToScheduler};
 use ropewalk_rpc::{Caller, Engine, Fault, Responder, Transfer};
 
 use super::{
@@ -153,10 +153,28 @@ impl ProgressThread {
 
     /// Takes note of the chunks of this rank that have arrived.
     pub(super) fn receive_answers(&mut self) {
+        let now = self.now();
         for (rank, chunk, result) in self.outbox.collect(&mut self.engine) {
-            self.worker.handle_sent(&chunk);
-            if result.is_err() {
+            let to = Site(rank.0);
+            self.worker.handle_sent(to, &chunk);
+            let Ok(bytes) = result else {
+                self.rates.forget(to);
                 self.suspect(rank, false);
+                continue;
+            };
+            let rates = self.rates.handle_ended(now, to, bytes);
+            self.worker.set_sends(self.rates.window());
+            if let Some(rates) = rates {
+                self.worker.note_slow(&rates);
+                let message = ToScheduler::Rates(rates);
+                let introductions = Vec::new();
+                self.tell_seat(
+                    self.peers.seat,
+                    ToSeat::Worker {
+                        introductions,
+                        message,
+                    },
+                );
             }
         }
     }

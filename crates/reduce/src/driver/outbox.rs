@@ -34,6 +34,7 @@ struct Messages {
 struct Sent {
     to: Rank,
     chunk: ChunkHeader,
+    bytes: u64,
     /// Where the receiver reads it.
     exposed: Option<RegionHandle>,
     answer: Call<()>,
@@ -111,6 +112,7 @@ impl Outbox {
                 Ok(answer) => self.sends.push(Sent {
                     to,
                     chunk,
+                    bytes: bytes.len() as u64,
                     exposed,
                     answer,
                 }),
@@ -127,14 +129,17 @@ impl Outbox {
         failed
     }
 
-    /// The chunks that have arrived, or will never do so.
-    pub(super) fn collect(&mut self, engine: &mut Engine) -> Vec<(Rank, ChunkHeader, Result<(), CallError>)> {
+    /// The chunks that have arrived, or will never do so, and their bytes.
+    pub(super) fn collect(
+        &mut self,
+        engine: &mut Engine,
+    ) -> Vec<(Rank, ChunkHeader, Result<u64, CallError>)> {
         let mut ended = Vec::new();
         self.sends.retain_mut(|sent| match sent.answer.try_take() {
             None => true,
             Some(result) => {
                 sent.exposed.take().and_then(|handle| engine.withdraw(&handle));
-                ended.push((sent.to, sent.chunk, result));
+                ended.push((sent.to, sent.chunk, result.map(|()| sent.bytes)));
                 false
             }
         });
