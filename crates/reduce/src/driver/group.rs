@@ -115,7 +115,9 @@ impl Group {
         };
         let contributed = self.contribute(index as u32, id, data, reducer.into_operation(), root, options);
         if let Err(error) = &contributed {
-            // The others have called, or will; they must not wait for what will not come.
+            // The others have called, or will; they must not wait for what will not come. If they cannot be told, they
+            // hear of it when this process ends, for which it must not wait for them.
+            self.job.set_failed(true);
             self.job.wish(Wish::Withdraw {
                 session: id.session(),
                 member: Member(index as u32),
