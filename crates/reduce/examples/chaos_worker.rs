@@ -7,6 +7,7 @@
 use std::{
     env,
     fmt::Display,
+    iter,
     os::unix::net::UnixDatagram,
     process::ExitCode,
     str::FromStr,
@@ -85,7 +86,9 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
             }
             Err(error) => {
                 is_well = false;
-                println!("error: {error}");
+                let causes = iter::successors(error.source(), |cause| cause.source());
+                let causes: String = causes.map(|cause| format!(": {cause}")).collect();
+                println!("error: {error}{causes}");
             }
         }
         if !is_well {

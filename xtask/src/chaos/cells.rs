@@ -148,6 +148,7 @@ pub(super) const CELLS: &[Cell] = &[
         )
     },
     Cell {
+        bytes: LONG,
         expected: Expected::ExactOrNamed,
         ..cell("agent-kill", "kill -9 of a host's agent", |draw| {
             let host = draw.any_host();
@@ -155,6 +156,7 @@ pub(super) const CELLS: &[Cell] = &[
         })
     },
     Cell {
+        bytes: LONG,
         expected: Expected::ExactOrNamed,
         ..cell("host-kill", "loss of a host, agent and links at once", |draw| {
             let host = draw.any_host();
@@ -162,6 +164,7 @@ pub(super) const CELLS: &[Cell] = &[
         })
     },
     Cell {
+        bytes: LONG,
         expected: Expected::ExactOrNamed,
         runs: 5,
         short_runs: 0,
@@ -216,6 +219,7 @@ pub(super) const CELLS: &[Cell] = &[
         })
     },
     Cell {
+        bytes: LONG,
         ..cell("cut-short", "a host's links cut both ways for 0.5 s", |draw| {
             let host = draw.any_host();
             let cut = draw.step_at(host, Act::Cut(host));
@@ -223,6 +227,7 @@ pub(super) const CELLS: &[Cell] = &[
         })
     },
     Cell {
+        bytes: LONG,
         expected: Expected::ExactOrNamed,
         ..cell("cut", "a host's links cut both ways for ever", |draw| {
             let host = draw.any_host();
@@ -230,6 +235,7 @@ pub(super) const CELLS: &[Cell] = &[
         })
     },
     Cell {
+        bytes: LONG,
         runs: 5,
         short_runs: 1,
         seconds_max: 60,
@@ -315,6 +321,8 @@ pub(super) const CELLS: &[Cell] = &[
     },
 ];
 
+/// On four hosts the reduction of so much takes about a quarter of a second: what is done to links takes some milliseconds.
+const LONG: u64 = 8 << 20;
 const SCHEDULER: ropewalk_names::Rank = ropewalk_names::Rank(0);
 
 const CALM: Weather = Weather {

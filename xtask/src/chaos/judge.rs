@@ -178,7 +178,8 @@ impl Seen {
                 .failures
                 .iter()
                 .any(|failure| blames_memory(&failure.kind));
-        (!is_over || has_blamed_survivor || !is_blamed).then(|| verdict.to_string())
+        (!is_over || has_blamed_survivor || !is_blamed)
+            .then(|| format!("the launcher: {:?}; {self}", verdict.failures))
     }
 }
 

@@ -26,6 +26,8 @@ pub(super) struct Tally {
     hung: u64,
     broken: u64,
     kills: Kills,
+    /// Runs whose first step came before the end.
+    hit: u64,
     /// The times of reductions that lost a rank, and their multiples of the undisturbed ones.
     times: Vec<f64>,
     ratios: Vec<f64>,
@@ -43,6 +45,7 @@ impl Tally {
         self.kills.counted += kills.counted;
         self.kills.early += kills.early;
         self.kills.late += kills.late;
+        self.hit += u64::from(seen.recovery().is_some() || seen.disturbed.is_none());
         self.slowest = self.slowest.max(seen.recovery().unwrap_or_default());
         match &outcome {
             Outcome::Exact { elapsed, has_lost } => {
@@ -70,9 +73,10 @@ impl Tally {
     pub(super) fn print(&mut self, cell: &Cell) {
         let Kills { counted, early, late } = self.kills;
         println!(
-            "{}: {} runs, {} exact, {} named, {} after the end; {} lost, {} wrong, {} hung, {} otherwise broken",
+            "{}: {} runs, {} hit in time, {} exact, {} named, {} after the end; {} lost, {} wrong, {} hung, {} otherwise broken",
             cell.name,
             self.runs,
+            self.hit,
             self.exact,
             self.named,
             self.after_the_end,
@@ -107,7 +111,7 @@ impl Tally {
         let arguments: Vec<String> = std::env::args().skip(1).collect();
         let line = json!({
             "commit": commit()?, "command": format!("cargo xtask {}", arguments.join(" ")), "seed": seed,
-            "cell": cell.name, "runs": self.runs, "exact": self.exact, "named": self.named,
+            "cell": cell.name, "runs": self.runs, "hit": self.hit, "exact": self.exact, "named": self.named,
             "after_the_end": self.after_the_end, "counted": self.kills.counted,
             "missed": self.kills.early + self.kills.late, "lost": self.lost, "wrong": self.wrong, "hung": self.hung,
             "broken": self.broken, "median_times_undisturbed": median(&mut self.ratios),
@@ -146,10 +150,11 @@ impl Tally {
         };
         let ratio = median(&mut self.ratios).map_or(String::new(), |ratio| format!("{ratio:.2}x"));
         let row = format!(
-            "| `{}` | {} | {expected} | {} | {} | {} | {} | {failures} | {:.2} s | {ratio} | {} |",
+            "| `{}` | {} | {expected} | {} | {} | {} | {} | {} | {failures} | {:.2} s | {ratio} | {} |",
             cell.name,
             cell.fault,
             self.runs,
+            self.hit,
             self.exact,
             self.named,
             self.after_the_end,

@@ -51,7 +51,11 @@ pub(super) fn tc(words: &str) -> anyhow::Result<()> {
     execute("tc", words)
 }
 
-fn execute(program: &str, words: &str) -> anyhow::Result<()> {
+/// Runs a program of iproute2 with these words.
+///
+/// # Errors
+/// With what it says.
+pub(super) fn execute(program: &str, words: &str) -> anyhow::Result<()> {
     let mut command = Command::new(program);
     let output = command
         .args(words.split_whitespace())

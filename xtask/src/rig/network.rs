@@ -12,7 +12,9 @@ use anyhow::{Context, bail};
 use ropewalk_launch::StartMethod;
 use rustix::process::Pid;
 
-use super::namespace::{self, interfaces, ip, kill_all_in, namespaces, processes_in, tc, within};
+use super::namespace::{
+    self, NAMESPACES, execute, interfaces, ip, kill_all_in, namespaces, processes_in, tc, within,
+};
 
 /// Hosts of this machine's own, numbered from 1, and host 0 for the launcher, whose links are not slowed down. All is gone
 /// when this is dropped, and what a killed process leaves when the next network is made.
@@ -137,7 +139,7 @@ impl Network {
         fs::create_dir_all(&folder)?;
         let script = format!(
             "#!/bin/sh\nnumber=$((${{1##*.}} - {FIRST_ADDRESS})); shift\n\
-             exec ip netns exec {}-$number unshare -u sh -c 'hostname $0; exec \"$@\"' host$number \"$@\"\n",
+             exec nsenter --net={NAMESPACES}/{}-$number unshare -u sh -c 'hostname $0; exec \"$@\"' host$number \"$@\"\n",
             self.prefix(),
         );
         fs::write(self.command(), script)?;
@@ -177,9 +179,19 @@ impl Network {
         }
         ip(&format!("-n {namespace} link set {interface} up"))?;
         ip(&format!("-n {namespace} link set lo up"))?;
+        // The rule that delivers to a host's own addresses gives way to those that cut one direction.
+        ip(&format!(
+            "-n {namespace} rule add pref {} lookup local",
+            PREF_OF_CUTS + 1
+        ))?;
+        ip(&format!("-n {namespace} rule del pref 0"))?;
+        // The relay listens at these, and needs others to connect.
+        let is_relay = [self.towards_relayed(), self.outside_relayed()].contains(&namespace.to_owned());
+        let (least, most) = (Self::RELAYED_PORTS.start(), Self::RELAYED_PORTS.end());
         let ports = self
             .relayed
-            .map(|_| format!("{} {}", Self::RELAYED_PORTS.start(), Self::RELAYED_PORTS.end()));
+            .filter(|_| !is_relay)
+            .map(|_| format!("{least} {most}"));
         within(namespace, || {
             // A connection that stands would otherwise go past the rules that cut one direction.
             fs::write("/proc/sys/net/ipv4/ip_early_demux", "0")?;
@@ -209,7 +221,7 @@ impl Network {
             namespace::remove(namespace);
         }
         for interface in interfaces().iter().filter(|name| is_left(name)) {
-            // The links of namespaces go by themselves.
+            // Links go with their namespaces, but later.
             let _ = ip(&format!("link del {interface}"));
         }
         for entry in fs::read_dir(std::env::temp_dir())?.flatten() {
@@ -347,16 +359,16 @@ impl Network {
     }
 
     fn set_port_state(&self, host: u8, state: u8) -> anyhow::Result<()> {
-        ip(&format!(
-            "link set dev {} type bridge_slave state {state}",
-            self.link(host)
-        ))
+        execute(
+            "bridge",
+            &format!("link set dev {} state {state}", self.link(host)),
+        )
     }
 
     fn change_rule(&self, verb: &str, from: u8, to: u8) -> anyhow::Result<()> {
         let (namespace, address) = (self.outer(to), self.address(from));
         ip(&format!(
-            "-n {namespace} rule {verb} from {address} iif eth0 blackhole"
+            "-n {namespace} rule {verb} pref {PREF_OF_CUTS} from {address} iif eth0 blackhole"
         ))
     }
 
@@ -392,7 +404,10 @@ impl Drop for Network {
         for namespace in namespaces().iter().filter(|name| name.starts_with(&own)) {
             namespace::remove(namespace);
         }
-        let _ = ip(&format!("link del {}", self.bridge()));
+        // Links go with their namespaces, but later: another network may have their names before.
+        for interface in interfaces().iter().filter(|name| name.starts_with(&own)) {
+            let _ = ip(&format!("link del {interface}"));
+        }
         let _ = fs::remove_dir_all(folder(&self.id));
     }
 }
@@ -402,6 +417,7 @@ const PREFIX: &str = "rx";
 const STANDING: &str = "up";
 /// The last part of the address of host 0.
 const FIRST_ADDRESS: u8 = 10;
+const PREF_OF_CUTS: u32 = 10;
 const PORT_DISABLED: u8 = 0;
 const PORT_FORWARDING: u8 = 3;
 
