@@ -145,14 +145,17 @@ impl ProgressThread {
         }
     }
 
-    /// Takes note of the chunks of this rank that have arrived.
+    /// Takes note of the messages and chunks of this rank that have arrived.
     pub(super) fn receive_answers(&mut self) {
         for (rank, chunk, result) in self.outbox.collect(&mut self.engine) {
             self.worker.handle_sent(&chunk);
-            if result.is_err() {
-                self.suspect(rank, false);
-            }
+            self.hear_answer(rank, result.is_ok());
         }
+        let (reached, unreachable) = self.outbox.collect_messages();
+        reached.into_iter().for_each(|rank| self.hear_answer(rank, true));
+        unreachable
+            .into_iter()
+            .for_each(|rank| self.hear_answer(rank, false));
     }
 
     /// Reads a chunk, if it has a place here.
