@@ -17,6 +17,8 @@ pub(super) struct Seen {
     pub(super) answered: BTreeMap<Rank, u64>,
     /// The ranks that may be lost, and when that was done to them.
     pub(super) victims: BTreeMap<Rank, u64>,
+    /// The kills for which the run was over too early.
+    pub(super) undone: u64,
     /// When the first step was done.
     pub(super) disturbed: Option<u64>,
     /// The launcher's verdict.
@@ -70,7 +72,10 @@ impl Seen {
     /// The kills by their moments.
     pub(super) fn kills(&self) -> Kills {
         let end = self.answered.values().min().copied().unwrap_or(u64::MAX);
-        let mut kills = Kills::default();
+        let mut kills = Kills {
+            late: self.undone,
+            ..Kills::default()
+        };
         for (rank, &at) in &self.victims {
             let has_returned = self.returned.get(rank).is_some_and(|&returned| returned <= at);
             match (has_returned, at < end) {

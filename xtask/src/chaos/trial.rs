@@ -146,6 +146,9 @@ impl<'a> Trial<'a> {
         {
             outcome = Outcome::Broken(left);
         }
+        let steps = run.waiting.iter().map(|step| step.act);
+        let undone = steps.chain(run.due.iter().map(|(_, act)| *act));
+        run.seen.undone = undone.filter(|act| matches!(act, Act::Kill(_))).count() as u64;
         for process in self.programs.processes() {
             // One that has ended meanwhile is what is wanted.
             let _ = kill_process(process, Signal::KILL);
@@ -426,10 +429,7 @@ struct ControlGroup(PathBuf);
 
 impl ControlGroup {
     fn new() -> anyhow::Result<Self> {
-        let path = PathBuf::from(format!(
-            "/sys/fs/cgroup/memory/ropewalk-chaos-{}",
-            std::process::id()
-        ));
+        let path = Path::new(CONTROL_GROUPS).join(format!("ropewalk-chaos-{}", std::process::id()));
         let _ = fs::remove_dir(&path);
         fs::create_dir(&path).context("cannot make a control group: it takes cgroups v1 and root")?;
         Ok(Self(path))
@@ -449,6 +449,8 @@ impl Drop for ControlGroup {
     }
 }
 
+/// The control groups of memory (cgroups v1).
+pub(super) const CONTROL_GROUPS: &str = "/sys/fs/cgroup/memory";
 /// So often it is looked whether the run is over.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// How long a job may take if nothing disturbs it.

@@ -26,7 +26,7 @@ pub(crate) struct Network {
     mbit: u32,
     /// The host whose every connection goes through a relay.
     relayed: Option<u8>,
-    /// What has to be undone.
+    /// The changes that have to be undone.
     changes: Mutex<Vec<Change>>,
     is_kept: bool,
 }
@@ -125,14 +125,9 @@ impl Network {
             ip(&format!("link set {link} master {bridge} up"))?;
             self.address_interface(&outer, "eth0", &[self.address(host)])?;
             if host > 0 {
-                for place in [format!("dev {link}"), format!("dev eth0")] {
-                    let inside = if place.ends_with("eth0") {
-                        format!("-n {outer} ")
-                    } else {
-                        String::new()
-                    };
-                    tc(&format!("{inside}qdisc add {place} root {}", shape(self.mbit)))?;
-                }
+                let shape = shape(self.mbit);
+                tc(&format!("qdisc add dev {link} root {shape}"))?;
+                tc(&format!("-n {outer} qdisc add dev eth0 root {shape}"))?;
             }
         }
         let folder = folder(&self.id);
