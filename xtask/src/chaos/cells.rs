@@ -297,25 +297,27 @@ pub(super) const CELLS: &[Cell] = &[
         )
     },
     Cell {
+        bytes: LONG,
         runs: 8,
         short_runs: 2,
         seconds_max: 60,
         weather: Some(Weather {
-            reset_every: Some(150_000),
+            reset_every: Some(RESET_EVERY),
             ..CALM
         }),
         ..cell(
             "resets",
-            "a reset of every connection of one host after 150 kB",
+            "a reset of every connection of one host after 1.2 MB",
             |_| Vec::new(),
         )
     },
     Cell {
+        bytes: LONG,
         runs: 8,
         short_runs: 2,
         seconds_max: 60,
         weather: Some(Weather {
-            reset_every: Some(150_000),
+            reset_every: Some(RESET_EVERY),
             late_after_reset: Duration::from_millis(50),
             ..CALM
         }),
@@ -343,6 +345,8 @@ pub(super) const CELLS: &[Cell] = &[
 
 /// On four hosts the reduction of so much takes about a quarter of a second: what is done to links takes some milliseconds.
 const LONG: u64 = 8 << 20;
+/// A chunk, which has at most a mebibyte, has to pass between two resets.
+const RESET_EVERY: usize = 1_200_000;
 const SCHEDULER: ropewalk_names::Rank = ropewalk_names::Rank(0);
 
 const CALM: Weather = Weather {
