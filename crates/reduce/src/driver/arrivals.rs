@@ -151,15 +151,15 @@ impl ProgressThread {
         }
     }
 
-    /// Takes note of the chunks of this rank that have arrived.
+    /// Takes note of the messages and chunks of this rank that have arrived.
     pub(super) fn receive_answers(&mut self) {
         let now = self.now();
         for (rank, chunk, result) in self.outbox.collect(&mut self.engine) {
             let to = Site(rank.0);
             self.worker.handle_sent(to, &chunk);
+            self.hear_answer(rank, result.is_ok());
             let Ok(bytes) = result else {
                 self.rates.forget(to);
-                self.suspect(rank, false);
                 continue;
             };
             let rates = self.rates.handle_ended(now, to, bytes);
@@ -177,6 +177,11 @@ impl ProgressThread {
                 );
             }
         }
+        let (reached, unreachable) = self.outbox.collect_messages();
+        reached.into_iter().for_each(|rank| self.hear_answer(rank, true));
+        unreachable
+            .into_iter()
+            .for_each(|rank| self.hear_answer(rank, false));
     }
 
     /// Reads a chunk, if it has a place here.

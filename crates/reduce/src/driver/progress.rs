@@ -130,8 +130,17 @@ impl ProgressThread {
 
     /// The others may have to hear of an error with which this rank leaves.
     fn say_farewell(mut self) {
-        self.act();
-        self.send();
+        let end = Instant::now() + FAREWELL_TIME;
+        loop {
+            self.act();
+            self.send();
+            if !self.outbox.has_unsent() || Instant::now() > end {
+                break;
+            }
+            // What was sent before has to be answered.
+            self.engine.wait(UNSENT_RETRY);
+            self.receive_answers();
+        }
         self.engine.flush(FAREWELL_TIME);
     }
 
