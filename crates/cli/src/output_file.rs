@@ -95,6 +95,11 @@ impl OutputFile {
         format!("/proc/{}/fd/{}", process::id(), self.content.as_raw_fd()).into()
     }
 
+    /// The content, open for writing.
+    pub(crate) fn content(&self) -> &File {
+        &self.content
+    }
+
     /// Writes the content and makes it the file's.
     ///
     /// # Errors

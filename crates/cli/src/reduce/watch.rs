@@ -1,0 +1,185 @@
+//! The command's ear for its workers.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::{self, Write},
+    os::unix::fs::FileExt,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use anyhow::anyhow;
+use ropewalk_launch::{JobEvent, Launcher, OutputStream, Verdict};
+use ropewalk_names::Rank;
+
+use super::{arrays::Kind, word::Word};
+use crate::output_file::OutputFile;
+
+/// Listens to workers, and ends those that are silent.
+pub(super) struct Watch<'a> {
+    output: &'a OutputFile,
+    silence_max: Duration,
+    /// The ranks that live, and when each was heard last; `None` before its first word.
+    heard: BTreeMap<Rank, Option<Instant>>,
+    /// Those that wait for a file.
+    slow: BTreeSet<Rank>,
+    /// How much each rank has sent of the result, and of how much.
+    results: BTreeMap<Rank, (u64, u64)>,
+    told: Told,
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn new(output: &'a OutputFile, silence_max: Duration) -> Self {
+        Self {
+            output,
+            silence_max,
+            heard: BTreeMap::new(),
+            slow: BTreeSet::new(),
+            results: BTreeMap::new(),
+            told: Told::default(),
+        }
+    }
+
+    /// Listens until all are gone.
+    ///
+    /// # Errors
+    /// If the launcher fails, or what workers send of the result cannot be written.
+    pub(super) fn follow(mut self, launcher: &mut Launcher) -> anyhow::Result<(Told, Verdict)> {
+        let patience = self.silence_max / 4;
+        loop {
+            let asked = Instant::now();
+            let event = launcher.next_event(Some(patience))?;
+            match event {
+                Some(JobEvent::Finished(verdict)) => return Ok((self.told, verdict)),
+                Some(event) => self.handle(event, launcher)?,
+                // Whoever could not run for that long has heard nobody.
+                None if asked.elapsed() > patience * 2 => {
+                    let now = Instant::now();
+                    self.heard.values_mut().flatten().for_each(|heard| *heard = now);
+                }
+                None => self.end_silent(launcher)?,
+            }
+        }
+    }
+
+    fn handle(&mut self, event: JobEvent, launcher: &Launcher) -> anyhow::Result<()> {
+        match event {
+            JobEvent::Started { rank, .. } => drop(self.heard.insert(rank, None)),
+            JobEvent::Departed { departure, .. } => {
+                self.heard.remove(&departure.rank);
+                self.slow.remove(&departure.rank);
+            }
+            JobEvent::Output {
+                rank,
+                stream: OutputStream::Stdout,
+                line,
+            } => {
+                if let Some(heard) = self.heard.get_mut(&rank) {
+                    *heard = Some(Instant::now());
+                }
+                if let Some(word) = Word::decode(&line) {
+                    self.hear(rank, word, launcher)?;
+                }
+            }
+            // Panics, perhaps. If nobody reads them the reduction goes on.
+            JobEvent::Output { line, .. } => drop(io::stderr().write_all(&line)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, rank: Rank, word: Word, launcher: &Launcher) -> anyhow::Result<()> {
+        let told = &mut self.told;
+        match word {
+            Word::Beat => {}
+            Word::Begin { length } => drop(self.results.insert(rank, (0, length))),
+            Word::Data(bytes) => {
+                if let Some((at, _)) = self.results.get_mut(&rank) {
+                    let content = self.output.content();
+                    let written = content.write_all_at(&bytes, *at);
+                    written.map_err(|error| anyhow!("cannot write the result: {error}"))?;
+                    *at += bytes.len() as u64;
+                }
+            }
+            Word::Error(error) => drop(told.error.get_or_insert(error)),
+            Word::Fault(fault) => drop(told.fault.get_or_insert(fault)),
+            Word::Kind(kind) => drop(told.kind.get_or_insert(kind)),
+            Word::Missing { files, reasons } => {
+                told.missing.insert(rank, files.into_iter().collect());
+                told.reason = told.reason.take().or(reasons.into_iter().next());
+            }
+            Word::Slow(path) => {
+                self.slow.insert(rank);
+                let after = self.silence_max.as_secs_f64();
+                let text = format!("it has waited for {path} for {after} s");
+                if self.heard.keys().any(|other| !self.slow.contains(other)) {
+                    end(rank, &text, launcher)?;
+                } else {
+                    eprintln!("ropewalk reduce: rank {rank}: {text}; there is nobody else who could read it");
+                }
+            }
+            // All who write one write the same.
+            Word::Written => told.is_written = true,
+        }
+        Ok(())
+    }
+
+    /// Ends the workers of which nothing is heard: the agents end those that a signal has stopped, but others are frozen, or
+    /// get no time.
+    fn end_silent(&mut self, launcher: &Launcher) -> anyhow::Result<()> {
+        // So that agents come first, who know more.
+        let silence_max = self.silence_max * 2;
+        let silent = |heard: &Option<Instant>| heard.is_some_and(|heard| heard.elapsed() > silence_max);
+        let silent: Vec<_> = self
+            .heard
+            .iter()
+            .filter(|(_, heard)| silent(heard))
+            .map(|(&rank, _)| rank)
+            .collect();
+        for rank in silent {
+            let text = format!("it said nothing for {} s", silence_max.as_secs_f64());
+            self.heard.insert(rank, None);
+            end(rank, &text, launcher)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the workers have told.
+#[derive(Default)]
+pub(super) struct Told {
+    pub(super) is_written: bool,
+    pub(super) error: Option<String>,
+    fault: Option<String>,
+    pub(super) kind: Option<Kind>,
+    /// For each rank the files that it cannot open, and a reason.
+    missing: BTreeMap<Rank, BTreeSet<u32>>,
+    reason: Option<String>,
+}
+
+impl Told {
+    /// The fault of a file, if there is one.
+    pub(super) fn fault(&self, inputs: &[PathBuf], verdict: &Verdict) -> Option<String> {
+        if self.fault.is_some() {
+            return self.fault.clone();
+        }
+        let is_lost = |rank| verdict.failures.iter().any(|failure| failure.rank == rank);
+        let said = (0..verdict.ranks)
+            .map(Rank)
+            .filter_map(|rank| match self.missing.get(&rank) {
+                None if is_lost(rank) => None,
+                said => Some(said.cloned().unwrap_or_default()),
+            });
+        let nobodys = said.reduce(|nobodys, missing| &nobodys & &missing)?;
+        let path = &inputs[*nobodys.first()? as usize];
+        let reason = self.reason.as_deref().unwrap_or("it cannot be read");
+        Some(format!("{}: no host can open it: {reason}", path.display()))
+    }
+}
+
+fn end(rank: Rank, why: &str, launcher: &Launcher) -> anyhow::Result<()> {
+    const SIGKILL: i32 = 9;
+    let host = launcher.host_of(rank).unwrap_or_default();
+    eprintln!("ropewalk reduce: rank {rank} on host {host} is ended: {why}");
+    Ok(launcher.signal(rank, SIGKILL)?)
+}
