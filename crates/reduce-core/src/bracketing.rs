@@ -3,11 +3,13 @@
 //! Members are folded from left to right within blocks, and blocks from left to right. The length of a block
 //! depends on the number of members alone, and up to 16 members are one block: the same bits as a serial loop. A
 //! plan places each fold of two neighbours on a site: mostly on the one that holds the right operand, so that it
-//! receives one chunk for each that it sends.
+//! receives one chunk for each that it sends. Contributions that sites share are one block, however many they are:
+//! each site gets a run of them.
 
 use super::{
     ids::{Member, Site},
     planner::Source,
+    scheduler::Contributions,
     tree::{Operand, Tree},
 };
 
@@ -20,32 +22,55 @@ pub fn block_of(members: usize) -> usize {
     root.max(BLOCK_MIN)
 }
 
-/// The tree of one class. The members of all sources together are those of the session.
-pub(crate) fn tree(root: Site, sources: &[Source], class: u16) -> Tree {
-    let mut held: Vec<(Member, Site)> = sources
-        .iter()
-        .flat_map(|source| source.members.iter().map(|&member| (member, source.site)))
-        .collect();
-    held.sort();
-    let folders = sources
-        .iter()
-        .filter(|source| source.capacity > 0.0 && source.site != root);
-    let mut layout = Layout {
-        root,
-        tree: Tree::new(root, &[]),
-        folders: folders.map(|source| source.site).collect(),
-        turn: class as usize,
-    };
-    let blocks: Vec<&[(Member, Site)]> = held.chunks(block_of(held.len())).collect();
-    let mut whole = None;
-    for block in blocks {
-        let value = layout.fold_block(block);
-        whole = Some(match whole {
-            Some(left) => layout.fold_apart(left, value),
-            None => value,
-        });
+/// A way to put brackets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bracketing {
+    Blocks,
+    /// All members are one block.
+    Serial,
+}
+
+impl Bracketing {
+    pub(crate) fn of(contributions: Contributions) -> Self {
+        match contributions {
+            Contributions::Each => Self::Blocks,
+            Contributions::Shared(_) => Self::Serial,
+        }
     }
-    layout.deliver(whole)
+
+    /// The tree of one class. The members of all sources together are those of the session.
+    pub(crate) fn tree(self, root: Site, sources: &[Source], class: u16) -> Tree {
+        let mut held: Vec<(Member, Site)> = sources
+            .iter()
+            .flat_map(|source| source.members.iter().map(|&member| (member, source.site)))
+            .collect();
+        held.sort();
+        let is_serial = self == Self::Serial;
+        // The link into the root is for the result alone, unless the root has a run of its own.
+        let folders = sources
+            .iter()
+            .filter(|source| source.capacity > 0.0 && (source.site != root || is_serial));
+        let mut layout = Layout {
+            root,
+            tree: Tree::new(root, &[]),
+            folders: folders.map(|source| source.site).collect(),
+            turn: class as usize,
+        };
+        let block = match self {
+            Self::Blocks => block_of(held.len()),
+            Self::Serial => held.len().max(1),
+        };
+        let blocks: Vec<&[(Member, Site)]> = held.chunks(block).collect();
+        let mut whole = None;
+        for block in blocks {
+            let value = layout.fold_block(block);
+            whole = Some(match whole {
+                Some(left) => layout.fold_apart(left, value),
+                None => value,
+            });
+        }
+        layout.deliver(whole)
+    }
 }
 
 /// A value: an original that was not folded yet, or the outcome of a node.
@@ -81,7 +106,7 @@ impl Layout {
                 return left;
             }
             _ if self.folders.contains(&site) => {}
-            // The root's link in is for the result, and agents do not fold.
+            // Agents do not fold.
             _ => return self.fold_apart(left, Value::Original(member, site)),
         }
         let left = match left {
@@ -121,6 +146,15 @@ impl Layout {
             return self.tree;
         };
         let root = self.root;
+        if let Value::Node(last) = whole
+            && last as usize == self.tree.0.len() - 1
+            && self.tree.node(last).site == root
+            && let Some(node) = self.tree.0.pop()
+        {
+            // The root folds into the result what it would fold for itself.
+            self.tree.node(0).inputs = node.inputs;
+            return self.tree;
+        }
         let operand = self.operand(whole, root);
         self.tree.node(0).inputs.push(operand);
         self.tree
@@ -173,9 +207,13 @@ mod tests {
                     sources.push(Source { site: Site(site), members, capacity });
                 }
             }
-            let tree = tree(Site(root), &sources, class);
+            let tree = Bracketing::Blocks.tree(Site(root), &sources, class);
             prop_assert_eq!(brackets(&tree, 0), expected(holders.len()));
             prop_assert_eq!(tree.members().len(), holders.len());
+            let serial = Bracketing::Serial.tree(Site(root), &sources, class);
+            let names = (0..holders.len()).map(|member| member.to_string());
+            let left_to_right = names.reduce(|a, b| format!("({a} {b})"));
+            prop_assert_eq!(brackets(&serial, 0), left_to_right.unwrap_or_default());
         }
     }
 

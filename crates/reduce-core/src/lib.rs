@@ -29,6 +29,7 @@ mod message;
 pub mod paper;
 mod planner;
 mod scheduler;
+mod sharing;
 mod stream;
 mod tree;
 mod worker;
@@ -39,6 +40,8 @@ pub use self::{
     ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
     message::{ChunkHeader, FromScheduler, Grant, Input, Row, RowNode, Standing, ToScheduler},
     planner::{Costs, Order, Planner, Source},
-    scheduler::{Call, End, Failure, GiveUp, OnLoss, OnRootLoss, Roster, Scheduler, SchedulerAction},
+    scheduler::{
+        Call, Contributions, End, Failure, GiveUp, OnLoss, OnRootLoss, Roster, Scheduler, SchedulerAction,
+    },
     worker::{Chunk, Place, Worker, WorkerAction},
 };

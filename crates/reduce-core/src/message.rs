@@ -103,7 +103,8 @@ pub struct Standing {
 impl Standing {
     /// Says if what the root has merged makes sense in a group of so many ranks.
     pub(crate) fn is_valid(&self, ranks: usize) -> bool {
-        let is_rank = |member: &Member| (member.0 as usize) < ranks;
+        let members = self.call.contributions.count(ranks);
+        let is_member = |member: &Member| (member.0 as usize) < members;
         let (Some(roster), Some(chunking)) = (&self.roster, &self.chunking) else {
             return false;
         };
@@ -111,7 +112,7 @@ impl Standing {
         let fits = |(class, merged): (usize, &u32)| *merged <= chunking.chunks_of(class as u16);
         let is_share = |(id, members, merged): &(ShareId, Vec<Member>, Vec<u32>)| {
             id.0 < u32::MAX
-                && members.iter().all(is_rank)
+                && members.iter().all(is_member)
                 && merged.len() == usize::from(chunking.classes)
                 && merged.iter().enumerate().all(fits)
         };
@@ -122,9 +123,9 @@ impl Standing {
         counted.dedup();
         is_chunking
             && roster.generation < u32::MAX
-            && is_rank(&roster.root)
-            && roster.excluded.iter().all(is_rank)
-            && roster.excluded.len() < ranks
+            && (roster.root.0 as usize) < ranks
+            && roster.excluded.iter().all(is_member)
+            && (roster.excluded.len() < members || members == 0)
             && counted.len() == count
             && self.shares.iter().all(is_share)
     }

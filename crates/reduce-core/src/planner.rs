@@ -10,9 +10,10 @@ use std::collections::{BTreeSet, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    bracketing,
+    bracketing::{self, Bracketing},
     chunks::Chunking,
     ids::{Member, Site},
+    scheduler::Contributions,
     tree::{Operand, Tree},
 };
 
@@ -56,6 +57,8 @@ pub struct Planner<'a> {
     pub root: Site,
     /// The order of folding.
     pub order: Order,
+    /// The contributions that the result is of.
+    pub contributions: Contributions,
     /// Pairs (parent, child) that do not reach each other.
     pub broken: &'a BTreeSet<(Site, Site)>,
     /// The network as measured.
@@ -116,6 +119,14 @@ impl Planner<'_> {
             true => Self::CLASSES_MAX,
             false => Self::CLASSES_OF_MANY,
         };
+        // A row names each contribution in each class.
+        let most = match (self.contributions, self.order) {
+            (Contributions::Each, _) => most,
+            (Contributions::Shared(_), Order::Ordered) => 1,
+            (Contributions::Shared(count), Order::Any) => most
+                .min(u64::from(Contributions::SHARED_MAX / count.max(1)))
+                .max(1),
+        };
         let classes = bytes.div_ceil(chunk_bytes) / Self::CHUNKS_OF_CLASS_MIN;
         Chunking {
             bytes,
@@ -127,8 +138,10 @@ impl Planner<'_> {
     /// The faster shape.
     pub(crate) fn shape(&self, bytes: u64, chunk_bytes: u64, sites: usize) -> Shape {
         let time = |shape| self.time(bytes, chunk_bytes, sites, shape);
-        if self.order == Order::Ordered {
-            return Shape::Blocks;
+        match (self.order, self.contributions) {
+            (Order::Ordered, Contributions::Each) => return Shape::Blocks,
+            (Order::Ordered, Contributions::Shared(_)) => return Shape::Chain,
+            (Order::Any, _) => {}
         }
         match time(Shape::Chain) <= time(Shape::Binary) {
             true => Shape::Chain,
@@ -154,8 +167,9 @@ impl Planner<'_> {
     pub(crate) fn trees(&self, sources: &[Source], chunking: &Chunking) -> Vec<Tree> {
         let classes = 0..chunking.classes;
         if self.order == Order::Ordered {
+            let bracketing = Bracketing::of(self.contributions);
             return classes
-                .map(|class| bracketing::tree(self.root, sources, class))
+                .map(|class| bracketing.tree(self.root, sources, class))
                 .collect();
         }
         let others: Vec<&Source> = sources.iter().filter(|source| source.site != self.root).collect();
@@ -321,6 +335,7 @@ mod tests {
         Planner {
             root: Site(0),
             order: Order::Any,
+            contributions: Contributions::Each,
             broken,
             costs: COSTS,
         }

@@ -22,7 +22,9 @@ pub struct Call {
     pub bytes: u64,
     /// Bytes of an element, which is never cut.
     pub element_bytes: u32,
-    /// The member that gets the result.
+    /// The contributions that the result is of.
+    pub contributions: Contributions,
+    /// The rank that gets the result, by its place in the group.
     pub root: Member,
     /// The order of folding.
     pub order: Order,
@@ -32,6 +34,30 @@ pub struct Call {
     pub on_loss: OnLoss,
     /// The answer to the loss of the root.
     pub on_root_loss: OnRootLoss,
+}
+
+/// The contributions of a collective.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Contributions {
+    /// Each rank of the group makes one: the member of its own number.
+    #[default]
+    Each,
+    /// So many, each of which any number of ranks may hold, as files that all can read. The collective begins when all
+    /// ranks that live have told which ones they hold, and none is lost while a rank that holds it lives.
+    Shared(u32),
+}
+
+impl Contributions {
+    /// The most contributions that are shared: a row has to name each, and must fit into one message.
+    pub const SHARED_MAX: u32 = 16_384;
+
+    /// The number of contributions in a group of so many ranks.
+    pub(crate) fn count(self, ranks: usize) -> usize {
+        match self {
+            Self::Each => ranks,
+            Self::Shared(count) => count as usize,
+        }
+    }
 }
 
 /// The answer to the loss of contributions.
@@ -53,6 +79,8 @@ pub enum OnRootLoss {
     /// This member gets the result, unless it is lost too. Originals are kept until the end, so that it starts from
     /// nothing.
     MoveTo(Member),
+    /// The lowest rank of the group that lives gets the result, which starts from nothing.
+    MoveToLowest,
 }
 
 /// Who takes part, as decided so far. It changes when the root moves or members are excluded, and everything begins
@@ -61,7 +89,7 @@ pub enum OnRootLoss {
 pub struct Roster {
     /// Counts the changes.
     pub generation: u32,
-    /// The member that gets the result.
+    /// The rank that gets the result, by its place in the group.
     pub root: Member,
     /// Members whose contributions are lost, ascending.
     pub excluded: Vec<Member>,
@@ -72,12 +100,12 @@ pub struct Roster {
 pub enum End {
     /// The root holds the result.
     Done {
-        /// The member that has it.
+        /// The rank that has it, by its place in the group.
         root: Member,
         /// The members that are not in it, ascending.
         excluded: Vec<Member>,
     },
-    /// This member called another collective than the others.
+    /// The rank at this place in the group called another collective than the others.
     Mismatch(Member),
     /// The contributions of these members are lost, with all their copies.
     Lost(Vec<Member>),
@@ -91,7 +119,7 @@ pub enum End {
         member: Member,
         /// Its reason.
         reason: GiveUp,
-        /// Those whose contributions had not come by then, ascending.
+        /// The ranks, by their places in the group, whose contributions had not come by then, ascending.
         missing: Vec<Member>,
     },
 }
@@ -102,6 +130,13 @@ pub enum Failure {
     /// The operation failed or panicked.
     Operation {
         /// The site where it did.
+        site: Site,
+        /// The error, in its own words.
+        why: String,
+    },
+    /// A contribution that a site said it holds cannot be read there.
+    Source {
+        /// The site.
         site: Site,
         /// The error, in its own words.
         why: String,
@@ -292,7 +327,7 @@ impl Scheduler {
             } => {
                 let ranks = self.groups.get(&session.group).map_or(0, Vec::len);
                 let missing = match self.sessions.get(&session) {
-                    Some(collective) => collective.missing(),
+                    Some(collective) => collective.missing_ranks(),
                     None => (0..ranks as u32).map(Member).collect(),
                 };
                 let end = End::GivenUp {

@@ -254,11 +254,14 @@ impl Worker {
         self.work();
     }
 
-    /// The operation failed on some operands: a retry would fail again.
-    pub fn handle_fold_failed(&mut self, session: Session, why: String) {
+    /// The operands of a [`WorkerAction::Fold`] could not be folded: a retry would fail again.
+    pub fn handle_fold_failed(&mut self, session: Session, failure: Failure) {
         self.is_folding = false;
-        let site = self.site;
-        let failure = Failure::Operation { site, why };
+        self.handle_failure(session, failure);
+    }
+
+    /// A session cannot be done.
+    pub fn handle_failure(&mut self, session: Session, failure: Failure) {
         self.tell(ToScheduler::Failed { session, failure });
         self.work();
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use ropewalk_reduce_core::{
-    Call, ChunkHeader, Chunking, Costs, FromScheduler, GiveUp, Grant, Input, Member, OnLoss, OnRootLoss,
-    Order, PlanId, Roster, Row, RowNode, Scheduler, Session, ShareId, Site, Standing, StreamId, Term,
-    ToScheduler, Token, Worker, WorkerAction,
+    Call, ChunkHeader, Chunking, Contributions, Costs, FromScheduler, GiveUp, Grant, Input, Member, OnLoss,
+    OnRootLoss, Order, PlanId, Roster, Row, RowNode, Scheduler, Session, ShareId, Site, Standing, StreamId,
+    Term, ToScheduler, Token, Worker, WorkerAction,
 };
 
 const SESSION: Session = Session { group: 1, call: 0 };
@@ -122,6 +122,7 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
 
 fn call() -> Call {
     Call {
+        contributions: Contributions::Each,
         bytes: 40,
         element_bytes: 8,
         root: Member(0),

@@ -4,12 +4,16 @@ use std::{
     any::Any,
     ops::{Deref, DerefMut},
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
 };
 
 use bytes::{Bytes, BytesMut};
 use ropewalk_fabric::Buffer;
 
-use crate::operation::{Fold, FoldElements, FoldError, Side};
+use crate::{
+    operation::{Fold, FoldElements, FoldError, Side},
+    source::Source,
+};
 
 /// Memory that can be written: as aligned as any element, from the heap or from what a provider shares with others.
 #[derive(Debug)]
@@ -76,21 +80,67 @@ pub(crate) enum Operand {
     Kept(Bytes),
     /// Memory for which nobody else has a use: it may take the outcome.
     Free(Memory),
+    /// A part of a source, which is still to be read.
+    Unread(Unread),
+}
+
+/// The bytes of a source from an offset on.
+pub(crate) struct Unread {
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) offset: u64,
+    pub(crate) length: usize,
+}
+
+impl Unread {
+    fn read(&self, from: usize, into: &mut [u8]) -> Result<(), FoldError> {
+        let read = self.source.read(self.offset + from as u64, into);
+        read.map_err(FoldError::Source)
+    }
+
+    fn read_all(&self) -> Result<Memory, FoldError> {
+        let mut memory = BytesMut::zeroed(self.length);
+        self.read(0, &mut memory)?;
+        Ok(Memory::Heap(memory))
+    }
+}
+
+impl std::fmt::Debug for Unread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Unread({} bytes from {})", self.length, self.offset)
+    }
 }
 
 impl Operand {
+    /// The bytes, read if need be.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub(crate) fn read(self) -> Result<Self, FoldError> {
+        match self {
+            Self::Unread(unread) => Ok(Self::Free(guarded(|| unread.read_all())?)),
+            read => Ok(read),
+        }
+    }
+
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Kept(bytes) => bytes,
             Self::Free(bytes) => bytes,
+            Self::Unread(_) => &[],
         }
     }
 
-    fn into_free(self) -> Memory {
+    pub(crate) fn into_free(self) -> Memory {
         match self {
             Self::Kept(bytes) => Memory::from(&bytes[..]),
             Self::Free(bytes) => bytes,
+            // Nobody has folded it by then: sources are vectors, and those are read block by block.
+            Self::Unread(_) => Memory::default(),
         }
+    }
+
+    fn is_unread(&self) -> bool {
+        matches!(self, Self::Unread(_))
     }
 }
 
@@ -100,6 +150,9 @@ impl Operand {
 /// If the operation fails or panics: that must cost its reduction, not the whole process.
 pub(crate) fn fold(fold: &Fold, operands: Vec<Operand>) -> Result<Memory, FoldError> {
     guarded(|| match fold {
+        Fold::Elements(elements) if operands.iter().any(Operand::is_unread) => {
+            fold_unread(&**elements, operands)
+        }
         Fold::Elements(elements) => {
             let mut operands = operands.into_iter();
             let (Some(first), second) = (operands.next(), operands.next()) else {
@@ -134,6 +187,25 @@ pub(crate) fn fold(fold: &Fold, operands: Vec<Operand>) -> Result<Memory, FoldEr
     })
 }
 
+/// Folds operands, some of which are still to be read, into memory of the first one.
+fn fold_unread(elements: &dyn FoldElements, operands: Vec<Operand>) -> Result<Memory, FoldError> {
+    let mut operands = operands.into_iter();
+    let Some(first) = operands.next() else {
+        return Ok(Memory::default());
+    };
+    let rest: Vec<Operand> = operands.collect();
+    let (mut outcome, operands, is_begun) = match first {
+        Operand::Unread(unread) => {
+            let outcome = Memory::Heap(BytesMut::zeroed(unread.length));
+            let operands = std::iter::once(Operand::Unread(unread)).chain(rest).collect();
+            (outcome, operands, false)
+        }
+        first => (first.into_free(), rest, true),
+    };
+    fold_blocks(elements, &mut outcome, is_begun, &operands)?;
+    Ok(outcome)
+}
+
 /// Folds operands from left to right into a part of a vector; `is_begun` says that this part is the first operand.
 ///
 /// # Errors
@@ -144,22 +216,54 @@ pub(crate) fn fold_into(
     is_begun: bool,
     operands: &[Operand],
 ) -> Result<(), FoldError> {
-    guarded(|| {
-        let mut operands = operands.iter();
-        if !is_begun && let Some(first) = operands.next() {
-            let first = first.bytes();
-            let (left, right) = (part.len(), first.len());
-            if left != right {
-                return Err(FoldError::Elements { left, right });
-            }
-            part.copy_from_slice(first);
-        }
-        for operand in operands {
-            elements.fold(part, operand.bytes(), Side::Right)?;
-        }
-        Ok(())
-    })
+    guarded(|| fold_blocks(elements, part, is_begun, operands))
 }
+
+/// Folds block by block, so that what was folded, and what was read of a source, are in the processor's cache when the
+/// next operand comes.
+fn fold_blocks(
+    elements: &dyn FoldElements,
+    part: &mut [u8],
+    is_begun: bool,
+    operands: &[Operand],
+) -> Result<(), FoldError> {
+    let length = part.len();
+    for operand in operands {
+        let right = match operand {
+            Operand::Unread(unread) => unread.length,
+            operand => operand.bytes().len(),
+        };
+        if right != length {
+            return Err(FoldError::Elements { left: length, right });
+        }
+    }
+    let is_unread = operands.iter().any(Operand::is_unread);
+    let block = elements.whole(BLOCK_BYTES);
+    let mut read = BytesMut::zeroed(if is_unread { block.min(length) } else { 0 });
+    let mut begin = 0;
+    while begin < length {
+        let end = length.min(begin + block);
+        let into = &mut part[begin..end];
+        for (at, operand) in operands.iter().enumerate() {
+            let is_first = at == 0 && !is_begun;
+            match operand {
+                Operand::Unread(unread) if is_first => unread.read(begin, into)?,
+                Operand::Unread(unread) => {
+                    let read = &mut read[..end - begin];
+                    unread.read(begin, read)?;
+                    elements.fold(into, read, Side::Right)?;
+                }
+                operand if is_first => into.copy_from_slice(&operand.bytes()[begin..end]),
+                operand => elements.fold(into, &operand.bytes()[begin..end], Side::Right)?,
+            }
+        }
+        begin = end;
+    }
+    Ok(())
+}
+
+/// What is folded at once, of each operand: two of them fit into a processor's second cache.
+const BLOCK_BYTES: usize = 128 << 10;
 
 fn guarded<T>(run: impl FnOnce() -> Result<T, FoldError>) -> Result<T, FoldError> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(FoldError::Panicked(message(&*panic))))
@@ -182,7 +286,7 @@ mod tests {
         append.into_operation().fold
     }
 
-    fn elements() -> std::sync::Arc<dyn FoldElements> {
+    fn elements() -> Arc<dyn FoldElements> {
         match append() {
             Fold::Elements(elements) => elements,
             Fold::Objects(_) => unreachable!("numbers are elements"),

@@ -24,6 +24,7 @@ mod operation;
 mod ordered_fold;
 mod outcome;
 mod signature;
+mod source;
 
 pub use driver::{BootstrapError, Group, Job, Outcome, ReduceError, ReduceOptions, Reduction};
 pub use operation::{
@@ -34,3 +35,4 @@ pub use outcome::{Receipt, ReductionError};
 pub use ropewalk_fabric::SpanKind;
 pub use ropewalk_names::Rank;
 pub use signature::{OnLoss, Order, RootFailure};
+pub use source::{Source, Sources};

@@ -76,6 +76,21 @@ pub enum ReductionError {
         "the tokens of the contributions do not add up; the result is withheld (please report this defect)"
     )]
     Receipt,
+    /// A source could not be read.
+    #[error("rank {rank} could not read a contribution: {message}")]
+    Source {
+        /// The rank.
+        rank: Rank,
+        /// The error of the source.
+        message: String,
+    },
+    /// No rank that lives can read these contributions.
+    #[error("no rank can read {} of the contributions, the first of them number {}", members.len(),
+        members.first().copied().unwrap_or_default())]
+    SourcesLost {
+        /// Their numbers, ascending.
+        members: Vec<u32>,
+    },
     /// The root is gone.
     #[error("rank {rank}, the root of the reduction, was lost")]
     RootLost {
@@ -140,6 +155,7 @@ pub(crate) fn verdict(
     end: End,
     root: Rank,
     members: &[Rank],
+    sources: Option<u32>,
     circumstances: Circumstances,
 ) -> Result<Receipt, ReductionError> {
     let rank_of = |member: Member| {
@@ -151,7 +167,9 @@ pub(crate) fn verdict(
     Err(match end {
         End::Done { root, excluded } => {
             return Ok(Receipt {
-                contributions: (members.len() - excluded.len().min(members.len())) as u32,
+                contributions: sources
+                    .unwrap_or(members.len() as u32)
+                    .saturating_sub(excluded.len() as u32),
                 root: rank_of(root),
                 lost: circumstances.lost,
                 excluded: ranks_of(excluded),
@@ -166,11 +184,18 @@ pub(crate) fn verdict(
                 found,
             }
         }
+        End::Lost(lost) if sources.is_some() => ReductionError::SourcesLost {
+            members: lost.into_iter().map(|member| member.0).collect(),
+        },
         End::Lost(lost) => ReductionError::ContributionLost {
             ranks: ranks_of(lost),
         },
         End::RootLost => ReductionError::RootLost { rank: root },
         End::Failed(Failure::Operation { site, why }) => ReductionError::Operation {
+            rank: rank_at(site),
+            message: why,
+        },
+        End::Failed(Failure::Source { site, why }) => ReductionError::Source {
             rank: rank_at(site),
             message: why,
         },

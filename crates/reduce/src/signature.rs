@@ -4,7 +4,7 @@ use std::{fmt, num::NonZeroU32};
 
 use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
-use ropewalk_reduce_core::{Call, Member, OnRootLoss};
+use ropewalk_reduce_core::{Call, Contributions, Member, OnRootLoss};
 pub use ropewalk_reduce_core::{OnLoss, Order};
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +19,8 @@ pub(crate) struct Signature {
     pub element_size: Option<NonZeroU32>,
     /// The length of the encoded vector in bytes; `None` for an opaque object, whose length may differ.
     pub length: Option<u64>,
+    /// The number of contributions, if ranks share them; otherwise each rank makes one.
+    pub sources: Option<u32>,
     /// The rank that gets the result.
     pub root: Rank,
     /// The order of combination.
@@ -37,6 +39,8 @@ pub enum RootFailure {
     Fail,
     /// This member gets the result, unless it is lost too.
     MoveTo(Rank),
+    /// The lowest rank of the group that lives gets the result.
+    MoveToLowest,
 }
 
 impl Signature {
@@ -49,6 +53,7 @@ impl Signature {
         let on_root_loss = match self.on_root_loss {
             RootFailure::Fail => OnRootLoss::Fail,
             RootFailure::MoveTo(rank) => OnRootLoss::MoveTo(member(rank)?),
+            RootFailure::MoveToLowest => OnRootLoss::MoveToLowest,
         };
         let mut hasher = blake3::Hasher::new();
         for name in [&self.operation, &self.element] {
@@ -61,6 +66,7 @@ impl Signature {
         Some(Call {
             bytes: self.length.unwrap_or_default(),
             element_bytes: self.element_size.map_or(1, NonZeroU32::get),
+            contributions: self.sources.map_or(Contributions::Each, Contributions::Shared),
             root: member(self.root)?,
             order: self.order,
             operation: u64::from_le_bytes(digest),
@@ -73,6 +79,9 @@ impl Signature {
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of ", self.operation)?;
+        if let Some(sources) = self.sources {
+            write!(f, "{sources} sources of ")?;
+        }
         match (self.length, self.element_size) {
             (Some(length), Some(size)) => write!(f, "{} x {}", length / u64::from(size.get()), self.element)?,
             _ => write!(f, "{}", self.element)?,
@@ -84,6 +93,7 @@ impl fmt::Display for Signature {
         match self.on_root_loss {
             RootFailure::Fail => Ok(()),
             RootFailure::MoveTo(rank) => write!(f, ", or else to rank {rank}"),
+            RootFailure::MoveToLowest => f.write_str(", or else to the lowest rank"),
         }
     }
 }

@@ -24,7 +24,7 @@ mod setting;
 
 pub use self::{
     oracle::Violation,
-    setting::{Fault, Setting, Slow},
+    setting::{Fault, Setting, Shared, Slow},
 };
 
 /// A finished simulation.
@@ -61,6 +61,8 @@ pub fn run(setting: &Setting) -> Result<Outcome, Violation> {
 #[derive(Clone, Debug)]
 enum What {
     Call,
+    /// A copy of this member's original is here.
+    Copied(Member),
     ToScheduler(Site, ToScheduler),
     FromScheduler(Site, FromScheduler),
     Grant(Grant),
@@ -117,7 +119,8 @@ impl<'a> Job<'a> {
         let mut simulation = Simulation::new(network, hosts.map(Host).collect());
         let mut dice = Dice::new(setting.seed);
         let token = |_| Token(u128::from(dice.word()) << 64 | u128::from(dice.word()));
-        let tokens: Vec<Token> = (0..setting.hosts).map(token).collect();
+        let members = setting.shared.map_or(setting.hosts, |shared| shared.members);
+        let tokens: Vec<Token> = (0..members).map(token).collect();
         for rank in 0..setting.hosts {
             let late = setting.late.iter().find(|(late, _)| *late == rank);
             simulation.after(late.map_or(Nanos::ZERO, |(_, at)| *at), Process(rank), What::Call);
@@ -134,6 +137,7 @@ impl<'a> Job<'a> {
             call: Call {
                 bytes: setting.bytes,
                 element_bytes: 1,
+                contributions: setting.contributions(),
                 root: Member(setting.root),
                 order: setting.order,
                 operation: 7,
@@ -146,6 +150,13 @@ impl<'a> Job<'a> {
             from_scheduler: 0,
         };
         job.sites[0].scheduler = Some(job.scheduler(Site(0)));
+        if setting.shared.is_some() {
+            for rank in 0..setting.hosts {
+                let held = setting.held_by(rank);
+                held.into_iter()
+                    .for_each(|member| job.oracle.note_holder(member, rank));
+            }
+        }
         job
     }
 
@@ -212,10 +223,24 @@ impl<'a> Job<'a> {
         let at = process.0 as usize;
         match what {
             What::Call => {
-                let site = &mut self.sites[at];
-                site.has_called = true;
-                let original = (Member(process.0), self.tokens[at]);
-                site.worker.contribute(SESSION, self.call.clone(), vec![original]);
+                self.sites[at].has_called = true;
+                let held = self.setting.held_by(process.0);
+                // One that was fenced before it called is heard by nobody.
+                if self.setting.shared.is_none() && !self.oracle.is_gone(process.0) {
+                    let agent = process.0 + self.setting.hosts;
+                    self.oracle.note_holder(Member(process.0), agent);
+                    let next = Process((process.0 + 1) % self.setting.hosts);
+                    if let Some(span) = self.setting.copies.filter(|_| next != process) {
+                        self.simulation.after(span, next, What::Copied(Member(process.0)));
+                    }
+                }
+                self.hold(process, held);
+            }
+            What::Copied(member) => {
+                // The contributor has to be there to be copied.
+                if !self.oracle.is_gone(member.0) && self.sites[at].end.is_none() {
+                    self.hold(process, vec![member]);
+                }
             }
             What::ToScheduler(from, message) => {
                 if let Some(scheduler) = &mut self.sites[at].scheduler {
@@ -255,6 +280,21 @@ impl<'a> Job<'a> {
             What::Thaw(rank) => self.simulation.thaw(Process(rank)),
             What::Heal(from, to) => self.simulation.heal(Host(from), Host(to)),
         }
+    }
+
+    /// A site contributes originals.
+    fn hold(&mut self, process: Process, members: Vec<Member>) {
+        if !self.oracle.is_gone(process.0) {
+            for member in &members {
+                self.oracle.note_holder(*member, process.0);
+            }
+        }
+        let originals = members
+            .into_iter()
+            .map(|member| (member, self.tokens[member.0 as usize]));
+        let originals = originals.collect();
+        let worker = &mut self.sites[process.0 as usize].worker;
+        worker.contribute(SESSION, self.call.clone(), originals);
     }
 
     /// Carries out what a site has to do.
@@ -337,7 +377,6 @@ impl<'a> Job<'a> {
                             .after(span, Process(other), What::Lost(Site(site)));
                     }
                 }
-                self.oracle.note_lost_original(host);
             }
             Fault::Freeze(rank, span) => {
                 self.simulation.freeze(Process(rank));
@@ -386,7 +425,7 @@ impl<'a> Job<'a> {
         if is_put_back(Canary::DepartureFirst) {
             self.tell_all(agent, rank);
         }
-        if self.sites[rank as usize].has_called {
+        if self.sites[rank as usize].has_called && self.setting.shared.is_none() {
             let original = (Member(rank), self.tokens[rank as usize]);
             let site = &mut self.sites[agent.0 as usize];
             site.worker.contribute(SESSION, self.call.clone(), vec![original]);
@@ -394,8 +433,6 @@ impl<'a> Job<'a> {
                 let what = What::ToScheduler(Site(agent.0), message);
                 self.simulation.send(agent, Process(to.0), MESSAGE_BYTES, what);
             }
-        } else {
-            self.oracle.note_lost_original(rank);
         }
         if !is_put_back(Canary::DepartureFirst) {
             self.tell_all(agent, rank);

@@ -7,7 +7,7 @@ use std::env;
 use ropewalk_reduce_core::{End, Member, OnLoss, OnRootLoss, Order};
 use ropewalk_sim::{
     Nanos,
-    reduction::{Fault, Setting, run},
+    reduction::{Fault, Setting, Shared, run},
 };
 
 const MIB: u64 = 1 << 20;
@@ -160,4 +160,46 @@ fn random_faults_break_no_promise() {
     println!("{done} of {seeds} jobs have a result");
     // A test of errors alone would show little.
     assert!(done > seeds / 3 || seeds < 100, "{done} of {seeds}");
+}
+
+/// Contributions that all ranks hold are folded as by a serial loop, in runs of equal length; a rank that dies costs
+/// time only, whether it had called or not, and the root too if it may move.
+#[test]
+fn shared_contributions_survive_any_rank() {
+    for (hosts, members) in [(1, 1), (1, 7), (2, 64), (4, 3), (5, 200)] {
+        for victim in 0..hosts {
+            for at in [0, 3, 20, 60] {
+                let mut setting = Setting::new(hosts, 4 * MIB);
+                setting.shared = Some(Shared {
+                    members,
+                    holders: hosts,
+                });
+                setting.order = Order::Ordered;
+                setting.on_root_loss = OnRootLoss::MoveToLowest;
+                setting.late = vec![(hosts - 1, Nanos::from_millis(2))];
+                if hosts > 1 {
+                    setting.faults = vec![(Nanos::from_millis(at), Fault::KillRank(victim))];
+                }
+                let outcome = run(&setting);
+                let is_done = |end: &Option<End>| matches!(end, Some(End::Done { excluded, .. }) if excluded.is_empty());
+                assert!(
+                    outcome.as_ref().is_ok_and(|outcome| is_done(&outcome.end)),
+                    "{hosts} hosts, {members} members, {victim} dies at {at}: {outcome:?}"
+                );
+            }
+        }
+    }
+}
+
+/// A contribution that is on another host too survives the loss of its host.
+#[test]
+fn copies_survive_hosts() {
+    for victim in 1..5 {
+        let mut setting = Setting::new(5, 4 * MIB);
+        setting.faults = vec![(Nanos::from_millis(30), Fault::KillHost(victim))];
+        let lost = run(&setting).unwrap();
+        assert_eq!(lost.end, Some(End::Lost(vec![Member(victim)])));
+        setting.copies = Some(Nanos::from_millis(20));
+        assert_eq!(run(&setting).unwrap().end, all_of_them());
+    }
 }

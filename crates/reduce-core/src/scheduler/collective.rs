@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{
-    Call, End, Failure, GiveUp, Member, OnLoss, OnRootLoss, Order, Roster, Session, ShareId, Site, Standing,
-    Term, Token, View,
+    Call, Contributions, End, Failure, GiveUp, Member, OnLoss, OnRootLoss, Order, Roster, Session, ShareId,
+    Site, Standing, Term, Token, View,
 };
 use crate::{
     canary::{Canary, is_put_back},
@@ -15,6 +15,7 @@ use crate::{
     ids::PlanId,
     message::{Input, Row, RowNode},
     planner::{Planner, Source},
+    sharing,
     tree::{Operand, Tree},
 };
 
@@ -23,8 +24,14 @@ pub(super) struct Collective {
     session: Session,
     term: Term,
     call: Call,
-    /// The site of each member's rank.
+    /// The sites of the group's ranks.
     ranks: Vec<Site>,
+    /// Their places in the group.
+    places: BTreeMap<Site, Member>,
+    /// The sites that have told what they hold.
+    called: BTreeSet<Site>,
+    /// Something may be lost since it was looked last.
+    has_unheeded: bool,
     /// The tokens of the contributions that were announced, and the sites that hold them, the best first.
     originals: BTreeMap<Member, Original>,
     /// Known from the first plan on.
@@ -74,7 +81,10 @@ impl Collective {
             session,
             term,
             call,
+            places: ranks.iter().copied().zip((0..).map(Member)).collect(),
             ranks,
+            has_unheeded: true,
+            called: BTreeSet::new(),
             originals: BTreeMap::new(),
             chunking: None,
             shares: BTreeMap::new(),
@@ -94,14 +104,20 @@ impl Collective {
         self.site_of(self.roster.root)
     }
 
-    fn site_of(&self, member: Member) -> Site {
-        let site = self.ranks.get(member.0 as usize);
+    /// The site of the rank at this place in the group.
+    fn site_of(&self, rank: Member) -> Site {
+        let site = self.ranks.get(rank.0 as usize);
         site.copied().unwrap_or(Site(u32::MAX))
+    }
+
+    /// All members, also those that are excluded.
+    fn members(&self) -> impl Iterator<Item = Member> + use<> {
+        (0..self.call.contributions.count(self.ranks.len()) as u32).map(Member)
     }
 
     /// The number of members that count.
     fn counted(&self) -> usize {
-        self.ranks.len() - self.roster.excluded.len()
+        self.call.contributions.count(self.ranks.len()) - self.roster.excluded.len()
     }
 
     pub(super) fn deadline(&self) -> Option<Duration> {
@@ -125,9 +141,15 @@ impl Collective {
 
     /// A site holds originals.
     pub(super) fn announce(&mut self, from: Site, call: &Call, originals: &[(Member, Token)]) -> Option<End> {
+        let place = self.places.get(&from).copied();
+        let caller = place.or(originals.first().map(|(member, _)| *member))?;
+        if *call != self.call || !self.is_valid() {
+            return Some(End::Mismatch(caller));
+        }
+        self.called.insert(from);
         for &(member, token) in originals {
-            if *call != self.call || member.0 as usize >= self.ranks.len() || self.root() == Site(u32::MAX) {
-                return Some(End::Mismatch(member));
+            if member.0 as usize >= self.call.contributions.count(self.ranks.len()) {
+                return Some(End::Mismatch(caller));
             }
             if self.roster.excluded.contains(&member) {
                 continue;
@@ -140,13 +162,21 @@ impl Collective {
                 }
             });
             if known.token != token {
-                return Some(End::Mismatch(member));
+                return Some(End::Mismatch(caller));
             }
             if !known.sites.contains(&from) {
                 known.sites.push(from);
             }
         }
         None
+    }
+
+    fn is_valid(&self) -> bool {
+        let is_count = match self.call.contributions {
+            Contributions::Each => true,
+            Contributions::Shared(count) => (1..=Contributions::SHARED_MAX).contains(&count),
+        };
+        is_count && self.root() != Site(u32::MAX)
     }
 
     pub(super) fn note_progress(&mut self, share: ShareId, merged: Vec<u32>) {
@@ -173,20 +203,32 @@ impl Collective {
         Some(End::Failed(Failure::Tokens))
     }
 
-    /// The members whose contributions have not come.
-    pub(super) fn missing(&self) -> Vec<Member> {
-        let members = (0..self.ranks.len() as u32).map(Member);
-        members
-            .filter(|member| !self.originals.contains_key(member))
-            .collect()
+    /// The ranks whose contributions have not come.
+    pub(super) fn missing_ranks(&self) -> Vec<Member> {
+        let has_come = |rank: &Member| match self.call.contributions {
+            Contributions::Each => self.originals.contains_key(rank),
+            Contributions::Shared(_) => self.called.contains(&self.site_of(*rank)),
+        };
+        let ranks = (0..self.ranks.len() as u32).map(Member);
+        ranks.filter(|rank| !has_come(rank)).collect()
     }
 
-    /// The end, if a site that has left is missing.
-    pub(super) fn forsaken(&self, left: &BTreeMap<Site, String>) -> Option<End> {
-        let missing = self.missing();
-        let (member, why) = missing
-            .iter()
-            .find_map(|member| Some((*member, left.get(&self.site_of(*member))?)))?;
+    /// The end, if a site that has left is missing. One that would only share contributions is not.
+    pub(super) fn forsaken(&mut self, left: &BTreeMap<Site, String>) -> Option<End> {
+        if left.is_empty() {
+            return None;
+        }
+        let missing = self.missing_ranks();
+        let is_needed =
+            |rank: &Member| self.call.contributions == Contributions::Each || *rank == self.roster.root;
+        let gone = missing.iter().find_map(|rank| {
+            Some((*rank, left.get(&self.site_of(*rank))?)).filter(|(rank, _)| is_needed(rank))
+        });
+        let Some((member, why)) = gone else {
+            let gone = self.ranks.iter().filter(|site| left.contains_key(site));
+            self.called.extend(gone.copied());
+            return None;
+        };
         Some(End::GivenUp {
             member,
             reason: GiveUp::Left(why.clone()),
@@ -207,28 +249,54 @@ impl Collective {
 
     /// Begins, if everybody is there; else sets the time to begin without those who are late.
     pub(super) fn consider(&mut self, view: &View, now: Duration) -> Option<End> {
-        if let Some(end) = self.heed_losses(view) {
+        let have_all_called = self.have_all_called(view);
+        if (self.has_unheeded || have_all_called)
+            && let Some(end) = self.heed_losses(view)
+        {
             return Some(end);
         }
         if self.newcomers.is_empty() {
             return None;
         }
-        if self.newcomers.len() + self.members_in_shares() == self.counted() {
+        let are_all_here = self.are_all_here();
+        let may_be_shared = self.call.contributions != Contributions::Each && !have_all_called;
+        if are_all_here && !may_be_shared {
             self.plan_newcomers(view);
             return None;
         }
         // The bracketing has a place for each member.
-        if self.call.order == Order::Any && self.deadline.is_none() {
+        if (self.call.order == Order::Any || are_all_here) && self.deadline.is_none() {
             // Twice as long each time: whoever comes one by one does not cause a plan each.
             self.deadline = Some(now + view.patience * 2_u32.saturating_pow(self.next_share));
         }
         None
     }
 
+    /// Says if each contribution is in a share, or can be planned with.
+    fn are_all_here(&self) -> bool {
+        self.newcomers.len() + self.members_in_shares() == self.counted()
+            && self.newcomers.iter().all(|member| self.has_holder(*member))
+    }
+
+    /// Says if no living rank can tell of further contributions. If each makes one, that is not of interest.
+    fn have_all_called(&self, view: &View) -> bool {
+        let is_lost = |site: &Site| view.lost.contains(site);
+        self.call.contributions != Contributions::Each
+            && self.called.len() + view.lost.len() >= self.ranks.len()
+            && self
+                .ranks
+                .iter()
+                .all(|site| self.called.contains(site) || is_lost(site))
+    }
+
     /// The patience is over: those who are there begin, if the root is among them.
     pub(super) fn begin_without_late(&mut self, view: &View) {
         self.deadline = None;
-        if self.originals.contains_key(&self.roster.root) {
+        let may_begin = match self.call.contributions {
+            Contributions::Each => self.originals.contains_key(&self.roster.root),
+            Contributions::Shared(_) => self.called.contains(&self.root()) && self.are_all_here(),
+        };
+        if may_begin {
             self.plan_newcomers(view);
         }
     }
@@ -238,6 +306,7 @@ impl Collective {
         for original in self.originals.values_mut() {
             original.sites.retain(|known| *known != site);
         }
+        self.has_unheeded = true;
         let end = self.consider(view, now);
         if end.is_none() {
             self.replan(view, |share| share.sites.contains(&site));
@@ -247,20 +316,27 @@ impl Collective {
 
     /// Answers what the losses so far mean: an error, another root, or fewer members.
     fn heed_losses(&mut self, view: &View) -> Option<End> {
+        self.has_unheeded = false;
         if view.lost.contains(&self.root()) {
-            let OnRootLoss::MoveTo(member) = self.call.on_root_loss else {
+            let lives = |rank: &Member| !view.lost.contains(&self.site_of(*rank));
+            let next = match self.call.on_root_loss {
+                OnRootLoss::Fail => None,
+                OnRootLoss::MoveTo(rank) => Some(rank).filter(lives),
+                OnRootLoss::MoveToLowest => (0..self.ranks.len() as u32).map(Member).find(lives),
+            };
+            let Some(next) = next else {
                 return Some(End::RootLost);
             };
-            if view.lost.contains(&self.site_of(member)) {
-                return Some(End::RootLost);
-            }
-            self.roster.root = member;
+            self.roster.root = next;
             self.begin_anew();
         }
         // Without some members the root begins anew, and then needs contributions that it had.
         loop {
             let lost = self.lost(view);
             if lost.is_empty() {
+                if self.shares.values().any(|share| self.has_to_wait(share)) {
+                    self.begin_anew();
+                }
                 return None;
             }
             if self.call.on_loss == OnLoss::Fail || lost.len() >= self.counted() {
@@ -273,6 +349,16 @@ impl Collective {
             self.roster.excluded.sort();
             self.begin_anew();
         }
+    }
+
+    /// A share was begun, and a rank that has not called yet is the only one that may still hold some of it.
+    fn has_to_wait(&self, share: &Share) -> bool {
+        !self.is_merged(share) && !share.members.iter().all(|member| self.has_holder(*member))
+    }
+
+    fn has_holder(&self, member: Member) -> bool {
+        let original = self.originals.get(&member);
+        original.is_some_and(|original| !original.sites.is_empty())
     }
 
     /// The root has nothing yet, and all contributions are new: the roster has changed.
@@ -290,13 +376,19 @@ impl Collective {
         let unmerged = self.shares.values().filter(|share| !self.is_merged(share));
         let unmerged: BTreeSet<Member> = unmerged.flat_map(|share| share.members.iter().copied()).collect();
         let merged: BTreeSet<Member> = merged.flat_map(|share| share.members.iter().copied()).collect();
-        let members = (0..self.ranks.len() as u32).map(Member);
-        let is_lost = |member: &Member| match self.originals.get(member) {
-            Some(original) => original.sites.is_empty(),
-            None => unmerged.contains(member) || view.lost.contains(&self.site_of(*member)),
+        let have_all_called = self.have_all_called(view);
+        let is_lost = |member: &Member| {
+            let may_come = match self.call.contributions {
+                Contributions::Each => {
+                    let is_rank_lost = || view.lost.contains(&self.site_of(*member));
+                    !self.originals.contains_key(member) && !unmerged.contains(member) && !is_rank_lost()
+                }
+                Contributions::Shared(_) => !have_all_called,
+            };
+            !self.has_holder(*member) && !may_come
         };
         let counts = |member: &Member| !merged.contains(member) && !self.roster.excluded.contains(member);
-        members
+        self.members()
             .filter(|member| counts(member) && is_lost(member))
             .collect()
     }
@@ -322,6 +414,7 @@ impl Collective {
         if self.detours > Self::DETOURS_PER_SITE * (self.ranks.len() as u32 + 1) {
             return Some(End::Failed(Failure::Unreachable(site, other)));
         }
+        self.has_unheeded = true;
         let end = self.consider(view, now);
         if end.is_none() {
             self.replan(view, |share| share.plan == plan);
@@ -374,6 +467,7 @@ impl Collective {
             }
         }
         let generation = self.roster.generation;
+        self.has_unheeded = true;
         let end = self.consider(view, now);
         if end.is_some() || self.roster.generation > generation {
             return end;
@@ -429,6 +523,7 @@ impl Collective {
         let planner = Planner {
             root,
             order: self.call.order,
+            contributions: self.call.contributions,
             broken: &view.broken,
             costs: view.costs,
         };
@@ -484,17 +579,30 @@ impl Collective {
 
     /// The sites that contribute to a plan for some members, each member once, ascending.
     fn sources(&self, view: &View, members: &[Member]) -> Vec<Source> {
+        let capacity = |site: &Site| view.capacities.get(site).copied().unwrap_or(1.0);
         let mut by_site: BTreeMap<Site, Vec<Member>> = BTreeMap::new();
-        for member in members {
-            let original = self.originals.get(member);
-            if let Some(site) = original.and_then(|original| original.sites.first()) {
-                by_site.entry(*site).or_default().push(*member);
+        match self.call.contributions {
+            Contributions::Each => {
+                for member in members {
+                    let original = self.originals.get(member);
+                    if let Some(site) = original.and_then(|original| original.sites.first()) {
+                        by_site.entry(*site).or_default().push(*member);
+                    }
+                }
+            }
+            Contributions::Shared(_) => {
+                let held = members
+                    .iter()
+                    .filter_map(|member| Some((*member, &self.originals.get(member)?.sites[..])));
+                for (member, site) in sharing::deal(&held.collect::<Vec<_>>(), self.root(), capacity) {
+                    by_site.entry(site).or_default().push(member);
+                }
             }
         }
         let sources = by_site.into_iter().map(|(site, members)| Source {
             site,
             members,
-            capacity: view.capacities.get(&site).copied().unwrap_or(1.0),
+            capacity: capacity(&site),
         });
         sources.collect()
     }

@@ -11,13 +11,14 @@ use super::{
     contribution::ContributionMemory,
     job::{Shared, Wish},
     reduction::{Completion, ReduceError, Reduction},
-    session::Begin,
+    session::{Begin, Originals},
 };
 use crate::{
     ids::{GroupId, ReductionId, ReductionNumber},
-    message::Contribution,
+    message::{Contribution, Introduction},
     operation::{Operation, Reducer},
     signature::{OnLoss, Order, RootFailure, Signature, cut},
+    source::Sources,
 };
 
 /// A group of ranks of a job; cheap to clone.
@@ -104,80 +105,183 @@ impl Group {
         root: Rank,
         options: &ReduceOptions,
     ) -> Result<Reduction<V>, ReduceError> {
-        let rank = self.job.rank;
-        let index = self
-            .members
-            .index_of(rank)
-            .ok_or(ReduceError::NotMember { rank })?;
+        let operation = reducer.into_operation();
+        let place = self.place()?;
+        self.call(options, |id| {
+            let encoded = operation.codec.encode(&data);
+            let length = encoded.len() as u64;
+            let signature = self.signature(&operation, length, None, root, options)?;
+            let contribution = Contribution {
+                session: id.session(),
+                members: self.members_if_not_all(),
+                signature: signature.clone(),
+                member: place,
+                token: draw_token()?,
+                length,
+            };
+            let memory =
+                ContributionMemory::new(&self.job.spare_memory, &encoded).map_err(ReduceError::Memory)?;
+            let hold = self.protect(&memory, &contribution)?;
+            self.job.tracer.mark("contributed");
+            let originals = Originals::Own {
+                token: contribution.token,
+                bytes: memory.into_bytes(),
+                hold,
+            };
+            drop(encoded);
+            self.begin(id, operation, signature, originals, length, options.timeout)
+        })
+    }
+
+    /// Reduces contributions that several ranks can read, in the order of their numbers: the result has the bits of a
+    /// serial loop over all of them, however many ranks there are, and whatever died on the way. `root` gets it.
+    ///
+    /// Every rank of the group calls, with the sources that it can read. Each contribution is read by one of the ranks
+    /// that hold it, and by another one if that dies: a rank that is lost costs time only, also before it has called. With
+    /// [`RootFailure::MoveToLowest`] the root may be lost too. `order` and `on_loss` of the options are of no account: the
+    /// loss of all ranks that can read a contribution is an error. Memory for one result is needed, and up to as much for
+    /// what is on its way.
+    ///
+    /// # Errors
+    /// As [`reduce`](Self::reduce), and [`ReduceError::Sources`] if the sources make no sense.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::{collections::BTreeMap, io, sync::Arc};
+    /// use ropewalk_names::Rank;
+    /// use ropewalk_reduce::{Job, ReduceOptions, Source, Sources, Sum};
+    ///
+    /// /// Bytes that are all alike.
+    /// struct Constant(u8);
+    ///
+    /// impl Source for Constant {
+    ///     fn read(&self, _offset: u64, into: &mut [u8]) -> io::Result<()> {
+    ///         into.fill(self.0);
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// let job = Job::from_env()?;
+    /// let held = (0..3_u32).map(|member| (member, Arc::new(Constant(member as u8)) as Arc<dyn Source>));
+    /// let sources = Sources { members: 3, bytes: 1_000, held: held.collect() };
+    /// let reduction = job.world().reduce_sources::<u8>(sources, Sum, Rank(0), &ReduceOptions::default())?;
+    /// if let Some(sum) = reduction.get()?.value {
+    ///     assert_eq!(sum, vec![3; 1_000]);
+    /// }
+    /// job.finalize()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reduce_sources<T>(
+        &self,
+        sources: Sources,
+        reducer: impl Reducer<Vec<T>>,
+        root: Rank,
+        options: &ReduceOptions,
+    ) -> Result<Reduction<Vec<T>>, ReduceError> {
+        let options = ReduceOptions {
+            order: Order::Ordered,
+            on_loss: OnLoss::Fail,
+            ..options.clone()
+        };
+        let operation = reducer.into_operation();
+        self.call(&options, |id| {
+            let size = operation.element_size.map_or(0, |size| u64::from(size.get()));
+            if !sources.is_valid() || !sources.bytes.is_multiple_of(size) {
+                let Sources { members, bytes, .. } = sources;
+                return Err(ReduceError::Sources { members, bytes });
+            }
+            let signature =
+                self.signature(&operation, sources.bytes, Some(sources.members), root, &options)?;
+            let held = sources.held.into_iter();
+            let held = held.map(|(member, source)| (Member(member), source));
+            let originals = Originals::Shared(held.collect());
+            let (length, timeout) = (sources.bytes, options.timeout);
+            self.begin(id, operation, signature, originals, length, timeout)
+        })
+    }
+
+    /// Makes a call of the group. If it goes wrong here, the others are told: they have called, or will, and must not wait
+    /// for what will not come.
+    fn call<V>(
+        &self,
+        options: &ReduceOptions,
+        make: impl FnOnce(ReductionId) -> Result<Reduction<V>, ReduceError>,
+    ) -> Result<Reduction<V>, ReduceError> {
+        let place = self.place()?;
         let id = ReductionId {
             group: self.id,
             number: self.next_number(options),
         };
-        let contributed = self.contribute(index as u32, id, data, reducer.into_operation(), root, options);
-        if let Err(error) = &contributed {
-            // The others have called, or will; they must not wait for what will not come.
+        make(id).inspect_err(|error| {
             self.job.wish(Wish::Withdraw {
                 session: id.session(),
-                member: Member(index as u32),
+                member: place,
                 members: self.members_if_not_all(),
                 message: error.to_string(),
             });
-        }
-        contributed
+        })
     }
 
-    fn contribute<V>(
+    /// This rank's place in the group.
+    fn place(&self) -> Result<Member, ReduceError> {
+        let rank = self.job.rank;
+        let index = self.members.index_of(rank);
+        let index = index.ok_or(ReduceError::NotMember { rank })?;
+        Ok(Member(index as u32))
+    }
+
+    fn signature<V>(
         &self,
-        index: u32,
-        id: ReductionId,
-        data: V,
-        operation: Operation<V>,
+        operation: &Operation<V>,
+        length: u64,
+        sources: Option<u32>,
         root: Rank,
         options: &ReduceOptions,
-    ) -> Result<Reduction<V>, ReduceError> {
+    ) -> Result<Signature, ReduceError> {
         if !self.members.contains(root) {
             return Err(ReduceError::RootNotMember { root });
         }
-        let encoded = operation.codec.encode(&data);
-        let length = encoded.len() as u64;
-        let signature = Signature {
-            operation: cut(operation.name, Signature::NAME_LENGTH_MAX),
-            element: cut(operation.element, Signature::NAME_LENGTH_MAX),
+        Ok(Signature {
+            operation: cut(operation.name.clone(), Signature::NAME_LENGTH_MAX),
+            element: cut(operation.element.clone(), Signature::NAME_LENGTH_MAX),
             element_size: operation.element_size,
             length: operation.element_size.is_some().then_some(length),
+            sources,
             root,
             order: options.order,
             on_loss: options.on_loss,
             on_root_loss: options.on_root_loss,
-        };
+        })
+    }
+
+    /// Hands a call to the progress thread.
+    fn begin<V>(
+        &self,
+        id: ReductionId,
+        operation: Operation<V>,
+        signature: Signature,
+        originals: Originals,
+        length: u64,
+        timeout: Option<Duration>,
+    ) -> Result<Reduction<V>, ReduceError> {
         let call = signature.call(&self.members);
-        let call = call.ok_or(ReduceError::NextRootNotMember)?;
-        let contribution = Contribution {
-            session: id.session(),
-            members: self.members_if_not_all(),
-            signature,
-            member: Member(index),
-            token: draw_token()?,
-            length,
-        };
-        let memory =
-            ContributionMemory::new(&self.job.spare_memory, &encoded).map_err(ReduceError::Memory)?;
-        let hold = self.protect(&memory, &contribution)?;
-        self.job.tracer.mark("contributed");
         let (completion, slot) = Completion::new();
-        let bytes = memory.into_bytes();
-        let begin = Begin {
+        self.job.wish(Wish::Begin(Box::new(Begin {
             id,
             members: self.members.clone(),
-            call,
-            contribution,
-            original: bytes,
-            hold,
+            call: call.ok_or(ReduceError::NextRootNotMember)?,
+            place: self.place()?,
+            introduction: Introduction {
+                session: id.session(),
+                members: self.members_if_not_all(),
+                signature: Some(signature),
+            },
+            originals,
+            length,
             fold: operation.fold,
-            timeout: options.timeout,
+            timeout,
             completion,
-        };
-        self.job.wish(Wish::Begin(Box::new(begin)));
+        })));
         Ok(Reduction::new(slot, operation.codec, self.job.rank))
     }
 

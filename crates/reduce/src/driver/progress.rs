@@ -13,7 +13,7 @@ use ropewalk_fabric::{
 };
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{
-    End, FromScheduler, GiveUp, Grant, Place, Session, Site, StreamId, Term, ToScheduler, Worker,
+    End, Failure, FromScheduler, GiveUp, Grant, Place, Session, Site, StreamId, Term, ToScheduler, Worker,
     WorkerAction,
 };
 use ropewalk_rpc::Engine;
@@ -32,6 +32,7 @@ use super::{
 use crate::{
     ids::ReductionNumber,
     message::{Circumstances, Contribution, Introduction, ToSeat, ToSite},
+    operation::FoldError,
     outcome::{ReductionError, verdict},
     signature::cut,
 };
@@ -146,30 +147,27 @@ impl ProgressThread {
         }
     }
 
-    fn begin(&mut self, begin: Begin) {
+    fn begin(&mut self, mut begin: Begin) {
         let id = begin.id;
         let session = id.session();
         let is_named = matches!(id.number, ReductionNumber::Named(_));
         if is_named && !self.names.insert(session) {
             let error = ReductionError::IdReused { reduction: id };
-            self.release(begin.hold);
+            self.release(begin.originals.take_hold());
             return begin.completion.complete(Err(error.into()));
         }
         while self.names.len() > NAMES_MAX {
             self.names.pop_first();
         }
-        let (call, member, token) = (
-            begin.call.clone(),
-            begin.contribution.member,
-            begin.contribution.token,
-        );
-        let running = Running::new(begin, Instant::now());
+        let call = begin.call.clone();
+        let mut running = Running::new(begin, Instant::now());
         if let Some(error) = self.given_up.clone() {
-            self.release(running.hold);
+            self.release(running.take_hold());
             return running.completion.complete(Err(error.into()));
         }
+        let originals = running.originals();
         self.running.insert(session, running);
-        self.worker.contribute(session, call, vec![(member, token)]);
+        self.worker.contribute(session, call, originals);
     }
 
     pub(super) fn hear_seat(&mut self, from: Rank, message: ToSite) {
@@ -264,7 +262,7 @@ impl ProgressThread {
         if !running.has_run_out {
             running.has_run_out = true;
             running.deadline = now.checked_add(SCHEDULER_VERDICT_TIME);
-            let member = running.member();
+            let member = running.place();
             return self.worker.give_up(session, member, GiveUp::TimedOut);
         }
         let error = ReductionError::Timeout {
@@ -319,7 +317,12 @@ impl ProgressThread {
             WorkerAction::SendChunk(chunk) => {
                 let running = self.running.get_mut(&chunk.header.session);
                 match running.map(|running| running.take(chunk.place, chunk.range)) {
-                    Some(bytes) => self.outbox.send_chunk(Rank(chunk.to.0), chunk.header, bytes),
+                    Some(Ok(bytes)) => self.outbox.send_chunk(Rank(chunk.to.0), chunk.header, bytes),
+                    Some(Err(error)) => {
+                        self.worker.handle_sent(&chunk.header);
+                        let failure = self.failure(&error);
+                        self.worker.handle_failure(chunk.header.session, failure);
+                    }
                     None => self.worker.handle_sent(&chunk.header),
                 }
             }
@@ -338,7 +341,8 @@ impl ProgressThread {
     /// The reductions of which a message speaks, as this rank has called them.
     fn introductions(&self, message: &ToScheduler) -> Vec<Introduction> {
         let of = |session: &Session| {
-            let running = self.running.get(session).map(Running::introduction);
+            let running = self.running.get(session);
+            let running = running.map(|running| running.introduction.clone());
             running.or_else(|| self.withdrawn.get(session).cloned())
         };
         match message {
@@ -378,19 +382,29 @@ impl ProgressThread {
             return self.worker.handle_folded(session, stream, index);
         };
         let start_ns = now_ns();
-        match running.fold(operands, into, range) {
+        let folded = running.fold(operands, into, range);
+        let progress = (into == Place::Result).then(|| running.progress()).flatten();
+        let number = running.id.number;
+        match folded {
             Ok(()) => self.worker.handle_folded(session, stream, index),
             Err(error) => {
-                let why = cut(error.to_string(), ReductionError::MESSAGE_LENGTH_MAX);
-                self.worker.handle_fold_failed(session, why);
+                let failure = self.failure(&error);
+                self.worker.handle_fold_failed(session, failure);
             }
         }
         let tracer = &self.shared.tracer;
         tracer.detail(SpanKind::Merge, start_ns, || format!("bytes {range:?}"));
-        if into == Place::Result
-            && let Some((done, total)) = running.progress()
-        {
-            tracer.progress(&running.id.number.to_string(), done, total);
+        if let Some((done, total)) = progress {
+            tracer.progress(&number.to_string(), done, total);
+        }
+    }
+
+    fn failure(&self, error: &FoldError) -> Failure {
+        let site = Site(self.shared.rank.0);
+        let why = cut(error.to_string(), ReductionError::MESSAGE_LENGTH_MAX);
+        match error {
+            FoldError::Source(_) => Failure::Source { site, why },
+            _ => Failure::Operation { site, why },
         }
     }
 
@@ -400,8 +414,10 @@ impl ProgressThread {
             return;
         };
         let circumstances = self.ended.get(&session).cloned().unwrap_or_default();
-        let root = running.contribution.signature.root;
-        let result = verdict(end, root, running.members.ranks(), circumstances);
+        let signature = running.introduction.signature.as_ref();
+        let sources = signature.and_then(|signature| signature.sources);
+        let root = signature.map_or(self.shared.rank, |signature| signature.root);
+        let result = verdict(end, root, running.members.ranks(), sources, circumstances);
         self.complete(session, result);
     }
 
@@ -409,7 +425,7 @@ impl ProgressThread {
         let Some(mut running) = self.running.remove(&session) else {
             return;
         };
-        self.release(running.hold.take());
+        self.release(running.take_hold());
         self.shared.set_failed(result.is_err());
         let rank = self.shared.rank;
         let (completion, bytes) = running.into_result();

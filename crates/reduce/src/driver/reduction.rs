@@ -17,6 +17,7 @@ use thiserror::Error;
 use crate::{
     operation::{Codec, DecodeError, ResultMemory},
     outcome::{Receipt, ReductionError},
+    source::Sources,
 };
 
 /// A reduction under way; the paper's future `f` (figure 2).
@@ -189,6 +190,18 @@ pub enum ReduceError {
     /// The reduction ended without a result on all members.
     #[error(transparent)]
     Reduction(#[from] ReductionError),
+    /// The sources are none or too many, are numbered wrongly, or do not hold whole elements.
+    #[error(
+        "cannot reduce {members} sources of {bytes} bytes; from 1 to {} are allowed, with numbers below that, of whole \
+         elements",
+        Sources::MEMBERS_MAX
+    )]
+    Sources {
+        /// The number of contributions.
+        members: u32,
+        /// Bytes of each.
+        bytes: u64,
+    },
     /// The root is not in the group.
     #[error("root {root} is not a member of the group")]
     RootNotMember {

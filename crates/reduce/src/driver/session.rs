@@ -4,20 +4,22 @@ use std::{
     collections::BTreeMap,
     fmt,
     ops::Range,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use ropewalk_fabric::HoldId;
 use ropewalk_membership::ProcessGroup;
-use ropewalk_reduce_core::{Call, Member, Place};
+use ropewalk_reduce_core::{Call, Member, Place, Token};
 
 use super::reduction::Completion;
 use crate::{
-    folding::{Memory, Operand, fold, fold_into},
+    folding::{Memory, Operand, Unread, fold, fold_into},
     ids::ReductionId,
-    message::{Contribution, Introduction},
+    message::Introduction,
     operation::{Fold, FoldError, ResultMemory},
+    source::{Source, shared_token},
 };
 
 /// A contribution on its way from the program to the progress thread.
@@ -25,9 +27,12 @@ pub(super) struct Begin {
     pub(super) id: ReductionId,
     pub(super) members: ProcessGroup,
     pub(super) call: Call,
-    pub(super) contribution: Contribution,
-    pub(super) original: Bytes,
-    pub(super) hold: Option<HoldId>,
+    /// This rank's place in the group.
+    pub(super) place: Member,
+    pub(super) introduction: Introduction,
+    pub(super) originals: Originals,
+    /// Bytes of the vector, or of this rank's object.
+    pub(super) length: u64,
     pub(super) fold: Fold,
     pub(super) timeout: Option<Duration>,
     pub(super) completion: Completion,
@@ -36,8 +41,30 @@ pub(super) struct Begin {
 impl fmt::Debug for Begin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Begin")
-            .field("contribution", &self.contribution)
+            .field("introduction", &self.introduction)
             .finish_non_exhaustive()
+    }
+}
+
+/// The originals that a rank has.
+pub(super) enum Originals {
+    /// Its own contribution, which its agent may hold too.
+    Own {
+        token: Token,
+        bytes: Bytes,
+        hold: Option<HoldId>,
+    },
+    /// Those that it shares with others.
+    Shared(BTreeMap<Member, Arc<dyn Source>>),
+}
+
+impl Originals {
+    /// What the agent need not hold any more.
+    pub(super) fn take_hold(&mut self) -> Option<HoldId> {
+        match self {
+            Self::Own { hold, .. } => hold.take(),
+            Self::Shared(_) => None,
+        }
     }
 }
 
@@ -45,8 +72,10 @@ impl fmt::Debug for Begin {
 pub(super) struct Running {
     pub(super) id: ReductionId,
     pub(super) members: ProcessGroup,
-    pub(super) contribution: Contribution,
-    original: Bytes,
+    pub(super) introduction: Introduction,
+    place: Member,
+    originals: Originals,
+    length: u64,
     fold: Fold,
     windows: BTreeMap<Place, Memory>,
     /// At the root, from the first chunk on.
@@ -54,7 +83,6 @@ pub(super) struct Running {
     /// Bytes that were folded into the result, and those of them that were told.
     merged: u64,
     told: u64,
-    pub(super) hold: Option<HoldId>,
     pub(super) deadline: Option<Instant>,
     /// The deadline of the call has passed; the one that is set is the scheduler's, to say so to all.
     pub(super) has_run_out: bool,
@@ -66,37 +94,49 @@ impl Running {
         Self {
             id: begin.id,
             members: begin.members,
-            contribution: begin.contribution,
-            original: begin.original,
+            introduction: begin.introduction,
+            place: begin.place,
+            originals: begin.originals,
+            length: begin.length,
             fold: begin.fold,
             windows: BTreeMap::new(),
             result: None,
             merged: 0,
             told: 0,
-            hold: begin.hold,
             deadline: begin.timeout.and_then(|timeout| now.checked_add(timeout)),
             has_run_out: false,
             completion: begin.completion,
         }
     }
 
-    /// This rank's number in the group.
-    pub(super) fn member(&self) -> Member {
-        self.contribution.member
+    /// This rank's place in the group.
+    pub(super) fn place(&self) -> Member {
+        self.place
     }
 
-    pub(super) fn introduction(&self) -> Introduction {
-        Introduction {
-            session: self.contribution.session,
-            members: self.contribution.members.clone(),
-            signature: Some(self.contribution.signature.clone()),
+    /// What the agent need not hold any more.
+    pub(super) fn take_hold(&mut self) -> Option<HoldId> {
+        self.originals.take_hold()
+    }
+
+    /// The contributions that are here, and their tokens.
+    pub(super) fn originals(&self) -> Vec<(Member, Token)> {
+        let session = self.introduction.session;
+        match &self.originals {
+            Originals::Own { token, .. } => vec![(self.place, *token)],
+            Originals::Shared(sources) => {
+                let members = sources.keys();
+                members
+                    .map(|member| (*member, shared_token(session, *member)))
+                    .collect()
+            }
         }
     }
 
     /// At the root, the bytes of the result that are done and all of them; each time when a good part more is done.
     pub(super) fn progress(&mut self) -> Option<(u64, u64)> {
         const REPORTS: u64 = 32;
-        let total = self.contribution.length;
+        let total = self.length;
         let is_worth_it = self.merged - self.told > total / REPORTS || self.merged == total;
         is_worth_it.then(|| {
             self.told = self.merged;
@@ -119,11 +159,14 @@ impl Running {
     }
 
     /// Takes a chunk that is sent; what was folded for that is not needed here any more.
-    pub(super) fn take(&mut self, place: Place, range: Range<u64>) -> Bytes {
-        match self.operand(place, &range) {
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(super) fn take(&mut self, place: Place, range: Range<u64>) -> Result<Bytes, FoldError> {
+        Ok(match self.operand(place, &range).read()? {
             Operand::Kept(bytes) => bytes,
-            Operand::Free(bytes) => bytes.freeze(),
-        }
+            operand => operand.into_free().freeze(),
+        })
     }
 
     /// Folds a chunk.
@@ -146,7 +189,7 @@ impl Running {
             self.result = Some(ResultMemory::Object(fold(&self.fold, others)?));
             return Ok(());
         };
-        let length = self.contribution.length as usize;
+        let length = self.length as usize;
         let result = self
             .result
             .get_or_insert_with(|| ResultMemory::Elements(elements.result(length)));
@@ -169,10 +212,22 @@ impl Running {
 
     fn operand(&mut self, place: Place, range: &Range<u64>) -> Operand {
         match place {
-            Place::Original(_) if self.is_vector() => {
-                Operand::Kept(self.original.slice(range.start as usize..range.end as usize))
-            }
-            Place::Original(_) => Operand::Kept(self.original.clone()),
+            Place::Original(member) => match &self.originals {
+                Originals::Own { bytes, .. } if self.is_vector() => {
+                    Operand::Kept(bytes.slice(range.start as usize..range.end as usize))
+                }
+                Originals::Own { bytes, .. } => Operand::Kept(bytes.clone()),
+                Originals::Shared(sources) => sources.get(&member).map_or_else(
+                    || Operand::Kept(Bytes::new()),
+                    |source| {
+                        Operand::Unread(Unread {
+                            source: Arc::clone(source),
+                            offset: range.start,
+                            length: (range.end - range.start) as usize,
+                        })
+                    },
+                ),
+            },
             Place::Result => match self.result.take() {
                 Some(ResultMemory::Object(memory)) => Operand::Free(memory),
                 _ => Operand::Free(Memory::default()),

@@ -116,6 +116,10 @@ impl<T: Pod + Send, F: Fn(T, T) -> T + Send + Sync> FoldElements for Elementwise
         Ok(())
     }
 
+    fn whole(&self, bytes: usize) -> usize {
+        (bytes / size_of::<T>()).max(1) * size_of::<T>()
+    }
+
     fn result(&self, bytes: usize) -> Box<dyn Elements> {
         Box::new(bytemuck::allocation::zeroed_vec::<T>(bytes / size_of::<T>()))
     }

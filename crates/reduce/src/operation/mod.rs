@@ -91,6 +91,9 @@ pub(crate) trait FoldElements: Send + Sync {
     /// Combines `other`, which stands on this side, into `accumulator`. Both are whole elements.
     fn fold(&self, accumulator: &mut [u8], other: &[u8], side: Side) -> Result<(), FoldError>;
 
+    /// The bytes of the whole elements in so many `bytes`, at least one element.
+    fn whole(&self, bytes: usize) -> usize;
+
     /// Memory for a result of so many bytes.
     fn result(&self, bytes: usize) -> Box<dyn Elements>;
 }
@@ -123,4 +126,6 @@ pub(crate) enum FoldError {
     Elements { left: usize, right: usize },
     #[error("it panicked: {0}")]
     Panicked(String),
+    #[error("{0}")]
+    Source(std::io::Error),
 }

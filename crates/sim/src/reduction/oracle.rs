@@ -1,10 +1,10 @@
 //! Checks what the user was promised.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ropewalk_reduce_core::{End, Member, Order};
 
-use super::{Setting, SiteState};
+use super::{Setting, Shared, SiteState};
 
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,15 +34,17 @@ pub enum Violation {
 pub(super) struct Oracle {
     order: Order,
     hosts: u32,
+    shared: Option<Shared>,
     root: u32,
     bytes: u64,
     /// Sites that died, or were given up.
     gone: BTreeSet<u32>,
-    /// Members whose originals nobody has any more.
-    lost: BTreeSet<u32>,
+    /// The sites that have each original.
+    holders: BTreeMap<u32, BTreeSet<u32>>,
     overwritten: Option<u32>,
     /// Links were cut: sites that live may not reach each other.
     has_cuts: bool,
+    has_copies: bool,
 }
 
 impl Oracle {
@@ -51,12 +53,14 @@ impl Oracle {
         Self {
             order: setting.order,
             hosts: setting.hosts,
+            shared: setting.shared,
             root: setting.root,
             bytes: setting.bytes,
             gone: BTreeSet::new(),
-            lost: BTreeSet::new(),
+            holders: BTreeMap::new(),
             overwritten: None,
             has_cuts: setting.faults.iter().any(|(_, fault)| is_cut(fault)),
+            has_copies: setting.copies.is_some() || setting.shared.is_some(),
         }
     }
 
@@ -64,8 +68,18 @@ impl Oracle {
         self.gone.insert(site);
     }
 
-    pub(super) fn note_lost_original(&mut self, rank: u32) {
-        self.lost.insert(rank);
+    /// A site has an original.
+    pub(super) fn note_holder(&mut self, member: Member, site: u32) {
+        self.holders.entry(member.0).or_default().insert(site);
+    }
+
+    /// All who have the original of a member are gone; or nobody had it, and its rank is gone.
+    fn is_lost(&self, member: Member) -> bool {
+        let is_gone = |site: &u32| self.gone.contains(site);
+        match self.holders.get(&member.0) {
+            Some(holders) => holders.iter().all(is_gone),
+            None => self.shared.is_some() || is_gone(&member.0),
+        }
     }
 
     pub(super) fn note_overwritten(&mut self, site: u32) {
@@ -91,7 +105,9 @@ impl Oracle {
                 (_, end) => told = end.or(told),
             }
         }
-        let are_lost = |members: &[Member]| members.iter().all(|member| self.lost.contains(&member.0));
+        // A copy that is cut off is of no use.
+        let is_lost = |member: &Member| self.is_lost(*member) || (self.has_cuts && self.has_copies);
+        let are_lost = |members: &[Member]| members.iter().all(is_lost);
         let is_explained = match told {
             None => true,
             Some(End::Done { root, excluded }) => {
@@ -125,13 +141,15 @@ impl Oracle {
 
     /// A serial loop in blocks.
     fn expected(&self, start: u64, excluded: &[Member]) -> u64 {
-        let members = (0..self.hosts)
-            .map(Member)
-            .filter(|member| !excluded.contains(member));
+        let count = self.shared.map_or(self.hosts, |shared| shared.members);
+        let members = (0..count).map(Member).filter(|member| !excluded.contains(member));
         let members: Vec<u64> = members
             .map(|member| original(self.order, member, start))
             .collect();
-        let block = ((members.len() as f64).sqrt().ceil() as usize).max(16);
+        let block = match self.shared {
+            Some(_) => members.len().max(1),
+            None => ((members.len() as f64).sqrt().ceil() as usize).max(16),
+        };
         let fold = |left, right| fold(self.order, left, right);
         let blocks = members
             .chunks(block)

@@ -1,4 +1,4 @@
-use ropewalk_reduce_core::{Member, OnLoss, OnRootLoss, Order};
+use ropewalk_reduce_core::{Contributions, Member, OnLoss, OnRootLoss, Order};
 
 use crate::{Dice, Nanos};
 
@@ -11,6 +11,10 @@ pub struct Setting {
     pub bytes: u64,
     /// The rank that gets the result.
     pub root: u32,
+    /// The contributions, if each may be on several hosts; otherwise each rank makes one.
+    pub shared: Option<Shared>,
+    /// So long after its rank has called a contribution is also on the next host; never if there is no time.
+    pub copies: Option<Nanos>,
     /// The order of folding.
     pub order: Order,
     /// The answer to the loss of contributions.
@@ -39,6 +43,15 @@ pub struct Setting {
     pub faults: Vec<(Nanos, Fault)>,
     /// The seed of the tokens.
     pub seed: u64,
+}
+
+/// Contributions that several ranks hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shared {
+    /// The number of contributions.
+    pub members: u32,
+    /// The number of ranks that hold each: from the rank of its own number on, one after the other.
+    pub holders: u32,
 }
 
 /// A slow host.
@@ -76,6 +89,8 @@ impl Setting {
             hosts,
             bytes,
             root: 0,
+            shared: None,
+            copies: None,
             order: Order::Any,
             on_loss: OnLoss::Fail,
             on_root_loss: OnRootLoss::Fail,
@@ -141,7 +156,34 @@ impl Setting {
             };
             setting.faults.push((when(&mut dice), fault));
         }
+        if dice.once_in(4) {
+            setting.shared = Some(Shared {
+                members: dice.within(1..40) as u32,
+                holders: dice.within(1..u64::from(hosts) + 1) as u32,
+            });
+        } else if dice.once_in(3) {
+            setting.copies = Some(when(&mut dice));
+        }
+        if dice.once_in(4) {
+            setting.on_root_loss = OnRootLoss::MoveToLowest;
+        }
         setting
+    }
+
+    pub(super) fn contributions(&self) -> Contributions {
+        self.shared.map_or(Contributions::Each, |shared| {
+            Contributions::Shared(shared.members)
+        })
+    }
+
+    /// The members whose originals a rank has when it calls.
+    pub(super) fn held_by(&self, rank: u32) -> Vec<Member> {
+        let Some(Shared { members, holders }) = self.shared else {
+            return vec![Member(rank)];
+        };
+        let hosts = self.hosts;
+        let is_held = move |member: &u32| (rank + hosts - member % hosts) % hosts < holders;
+        (0..members).filter(is_held).map(Member).collect()
     }
 
     /// The time below which no algorithm can be: each link has to carry the vector once, and a tree's links in
