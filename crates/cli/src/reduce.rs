@@ -3,8 +3,8 @@
 mod arrays;
 mod element;
 mod input_file;
-mod interim;
 mod job;
+mod mapping;
 mod operator;
 mod task;
 mod watch;

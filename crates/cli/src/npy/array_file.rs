@@ -1,7 +1,7 @@
 //! Array files on disk.
 
 use std::{
-    fs::{self, File, Metadata},
+    fs::{self, File},
     io::{self, Write},
     os::unix::fs::FileExt,
     path::Path,
@@ -65,44 +65,14 @@ impl ArrayFile {
         &self.header
     }
 
-    /// What the system says about the file.
-    ///
-    /// # Errors
-    /// If it says nothing.
-    pub fn metadata(&self) -> io::Result<Metadata> {
-        self.file.metadata()
+    /// The open file.
+    pub fn file(&self) -> &File {
+        &self.file
     }
 
-    /// Fills `bytes` with elements from the one at `offset` bytes on, in this machine's byte order.
-    ///
-    /// # Errors
-    /// If the file cannot be read or has been cut since it was opened.
-    ///
-    /// # Panics
-    /// If `bytes` has no whole number of elements.
-    pub fn read_elements(&self, offset: u64, bytes: &mut [u8]) -> Result<(), ArrayFileError> {
-        let element = self.header.element();
-        let size = element.size();
-        assert_eq!(
-            bytes.len() % size,
-            0,
-            "elements of {size} bytes do not fill {} bytes",
-            bytes.len()
-        );
-        match self.file.read_exact_at(bytes, self.begin + offset) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                let expected = self.header.data_size();
-                let found = self.file.metadata()?.len().saturating_sub(self.begin);
-                return Err(ArrayFileError::Truncated { expected, found });
-            }
-            read => read?,
-        }
-        if !self.header.is_native() {
-            bytes
-                .chunks_exact_mut(element.swapped_size())
-                .for_each(<[u8]>::reverse);
-        }
-        Ok(())
+    /// Where the elements begin in it, in bytes.
+    pub fn begin(&self) -> u64 {
+        self.begin
     }
 }
 
@@ -184,35 +154,6 @@ impl ArrayFileError {
 mod tests {
     use super::*;
     use crate::npy::ElementType;
-
-    /// Elements written are read back, in pieces, from either byte order.
-    #[test]
-    fn reads_pieces_of_either_byte_order() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("array.npy");
-        let header = Header::new(ElementType::U16, vec![3]);
-        let elements = [1u16, 2, 0x0304].map(u16::to_ne_bytes).concat();
-        write_array(File::create(&path).unwrap(), &header, &elements).unwrap();
-        let mut found = [0; 6];
-        let file = ArrayFile::open(&path).unwrap();
-        file.read_elements(2, &mut found[2..]).unwrap();
-        file.read_elements(0, &mut found[..2]).unwrap();
-        assert_eq!(found[..], elements);
-
-        let mut bytes = fs::read(&path).unwrap();
-        let order = bytes.iter().position(|&byte| byte == b'<').unwrap();
-        bytes[order] = b'>';
-        fs::write(&path, bytes).unwrap();
-        let file = ArrayFile::open(&path).unwrap();
-        file.read_elements(0, &mut found).unwrap();
-        assert_eq!(
-            found[..],
-            [1u16, 2, 0x0304]
-                .map(u16::swap_bytes)
-                .map(u16::to_ne_bytes)
-                .concat()
-        );
-    }
 
     /// Files that are too short or too long, folders and missing files are refused when they are opened.
     #[test]

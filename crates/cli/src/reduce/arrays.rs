@@ -115,7 +115,7 @@ impl Arrays {
                     kinds.push((at, Kind::of(file.header())));
                     stamps.insert(
                         at,
-                        Stamp::of(&file.metadata().map_err(|error| named(path, &error))?),
+                        Stamp::of(&file.file().metadata().map_err(|error| named(path, &error))?),
                     );
                 }
                 Err(error) => match error.not_there() {

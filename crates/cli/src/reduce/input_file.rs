@@ -8,11 +8,11 @@ use std::{
 };
 
 use bytemuck::cast_slice_mut;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use ropewalk_reduce::Source;
 
 use super::{
     arrays::{Kind, Stamp},
-    interim::Source,
+    mapping::Mapping,
     operator::Load,
     word::Word,
 };
@@ -30,18 +30,25 @@ pub(super) struct InputFile {
 }
 
 /// A file that was opened once.
-#[derive(Clone)]
 struct Opened {
     stamp: Stamp,
-    /// Closed again if too many are open.
-    file: Option<Arc<ArrayFile>>,
+    /// Gone again if there are too many.
+    content: Option<Arc<Content>>,
+}
+
+/// The content of a file.
+pub(super) struct Content {
+    mapping: Mapping,
+    /// Where the elements begin, in bytes.
+    begin: u64,
+    is_native: bool,
 }
 
 /// What all files of a worker share.
 #[derive(Debug)]
 pub(super) struct Desk {
-    /// How many more files may stay open.
-    free: Mutex<u64>,
+    /// How many more files may stay in memory.
+    free: Mutex<u32>,
     /// The number of the last read, and the file if it goes on.
     reading: Mutex<(u64, Option<PathBuf>)>,
 }
@@ -72,32 +79,38 @@ impl InputFile {
     ///
     /// # Errors
     /// If it cannot be opened, or is another array than it should be.
-    pub(super) fn open(&self) -> Result<Arc<ArrayFile>, InputError> {
+    pub(super) fn open(&self) -> Result<Arc<Content>, InputError> {
         let mut opened = lock(&self.opened);
-        if let Some(Opened { file: Some(file), .. }) = &*opened {
-            return Ok(Arc::clone(file));
+        if let Some(content) = opened.as_ref().and_then(|opened| opened.content.as_ref()) {
+            return Ok(Arc::clone(content));
         }
         let file = ArrayFile::open(&self.path);
         let file = file.map_err(|error| {
             error
                 .not_there()
-                .map_or_else(InputError::other, InputError::Missing)
+                .map_or_else(InputError::fault, InputError::Missing)
         })?;
         let kind = Kind::of(file.header());
         if kind != *self.kind {
             return Err(InputError::Fault(kind.difference(&self.kind, "the others")));
         }
-        let file = Arc::new(file);
-        let stamp = Stamp::of(&file.metadata().map_err(InputError::Missing)?);
+        let stamp = Stamp::of(&file.file().metadata().map_err(InputError::Missing)?);
         if opened.as_ref().is_some_and(|before| before.stamp != stamp) {
-            return Err(InputError::Fault(Stamp::CHANGED.to_owned()));
+            return Err(InputError::fault(Stamp::CHANGED));
         }
+        let length = file.begin() + file.header().data_size();
+        let length = usize::try_from(length).map_err(InputError::fault)?;
+        let content = Arc::new(Content {
+            mapping: Mapping::new(file.file(), length).map_err(InputError::Missing)?,
+            begin: file.begin(),
+            is_native: file.header().is_native(),
+        });
         let stays = self.desk.keeps_one_more();
         *opened = Some(Opened {
             stamp,
-            file: stays.then(|| Arc::clone(&file)),
+            content: stays.then(|| Arc::clone(&content)),
         });
-        Ok(file)
+        Ok(content)
     }
 
     /// Says that the file is as it was when it was opened, if it was.
@@ -111,54 +124,85 @@ impl InputFile {
         }
     }
 
+    /// Makes `into` elements to compute with, from the one at `offset` bytes of those on.
     fn fill(&self, offset: u64, into: &mut [u8]) -> Result<(), InputError> {
-        let file = self.open()?;
-        let Some(load) = self.load else {
-            return file.read_elements(offset, into).map_err(InputError::other);
-        };
-        let size = self.kind.element.size();
+        let content = self.open()?;
+        let (element, size) = (self.kind.element, self.kind.element.size());
+        let begin = offset / self.size as u64 * size as u64;
         let length = into.len() / self.size * size;
-        RAW.with_borrow_mut(|raw| {
-            // Elements of any type are aligned there.
-            raw.resize(raw.len().max(length.div_ceil(size_of::<u128>())), 0);
-            let raw = &mut cast_slice_mut(raw)[..length];
-            file.read_elements(offset / self.size as u64 * size as u64, raw)
-                .map_err(InputError::other)?;
-            load(raw, into);
-            Ok(())
+        content.lend(begin, length, |bytes| {
+            let swap = |bytes: &mut [u8]| {
+                if !content.is_native {
+                    bytes
+                        .chunks_exact_mut(element.swapped_size())
+                        .for_each(<[u8]>::reverse);
+                }
+            };
+            let Some(load) = self.load else {
+                into.copy_from_slice(bytes);
+                return swap(into);
+            };
+            RAW.with_borrow_mut(|raw| {
+                // Elements of any type are aligned there.
+                raw.resize(raw.len().max(length.div_ceil(size_of::<u128>())), 0);
+                let raw = &mut cast_slice_mut(raw)[..length];
+                raw.copy_from_slice(bytes);
+                swap(raw);
+                load(raw, into);
+            });
         })
     }
-}
 
-impl Source for InputFile {
-    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+    /// Reads, so that those who watch see it, and tells the command of a fault.
+    fn reading<R>(&self, read: impl FnOnce() -> Result<R, InputError>) -> io::Result<R> {
         self.desk.begin(&self.path);
-        let filled = self.fill(offset, into);
+        let done = read();
         self.desk.end();
-        filled.map_err(|error| {
+        done.map_err(|error| {
             let text = format!("{}: {error}", self.path.display());
-            // The command hears it as the fault of a file, and all workers as the end of the reduction.
+            // All workers hear it as the end of the reduction, and the command that it was a file.
             Word::Fault(text.clone()).say();
             io::Error::other(text)
         })
     }
 }
 
+impl Source for InputFile {
+    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.reading(|| self.fill(offset, into))
+    }
+
+    fn lend(&self, offset: u64, length: usize, borrower: &mut dyn FnMut(&[u8])) -> io::Result<bool> {
+        self.reading(|| {
+            let content = self.open()?;
+            let is_plain =
+                self.load.is_none() && content.is_native && content.begin.is_multiple_of(ALIGNMENT);
+            if is_plain {
+                content.lend(offset, length, borrower)?;
+            }
+            Ok(is_plain)
+        })
+    }
+}
+
+impl Content {
+    fn lend<R>(
+        &self,
+        offset: u64,
+        length: usize,
+        borrower: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R, InputError> {
+        // All of it is in this process's memory.
+        let begin = (self.begin + offset) as usize;
+        let lent = self.mapping.lend(begin..begin + length, borrower);
+        lent.map_err(|_| InputError::fault("it was truncated while it was read, or its disk fails"))
+    }
+}
+
 impl Desk {
-    /// Lets this process open as many files as it may, and keeps some for others than arrays.
     pub(super) fn new() -> Self {
-        const KEPT: u64 = 100;
-        let limit = getrlimit(Resource::Nofile);
-        let raised = Rlimit {
-            current: limit.maximum,
-            ..limit
-        };
-        let current = match setrlimit(Resource::Nofile, raised) {
-            Ok(()) => limit.maximum,
-            Err(_) => limit.current,
-        };
         Self {
-            free: Mutex::new(current.map_or(u64::MAX, |current| current.saturating_sub(KEPT))),
+            free: Mutex::new(KEPT_MAX),
             reading: Mutex::default(),
         }
     }
@@ -198,7 +242,7 @@ pub(super) enum InputError {
 }
 
 impl InputError {
-    fn other(error: impl fmt::Display) -> Self {
+    fn fault(error: impl fmt::Display) -> Self {
         Self::Fault(error.to_string())
     }
 }
@@ -207,6 +251,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // What a thread that panicked left is whole all the same.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// How many files stay in memory: half of what Linux lets a process map. The others are mapped anew for each range.
+const KEPT_MAX: u32 = 30_000;
+/// The strictest alignment of elements.
+const ALIGNMENT: u64 = 8;
 
 thread_local! {
     /// Elements as they are in files.

@@ -4,8 +4,8 @@ use std::{num::NonZeroU32, path::PathBuf, process::ExitCode, thread::available_p
 
 use anyhow::{Context, anyhow, bail};
 use ropewalk_launch::{
-    Ending, Failure, FailureKind, JobSpec, Launcher, OnFailure, OnStopped, StdinSource, Verdict,
-    hosts::total_slots,
+    DealOrder, Ending, Failure, FailureKind, JobSpec, Launcher, OnFailure, OnStopped, Placement, StdinSource,
+    Verdict, hosts::total_slots,
 };
 
 use super::{
@@ -57,7 +57,8 @@ impl Reduction {
         })
     }
 
-    /// Runs the job, and again if nobody lives who could say how it went.
+    /// Runs the job, and again if it lost processes and has no result: all of them, or one before they knew each other, or
+    /// the one that wrote.
     ///
     /// # Errors
     /// If there is no result, and the files are not to blame.
@@ -79,21 +80,23 @@ impl Reduction {
             if told.is_written {
                 return self.finish(&verdict);
             }
-            if let Some(error) = &told.error {
-                bail!("no result: {error}");
-            }
             if kind.is_none() && told.kind.is_some() {
                 kind = told.kind;
                 continue;
             }
-            // The first in time is the cause, the others follow from it.
-            let Some(first) = verdict.failures.first() else {
-                bail!("no result: the processes ended without a word");
-            };
-            if attempt == ATTEMPTS_MAX || !verdict.failures.iter().all(is_accident) {
-                bail!("no result: {first}");
+            let failures = &verdict.failures;
+            if let Some(accident) = failures.iter().find(|failure| is_accident(failure))
+                && attempt < ATTEMPTS_MAX
+            {
+                eprintln!("ropewalk reduce: {accident}; the reduction begins again");
+                continue;
             }
-            eprintln!("ropewalk reduce: {first}; no process is left, so it begins again");
+            // The first in time is the cause, the others follow from it.
+            match (told.error, failures.first()) {
+                (Some(error), _) => bail!("no result: {error}"),
+                (None, Some(failure)) => bail!("no result: {failure}"),
+                (None, None) => bail!("no result: the processes ended without a word"),
+            }
         }
         unreachable!("the loop ends with its last attempt")
     }
@@ -128,6 +131,11 @@ impl Reduction {
             on_failure: OnFailure::Continue,
             on_stopped: OnStopped::Fail,
             stdin: StdinSource::InheritAll,
+            placement: Placement {
+                // A host may have files that no other has.
+                order: DealOrder::ByNode,
+                ..self.spec.placement.clone()
+            },
             ..self.spec.clone()
         })?;
         Watch::new(&self.output, self.spec.detect).follow(&mut launcher)
@@ -165,7 +173,7 @@ fn is_accident(failure: &Failure) -> bool {
     )
 }
 
-/// How often the job is started at most. Each time all processes have died.
+/// How often the job is started at most.
 const ATTEMPTS_MAX: u32 = 5;
 /// A process more is worth its start for so many bytes.
 const BYTES_WORTH_A_PROCESS: u64 = 16 << 20;

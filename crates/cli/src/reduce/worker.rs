@@ -7,13 +7,12 @@ use std::{
 
 use anyhow::{Context, anyhow};
 use bytemuck::cast_slice;
-use ropewalk_reduce::{Job, ReduceError, elementwise};
+use ropewalk_reduce::{Job, Rank, ReduceError, ReduceOptions, RootFailure, Source, Sources, elementwise};
 
 use super::{
     arrays::Kind,
     element::Element,
     input_file::{Desk, InputError, InputFile},
-    interim::{Source, Sources, reduce_sources},
     operator::{Kitchen, Recipe},
     task::Task,
     word::Word,
@@ -131,7 +130,12 @@ impl Kitchen for Worker<'_> {
                 .collect(),
         };
         let operation = elementwise(recipe.name, recipe.combine);
-        let reduction = reduce_sources(self.job, sources, recipe.combine, operation)??;
+        let options = ReduceOptions {
+            on_root_loss: RootFailure::MoveToLowest,
+            ..ReduceOptions::default()
+        };
+        let world = self.job.world();
+        let reduction = world.reduce_sources(sources, operation, Rank(0), &options)?;
         let outcome = match reduction.get() {
             Ok(outcome) => outcome,
             Err(ReduceError::Reduction(error)) if !error.is_local() => {
