@@ -10,6 +10,7 @@ use crate::{
     mpi4py::{self, mpi4py},
     openfoam, project,
     shell::{cargo, run, succeeds},
+    soak_files::{self, soak_files},
     soak_kill::{self, soak_kill},
 };
 
@@ -78,7 +79,8 @@ impl Steps {
         self.step("soak", || {
             [1, 2]
                 .into_iter()
-                .try_for_each(|hosts| soak_kill(&soak_kill::Options::short(hosts)))
+                .try_for_each(|hosts| soak_kill(&soak_kill::Options::short(hosts)))?;
+            soak_files(&soak_files::Options::short())
         })?;
         self.step("mpi4py", || mpi4py(&mpi4py::Options::short()))?;
         self.step("OpenFOAM", openfoam::test)
