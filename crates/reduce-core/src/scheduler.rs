@@ -12,6 +12,7 @@ use super::{
 };
 
 mod collective;
+mod rows;
 
 use collective::Collective;
 

@@ -4,6 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::ids::{Member, Site};
 
+/// Deals each member to the first site that holds it.
+pub(crate) fn first(held: &[(Member, &[Site])]) -> Vec<(Member, Site)> {
+    let dealt = held
+        .iter()
+        .filter_map(|(member, sites)| Some((*member, *sites.first()?)));
+    dealt.collect()
+}
+
 /// Deals members to sites that hold them, in runs of consecutive members whose lengths follow the capacities. The
 /// root's run is the last one: what the others have folded comes to it once, and it folds its own onto that.
 pub(crate) fn deal(

@@ -1,7 +1,7 @@
 //! The messages between processes: those of the core, with what the core does not need to know.
 
 use ropewalk_membership::ProcessGroup;
-use ropewalk_names::Rank;
+use ropewalk_names::{Rank, RegionHandle};
 use ropewalk_reduce_core::{FromScheduler, Member, Session, ToScheduler, Token};
 use serde::{Deserialize, Serialize};
 
@@ -37,11 +37,27 @@ pub(crate) struct Introduction {
 
 /// From a rank to the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ToSeat {
-    /// The reductions of which the message speaks.
-    pub introductions: Vec<Introduction>,
-    /// The message.
-    pub message: ToScheduler,
+pub(crate) enum ToSeat {
+    /// A message of the rank's worker.
+    Worker {
+        /// The reductions of which the message speaks.
+        introductions: Vec<Introduction>,
+        /// The message.
+        message: ToScheduler,
+    },
+    /// The rank keeps a copy of the contribution of another one.
+    Copy(KeptCopy),
+}
+
+/// A copy of a contribution.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeptCopy {
+    /// The rank whose contribution it is.
+    pub owner: Rank,
+    /// The contribution.
+    pub contribution: Contribution,
+    /// Where it is read.
+    pub handle: RegionHandle,
 }
 
 /// From the scheduler to a rank.
@@ -51,6 +67,8 @@ pub(crate) struct ToSite {
     pub message: FromScheduler,
     /// With an end, what the core does not know of it.
     pub circumstances: Circumstances,
+    /// With a row, the copies that it names as children, and who keeps each.
+    pub copies: Vec<(Rank, KeptCopy)>,
 }
 
 /// What is known beside the end of a reduction.

@@ -140,6 +140,74 @@ fn a_second_program_of_a_rank_is_refused_at_once() {
     assert_eq!(refused.count(), 2, "{stdout}{stderr}");
 }
 
+/// Whichever rank dies, and whenever, contributions that all can read are in the result, in order and once.
+#[test]
+fn sources_survive_any_rank() {
+    let ropewalk = Path::new(env!("CARGO_BIN_EXE_ropewalk"));
+    let program = ropewalk.with_file_name("examples").join("reduce_sources");
+    for victim in [0, 1, 2, 9] {
+        for reads in [0, 1, 6] {
+            let output = Command::new(ropewalk)
+                .args(["run", "-n", "3", "--on-failure", "continue", "--timeout", "60"])
+                .arg(&program)
+                .args([victim, reads].map(|number: u32| number.to_string()))
+                .timeout(Duration::from_secs(90))
+                .output()
+                .expect("the command runs");
+            let (stdout, stderr) = (
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr),
+            );
+            let said = |line: &str| stdout.matches(line).count();
+            let ok = if victim == 9 { 3 } else { 2 };
+            assert_eq!(
+                (said("sources: ok"), said("result: 262144")),
+                (ok, 1),
+                "{victim} dies in read {reads}: {stdout}{stderr}"
+            );
+        }
+    }
+}
+
+/// A contribution that another host has a copy of survives the loss of its host, that with the scheduler and the root too;
+/// without a copy it is lost, and all are told whose it was.
+#[test]
+fn copies_survive_their_hosts() {
+    let ropewalk = Path::new(env!("CARGO_BIN_EXE_ropewalk"));
+    let program = ropewalk.with_file_name("examples").join("reduce_copies");
+    for (victim, how) in [
+        (1, "background"),
+        (2, "acknowledged"),
+        (0, "acknowledged"),
+        (1, "process"),
+        (9, "background"),
+    ] {
+        let output = Command::new(ropewalk)
+            .args(["run", "-launcher", "fork", "-hosts", "h1,h2,h3,h4", "-n", "4"])
+            .args(["--on-failure", "continue", "--timeout", "60", "--detect", "1"])
+            .arg(&program)
+            .args([&victim.to_string(), how])
+            .timeout(Duration::from_secs(90))
+            .output()
+            .expect("the command runs");
+        let (stdout, stderr) = (
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+        );
+        let said = |line: &str| stdout.matches(line).count();
+        let (ok, results) = match (victim, how) {
+            (9, _) => (4, 1),
+            (_, "process") => (3, 0),
+            _ => (3, 1),
+        };
+        assert_eq!(
+            (said("copies: ok"), said("result without")),
+            (ok, results),
+            "{victim} dies, {how}: {stdout}{stderr}"
+        );
+    }
+}
+
 macro_rules! scenarios {
     ($($(#[$doc:meta])* $name:ident: $ranks:expr, $scenario:literal, $dead:literal;)*) => {$(
         $(#[$doc])*

@@ -1,7 +1,8 @@
 //! Streaming reductions in virtual time: the [`Worker`]s and [`Scheduler`]s of `ropewalk-reduce-core` on simulated
 //! hosts.
 //!
-//! Each host runs one rank and one agent, which inherits the rank's original when the rank is lost. Chunks are
+//! Each host runs one rank and one agent, which inherits the rank's original when the rank is lost. A rank may keep a
+//! copy of the original of the host before. Chunks are
 //! words that stand for their bytes: links are busy as long as the bytes would take, and the words show any
 //! contribution that is missing, doubled or folded in the wrong order.
 
@@ -114,8 +115,12 @@ impl<'a> Job<'a> {
             network.set_rate_out(Host(slow.host), setting.rate * slow.outwards);
             network.set_rate_in(Host(slow.host), setting.rate * slow.inwards);
         }
-        // Ranks, agents, and one process that nothing happens to, for what goes wrong.
-        let hosts = (0..setting.hosts).chain(0..setting.hosts).chain([setting.hosts]);
+        // Ranks, agents, copies in the memory of the next rank, and one process that nothing happens to, for what goes
+        // wrong.
+        let ranks = 0..setting.hosts;
+        let hosts = ranks.clone().chain(ranks.clone());
+        let hosts = hosts.chain(ranks.map(|rank| (rank + 1) % setting.hosts));
+        let hosts = hosts.chain([setting.hosts]);
         let mut simulation = Simulation::new(network, hosts.map(Host).collect());
         let mut dice = Dice::new(setting.seed);
         let token = |_| Token(u128::from(dice.word()) << 64 | u128::from(dice.word()));
@@ -126,12 +131,12 @@ impl<'a> Job<'a> {
             simulation.after(late.map_or(Nanos::ZERO, |(_, at)| *at), Process(rank), What::Call);
         }
         for (number, (at, _)) in setting.faults.iter().enumerate() {
-            simulation.after(*at, Process(2 * setting.hosts), What::Fault(number));
+            simulation.after(*at, Process(3 * setting.hosts), What::Fault(number));
         }
         let mut job = Self {
             setting,
             simulation,
-            sites: (0..2 * setting.hosts)
+            sites: (0..3 * setting.hosts)
                 .map(|site| SiteState::new(Site(site)))
                 .collect(),
             call: Call {
@@ -169,8 +174,8 @@ impl<'a> Job<'a> {
         };
         let mut scheduler = Scheduler::new(site, costs, Duration::from(setting.patience));
         scheduler.add_group(SESSION.group, (0..setting.hosts).map(Site).collect());
-        for agent in setting.hosts..2 * setting.hosts {
-            scheduler.set_capacity(Site(agent), 0.0);
+        for site in setting.hosts..3 * setting.hosts {
+            scheduler.set_capacity(Site(site), 0.0);
         }
         for slow in setting.slow.iter().filter(|slow| slow.is_known) {
             let folding = setting.fold_rate * slow.folding / setting.rate;
@@ -229,16 +234,17 @@ impl<'a> Job<'a> {
                 if self.setting.shared.is_none() && !self.oracle.is_gone(process.0) {
                     let agent = process.0 + self.setting.hosts;
                     self.oracle.note_holder(Member(process.0), agent);
-                    let next = Process((process.0 + 1) % self.setting.hosts);
-                    if let Some(span) = self.setting.copies.filter(|_| next != process) {
-                        self.simulation.after(span, next, What::Copied(Member(process.0)));
+                    if let Some(span) = self.setting.copies.filter(|_| self.setting.hosts > 1) {
+                        let copy = Process(2 * self.setting.hosts + process.0);
+                        self.simulation.after(span, copy, What::Copied(Member(process.0)));
                     }
                 }
                 self.hold(process, held);
             }
             What::Copied(member) => {
                 // The contributor has to be there to be copied.
-                if !self.oracle.is_gone(member.0) && self.sites[at].end.is_none() {
+                let keeper = (member.0 + 1) % self.setting.hosts;
+                if !self.oracle.is_gone(member.0) && self.sites[keeper as usize].end.is_none() {
                     self.hold(process, vec![member]);
                 }
             }
@@ -252,6 +258,9 @@ impl<'a> Job<'a> {
             What::FromScheduler(from, message)
                 if !self.sites[at].lost.contains(&from) || is_put_back(Canary::OldTermFollowed) =>
             {
+                if let FromScheduler::NewTerm(term) = message {
+                    self.announce_copy(process, from, term);
+                }
                 self.sites[at].worker.handle_scheduler(from, message);
             }
             What::FromScheduler(..) => {}
@@ -277,9 +286,39 @@ impl<'a> Job<'a> {
                 }
             }
             What::Fault(number) => self.strike(self.setting.faults[number].1),
-            What::Thaw(rank) => self.simulation.thaw(Process(rank)),
+            What::Thaw(rank) => {
+                self.simulation.thaw(Process(rank));
+                self.simulation.thaw(self.copy_kept_by(rank));
+            }
             What::Heal(from, to) => self.simulation.heal(Host(from), Host(to)),
         }
+    }
+
+    /// A rank follows a new scheduler, and first tells it of the copy that it keeps.
+    fn announce_copy(&mut self, keeper: Process, seat: Site, term: Term) {
+        let copy = self.copy_kept_by(keeper.0);
+        let worker = &mut self.sites[copy.0 as usize].worker;
+        worker.handle_scheduler(seat, FromScheduler::NewTerm(term));
+        while let Some(action) = worker.poll_action() {
+            let WorkerAction::Tell(_, ToScheduler::Standing { sessions, .. }) = action else {
+                continue;
+            };
+            for standing in sessions.into_iter().filter(|standing| standing.end.is_none()) {
+                let message = ToScheduler::Announce {
+                    session: standing.session,
+                    call: standing.call,
+                    originals: standing.originals,
+                };
+                let what = What::ToScheduler(Site(copy.0), message);
+                self.simulation.send(copy, Process(seat.0), MESSAGE_BYTES, what);
+            }
+        }
+    }
+
+    /// The copy that a rank keeps, if any was made.
+    fn copy_kept_by(&self, rank: u32) -> Process {
+        let hosts = self.setting.hosts;
+        Process(2 * hosts + (rank + hosts - 1) % hosts)
     }
 
     /// A site contributes originals.
@@ -365,14 +404,17 @@ impl<'a> Job<'a> {
         match fault {
             Fault::KillRank(rank) => {
                 self.simulation.kill(Process(rank));
+                self.simulation.kill(self.copy_kept_by(rank));
                 self.give_up_rank(rank);
             }
             Fault::KillHost(host) => {
-                for site in [host, host + setting.hosts] {
+                for site in [host, host + setting.hosts, self.copy_kept_by(host).0] {
                     self.simulation.kill(Process(site));
                     self.oracle.note_gone(site);
                     let span = Nanos(20 * setting.detection.0);
-                    for other in (0..2 * setting.hosts).filter(|other| other % setting.hosts != host) {
+                    // That its copy is gone follows from the rank's loss.
+                    let others = (0..2 * setting.hosts).filter(|other| other % setting.hosts != host);
+                    for other in others.filter(|_| site < 2 * setting.hosts) {
                         self.simulation
                             .after(span, Process(other), What::Lost(Site(site)));
                     }
@@ -380,15 +422,16 @@ impl<'a> Job<'a> {
             }
             Fault::Freeze(rank, span) => {
                 self.simulation.freeze(Process(rank));
-                self.simulation
-                    .after(span, Process(2 * setting.hosts), What::Thaw(rank));
+                self.simulation.freeze(self.copy_kept_by(rank));
+                let world = Process(3 * setting.hosts);
+                self.simulation.after(span, world, What::Thaw(rank));
                 if span > Nanos(20 * setting.detection.0) {
                     self.give_up_rank(rank);
                 }
             }
             Fault::Cut(from, to, span) => {
                 self.simulation.cut(Host(from), Host(to));
-                let world = Process(2 * setting.hosts);
+                let world = Process(3 * setting.hosts);
                 self.simulation.after(span, world, What::Heal(from, to));
                 if span > setting.link_timeout && from != to {
                     for (site, other) in self.pairs(from, to) {
@@ -403,7 +446,7 @@ impl<'a> Job<'a> {
     /// The sites of two hosts, each with each, both ways.
     fn pairs(&self, from: u32, to: u32) -> impl Iterator<Item = (u32, u32)> + use<> {
         let hosts = self.setting.hosts;
-        let of = move |host: u32| [host, host + hosts];
+        let of = move |host: u32| [host, host + hosts, 2 * hosts + (host + hosts - 1) % hosts];
         of(from).into_iter().flat_map(move |one| {
             of(to)
                 .into_iter()
@@ -414,6 +457,7 @@ impl<'a> Job<'a> {
     /// The agent of a rank sees that the rank is gone, or fences it.
     fn give_up_rank(&mut self, rank: u32) {
         self.oracle.note_gone(rank);
+        self.oracle.note_gone(self.copy_kept_by(rank).0);
         let agent = Process(rank + self.setting.hosts);
         self.simulation
             .after(self.setting.detection, agent, What::RankGone);
@@ -451,11 +495,18 @@ impl<'a> Job<'a> {
         let hosts = self.setting.hosts;
         let at = process.0 as usize;
         let now = Duration::from(self.simulation.now());
-        self.sites[at].lost.insert(lost);
-        if let Some(scheduler) = &mut self.sites[at].scheduler {
-            scheduler.handle_lost(now, lost);
-        } else if process.0 < hosts && (0..process.0).all(|lower| self.sites[at].lost.contains(&Site(lower)))
-        {
+        // A copy is lost with the rank that keeps it.
+        let copy = (lost.0 < hosts).then(|| Site(self.copy_kept_by(lost.0).0));
+        for site in copy.into_iter().chain([lost]) {
+            self.sites[at].lost.insert(site);
+            if let Some(scheduler) = &mut self.sites[at].scheduler {
+                scheduler.handle_lost(now, site);
+            }
+        }
+        if self.sites[at].scheduler.is_some() {
+            return;
+        }
+        if process.0 < hosts && (0..process.0).all(|lower| self.sites[at].lost.contains(&Site(lower))) {
             let mut scheduler = self.scheduler(Site(process.0));
             let known = &self.sites[at].lost;
             for site in known {

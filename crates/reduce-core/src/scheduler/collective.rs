@@ -7,16 +7,15 @@ use std::{
 
 use super::{
     Call, Contributions, End, Failure, GiveUp, Member, OnLoss, OnRootLoss, Order, Roster, Session, ShareId,
-    Site, Standing, Term, Token, View,
+    Site, Standing, Term, Token, View, rows,
 };
 use crate::{
     canary::{Canary, is_put_back},
     chunks::Chunking,
     ids::PlanId,
-    message::{Input, Row, RowNode},
-    planner::{Planner, Source},
+    message::{Row, RowNode},
+    planner::Planner,
     sharing,
-    tree::{Operand, Tree},
 };
 
 #[derive(Debug)]
@@ -527,7 +526,15 @@ impl Collective {
             broken: &view.broken,
             costs: view.costs,
         };
-        let sources = self.sources(view, &self.shares[&id].members);
+        let capacity = |site: &Site| view.capacities.get(site).copied().unwrap_or(1.0);
+        let held = self.shares[&id].members.iter();
+        let held = held.filter_map(|member| Some((*member, &self.originals.get(member)?.sites[..])));
+        let held: Vec<(Member, &[Site])> = held.collect();
+        let dealt = match self.call.contributions {
+            Contributions::Each => sharing::first(&held),
+            Contributions::Shared(_) => sharing::deal(&held, root, capacity),
+        };
+        let sources = rows::sources(dealt, capacity);
         let members_in_all = self.counted() as u32;
         let (bytes, element_bytes) = (self.call.bytes, self.call.element_bytes);
         let chunking = *self
@@ -545,7 +552,7 @@ impl Collective {
         share.merged.resize(usize::from(chunking.classes), 0);
         let mut nodes: BTreeMap<Site, Vec<RowNode>> = BTreeMap::new();
         for (class, tree) in trees.iter().enumerate() {
-            for (site, node) in row_nodes(tree, class as u16, share.merged[class]) {
+            for (site, node) in rows::nodes(tree, class as u16, share.merged[class]) {
                 nodes.entry(site).or_default().push(node);
             }
         }
@@ -576,53 +583,4 @@ impl Collective {
             self.rows.push((site, row));
         }
     }
-
-    /// The sites that contribute to a plan for some members, each member once, ascending.
-    fn sources(&self, view: &View, members: &[Member]) -> Vec<Source> {
-        let capacity = |site: &Site| view.capacities.get(site).copied().unwrap_or(1.0);
-        let mut by_site: BTreeMap<Site, Vec<Member>> = BTreeMap::new();
-        match self.call.contributions {
-            Contributions::Each => {
-                for member in members {
-                    let original = self.originals.get(member);
-                    if let Some(site) = original.and_then(|original| original.sites.first()) {
-                        by_site.entry(*site).or_default().push(*member);
-                    }
-                }
-            }
-            Contributions::Shared(_) => {
-                let held = members
-                    .iter()
-                    .filter_map(|member| Some((*member, &self.originals.get(member)?.sites[..])));
-                for (member, site) in sharing::deal(&held.collect::<Vec<_>>(), self.root(), capacity) {
-                    by_site.entry(site).or_default().push(member);
-                }
-            }
-        }
-        let sources = by_site.into_iter().map(|(site, members)| Source {
-            site,
-            members,
-            capacity: capacity(&site),
-        });
-        sources.collect()
-    }
-}
-
-/// The nodes of a tree, each with its site.
-fn row_nodes(tree: &Tree, class: u16, from: u32) -> impl Iterator<Item = (Site, RowNode)> {
-    let parents = tree.parents();
-    tree.0.iter().enumerate().map(move |(at, node)| {
-        let inputs = node.inputs.iter().map(|input| match *input {
-            Operand::Own(member) => Input::Own(member),
-            Operand::Child(child) => Input::Child(tree.0[child as usize].site, child),
-        });
-        let row = RowNode {
-            class,
-            node: at as u32,
-            from,
-            inputs: inputs.collect(),
-            parent: parents[at].map(|parent| (tree.0[parent as usize].site, parent)),
-        };
-        (node.site, row)
-    })
 }

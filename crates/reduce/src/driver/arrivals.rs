@@ -7,7 +7,7 @@ use ropewalk_reduce_core::{ChunkHeader, Grant};
 use ropewalk_rpc::{Caller, Engine, Fault, Responder, Transfer};
 
 use super::{
-    procedures::{ChunkBytes, TakeChunk, TakeGrants, TellSeat, TellSite},
+    procedures::{AskedCopy, ChunkBytes, KeepCopy, TakeChunk, TakeGrants, TellSeat, TellSite},
     progress::ProgressThread,
 };
 use crate::{
@@ -28,6 +28,7 @@ enum Mail {
     ToSite(Vec<ToSite>),
     Grants(Vec<Grant>),
     Chunk(Box<(ChunkHeader, ChunkBytes)>, Responder<()>),
+    Copy(Box<AskedCopy>, Responder<()>),
 }
 
 /// A chunk that is read from the memory of its sender, who waits for the answer.
@@ -55,6 +56,10 @@ impl Arrivals {
         engine.serve::<TakeGrants>(move |caller, grants| {
             deliver(&queue, caller, Mail::Grants(grants));
             Ok(())
+        });
+        let queue = sender.clone();
+        engine.serve_later::<KeepCopy>(move |_, caller, asked, responder| {
+            deliver(&queue, &caller, Mail::Copy(asked, responder));
         });
         engine.serve_later::<TakeChunk>(move |_, caller, input, responder| {
             deliver(&sender, &caller, Mail::Chunk(Box::new(input), responder));
@@ -107,6 +112,7 @@ impl ProgressThread {
                 Mail::Grants(grants) => grants
                     .into_iter()
                     .for_each(|grant| self.worker.handle_grant(grant)),
+                Mail::Copy(asked, responder) => self.copies.keep(*asked, responder),
                 Mail::Chunk(input, responder) => match *input {
                     (chunk, ChunkBytes::Here(bytes)) => {
                         self.take_chunk(&chunk, bytes.into());
@@ -140,8 +146,8 @@ impl ProgressThread {
         for (chunk, buffer) in chunks {
             self.take_chunk(&chunk, Memory::Shared(buffer));
         }
-        for rank in failed {
-            self.inherited_is_unreachable(rank);
+        for site in failed {
+            self.worker.handle_unreachable(site);
         }
     }
 

@@ -8,7 +8,7 @@ use std::{
 
 use ropewalk_fabric::{
     Address, AgentLink, AgentLinkError, BindError, Endpoint, EndpointOptions, Identity, JobKey, Role,
-    Transports, TransportsError,
+    Transports, TransportsError, Welcome,
 };
 use ropewalk_names::{Incarnation, JobId, Rank};
 use ropewalk_pmi_client::{Client, ClientError};
@@ -24,6 +24,24 @@ pub(super) struct Bootstrapped {
     pub(super) endpoint: Endpoint,
     /// The addresses of all ranks.
     pub(super) addresses: Vec<Address>,
+    /// The hosts of all ranks.
+    pub(super) hosts: Vec<HostMark>,
+}
+
+/// Ranks of one host have the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct HostMark(u64);
+
+impl HostMark {
+    /// The mark of the host with this name.
+    fn of(name: &str) -> Self {
+        let mut mark = [0; 8];
+        blake3::Hasher::new()
+            .update(name.as_bytes())
+            .finalize_xof()
+            .fill(&mut mark);
+        Self(u64::from_le_bytes(mark))
+    }
 }
 
 /// Learns from the environment who this process is, and tells the others where it is reached.
@@ -37,13 +55,18 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
     let (rank, size) = pmi
         .as_ref()
         .map_or((Rank(0), 1), |pmi| (Rank(pmi.rank()), pmi.size()));
-    let options = match &link {
+    let (options, host) = match &link {
         Some(link) => {
-            let options = receive_welcome(link, rank, size)?;
+            let welcome = receive_welcome(link, rank, size)?;
             link.send(&ropewalk_fabric::ToAgent::Attach, None)?;
-            options
+            // Each host has one agent.
+            let host = HostMark::of(&welcome.agent.to_string());
+            (EndpointOptions::of_welcome(welcome), host)
         }
-        None => agree_on_key(&pmi, rank)?,
+        None => {
+            let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            (agree_on_key(&pmi, rank)?, HostMark::of(&name))
+        }
     };
     let mut options = EndpointOptions {
         transports: transports_from_env()?,
@@ -54,7 +77,8 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
         options.limits.connect_timeout = SILENCE_MAX;
     }
     let endpoint = Endpoint::bind(options)?;
-    let addresses = exchange_addresses(&pmi, endpoint.address(), rank, size)?;
+    let found = exchange_addresses(&pmi, (endpoint.address(), host), rank, size)?;
+    let (addresses, hosts) = found.into_iter().unzip();
     Ok(Bootstrapped {
         rank,
         size,
@@ -62,6 +86,7 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
         pmi,
         endpoint,
         addresses,
+        hosts,
     })
 }
 
@@ -76,7 +101,7 @@ fn transports_from_env() -> Result<Transports, BootstrapError> {
     }
 }
 
-fn receive_welcome(link: &AgentLink, rank: Rank, size: u32) -> Result<EndpointOptions, BootstrapError> {
+fn receive_welcome(link: &AgentLink, rank: Rank, size: u32) -> Result<Welcome, BootstrapError> {
     let welcome = link.join()?;
     let named = welcome.key.identity().rank;
     if named != rank || welcome.size != size {
@@ -86,7 +111,7 @@ fn receive_welcome(link: &AgentLink, rank: Rank, size: u32) -> Result<EndpointOp
             agent: found,
         });
     }
-    Ok(EndpointOptions::of_welcome(welcome))
+    Ok(welcome)
 }
 
 fn agree_on_key(pmi: &Option<Client>, rank: Rank) -> Result<EndpointOptions, BootstrapError> {
@@ -134,22 +159,27 @@ fn options_from(secret: &[u8; 48], identity: Identity) -> EndpointOptions {
     EndpointOptions::new(JobId(job), JobKey::from_bytes(key), identity)
 }
 
+/// Tells the others where this rank is reached and on which host it is, and learns that of all.
 fn exchange_addresses(
     pmi: &Option<Client>,
-    mine: &Address,
+    (address, host): (&Address, HostMark),
     rank: Rank,
     size: u32,
-) -> Result<Vec<Address>, BootstrapError> {
-    let mut addresses = vec![mine.clone(); size as usize];
-    let Some(pmi) = pmi else { return Ok(addresses) };
-    pmi.put(&key_of_address(rank), mine.to_string())?;
+) -> Result<Vec<(Address, HostMark)>, BootstrapError> {
+    let mut found = vec![(address.clone(), host); size as usize];
+    let Some(pmi) = pmi else { return Ok(found) };
+    pmi.put(&key_of_address(rank), format!("{address}#{:016x}", host.0))?;
     pmi.fence()?;
     for other in (0..size).map(Rank).filter(|other| *other != rank) {
         let key = key_of_address(other);
-        let address = pmi.get(&key)?.and_then(|text| text.parse().ok());
-        addresses[other.index()] = address.ok_or(BootstrapError::Missing { key })?;
+        let text = pmi.get(&key)?.unwrap_or_default();
+        let parts = text.rsplit_once('#').and_then(|(address, host)| {
+            let host = u64::from_str_radix(host, 16).ok()?;
+            Some((address.parse().ok()?, HostMark(host)))
+        });
+        found[other.index()] = parts.ok_or(BootstrapError::Missing { key })?;
     }
-    Ok(addresses)
+    Ok(found)
 }
 
 fn key_of_address(rank: Rank) -> String {

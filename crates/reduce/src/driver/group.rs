@@ -1,6 +1,6 @@
 //! A group of ranks that reduce together.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use ropewalk_fabric::HoldId;
 use ropewalk_membership::ProcessGroup;
@@ -9,14 +9,16 @@ use ropewalk_reduce_core::{Member, Token};
 
 use super::{
     contribution::ContributionMemory,
+    copies::WishedCopies,
     job::{Shared, Wish},
     reduction::{Completion, ReduceError, Reduction},
     session::{Begin, Originals},
+    sites::Sites,
 };
 use crate::{
     ids::{GroupId, ReductionId, ReductionNumber},
     message::{Contribution, Introduction},
-    operation::{Operation, Reducer},
+    operation::{Fold, Operation, Reducer},
     signature::{OnLoss, Order, RootFailure, Signature, cut},
     source::Sources,
 };
@@ -29,7 +31,27 @@ pub struct Group {
     id: GroupId,
 }
 
-/// The choices of a call. All members must make the same, apart from the time-out.
+/// The losses that a contribution survives once a call has been made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protection {
+    /// None: it is lost with this process.
+    None,
+    /// The loss of this process: the agent of the host has it too, when the call returns. Under a process manager that is
+    /// not ours nobody has it.
+    #[default]
+    Process,
+    /// The loss of this host too: so many ranks of other hosts copy it, in the background.
+    /// [`Reduction::wait_until_protected`] tells when they have. If one of them is lost another one is asked.
+    Hosts {
+        /// The number of other hosts, at least one.
+        copies: u32,
+        /// The contribution counts only when the copies are stored: then the loss of a host never loses one that
+        /// counts. It costs the time of a copy.
+        acknowledged: bool,
+    },
+}
+
+/// The choices of a call. All members must make the same, apart from the time-out and the protection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReduceOptions {
     /// The order of combination.
@@ -38,6 +60,8 @@ pub struct ReduceOptions {
     pub on_loss: OnLoss,
     /// The answer to the loss of the root.
     pub on_root_loss: RootFailure,
+    /// The losses that this rank's contribution survives.
+    pub protection: Protection,
     /// The reduction fails on all members when the time of the first of them is over, counted from its call. Without
     /// one it waits for a late member as long as that lives.
     pub timeout: Option<Duration>,
@@ -121,15 +145,35 @@ impl Group {
             };
             let memory =
                 ContributionMemory::new(&self.job.spare_memory, &encoded).map_err(ReduceError::Memory)?;
-            let hold = self.protect(&memory, &contribution)?;
-            self.job.tracer.mark("contributed");
-            let originals = Originals::Own {
-                token: contribution.token,
-                bytes: memory.into_bytes(),
-                hold,
+            let wished = self.wished_copies(options.protection)?;
+            let hold = match options.protection {
+                Protection::None => None,
+                _ => self.protect(&memory, &contribution)?,
             };
+            self.job.tracer.mark("contributed");
             drop(encoded);
-            self.begin(id, operation, signature, originals, length, options.timeout)
+            let bytes = memory.into_bytes();
+            let copies = wished.map(|(count, is_acknowledged)| WishedCopies {
+                contribution: contribution.clone(),
+                bytes: bytes.clone(),
+                count,
+                is_acknowledged,
+            });
+            let (completion, slot) = Completion::new();
+            if copies.is_none() {
+                completion.settle(hold.map(|_| Duration::ZERO));
+            }
+            let begin = Begin {
+                originals: Originals::Own {
+                    token: contribution.token,
+                    bytes,
+                    hold,
+                },
+                copies,
+                ..self.begin(id, signature, length, operation.fold, options.timeout, completion)?
+            };
+            self.job.wish(Wish::Begin(Box::new(begin)));
+            Ok(Reduction::new(slot, operation.codec, self.job.rank))
         })
     }
 
@@ -194,9 +238,14 @@ impl Group {
                 self.signature(&operation, sources.bytes, Some(sources.members), root, &options)?;
             let held = sources.held.into_iter();
             let held = held.map(|(member, source)| (Member(member), source));
-            let originals = Originals::Shared(held.collect());
+            let (completion, slot) = Completion::new();
             let (length, timeout) = (sources.bytes, options.timeout);
-            self.begin(id, operation, signature, originals, length, timeout)
+            let begin = Begin {
+                originals: Originals::Shared(held.collect()),
+                ..self.begin(id, signature, length, operation.fold, timeout, completion)?
+            };
+            self.job.wish(Wish::Begin(Box::new(begin)));
+            Ok(Reduction::new(slot, operation.codec, self.job.rank))
         })
     }
 
@@ -254,19 +303,18 @@ impl Group {
         })
     }
 
-    /// Hands a call to the progress thread.
-    fn begin<V>(
+    /// A call for the progress thread, still without originals.
+    fn begin(
         &self,
         id: ReductionId,
-        operation: Operation<V>,
         signature: Signature,
-        originals: Originals,
         length: u64,
+        fold: Fold,
         timeout: Option<Duration>,
-    ) -> Result<Reduction<V>, ReduceError> {
+        completion: Completion,
+    ) -> Result<Begin, ReduceError> {
         let call = signature.call(&self.members);
-        let (completion, slot) = Completion::new();
-        self.job.wish(Wish::Begin(Box::new(Begin {
+        Ok(Begin {
             id,
             members: self.members.clone(),
             call: call.ok_or(ReduceError::NextRootNotMember)?,
@@ -276,13 +324,25 @@ impl Group {
                 members: self.members_if_not_all(),
                 signature: Some(signature),
             },
-            originals,
+            originals: Originals::Shared(BTreeMap::new()),
             length,
-            fold: operation.fold,
+            fold,
             timeout,
+            copies: None,
             completion,
-        })));
-        Ok(Reduction::new(slot, operation.codec, self.job.rank))
+        })
+    }
+
+    /// The number of copies on other hosts, and if they are waited for.
+    fn wished_copies(&self, protection: Protection) -> Result<Option<(u32, bool)>, ReduceError> {
+        let Protection::Hosts { copies, acknowledged } = protection else {
+            return Ok(None);
+        };
+        let hosts = self.job.hosts;
+        match (1..hosts as u64).contains(&u64::from(copies)) && self.job.size <= Sites::COPIES_SIZE_MAX {
+            true => Ok(Some((copies, acknowledged))),
+            false => Err(ReduceError::NoHostForCopies { copies, hosts }),
+        }
     }
 
     fn members_if_not_all(&self) -> Option<ProcessGroup> {

@@ -1,4 +1,4 @@
-//! The contributions of ranks that are gone, in the memory of their agents.
+//! The contributions of ranks that are gone, in the memory of their agents, or of ranks that keep copies.
 //!
 //! For the core each is a site of its own, which has one original and folds nothing. Nobody is there to work for it:
 //! its parent in a tree reads the chunks that it grants, and the scheduler's rank answers for it.
@@ -10,14 +10,15 @@ use ropewalk_names::Rank;
 use ropewalk_reduce_core::{ChunkHeader, Chunking, Grant, Session, Site, StreamId};
 use ropewalk_rpc::{Engine, Transfer};
 
+use super::sites::{Kind, Sites};
 use crate::message::Contribution;
 
 /// The contributions that agents have inherited, and the reads of them that are under way.
 #[derive(Default)]
 pub(super) struct Inherited {
-    contributions: BTreeMap<(Session, Rank), (Contribution, RegionHandle)>,
+    contributions: BTreeMap<(Session, Site), (Contribution, RegionHandle)>,
     /// Grants for contributions of which this rank's agent has not told yet.
-    early: Vec<(Rank, StreamId, Grant)>,
+    early: Vec<(Site, StreamId, Grant)>,
     /// The chunks before this index are read or being read.
     read: BTreeMap<(Session, StreamId), u32>,
     reads: Vec<Read>,
@@ -25,7 +26,7 @@ pub(super) struct Inherited {
 
 /// A chunk that is being read.
 struct Read {
-    rank: Rank,
+    site: Site,
     chunk: ChunkHeader,
     transfer: Transfer<Buffer>,
 }
@@ -34,31 +35,39 @@ impl Inherited {
     /// Contributions that are kept at most: those of reductions that this rank has no part in are not told to be over.
     const CONTRIBUTIONS_MAX: usize = 4_096;
 
-    pub(super) fn insert(&mut self, rank: Rank, contribution: Contribution, handle: RegionHandle) {
+    pub(super) fn insert(&mut self, site: Site, contribution: Contribution, handle: RegionHandle) {
         if self.contributions.len() == Self::CONTRIBUTIONS_MAX {
             self.contributions.pop_first();
         }
         self.contributions
-            .insert((contribution.session, rank), (contribution, handle));
+            .insert((contribution.session, site), (contribution, handle));
     }
 
-    /// All of them.
-    pub(super) fn contributions(&self) -> impl Iterator<Item = (Rank, &Contribution)> {
+    /// Those that ranks have left to their agents.
+    pub(super) fn left(&self, sites: Sites) -> impl Iterator<Item = (Rank, &Contribution)> {
         let contributions = self.contributions.iter();
-        contributions.map(|((_, rank), (contribution, _))| (*rank, contribution))
+        contributions.filter_map(move |((_, site), (contribution, _))| match sites.kind(*site) {
+            Kind::Left(rank) => Some((rank, contribution)),
+            Kind::Rank(_) | Kind::Copy { .. } => None,
+        })
     }
 
-    /// Reads what `parent` grants to the contribution of a rank. Returns false if that cannot be read.
+    /// Says if a contribution is known.
+    pub(super) fn contains(&self, session: Session, site: Site) -> bool {
+        self.contributions.contains_key(&(session, site))
+    }
+
+    /// Reads what `parent` grants to the contribution at a site. Returns false if that cannot be read.
     pub(super) fn grant(
         &mut self,
         engine: &mut Engine,
-        rank: Rank,
+        site: Site,
         parent: StreamId,
         grant: Grant,
         chunking: &Chunking,
     ) -> bool {
-        let Some((contribution, handle)) = self.contributions.get(&(grant.session, rank)) else {
-            self.early.push((rank, parent, grant));
+        let Some((contribution, handle)) = self.contributions.get(&(grant.session, site)) else {
+            self.early.push((site, parent, grant));
             return true;
         };
         let read = self.read.entry((grant.session, grant.to)).or_default();
@@ -81,7 +90,7 @@ impl Inherited {
                 tokens: contribution.token,
             };
             self.reads.push(Read {
-                rank,
+                site,
                 chunk,
                 transfer,
             });
@@ -90,15 +99,15 @@ impl Inherited {
     }
 
     /// The grants that waited for this contribution.
-    pub(super) fn take_early(&mut self, session: Session, rank: Rank) -> Vec<(StreamId, Grant)> {
+    pub(super) fn take_early(&mut self, session: Session, site: Site) -> Vec<(StreamId, Grant)> {
         let is_for =
-            |(known, _, grant): &mut (Rank, StreamId, Grant)| *known == rank && grant.session == session;
+            |(known, _, grant): &mut (Site, StreamId, Grant)| *known == site && grant.session == session;
         let ready = self.early.extract_if(.., is_for);
         ready.map(|(_, parent, grant)| (parent, grant)).collect()
     }
 
     /// The chunks that have come, and the contributions that cannot be read.
-    pub(super) fn collect(&mut self) -> (Vec<(ChunkHeader, Buffer)>, Vec<Rank>) {
+    pub(super) fn collect(&mut self) -> (Vec<(ChunkHeader, Buffer)>, Vec<Site>) {
         let (mut chunks, mut failed) = (Vec::new(), Vec::new());
         self.reads.retain_mut(|read| match read.transfer.try_take() {
             None => true,
@@ -107,7 +116,7 @@ impl Inherited {
                 false
             }
             Some(Err(_)) => {
-                failed.push(read.rank);
+                failed.push(read.site);
                 false
             }
         });
@@ -121,11 +130,6 @@ impl Inherited {
         self.read.retain(|(known, _), _| *known != session);
         self.reads.retain(|read| read.chunk.session != session);
     }
-}
-
-/// The site of the contribution that a rank has left, in a job of so many ranks.
-pub(super) fn site_of_inherited(size: u32, rank: Rank) -> Site {
-    Site(size + rank.0)
 }
 
 /// One chunk may take so long; an agent that is gone is noticed earlier.

@@ -1,7 +1,7 @@
 //! A process's membership in its job.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -46,6 +46,8 @@ pub struct Job {
 pub(super) struct Shared {
     pub(super) rank: Rank,
     pub(super) size: u32,
+    /// Hosts of the job.
+    pub(super) hosts: usize,
     pub(super) link: Option<Arc<AgentLink>>,
     pub(super) tracer: Tracer,
     waker: Waker,
@@ -95,6 +97,7 @@ impl Job {
         let shared = Arc::new(Shared {
             rank: joined.rank,
             size: joined.size,
+            hosts: joined.hosts.iter().collect::<BTreeSet<_>>().len(),
             tracer: Tracer::new(joined.link.clone()),
             link: joined.link,
             waker: engine.waker(),
@@ -104,7 +107,7 @@ impl Job {
             spare_memory: SpareMemory::default(),
             has_failed: AtomicBool::new(false),
         });
-        let progress = ProgressThread::new(Arc::clone(&shared), engine, joined.addresses);
+        let progress = ProgressThread::new(Arc::clone(&shared), engine, joined.addresses, joined.hosts);
         let thread = std::thread::Builder::new()
             .name("ropewalk-progress".into())
             .spawn(|| progress.run());

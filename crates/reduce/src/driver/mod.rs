@@ -3,6 +3,7 @@
 mod arrivals;
 mod bootstrap;
 mod contribution;
+mod copies;
 mod group;
 mod inherited;
 mod job;
@@ -13,11 +14,12 @@ mod progress;
 mod reduction;
 mod seat;
 mod session;
+mod sites;
 mod trace;
 
 pub use self::{
     bootstrap::BootstrapError,
-    group::{Group, ReduceOptions},
+    group::{Group, Protection, ReduceOptions},
     job::Job,
     reduction::{Outcome, ReduceError, Reduction},
 };

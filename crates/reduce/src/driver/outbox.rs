@@ -165,7 +165,8 @@ fn send_batches<M: Clone>(
     }
 }
 
-fn is_busy(error: &CallError) -> bool {
+/// Says if a call could not be made now, and can be later.
+pub(super) fn is_busy(error: &CallError) -> bool {
     matches!(
         error,
         CallError::Submit {

@@ -12,6 +12,7 @@ use ropewalk_reduce_core::{Costs, Site};
 use super::{
     progress::ProgressThread,
     seat::{Seat, costs},
+    sites::Kind,
 };
 use crate::outcome::ReductionError;
 
@@ -94,6 +95,11 @@ impl ProgressThread {
         let cut: Vec<Rank> = cut.collect();
         for rank in cut {
             self.worker.handle_unreachable(Site(rank.0));
+            for site in self.worker.neighbours() {
+                if matches!(self.sites.kind(site), Kind::Copy { keeper, .. } if keeper == rank) {
+                    self.worker.handle_unreachable(site);
+                }
+            }
         }
         let due = self
             .peers
@@ -123,9 +129,12 @@ impl ProgressThread {
             Some(seat) => seat.needed(),
             None => BTreeSet::from([self.peers.seat]),
         };
-        let size = self.shared.size;
         let neighbours = self.worker.neighbours().into_iter();
-        needed.extend(neighbours.filter(|site| site.0 < size).map(|site| Rank(site.0)));
+        needed.extend(neighbours.filter_map(|site| match self.sites.kind(site) {
+            Kind::Rank(rank) | Kind::Copy { keeper: rank, .. } => Some(rank),
+            Kind::Left(_) => None,
+        }));
+        needed.extend(self.copies.keepers());
         needed.remove(&self.shared.rank);
         needed.retain(|rank| !self.peers.suspects.contains_key(rank));
         self.watch(needed);
@@ -200,6 +209,9 @@ impl ProgressThread {
         self.peers.addresses[rank.index()] = None;
         self.peers.suspects.remove(&rank);
         self.outbox.forget(rank);
+        let left = self.sites.of_left(rank);
+        self.copies
+            .handle_gone(rank, |session| self.inherited.contains(session, left));
         let now = self.now();
         if let Some(seat) = &mut self.seat {
             return seat.lose(now, rank);
@@ -208,7 +220,7 @@ impl ProgressThread {
         let mut living = (0..size).map(Rank).filter(|rank| !self.peers.gone.contains(rank));
         self.peers.seat = living.next().unwrap_or(self.shared.rank);
         if self.peers.seat == self.shared.rank {
-            let (gone, inherited) = (&self.peers.gone, self.inherited.contributions());
+            let (gone, inherited) = (&self.peers.gone, self.inherited.left(self.sites));
             self.seat = Some(Seat::take_over(
                 self.shared.rank,
                 size,

@@ -2,11 +2,12 @@
 
 use bytes::Bytes;
 use ropewalk_fabric::RegionHandle;
+use ropewalk_names::Rank;
 use ropewalk_reduce_core::{ChunkHeader, Grant};
 use ropewalk_rpc::Procedure;
 use serde::{Deserialize, Serialize};
 
-use crate::message::{ToSeat, ToSite};
+use crate::message::{Contribution, ToSeat, ToSite};
 
 /// Brings messages to the scheduler.
 pub(super) struct TellSeat;
@@ -42,6 +43,28 @@ impl Procedure for TakeChunk {
     const NAME: &'static str = "ropewalk.reduce.take-chunk";
     type Input = (ChunkHeader, ChunkBytes);
     type Output = ();
+}
+
+/// Asks a rank of another host to keep a copy of a contribution; the answer says that it is stored.
+pub(super) struct KeepCopy;
+
+impl Procedure for KeepCopy {
+    const NAME: &'static str = "ropewalk.reduce.keep-copy";
+    type Input = Box<AskedCopy>;
+    type Output = ();
+}
+
+/// A contribution that is to be copied.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct AskedCopy {
+    /// The rank that made it.
+    pub(super) owner: Rank,
+    /// The contribution.
+    pub(super) contribution: Contribution,
+    /// Where it is read.
+    pub(super) handle: RegionHandle,
+    /// If its owner is lost with its host, the keeper sees to another copy.
+    pub(super) is_heir: bool,
 }
 
 /// The bytes of a chunk.

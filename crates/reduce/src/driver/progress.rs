@@ -21,12 +21,15 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
     arrivals::Arrivals,
-    inherited::{Inherited, site_of_inherited},
+    bootstrap::HostMark,
+    copies::Copies,
+    inherited::Inherited,
     job::{Shared, Wish},
     outbox::Outbox,
     peers::Peers,
     seat::{Seat, costs},
     session::{Begin, Running},
+    sites::{Kind, Sites},
     trace::now_ns,
 };
 use crate::{
@@ -48,6 +51,8 @@ pub(super) struct ProgressThread {
     pub(super) seat: Option<Seat>,
     pub(super) peers: Peers,
     pub(super) inherited: Inherited,
+    pub(super) copies: Copies,
+    pub(super) sites: Sites,
     pub(super) outbox: Outbox,
     pub(super) running: BTreeMap<Session, Running>,
     pub(super) arrivals: Arrivals,
@@ -64,7 +69,13 @@ pub(super) struct ProgressThread {
 }
 
 impl ProgressThread {
-    pub(super) fn new(shared: Arc<Shared>, mut engine: Engine, addresses: Vec<Address>) -> Self {
+    /// `addresses` and `hosts` are those of all ranks.
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        mut engine: Engine,
+        addresses: Vec<Address>,
+        hosts: Vec<HostMark>,
+    ) -> Self {
         let arrivals = Arrivals::serve(&mut engine);
         let rank = shared.rank;
         let mut worker = Worker::new(Site(rank.0), Site(0), Term(0));
@@ -77,6 +88,8 @@ impl ProgressThread {
             seat: (rank == Rank(0)).then(|| Seat::new(rank, shared.size, costs(&addresses))),
             peers: Peers::new(addresses),
             inherited: Inherited::default(),
+            copies: Copies::new(hosts),
+            sites: Sites::new(shared.size),
             outbox: Outbox::default(),
             running: BTreeMap::new(),
             arrivals,
@@ -105,6 +118,7 @@ impl ProgressThread {
             self.notice_lost_peers();
             self.watch_peers();
             self.handle_time();
+            self.see_to_copies();
             let is_done = self.act();
             self.send();
             if is_done {
@@ -159,34 +173,70 @@ impl ProgressThread {
         while self.names.len() > NAMES_MAX {
             self.names.pop_first();
         }
-        let call = begin.call.clone();
+        let copies = begin.copies.take();
         let mut running = Running::new(begin, Instant::now());
         if let Some(error) = self.given_up.clone() {
             self.release(running.take_hold());
             return running.completion.complete(Err(error.into()));
         }
-        let originals = running.originals();
         self.running.insert(session, running);
-        self.worker.contribute(session, call, originals);
+        let waits = copies.as_ref().is_some_and(|wish| wish.is_acknowledged);
+        if let Some(wish) = copies {
+            self.copies.begin(&mut self.engine, self.shared.rank, wish);
+        }
+        if !waits {
+            self.announce(session);
+        }
+    }
+
+    fn announce(&mut self, session: Session) {
+        if let Some(running) = self.running.get_mut(&session)
+            && let Some(call) = running.take_call()
+        {
+            let originals = running.originals();
+            self.worker.contribute(session, call, originals);
+        }
+    }
+
+    /// Goes on with copies on other hosts.
+    fn see_to_copies(&mut self) {
+        for copy in self.copies.pull(&mut self.engine) {
+            self.tell_seat(self.peers.seat, ToSeat::Copy(copy));
+        }
+        let own = self.shared.rank;
+        let settled = self.copies.ask(&mut self.engine, own, &self.peers.addresses);
+        for settled in settled.into_iter().filter(|settled| settled.owner == own) {
+            if let Some(running) = self.running.get(&settled.session) {
+                running.completion.settle(settled.exposure);
+            }
+            self.announce(settled.session);
+        }
     }
 
     pub(super) fn hear_seat(&mut self, from: Rank, message: ToSite) {
         let ToSite {
             message,
             circumstances,
+            copies,
         } = message;
+        for (keeper, copy) in copies {
+            let site = self.sites.of_copy(keeper, copy.owner);
+            self.inherited.insert(site, copy.contribution, copy.handle);
+        }
+        if let FromScheduler::NewTerm(_) = &message {
+            // A new scheduler decides when all ranks have answered: this has to come before.
+            for copy in self.copies.kept() {
+                self.tell_seat(from, ToSeat::Copy(copy));
+            }
+        }
         if let FromScheduler::Ended { session, .. } = &message {
+            self.copies.forget(&mut self.engine, *session);
             self.ended.entry(*session).or_insert(circumstances);
             while self.ended.len() > Worker::ENDED_MAX {
                 self.ended.pop_first();
             }
         }
         self.worker.handle_scheduler(Site(from.0), message);
-    }
-
-    pub(super) fn inherited_is_unreachable(&mut self, rank: Rank) {
-        let site = site_of_inherited(self.shared.size, rank);
-        self.worker.handle_unreachable(site);
     }
 
     fn receive_from_agent(&mut self) {
@@ -231,9 +281,10 @@ impl ProgressThread {
         if let Some(seat) = &mut self.seat {
             seat.inherit(now, rank, &contribution);
         }
-        self.inherited.insert(rank, contribution, handle);
-        for (parent, grant) in self.inherited.take_early(session, rank) {
-            self.grant_to_inherited(rank, parent, grant);
+        let site = self.sites.of_left(rank);
+        self.inherited.insert(site, contribution, handle);
+        for (parent, grant) in self.inherited.take_early(session, site) {
+            self.grant_to_inherited(site, parent, grant);
         }
     }
 
@@ -286,13 +337,27 @@ impl ProgressThread {
         false
     }
 
-    /// A message of the scheduler here. Nobody is at the sites of contributions that were left.
+    /// A message of the scheduler here. Nobody is at the sites of contributions that were left; who keeps a copy hears
+    /// when it is not needed any more.
     fn pass_on(&mut self, to: Site, message: ToSite) {
-        let rank = Rank(to.0);
-        if rank == self.shared.rank {
-            self.hear_seat(rank, message);
-        } else if to.0 < self.shared.size {
-            self.outbox.tell_site(rank, message);
+        let is_end = matches!(message.message, FromScheduler::Ended { .. });
+        let rank = match self.sites.kind(to) {
+            Kind::Rank(rank) => rank,
+            Kind::Copy { keeper, .. } if is_end => keeper,
+            Kind::Copy { .. } | Kind::Left(_) => return,
+        };
+        match rank == self.shared.rank {
+            true => self.hear_seat(rank, message),
+            false => self.outbox.tell_site(rank, message),
+        }
+    }
+
+    /// A message for the scheduler, which may be here.
+    pub(super) fn tell_seat(&mut self, seat: Rank, mail: ToSeat) {
+        let now = self.now();
+        match &mut self.seat {
+            Some(own) if seat == self.shared.rank => own.handle(now, self.shared.rank, mail),
+            _ => self.outbox.tell_seat(seat, mail),
         }
     }
 
@@ -300,19 +365,17 @@ impl ProgressThread {
         match action {
             WorkerAction::Tell(seat, message) => {
                 let introductions = self.introductions(&message);
-                let mail = ToSeat {
-                    introductions,
-                    message,
-                };
-                let now = self.now();
-                match &mut self.seat {
-                    Some(own) if seat.0 == self.shared.rank.0 => own.handle(now, self.shared.rank, mail),
-                    _ => self.outbox.tell_seat(Rank(seat.0), mail),
-                }
+                self.tell_seat(
+                    Rank(seat.0),
+                    ToSeat::Worker {
+                        introductions,
+                        message,
+                    },
+                );
             }
-            WorkerAction::Grant { to, parent, grant } => match to.0.checked_sub(self.shared.size) {
-                None => self.outbox.grant(Rank(to.0), grant),
-                Some(rank) => self.grant_to_inherited(Rank(rank), parent, grant),
+            WorkerAction::Grant { to, parent, grant } => match self.sites.kind(to) {
+                Kind::Rank(rank) => self.outbox.grant(rank, grant),
+                Kind::Left(_) | Kind::Copy { .. } => self.grant_to_inherited(to, parent, grant),
             },
             WorkerAction::SendChunk(chunk) => {
                 let running = self.running.get_mut(&chunk.header.session);
@@ -357,15 +420,15 @@ impl ProgressThread {
         }
     }
 
-    fn grant_to_inherited(&mut self, rank: Rank, parent: StreamId, grant: Grant) {
+    fn grant_to_inherited(&mut self, site: Site, parent: StreamId, grant: Grant) {
         let Some(chunking) = self.worker.chunking(grant.session) else {
             return;
         };
         if !self
             .inherited
-            .grant(&mut self.engine, rank, parent, grant, &chunking)
+            .grant(&mut self.engine, site, parent, grant, &chunking)
         {
-            self.inherited_is_unreachable(rank);
+            self.worker.handle_unreachable(site);
         }
     }
 
@@ -410,6 +473,7 @@ impl ProgressThread {
 
     fn finish(&mut self, session: Session, end: End) {
         self.inherited.forget(session);
+        self.copies.forget(&mut self.engine, session);
         let Some(running) = self.running.get(&session) else {
             return;
         };
@@ -425,6 +489,7 @@ impl ProgressThread {
         let Some(mut running) = self.running.remove(&session) else {
             return;
         };
+        self.copies.disown(&mut self.engine, self.shared.rank, session);
         self.release(running.take_hold());
         self.shared.set_failed(result.is_err());
         let rank = self.shared.rank;

@@ -7,6 +7,7 @@ use std::{
     pin::Pin,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 use ropewalk_fabric::AgentLinkError;
@@ -14,10 +15,12 @@ use ropewalk_membership::GroupError;
 use ropewalk_names::Rank;
 use thiserror::Error;
 
+#[cfg(doc)]
+use super::group::Protection;
+use super::sites::Sites;
 use crate::{
     operation::{Codec, DecodeError, ResultMemory},
     outcome::{Receipt, ReductionError},
-    source::Sources,
 };
 
 /// A reduction under way; the paper's future `f` (figure 2).
@@ -38,6 +41,9 @@ pub struct Outcome<V> {
     pub value: Option<V>,
     /// What was done, and the proof that each contribution was counted exactly once.
     pub receipt: Receipt,
+    /// The time from this rank's call until its contribution was protected as [`Protection`] says; `None` if the
+    /// reduction ended before, or there is nobody to protect it.
+    pub exposure: Option<Duration>,
 }
 
 impl<V> Reduction<V> {
@@ -50,6 +56,23 @@ impl<V> Reduction<V> {
         self.slot.lock().result.is_some()
     }
 
+    /// Says if this rank's contribution is protected as [`Protection`] says. Before that, the loss that it is to survive
+    /// ends the reduction with an error.
+    pub fn is_protected(&self) -> bool {
+        matches!(self.slot.lock().exposure, Exposure::Over(_))
+    }
+
+    /// Waits until this rank's contribution is protected, and returns true; or until it is known that it will not be,
+    /// since the reduction has ended or there is nobody to protect it.
+    pub fn wait_until_protected(&self) -> bool {
+        let mut state = self.slot.lock();
+        while state.result.is_none() && state.exposure == Exposure::Lasts {
+            let wait = self.slot.changed.wait(state);
+            state = wait.unwrap_or_else(PoisonError::into_inner);
+        }
+        matches!(state.exposure, Exposure::Over(_))
+    }
+
     /// Waits for the end.
     ///
     /// # Errors
@@ -58,8 +81,9 @@ impl<V> Reduction<V> {
         let mut state = self.slot.lock();
         loop {
             if let Some(result) = state.result.take() {
+                let exposure = state.exposure;
                 drop(state);
-                return self.decode(result);
+                return self.decode(result, exposure);
             }
             state = self
                 .slot
@@ -69,10 +93,18 @@ impl<V> Reduction<V> {
         }
     }
 
-    fn decode(&self, result: SlotResult) -> Result<Outcome<V>, ReduceError> {
+    fn decode(&self, result: SlotResult, exposure: Exposure) -> Result<Outcome<V>, ReduceError> {
         let (receipt, memory) = result?;
         let value = memory.map(|memory| self.codec.take(memory)).transpose()?;
-        Ok(Outcome { value, receipt })
+        let exposure = match exposure {
+            Exposure::Over(time) => Some(time),
+            Exposure::Lasts | Exposure::Endless => None,
+        };
+        Ok(Outcome {
+            value,
+            receipt,
+            exposure,
+        })
     }
 }
 
@@ -83,8 +115,9 @@ impl<V> Future for Reduction<V> {
         let mut state = self.slot.lock();
         match state.result.take() {
             Some(result) => {
+                let exposure = state.exposure;
                 drop(state);
-                Poll::Ready(self.decode(result))
+                Poll::Ready(self.decode(result, exposure))
             }
             None => {
                 state.waker = Some(context.waker().clone());
@@ -116,7 +149,18 @@ type SlotResult = Result<(Receipt, Option<ResultMemory>), ReduceError>;
 #[derive(Debug, Default)]
 struct State {
     result: Option<SlotResult>,
+    exposure: Exposure,
     waker: Option<Waker>,
+}
+
+/// The time in which the loss that a contribution is to be protected from would be fatal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Exposure {
+    #[default]
+    Lasts,
+    Over(Duration),
+    /// Nobody protects it.
+    Endless,
 }
 
 impl Slot {
@@ -134,6 +178,14 @@ impl Completion {
     pub(super) fn new() -> (Self, Arc<Slot>) {
         let slot = Arc::new(Slot::default());
         (Self(Some(Arc::clone(&slot))), slot)
+    }
+
+    /// The contribution is protected since so long after the call, or will not be.
+    pub(super) fn settle(&self, exposure: Option<Duration>) {
+        if let Some(slot) = &self.0 {
+            slot.lock().exposure = exposure.map_or(Exposure::Endless, Exposure::Over);
+            slot.changed.notify_all();
+        }
     }
 
     pub(super) fn complete(mut self, result: SlotResult) {
@@ -194,13 +246,25 @@ pub enum ReduceError {
     #[error(
         "cannot reduce {members} sources of {bytes} bytes; from 1 to {} are allowed, with numbers below that, of whole \
          elements",
-        Sources::MEMBERS_MAX
+        crate::Sources::MEMBERS_MAX
     )]
     Sources {
         /// The number of contributions.
         members: u32,
         /// Bytes of each.
         bytes: u64,
+    },
+    /// The job has too few hosts for the copies that were asked for, or too many ranks.
+    #[error(
+        "copies on {copies} other hosts need {copies} more hosts than this one and at most {} ranks; the job has {hosts} \
+         hosts",
+        Sites::COPIES_SIZE_MAX
+    )]
+    NoHostForCopies {
+        /// The number of copies.
+        copies: u32,
+        /// Hosts of the job.
+        hosts: usize,
     },
     /// The root is not in the group.
     #[error("root {root} is not a member of the group")]

@@ -9,13 +9,14 @@ use ropewalk_fabric::Address;
 use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{
-    Costs, End, FromScheduler, Scheduler, SchedulerAction, Session, Site, Standing, Term, ToScheduler,
+    Costs, End, FromScheduler, Input, Row, Scheduler, SchedulerAction, Session, Site, Standing, Term,
+    ToScheduler,
 };
 
-use super::inherited::site_of_inherited;
+use super::sites::{Kind, Sites};
 use crate::{
     ids::{GroupId, ReductionId, ReductionNumber},
-    message::{Circumstances, Contribution, Introduction, ToSeat, ToSite},
+    message::{Circumstances, Contribution, Introduction, KeptCopy, ToSeat, ToSite},
     signature::Signature,
 };
 
@@ -24,6 +25,9 @@ pub(super) struct Seat {
     scheduler: Scheduler,
     /// Ranks of the job.
     size: u32,
+    sites: Sites,
+    /// The copies of contributions to sessions that have not ended, by their sites.
+    copies: BTreeMap<(Session, Site), (Rank, KeptCopy)>,
     groups: BTreeMap<u64, Vec<Rank>>,
     /// The calls of the members, of each session that has not ended.
     calls: BTreeMap<Session, BTreeMap<Rank, Signature>>,
@@ -40,6 +44,8 @@ impl Seat {
         Self {
             scheduler: Scheduler::new(Site(rank.0), costs, PATIENCE),
             size,
+            sites: Sites::new(size),
+            copies: BTreeMap::new(),
             groups: BTreeMap::new(),
             calls: BTreeMap::new(),
             lost: BTreeSet::new(),
@@ -68,11 +74,11 @@ impl Seat {
         let ranks = (0..size).map(Rank).filter(|rank| !gone.contains(rank));
         let sites = ranks.map(|rank| Site(rank.0));
         let sites: Vec<Site> = sites
-            .chain(left.keys().map(|rank| site_of_inherited(size, *rank)))
+            .chain(left.keys().map(|rank| seat.sites.of_left(*rank)))
             .collect();
         seat.scheduler = seat.scheduler.take_over(sites);
         for (from, contributions) in left {
-            let site = site_of_inherited(size, from);
+            let site = seat.sites.of_left(from);
             seat.scheduler.set_capacity(site, 0.0);
             let mut sessions = Vec::new();
             for contribution in contributions {
@@ -87,22 +93,42 @@ impl Seat {
 
     /// A message of a rank.
     pub(super) fn handle(&mut self, now: Duration, from: Rank, mail: ToSeat) {
-        for introduction in mail.introductions {
-            self.introduce(from, introduction);
+        match mail {
+            ToSeat::Worker {
+                introductions,
+                message,
+            } => {
+                for introduction in introductions {
+                    self.introduce(from, introduction);
+                }
+                self.scheduler.handle_message(now, Site(from.0), message);
+            }
+            ToSeat::Copy(copy) if copy.owner.0 < self.size && !self.lost.contains(&from) => {
+                let site = self.sites.of_copy(from, copy.owner);
+                let session = copy.contribution.session;
+                if !self.ended.contains_key(&session) {
+                    self.copies.insert((session, site), (from, copy.clone()));
+                }
+                self.announce_for(now, site, copy.owner, &copy.contribution);
+            }
+            ToSeat::Copy(_) => {}
         }
-        self.scheduler.handle_message(now, Site(from.0), mail.message);
     }
 
     /// The agent of a rank that is gone has its contribution.
     pub(super) fn inherit(&mut self, now: Duration, rank: Rank, contribution: &Contribution) {
-        let site = site_of_inherited(self.size, rank);
+        self.announce_for(now, self.sites.of_left(rank), rank, contribution);
+    }
+
+    /// A site where nobody is has a contribution of this rank.
+    fn announce_for(&mut self, now: Duration, site: Site, owner: Rank, contribution: &Contribution) {
         self.scheduler.set_capacity(site, 0.0);
         if let Some(Standing {
             session,
             call,
             originals,
             ..
-        }) = self.standing(rank, contribution)
+        }) = self.standing(owner, contribution)
         {
             let message = ToScheduler::Announce {
                 session,
@@ -116,7 +142,11 @@ impl Seat {
     /// A rank is gone, and its agent has told all that it left.
     pub(super) fn lose(&mut self, now: Duration, rank: Rank) {
         if self.lost.insert(rank) {
-            self.scheduler.handle_lost(now, Site(rank.0));
+            let kept = self.copies.extract_if(.., |_, (keeper, _)| *keeper == rank);
+            let sites: BTreeSet<Site> = kept.map(|((_, site), _)| site).collect();
+            for site in sites.into_iter().chain([Site(rank.0)]) {
+                self.scheduler.handle_lost(now, site);
+            }
         }
     }
 
@@ -131,13 +161,32 @@ impl Seat {
             }
             FromScheduler::NewTerm(_) => Circumstances::default(),
         };
+        let copies = match &message {
+            FromScheduler::Row(row) => self.copies_in(row),
+            _ => Vec::new(),
+        };
         Some((
             site,
             ToSite {
                 message,
                 circumstances,
+                copies,
             },
         ))
+    }
+
+    /// The copies that a row names as children.
+    fn copies_in(&self, row: &Row) -> Vec<(Rank, KeptCopy)> {
+        let inputs = row.nodes.iter().flat_map(|node| &node.inputs);
+        let children = inputs.filter_map(|input| match input {
+            Input::Child(site, _) if matches!(self.sites.kind(*site), Kind::Copy { .. }) => Some(*site),
+            _ => None,
+        });
+        let children: BTreeSet<Site> = children.collect();
+        let copies = children
+            .into_iter()
+            .filter_map(|site| self.copies.get(&(row.session, site)));
+        copies.cloned().collect()
     }
 
     /// The next time at which to call [`handle_timeout`](Self::handle_timeout).
@@ -228,6 +277,7 @@ impl Seat {
             (other.to_string(), odd.to_string())
         });
         let plans = self.plans.remove(&session).unwrap_or_default();
+        self.copies.retain(|(known, _), _| *known != session);
         let circumstances = Circumstances { lost, plans, calls };
         self.ended.insert(session, circumstances.clone());
         while self.ended.len() > Scheduler::ENDED_MAX {

@@ -13,7 +13,7 @@ use ropewalk_fabric::HoldId;
 use ropewalk_membership::ProcessGroup;
 use ropewalk_reduce_core::{Call, Member, Place, Token};
 
-use super::reduction::Completion;
+use super::{copies::WishedCopies, reduction::Completion};
 use crate::{
     folding::{Memory, Operand, Unread, fold, fold_into},
     ids::ReductionId,
@@ -35,6 +35,7 @@ pub(super) struct Begin {
     pub(super) length: u64,
     pub(super) fold: Fold,
     pub(super) timeout: Option<Duration>,
+    pub(super) copies: Option<WishedCopies>,
     pub(super) completion: Completion,
 }
 
@@ -73,6 +74,8 @@ pub(super) struct Running {
     pub(super) id: ReductionId,
     pub(super) members: ProcessGroup,
     pub(super) introduction: Introduction,
+    /// The call, until it is announced.
+    call: Option<Call>,
     place: Member,
     originals: Originals,
     length: u64,
@@ -95,6 +98,7 @@ impl Running {
             id: begin.id,
             members: begin.members,
             introduction: begin.introduction,
+            call: Some(begin.call),
             place: begin.place,
             originals: begin.originals,
             length: begin.length,
@@ -107,6 +111,11 @@ impl Running {
             has_run_out: false,
             completion: begin.completion,
         }
+    }
+
+    /// The call, once.
+    pub(super) fn take_call(&mut self) -> Option<Call> {
+        self.call.take()
     }
 
     /// This rank's place in the group.

@@ -1,0 +1,361 @@
+//! Copies of contributions on other hosts, for the loss of a whole host.
+//!
+//! The owner of a contribution asks ranks of other hosts to keep a copy, which they pull piece by piece; then the scheduler
+//! is told of one more site that holds the contribution. If a keeper is lost, its owner asks another rank; if the owner is
+//! lost with its host, the keeper that is its heir does so.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::{Duration, Instant},
+};
+
+use bytes::{Bytes, BytesMut};
+use ropewalk_fabric::{Address, Buffer, RegionHandle};
+use ropewalk_names::Rank;
+use ropewalk_reduce_core::Session;
+use ropewalk_rpc::{Call, Engine, Fault, Responder, Transfer};
+
+use super::{
+    bootstrap::HostMark,
+    outbox::is_busy,
+    procedures::{AskedCopy, KeepCopy},
+};
+use crate::message::{Contribution, KeptCopy};
+
+/// The copies of this rank's contributions elsewhere, and those of others here.
+pub(super) struct Copies {
+    /// The hosts of all ranks.
+    hosts: Vec<HostMark>,
+    owned: BTreeMap<(Session, Rank), Owned>,
+    kept: BTreeMap<(Session, Rank), Kept>,
+    waiting: VecDeque<(AskedCopy, Responder<()>)>,
+    pull: Option<Pull>,
+}
+
+/// A wish for copies.
+pub(super) struct WishedCopies {
+    pub(super) contribution: Contribution,
+    pub(super) bytes: Bytes,
+    /// The number of other hosts.
+    pub(super) count: u32,
+    /// The contribution counts only when they are stored.
+    pub(super) is_acknowledged: bool,
+}
+
+/// The copies of a contribution are stored, or as many as can be had.
+pub(super) struct Settled {
+    pub(super) session: Session,
+    pub(super) owner: Rank,
+    /// The time from the call on, if all are stored.
+    pub(super) exposure: Option<Duration>,
+}
+
+/// A contribution for whose copies this rank cares.
+struct Owned {
+    contribution: Contribution,
+    handle: RegionHandle,
+    wanted: usize,
+    begun: Instant,
+    asked: Vec<(Rank, Call<()>)>,
+    keepers: BTreeSet<Rank>,
+    /// The ranks that could not keep it.
+    failed: BTreeSet<Rank>,
+    is_settled: bool,
+}
+
+/// A copy that is here.
+struct Kept {
+    copy: KeptCopy,
+    is_heir: bool,
+}
+
+/// A copy that is being pulled, the last piece first.
+struct Pull {
+    asked: AskedCopy,
+    responder: Responder<()>,
+    memory: BytesMut,
+    /// The bytes before this are still to come, the last of them by the transfer.
+    end: usize,
+    transfer: Option<Transfer<Buffer>>,
+}
+
+impl Copies {
+    /// Copies that wait to be pulled at most.
+    const WAITING_MAX: usize = 1_024;
+
+    /// `hosts` are those of all ranks.
+    pub(super) fn new(hosts: Vec<HostMark>) -> Self {
+        Self {
+            hosts,
+            owned: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            pull: None,
+        }
+    }
+
+    /// Begins to have copies made of a contribution of this rank.
+    pub(super) fn begin(&mut self, engine: &mut Engine, own: Rank, wish: WishedCopies) {
+        let handle = engine.expose(wish.bytes);
+        let session = wish.contribution.session;
+        let owned = Owned::new(wish.contribution, handle, wish.count as usize);
+        self.owned.insert((session, own), owned);
+    }
+
+    /// Another rank wants a copy to be kept here.
+    pub(super) fn keep(&mut self, asked: AskedCopy, responder: Responder<()>) {
+        match self.waiting.len() < Self::WAITING_MAX {
+            true => self.waiting.push_back((asked, responder)),
+            false => responder.answer(Err(Fault::new("too many copies wait to be made here"))),
+        }
+    }
+
+    /// The copies that are here.
+    pub(super) fn kept(&self) -> Vec<KeptCopy> {
+        self.kept.values().map(|kept| kept.copy.clone()).collect()
+    }
+
+    /// The ranks that keep copies for this one.
+    pub(super) fn keepers(&self) -> impl Iterator<Item = Rank> {
+        self.owned.values().flat_map(|owned| {
+            let asked = owned.asked.iter().map(|(rank, _)| *rank);
+            owned.keepers.iter().copied().chain(asked)
+        })
+    }
+
+    /// Asks for copies, and takes the answers. Returns what is settled now.
+    pub(super) fn ask(
+        &mut self,
+        engine: &mut Engine,
+        own: Rank,
+        addresses: &[Option<Address>],
+    ) -> Vec<Settled> {
+        let mut settled = Vec::new();
+        for ((session, owner), owned) in &mut self.owned {
+            owned.take_answers();
+            let mut has_to_wait = false;
+            while owned.keepers.len() + owned.asked.len() < owned.wanted
+                && let Some((rank, address)) = owned.next_keeper(&self.hosts, [own, *owner], addresses)
+            {
+                let asked = AskedCopy {
+                    owner: *owner,
+                    contribution: owned.contribution.clone(),
+                    handle: owned.handle.clone(),
+                    is_heir: owned.keepers.is_empty() && owned.asked.is_empty(),
+                };
+                match engine.call::<KeepCopy>(address, &Box::new(asked), COPY_TIMEOUT) {
+                    Ok(call) => owned.asked.push((rank, call)),
+                    Err(error) if is_busy(&error) => {
+                        has_to_wait = true;
+                        break;
+                    }
+                    Err(_) => drop(owned.failed.insert(rank)),
+                }
+            }
+            if owned.asked.is_empty() && !has_to_wait && !owned.is_settled {
+                owned.is_settled = true;
+                let is_whole = owned.keepers.len() >= owned.wanted;
+                settled.push(Settled {
+                    session: *session,
+                    owner: *owner,
+                    exposure: is_whole.then(|| owned.begun.elapsed()),
+                });
+            }
+        }
+        settled
+    }
+
+    /// Goes on with the copies that are made here, one piece after the other: what is reduced goes first. Returns the
+    /// copies that are whole now.
+    pub(super) fn pull(&mut self, engine: &mut Engine) -> Vec<KeptCopy> {
+        let mut whole = Vec::new();
+        loop {
+            if self.pull.is_none() {
+                let Some((asked, responder)) = self.waiting.pop_front() else {
+                    return whole;
+                };
+                let kept: u64 = self.kept.values().map(|kept| kept.copy.contribution.length).sum();
+                if kept + asked.contribution.length > copies_bytes_max() {
+                    responder.answer(Err(Fault::new("no memory for another copy on this host")));
+                    continue;
+                }
+                self.pull = Some(Pull::new(asked, responder));
+            }
+            let Some(pull) = &mut self.pull else { return whole };
+            match pull.go_on(engine) {
+                Ok(false) => return whole,
+                Ok(true) => {}
+                Err(error) => {
+                    if let Some(pull) = self.pull.take() {
+                        pull.responder.answer(Err(error));
+                    }
+                    continue;
+                }
+            }
+            if let Some(pull) = self.pull.take() {
+                let handle = engine.expose(pull.memory.freeze());
+                let AskedCopy {
+                    owner,
+                    contribution,
+                    is_heir,
+                    ..
+                } = pull.asked;
+                let key = (contribution.session, owner);
+                let copy = KeptCopy {
+                    owner,
+                    contribution,
+                    handle,
+                };
+                whole.push(copy.clone());
+                self.kept.insert(key, Kept { copy, is_heir });
+                pull.responder.answer(Ok(()));
+            }
+        }
+    }
+
+    /// A rank is gone. `has_left` says if a contribution of it can be read elsewhere on its host.
+    pub(super) fn handle_gone(&mut self, gone: Rank, has_left: impl Fn(Session) -> bool) {
+        for owned in self.owned.values_mut() {
+            owned.keepers.remove(&gone);
+            owned.asked.retain(|(rank, _)| *rank != gone);
+        }
+        let orphans = self
+            .kept
+            .iter()
+            .filter(|((session, owner), kept)| *owner == gone && kept.is_heir && !has_left(*session));
+        for (key, kept) in orphans {
+            let KeptCopy {
+                contribution, handle, ..
+            } = kept.copy.clone();
+            let owned = Owned::new(contribution, handle, 1);
+            self.owned.entry(*key).or_insert(owned);
+        }
+    }
+
+    /// A reduction is over.
+    pub(super) fn forget(&mut self, engine: &mut Engine, session: Session) {
+        let of_session = (session, Rank(0))..=(session, Rank(u32::MAX));
+        for (_, kept) in self.kept.extract_if(of_session.clone(), |_, _| true) {
+            engine.withdraw(&kept.copy.handle);
+        }
+        for (_, owned) in self.owned.extract_if(of_session, |_, _| true) {
+            engine.withdraw(&owned.handle);
+        }
+        self.waiting
+            .retain(|(asked, _)| asked.contribution.session != session);
+        self.pull
+            .take_if(|pull| pull.asked.contribution.session == session);
+    }
+
+    /// This rank's own contribution is not needed any more, as far as it knows.
+    pub(super) fn disown(&mut self, engine: &mut Engine, own: Rank, session: Session) {
+        if let Some(owned) = self.owned.remove(&(session, own)) {
+            engine.withdraw(&owned.handle);
+        }
+    }
+}
+
+impl Owned {
+    fn new(contribution: Contribution, handle: RegionHandle, wanted: usize) -> Self {
+        Self {
+            contribution,
+            handle,
+            wanted,
+            begun: Instant::now(),
+            asked: Vec::new(),
+            keepers: BTreeSet::new(),
+            failed: BTreeSet::new(),
+            is_settled: false,
+        }
+    }
+
+    fn take_answers(&mut self) {
+        let (keepers, failed) = (&mut self.keepers, &mut self.failed);
+        self.asked.retain_mut(|(rank, call)| {
+            let answer = call.try_take();
+            match &answer {
+                None => {}
+                Some(Ok(())) => drop(keepers.insert(*rank)),
+                Some(Err(_)) => drop(failed.insert(*rank)),
+            }
+            answer.is_none()
+        });
+    }
+
+    /// A rank of a host that has no copy yet, and neither of the ranks `besides`: the next host's, and there the one
+    /// that has the place which the first of those has on its own host.
+    fn next_keeper<'a>(
+        &self,
+        hosts: &[HostMark],
+        besides: [Rank; 2],
+        addresses: &'a [Option<Address>],
+    ) -> Option<(Rank, &'a Address)> {
+        let host_of = |rank: Rank| hosts[rank.index()];
+        let asked = self.asked.iter().map(|(rank, _)| *rank);
+        let taken = asked.chain(self.keepers.iter().copied()).chain(besides);
+        let taken: BTreeSet<HostMark> = taken.map(host_of).collect();
+        let own = besides[0];
+        let place = (0..own.0)
+            .filter(|rank| host_of(Rank(*rank)) == host_of(own))
+            .count();
+        let after = (own.0..hosts.len() as u32).chain(0..own.0).map(Rank);
+        let free: Vec<Rank> = after
+            .filter(|rank| !taken.contains(&host_of(*rank)) && !self.failed.contains(rank))
+            .filter(|rank| addresses[rank.index()].is_some())
+            .collect();
+        let next = host_of(*free.first()?);
+        let there: Vec<Rank> = free.into_iter().filter(|rank| host_of(*rank) == next).collect();
+        let rank = there[place % there.len()];
+        Some((rank, addresses[rank.index()].as_ref()?))
+    }
+}
+
+impl Pull {
+    /// So much is pulled at once.
+    const PIECE_BYTES: usize = 256 << 10;
+
+    fn new(asked: AskedCopy, responder: Responder<()>) -> Self {
+        let length = asked.contribution.length as usize;
+        Self {
+            asked,
+            responder,
+            memory: BytesMut::zeroed(length),
+            end: length,
+            transfer: None,
+        }
+    }
+
+    /// Takes a piece that has come, and asks for the next. Returns true once all have come.
+    fn go_on(&mut self, engine: &mut Engine) -> Result<bool, Fault> {
+        loop {
+            if let Some(transfer) = &mut self.transfer {
+                let Some(result) = transfer.try_take() else {
+                    return Ok(false);
+                };
+                let piece = result.map_err(Fault::new)?;
+                let begin = self.end - piece.len();
+                self.memory[begin..self.end].copy_from_slice(&piece);
+                (self.end, self.transfer) = (begin, None);
+            }
+            if self.end == 0 {
+                return Ok(true);
+            }
+            let length = self.end.min(Self::PIECE_BYTES);
+            let into = engine.allocate(length);
+            let from = (self.end - length) as u64;
+            let transfer = engine.pull(&self.asked.handle, from, into, PIECE_TIMEOUT);
+            self.transfer = Some(transfer.map_err(Fault::new)?);
+        }
+    }
+}
+
+/// A quarter of the host's memory, as the kernel says it is.
+fn copies_bytes_max() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram as u64 * u64::from(info.mem_unit) / 4
+}
+
+/// A copy may take so long; a keeper that is gone is noticed earlier.
+const COPY_TIMEOUT: Duration = Duration::from_secs(600);
+/// One piece may take so long; an owner that is gone is noticed earlier.
+const PIECE_TIMEOUT: Duration = Duration::from_secs(60);
