@@ -7,6 +7,7 @@ use ropewalk_launch::{
     DealOrder, Ending, Failure, FailureKind, JobSpec, Launcher, OnFailure, OnStopped, Placement, StdinSource,
     Verdict, hosts::total_slots,
 };
+use ropewalk_reduce::Sources;
 
 use super::{
     arrays::{Arrays, Kind},
@@ -40,8 +41,9 @@ impl Reduction {
         output: Result<OutputFile, OutputFileError>,
         spec: JobSpec,
     ) -> anyhow::Result<Self> {
-        if u32::try_from(inputs.len()).is_err() {
-            bail!("{} arrays are more than can be counted", inputs.len());
+        if inputs.len() > Sources::MEMBERS_MAX as usize {
+            let (found, most) = (inputs.len(), Sources::MEMBERS_MAX);
+            bail!("{found} arrays are more than the {most} that are reduced at once");
         }
         let arrays = Arrays::look_at(&inputs)?;
         if spec.hosts.is_empty() {

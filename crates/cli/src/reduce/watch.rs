@@ -19,8 +19,8 @@ use crate::output_file::OutputFile;
 pub(super) struct Watch<'a> {
     output: &'a OutputFile,
     silence_max: Duration,
-    /// The ranks that live, and when each was heard last; `None` before its first word.
-    heard: BTreeMap<Rank, Option<Instant>>,
+    /// The ranks that live, and when each was heard last; one that has not said a word may take a while.
+    heard: BTreeMap<Rank, Instant>,
     /// Those that wait for a file.
     slow: BTreeSet<Rank>,
     /// How much each rank has sent of the result, and of how much.
@@ -55,7 +55,7 @@ impl<'a> Watch<'a> {
                 // Whoever could not run for that long has heard nobody.
                 None if asked.elapsed() > patience * 2 => {
                     let now = Instant::now();
-                    self.heard.values_mut().flatten().for_each(|heard| *heard = now);
+                    self.heard.values_mut().for_each(|heard| *heard = now.max(*heard));
                 }
                 None => self.end_silent(launcher)?,
             }
@@ -64,7 +64,10 @@ impl<'a> Watch<'a> {
 
     fn handle(&mut self, event: JobEvent, launcher: &Launcher) -> anyhow::Result<()> {
         match event {
-            JobEvent::Started { rank, .. } => drop(self.heard.insert(rank, None)),
+            JobEvent::Started { rank, .. } => {
+                self.heard
+                    .insert(rank, Instant::now() + self.silence_max * START_FACTOR);
+            }
             JobEvent::Departed { departure, .. } => {
                 self.heard.remove(&departure.rank);
                 self.slow.remove(&departure.rank);
@@ -75,7 +78,7 @@ impl<'a> Watch<'a> {
                 line,
             } => {
                 if let Some(heard) = self.heard.get_mut(&rank) {
-                    *heard = Some(Instant::now());
+                    *heard = Instant::now();
                 }
                 if let Some(word) = Word::decode(&line) {
                     self.hear(rank, word, launcher)?;
@@ -129,16 +132,14 @@ impl<'a> Watch<'a> {
     fn end_silent(&mut self, launcher: &Launcher) -> anyhow::Result<()> {
         // So that agents come first, who know more.
         let silence_max = self.silence_max * 2;
-        let silent = |heard: &Option<Instant>| heard.is_some_and(|heard| heard.elapsed() > silence_max);
-        let silent: Vec<_> = self
+        let silent = self
             .heard
             .iter()
-            .filter(|(_, heard)| silent(heard))
-            .map(|(&rank, _)| rank)
-            .collect();
+            .filter(|(_, heard)| heard.elapsed() > silence_max);
+        let silent: Vec<_> = silent.map(|(rank, _)| *rank).collect();
         for rank in silent {
             let text = format!("it said nothing for {} s", silence_max.as_secs_f64());
-            self.heard.insert(rank, None);
+            self.heard.remove(&rank);
             end(rank, &text, launcher)?;
         }
         Ok(())
@@ -183,3 +184,6 @@ fn end(rank: Rank, why: &str, launcher: &Launcher) -> anyhow::Result<()> {
     eprintln!("ropewalk reduce: rank {rank} on host {host} is ended: {why}");
     Ok(launcher.signal(rank, SIGKILL)?)
 }
+
+/// How many times as long a process may take for its first word.
+const START_FACTOR: u32 = 10;

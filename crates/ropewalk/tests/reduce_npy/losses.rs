@@ -166,6 +166,54 @@ fn stopped_workers_are_done_without() {
     }
 }
 
+/// A worker that is frozen, which is no stop by a signal, is named and ended too.
+#[test]
+fn frozen_workers_are_done_without() {
+    let Some(freezer) = Freezer::new() else {
+        eprintln!("skipped: no control groups of version 2 here");
+        return;
+    };
+    let own = Own::new();
+    let mut job = own.start("-n 3 --detect 0.5");
+    fs::write(
+        freezer.0.join("cgroup.procs"),
+        own.wait_for_workers(3)[1].to_string(),
+    )
+    .unwrap();
+    fs::write(freezer.0.join("cgroup.freeze"), "1").unwrap();
+    // If it was not done by then.
+    let is_done = job.try_wait().unwrap().is_some();
+    let ran = own.finish(job);
+    own.assert_result(&ran);
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(
+        is_done || said.is_empty() || said.contains("is ended: it said nothing for 1 s"),
+        "{said}"
+    );
+}
+
+/// A control group whose processes stand still.
+struct Freezer(PathBuf);
+
+impl Freezer {
+    fn new() -> Option<Self> {
+        let mounts = fs::read_to_string("/proc/mounts").ok()?;
+        let mut fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let root = fields.find(|fields| fields[2] == "cgroup2")?[1].to_owned();
+        let folder = Path::new(&root).join(format!("ropewalk-test-{}", std::process::id()));
+        fs::create_dir(&folder).ok()?;
+        let made = Self(folder);
+        made.0.join("cgroup.freeze").exists().then_some(made)
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        let _ = fs::write(self.0.join("cgroup.freeze"), "0");
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
 /// Without the command, or the agent of its only host, there is no result, and nothing is left.
 #[test]
 fn without_command_or_agent_nothing_is_left() {
