@@ -18,7 +18,7 @@ use crate::{
     soak_files::write_array,
 };
 
-/// What is measured.
+/// The measurement.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// How many files
@@ -35,8 +35,8 @@ pub(crate) struct Options {
     built: Option<PathBuf>,
 }
 
-/// Sums arrays whose files are in memory, by the whole command, and by NumPy with mapped files. Prints medians and the most
-/// memory of all processes of the command, but for mapped files.
+/// Sums arrays whose files are in memory, by the whole command, and by NumPy with mapped files. Prints medians and the
+/// most memory of all processes of the command, but for mapped files.
 ///
 /// # Errors
 /// If something cannot be built or run, or the results differ by more than rounding.

@@ -67,9 +67,9 @@ impl Options {
     }
 }
 
-/// Runs reductions on two to six processes on one to three hosts, and kills some at any moment from the start of the command
-/// to its expected end. If they are workers, every result must be there and right to the last bit; otherwise there must be
-/// none, or the right one if they had written it. Nothing may be left.
+/// Runs reductions on two to six processes on one to three hosts, and kills some at any moment from the start of the
+/// command to its expected end. If they are workers, every result must be there and right to the last bit; otherwise
+/// there must be none, or the right one if they had written it. Nothing may be left.
 ///
 /// # Errors
 /// If one run goes wrong; says how to repeat it.
@@ -110,8 +110,8 @@ pub(crate) fn soak_files(options: &Options) -> anyhow::Result<()> {
     }
     let count = |what: &str| failed.iter().filter(|(_, error)| error.starts_with(what)).count();
     println!(
-        "{exact} exact, {without} without result as they should be, {} lost, {} wrong, {} hung, {} left something; in {hits} \
-         somebody was killed in time",
+        "{exact} exact, {without} without result as they should be, {} lost, {} wrong, {} hung, {} left something; \
+         in {hits} somebody was killed in time",
         count(LOST),
         count(WRONG),
         count(HUNG),

@@ -18,12 +18,12 @@ use super::output_file::OutputFile;
 
 /// Reduce NumPy arrays of equal shape and type, element by element
 ///
-/// Types are bool, integers of 8 to 64 bits, f16, bf16, f32, f64, complex64 and complex128. Integers wrap and NaN spreads
-/// as in NumPy. Results are the same to the last bit in every run with the same files in the same order. Any process may
-/// be killed: the others read its files again. The output appears when it is complete, or not at all.
+/// Types are bool, integers of 8 to 64 bits, f16, bf16, f32, f64, complex64 and complex128. Integers wrap and NaN
+/// spreads as in NumPy. Results are the same to the last bit in every run with the same files in the same order. Any
+/// process may be killed: the others read its files again. The output appears when it is complete, or not at all.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// What is done to the elements
+    /// The operation on the elements
     #[arg(long, value_enum)]
     op: Operator,
     /// How many processes share the files [default: one for some MB, at most one for each core, or for each slot of the

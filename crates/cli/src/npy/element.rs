@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 /// The type of an array's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ElementType {
-    /// 16-bit floating-point number with the exponent of an `F32`. NumPy knows it from the package `ml_dtypes`, and saves
-    /// it as two bytes without a meaning.
+    /// 16-bit floating-point number with the exponent of an `F32`. NumPy knows it from the package `ml_dtypes`, and
+    /// saves it as two bytes without a meaning.
     Bf16,
     /// Truth value, in a byte.
     Bool,

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::npy::{ArrayFile, ElementType, Header};
 
-/// What all arrays of one reduction have in common. The order of bytes may differ.
+/// The kind of array that all of one reduction are. The order of bytes may differ.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Kind {
     pub(super) element: ElementType,
@@ -67,7 +67,7 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    /// What is said of a file that has another stamp than before.
+    /// The reproach to a file that has another stamp than before.
     pub(super) const CHANGED: &str = "it was changed while it was read";
 
     pub(super) fn of(metadata: &Metadata) -> Self {
@@ -93,7 +93,7 @@ impl Stamp {
 /// The arrays as this process finds them.
 #[derive(Debug)]
 pub(super) struct Arrays {
-    /// What they have in common; `None` if none can be opened here.
+    /// The kind that they are; `None` if none can be opened here.
     pub(super) kind: Option<Kind>,
     /// How those were that can be opened here.
     stamps: BTreeMap<usize, Stamp>,

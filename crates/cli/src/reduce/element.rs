@@ -6,9 +6,9 @@ use num_complex::Complex;
 
 /// A type of elements with NumPy's arithmetic.
 ///
-/// Of equal numbers, as the two zeros are, `larger` and `smaller` take the one that `np.maximum` and `np.minimum` take on
-/// x86-64: the last `f32`, `f64` and `bf16`, the first `f16` and complex number. So the files' order decides, and the
-/// brackets in which they are combined do not.
+/// Of equal numbers, as the two zeros are, `larger` and `smaller` take the one that `np.maximum` and `np.minimum` take
+/// on x86-64: the last `f32`, `f64` and `bf16`, the first `f16` and complex number. So the files' order decides, and
+/// the brackets in which they are combined do not.
 pub(super) trait Element: Pod + Send + Sync {
     /// The sum; integers wrap around.
     fn sum(self, other: Self) -> Self;

@@ -44,7 +44,7 @@ pub(super) struct Content {
     is_native: bool,
 }
 
-/// What all files of a worker share.
+/// Things that all files of a worker share.
 #[derive(Debug)]
 pub(super) struct Desk {
     /// How many more files may stay in memory.

@@ -59,8 +59,8 @@ impl Reduction {
         })
     }
 
-    /// Runs the job, and again if it lost processes and has no result: all of them, or one before they knew each other, or
-    /// the one that wrote.
+    /// Runs the job, and again if it lost processes and has no result: all of them, or one before they knew each other,
+    /// or the one that wrote.
     ///
     /// # Errors
     /// If there is no result, and the files are not to blame.

@@ -79,8 +79,8 @@ impl Mapping {
         LENT_END.store(begin + self.length, Ordering::SeqCst);
         HAS_FAULTED.store(false, Ordering::SeqCst);
         self.populate(&range);
-        // SAFETY: the range is part of the mapping, which is readable and lives as long as `self`. Others may write the file
-        // meanwhile; any bytes are bytes, and the borrower keeps none of them.
+        // SAFETY: the range is part of the mapping, which is readable and lives as long as `self`. Others may write the
+        // file meanwhile; any bytes are bytes, and the borrower keeps none of them.
         let bytes = unsafe {
             std::slice::from_raw_parts(
                 self.address.cast::<u8>().add(range.start),
@@ -96,8 +96,8 @@ impl Mapping {
         }
     }
 
-    /// Has the kernel map the pages of a window that begins here all at once: one page after the other takes longer than
-    /// to read them.
+    /// Has the kernel map the pages of a window that begins here all at once: one page after the other takes longer
+    /// than to read them.
     fn populate(&self, range: &Range<usize>) {
         if range.end <= self.populated.load(Ordering::Relaxed) {
             return;
@@ -182,7 +182,8 @@ mod tests {
 
     use super::*;
 
-    /// A file is read as it is. Of one that was cut what is left can be read, until more was read, and that is an error.
+    /// A file is read as it is. Of one that was cut what is left can be read, until more was read, and that is an
+    /// error.
     #[test]
     fn cut_files_are_errors() {
         let mut file = tempfile::tempfile().unwrap();

@@ -48,7 +48,7 @@ pub(super) type Finish<T> = fn(&[T], u32) -> Vec<u8>;
 
 /// Follows a recipe, of whichever types.
 pub(super) trait Kitchen {
-    /// What it brings forth.
+    /// The outcome.
     type Meal;
 
     /// Follows it.

@@ -1,4 +1,4 @@
-//! What each worker has to do, as it reads it from its standard input.
+//! The task of each worker, as it reads it from its standard input.
 
 use std::{
     ffi::OsStr,
@@ -19,7 +19,7 @@ use crate::output_file::OutputFile;
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Task {
     pub(super) operator: Operator,
-    /// What the arrays have in common; `None` if workers shall find out.
+    /// The kind that all arrays are; `None` if workers shall find out.
     pub(super) kind: Option<Kind>,
     /// Other hosts may have other files: each worker looks first which it can open.
     pub(super) looks_first: bool,

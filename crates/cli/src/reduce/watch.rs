@@ -46,18 +46,31 @@ impl<'a> Watch<'a> {
     /// If the launcher fails, or what workers send of the result cannot be written.
     pub(super) fn follow(mut self, launcher: &mut Launcher) -> anyhow::Result<(Told, Verdict)> {
         let patience = self.silence_max / 4;
+        let mut looked = Instant::now();
+        let mut wait = Duration::ZERO;
         loop {
-            let asked = Instant::now();
-            let event = launcher.next_event(Some(patience))?;
-            match event {
+            match launcher.next_event(Some(wait))? {
                 Some(JobEvent::Finished(verdict)) => return Ok((self.told, verdict)),
-                Some(event) => self.handle(event, launcher)?,
-                // Whoever could not run for that long has heard nobody.
-                None if asked.elapsed() > patience * 2 => {
-                    let now = Instant::now();
-                    self.heard.values_mut().for_each(|heard| *heard = now.max(*heard));
+                Some(event) => {
+                    self.handle(event, launcher)?;
+                    wait = Duration::ZERO;
                 }
-                None => self.end_silent(launcher)?,
+                // All that was said until now was heard.
+                None => {
+                    let since = looked.elapsed();
+                    if since >= patience {
+                        match since < self.silence_max {
+                            true => self.end_silent(launcher)?,
+                            // This process stood still, and the others perhaps too.
+                            false => self
+                                .heard
+                                .values_mut()
+                                .for_each(|heard| *heard = (*heard).max(Instant::now())),
+                        }
+                        looked = Instant::now();
+                    }
+                    wait = patience;
+                }
             }
         }
     }
@@ -127,8 +140,8 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    /// Ends the workers of which nothing is heard: the agents end those that a signal has stopped, but others are frozen, or
-    /// get no time.
+    /// Ends the workers of which nothing is heard: the agents end those that a signal has stopped, but others are
+    /// frozen, or get no time.
     fn end_silent(&mut self, launcher: &Launcher) -> anyhow::Result<()> {
         // So that agents come first, who know more.
         let silence_max = self.silence_max * 2;
@@ -146,7 +159,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// What the workers have told.
+/// All that the workers have told.
 #[derive(Default)]
 pub(super) struct Told {
     pub(super) is_written: bool,

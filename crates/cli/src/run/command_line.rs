@@ -96,8 +96,8 @@ pub(super) fn parse(words: Vec<OsString>, around: &Surroundings<'_>) -> anyhow::
     }
 }
 
-/// Divides the words of another command, which has some of these options: the others, and those with their values. Ends at
-/// `--`.
+/// Divides the words of another command, which has some of these options: the others, and those with their values. Ends
+/// at `--`.
 pub(crate) fn divide(words: Vec<OsString>, known: &[&str]) -> (Vec<OsString>, Vec<OsString>) {
     let (mut others, mut options) = (Vec::new(), Vec::new());
     let mut words = words.into_iter();

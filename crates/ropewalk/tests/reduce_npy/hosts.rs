@@ -54,8 +54,8 @@ fn hosts_are_given_as_for_run() {
     );
 }
 
-/// Hosts with files of their own: namespaces in which a folder with the name of the host is mounted over `data`. The command
-/// itself sees an empty one.
+/// Hosts with files of their own: namespaces in which a folder with the name of the host is mounted over `data`. The
+/// command itself sees an empty one.
 struct Hosts {
     folder: TempDir,
 }
@@ -100,8 +100,8 @@ exec unshare -m sh -c 'mount --bind {path}/$host {path}/data && echo $host > {pa
     }
 }
 
-/// Each input is read by a host that can open it, and the result comes back from hosts that cannot reach the output. If one
-/// is nowhere, it is named.
+/// Each input is read by a host that can open it, and the result comes back from hosts that cannot reach the output. If
+/// one is nowhere, it is named.
 #[test]
 fn inputs_are_read_where_they_are() {
     let Some(hosts) = Hosts::new(

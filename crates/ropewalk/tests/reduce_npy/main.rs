@@ -17,8 +17,8 @@ use std::{
 
 use tempfile::TempDir;
 
-/// For every type and operation, and any relation of files to processes, the result is NumPy's: to the last bit for what is
-/// not rounded, NaN and the signs of zeros included, to rounding otherwise. Integers overflow.
+/// For every type and operation, and any relation of files to processes, the result is NumPy's: to the last bit for
+/// what is not rounded, NaN and the signs of zeros included, to rounding otherwise. Integers overflow.
 #[test]
 fn results_are_those_of_numpy() {
     let folder = arrays(&format!(
@@ -91,8 +91,8 @@ assert reduced == 105, reduced
     );
 }
 
-/// The types, and arrays of each. NumPy knows bf16 only with the package `ml_dtypes`, which saves it as `<V2`: here it is the
-/// upper half of an f4.
+/// The types, and arrays of each. NumPy knows bf16 only with the package `ml_dtypes`, which saves it as `<V2`: here it
+/// is the upper half of an f4.
 const NUMPY_TYPES: &str = "
 TYPES = 'V2 b1 c8 c16 f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 u8'.split()
 
@@ -285,8 +285,8 @@ fn outputs_are_replaced_in_one_step() {
     assert_eq!(permissions(&folder.path().join("a.npy")), permissions(&ordinary));
 }
 
-/// The kind of file at the output's place decides how it is written: links stay and their targets are replaced, devices and
-/// pipes are written into, and `-` is the standard output. A replaced file keeps its permissions.
+/// The kind of file at the output's place decides how it is written: links stay and their targets are replaced, devices
+/// and pipes are written into, and `-` is the standard output. A replaced file keeps its permissions.
 #[test]
 fn outputs_go_where_their_path_leads() {
     let folder =
