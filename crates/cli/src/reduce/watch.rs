@@ -177,14 +177,13 @@ impl Told {
         if self.fault.is_some() {
             return self.fault.clone();
         }
-        let is_lost = |rank| verdict.failures.iter().any(|failure| failure.rank == rank);
-        let said = (0..verdict.ranks)
-            .map(Rank)
-            .filter_map(|rank| match self.missing.get(&rank) {
-                None if is_lost(rank) => None,
-                said => Some(said.cloned().unwrap_or_default()),
-            });
-        let nobodys = said.reduce(|nobodys, missing| &nobodys & &missing)?;
+        // A rank that has not said it can open them all, or died before.
+        let missing = (0..verdict.ranks).map(|rank| self.missing.get(&Rank(rank)));
+        let missing = missing.collect::<Option<Vec<_>>>()?;
+        let nobodys = missing
+            .into_iter()
+            .cloned()
+            .reduce(|nobodys, missing| &nobodys & &missing)?;
         let path = &inputs[*nobodys.first()? as usize];
         let reason = self.reason.as_deref().unwrap_or("it cannot be read");
         Some(format!("{}: no host can open it: {reason}", path.display()))

@@ -1,5 +1,7 @@
 //! `ropewalk reduce`: its results beside NumPy's, its inputs and outputs, its processes' ends.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod hosts;
 mod inputs;
 mod losses;
