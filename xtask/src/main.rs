@@ -1,5 +1,6 @@
 //! Checks, tests and measurements of the project: `cargo xtask help`.
 
+mod bench_files;
 mod bench_reduce;
 mod bench_rivals;
 mod chaos;
@@ -15,6 +16,7 @@ mod rig;
 mod sanitize;
 mod shell;
 mod simulate_start;
+mod soak_files;
 mod test;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -31,6 +33,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
+    /// Times the reduction of files beside NumPy's
+    BenchFiles(bench_files::Options),
     /// Times the reduction beside MPI's, and writes the table in docs/benchmarks.md
     BenchReduce,
     /// Times the command beside Hydra, MPICH and Slurm's PMI library
@@ -59,6 +63,8 @@ enum Task {
     SimulateStart(simulate_start::Options),
     /// Tests the code that handles memory itself with the compiler's address sanitizer
     Sanitize,
+    /// Reduces files in real processes of which some are killed at random moments, again and again
+    SoakFiles(soak_files::Options),
     /// Runs the tests, ordinary ones first; on Debian as root it first installs the packages they need
     Test(test::Options),
     /// Formats the code and applies what clippy suggests
@@ -67,6 +73,7 @@ enum Task {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().task {
+        Task::BenchFiles(options) => bench_files::bench_files(&options),
         Task::BenchReduce => bench_reduce::bench_reduce(),
         Task::BenchRivals(options) => bench_rivals::bench_rivals(&options),
         Task::Chaos(options) => chaos::chaos(&options),
@@ -83,6 +90,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         Task::Sanitize => sanitize::sanitize(),
+        Task::SoakFiles(options) => soak_files::soak_files(&options),
         Task::Test(options) => test::test(&options),
     };
     if let Err(error) = result {

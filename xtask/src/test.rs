@@ -11,6 +11,7 @@ use crate::{
     mpi4py::{self, mpi4py},
     openfoam, project,
     shell::{cargo, run, succeeds},
+    soak_files::{self, soak_files},
 };
 
 /// Which tiers run.
@@ -76,6 +77,7 @@ impl Steps {
             look::look(&report()).map(drop)
         })?;
         self.step("chaos", || chaos(&chaos::Options::short()))?;
+        self.step("soak of files", || soak_files(&soak_files::Options::short()))?;
         self.step("mpi4py", || mpi4py(&mpi4py::Options::short()))?;
         self.step("OpenFOAM", openfoam::test)
     }

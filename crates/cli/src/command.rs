@@ -2,11 +2,10 @@
 
 use std::{env, ffi::OsString, path::Path, process::ExitCode};
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{
-    agent, checkpoints, completions, demo, info, man, nameserver, partner, plan, reduce, reduce_worker,
-    rehearse, run, sim,
+    agent, checkpoints, completions, demo, info, man, nameserver, partner, plan, reduce, rehearse, run, sim,
 };
 
 /// Runs parallel jobs, and keeps them going.
@@ -38,8 +37,9 @@ enum Command {
     Partner(partner::Arguments),
     Plan(plan::Arguments),
     Reduce(reduce::Arguments),
+    /// One process of a reduction; started by others, not by hand.
     #[command(hide = true)]
-    ReduceWorker(reduce_worker::Arguments),
+    ReduceWorker,
     Rehearse(rehearse::Arguments),
     /// Run N processes of a program: MPI programs (MPICH), and any other.
     Run(run::Arguments),
@@ -52,12 +52,24 @@ pub fn main() -> ExitCode {
     match command(words) {
         Ok(Command::Agent) => agent::run(),
         Ok(Command::Run(arguments)) => run::run(arguments),
-        Ok(command) => perform(command),
-        Err(words) => perform(Arguments::parse_from(words).command),
+        Ok(command) => perform(command, Vec::new()),
+        Err(words) => {
+            let is_reduction = words.get(1).is_some_and(|word| word == "reduce");
+            let (words, run_words) = match is_reduction {
+                true => run::divide(words, reduce::RUN_OPTIONS),
+                false => (words, Vec::new()),
+            };
+            let found = documented_reduction(Arguments::command()).get_matches_from(words);
+            match Arguments::from_arg_matches(&found) {
+                Ok(arguments) => perform(arguments.command, run_words),
+                Err(error) => error.exit(),
+            }
+        }
     }
 }
 
-fn perform(command: Command) -> ExitCode {
+/// Runs a command; a reduction with these options of `run`.
+fn perform(command: Command, run_words: Vec<OsString>) -> ExitCode {
     match command {
         Command::Agent => agent::run(),
         Command::Bench(arguments) => ropewalk_bench::run(&arguments),
@@ -70,8 +82,8 @@ fn perform(command: Command) -> ExitCode {
         Command::Nameserver(arguments) => nameserver::run(&arguments),
         Command::Partner(arguments) => partner::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
-        Command::Reduce(arguments) => reduce::run(&arguments),
-        Command::ReduceWorker(arguments) => reduce_worker::run(&arguments),
+        Command::Reduce(arguments) => reduce::run(arguments, run_words),
+        Command::ReduceWorker => reduce::worker::run(),
         Command::Rehearse(arguments) => rehearse::run(&arguments),
         Command::Run(arguments) => run::run(arguments),
         Command::Sim(arguments) => sim::run(&arguments),
@@ -93,7 +105,14 @@ fn command(mut words: Vec<OsString>) -> Result<Command, Vec<OsString>> {
 
 /// The whole command as completions and the manual show it: `run` reads its words itself.
 fn documented() -> clap::Command {
-    Arguments::command().mut_subcommand("run", run::documented)
+    documented_reduction(Arguments::command()).mut_subcommand("run", run::documented)
+}
+
+/// Adds the options of `run` that `reduce` has.
+fn documented_reduction(command: clap::Command) -> clap::Command {
+    command.mut_subcommand("reduce", |reduce| {
+        run::documented_some(reduce, reduce::RUN_OPTIONS)
+    })
 }
 
 /// Under the names of other process managers' commands this one is `ropewalk run`. What is started by the launcher as

@@ -17,7 +17,6 @@ mod page;
 mod partner;
 mod plan;
 mod reduce;
-mod reduce_worker;
 mod rehearse;
 mod run;
 mod sim;

@@ -95,6 +95,11 @@ impl OutputFile {
         format!("/proc/{}/fd/{}", process::id(), self.content.as_raw_fd()).into()
     }
 
+    /// The content, open for writing.
+    pub(crate) fn content(&self) -> &File {
+        &self.content
+    }
+
     /// Writes the content and makes it the file's.
     ///
     /// # Errors
@@ -144,7 +149,10 @@ impl Replacement {
             let _ = fchown(content, Some(user), Some(group));
         }
         content.set_permissions(fs::Permissions::from_mode(self.mode))?;
-        content.sync_all()?;
+        // If the machine fails before the new content is on its disk, the old one must not be lost.
+        if self.owner.is_some() {
+            content.sync_all()?;
+        }
         let named = match self.named {
             Some(named) => named,
             None => give_name(content, folder_of(&self.target))?,

@@ -97,6 +97,29 @@ impl Unread {
         read.map_err(FoldError::Source)
     }
 
+    /// Uses the bytes where they are, or reads them into `scratch` for that.
+    fn with<R>(
+        &self,
+        from: usize,
+        scratch: &mut [u8],
+        mut borrower: impl FnMut(&[u8]) -> R,
+    ) -> Result<R, FoldError> {
+        let mut returned = None;
+        let lent = self
+            .source
+            .lend(self.offset + from as u64, scratch.len(), &mut |bytes| {
+                returned = Some(borrower(bytes))
+            });
+        lent.map_err(FoldError::Source)?;
+        match returned {
+            Some(returned) => Ok(returned),
+            None => {
+                self.read(from, scratch)?;
+                Ok(borrower(scratch))
+            }
+        }
+    }
+
     fn read_all(&self) -> Result<Memory, FoldError> {
         let mut memory = BytesMut::zeroed(self.length);
         self.read(0, &mut memory)?;
@@ -249,9 +272,8 @@ fn fold_blocks(
             match operand {
                 Operand::Unread(unread) if is_first => unread.read(begin, into)?,
                 Operand::Unread(unread) => {
-                    let read = &mut read[..end - begin];
-                    unread.read(begin, read)?;
-                    elements.fold(into, read, Side::Right)?;
+                    let scratch = &mut read[..end - begin];
+                    unread.with(begin, scratch, |bytes| elements.fold(into, bytes, Side::Right))??;
                 }
                 operand if is_first => into.copy_from_slice(&operand.bytes()[begin..end]),
                 operand => elements.fold(into, &operand.bytes()[begin..end], Side::Right)?,

@@ -17,6 +17,16 @@ pub trait Source: Send + Sync + 'static {
     /// [`ReductionError::Source`](crate::ReductionError::Source), which has the text of the error: it should name the
     /// file.
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// Shows these bytes in memory where they are already, as that of a mapped file, so that they need not be copied.
+    /// Returns `false`, as it does by default, if it has not called `borrower` and they have to be [read](Self::read).
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); what the borrower has got is then not used.
+    fn lend(&self, offset: u64, length: usize, borrower: &mut dyn FnMut(&[u8])) -> io::Result<bool> {
+        let _ = (offset, length, borrower);
+        Ok(false)
+    }
 }
 
 /// The contributions of a [reduction of sources](crate::Group::reduce_sources) that this rank can read.

@@ -102,49 +102,6 @@ fn after_an_error_nobody_waits_long_to_leave() {
     assert_eq!(told.count(), 2, "{stderr}");
 }
 
-/// `ropewalk reduce` whose first process stands still in its first moments gives its result.
-#[test]
-fn the_command_bears_a_stopped_process() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let header = "{'descr': '<u4', 'fortran_order': False, 'shape': (2097152,), }";
-    let mut array = b"\x93NUMPY\x01\x00v\x00".to_vec();
-    array.extend(format!("{header:<117}\n").bytes());
-    array.extend(1u32.to_le_bytes().repeat(2 << 20));
-    let inputs: Vec<_> = (0..4).map(|at| folder.path().join(format!("{at}.npy"))).collect();
-    for input in &inputs {
-        std::fs::write(input, &array).expect("the input can be written");
-    }
-    let output = folder.path().join("out.npy");
-    // The processes of this command are those with this argument.
-    let script = format!(
-        "\"$@\" & job=$!
-         until pid=$(grep -lzx RANK=0 $(grep -lz {folder} /proc/[0-9]*/cmdline 2>/dev/null |
-                     sed 's/cmdline/environ/') 2>/dev/null | head -n 1 | cut -d / -f 3) && [ -n \"$pid\" ]
-         do kill -0 $job || exit 9; done
-         kill -STOP $pid && sleep 10 && kill -CONT $pid || exit 9
-         wait $job",
-        folder = folder.path().display()
-    );
-    let run = || {
-        Command::new("bash")
-            .args(["-c", &script, "bash", env!("CARGO_BIN_EXE_ropewalk")])
-            .args(["reduce", "--op", "sum", "-n", "4", "-o"])
-            .arg(&output)
-            .args(&inputs)
-            .timeout(Duration::from_secs(100))
-            .output()
-            .expect("the command runs")
-    };
-    // If the process was gone before it was found, once more.
-    let result = (0..20)
-        .map(|_| run())
-        .find(|result| result.status.code() != Some(9))
-        .expect("the process can be stopped");
-    assert!(result.status.success(), "{result:?}");
-    let sum = std::fs::read(&output).expect("there is a result");
-    assert!(sum.ends_with(&4u32.to_le_bytes().repeat(2 << 20)));
-}
-
 /// A rank joins its job with one program. Another hears at once that it is too late, whether the first lives, and reads what
 /// the agent says, or is gone.
 #[test]

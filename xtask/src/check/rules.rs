@@ -60,6 +60,10 @@ const UNSAFE: &[(&str, &str)] = &[
         "takes over the descriptor that a process manager gave it",
     ),
     (
+        "crates/cli/src/reduce/mapping.rs",
+        "maps files, and catches the signal of pages that are gone",
+    ),
+    (
         "crates/checkpoint-core/tests/no_allocation/counting_allocator.rs",
         "is the allocator of a test that counts",
     ),

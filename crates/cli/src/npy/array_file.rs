@@ -2,7 +2,8 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Read, Seek, SeekFrom, Write},
+    io::{self, Write},
+    os::unix::fs::FileExt,
     path::Path,
 };
 
@@ -10,11 +11,13 @@ use thiserror::Error;
 
 use super::{Header, HeaderError};
 
-/// An array file that is read from its first element to its last.
+/// An array file, any part of which can be read.
 #[derive(Debug)]
 pub struct ArrayFile {
     file: File,
     header: Header,
+    /// Where the elements begin, in bytes.
+    begin: u64,
 }
 
 impl ArrayFile {
@@ -25,15 +28,22 @@ impl ArrayFile {
     /// If the file cannot be read or is not such an array.
     pub fn open(path: &Path) -> Result<Self, ArrayFileError> {
         // Asked for before it is opened: opening a pipe would wait for its writer.
-        let metadata = fs::metadata(path)?;
-        if !metadata.is_file() {
+        if !fs::metadata(path)?.is_file() {
             return Err(ArrayFileError::NotAFile);
         }
-        let mut file = File::open(path)?;
-        let mut start = Vec::with_capacity(Header::SIZE_MAX);
-        (&file).take(Header::SIZE_MAX as u64).read_to_end(&mut start)?;
-        let (header, offset) = Header::parse(&start)?;
-        let found = file.metadata()?.len().saturating_sub(offset as u64);
+        let file = File::open(path)?;
+        let length = file.metadata()?.len();
+        // Nearly all headers are shorter than that.
+        let mut start = read_start(&file, 512)?;
+        let parsed = match Header::parse(&start) {
+            Err(HeaderError::Truncated) => {
+                start = read_start(&file, Header::SIZE_MAX)?;
+                Header::parse(&start)
+            }
+            parsed => parsed,
+        };
+        let (header, begin) = parsed?;
+        let found = length.saturating_sub(begin as u64);
         let expected = header.data_size();
         if found < expected {
             return Err(ArrayFileError::Truncated { expected, found });
@@ -43,8 +53,11 @@ impl ArrayFile {
                 excess: found - expected,
             });
         }
-        file.seek(SeekFrom::Start(offset as u64))?;
-        Ok(Self { file, header })
+        Ok(Self {
+            file,
+            header,
+            begin: begin as u64,
+        })
     }
 
     /// What the file says about its elements.
@@ -52,27 +65,29 @@ impl ArrayFile {
         &self.header
     }
 
-    /// Fills `bytes` with the next elements, in this machine's byte order.
-    ///
-    /// # Errors
-    /// If the file cannot be read or has been cut since it was opened.
-    ///
-    /// # Panics
-    /// If `bytes` has no whole number of elements.
-    pub fn read_elements(&mut self, bytes: &mut [u8]) -> Result<(), ArrayFileError> {
-        let size = self.header.element().size();
-        assert_eq!(
-            bytes.len() % size,
-            0,
-            "elements of {size} bytes do not fill {} bytes",
-            bytes.len()
-        );
-        self.file.read_exact(bytes)?;
-        if !self.header.is_native() {
-            bytes.chunks_exact_mut(size).for_each(<[u8]>::reverse);
-        }
-        Ok(())
+    /// The open file.
+    pub fn file(&self) -> &File {
+        &self.file
     }
+
+    /// Where the elements begin in it, in bytes.
+    pub fn begin(&self) -> u64 {
+        self.begin
+    }
+}
+
+/// The first bytes of a file, at most so many.
+fn read_start(file: &File, length_max: usize) -> io::Result<Vec<u8>> {
+    let mut start = vec![0; length_max];
+    let mut length = 0;
+    while length < length_max {
+        match file.read_at(&mut start[length..], length as u64)? {
+            0 => break,
+            read => length += read,
+        }
+    }
+    start.truncate(length);
+    Ok(start)
 }
 
 /// Writes a header and the elements that belong to it.
@@ -125,39 +140,20 @@ pub enum ArrayFileError {
     },
 }
 
+impl ArrayFileError {
+    /// The reason of the system, if this process cannot open the file; another one, on another host, perhaps can.
+    pub(crate) fn not_there(self) -> Result<io::Error, Self> {
+        match self {
+            Self::Io(error) => Ok(error),
+            error => Err(error),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::npy::ElementType;
-
-    /// Elements written are read back, in pieces, from either byte order.
-    #[test]
-    fn reads_pieces_of_either_byte_order() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("array.npy");
-        let header = Header::new(ElementType::U16, vec![3]);
-        let elements = [1u16, 2, 0x0304].map(u16::to_ne_bytes).concat();
-        write_array(File::create(&path).unwrap(), &header, &elements).unwrap();
-        let mut found = [0; 6];
-        let mut file = ArrayFile::open(&path).unwrap();
-        file.read_elements(&mut found[..2]).unwrap();
-        file.read_elements(&mut found[2..]).unwrap();
-        assert_eq!(found[..], elements);
-
-        let mut bytes = fs::read(&path).unwrap();
-        let order = bytes.iter().position(|&byte| byte == b'<').unwrap();
-        bytes[order] = b'>';
-        fs::write(&path, bytes).unwrap();
-        let mut file = ArrayFile::open(&path).unwrap();
-        file.read_elements(&mut found).unwrap();
-        assert_eq!(
-            found[..],
-            [1u16, 2, 0x0304]
-                .map(u16::swap_bytes)
-                .map(u16::to_ne_bytes)
-                .concat()
-        );
-    }
 
     /// Files that are too short or too long, folders and missing files are refused when they are opened.
     #[test]

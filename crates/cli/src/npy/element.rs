@@ -2,9 +2,22 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// The type of an array's elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ElementType {
+    /// 16-bit floating-point number with the exponent of an `F32`. NumPy knows it from the package `ml_dtypes`, and
+    /// saves it as two bytes without a meaning.
+    Bf16,
+    /// Truth value, in a byte.
+    Bool,
+    /// Complex number of two `F32`.
+    C64,
+    /// Complex number of two `F64`.
+    C128,
+    /// 16-bit floating-point number (IEEE 754 binary16).
+    F16,
     /// 32-bit floating-point number.
     F32,
     /// 64-bit floating-point number.
@@ -29,7 +42,12 @@ pub enum ElementType {
 
 impl ElementType {
     /// All of them, with NumPy's code and our name for each.
-    const TABLE: [(Self, &str, &str); 10] = [
+    const TABLE: [(Self, &str, &str); 15] = [
+        (Self::Bf16, "V2", "bf16"),
+        (Self::Bool, "b1", "bool"),
+        (Self::C64, "c8", "complex64"),
+        (Self::C128, "c16", "complex128"),
+        (Self::F16, "f2", "f16"),
         (Self::F32, "f4", "f32"),
         (Self::F64, "f8", "f64"),
         (Self::I8, "i1", "i8"),
@@ -55,7 +73,16 @@ impl ElementType {
 
     /// The size of an element in bytes.
     pub fn size(self) -> usize {
-        usize::from(self.code().as_bytes()[1] - b'0')
+        let digits = self.code()[1..].bytes();
+        digits.fold(0, |size, digit| size * 10 + usize::from(digit - b'0'))
+    }
+
+    /// The size in bytes of what has an order of bytes: of each half of a complex number.
+    pub fn swapped_size(self) -> usize {
+        match self {
+            Self::C64 | Self::C128 => self.size() / 2,
+            _ => self.size(),
+        }
     }
 
     fn row(self) -> &'static (Self, &'static str, &'static str) {
@@ -79,9 +106,9 @@ mod tests {
     fn codes_name_types() {
         for (element, code, name) in ElementType::TABLE {
             assert_eq!(ElementType::from_code(code), Some(element));
-            let bits: usize = name[1..].parse().unwrap();
-            assert_eq!(element.size() * 8, bits);
+            let bits = name.trim_start_matches(|letter: char| letter.is_ascii_alphabetic());
+            assert_eq!(element.size() * 8, bits.parse().unwrap_or(8));
         }
-        assert_eq!(ElementType::from_code("c8"), None);
+        assert_eq!(ElementType::from_code("V1"), None);
     }
 }

@@ -158,7 +158,10 @@ impl Header {
 #[non_exhaustive]
 pub enum HeaderError {
     /// The elements are no plain numbers.
-    #[error("its elements are {descr}; only f32, f64, and integers of 8 to 64 bits can be reduced")]
+    #[error(
+        "its elements are {descr}; only bool, integers of 8 to 64 bits, f16, bf16, f32, f64 and complex numbers of \
+         two f32 or f64 can be reduced"
+    )]
     Element {
         /// What the header says they are.
         descr: String,
@@ -336,6 +339,8 @@ impl<'a> Literal<'a> {
             '>' => Ok((element, true)),
             '=' => Ok((element, cfg!(target_endian = "big"))),
             '|' if element.size() == 1 => Ok((element, false)),
+            // NumPy forgets the order of bytes that mean nothing to it.
+            '|' if element == ElementType::Bf16 => Ok((element, cfg!(target_endian = "big"))),
             _ => Err(unknown()),
         }
     }
@@ -402,6 +407,14 @@ mod tests {
             (scalar.element_count(), scalar.data_size(), scalar.is_native()),
             (1, 8, false)
         );
+        // `np.save` of an array of ml_dtypes' bfloat16, and of what `np.load` makes of that.
+        for descr in ["<V2", "|V2"] {
+            let header = parse(&format!(
+                "{{'descr': '{descr}', 'fortran_order': False, 'shape': (1,), }}"
+            ));
+            let header = header.unwrap();
+            assert_eq!((header.element(), header.is_native()), (ElementType::Bf16, true));
+        }
     }
 
     /// What cannot be read is refused with its reason.
@@ -419,8 +432,8 @@ mod tests {
         );
         let long = Header::parse(b"\x93NUMPY\x02\x00\xff\xff\xff\xff");
         assert_eq!(long, Err(HeaderError::TooLong { length: 0xffff_ffff }));
-        let complex = parse("{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}");
-        assert_eq!(complex, Err(HeaderError::Element { descr: "<c8".into() }));
+        let long = parse("{'descr': '<f16', 'fortran_order': False, 'shape': (1,)}");
+        assert_eq!(long, Err(HeaderError::Element { descr: "<f16".into() }));
         let structure = parse("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}");
         assert!(matches!(structure, Err(HeaderError::Element { .. })));
         for text in [
@@ -446,7 +459,9 @@ mod tests {
     }
 
     fn any_element() -> impl Strategy<Value = ElementType> {
-        let codes = ["f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"];
+        let codes = [
+            "V2", "b1", "c8", "c16", "f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8",
+        ];
         proptest::sample::select(codes.to_vec()).prop_map(|code| ElementType::from_code(code).unwrap())
     }
 

@@ -19,19 +19,22 @@ mod resources;
 mod settings;
 
 use std::{
+    env,
     ffi::OsString,
+    fs,
     net::SocketAddr,
     path::{Path, PathBuf},
 };
 
+use anyhow::Context;
 use ropewalk_fabric::JobKey;
 use ropewalk_launch::JobSpec;
 
 use self::settings::Settings;
 use super::{checkpoints::CheckpointOptions, pattern::Pattern, shown_ranks::ShownRanks};
 
-pub(crate) use self::help::documented;
 pub(super) use self::help::help;
+pub(crate) use self::help::{documented, documented_some};
 
 /// The user's wish.
 #[derive(Debug)]
@@ -91,6 +94,50 @@ pub(super) fn parse(words: Vec<OsString>, around: &Surroundings<'_>) -> anyhow::
         Some(question) => Ok(question),
         None => settings.finish().map(|request| Command::Run(Box::new(request))),
     }
+}
+
+/// Divides the words of another command, which has some of these options: the others, and those with their values. Ends
+/// at `--`.
+pub(crate) fn divide(words: Vec<OsString>, known: &[&str]) -> (Vec<OsString>, Vec<OsString>) {
+    let (mut others, mut options) = (Vec::new(), Vec::new());
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        if word == "--" {
+            others.push(word);
+            break;
+        }
+        let option = word.to_str().and_then(settings::option_name);
+        let (name, value) = option.map_or(("", None), |option| match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        });
+        match options::find(name).filter(|(row, _)| row.is_one_of(known)) {
+            Some((row, _)) => {
+                options.push(word.clone());
+                if row.value().is_some() && value.is_none() {
+                    options.extend(words.next());
+                }
+            }
+            None => others.push(word),
+        }
+    }
+    others.extend(words);
+    (others, options)
+}
+
+/// The job that some options make, for a command that has these of them and variables.
+pub(crate) fn some_options(words: Vec<OsString>, known: &'static [&'static str]) -> anyhow::Result<JobSpec> {
+    let around = Surroundings {
+        agent: env::current_exe().context("cannot find my own executable")?,
+        variable: &|name| env::var_os(name),
+        read: &|path| fs::read(path),
+        read_key: &JobKey::read_from,
+    };
+    let mut settings = Settings::new(&around);
+    settings.known = Some(known);
+    settings.take(words)?;
+    settings.programs.current.program = "program".into();
+    Ok(settings.finish()?.spec)
 }
 
 /// The answer to `-info`: as Hydra's, the launchers and batch systems to choose among.

@@ -36,8 +36,8 @@ use ropewalk_openfoam::{Case, Loading};
 use serde_json::json;
 
 use checkpoints::{Bookkeeper, CheckpointOptions, Checkpoints};
-pub(crate) use command_line::documented;
 use command_line::{Command, Output, Request, Surroundings, help, info, parse};
+pub(crate) use command_line::{divide, documented, documented_some, some_options};
 use console::Console;
 #[cfg(feature = "fuzzing")]
 pub(crate) use metrics_server::fuzz_request as fuzz_metrics_request;

@@ -45,6 +45,12 @@ pub(crate) fn documented(command: Command) -> Command {
     })
 }
 
+/// Adds some of the options, by their first names, to those of another command.
+pub(crate) fn documented_some(command: Command, known: &[&str]) -> Command {
+    let rows = rows().filter(|row| row.is_option() && row.is_one_of(known));
+    command.args(rows.map(|row| row.argument().help_heading("As for `ropewalk run`")))
+}
+
 /// The option that is most like `name`, with its dashes; `None` if none is. Likeness is clap's decision.
 pub(super) fn nearest(name: &str) -> Option<&'static str> {
     // Built once, for fuzzers ask often.

@@ -346,6 +346,11 @@ impl Row {
         names.map(|name| name.split_once(' ').map_or(name, |(name, _)| name))
     }
 
+    /// Says if this is one of these rows, which are called by their first names.
+    pub(super) fn is_one_of(&self, known: &[&str]) -> bool {
+        self.names().next().is_some_and(|first| known.contains(&first))
+    }
+
     pub(super) fn value(&self) -> Option<&'static str> {
         let (_, last) = self.usage.rsplit_once(", ").unwrap_or(("", self.usage));
         last.split_once(' ').map(|(_, value)| value)

@@ -40,6 +40,8 @@ pub(super) struct Settings<'a> {
     pub(super) files_read: u32,
     /// Something is asked of this command, instead of a job.
     pub(super) question: Option<Command>,
+    /// The rows that there are, by their first names; `None` if all are.
+    pub(super) known: Option<&'static [&'static str]>,
 }
 
 impl<'a> Settings<'a> {
@@ -64,6 +66,7 @@ impl<'a> Settings<'a> {
             checkpoints: Checkpointing::default(),
             files_read: 0,
             question: None,
+            known: None,
         }
     }
 
@@ -137,6 +140,9 @@ impl<'a> Settings<'a> {
             let Apply::Variable(apply) = row.apply else {
                 continue;
             };
+            if self.known.is_some_and(|known| !row.is_one_of(known)) {
+                continue;
+            }
             for name in row.names() {
                 if let Some(value) = (self.around.variable)(name) {
                     let words = &mut VecDeque::from([value]);
@@ -205,7 +211,7 @@ impl<'a> Settings<'a> {
 }
 
 /// An option without its dashes; `None` for a word that is none, as `--`.
-fn option_name(word: &str) -> Option<&str> {
+pub(super) fn option_name(word: &str) -> Option<&str> {
     let name = word.strip_prefix("--").or_else(|| word.strip_prefix('-'));
     name.filter(|_| word != "--" && word != "-")
 }

@@ -333,3 +333,14 @@ fn slots_do_not_wrap() {
     let request = parsed("-hosts a:4294967295,b:2 true", &[], "").unwrap();
     assert_eq!(request.spec.ranks, u32::MAX);
 }
+
+/// Another command takes some of these options, in all their spellings, out of its words; what is behind `--` is its own.
+#[test]
+fn other_commands_have_some_options() {
+    let words = "reduce -o - -hosts a,b -np 2 --encrypt in --host=c -machinefile f -- -H d";
+    let words = words.split(' ').map(OsString::from).collect();
+    let (others, options) = divide(words, &["-hosts", "-hostfile", "--encrypt"]);
+    let text = |words: Vec<OsString>| words.join(std::ffi::OsStr::new(" "));
+    assert_eq!(text(others), "reduce -o - -np 2 in -- -H d");
+    assert_eq!(text(options), "-hosts a,b --encrypt --host=c -machinefile f");
+}

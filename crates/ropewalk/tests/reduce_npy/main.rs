@@ -1,4 +1,10 @@
-//! `ropewalk reduce` beside NumPy.
+//! `ropewalk reduce`: its results beside NumPy's, its inputs and outputs, its processes' ends.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod hosts;
+mod inputs;
+mod losses;
 
 use std::{
     fs,
@@ -13,29 +19,28 @@ use std::{
 
 use tempfile::TempDir;
 
-/// For every type and operation, and any relation of files to processes, the result is NumPy's: exactly so for
-/// integers, minima and maxima, to rounding otherwise. Integers overflow and NaN is among the floats.
+/// For every type and operation, and any relation of files to processes, the result is NumPy's: to the last bit for
+/// what is not rounded, NaN and the signs of zeros included, to rounding otherwise. Integers overflow.
 #[test]
 fn results_are_those_of_numpy() {
-    let folder = arrays(
+    let folder = arrays(&format!(
         "
-for case, t in enumerate('f4 f8 i1 i2 i4 i8 u1 u2 u4 u8'.split()):
-    for op in 'sum prod min max'.split():
+{NUMPY_TYPES}
+for case, t in enumerate(TYPES):
+    for op in 'sum prod mean min max any all'.split():
         for i in range(case % 4 + 2):
-            values = rng.integers(-100, 100, (3, 7)) if t[0] != 'f' else rng.normal(size=(3, 7))
-            if t == 'f8':
-                values[0, i] = np.nan
-            np.save(f'{t}-{op}-{i}.npy', values.astype(t) if t[0] == 'f' else values.astype('i8').astype(t))
-",
-    );
+            np.save(f'{{t}}-{{op}}-{{i}}.npy', stored(values(t, op, i), t))
+"
+    ));
     let mut cases = 0;
-    for (case, element) in ["f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
-        .iter()
-        .enumerate()
-    {
-        for (at, op) in ["sum", "prod", "min", "max"].iter().enumerate() {
+    let types = "V2 b1 c8 c16 f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 u8";
+    for (case, element) in types.split(' ').enumerate() {
+        for (at, op) in ["sum", "prod", "mean", "min", "max", "any", "all"]
+            .iter()
+            .enumerate()
+        {
             let files = case % 4 + 2;
-            let processes = [1, 2, 3, 8][at].to_string();
+            let processes = [1, 2, 3, 8][at % 4].to_string();
             let inputs = (0..files).map(|i| format!("{element}-{op}-{i}.npy"));
             let output = format!("{element}-{op}.out.npy");
             let fixed = ["--op", op, "-n", &processes, "-o", &output].map(str::to_owned);
@@ -44,28 +49,82 @@ for case, t in enumerate('f4 f8 i1 i2 i4 i8 u1 u2 u4 u8'.split()):
             cases += 1;
         }
     }
-    assert_eq!(cases, 40);
+    assert_eq!(cases, 105);
     python(
         folder.path(),
-        "
+        &format!(
+            "
+{NUMPY_TYPES}
 import glob
-fold = dict(sum=np.add, prod=np.multiply, min=np.minimum, max=np.maximum)
-found = 0
+reduced = 0
 for path in glob.glob('*.out.npy'):
     t, op = path.split('.')[0].split('-')
-    parts = [np.load(p) for p in sorted(glob.glob(f'{t}-{op}-?.npy'))]
-    expected = fold[op].reduce(np.stack(parts), axis=0, dtype=parts[0].dtype)
+    paths = sorted(glob.glob(f'{{t}}-{{op}}-?.npy'))
+    parts = np.stack([understood(np.load(p), t) for p in paths])
+    expected = dict(
+        sum=lambda: np.sum(parts, axis=0, dtype=parts.dtype if t != 'b1' else None),
+        prod=lambda: np.prod(parts, axis=0, dtype=parts.dtype if t != 'b1' else None),
+        mean=lambda: np.mean(parts, axis=0),
+        min=lambda: np.minimum.reduce(parts, axis=0),
+        max=lambda: np.maximum.reduce(parts, axis=0),
+        any=lambda: np.any(parts, axis=0),
+        all=lambda: np.all(parts, axis=0),
+    )[op]()
     result = np.load(path)
-    assert result.dtype == expected.dtype and result.shape == expected.shape, path
-    if t[0] == 'f' and op in ('sum', 'prod'):
-        np.testing.assert_allclose(result, expected, rtol=1e-4 if t == 'f4' else 1e-12, err_msg=path)
+    is_bfloat = t == 'V2' and op not in ('any', 'all')
+    assert (result.dtype.str == '|V2') if is_bfloat else (result.dtype == expected.dtype), path
+    result = understood(result, t) if is_bfloat else result
+    assert result.shape == expected.shape, path
+    if expected.dtype.kind in 'fc' and op in ('sum', 'prod', 'mean'):
+        rtol = {{'V2': 0.03, 'f2': 0.004, 'f4': 1e-6, 'c8': 1e-5}}.get(t, 1e-13)
+        np.testing.assert_allclose(result, expected, rtol=rtol, err_msg=path)
     else:
         np.testing.assert_array_equal(result, expected, err_msg=path)
-    found += 1
-assert found == 40, found
-",
+        if expected.dtype.kind == 'f':
+            np.testing.assert_array_equal(np.signbit(result), np.signbit(expected), err_msg=path)
+        if expected.dtype.kind == 'c':
+            for part in 'real', 'imag':
+                signs = [np.signbit(getattr(array, part)) for array in (result, expected)]
+                np.testing.assert_array_equal(*signs, err_msg=path)
+    reduced += 1
+assert reduced == 105, reduced
+"
+        ),
     );
 }
+
+/// The types, and arrays of each. NumPy knows bf16 only with the package `ml_dtypes`, which saves it as `<V2`: here it
+/// is the upper half of an f4.
+const NUMPY_TYPES: &str = "
+TYPES = 'V2 b1 c8 c16 f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 u8'.split()
+
+def values(t, op, i):
+    is_compared = op in ('min', 'max', 'any', 'all')
+    if t == 'b1':
+        return rng.random((3, 7)) < (0.3 if op == 'any' else 0.7)
+    if t[0] in 'iu':
+        return rng.integers(-100, 100, (3, 7)) * (rng.random((3, 7)) < 0.8)
+    if is_compared:
+        special = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan]
+        real, imaginary = rng.choice(special, (2, 3, 7), p=[0.3, 0.3, 0.1, 0.1, 0.08, 0.08, 0.04])
+    else:
+        real, imaginary = rng.uniform(0.5, 1.5, (2, 3, 7))
+        if t == 'f8':
+            real[0, i] = np.nan
+    if t[0] != 'c':
+        return real
+    together = np.empty((3, 7), 'c16')
+    together.real, together.imag = real, imaginary
+    return together
+
+def stored(array, t):
+    if t == 'V2':
+        return (array.astype('f4').view('u4') >> 16).astype('u2').view('V2')
+    return array.astype('i8').astype(t) if t[0] in 'iu' else array.astype(t)
+
+def understood(array, t):
+    return (array.view('u2').astype('u4') << 16).view('f4') if t == 'V2' else array
+";
 
 /// Big-endian files, arrays in Fortran's order, scalars and empty arrays are reduced as NumPy would.
 #[test]
@@ -78,9 +137,11 @@ for i in range(3):
     np.save(f'fortran-{i}.npy', np.asfortranarray(values))
     np.save(f'scalar-{i}.npy', np.float64(i + 0.5))
     np.save(f'empty-{i}.npy', np.zeros((0, 3), 'u2'))
+    np.save(f'complex-{i}.npy', (values + 1j * values[::-1]).astype('>c8' if i else '<c8'))
+    np.save(f'half-{i}.npy', (values % 16).astype('>f2'))
 ",
     );
-    for kind in ["big", "fortran", "scalar", "empty"] {
+    for kind in ["big", "fortran", "scalar", "empty", "complex", "half"] {
         let names = [0, 1, 2].map(|i| format!("{kind}-{i}.npy"));
         let output = format!("{kind}.out.npy");
         let fixed = ["--op", "sum", "-n", "2", "-o", &output].map(str::to_owned);
@@ -89,7 +150,7 @@ for i in range(3):
     python(
         folder.path(),
         "
-for kind in 'big fortran scalar empty'.split():
+for kind in 'big fortran scalar empty complex half'.split():
     parts = [np.load(f'{kind}-{i}.npy') for i in range(3)]
     result = np.load(f'{kind}.out.npy')
     np.testing.assert_array_equal(result, sum(parts[1:], parts[0]), err_msg=kind)
@@ -99,7 +160,8 @@ assert np.load('fortran.out.npy').flags.f_contiguous
     );
 }
 
-/// Floats of very different size, whose sum depends on the order, give the same bits in every run.
+/// Floats of very different size, whose sum depends on the order, give the same bits in every run, on any number of
+/// processes.
 #[test]
 fn float_sums_are_the_same_in_every_run() {
     let folder = arrays(
@@ -109,17 +171,20 @@ for i in range(7):
 ",
     );
     let inputs = (0..7).map(|i| format!("{i}.npy"));
-    let run = |output: &str| {
-        let fixed = ["--op", "sum", "-n", "5", "-o", output].map(str::to_owned);
+    let run = |processes: &str, output: &str| {
+        let fixed = ["--op", "sum", "-n", processes, "-o", output].map(str::to_owned);
         succeed(
             &folder,
             &fixed.into_iter().chain(inputs.clone()).collect::<Vec<_>>(),
         );
         fs::read(folder.path().join(output)).unwrap()
     };
-    let first = run("first.npy");
-    for again in ["second.npy", "third.npy"] {
-        assert!(run(again) == first, "{again} differs");
+    let first = run("5", "first.npy");
+    for processes in ["5", "1", "2", "7"] {
+        assert!(
+            run(processes, "again.npy") == first,
+            "{processes} processes differ"
+        );
     }
 }
 
@@ -134,7 +199,7 @@ for i in range(4):
 np.save('shape.npy', np.zeros((4, 3), 'f4'))
 np.save('type.npy', np.zeros((3, 4), 'f8'))
 np.save('order.npy', np.asfortranarray(np.zeros((3, 4), 'f4')))
-np.save('complex.npy', np.zeros((3, 4), 'c8'))
+np.save('long-double.npy', np.zeros((3, 4), np.longdouble))
 np.save('structure.npy', np.zeros(3, [('a', 'f4')]))
 open('text.npy', 'w').write('no array')
 open('nothing.npy', 'w')
@@ -170,7 +235,7 @@ os.mkfifo('pipe.npy')
             "its element type is f64, that of most of the others f32",
         ),
         ("order.npy", "its order of elements is Fortran's"),
-        ("complex.npy", "its elements are <c8"),
+        ("long-double.npy", "its elements are <f16"),
         ("structure.npy", "its elements are structures"),
         ("text.npy", "no .npy file"),
         ("nothing.npy", "truncated"),
@@ -222,8 +287,8 @@ fn outputs_are_replaced_in_one_step() {
     assert_eq!(permissions(&folder.path().join("a.npy")), permissions(&ordinary));
 }
 
-/// The kind of file at the output's place decides how it is written: links stay and their targets are replaced, devices and
-/// pipes are written into, and `-` is the standard output. A replaced file keeps its permissions.
+/// The kind of file at the output's place decides how it is written: links stay and their targets are replaced, devices
+/// and pipes are written into, and `-` is the standard output. A replaced file keeps its permissions.
 #[test]
 fn outputs_go_where_their_path_leads() {
     let folder =
