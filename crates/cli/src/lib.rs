@@ -22,5 +22,6 @@ mod rehearse;
 mod run;
 mod sim;
 mod times;
+mod watcher;
 
 pub use command::main;
