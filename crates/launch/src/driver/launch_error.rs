@@ -5,10 +5,18 @@ use std::io;
 use ropewalk_launch_core::{JobSpec, placement::PlacementError, protocol::BOOTSTRAP_SIZE_MAX};
 use thiserror::Error;
 
+use super::launcher::REQUESTS_MAX;
+
 /// Why a job could not be run.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LaunchError {
+    /// More signals wait to be sent than may.
+    #[error("{REQUESTS_MAX} signals wait to be sent to the job already: try again a little later")]
+    Busy,
+    /// The job was ended, since nobody took its events and more waited than may.
+    #[error("the job was ended: nobody took its events")]
+    EventsNotTaken,
     /// The ranks cannot be placed on the hosts.
     #[error(transparent)]
     Placement(#[from] PlacementError),

@@ -7,6 +7,7 @@ mod attempts;
 mod bootstrap;
 mod branch;
 mod command_keeper;
+mod deliveries;
 mod descendants;
 mod forked_agent;
 mod idle_memory;
