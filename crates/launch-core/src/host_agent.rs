@@ -3,6 +3,7 @@
 mod departures;
 mod groups;
 mod hanging;
+mod holdings;
 mod notices;
 mod rank_link;
 mod respawns;
@@ -20,6 +21,7 @@ use crate::{
 };
 use departures::{Departing, Leaving};
 use groups::KnownGroup;
+use holdings::Holdings;
 pub use rank_link::{FromRank, ToRank, Welcome};
 use suspension::Suspension;
 
@@ -43,9 +45,7 @@ pub struct HostAgent {
     departing: BTreeMap<Rank, Departing>,
     /// What every attached rank hears, from the first day.
     announcements: Vec<ToRank>,
-    held: BTreeMap<(Rank, HoldId), Holding>,
-    held_bytes: u64,
-    held_bytes_max: u64,
+    holdings: Holdings,
     /// The first abort ends the job; no other matters.
     aborted: bool,
     notices: BTreeMap<Rank, u32>,
@@ -91,16 +91,7 @@ pub enum Action {
     Sweep,
 }
 
-#[derive(Debug)]
-struct Holding {
-    label: Vec<u8>,
-    size: u64,
-}
-
 impl HostAgent {
-    /// How many pieces of memory are kept for the ranks of one host: the kernel lets a process map 65,530.
-    pub(crate) const HOLDINGS_MAX: usize = 1 << 15;
-
     /// An agent that serves memory at `address` and keeps at most `held_bytes_max` bytes of it.
     pub fn new(start: Start, address: Address, held_bytes_max: u64) -> Self {
         // Alone, it need not ask the launcher.
@@ -124,9 +115,7 @@ impl HostAgent {
             has_attached: false,
             departing: BTreeMap::new(),
             announcements: Vec::new(),
-            held: BTreeMap::new(),
-            held_bytes: 0,
-            held_bytes_max,
+            holdings: Holdings::new(held_bytes_max),
             aborted: false,
             notices: BTreeMap::new(),
             overwritten: BTreeMap::new(),
@@ -287,16 +276,15 @@ impl HostAgent {
                 }
                 false
             }
-            FromRank::Hold(held) => match self.hold(rank, held, memory) {
+            FromRank::Hold(held) => match self.holdings.hold(rank, held, memory) {
                 Ok(()) => true,
-                Err(text) => {
-                    self.notice(rank, text);
+                Err(refusal) => {
+                    self.notice(rank, refusal.to_string());
                     false
                 }
             },
             FromRank::Release(id) => {
-                if let Some(holding) = self.held.remove(&(rank, id)) {
-                    self.held_bytes -= holding.size;
+                if self.holdings.release(rank, id) {
                     self.actions.push_back(Action::Forget(rank, id));
                 }
                 false
@@ -347,36 +335,6 @@ impl HostAgent {
                 self.members.handle_return(rank, incarnation);
             }
         }
-    }
-
-    fn hold(&mut self, rank: Rank, held: Held, memory: Option<u64>) -> Result<(), String> {
-        let size =
-            memory.ok_or("asked to hold memory without handing over a memfd that only its rank writes")?;
-        if self.held.len() >= Self::HOLDINGS_MAX {
-            return Err(format!(
-                "{} pieces of memory are held already",
-                Self::HOLDINGS_MAX
-            ));
-        }
-        if size > self.held_bytes_max - self.held_bytes {
-            return Err(format!(
-                "{size} bytes more than the {} held already would be over the limit of {}",
-                self.held_bytes, self.held_bytes_max
-            ));
-        }
-        if held.label.len() > Held::LABEL_SIZE_MAX {
-            return Err(format!(
-                "a label of {} bytes for held memory is too long",
-                held.label.len()
-            ));
-        }
-        if self.held.contains_key(&(rank, held.id)) {
-            return Err(format!("memory is held already under the number {}", held.id.0));
-        }
-        let label = held.label;
-        self.held.insert((rank, held.id), Holding { label, size });
-        self.held_bytes += size;
-        Ok(())
     }
 
     /// Each life of a rank has one connection.

@@ -11,7 +11,7 @@ use std::{
 
 use ropewalk::launch::{
     JobEvent, JobSpec, Launcher, OnFailure, OutputStream, Verdict,
-    restart::{Attempt, BetweenAttempts, Progress, RestartPolicy},
+    restart::{Attempt, BetweenAttempts, Progress, Refusal, RestartPolicy},
 };
 
 const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
@@ -113,14 +113,14 @@ fn the_end_of_an_attempt_can_be_interrupted() {
 struct Hook(Arc<Mutex<Vec<String>>>);
 
 impl BetweenAttempts for Hook {
-    fn prepare(&mut self, number: u32, last: Option<&Attempt>, spec: &mut JobSpec) -> Result<(), String> {
+    fn prepare(&mut self, number: u32, last: Option<&Attempt>, spec: &mut JobSpec) -> Result<(), Refusal> {
         let told = last.map(|last| (last.number, last.verdict.exit_code()));
         self.0.lock().unwrap().push(format!("{number} {told:?}"));
         spec.environment
             .push(("RESTORE".into(), number.to_string().into()));
         spec.ranks = number;
         match number {
-            3 => Err("nothing to restore".to_owned()),
+            3 => Err("nothing to restore".into()),
             _ => Ok(()),
         }
     }

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use ropewalk_checkpoint::{Mtbf, START_VARIABLE};
 use ropewalk_launch::{
     JobEvent, JobSpec, Launcher,
-    restart::{Attempt, BetweenAttempts, Progress},
+    restart::{Attempt, BetweenAttempts, Progress, Refusal},
 };
 use ropewalk_openfoam::{Case, CaseOptions, Loading, QUARANTINE_MAX, find_library};
 
@@ -85,14 +85,12 @@ impl CaseKeeper {
 }
 
 impl BetweenAttempts for CaseKeeper {
-    fn prepare(&mut self, number: u32, last: Option<&Attempt>, spec: &mut JobSpec) -> Result<(), String> {
+    fn prepare(&mut self, number: u32, last: Option<&Attempt>, spec: &mut JobSpec) -> Result<(), Refusal> {
         self.checkpoints.prepare(number, last, spec)?;
         let start = spec.environment.iter().find(|(name, _)| name == START_VARIABLE);
         // The start is one, and counted once.
         self.options.start = start.and_then(|(_, start)| start.to_str()?.parse().ok());
-        let prepared = Case::open(&self.root, self.options.clone())
-            .and_then(|case| case.prepare())
-            .map_err(|error| error.to_string())?;
+        let prepared = Case::open(&self.root, self.options.clone()).and_then(|case| case.prepare())?;
         for path in &prepared.quarantined {
             say(&format!("put aside in {}", path.display()));
         }

@@ -3,7 +3,7 @@
 use std::collections::btree_map::Entry;
 
 use ropewalk_membership::{Cause, Departure};
-use ropewalk_names::{Held, HoldId, Rank, RegionHandle};
+use ropewalk_names::{Held, Rank, RegionHandle};
 
 use super::{Action, HostAgent, ToRank};
 use crate::{protocol::Report, verdict::MemoryShortage};
@@ -60,13 +60,10 @@ impl HostAgent {
             stage,
             at_ns,
         };
-        let all_of_rank = (rank, HoldId(u64::MIN))..=(rank, HoldId(u64::MAX));
-        let mut exposures = 0;
-        for (&(rank, id), holding) in self.held.range(all_of_rank) {
-            let label = holding.label.clone();
-            self.actions.push_back(Action::Expose(rank, Held { id, label }));
-            exposures += 1;
-        }
+        let before = self.actions.len();
+        let left = self.holdings.of(rank);
+        self.actions.extend(left.map(|held| Action::Expose(rank, held)));
+        let exposures = self.actions.len() - before;
         let departing = Departing {
             departure,
             exposures,

@@ -1,6 +1,6 @@
 //! Ranks that get another process.
 
-use ropewalk_names::{HoldId, Incarnation, Rank};
+use ropewalk_names::{Incarnation, Rank};
 
 use super::HostAgent;
 
@@ -16,11 +16,7 @@ impl HostAgent {
             return;
         }
         // What the one before had is served by now; the new one may use its numbers.
-        let all_of_rank = (rank, HoldId(u64::MIN))..=(rank, HoldId(u64::MAX));
-        let ids: Vec<_> = self.held.range(all_of_rank).map(|(&id, _)| id).collect();
-        for id in ids {
-            self.held.remove(&id);
-        }
+        self.holdings.disown(rank);
         self.open_pmi(rank);
         self.to_spawn.push_back(rank);
         self.forward_pmi();

@@ -8,8 +8,8 @@ use ropewalk_pmi as pmi;
 use super::{Action, NameAsker, Phase, SIGTERM, Supervisor, WantedSpawn};
 use crate::{
     event::JobEvent,
-    group_plan::{GroupPlan, Seat, Spawning, plan_spawn},
-    host_files::names_host_files,
+    group_plan::{GroupPlan, Seat, SpawnRefusal, Spawning, plan_spawn},
+    host_files::{HostFileError, names_host_files},
     job::{JobSpec, OnFailure},
     protocol::{Down, Order, Plan, StartError, StartErrorKind},
     tree::NodeId,
@@ -79,27 +79,23 @@ impl Supervisor {
         self.begin_spawn(asker, from, spawn);
     }
 
-    /// The host files that a spawn names were read, and the hosts put in their place; or a sentence says why they could not
-    /// be.
+    /// The host files that a spawn names were read, and the hosts put in their place, unless one could not be used.
     pub fn handle_host_files(
         &mut self,
         now: Duration,
         wanted: WantedSpawn,
-        read: Result<pmi::Spawn, String>,
+        read: Result<pmi::Spawn, HostFileError>,
     ) {
         let WantedSpawn { asker, from, .. } = wanted;
         match read {
             Ok(spawn) => self.begin_spawn(asker, from, spawn),
-            Err(text) => {
-                let rank = self.job_rank(from).unwrap_or_default();
-                self.refuse(asker, rank, text);
-            }
+            Err(error) => self.refuse(asker, self.job_rank(from).unwrap_or_default(), &error.to_string()),
         }
         self.forward_pmi(now);
     }
 
     fn begin_spawn(&mut self, asker: Asker, from: pmi::Process, spawn: pmi::Spawn) {
-        let text = match self.plan_group(from, &spawn) {
+        match self.plan_group(from, &spawn) {
             Ok(plan) => {
                 let ranks = (plan.first.0..plan.first.0 + plan.size).map(Rank);
                 let asked = Asked {
@@ -108,23 +104,27 @@ impl Supervisor {
                     spawn,
                     starting: ranks.collect(),
                 };
-                return self.begin_group(asked, plan);
+                self.begin_group(asked, plan);
             }
-            Err(text) => text,
-        };
-        let rank = self.job_rank(from).unwrap_or_default();
-        self.refuse(asker, rank, text);
+            Err(refusal) => self.refuse(
+                asker,
+                self.job_rank(from).unwrap_or_default(),
+                &refusal.to_string(),
+            ),
+        }
     }
 
-    fn plan_group(&self, from: pmi::Process, spawn: &pmi::Spawn) -> Result<GroupPlan, String> {
+    fn plan_group(&self, from: pmi::Process, spawn: &pmi::Spawn) -> Result<GroupPlan, SpawnRefusal> {
         if self.phase != Phase::Running {
-            return Err("the job is being ended".to_owned());
+            return Err(SpawnRefusal::JobEnding);
         }
         if self.groups.len() >= Self::GROUPS_MAX {
-            return Err(format!("{} spawned groups run already", Self::GROUPS_MAX));
+            return Err(SpawnRefusal::Groups {
+                max: Self::GROUPS_MAX,
+            });
         }
         let first = Rank(self.members.size());
-        let rank = self.job_rank(from).ok_or("the spawner is gone")?;
+        let rank = self.job_rank(from).ok_or(SpawnRefusal::SpawnerGone)?;
         let spawner = match from.group.0 {
             0 => self
                 .plan
@@ -312,7 +312,7 @@ impl Supervisor {
             return;
         };
         if let Some(asked) = self.give_up(id) {
-            self.refuse(asked.asker, first, reason);
+            self.refuse(asked.asker, first, &reason);
         }
     }
 
@@ -333,10 +333,10 @@ impl Supervisor {
         group.asked.take()
     }
 
-    fn refuse(&mut self, asker: Asker, rank: Rank, text: String) {
-        let reason = text.as_str().into();
+    fn refuse(&mut self, asker: Asker, rank: Rank, why: &str) {
+        let reason = why.into();
         self.answer(asker, Err(pmi::SpawnRefused { reason }));
-        let text = format!("could not be spawned: {text}");
+        let text = format!("could not be spawned: {why}");
         self.tell(JobEvent::Notice { rank, text });
     }
 

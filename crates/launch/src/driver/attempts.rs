@@ -30,7 +30,7 @@ use super::{
     forked_agent::fork_agent,
     input,
     interrupts::{Signals, next_ending_signal},
-    launch_error::{LaunchError, system},
+    launch_error::{LaunchError, system, with_causes},
     launcher::{Request, Taken},
     own_host::own_host_name,
     shared_names::SharedNames,
@@ -111,7 +111,7 @@ impl Attempts {
             spec.environment.push(variable);
         }
         let last = self.restarts.as_ref().and_then(Restarts::last);
-        let refused = |reason| LaunchError::Refused { reason };
+        let refused = |source| LaunchError::Refused { source };
         self.between.prepare(number, last, &mut spec).map_err(refused)?;
         let ranks = spec
             .more
@@ -243,9 +243,10 @@ impl Attempts {
             number += 1;
             prepared = match self.prepare(number) {
                 Ok(prepared) => prepared,
-                Err(LaunchError::Refused { reason }) => {
+                Err(LaunchError::Refused { source }) => {
                     // It was remembered as one that another follows.
-                    break self.forget_last().unwrap_or(attempt.verdict).given_up(reason);
+                    let last = self.forget_last().unwrap_or(attempt.verdict);
+                    break last.given_up(with_causes(&*source));
                 }
                 Err(error) => return Err(error),
             };

@@ -1,8 +1,10 @@
 //! Why a job could not be run.
 
-use std::io;
+use std::{error::Error, io};
 
-use ropewalk_launch_core::{JobSpec, placement::PlacementError, protocol::BOOTSTRAP_SIZE_MAX};
+use ropewalk_launch_core::{
+    JobSpec, placement::PlacementError, protocol::BOOTSTRAP_SIZE_MAX, restart::Refusal,
+};
 use thiserror::Error;
 
 use super::launcher::REQUESTS_MAX;
@@ -27,10 +29,10 @@ pub enum LaunchError {
         ranks: u32,
     },
     /// Whoever was to prepare the job refused it.
-    #[error("the job was not started: {reason}")]
+    #[error("the job was not started")]
     Refused {
         /// Why.
-        reason: String,
+        source: Refusal,
     },
     /// The signal is none.
     #[error("{signal} is no signal")]
@@ -49,6 +51,13 @@ pub enum LaunchError {
     /// The description of the job is too large.
     #[error("programs, arguments, environment and hosts together are larger than {BOOTSTRAP_SIZE_MAX} bytes")]
     TooLarge,
+}
+
+/// An error in one line with its causes.
+pub(super) fn with_causes(error: &dyn Error) -> String {
+    let causes = std::iter::successors(Some(error), |&error| error.source());
+    let causes: Vec<_> = causes.map(ToString::to_string).collect();
+    causes.join(": ")
 }
 
 /// The system refused what a launcher needs.
