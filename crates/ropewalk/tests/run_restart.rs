@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod rig;
+
 use std::{
     io::{BufRead, BufReader},
-    process::{Command, Stdio},
+    process::Stdio,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -14,21 +16,11 @@ use ropewalk::launch::{
     restart::{Attempt, BetweenAttempts, Progress, Refusal, RestartPolicy},
 };
 
-const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
-const PATIENCE: Duration = Duration::from_secs(60);
+use rig::{PATIENCE, ROPEWALK};
 
 fn run(arguments: &[&str]) -> (i32, String, String) {
-    let output = Command::new(ROPEWALK)
-        .arg("run")
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    (
-        output.status.code().unwrap(),
-        String::from_utf8(output.stdout).unwrap(),
-        String::from_utf8(output.stderr).unwrap(),
-    )
+    let (code, stdout, stderr) = rig::told(rig::run(arguments));
+    (code.unwrap(), stdout, stderr)
 }
 
 /// A job that fails once is started again, whole, and the exit code is that of the last attempt; the culprit of the first is
@@ -65,46 +57,39 @@ fn it_gives_up() {
 /// A signal ends a job also while nothing of it runs.
 #[test]
 fn a_pause_can_be_interrupted() {
-    let mut job = Command::new(ROPEWALK)
-        .args(["run", "--on-failure", "restart", "false"])
-        .stdin(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(job.stderr.take().unwrap()).lines();
     // The second pause lasts two seconds.
-    let is_second = |line: &String| line.contains("started again in 2 s");
-    assert!(lines.by_ref().map(Result::unwrap).any(|line| is_second(&line)));
-    let killed = Command::new("kill")
-        .args(["-INT", &job.id().to_string()])
-        .status();
-    assert!(killed.unwrap().success());
-    let rest: Vec<_> = lines.map(Result::unwrap).collect();
+    interrupted_at("started again in 2 s", &["--on-failure", "restart", "false"]);
+}
+
+/// Runs a job, interrupts it when it has said this, and returns what it says from then on.
+fn interrupted_at(word: &str, words: &[&str]) -> Vec<String> {
+    let mut job = rig::run(words).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(job.stderr.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    assert!(lines.any(|line| line.contains(word)));
+    rig::signal("INT", job.id());
+    let rest: Vec<_> = lines.collect();
     assert_eq!(job.wait().unwrap().code(), Some(130), "{rest:?}");
     assert!(rest.last().unwrap().contains("ended by signal 2"), "{rest:?}");
+    rest
 }
 
 /// A signal ends a job also while an attempt of it comes to its end for another reason.
 #[test]
 fn the_end_of_an_attempt_can_be_interrupted() {
     let script = "trap '' INT TERM; [ $RANK = 0 ] && sleep 0.5 && exit 3; while :; do sleep 0.1; done";
-    let mut job = Command::new(ROPEWALK)
-        .args(["run", "-n", "2", "--grace", "1", "--log", "json"])
-        .args(["--on-failure", "restart", "sh", "-c", script])
-        .stdin(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(job.stderr.take().unwrap()).lines();
-    let is_first = |line: &String| line.contains("departed");
-    assert!(lines.by_ref().map(Result::unwrap).any(|line| is_first(&line)));
-    let killed = Command::new("kill")
-        .args(["-INT", &job.id().to_string()])
-        .status();
-    assert!(killed.unwrap().success());
-    let rest: Vec<_> = lines.map(Result::unwrap).collect();
-    assert_eq!(job.wait().unwrap().code(), Some(130), "{rest:?}");
-    assert!(rest.last().unwrap().contains("ended by signal 2"), "{rest:?}");
+    let options = [
+        "-n",
+        "2",
+        "--grace",
+        "1",
+        "--log",
+        "json",
+        "--on-failure",
+        "restart",
+    ];
+    let rest = interrupted_at("departed", &[&options[..], &["sh", "-c", script]].concat());
     assert!(rest.iter().all(|line| !line.contains("restarting")), "{rest:?}");
 }
 
