@@ -30,7 +30,7 @@ use super::{
     input::Input,
     interrupts::{Signalled, Signals, next_signal},
     keeper,
-    launcher::{Request, Taken},
+    requests::{Request, Taken},
     shared_names::SharedNames,
     small_files,
     suspension::{self, Change, Suspendable},

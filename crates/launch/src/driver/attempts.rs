@@ -31,8 +31,8 @@ use super::{
     input,
     interrupts::{Signals, next_ending_signal},
     launch_error::{LaunchError, system, with_causes},
-    launcher::{Request, Taken},
     own_host::own_host_name,
+    requests::{Request, Taken},
     shared_names::SharedNames,
     suspension,
 };

@@ -7,7 +7,7 @@ use ropewalk_launch_core::{
 };
 use thiserror::Error;
 
-use super::launcher::REQUESTS_MAX;
+use super::requests::REQUESTS_MAX;
 
 /// Why a job could not be run.
 #[derive(Debug, Error)]

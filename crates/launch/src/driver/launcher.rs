@@ -23,6 +23,7 @@ use super::{
     deliveries::{self, Delivery, deliveries},
     idle_memory::share_heap,
     launch_error::{LaunchError, system},
+    requests::{REQUESTS_MAX, Request, Taken},
 };
 
 /// Runs one job.
@@ -252,19 +253,3 @@ impl Drop for Launcher {
 const GROUPS_REMEMBERED: usize = 8192;
 /// Returning credit byte by byte would cost a frame each.
 const CREDIT_RETURNED_MIN: u64 = 256 << 10;
-/// How many signals may wait to be sent.
-pub(super) const REQUESTS_MAX: usize = 1024;
-
-/// A wish of whoever takes events.
-#[derive(Debug)]
-pub(super) enum Request {
-    Interrupt(i32),
-    Signal(Rank, i32),
-}
-
-/// How much of the output of an attempt was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Taken {
-    pub(super) attempt: u32,
-    pub(super) bytes: u64,
-}

@@ -23,6 +23,7 @@ mod mpi_programs;
 mod name_server;
 mod own_host;
 mod process;
+mod requests;
 mod session;
 mod shared_memory;
 mod shared_names;
