@@ -7,13 +7,16 @@ mod rig;
 use std::{
     io::{BufRead, BufReader},
     process::Stdio,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, mpsc},
     time::{Duration, Instant},
 };
 
-use ropewalk::launch::{
-    JobEvent, JobSpec, Launcher, OnFailure, OutputStream, Verdict,
-    restart::{Attempt, BetweenAttempts, Progress, Refusal, RestartPolicy},
+use ropewalk::{
+    launch::{
+        JobEvent, JobSpec, LaunchError, Launcher, OnFailure, OutputStream, Verdict,
+        restart::{Attempt, BetweenAttempts, Progress, Refusal, RestartPolicy},
+    },
+    names::Rank,
 };
 
 use rig::{PATIENCE, ROPEWALK};
@@ -164,4 +167,52 @@ fn a_hook_prepares_each_attempt() {
     assert_eq!(verdict.attempts.len(), 1);
     assert_eq!((verdict.ranks, verdict.exit_code()), (2, 4));
     assert_eq!(verdict.gave_up.as_deref(), Some("nothing to restore"));
+}
+
+/// Between attempts the launcher's thread may be busy: signals wait for it, more than may wait are refused by name, and the
+/// job goes on as if nothing had been.
+#[test]
+fn signals_that_cannot_wait_are_refused() {
+    struct Busy {
+        reached: mpsc::SyncSender<()>,
+        released: mpsc::Receiver<()>,
+    }
+
+    impl BetweenAttempts for Busy {
+        fn prepare(
+            &mut self,
+            number: u32,
+            _last: Option<&Attempt>,
+            _spec: &mut JobSpec,
+        ) -> Result<(), Refusal> {
+            if number == 2 {
+                self.reached.send(()).unwrap();
+                self.released.recv().unwrap();
+            }
+            Ok(())
+        }
+    }
+
+    let spec = JobSpec {
+        on_failure: OnFailure::Restart(RestartPolicy {
+            pause: Duration::from_millis(10),
+            ..RestartPolicy::at_most(1)
+        }),
+        ..JobSpec::new(ROPEWALK, "false")
+    };
+    let (reached, is_reached) = mpsc::sync_channel(1);
+    let (release, released) = mpsc::sync_channel(1);
+    let mut launcher = Launcher::start_with(spec, Busy { reached, released }).unwrap();
+    is_reached.recv_timeout(PATIENCE).unwrap();
+    let continued = || launcher.signal(Rank(0), 18);
+    let accepted = (0..10_000).take_while(|_| continued().is_ok()).count();
+    assert_eq!(accepted, 1024);
+    assert!(matches!(continued(), Err(LaunchError::Busy)));
+    release.send(()).unwrap();
+    let verdict = loop {
+        if let Some(JobEvent::Finished(verdict)) = launcher.next_event(Some(PATIENCE)).unwrap() {
+            break verdict;
+        }
+    };
+    assert_eq!((verdict.exit_code(), verdict.attempts.len()), (1, 1), "{verdict}");
 }
