@@ -5,6 +5,7 @@ use std::{fmt, str::FromStr};
 use anyhow::Context;
 use ropewalk_rpc::{Buffer, EndpointOptions, Engine, PeerId};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 /// What carries the calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,10 +53,15 @@ impl Provider {
     }
 }
 
-impl FromStr for Provider {
-    type Err = String;
+/// A name that is none of a provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("it is one of auto, ofi, ofi:NAME, shm, tcp and tcp-encrypted")]
+pub(crate) struct UnknownProvider;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Provider {
+    type Err = UnknownProvider;
+
+    fn from_str(text: &str) -> Result<Self, UnknownProvider> {
         match (text, text.split_once(':')) {
             ("auto", _) => Ok(Self::Auto),
             ("ofi", _) => Ok(Self::Ofi(Self::OFI_DEFAULT.to_owned())),
@@ -63,7 +69,7 @@ impl FromStr for Provider {
             ("tcp", _) => Ok(Self::Tcp),
             ("tcp-encrypted", _) => Ok(Self::TcpEncrypted),
             (_, Some(("ofi", name))) => Ok(Self::Ofi(name.to_owned())),
-            _ => Err("it is one of auto, ofi, ofi:NAME, shm, tcp and tcp-encrypted".to_owned()),
+            _ => Err(UnknownProvider),
         }
     }
 }
@@ -98,6 +104,6 @@ mod tests {
             assert_eq!(name.parse::<Provider>().unwrap().to_string(), name);
         }
         assert_eq!("ofi".parse(), "ofi:tcp;ofi_rxm".parse::<Provider>());
-        assert!("udp".parse::<Provider>().unwrap_err().contains("shm"));
+        assert!("udp".parse::<Provider>().unwrap_err().to_string().contains("shm"));
     }
 }

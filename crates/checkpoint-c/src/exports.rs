@@ -1,5 +1,6 @@
-//! The functions that C calls. What each does stands in `include/rw_checkpoint.h`; what their callers promise is what C
-//! always promises: that pointers point to what the header says, or are null where null makes sense.
+//! The functions that C calls, described in `include/rw_checkpoint.h`. Their callers promise what C always promises:
+//! each pointer points to what the header says, or is null where null makes sense. The types of the arguments check
+//! for null.
 
 use std::{
     cell::RefCell,
@@ -10,12 +11,18 @@ use std::{
     time::Duration,
 };
 
+use ropewalk_c_abi as abi;
 use ropewalk_checkpoint::{
     AdvisorOptions, Alone, FastLevel, Level, Mtbf, Reason, Restored, RunAdvisor, Save, SharedDirectory,
     Store, StoreOptions, default_mtbf_of_job, directory_of_job, mtbf_of_job, optimal_interval, restore_all,
 };
 
 use crate::failure::{self, Failure, guarded};
+
+type InPtr<T> = abi::InPtr<T, Failure>;
+type InText = abi::InText<Failure>;
+type Object<T> = abi::Object<T, Failure>;
+type OutPtr<T> = abi::OutPtr<T, Failure>;
 
 /// `rw_checkpoint_advisor`.
 #[derive(Debug)]
@@ -64,14 +71,14 @@ pub struct CDecision {
 }
 
 /// `rw_checkpoint_store_options`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 #[repr(C)]
 pub struct CStoreOptions {
     size: usize,
-    directory: *const c_char,
+    directory: InText,
     rank: u32,
     ranks: u32,
-    in_place: *const c_char,
+    in_place: InText,
     keep: u32,
     restarts_max: u32,
 }
@@ -96,43 +103,39 @@ macro_rules! exports {
         /// # Safety
         /// Its pointers are as the header says.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
-            guarded(|| { $body Ok(()) })
+        #[allow(unused_mut, reason = "objects change, and other arguments do not")]
+        pub unsafe extern "C" fn $name($(mut $argument: $type),*) -> c_int {
+            guarded(move || { $body Ok(()) })
         }
     )* };
 }
 
 exports! {
     fn rw_checkpoint_advisor_open(
-        options: *const CAdvisorOptions,
-        journal: *const c_char,
-        advisor: *mut *mut Advisor,
+        options: InPtr<CAdvisorOptions>,
+        journal: InText,
+        advisor: OutPtr<Object<Advisor>>,
     ) {
-        // SAFETY: the caller promises that it is null or points to options.
-        let options = match unsafe { options.as_ref() } {
+        let options = match options.get() {
             Some(options) => advisor_options(options)?,
             None => AdvisorOptions::default(),
         };
-        // SAFETY: the caller promises that it is null or a text.
-        let opened = match unsafe { path(journal) } {
+        let opened = match path(&journal) {
             Some(journal) => RunAdvisor::start(&options, Some(journal.to_owned())),
             None => RunAdvisor::start_in_job(&options),
         }?;
-        // SAFETY: the caller promises a place for the pointer.
-        unsafe { hand_over(advisor, Advisor(opened)) }?;
+        advisor.hand_over(Advisor(opened))?;
     }
 
-    fn rw_checkpoint_advisor_close(advisor: *mut Advisor, finished: c_int) {
-        // SAFETY: the caller promises that it was opened and not closed.
-        let advisor = unsafe { take_back(advisor) }?;
+    fn rw_checkpoint_advisor_close(advisor: Object<Advisor>, finished: c_int) {
+        let advisor = advisor.take_back()?;
         if finished != 0 {
             advisor.0.finish();
         }
     }
 
-    fn rw_checkpoint_step_end(advisor: *mut Advisor, decision: *mut CDecision) {
-        // SAFETY: the caller promises that it was opened and not closed.
-        let advisor = unsafe { object(advisor) }?;
+    fn rw_checkpoint_step_end(advisor: Object<Advisor>, decision: OutPtr<CDecision>) {
+        let advisor = advisor.get()?;
         let advice = advisor.0.step_end();
         let made = CDecision {
             save: advice.decision.save.into(),
@@ -142,90 +145,74 @@ exports! {
             overhead: advice.decision.overhead,
             mtbf: advisor.0.advisor().mtbf(),
         };
-        // SAFETY: the caller promises a place for it.
-        unsafe { write(decision, made) }?;
+        decision.write(made)?;
     }
 
-    fn rw_checkpoint_save_begin(advisor: *mut Advisor, level: c_int) {
-        // SAFETY: the caller promises that it was opened and not closed.
-        unsafe { object(advisor) }?.0.save_begin(level_of(level)?);
+    fn rw_checkpoint_save_begin(advisor: Object<Advisor>, level: c_int) {
+        advisor.get()?.0.save_begin(level_of(level)?);
     }
 
-    fn rw_checkpoint_save_copied(advisor: *mut Advisor, level: c_int) {
-        // SAFETY: the caller promises that it was opened and not closed.
-        unsafe { object(advisor) }?.0.save_copied(level_of(level)?);
+    fn rw_checkpoint_save_copied(advisor: Object<Advisor>, level: c_int) {
+        advisor.get()?.0.save_copied(level_of(level)?);
     }
 
-    fn rw_checkpoint_save_end(advisor: *mut Advisor, level: c_int) {
-        // SAFETY: the caller promises that it was opened and not closed.
-        let advisor = unsafe { object(advisor) }?;
+    fn rw_checkpoint_save_end(advisor: Object<Advisor>, level: c_int) {
+        let advisor = advisor.get()?;
         advisor.0.save_end(level_of(level)?);
         if let Some(failure) = advisor.0.take_failure() {
             return Err(failure.into());
         }
     }
 
-    fn rw_checkpoint_save_failed(advisor: *mut Advisor, level: c_int) {
-        // SAFETY: the caller promises that it was opened and not closed.
-        unsafe { object(advisor) }?.0.save_failed(level_of(level)?);
+    fn rw_checkpoint_save_failed(advisor: Object<Advisor>, level: c_int) {
+        advisor.get()?.0.save_failed(level_of(level)?);
     }
 
-    fn rw_checkpoint_failed(advisor: *mut Advisor) {
-        // SAFETY: the caller promises that it was opened and not closed.
-        unsafe { object(advisor) }?.0.failed();
+    fn rw_checkpoint_failed(advisor: Object<Advisor>) {
+        advisor.get()?.0.failed();
     }
 
-    fn rw_checkpoint_restored_end(advisor: *mut Advisor) {
-        // SAFETY: the caller promises that it was opened and not closed.
-        unsafe { object(advisor) }?.0.restored();
+    fn rw_checkpoint_restored_end(advisor: Object<Advisor>) {
+        advisor.get()?.0.restored();
     }
 
-    fn rw_checkpoint_remaining_steps(advisor: *mut Advisor, steps: u64) {
-        // SAFETY: the caller promises that it was opened and not closed.
-        unsafe { object(advisor) }?.0.set_remaining_steps(Some(steps));
+    fn rw_checkpoint_remaining_steps(advisor: Object<Advisor>, steps: u64) {
+        advisor.get()?.0.set_remaining_steps(Some(steps));
     }
 
-    fn rw_checkpoint_preempt(advisor: *mut Advisor, notice: f64) {
+    fn rw_checkpoint_preempt(advisor: Object<Advisor>, notice: f64) {
         let notice = Duration::try_from_secs_f64(notice)
             .map_err(|_| Failure::bad_argument("the notice has to be a number of seconds, zero or more"))?;
-        // SAFETY: the caller promises that it was opened and not closed.
-        unsafe { object(advisor) }?.0.preempt(notice);
+        advisor.get()?.0.preempt(notice);
     }
 
-    fn rw_checkpoint_store_open(options: *const CStoreOptions, store: *mut *mut OpenStore) {
-        // SAFETY: the caller promises that it points to options.
-        let options = unsafe { store_options(options) }?;
+    fn rw_checkpoint_store_open(options: InPtr<CStoreOptions>, store: OutPtr<Object<OpenStore>>) {
+        let options = store_options(&options)?;
         let opened = OpenStore {
             store: Store::open(options)?,
             folder: CString::default(),
         };
-        // SAFETY: the caller promises a place for the pointer.
-        unsafe { hand_over(store, opened) }?;
+        store.hand_over(opened)?;
     }
 
-    fn rw_checkpoint_store_close(store: *mut OpenStore) {
-        // SAFETY: the caller promises that it was opened and not closed.
-        drop(unsafe { take_back(store) }?);
+    fn rw_checkpoint_store_close(store: Object<OpenStore>) {
+        drop(store.take_back()?);
     }
 
-    fn rw_checkpoint_store_restore(store: *mut OpenStore, restored: *mut CRestored) {
-        // SAFETY: the caller promises that it was opened and not closed.
-        let open = unsafe { object(store) }?;
+    fn rw_checkpoint_store_restore(store: Object<OpenStore>, restored: OutPtr<CRestored>) {
+        let open = store.get()?;
         let found = open.store.restore(&mut Alone)?;
-        // SAFETY: the caller promises a place for it.
-        unsafe { write_restored(restored, &found, &mut open.folder) }?;
+        restored.write(restored_of(&found, &mut open.folder))?;
     }
 
     fn rw_checkpoint_store_restore_shared(
-        store: *mut OpenStore,
-        start: *const c_char,
+        store: Object<OpenStore>,
+        start: InText,
         patience: f64,
-        restored: *mut CRestored,
+        restored: OutPtr<CRestored>,
     ) {
-        // SAFETY: the caller promises that it was opened and not closed.
-        let open = unsafe { object(store) }?;
-        // SAFETY: the caller promises a text.
-        let start = unsafe { text(start) }.ok_or_else(|| Failure::bad_argument("the start needs a name"))?;
+        let open = store.get()?;
+        let start = text(&start).ok_or_else(|| Failure::bad_argument("the start needs a name"))?;
         if start.is_empty() || start.contains('/') {
             return Err(Failure::bad_argument("the name of the start has to be one of a file"));
         }
@@ -234,13 +221,11 @@ exports! {
         let StoreOptions { directory, rank, ranks, .. } = open.store.options().clone();
         let mut others = SharedDirectory::new(directory, &start, rank, ranks, patience);
         let found = open.store.restore(&mut others)?;
-        // SAFETY: the caller promises a place for it.
-        unsafe { write_restored(restored, &found, &mut open.folder) }?;
+        restored.write(restored_of(&found, &mut open.folder))?;
     }
 
-    fn rw_checkpoint_restore_all(options: *const CStoreOptions, restored: *mut CRestored) {
-        // SAFETY: the caller promises that it points to options.
-        let options = unsafe { store_options(options) }?;
+    fn rw_checkpoint_restore_all(options: InPtr<CStoreOptions>, restored: OutPtr<CRestored>) {
+        let options = store_options(&options)?;
         let mut stores = Vec::new();
         for rank in 0..options.ranks {
             stores.push(Store::open(StoreOptions { rank, ..options.clone() })?);
@@ -251,63 +236,46 @@ exports! {
             found.quarantined.extend(other.quarantined);
             found.stuck.extend(other.stuck);
         }
-        FOLDER.with_borrow_mut(|folder| {
-            // SAFETY: the caller promises a place for it.
-            unsafe { write_restored(restored, &found, folder) }
-        })?;
+        restored.write(FOLDER.with_borrow_mut(|folder| restored_of(&found, folder)))?;
     }
 
-    fn rw_checkpoint_store_begin(store: *mut OpenStore, step: u64, save: *mut *mut OpenSave) {
-        // SAFETY: the caller promises that it was opened and not closed.
-        let begun = unsafe { object(store) }?.store.begin(step)?;
+    fn rw_checkpoint_store_begin(store: Object<OpenStore>, step: u64, save: OutPtr<Object<OpenSave>>) {
+        let begun = store.get()?.store.begin(step)?;
         let folder = c_path(begun.folder());
-        // SAFETY: the caller promises a place for the pointer.
-        unsafe { hand_over(save, OpenSave { save: begun, folder }) }?;
+        save.hand_over(OpenSave { save: begun, folder })?;
     }
 
-    fn rw_checkpoint_save_add(save: *mut OpenSave, name: *const c_char) {
-        // SAFETY: the caller promises a text.
-        let name = unsafe { path(name) }.ok_or_else(|| Failure::bad_argument("a path is missing"))?;
-        // SAFETY: the caller promises that it was begun and is not over.
-        unsafe { object(save) }?.save.add(name)?;
+    fn rw_checkpoint_save_add(save: Object<OpenSave>, name: InText) {
+        let name = path(&name).ok_or_else(|| Failure::bad_argument("a path is missing"))?;
+        save.get()?.save.add(name)?;
     }
 
-    fn rw_checkpoint_save_keep(save: *mut OpenSave) {
-        // SAFETY: the caller promises that it was begun and is not over.
-        unsafe { object(save) }?.save.keep();
+    fn rw_checkpoint_save_keep(save: Object<OpenSave>) {
+        save.get()?.save.keep();
     }
 
-    fn rw_checkpoint_save_level(save: *mut OpenSave, level: c_int) {
-        // SAFETY: the caller promises that it was begun and is not over.
-        unsafe { object(save) }?.save.set_level(level_of(level)?);
+    fn rw_checkpoint_save_level(save: Object<OpenSave>, level: c_int) {
+        save.get()?.save.set_level(level_of(level)?);
     }
 
-    fn rw_checkpoint_store_commit(store: *mut OpenStore, save: *mut OpenSave) {
-        // SAFETY: the caller promises that it was opened and not closed.
-        let open = unsafe { object(store) }?;
-        // SAFETY: the caller promises that it was begun and is not over.
-        open.store.commit(unsafe { take_back(save) }?.save)?;
+    fn rw_checkpoint_store_commit(store: Object<OpenStore>, save: Object<OpenSave>) {
+        let open = store.get()?;
+        open.store.commit(save.take_back()?.save)?;
     }
 
-    fn rw_checkpoint_store_abandon(store: *mut OpenStore, save: *mut OpenSave) {
-        // SAFETY: the caller promises that it was opened and not closed.
-        let open = unsafe { object(store) }?;
-        // SAFETY: the caller promises that it was begun and is not over.
-        open.store.abandon(unsafe { take_back(save) }?.save);
+    fn rw_checkpoint_store_abandon(store: Object<OpenStore>, save: Object<OpenSave>) {
+        let open = store.get()?;
+        open.store.abandon(save.take_back()?.save);
     }
 
-    fn rw_checkpoint_store_retire(store: *mut OpenStore) {
-        // SAFETY: the caller promises that it was opened and not closed.
-        unsafe { object(store) }?.store.retire()?;
+    fn rw_checkpoint_store_retire(store: Object<OpenStore>) {
+        store.get()?.store.retire()?;
     }
 
-    fn rw_checkpoint_store_quarantine(store: *mut OpenStore, name: *const c_char, why: *const c_char) {
-        // SAFETY: the caller promises texts.
-        let (name, why) = unsafe { (path(name), text(why)) };
-        let name = name.ok_or_else(|| Failure::bad_argument("a path is missing"))?;
-        let why = why.unwrap_or_else(|| "the program said so".into());
-        // SAFETY: the caller promises that it was opened and not closed.
-        unsafe { object(store) }?.store.quarantine_path_of(name, &why)?;
+    fn rw_checkpoint_store_quarantine(store: Object<OpenStore>, name: InText, why: InText) {
+        let why = text(&why).unwrap_or_else(|| "the program said so".into());
+        let name = path(&name).ok_or_else(|| Failure::bad_argument("a path is missing"))?;
+        store.get()?.store.quarantine_path_of(name, &why)?;
     }
 }
 
@@ -328,9 +296,8 @@ pub extern "C" fn rw_checkpoint_interval(save: f64, mtbf: f64) -> f64 {
 /// # Safety
 /// Its pointer is as the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rw_checkpoint_save_folder(save: *const OpenSave) -> *const c_char {
-    // SAFETY: the caller promises that it is null, or was begun and is not over.
-    unsafe { save.as_ref() }.map_or(ptr::null(), |save| save.folder.as_ptr())
+pub unsafe extern "C" fn rw_checkpoint_save_folder(mut save: Object<OpenSave>) -> *const c_char {
+    save.get().map_or(ptr::null(), |save| save.folder.as_ptr())
 }
 
 fn advisor_options(options: &CAdvisorOptions) -> Result<AdvisorOptions, Failure> {
@@ -373,20 +340,14 @@ fn advisor_options(options: &CAdvisorOptions) -> Result<AdvisorOptions, Failure>
     })
 }
 
-/// # Safety
-/// It is null or points to options whose texts are null or end with a zero.
-unsafe fn store_options(options: *const CStoreOptions) -> Result<StoreOptions, Failure> {
-    // SAFETY: the caller promises it.
-    let options =
-        unsafe { options.as_ref() }.ok_or_else(|| Failure::bad_argument("the options are missing"))?;
+fn store_options(options: &InPtr<CStoreOptions>) -> Result<StoreOptions, Failure> {
+    let options = (options.get()).ok_or_else(|| Failure::bad_argument("the options are missing"))?;
     if options.size != size_of::<CStoreOptions>() {
         return Err(Failure::bad_argument(
             "the options have another size: begin with RW_CHECKPOINT_STORE_OPTIONS, and compile with the header of this library",
         ));
     }
-    // SAFETY: the caller promises it.
-    let (directory, in_place) = unsafe { (path(options.directory), path(options.in_place)) };
-    let directory = match directory {
+    let directory = match path(&options.directory) {
         Some(directory) => directory.to_owned(),
         None => directory_of_job().ok_or_else(|| Failure::bad_argument(NO_DIRECTORY))?,
     };
@@ -398,7 +359,7 @@ unsafe fn store_options(options: *const CStoreOptions) -> Result<StoreOptions, F
     let mut made = StoreOptions {
         rank: options.rank,
         ranks: options.ranks,
-        in_place: in_place.map(Path::to_owned),
+        in_place: path(&options.in_place).map(Path::to_owned),
         keep: options.keep as usize,
         ..StoreOptions::new(directory)
     };
@@ -408,16 +369,11 @@ unsafe fn store_options(options: *const CStoreOptions) -> Result<StoreOptions, F
     Ok(made)
 }
 
-/// # Safety
-/// It is null or a place for what was restored.
-unsafe fn write_restored(
-    place: *mut CRestored,
-    found: &Restored,
-    folder: &mut CString,
-) -> Result<(), Failure> {
+/// The answer about a restore, whose folder stays in `folder`.
+fn restored_of(found: &Restored, folder: &mut CString) -> CRestored {
     *folder = found.folder.as_deref().map(c_path).unwrap_or_default();
     let count = |list: usize| u32::try_from(list).unwrap_or(u32::MAX);
-    let restored = CRestored {
+    CRestored {
         found: found.from.is_some().into(),
         generation: found.from.map_or(0, |held| held.generation),
         step: found.from.map_or(0, |held| held.step),
@@ -427,9 +383,7 @@ unsafe fn write_restored(
         },
         quarantined: count(found.quarantined.len()),
         stuck: count(found.stuck.len()),
-    };
-    // SAFETY: the caller promises it.
-    unsafe { write(place, restored) }
+    }
 }
 
 fn level_of(level: c_int) -> Result<Level, Failure> {
@@ -461,62 +415,12 @@ fn c_path(path: &Path) -> CString {
     CString::new(PathBuf::from(path).into_os_string().into_vec()).unwrap_or_default()
 }
 
-/// # Safety
-/// It is null or a text that ends with a zero and stays as long as the result.
-unsafe fn path<'a>(text: *const c_char) -> Option<&'a Path> {
-    if text.is_null() {
-        return None;
-    }
-    // SAFETY: the caller promises it.
-    let text = unsafe { CStr::from_ptr(text) };
-    Some(Path::new(OsStr::from_bytes(text.to_bytes())))
+fn path(text: &InText) -> Option<&Path> {
+    text.get().ok().map(|text| Path::new(OsStr::from_bytes(text)))
 }
 
-/// # Safety
-/// It is null or a text that ends with a zero.
-unsafe fn text(text: *const c_char) -> Option<String> {
-    // SAFETY: the caller promises it.
-    let text = unsafe { path(text) };
-    text.map(|text| text.to_string_lossy().into_owned())
-}
-
-/// # Safety
-/// It is null or points to an object that was handed over and not taken back, and nobody else uses it.
-unsafe fn object<'a, T>(object: *mut T) -> Result<&'a mut T, Failure> {
-    // SAFETY: the caller promises it.
-    unsafe { object.as_mut() }.ok_or_else(|| Failure::bad_argument("an object is missing: was it opened?"))
-}
-
-/// # Safety
-/// It is null or a place for a pointer.
-unsafe fn hand_over<T>(place: *mut *mut T, object: T) -> Result<(), Failure> {
-    let object = Box::into_raw(Box::new(object));
-    // SAFETY: the caller promises it.
-    unsafe { write(place, object) }.inspect_err(|_| {
-        // SAFETY: nobody else has got it.
-        drop(unsafe { Box::from_raw(object) });
-    })
-}
-
-/// # Safety
-/// It is null or points to an object that was handed over and not taken back.
-unsafe fn take_back<T>(object: *mut T) -> Result<T, Failure> {
-    if object.is_null() {
-        return Err(Failure::bad_argument("an object is missing: was it opened?"));
-    }
-    // SAFETY: the caller promises that it came from `hand_over`.
-    Ok(*unsafe { Box::from_raw(object) })
-}
-
-/// # Safety
-/// It is null or a place for the value.
-unsafe fn write<T>(place: *mut T, value: T) -> Result<(), Failure> {
-    if place.is_null() {
-        return Err(Failure::bad_argument("a place for the answer is missing"));
-    }
-    // SAFETY: the caller promises it.
-    unsafe { place.write(value) };
-    Ok(())
+fn text(text: &InText) -> Option<String> {
+    Some(path(text)?.to_string_lossy().into_owned())
 }
 
 const NO_DIRECTORY: &str = "no directory was given for the store, and the program was not started by `ropewalk run \

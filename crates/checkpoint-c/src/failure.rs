@@ -6,11 +6,12 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
+use ropewalk_c_abi::ArgumentError;
 use ropewalk_checkpoint::StoreError;
 
 /// Why a function of the library did nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub struct Failure {
     code: c_int,
     text: String,
 }
@@ -28,6 +29,12 @@ impl Failure {
             code: BAD_ARGUMENT,
             text: text.into(),
         }
+    }
+}
+
+impl From<ArgumentError> for Failure {
+    fn from(error: ArgumentError) -> Self {
+        Self::bad_argument(error.to_string())
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
     time::SystemTime,
 };
 
-use ropewalk_checkpoint_core::{MANIFEST_BYTES_MAX, Manifest, Place, SavedFile};
+use ropewalk_checkpoint_core::{MANIFEST_BYTES_MAX, Manifest, ManifestError, Place, SavedFile};
 use thiserror::Error;
 
 use super::{
@@ -269,14 +269,23 @@ fn part_of(name: &str) -> Option<(u32, &str)> {
     Some((rank.parse().ok()?, kind))
 }
 
-fn read_manifest(path: &Path, generation: u64, rank: u32) -> Result<Manifest, String> {
-    let text = RealFiles
-        .read(path, MANIFEST_BYTES_MAX)
-        .map_err(|error| format!("cannot read its manifest: {error}"))?;
-    let manifest = Manifest::parse(&text).map_err(|error| error.to_string())?;
+/// Why the manifest of a part cannot be used.
+#[derive(Debug, Error)]
+enum PartError {
+    #[error("its manifest is that of another part")]
+    Foreign,
+    #[error(transparent)]
+    Malformed(#[from] ManifestError),
+    #[error("cannot read its manifest: {0}")]
+    Unreadable(#[from] io::Error),
+}
+
+fn read_manifest(path: &Path, generation: u64, rank: u32) -> Result<Manifest, PartError> {
+    let text = RealFiles.read(path, MANIFEST_BYTES_MAX)?;
+    let manifest = Manifest::parse(&text)?;
     match (manifest.generation, manifest.rank) == (generation, rank) {
         true => Ok(manifest),
-        false => Err("its manifest is that of another part".to_owned()),
+        false => Err(PartError::Foreign),
     }
 }
 

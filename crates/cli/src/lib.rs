@@ -21,5 +21,6 @@ mod rehearse;
 mod run;
 mod sim;
 mod times;
+mod watcher;
 
 pub use command::main;

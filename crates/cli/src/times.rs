@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use thiserror::Error;
+
 /// A length of time: seconds, or numbers with their units.
 pub(super) fn duration(text: &str) -> Option<Duration> {
     match text.strip_suffix('s').unwrap_or(text).parse() {
@@ -11,12 +13,14 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
 }
 
 /// The same in seconds, as the value of an option.
-pub(super) fn seconds(text: &str) -> Result<f64, String> {
-    match duration(text) {
-        Some(duration) => Ok(duration.as_secs_f64()),
-        None => Err(format!("{TIMES} is wanted")),
-    }
+pub(super) fn seconds(text: &str) -> Result<f64, NoTime> {
+    duration(text).map(|time| time.as_secs_f64()).ok_or(NoTime)
 }
+
+/// The value of an option is no time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{TIMES} is wanted")]
+pub(super) struct NoTime;
 
 pub(super) const TIMES: &str = "seconds, or a time such as 500ms, 10m, 1h30m or 2d";
 

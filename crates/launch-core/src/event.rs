@@ -1,5 +1,7 @@
 //! What happens in a job.
 
+mod json;
+
 use core::time::Duration;
 
 use ropewalk_membership::Departure;
@@ -9,7 +11,11 @@ use serde::{Deserialize, Serialize};
 use crate::verdict::{Attempt, Ending, Failure, Verdict};
 
 /// Something that happened in a job, as the launcher's `next_event` tells it.
-#[derive(Clone, Debug)]
+///
+/// Serialized, an event is a map: `event` holds its name, the other keys its data. Times are in seconds, and their keys
+/// end with `_s`. [`Output`](Self::Output) and [`Trace`](Self::Trace) have no such form: serializing them is an error.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum JobEvent {
     /// A rank that was [`Stopped`](Self::Stopped) goes on.
@@ -22,17 +28,21 @@ pub enum JobEvent {
     /// A rank is gone.
     Departed {
         /// Who, and why.
+        #[serde(flatten, serialize_with = "json::departure")]
         departure: Departure,
         /// The name of its host.
         host: String,
         /// When, in nanoseconds of the host's `CLOCK_MONOTONIC`; 0 if its agent was lost.
+        #[serde(skip)]
         at_ns: u64,
     },
     /// The job will be ended, and was asked to save before.
     EndAnnounced {
         /// Why.
+        #[serde(skip)]
         ending: Ending,
         /// How long it has for that; as long as it needs if `None`.
+        #[serde(rename = "left_s", serialize_with = "json::seconds_if_any")]
         left: Option<Duration>,
     },
     /// The first rank waits in a fence (PMI) of more than one host's ranks, or of all.
@@ -54,6 +64,7 @@ pub enum JobEvent {
         failed: Option<Rank>,
     },
     /// The job is over. The last event.
+    #[serde(serialize_with = "json::verdict")]
     Finished(Verdict),
     /// The agent of a host has not come up for as long as agents may be silent later. It has more time to start, and is
     /// lost after that.
@@ -61,6 +72,7 @@ pub enum JobEvent {
         /// The name of the host.
         host: String,
         /// For how long.
+        #[serde(rename = "after_s", serialize_with = "json::seconds")]
         after: Duration,
     },
     /// The agent of a host is there.
@@ -84,6 +96,7 @@ pub enum JobEvent {
         /// Who, and what happened: a clause.
         what: String,
         /// After how long without progress the job ends, if it does ([`JobSpec::stall`](crate::JobSpec::stall)).
+        #[serde(rename = "stall_s", serialize_with = "json::seconds_if_any")]
         stall: Option<Duration>,
     },
     /// A name server did not do what a program asked of it ([`JobSpec::name_server`](crate::JobSpec::name_server)), or does not
@@ -100,6 +113,7 @@ pub enum JobEvent {
         text: String,
     },
     /// A rank wrote a line.
+    #[serde(skip)]
     Output {
         /// Who.
         rank: Rank,
@@ -120,18 +134,23 @@ pub enum JobEvent {
     /// A rank failed, and gets another process ([`OnFailure::Respawn`](crate::OnFailure::Respawn)).
     Respawning {
         /// What happened to the one before.
+        #[serde(flatten, serialize_with = "json::failure")]
         failure: Failure,
         /// How long it is waited before.
+        #[serde(rename = "pause_s", serialize_with = "json::seconds")]
         pause: Duration,
         /// After how long without progress the job ends, if it does ([`JobSpec::stall`](crate::JobSpec::stall)).
+        #[serde(rename = "stall_s", serialize_with = "json::seconds_if_any")]
         stall: Option<Duration>,
     },
     /// An attempt failed, and there will be another; all that follows is about that. See
     /// [`restart`](crate::restart).
     Restarting {
         /// What became of it.
+        #[serde(flatten, serialize_with = "json::attempt")]
         failed: Box<Attempt>,
         /// How long it is waited before the next.
+        #[serde(rename = "pause_s", serialize_with = "json::seconds")]
         pause: Duration,
     },
     /// A rank had further processes started: a process group of their own, with the ranks of the job that follow all
@@ -140,6 +159,7 @@ pub enum JobEvent {
         /// The number of the group, from 1.
         group: u32,
         /// The rank in the job of its rank 0.
+        #[serde(rename = "first_rank")]
         first: Rank,
         /// How many processes it has.
         size: u32,
@@ -150,10 +170,12 @@ pub enum JobEvent {
     /// job that goes on when a rank fails. It ends unless one does.
     Stalled {
         /// For how long.
+        #[serde(rename = "after_s", serialize_with = "json::seconds")]
         after: Duration,
         /// Who is left, and where they wait.
         who: String,
         /// After how long it ends.
+        #[serde(rename = "ends_after_s", serialize_with = "json::seconds")]
         ends_after: Duration,
     },
     /// A rank runs.
@@ -175,6 +197,7 @@ pub enum JobEvent {
         signal: i32,
     },
     /// A rank says what it does.
+    #[serde(skip)]
     Trace {
         /// Who.
         rank: Rank,

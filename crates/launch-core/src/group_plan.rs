@@ -6,6 +6,7 @@ use bstr::{BString, ByteSlice};
 use ropewalk_names::{HostId, Rank};
 use ropewalk_pmi as pmi;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::{
     job::{JobSpec, Segment},
@@ -154,23 +155,46 @@ pub(crate) struct Spawning<'a> {
     pub(crate) size_max: u32,
 }
 
+/// Why the processes that a program wants to spawn are not started.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum SpawnRefusal {
+    #[error("host {host} is none of the job's")]
+    ForeignHost { host: String },
+    #[error("{max} spawned groups run already")]
+    Groups { max: usize },
+    #[error("host {host} takes no more processes")]
+    HostClosed { host: String },
+    #[error("the host file of info key hostfile was not read")]
+    HostFileUnread,
+    #[error("{value:?} names no host")]
+    HostName { value: BString },
+    #[error("the job is being ended")]
+    JobEnding,
+    #[error("no host of the job takes any more processes")]
+    NoHost,
+    #[error("each program of a spawn has at least one process, and all together at most {max}, not {asked}")]
+    Processes { asked: u64, max: u32 },
+    #[error("the spawner is gone")]
+    SpawnerGone,
+}
+
 /// Places what a process wants to spawn: on the hosts that it names or on all of the job, each process where the
 /// fewest run for what the host is for, and those of a program on one host in a row.
 ///
 /// # Errors
-/// A sentence about what cannot be had.
+/// If the hosts or so many processes cannot be had.
 pub(crate) fn plan_spawn(
     spawn: pmi::Spawn,
     around: &Spawning<'_>,
     seats: &[Seat<'_>],
-) -> Result<GroupPlan, String> {
+) -> Result<GroupPlan, SpawnRefusal> {
     let processes = spawn.processes();
     let has_none = spawn.commands.iter().any(|command| command.processes == 0);
     if has_none || processes == 0 || processes > u64::from(around.size_max) {
-        return Err(format!(
-            "each program of a spawn has at least one process, and all together at most {}, not {processes}",
-            around.size_max
-        ));
+        return Err(SpawnRefusal::Processes {
+            asked: processes,
+            max: around.size_max,
+        });
     }
     let mut plan = GroupPlan {
         id: around.id,
@@ -192,7 +216,7 @@ pub(crate) fn plan_spawn(
                 .iter()
                 .copied()
                 .min_by_key(|&host| (u64::from(load[host]) << 20) / u64::from(seats[host].slots.max(1)));
-            let host = emptiest.ok_or("no host of the job takes any more processes")?;
+            let host = emptiest.ok_or(SpawnRefusal::NoHost)?;
             counts[host] += 1;
             load[host] += 1;
         }
@@ -232,17 +256,19 @@ struct Info<'a> {
 }
 
 impl<'a> Info<'a> {
-    fn of(pairs: &'a [(BString, BString)]) -> Result<Self, String> {
+    fn of(pairs: &'a [(BString, BString)]) -> Result<Self, SpawnRefusal> {
         let mut info = Self::default();
         for (key, value) in pairs {
             match key.as_slice() {
                 b"host" | b"hosts" => {
-                    let names = value.to_str().map_err(|_| format!("{value:?} names no host"))?;
+                    let names = value
+                        .to_str()
+                        .map_err(|_| SpawnRefusal::HostName { value: value.clone() })?;
                     let names = names.split(',').map(str::trim);
                     info.hosts.extend(names.filter(|name| !name.is_empty()));
                 }
                 // Its hosts stand here once it is read; to ignore it would put processes where they are not wanted.
-                b"hostfile" => return Err("the host file of info key hostfile was not read".to_owned()),
+                b"hostfile" => return Err(SpawnRefusal::HostFileUnread),
                 b"path" => info.path = value.to_os_str().ok(),
                 b"wdir" => info.wdir = value.to_os_str().ok(),
                 _ => {}
@@ -251,7 +277,7 @@ impl<'a> Info<'a> {
         Ok(info)
     }
 
-    fn open_hosts(&self, own: &str, seats: &[Seat<'_>]) -> Result<Vec<usize>, String> {
+    fn open_hosts(&self, own: &str, seats: &[Seat<'_>]) -> Result<Vec<usize>, SpawnRefusal> {
         let is_open = |&host: &usize| !seats[host].is_over;
         if self.hosts.is_empty() {
             return Ok((0..seats.len()).filter(is_open).collect());
@@ -266,9 +292,13 @@ impl<'a> Info<'a> {
                     || (is_local(name, own) && is_local(seat.name, own))
             };
             let host = seats.iter().position(is_it);
-            let host = host.ok_or_else(|| format!("host {name} is none of the job's"))?;
+            let host = host.ok_or_else(|| SpawnRefusal::ForeignHost {
+                host: name.to_owned(),
+            })?;
             if !is_open(&host) {
-                return Err(format!("host {name} takes no more processes"));
+                return Err(SpawnRefusal::HostClosed {
+                    host: name.to_owned(),
+                });
             }
             open.push(host);
         }
@@ -294,7 +324,7 @@ mod tests {
         }
     }
 
-    fn planned(commands: Vec<pmi::SpawnCommand>, seats: &[Seat<'_>]) -> Result<GroupPlan, String> {
+    fn planned(commands: Vec<pmi::SpawnCommand>, seats: &[Seat<'_>]) -> Result<GroupPlan, SpawnRefusal> {
         let around = Spawning {
             id: 1,
             first: Rank(10),
@@ -370,7 +400,7 @@ mod tests {
             (command(1, &[("host", "a")]), "host a takes no more"),
             (command(1, &[("hostfile", "f")]), "hostfile was not read"),
         ] {
-            let error = planned(vec![command], &seats).unwrap_err();
+            let error = planned(vec![command], &seats).unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");
         }
         assert!(planned(vec![command(1, &[])], &seats[..1]).is_err());

@@ -1,14 +1,15 @@
 //! Decides for one host: what its ranks are told, what is kept for them, what the launcher hears.
 
+mod audience;
 mod departures;
 mod groups;
-mod hanging;
-mod notices;
+mod holdings;
+mod lives;
+mod oddities;
 mod rank_link;
-mod respawns;
 mod suspension;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use ropewalk_membership::{Departure, Membership};
 use ropewalk_names::{Address, Held, HoldId, Identity, Incarnation, Rank, Role};
@@ -18,8 +19,12 @@ use crate::{
     protocol::{News, Report, Start, StartError},
     tree::NodeId,
 };
+use audience::Audience;
 use departures::{Departing, Leaving};
-use groups::KnownGroup;
+use groups::Groups;
+use holdings::Holdings;
+use lives::Lives;
+use oddities::Oddities;
 pub use rank_link::{FromRank, ToRank, Welcome};
 use suspension::Suspension;
 
@@ -34,33 +39,17 @@ pub struct HostAgent {
     address: Address,
     members: Membership,
     pmi: pmi::Server,
-    /// By the rank in the job of their first process.
-    groups: BTreeMap<Rank, KnownGroup>,
-    to_spawn: VecDeque<Rank>,
-    running: BTreeSet<Rank>,
-    attached: BTreeSet<Rank>,
-    has_attached: bool,
+    groups: Groups,
+    lives: Lives,
+    audience: Audience,
     departing: BTreeMap<Rank, Departing>,
-    /// What every attached rank hears, from the first day.
-    announcements: Vec<ToRank>,
-    held: BTreeMap<(Rank, HoldId), Holding>,
-    held_bytes: u64,
-    held_bytes_max: u64,
+    holdings: Holdings,
     /// The first abort ends the job; no other matters.
     aborted: bool,
-    notices: BTreeMap<Rank, u32>,
-    /// How often the launcher heard that a rank put something else under a key.
-    overwritten: BTreeMap<Rank, u32>,
-    /// Ranks that failed and may get another process.
-    waiting: BTreeSet<Rank>,
-    /// How far ranks were that closed their PMI connections in the middle of something: those that die do that first.
-    stages: BTreeMap<Rank, pmi::Stage>,
+    oddities: Oddities,
     /// The launcher was told that a rank may hang.
     may_hang: bool,
-    /// All ranks were told to end.
-    is_ending: bool,
     suspension: Suspension,
-    swept: bool,
     leaving: Leaving,
     actions: VecDeque<Action>,
 }
@@ -91,16 +80,7 @@ pub enum Action {
     Sweep,
 }
 
-#[derive(Debug)]
-struct Holding {
-    label: Vec<u8>,
-    size: u64,
-}
-
 impl HostAgent {
-    /// How many pieces of memory are kept for the ranks of one host: the kernel lets a process map 65,530.
-    pub(crate) const HOLDINGS_MAX: usize = 1 << 15;
-
     /// An agent that serves memory at `address` and keeps at most `held_bytes_max` bytes of it.
     pub fn new(start: Start, address: Address, held_bytes_max: u64) -> Self {
         // Alone, it need not ask the launcher.
@@ -115,27 +95,17 @@ impl HostAgent {
         let mut agent = Self {
             members: Membership::new(start.size),
             pmi,
-            groups: BTreeMap::from([(Rank(0), KnownGroup::first(start.size))]),
-            to_spawn: start.ranks.iter().copied().collect(),
+            groups: Groups::new(start.size),
+            lives: Lives::new(&start.ranks),
             start,
             address,
-            running: BTreeSet::new(),
-            attached: BTreeSet::new(),
-            has_attached: false,
+            audience: Audience::default(),
             departing: BTreeMap::new(),
-            announcements: Vec::new(),
-            held: BTreeMap::new(),
-            held_bytes: 0,
-            held_bytes_max,
+            holdings: Holdings::new(held_bytes_max),
             aborted: false,
-            notices: BTreeMap::new(),
-            overwritten: BTreeMap::new(),
-            waiting: BTreeSet::new(),
-            stages: BTreeMap::new(),
+            oddities: Oddities::default(),
             may_hang: false,
-            is_ending: false,
             suspension: Suspension::default(),
-            swept: false,
             leaving: Leaving::default(),
             actions: VecDeque::new(),
         };
@@ -149,20 +119,25 @@ impl HostAgent {
 
     /// Whether all ranks were told to end.
     pub fn is_ending(&self) -> bool {
-        self.is_ending
+        self.lives.is_ending
     }
 
     /// Whether ranks are to be started now.
     pub fn is_spawning(&self) -> bool {
-        !self.to_spawn.is_empty() && !self.is_suspended()
+        !self.lives.to_spawn.is_empty() && !self.suspension.is_active()
     }
 
     /// The next rank to be started.
     pub fn poll_spawn(&mut self) -> Option<Rank> {
-        if self.is_suspended() {
+        if self.suspension.is_active() {
             return None;
         }
-        self.to_spawn.pop_front()
+        self.lives.to_spawn.pop_front()
+    }
+
+    /// The life that the next or present process of a rank is.
+    pub fn incarnation(&self, rank: Rank) -> Incarnation {
+        self.members.incarnation(rank).unwrap_or_default()
     }
 
     /// The next thing that has to be done for this machine.
@@ -183,10 +158,10 @@ impl HostAgent {
 
     /// A rank was started as this process.
     pub fn handle_spawned(&mut self, rank: Rank, pid: u32) {
-        self.running.insert(rank);
+        self.lives.running.insert(rank);
         self.report(Report::Started { rank, pid });
         if self.start.is_singleton && rank == Rank(0) {
-            let peer = pmi::Peer::Singleton(self.pmi_process(rank).group);
+            let peer = pmi::Peer::Singleton(self.groups.process(rank).group);
             self.pmi.open(self.pmi_connection(rank), peer);
             self.forward_pmi();
         }
@@ -195,8 +170,8 @@ impl HostAgent {
     /// A rank could not be started, and so no other of its group will be.
     pub fn handle_not_spawned(&mut self, rank: Rank, error: StartError) {
         self.report(Report::NotStarted { rank, error });
-        match self.first_beside(rank) {
-            Rank(0) => self.to_spawn.clear(),
+        match self.groups.first_beside(rank) {
+            Rank(0) => self.lives.to_spawn.clear(),
             first => self.give_up_group(first, rank),
         }
         self.sweep_if_all_are_gone();
@@ -204,7 +179,7 @@ impl HostAgent {
 
     /// The launcher sends all ranks a signal that somebody sent it for them.
     pub fn handle_forward(&mut self, signal: i32) {
-        for &rank in &self.running {
+        for &rank in &self.lives.running {
             self.actions.push_back(Action::Signal(rank, signal));
         }
     }
@@ -212,19 +187,38 @@ impl HostAgent {
     /// The launcher sends a signal to one rank, or ends all with it.
     pub fn handle_signal(&mut self, rank: Option<Rank>, signal: i32) {
         match rank {
-            Some(rank) if self.running.contains(&rank) => {
+            Some(rank) if self.lives.running.contains(&rank) => {
                 self.actions.push_back(Action::Signal(rank, signal));
             }
             Some(_) => {}
             None => {
                 self.handle_forward(signal);
-                self.to_spawn.clear();
-                self.waiting.clear();
-                self.is_ending = true;
+                self.lives.to_spawn.clear();
+                self.lives.waiting.clear();
+                self.lives.is_ending = true;
                 self.sweep_if_all_are_gone();
                 self.finish_if_not_needed();
             }
         }
+    }
+
+    /// The user suspends the job: all ranks stop, and none is started. Their process groups are orphaned (POSIX 3.264),
+    /// so that SIGTSTP would not stop them. Who is stopped already stays so afterwards.
+    pub fn handle_suspend(&mut self) {
+        let signals = self.suspension.begin(&self.lives.running);
+        self.actions.extend(signals);
+    }
+
+    /// The job goes on.
+    pub fn handle_resume(&mut self) {
+        let signals = self.suspension.end(&self.lives.running);
+        self.actions.extend(signals);
+    }
+
+    /// A signal stopped a rank, or it goes on.
+    pub fn handle_stopped(&mut self, rank: Rank, signal: Option<i32>) {
+        let report = self.suspension.handle_stopped(rank, signal);
+        self.actions.extend(report.map(Action::Report));
     }
 
     /// A rank says this on its PMI connection.
@@ -236,8 +230,8 @@ impl HostAgent {
 
     /// The PMI connection of a rank is closed.
     pub fn handle_pmi_closed(&mut self, rank: Rank) {
-        if let Some(stage @ pmi::Stage::InFence(_)) = self.pmi.stage(self.pmi_process(rank)) {
-            self.stages.insert(rank, stage);
+        if let Some(stage @ pmi::Stage::InFence(_)) = self.pmi.stage(self.groups.process(rank)) {
+            self.lives.stages.insert(rank, stage);
         }
         self.pmi.handle_closed(self.pmi_connection(rank));
         self.forward_pmi();
@@ -267,7 +261,7 @@ impl HostAgent {
         match message {
             FromRank::Join => {
                 // What one program holds here, and was told, is not for another.
-                let answer = match self.attached.contains(&rank) {
+                let answer = match self.audience.has(rank) {
                     true => ToRank::Taken,
                     false => self.welcome(rank),
                 };
@@ -275,28 +269,20 @@ impl HostAgent {
                 false
             }
             FromRank::Attach => {
-                if self.attached.insert(rank) {
-                    if !std::mem::replace(&mut self.has_attached, true) {
-                        self.report(Report::Attached);
-                    }
-                    for announcement in &self.announcements {
-                        self.actions
-                            .push_back(Action::SendLink(rank, announcement.clone()));
-                    }
+                if self.audience.attach(rank, &mut self.actions) {
                     self.tell_whether_ranks_may_hang();
                 }
                 false
             }
-            FromRank::Hold(held) => match self.hold(rank, held, memory) {
+            FromRank::Hold(held) => match self.holdings.hold(rank, held, memory) {
                 Ok(()) => true,
-                Err(text) => {
-                    self.notice(rank, text);
+                Err(refusal) => {
+                    self.notice(rank, refusal.to_string());
                     false
                 }
             },
             FromRank::Release(id) => {
-                if let Some(holding) = self.held.remove(&(rank, id)) {
-                    self.held_bytes -= holding.size;
+                if self.holdings.release(rank, id) {
                     self.actions.push_back(Action::Forget(rank, id));
                 }
                 false
@@ -328,7 +314,8 @@ impl HostAgent {
             } => {
                 if let Some(departure) = self.members.handle_departure(rank, incarnation, cause) {
                     self.fence(departure);
-                    self.announce(ToRank::Departed(departure));
+                    self.audience
+                        .announce(&mut self.actions, ToRank::Departed(departure));
                 }
             }
             News::Inherited {
@@ -336,47 +323,20 @@ impl HostAgent {
                 incarnation,
                 held,
                 handle,
-            } => self.announce(ToRank::Inherited {
-                rank,
-                incarnation,
-                held,
-                handle,
-            }),
+            } => self.audience.announce(
+                &mut self.actions,
+                ToRank::Inherited {
+                    rank,
+                    incarnation,
+                    held,
+                    handle,
+                },
+            ),
             // Whoever is attached hears from the new process itself.
             News::Returned { rank, incarnation } => {
                 self.members.handle_return(rank, incarnation);
             }
         }
-    }
-
-    fn hold(&mut self, rank: Rank, held: Held, memory: Option<u64>) -> Result<(), String> {
-        let size =
-            memory.ok_or("asked to hold memory without handing over a memfd that only its rank writes")?;
-        if self.held.len() >= Self::HOLDINGS_MAX {
-            return Err(format!(
-                "{} pieces of memory are held already",
-                Self::HOLDINGS_MAX
-            ));
-        }
-        if size > self.held_bytes_max - self.held_bytes {
-            return Err(format!(
-                "{size} bytes more than the {} held already would be over the limit of {}",
-                self.held_bytes, self.held_bytes_max
-            ));
-        }
-        if held.label.len() > Held::LABEL_SIZE_MAX {
-            return Err(format!(
-                "a label of {} bytes for held memory is too long",
-                held.label.len()
-            ));
-        }
-        if self.held.contains_key(&(rank, held.id)) {
-            return Err(format!("memory is held already under the number {}", held.id.0));
-        }
-        let label = held.label;
-        self.held.insert((rank, held.id), Holding { label, size });
-        self.held_bytes += size;
-        Ok(())
     }
 
     /// Each life of a rank has one connection.
@@ -385,7 +345,7 @@ impl HostAgent {
     }
 
     fn open_pmi(&mut self, rank: Rank) {
-        let process = self.pmi_process(rank);
+        let process = self.groups.process(rank);
         let connection = self.pmi_connection(rank);
         self.pmi.open(connection, pmi::Peer::Process(process));
     }
@@ -401,7 +361,7 @@ impl HostAgent {
                     exit_code,
                     message,
                 } => self.report(Report::Aborted {
-                    rank: self.job_rank(process),
+                    rank: self.groups.job_rank(process),
                     exit_code,
                     message: message.unwrap_or_default().to_string(),
                 }),
@@ -437,8 +397,11 @@ impl HostAgent {
                     format!("its PMI connection was closed: {error}"),
                 ),
                 pmi::Action::Overwritten { process, key } => {
-                    let rank = self.job_rank(process);
-                    self.tell_of_overwritten(rank, key.to_string());
+                    let rank = self.groups.job_rank(process);
+                    if self.oddities.overwritten(rank) {
+                        let key = key.to_string();
+                        self.report(Report::Overwritten { rank, key });
+                    }
                 }
                 pmi::Action::Send { connection, bytes } => {
                     self.actions
@@ -463,11 +426,23 @@ impl HostAgent {
         self.actions.push_back(Action::Fence(gone));
     }
 
-    fn announce(&mut self, message: ToRank) {
-        for &rank in &self.attached {
-            self.actions.push_back(Action::SendLink(rank, message.clone()));
+    /// Says when the first rank could hang, and when none can any more: one that has begun with PMI, has not finalized
+    /// it, and is not attached, so that it hears of no departure.
+    fn tell_whether_ranks_may_hang(&mut self) {
+        if !self.start.tells_who_may_hang {
+            return;
         }
-        self.announcements.push(message);
+        let may_hang = |rank| !self.audience.has(rank) && self.pmi.is_unfinished(self.groups.process(rank));
+        let may_hang = self.lives.running.iter().any(|&rank| may_hang(rank));
+        if std::mem::replace(&mut self.may_hang, may_hang) != may_hang {
+            self.report(Report::MayHang(may_hang));
+        }
+    }
+
+    fn notice(&mut self, rank: Rank, text: String) {
+        if self.oddities.notice(rank) {
+            self.report(Report::Notice { rank, text });
+        }
     }
 
     fn report(&mut self, report: Report) {

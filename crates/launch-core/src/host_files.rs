@@ -7,8 +7,9 @@ use std::{
 
 use bstr::ByteSlice;
 use ropewalk_pmi as pmi;
+use thiserror::Error;
 
-use crate::hosts::parse_host_file;
+use crate::hosts::{HostError, HostSlots, parse_host_file};
 
 /// The info key whose value is the path of a host file.
 const KEY: &[u8] = b"hostfile";
@@ -22,25 +23,20 @@ pub(crate) fn names_host_files(spawn: &pmi::Spawn) -> bool {
 /// Puts the hosts of the files in their place. As with the key `host`, numbers of slots do not count.
 ///
 /// # Errors
-/// A sentence that says which file cannot be used, and why.
+/// If one of the files cannot be used.
 pub fn read_host_files(
     mut spawn: pmi::Spawn,
     read: impl Fn(&OsStr) -> io::Result<Vec<u8>>,
-) -> Result<pmi::Spawn, String> {
+) -> Result<pmi::Spawn, HostFileError> {
     for (key, value) in spawn.commands.iter_mut().flat_map(|command| &mut command.info) {
         if key.as_slice() != KEY {
             continue;
         }
         let path: OsString = value.to_os_str_lossy().into_owned();
-        let wrong = |reason: &dyn std::fmt::Display| {
-            format!("info key hostfile: cannot use {}: {reason}", path.display())
-        };
-        let bytes = read(&path).map_err(|error| wrong(&error))?;
-        let text = String::from_utf8(bytes).map_err(|_| wrong(&"it is no text"))?;
-        let hosts = parse_host_file(&text).map_err(|error| wrong(&error))?;
-        if hosts.is_empty() {
-            return Err(wrong(&"it names no host"));
-        }
+        let hosts = hosts_of(&path, &read).map_err(|reason| HostFileError {
+            path: path.clone(),
+            reason,
+        })?;
         let names: Vec<_> = hosts
             .iter()
             .map(|host| host.name().rsplit('@').next().unwrap_or_default())
@@ -49,6 +45,38 @@ pub fn read_host_files(
         *key = "hosts".into();
     }
     Ok(spawn)
+}
+
+fn hosts_of(
+    path: &OsStr,
+    read: impl Fn(&OsStr) -> io::Result<Vec<u8>>,
+) -> Result<Vec<HostSlots>, UselessFile> {
+    let text = String::from_utf8(read(path)?).map_err(|_| UselessFile::NoText)?;
+    let hosts = parse_host_file(&text)?;
+    match hosts.is_empty() {
+        true => Err(UselessFile::NoHosts),
+        false => Ok(hosts),
+    }
+}
+
+/// A host file that a spawn names cannot be used.
+#[derive(Debug, Error)]
+#[error("info key hostfile: cannot use {}: {reason}", path.display())]
+pub struct HostFileError {
+    path: OsString,
+    reason: UselessFile,
+}
+
+#[derive(Debug, Error)]
+enum UselessFile {
+    #[error("it names no host")]
+    NoHosts,
+    #[error("it is no text")]
+    NoText,
+    #[error(transparent)]
+    Syntax(#[from] HostError),
+    #[error(transparent)]
+    Unreadable(#[from] io::Error),
 }
 
 #[cfg(test)]
@@ -94,7 +122,7 @@ mod tests {
             (Some(b"a b"), "line 1 of the host file"),
         ] {
             let read = |_: &OsStr| content.map(<[u8]>::to_vec).ok_or(io::ErrorKind::NotFound.into());
-            let error = read_host_files(wanted(), read).unwrap_err();
+            let error = read_host_files(wanted(), read).unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");
         }
     }

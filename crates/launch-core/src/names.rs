@@ -15,7 +15,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 
 pub use client::{Action, CallId, NameClient};
 pub use protocol::{
-    MESSAGE_SIZE_MAX, NAMES, NameRefusal, NameReply, NameRequest, decode, encode, identity_of_job,
+    MESSAGE_SIZE_MAX, NAMES, NameRefusal, NameReply, NameRequest, NoReply, decode, encode, identity_of_job,
     identity_of_server,
 };
 pub use table::NameTable;

@@ -19,7 +19,7 @@
 mod repeated;
 
 use core::time::Duration;
-use std::collections::VecDeque;
+use std::{collections::VecDeque, error::Error};
 
 use crate::{
     job::JobSpec,
@@ -75,14 +75,18 @@ pub struct Progress {
     pub step: Option<u64>,
 }
 
+/// The reason for which there is to be no such attempt. Its text and those of its causes end the sentence "the job was
+/// not started again: ".
+pub type Refusal = Box<dyn Error + Send + Sync>;
+
 /// What happens between the attempts of a job; see the [module](self).
 pub trait BetweenAttempts: Send {
     /// Prepares attempt `number`, from 1. `last` is the one before; `spec` is what was asked for, with the variable
     /// [`ATTEMPT_VARIABLE`], and not what the attempt before was changed to.
     ///
     /// # Errors
-    /// Why there is to be no such attempt: a sentence for the user, as the end of "the job was not started again: ".
-    fn prepare(&mut self, number: u32, last: Option<&Attempt>, spec: &mut JobSpec) -> Result<(), String>;
+    /// If there is to be no such attempt.
+    fn prepare(&mut self, number: u32, last: Option<&Attempt>, spec: &mut JobSpec) -> Result<(), Refusal>;
 
     /// How far an attempt came. Asked once for each that failed.
     fn progress(&mut self, attempt: &Attempt) -> Progress {
@@ -93,7 +97,7 @@ pub trait BetweenAttempts: Send {
 
 /// Attempts are started as the first was.
 impl BetweenAttempts for () {
-    fn prepare(&mut self, _number: u32, _last: Option<&Attempt>, _spec: &mut JobSpec) -> Result<(), String> {
+    fn prepare(&mut self, _number: u32, _last: Option<&Attempt>, _spec: &mut JobSpec) -> Result<(), Refusal> {
         Ok(())
     }
 }

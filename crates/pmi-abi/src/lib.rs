@@ -11,10 +11,18 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
+use ropewalk_c_abi::{self as abi, ArgumentError};
 use ropewalk_pmi_client::ClientError;
 
-pub use pointers::{InText, OutPtr, OutText, array, item, text, texts};
+pub use pointers::{array, item, text, texts};
 pub use session::{Session, close, is_open, open, session};
+
+/// A text argument.
+pub type InText = abi::InText<Status>;
+/// Room for values.
+pub type OutPtr<T> = abi::OutPtr<T, Status>;
+/// Room for text.
+pub type OutText = abi::OutText<Status>;
 
 /// A status of either library: 0 is success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +45,15 @@ impl Status {
     pub const INVALID_LENGTH: Self = Self(8);
     /// The process manager's answer says so.
     pub const OTHER: Self = Self(14);
+}
+
+impl From<ArgumentError> for Status {
+    fn from(error: ArgumentError) -> Self {
+        match error {
+            ArgumentError::NoRoom => Self::INVALID_LENGTH,
+            _ => Self::INVALID_ARGUMENT,
+        }
+    }
 }
 
 impl From<ClientError> for Status {

@@ -2,23 +2,22 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod rig;
+
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Output},
-    time::Duration,
 };
 
 use tempfile::TempDir;
 
-const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
-/// MPICH's ranks spin while they wait, and there are more of them than cores.
-const PATIENCE: Duration = Duration::from_secs(120);
+use rig::{compile_mpi, sorted_lines};
 
 /// A program says the same under `ropewalk run` as under `mpiexec.hydra`, with 1, 2, 4 and 8 ranks.
 #[test]
 fn a_reduction_gives_what_it_gives_under_hydra() {
     let folder = TempDir::new().unwrap();
-    let program = compile("reduce.c", &folder);
+    let program = compile_mpi("mpicc.mpich", "reduce.c", folder.path());
     for ranks in [1, 2, 4, 8] {
         let ranks = ranks.to_string();
         let ours = ropewalk(&["-n", &ranks], &program);
@@ -33,7 +32,10 @@ fn a_reduction_gives_what_it_gives_under_hydra() {
 #[test]
 fn an_abort_gives_the_exit_code() {
     let folder = TempDir::new().unwrap();
-    let output = ropewalk(&["-n", "3"], &compile("abort.c", &folder));
+    let output = ropewalk(
+        &["-n", "3"],
+        &compile_mpi("mpicc.mpich", "abort.c", folder.path()),
+    );
     assert_eq!(output.status.code(), Some(42), "{output:?}");
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("rank 1 on host"), "{text}");
@@ -44,7 +46,10 @@ fn an_abort_gives_the_exit_code() {
 #[test]
 fn a_rank_that_exits_early_keeps_nobody_waiting() {
     let folder = TempDir::new().unwrap();
-    let output = ropewalk(&["-n", "3"], &compile("early_exit.c", &folder));
+    let output = ropewalk(
+        &["-n", "3"],
+        &compile_mpi("mpicc.mpich", "early_exit.c", folder.path()),
+    );
     assert_eq!(output.status.code(), Some(5), "{output:?}");
 }
 
@@ -53,7 +58,7 @@ fn a_rank_that_exits_early_keeps_nobody_waiting() {
 #[test]
 fn the_universe_size_is_told() {
     let folder = TempDir::new().unwrap();
-    let program = compile("universe.c", &folder);
+    let program = compile_mpi("mpicc.mpich", "universe.c", folder.path());
     for options in [
         &["-usize", "7"][..],
         &["-hosts", "localhost:3", "-usize", "SYSTEM"],
@@ -71,7 +76,7 @@ fn the_universe_size_is_told() {
 #[test]
 fn ranks_of_large_jobs_ask_for_no_more() {
     let folder = TempDir::new().unwrap();
-    let program = compile("ring.c", &folder);
+    let program = compile_mpi("mpicc.mpich", "ring.c", folder.path());
     let library = folder.path().join("count.so");
     let compiled = Command::new("cc")
         .args(["-shared", "-fPIC", "-o"])
@@ -95,23 +100,10 @@ fn ranks_of_large_jobs_ask_for_no_more() {
     assert_eq!([most(4), most(8), most(16)], [few; 3]);
 }
 
-fn compile(source: &str, folder: &TempDir) -> PathBuf {
-    let program = folder.path().join(source.trim_end_matches(".c"));
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mpi");
-    let compiled = Command::new("mpicc.mpich")
-        .arg("-o")
-        .arg(&program)
-        .arg(sources.join(source))
-        .output()
-        .expect("mpicc.mpich is missing: install the Debian packages mpich and libmpich-dev");
-    assert!(compiled.status.success(), "{compiled:?}");
-    program
-}
-
 fn ropewalk(options: &[&str], program: &Path) -> Output {
-    let mut command = assert_cmd::Command::new(ROPEWALK);
-    command.arg("run").args(options).arg(program).timeout(PATIENCE);
-    command.output().unwrap()
+    let mut command = rig::run(options);
+    command.arg(program);
+    rig::output(command)
 }
 
 fn hydra(options: &[&str], program: &Path) -> Output {
@@ -122,11 +114,4 @@ fn hydra(options: &[&str], program: &Path) -> Output {
         .expect("mpiexec.hydra is missing: install the Debian packages mpich and libmpich-dev");
     assert!(output.status.success(), "{output:?}");
     output
-}
-
-fn sorted_lines(output: &Output) -> Vec<String> {
-    let text = String::from_utf8_lossy(&output.stdout);
-    let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
-    lines.sort_unstable();
-    lines
 }

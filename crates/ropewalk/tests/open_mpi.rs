@@ -2,48 +2,24 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod rig;
+
 use std::{
     env, fs,
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Command, Output},
-    time::Duration,
 };
 
 use tempfile::TempDir;
 
-const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
-/// Ranks spin while they wait, and there are more of them than cores.
-const PATIENCE: Duration = Duration::from_secs(180);
-
-/// Where cargo put the library for the tests; users have it beside the executable.
-fn library() -> PathBuf {
-    let folder = env::current_exe().unwrap().parent().unwrap().to_owned();
-    folder.join("libpmi.so")
-}
-
-fn compile(compiler: &str, source: &str, folder: &TempDir) -> PathBuf {
-    let program = folder.path().join(format!("{source}.{compiler}"));
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mpi");
-    let compiled = Command::new(compiler)
-        .arg("-o")
-        .arg(&program)
-        .arg(sources.join(source))
-        .output()
-        .unwrap_or_else(|_| panic!("{compiler} is missing: install libopenmpi-dev and libmpich-dev"));
-    assert!(compiled.status.success(), "{compiled:?}");
-    program
-}
+use rig::{PATIENCE, ROPEWALK, compile_mpi, libraries, text, write_script};
 
 fn ropewalk(words: &[&str], program: &Path) -> assert_cmd::Command {
     let mut command = assert_cmd::Command::new(ROPEWALK);
-    command.env("ROPEWALK_LIBRARY_DIR", library().parent().unwrap());
+    command.env("ROPEWALK_LIBRARY_DIR", libraries());
     command.arg("run").args(words).arg(program).timeout(PATIENCE);
     command
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 fn ring_is_whole(output: &Output, ranks: usize) {
@@ -69,7 +45,7 @@ fn leftovers(pids: &str) -> Vec<PathBuf> {
 #[test]
 fn ranks_find_each_other() {
     let folder = TempDir::new().unwrap();
-    let program = compile("mpicc.openmpi", "ring.c", &folder);
+    let program = compile_mpi("mpicc.openmpi", "ring.c", folder.path());
     for ranks in [1, 2, 3, 8, 16] {
         let output = ropewalk(&["-n", &ranks.to_string()], &program).output().unwrap();
         ring_is_whole(&output, ranks);
@@ -81,10 +57,9 @@ fn ranks_find_each_other() {
 fn the_flavour_need_not_be_known() {
     let folder = TempDir::new().unwrap();
     for compiler in ["mpicc.openmpi", "mpicc.mpich"] {
-        let program = compile(compiler, "ring.c", &folder);
+        let program = compile_mpi(compiler, "ring.c", folder.path());
         let script = folder.path().join("script");
-        fs::write(&script, format!("#!/bin/sh\nexec {}\n", program.display())).unwrap();
-        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        write_script(&script, &format!("#!/bin/sh\nexec {}\n", program.display()));
         ring_is_whole(&ropewalk(&["-n", "3"], &script).output().unwrap(), 3);
         ring_is_whole(&ropewalk(&["-n", "3"], &program).output().unwrap(), 3);
     }
@@ -105,8 +80,7 @@ fn the_flavour_need_not_be_known() {
             .success()
     );
     let text = folder.path().join("text");
-    fs::write(&text, "exit 3").unwrap();
-    fs::set_permissions(&text, fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&text, "exit 3");
     assert_eq!(
         ropewalk(&["-n", "3"], &text).output().unwrap().status.code(),
         Some(3)
@@ -123,23 +97,22 @@ fn failures_are_named_and_leave_nothing() {
         ("abort.c", 42, "aborted the job with exit code 42"),
         ("killed.c", 137, "was killed by signal 9"),
     ] {
-        let program = compile("mpicc.openmpi", source, &folder);
+        let program = compile_mpi("mpicc.openmpi", source, folder.path());
         // The job's number stands in the names of its files.
         let marker = folder.path().join("job");
         let script = folder.path().join("script");
-        let text = format!(
+        let script_text = format!(
             "#!/bin/sh\necho $FLUX_JOB_ID >{}\nexec {}\n",
             marker.display(),
             program.display()
         );
-        fs::write(&script, text).unwrap();
-        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        write_script(&script, &script_text);
         let output = ropewalk(&["-n", "3"], &script)
             .env("TMPDIR", &temporary)
             .output()
             .unwrap();
         assert_eq!(output.status.code(), Some(code), "{output:?}");
-        let verdict = stderr(&output);
+        let verdict = text(&output.stderr);
         assert!(
             verdict.contains("rank 1 on host") && verdict.contains(culprit),
             "{verdict}"
@@ -155,7 +128,7 @@ fn failures_are_named_and_leave_nothing() {
 #[test]
 fn the_library_is_looked_for() {
     let folder = TempDir::new().unwrap();
-    let program = compile("mpicc.openmpi", "ring.c", &folder);
+    let program = compile_mpi("mpicc.openmpi", "ring.c", folder.path());
     let at = |path: &str| {
         let path = folder.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -183,7 +156,7 @@ fn the_library_is_looked_for() {
         "lib/libpmi.so.0",
     ] {
         let place = at(place);
-        symlink(library(), &place).unwrap();
+        symlink(rig::library("pmi"), &place).unwrap();
         ring_is_whole(&run("2"), 2);
         fs::remove_file(&place).unwrap();
     }
@@ -217,7 +190,7 @@ fn the_library_is_looked_for() {
         assert_eq!(refused.status.code(), Some(126), "{refused:?}");
         assert_eq!(refused.stdout, b"");
         assert!(
-            stderr(&refused).contains("belongs beside the executable"),
+            text(&refused.stderr).contains("belongs beside the executable"),
             "{refused:?}"
         );
         ring_is_whole(&run("1"), 1);
@@ -269,7 +242,10 @@ fn what_cannot_be_served_is_refused() {
     assert!(compiled.unwrap().success());
     let refused = ropewalk(&["-n", "2"], &program).output().unwrap();
     assert_eq!(refused.status.code(), Some(126), "{refused:?}");
-    assert!(stderr(&refused).contains("Open MPI 5 or later"), "{refused:?}");
+    assert!(
+        text(&refused.stderr).contains("Open MPI 5 or later"),
+        "{refused:?}"
+    );
     assert!(
         ropewalk(&["-n", "1"], &program)
             .output()
@@ -284,8 +260,8 @@ fn what_cannot_be_served_is_refused() {
 fn programs_of_one_job_have_one_mpi() {
     let folder = TempDir::new().unwrap();
     let other = TempDir::new().unwrap();
-    let open = compile("mpicc.openmpi", "ring.c", &folder);
-    let mpich = compile("mpicc.mpich", "ring.c", &other);
+    let open = compile_mpi("mpicc.openmpi", "ring.c", folder.path());
+    let mpich = compile_mpi("mpicc.mpich", "ring.c", other.path());
     let refused = ropewalk(&["-n", "1"], &open)
         .args([":", "-n", "1"])
         .arg(&mpich)
@@ -293,7 +269,7 @@ fn programs_of_one_job_have_one_mpi() {
         .unwrap();
     assert_eq!(refused.status.code(), Some(126), "{refused:?}");
     assert_eq!(refused.stdout, b"");
-    let text = stderr(&refused);
+    let text = text(&refused.stderr);
     assert!(text.contains("the same MPI"), "{refused:?}");
 }
 
@@ -313,7 +289,7 @@ fn a_cavity_is_computed_in_parts() {
         let mut command = assert_cmd::Command::new(words[0]);
         command.args(&words[1..]).current_dir(case).timeout(PATIENCE);
         command.env("WM_PROJECT_DIR", "/usr/share/openfoam");
-        command.env("ROPEWALK_LIBRARY_DIR", library().parent().unwrap());
+        command.env("ROPEWALK_LIBRARY_DIR", libraries());
         let output = command
             .output()
             .expect("OpenFOAM is missing: install the Debian package openfoam");

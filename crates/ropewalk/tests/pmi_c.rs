@@ -2,48 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod rig;
+
 use std::{
     env,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Output},
-    time::Duration,
 };
 
 use tempfile::TempDir;
 
-const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
+use rig::{PATIENCE, ROPEWALK, compile, libraries};
+
 const HYDRA: &str = "mpiexec.hydra";
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Where cargo put the libraries that this test depends on.
-fn libraries() -> PathBuf {
-    let folder = env::current_exe().unwrap().parent().unwrap().to_owned();
-    assert!(folder.join("libpmi.so").exists() && folder.join("libpmi2.so").exists());
-    folder
-}
-
-/// Compiles a program against our headers and links it with our library as one links with Slurm's.
-fn compile(source: &str, library: &str, folder: &TempDir) -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let program = folder.path().join(source.trim_end_matches(".c"));
-    let soname = folder.path().join(format!("lib{library}.so.0"));
-    let built = libraries().join(format!("lib{library}.so"));
-    if !soname.exists() {
-        std::os::unix::fs::symlink(&built, &soname).unwrap();
-    }
-    let output = Command::new("cc")
-        .args(["-Wall", "-Werror", "-pthread", "-o"])
-        .arg(&program)
-        .arg(here.join("tests/pmi_c").join(source))
-        .arg(format!("-I{}", here.join("../pmi-c/include").display()))
-        .arg(format!("-I{}", here.join("../pmi2-c/include").display()))
-        .arg(&built)
-        .arg(format!("-Wl,-rpath,{}", folder.path().display()))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
-    program
-}
 
 fn run(manager: &str, ranks: u32, program: &Path) -> Output {
     let mut command = assert_cmd::Command::new(manager);
@@ -70,7 +41,7 @@ fn all_are_content(manager: &str, ranks: u32, program: &Path) {
 #[test]
 fn pmi1_programs_meet() {
     let folder = TempDir::new().unwrap();
-    let program = compile("pmi1.c", "pmi", &folder);
+    let program = compile("tests/pmi_c/pmi1.c", &["pmi"], folder.path());
     for ranks in [1, 2, 5] {
         all_are_content(ROPEWALK, ranks, &program);
         all_are_content(HYDRA, ranks, &program);
@@ -81,7 +52,7 @@ fn pmi1_programs_meet() {
 #[test]
 fn pmi2_programs_meet() {
     let folder = TempDir::new().unwrap();
-    let program = compile("pmi2.c", "pmi2", &folder);
+    let program = compile("tests/pmi_c/pmi2.c", &["pmi2"], folder.path());
     for ranks in [1, 2, 5] {
         all_are_content(ROPEWALK, ranks, &program);
         all_are_content(HYDRA, ranks, &program);
@@ -139,7 +110,13 @@ fn programs_over_slurms_library_meet() {
 fn a_program_may_be_alone() {
     let folder = TempDir::new().unwrap();
     for (source, library) in [("pmi1.c", "pmi"), ("pmi2.c", "pmi2")] {
-        let output = Command::new(compile(source, library, &folder)).output().unwrap();
+        let output = Command::new(compile(
+            &format!("tests/pmi_c/{source}"),
+            &[library],
+            folder.path(),
+        ))
+        .output()
+        .unwrap();
         assert!(output.status.success(), "{output:?}");
         assert_eq!(output.stdout, b"rank 0 of 1 is content\n");
     }
@@ -149,7 +126,11 @@ fn a_program_may_be_alone() {
 #[test]
 fn an_abort_ends_the_job() {
     let folder = TempDir::new().unwrap();
-    let output = run(ROPEWALK, 3, &compile("abort.c", "pmi", &folder));
+    let output = run(
+        ROPEWALK,
+        3,
+        &compile("tests/pmi_c/abort.c", &["pmi"], folder.path()),
+    );
     assert_eq!(output.status.code(), Some(42), "{output:?}");
 }
 
@@ -157,7 +138,7 @@ fn an_abort_ends_the_job() {
 #[test]
 fn programs_meet_in_port_mode() {
     let folder = TempDir::new().unwrap();
-    let program = compile("pmi1.c", "pmi", &folder);
+    let program = compile("tests/pmi_c/pmi1.c", &["pmi"], folder.path());
     let output = assert_cmd::Command::new(HYDRA)
         .args(["-pmi-port", "-n", "3"])
         .arg(program)

@@ -1,14 +1,14 @@
 //! Our PMI client under our process manager and under Hydra.
 //!
-//! The processes of these jobs are this test program itself, with [`meeting::ROLE`] set.
+//! The processes of these jobs are this test program itself, with [`ROLE`] set.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod meeting;
+mod rig;
 
 use std::{env, time::Duration};
 
-use meeting::{ROLE, meet};
+use rig::meeting::{ROLE, meet};
 use ropewalk::pmi::{Client, Dialect};
 
 const TEST: &str = "clients_meet_under_both_process_managers";

@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod rig;
+
 use std::{
     fs,
     io::{BufRead, BufReader},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     thread::sleep,
     time::{Duration, Instant},
@@ -13,9 +15,7 @@ use std::{
 
 use assert_cmd::assert::Assert;
 
-const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
-/// Generous: the tests run beside each other on few cores.
-const PATIENCE: Duration = Duration::from_secs(60);
+use rig::{PATIENCE, ROPEWALK, all_pids, assert_none_left, await_end, marked, signal};
 
 /// The program is not there, cannot be executed, goes well, or says how it went: the exit code tells.
 #[test]
@@ -261,7 +261,7 @@ fn no_secret_shows_in_proc() {
             .collect::<Vec<_>>()
     };
     assert_eq!(variables(agent), [""; 0]);
-    let rank = all_pids().find(|&pid| is_child(pid, agent)).unwrap();
+    let rank = child_of(agent);
     let mut of_rank = variables(rank);
     of_rank.sort_unstable();
     let [_, link, incarnation, number] = &of_rank[..] else {
@@ -279,7 +279,7 @@ fn no_secret_shows_in_proc() {
         number.strip_prefix("ROPEWALK_JOB_ID=").unwrap().len() <= 36,
         "{number}"
     );
-    signal(job.id(), "TERM");
+    signal("TERM", job.id());
     assert_eq!(wait(&mut job).code(), Some(143));
     assert_none_left(&marker);
 }
@@ -304,7 +304,7 @@ fn signals_reach_the_ranks() {
         let mut job = start(&["-n", "2", "sh", "-c", &script]);
         let mut output = BufReader::new(job.stdout.take().unwrap()).lines();
         let mut lines: Vec<String> = output.by_ref().take(2).map(Result::unwrap).collect();
-        signal(job.id(), name);
+        signal(name, job.id());
         lines.extend(output.map(Result::unwrap));
         assert_eq!(lines, ["ready", "ready", "caught", "caught"], "{name}");
         assert_eq!(wait(&mut job).code(), Some(code), "{name}");
@@ -326,7 +326,7 @@ fn a_hangup_is_ignored_under_nohup() {
             .spawn()
             .unwrap();
         await_line(&mut job, "ready");
-        signal(job.id(), "HUP");
+        signal("HUP", job.id());
         let output = job.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{wrapper}");
         assert_eq!(String::from_utf8(output.stdout).unwrap(), expected, "{wrapper}");
@@ -342,13 +342,13 @@ fn a_second_interrupt_ends_all_at_once() {
     );
     let mut job = start(&["--grace", "120", "sh", "-c", &script]);
     await_line(&mut job, "ready");
-    signal(job.id(), "INT");
+    signal("INT", job.id());
     await_line(&mut job, "caught");
     // The first alone ends nothing.
     sleep(Duration::from_millis(300));
     assert_eq!(job.try_wait().unwrap(), None);
     let second = Instant::now();
-    signal(job.id(), "INT");
+    signal("INT", job.id());
     assert_eq!(wait(&mut job).code(), Some(130));
     assert!(
         second.elapsed() < Duration::from_secs(10),
@@ -367,15 +367,15 @@ fn interrupts_work_while_the_output_is_blocked() {
     await_line(&mut job, "ready");
     // Longer than it takes to fill the pipe; if it is not full yet the test only tests less.
     sleep(Duration::from_millis(300));
-    signal(job.id(), "INT");
-    let are_ranks_left = || marked(&marker).any(|pid| pid != job.id());
+    signal("INT", job.id());
+    let are_ranks_left = || marked(&marker).iter().any(|&pid| pid != job.id());
     let deadline = Instant::now() + PATIENCE;
     while are_ranks_left() {
         assert!(Instant::now() < deadline, "the ranks are still there");
         sleep(Duration::from_millis(5));
     }
     if job.try_wait().unwrap().is_none() {
-        signal(job.id(), "INT");
+        signal("INT", job.id());
     }
     assert_eq!(wait(&mut job).code(), Some(130));
     assert_none_left(&marker);
@@ -388,7 +388,7 @@ fn a_killed_launcher_leaves_nothing() {
     let script = format!("sleep {marker} & setsid sleep {marker} & echo ready; exec sleep {marker}");
     let mut job = start(&["-n", "3", "sh", "-c", &script]);
     await_line(&mut job, "ready");
-    signal(job.id(), "KILL");
+    signal("KILL", job.id());
     wait(&mut job);
     assert_none_left(&marker);
 }
@@ -400,7 +400,7 @@ fn a_killed_agent_is_named_and_leaves_nothing() {
     let script = format!("sleep {marker} & setsid sleep {marker} & echo ready; exec sleep {marker}");
     let mut job = start(&["-n", "3", "sh", "-c", &script]);
     await_line(&mut job, "ready");
-    signal(agent_of(&job), "KILL");
+    signal("KILL", agent_of(&job));
     let output = job.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(125));
     let text = String::from_utf8(output.stderr).unwrap();
@@ -489,9 +489,7 @@ fn a_pmi_abort_ends_the_job() {
 }
 
 fn run(arguments: &[&str]) -> Assert {
-    assert_cmd::Command::new(ROPEWALK)
-        .arg("run")
-        .args(arguments)
+    assert_cmd::Command::from_std(rig::run(arguments))
         .timeout(PATIENCE)
         .assert()
 }
@@ -506,10 +504,7 @@ fn stderr(assert: &Assert) -> String {
 
 /// A job in the background that we can hurt.
 fn start(arguments: &[&str]) -> Child {
-    Command::new(ROPEWALK)
-        .arg("run")
-        .args(arguments)
-        .stdin(Stdio::null())
+    rig::run(arguments)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -526,43 +521,22 @@ fn await_line(job: &mut Child, expected: &str) {
     assert_eq!(String::from_utf8(line).unwrap(), expected);
 }
 
-/// The job's exit status, or a panic when it takes too long.
-fn wait(job: &mut Child) -> std::process::ExitStatus {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(status) = job.try_wait().unwrap() {
-            return status;
-        }
-        if Instant::now() > deadline {
-            let _ = job.kill();
-            panic!("the job did not end in {PATIENCE:?}");
-        }
-        sleep(Duration::from_millis(5));
-    }
-}
-
-fn signal(pid: u32, name: &str) {
-    let sent = Command::new("kill")
-        .args([&format!("-{name}"), &pid.to_string()])
-        .status()
-        .unwrap();
-    assert!(sent.success());
+fn wait(job: &mut Child) -> ExitStatus {
+    await_end(job, PATIENCE)
 }
 
 /// The agent: between it and the launcher is its keeper.
 fn agent_of(job: &Child) -> u32 {
     let keeper = keeper_of(job);
-    all_pids().find(|&pid| is_child(pid, keeper)).unwrap()
+    child_of(keeper)
 }
 
 fn keeper_of(job: &Child) -> u32 {
-    all_pids().find(|&pid| is_child(pid, job.id())).unwrap()
+    child_of(job.id())
 }
 
-fn is_child(pid: u32, parent: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let rest = stat.rsplit_once(')').map(|(_, rest)| rest);
-    rest.and_then(|rest| rest.split_whitespace().nth(1)) == Some(&parent.to_string())
+fn child_of(parent: u32) -> u32 {
+    all_pids().find(|&pid| rig::parent(pid) == Some(parent)).unwrap()
 }
 
 /// A number of seconds that no other test, and no other run of the tests, sleeps for.
@@ -570,31 +544,4 @@ fn marker() -> String {
     static COUNTER: AtomicU32 = AtomicU32::new(1000);
     let test = COUNTER.fetch_add(1, Ordering::Relaxed);
     format!("{test}.{:07}", std::process::id())
-}
-
-/// "Nothing left 2 s after exit."
-fn assert_none_left(marker: &str) {
-    let deadline = Instant::now() + Duration::from_secs(2);
-    loop {
-        let left: Vec<_> = marked(marker).collect();
-        if left.is_empty() {
-            return;
-        }
-        assert!(Instant::now() < deadline, "processes {left:?} are left");
-        sleep(Duration::from_millis(10));
-    }
-}
-
-/// The processes whose arguments have the marker in them.
-fn marked(marker: &str) -> impl Iterator<Item = u32> {
-    all_pids().filter(move |pid| {
-        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&arguments).contains(marker)
-    })
-}
-
-fn all_pids() -> impl Iterator<Item = u32> {
-    fs::read_dir("/proc")
-        .unwrap()
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }

@@ -2,16 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod rig;
+
 use std::{
-    env, fs,
+    fs,
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Command, Output},
 };
 
 use ropewalk::checkpoint::{JournalFile, Store, StoreOptions};
 use tempfile::TempDir;
 
-const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
+use rig::ROPEWALK;
 
 /// About a second of computing.
 const STEPS: &str = "60000";
@@ -24,37 +26,12 @@ fn heat(folder: &TempDir) -> PathBuf {
     compiled("../checkpoint-c/examples/heat.c", folder)
 }
 
-/// A program in C, linked with the libraries that cargo has built.
 fn compiled(source: &str, folder: &TempDir) -> PathBuf {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let program = folder.path().join("program");
-    let mut command = Command::new("cc");
-    command
-        .args(["-O2", "-D_GNU_SOURCE", "-o"])
-        .arg(&program)
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(source));
-    for (library, owner) in [("rw_checkpoint", "checkpoint-c"), ("pmi", "pmi-c")] {
-        let built = env::current_exe()
-            .unwrap()
-            .with_file_name(format!("lib{library}.so"));
-        std::os::unix::fs::symlink(&built, folder.path().join(format!("lib{library}.so.0"))).unwrap();
-        command
-            .arg(format!("-I{}", crates.join(owner).join("include").display()))
-            .arg(built);
-    }
-    command.arg(format!("-Wl,-rpath,{}", folder.path().display()));
-    let output = command.arg("-lm").output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    program
+    rig::compile(source, &["rw_checkpoint", "pmi"], folder.path())
 }
 
 fn run(words: &[&str]) -> Output {
-    Command::new(ROPEWALK)
-        .arg("run")
-        .args(words)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
+    rig::output(rig::run(words))
 }
 
 /// A program that is killed again and again comes to the end that it would have come to, from checkpoint to checkpoint;

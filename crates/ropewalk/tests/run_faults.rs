@@ -2,22 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod in_time;
+mod rig;
 
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
     sync::mpsc,
     thread::{self, sleep},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use in_time::{LIMIT, TRIES, assert_in_time};
-
-const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
-const PATIENCE: Duration = Duration::from_secs(120);
+use rig::{LIMIT, PATIENCE, ROPEWALK, TRIES, assert_in_time, output, run, signal, text};
 
 /// A folder whose name nothing else has in its arguments.
 struct Marker {
@@ -44,52 +41,14 @@ impl Marker {
 
     /// "Nothing left 2 s after exit."
     fn assert_none_left(&self) {
-        let name = self.folder.path().to_str().unwrap();
-        let deadline = Instant::now() + Duration::from_secs(2);
-        loop {
-            let processes = fs::read_dir("/proc").unwrap();
-            let left: Vec<_> = processes
-                .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
-                .filter(|pid| {
-                    let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-                    String::from_utf8_lossy(&arguments).contains(name)
-                })
-                .collect();
-            if left.is_empty() {
-                return;
-            }
-            assert!(Instant::now() < deadline, "processes {left:?} are left");
-            sleep(Duration::from_millis(10));
-        }
+        rig::assert_none_left(self.folder.path().to_str().unwrap());
     }
-}
-
-fn run(words: &[&str]) -> Command {
-    let mut command = Command::new(ROPEWALK);
-    command.arg("run").args(words).stdin(Stdio::null());
-    command
-}
-
-fn output(command: Command) -> Output {
-    assert_cmd::Command::from_std(command)
-        .timeout(PATIENCE)
-        .output()
-        .unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn since(path: &Path) -> Duration {
     let struck: u64 = fs::read_to_string(path).unwrap().trim().parse().unwrap();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     now.saturating_sub(Duration::from_nanos(struck))
-}
-
-fn kill(signal: &str, pid: &str) {
-    let status = Command::new("kill").args([signal, pid]).status();
-    assert!(status.unwrap().success());
 }
 
 /// The first line with `part` in it, as it comes, and after what time.
@@ -205,7 +164,7 @@ fn interrupts_end_the_job_in_time() {
             }
             let struck = Instant::now();
             for _ in 0..interrupts {
-                kill("-INT", &job.id().to_string());
+                signal("INT", job.id());
                 // Signals of one kind that come at once are one.
                 sleep(Duration::from_millis(50));
             }
@@ -254,12 +213,12 @@ fn a_stopped_rank_is_named() {
             .next()
             .unwrap()
             .to_owned();
-        kill("-CONT", &pid);
+        signal("CONT", &pid);
         let (line, _) = await_line(&lines, "rank 1 on host");
         assert!(line.contains("goes on"), "{line}");
-        kill("-STOP", &pid);
+        signal("STOP", &pid);
         let (_, again) = await_line(&lines, "is stopped by signal 19");
-        kill("-TERM", &job.id().to_string());
+        signal("TERM", job.id());
         assert_eq!(job.wait().unwrap().code(), Some(143));
         reader.join().unwrap();
         marker.assert_none_left();
@@ -324,7 +283,7 @@ fn a_hangup_ends_the_job() {
             let mut lines = stdout.lines().map(Result::unwrap);
             assert_eq!(lines.by_ref().take(3).collect::<Vec<_>>(), ["ready"; 3]);
             let struck = Instant::now();
-            kill("-HUP", &job.id().to_string());
+            signal("HUP", job.id());
             let job = job.wait_with_output().unwrap();
             let time = struck.elapsed();
             marker.assert_none_left();

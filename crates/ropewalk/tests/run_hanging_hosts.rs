@@ -3,21 +3,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod in_time;
+mod rig;
 
 use std::{
-    fs,
-    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, Command, Stdio},
     thread::sleep,
     time::{Duration, Instant},
 };
 
-use in_time::{LIMIT, TRIES, assert_in_time};
-
-const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
-const PATIENCE: Duration = Duration::from_secs(60);
+use rig::{
+    LIMIT, PATIENCE, ROPEWALK, TRIES, assert_in_time, assert_none_soon, await_file, marked, signal,
+    write_script,
+};
 
 /// A job on `hosts`, in a chain of agents. When the command for one begins, it leaves a file of that host's name in the folder.
 /// For those whose name begins with `hangs` it comes to nothing.
@@ -37,8 +35,7 @@ fn start_below(folder: &Path, arity: &str, hosts: &str, words: &[&str], script: 
          case $host in lasts*) trap 'touch {path}/struck' TERM; \"$@\"; sleep 2; touch {path}/over; exit;; esac\n\
          exec \"$@\"\n"
     );
-    fs::write(&command, text).unwrap();
-    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&command, &text);
     Command::new(ROPEWALK)
         .args(["run", "--launcher-exec", command.to_str().unwrap()])
         .args([
@@ -66,32 +63,9 @@ fn folder() -> tempfile::TempDir {
         .unwrap()
 }
 
-fn kill(signal: &str, job: &Child) {
-    let status = Command::new("kill")
-        .args(["-s", signal, &job.id().to_string()])
-        .status();
-    assert!(status.unwrap().success());
-}
-
-fn await_file(path: &Path) {
-    let deadline = Instant::now() + PATIENCE;
-    while !path.exists() {
-        assert!(Instant::now() < deadline, "{} does not appear", path.display());
-        sleep(Duration::from_millis(5));
-    }
-}
-
 /// The processes whose arguments name the folder.
 fn left(folder: &Path) -> Vec<u32> {
-    let marker = folder.to_str().unwrap();
-    let pids = fs::read_dir("/proc")
-        .unwrap()
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|pid| {
-        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&arguments).contains(marker)
-    })
-    .collect()
+    marked(folder.to_str().unwrap())
 }
 
 /// None of them is left.
@@ -100,15 +74,7 @@ fn assert_none_left(folder: &Path) {
 }
 
 fn await_none_left(folder: &Path, patience: Duration) {
-    let deadline = Instant::now() + patience;
-    loop {
-        let left = left(folder);
-        if left.is_empty() {
-            return;
-        }
-        assert!(Instant::now() < deadline, "processes {left:?} are left");
-        sleep(Duration::from_millis(10));
-    }
+    assert_none_soon(patience, || left(folder));
 }
 
 /// A signal, or the time limit, ends a job within about a second while all that is missing are hosts that hang, be they below
@@ -160,7 +126,7 @@ fn hosts_that_hang_do_not_keep_a_job() {
             let due = match signal {
                 "" => begun + Duration::from_secs(1),
                 signal => {
-                    kill(signal, &job);
+                    rig::signal(signal, job.id());
                     Instant::now()
                 }
             };
@@ -192,7 +158,7 @@ fn a_second_signal_does_not_wait_for_a_stopped_agent() {
         await_file(&stopped);
         let struck = Instant::now();
         for _ in 0..2 {
-            kill("INT", &job);
+            signal("INT", job.id());
             // Signals of one kind that come at once are one.
             sleep(Duration::from_millis(50));
         }

@@ -3,20 +3,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod in_time;
+mod rig;
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
     path::PathBuf,
     process::{Command, Output, Stdio},
     thread::sleep,
     time::{Duration, Instant},
 };
 
-use in_time::{LIMIT, TRIES, assert_in_time};
-
-const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
+use rig::{LIMIT, ROPEWALK, TRIES, assert_in_time, assert_none_left, text, write_script};
 
 /// A job on hosts in a chain of agents, the hardest tree: `h1` above `h2` above `h3`.
 struct Job {
@@ -30,8 +27,7 @@ impl Job {
         let path = folder.path().join("like-rsh");
         let script = "#!/bin/sh\nhost=$1; shift\ncase $host in unknown*) echo no such host: $host >&2; exit 255;; \
                       silent*) exec sleep 100;; esac\nexec \"$@\"\n";
-        fs::write(&path, script).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        write_script(&path, script);
         let command = path.to_str().unwrap();
         let words = [
             "run",
@@ -69,30 +65,6 @@ impl Job {
 
     fn mark(&self) -> PathBuf {
         self.folder.path().join("mark")
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-/// "Nothing left 2 s after exit", here of what has the folder of the job in its environment or arguments.
-fn assert_none_left(marker: &str) {
-    let deadline = Instant::now() + Duration::from_secs(2);
-    loop {
-        let left: Vec<_> = fs::read_dir("/proc")
-            .unwrap()
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
-            .filter(|pid| {
-                let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-                String::from_utf8_lossy(&arguments).contains(marker)
-            })
-            .collect();
-        if left.is_empty() {
-            return;
-        }
-        assert!(Instant::now() < deadline, "processes {left:?} are left");
-        sleep(Duration::from_millis(10));
     }
 }
 

@@ -3,27 +3,26 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod rig;
+
 use std::{
     fs,
     process::{Command, Output, Stdio},
 };
 
-const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
+use rig::ROPEWALK;
 
 fn run(words: &[&str], variables: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(ROPEWALK);
-    command.arg("run").args(words).stdin(Stdio::null());
-    command.envs(variables.iter().copied()).output().unwrap()
+    let mut command = rig::run(words);
+    command.envs(variables.iter().copied());
+    rig::output(command)
 }
 
 /// The lines of the ranks in order; what they would find by chance is not there.
 fn lines(words: &[&str], variables: &[(&str, &str)]) -> Vec<String> {
     let output = run(words, variables);
     assert!(output.status.success(), "{words:?}: {output:?}");
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    let mut lines: Vec<_> = stdout.lines().map(str::to_owned).collect();
-    lines.sort_unstable();
-    lines
+    rig::sorted_lines(&output)
 }
 
 const NAMED: &str = "echo $RANK:$MPIR_CVAR_CH3_INTERFACE_HOSTNAME";

@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod handshake;
+mod rig;
 
 use std::{
     env, fs,
@@ -29,9 +29,10 @@ use ropewalk::{
 use rustix::process::{Signal, getpid, kill_process};
 use sha2::Sha256;
 
+use rig::{PATIENCE, handshake};
+
 const ROLE: &str = "ROPEWALK_TEST_ROLE";
 const FOLDER: &str = "ROPEWALK_TEST_FOLDER";
-const PATIENCE: Duration = Duration::from_secs(60);
 /// For how long one who was let in is watched.
 const WATCHED: Duration = Duration::from_millis(300);
 const HONEST: u64 = 1;

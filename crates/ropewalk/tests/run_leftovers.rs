@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod rig;
+
 use std::{
-    fs,
     io::{BufRead, BufReader},
     process::{Command, Stdio},
     thread::sleep,
@@ -12,7 +13,7 @@ use std::{
 
 use rustix::process::geteuid;
 
-const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
+use rig::{ROPEWALK, parent, signal, state};
 
 /// The folder is the whole system's, and what belongs to nobody is removed by whichever job ends first: the job has one of its
 /// own, and what is left in it is listed behind what it writes. It may be cleaned up for so many turns after the job.
@@ -91,37 +92,21 @@ fn a_stopped_keeper_does_not_stay() {
         let stdout = launcher.stdout.take().unwrap();
         BufReader::new(stdout).read_line(&mut line).unwrap();
         let (rank, agent) = line.trim().split_once(' ').unwrap();
-        let keeper = stat(agent).unwrap()[1].clone();
-        assert_eq!(stat(&keeper).unwrap()[1], launcher.id().to_string());
-        signal("-STOP", &keeper);
+        let keeper = parent(agent).unwrap();
+        assert_eq!(parent(keeper), Some(launcher.id()));
+        let keeper = keeper.to_string();
+        signal("STOP", &keeper);
         if stops_agent {
-            signal("-STOP", agent);
+            signal("STOP", agent);
         }
         launcher.kill().unwrap();
         launcher.wait().unwrap();
         let due = Instant::now() + Duration::from_secs(30);
         // Who adopts them need not have heard of their ends yet.
-        let is_left = |pid: &&str| stat(pid).is_some_and(|fields| fields[0] != "Z");
+        let is_left = |pid: &&str| state(pid).is_some_and(|state| state != 'Z');
         while let Some(left) = [rank, agent, &keeper].iter().find(|pid| is_left(pid)) {
             assert!(Instant::now() < due, "process {left} of {line} is left");
             sleep(Duration::from_millis(10));
         }
     }
-}
-
-/// The state of a process, its parent and what else stands behind its name; nothing if it is gone.
-fn stat(pid: &str) -> Option<Vec<String>> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, fields) = stat.rsplit_once(')')?;
-    Some(fields.split_ascii_whitespace().map(str::to_owned).collect())
-}
-
-fn signal(signal: &str, pid: &str) {
-    assert!(
-        Command::new("kill")
-            .args([signal, pid])
-            .status()
-            .unwrap()
-            .success()
-    );
 }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod rig;
+
 use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
@@ -9,13 +11,12 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Output, Stdio},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use tempfile::TempDir;
 
-const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
-const PATIENCE: Duration = Duration::from_secs(60);
+use rig::{PATIENCE, ROPEWALK, text};
 
 /// A program, a key and a name server that has it.
 struct Scene {
@@ -28,14 +29,7 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let folder = TempDir::new().unwrap();
-        let program = folder.path().join("names");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mpi/names.c");
-        let compiled = Command::new("mpicc.mpich")
-            .arg("-o")
-            .args([&program, &source])
-            .output()
-            .expect("mpicc.mpich is missing: install the Debian packages mpich and libmpich-dev");
-        assert!(compiled.status.success(), "{compiled:?}");
+        let program = rig::compile_mpi("mpicc.mpich", "names.c", folder.path());
         let (server, address) = serve(&folder.path().join("key"), "127.0.0.1:0");
         Self {
             folder,
@@ -138,10 +132,6 @@ fn serve(key: &Path, address: &str) -> (Child, String) {
         .read_line(&mut said)
         .unwrap();
     (server, said.trim_end().to_owned())
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 const HERE: &[&str] = &["-n", "2"];

@@ -2,31 +2,26 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod rig;
+
 use std::{
     env, fs,
     io::{BufRead, BufReader},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Output, Stdio},
     thread::sleep,
     time::{Duration, Instant, SystemTime},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
-const PATIENCE: Duration = Duration::from_secs(120);
+use rig::{PATIENCE, ROPEWALK, signal};
+
 /// More than anybody waits for.
 const FOR_EVER: &str = "1000000000";
 
 fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn library(name: &str) -> PathBuf {
-    env::current_exe()
-        .unwrap()
-        .with_file_name(format!("lib{name}.so"))
 }
 
 /// A job with checkpoints in `saves`.
@@ -41,7 +36,7 @@ fn job(saves: &Path, options: &[&str], program: &[&str]) -> Command {
         .args(program)
         .env("PYTHONPATH", here().join("../../bindings/python"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
-        .env("RW_CHECKPOINT_LIBRARY", library("rw_checkpoint"))
+        .env("RW_CHECKPOINT_LIBRARY", rig::library("rw_checkpoint"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
@@ -57,25 +52,7 @@ fn saving_ranks() -> String {
 
 /// Two ranks in C.
 fn ranks_in_c(folder: &Path) -> String {
-    let program = folder.join("ranks");
-    let mut command = Command::new("cc");
-    command
-        .args(["-O2", "-D_GNU_SOURCE", "-o"])
-        .arg(&program)
-        .arg(here().join("tests/checkpoint_c/ranks.c"));
-    for (name, owner) in [("rw_checkpoint", "checkpoint-c"), ("pmi", "pmi-c")] {
-        let built = library(name);
-        std::os::unix::fs::symlink(&built, folder.join(format!("lib{name}.so.0"))).unwrap();
-        command
-            .arg(format!(
-                "-I{}",
-                here().join("..").join(owner).join("include").display()
-            ))
-            .arg(built);
-    }
-    command.arg(format!("-Wl,-rpath,{}", folder.display()));
-    let output = command.arg("-lm").output().unwrap();
-    assert!(output.status.success(), "{output:?}");
+    let program = rig::compile("tests/checkpoint_c/ranks.c", &["rw_checkpoint", "pmi"], folder);
     program.display().to_string()
 }
 
@@ -105,16 +82,8 @@ fn await_save(job: &mut Child, saves: &Path) {
     sleep(Duration::from_millis(300));
 }
 
-fn signal(job: &Child, signal: Signal) {
-    kill_process(Pid::from_raw(job.id().cast_signed()).unwrap(), signal).unwrap();
-}
-
 fn end(mut job: Child) -> (i32, String) {
-    let deadline = Instant::now() + PATIENCE;
-    while job.try_wait().unwrap().is_none() {
-        assert!(Instant::now() < deadline, "no verdict");
-        sleep(Duration::from_millis(10));
-    }
+    rig::await_end(&mut job, PATIENCE);
     let Output { status, stderr, .. } = job.wait_with_output().unwrap();
     (status.code().unwrap(), String::from_utf8(stderr).unwrap())
 }
@@ -143,7 +112,7 @@ fn a_job_that_is_told_to_end_saves_first() {
         let mut first = job(&saves, &options, &words).spawn().unwrap();
         await_save(&mut first, &saves);
         let told = SystemTime::now();
-        signal(&first, Signal::TERM);
+        signal("TERM", first.id());
         let (code, stderr) = end(first);
         assert_eq!(code, 75, "{name}: {stderr}");
         assert!(stderr.contains("it has saved a checkpoint"), "{name}: {stderr}");
@@ -156,7 +125,7 @@ fn a_job_that_is_told_to_end_saves_first() {
         let number: u64 = generation.trim_start_matches("generation-").parse().unwrap();
         let mut second = job(&saves, &options, &words).spawn().unwrap();
         sleep(Duration::from_secs(1));
-        signal(&second, Signal::INT);
+        signal("INT", second.id());
         let mut lines = BufReader::new(second.stderr.take().unwrap())
             .lines()
             .map(Result::unwrap);
@@ -186,7 +155,7 @@ fn a_time_limit_and_a_warning_lead_to_a_save() {
     let mut warned = job(&saves, &["-n", "2"], &words).spawn().unwrap();
     await_save(&mut warned, &saves);
     let told = SystemTime::now();
-    signal(&warned, Signal::USR1);
+    signal("USR1", warned.id());
     let (code, stderr) = end(warned);
     assert_eq!(code, 75, "{stderr}");
     assert!(newest(&saves).unwrap().1 >= told, "{stderr}");
@@ -212,7 +181,7 @@ fn without_an_advisor_nothing_is_waited_for() {
     let loops = "echo ready; while :; do sleep 0.1; done";
     let deaf = start(&["--grace", "1"], &format!("trap '' TERM; {loops}"));
     let told = Instant::now();
-    signal(&deaf, Signal::TERM);
+    signal("TERM", deaf.id());
     let (code, stderr) = end(deaf);
     assert_eq!(code, 143, "{stderr}");
     let time = told.elapsed();
@@ -221,6 +190,6 @@ fn without_an_advisor_nothing_is_waited_for() {
         "{time:?}"
     );
     let warned = start(&[], &format!("trap 'exit 7' USR1; {loops}"));
-    signal(&warned, Signal::USR1);
+    signal("USR1", warned.id());
     assert_eq!(end(warned).0, 7);
 }

@@ -2,21 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{
-    fs,
-    process::{Command, Output, Stdio},
-};
+mod rig;
 
-const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
+use std::{fs, process::Output};
+
+use rig::text;
 
 fn run(words: &[&str], variables: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(ROPEWALK);
-    command.arg("run").args(words).stdin(Stdio::null());
-    command.envs(variables.iter().copied()).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
+    let mut command = rig::run(words);
+    command.envs(variables.iter().copied());
+    rig::output(command)
 }
 
 /// What each rank writes goes to files of its own, standard error to others, and nothing to the launcher's.

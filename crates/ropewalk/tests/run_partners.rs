@@ -3,11 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod rig;
+
 use std::{
     collections::BTreeSet,
     env, fs,
     io::Read,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread::sleep,
@@ -17,8 +18,8 @@ use std::{
 use ropewalk::checkpoint::{History, JournalFile, Level, Manifest, Totals};
 use tempfile::TempDir;
 
-const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
-const PATIENCE: Duration = Duration::from_secs(120);
+use rig::{PATIENCE, ROPEWALK, signal, write_script};
+
 const STEPS: &str = "1500";
 const EVERY: &str = "40";
 
@@ -45,8 +46,7 @@ impl Hosts {
              exec unshare -m sh -c 'mount --bind {root}/disk-'$host' {root}/saves && exec \"$@\"' sh \"$@\"\n"
         );
         let path = folder.join("like-rsh");
-        fs::write(&path, script).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        write_script(&path, &script);
         hosts
     }
 
@@ -274,15 +274,13 @@ fn a_suspended_job_goes_on_with_copies() {
     let hosts = Hosts::new(&["a", "b"]);
     let mut job = hosts.start_with("2", &[], &["4000", EVERY]);
     hosts.wait_until_safe(2, &mut job);
-    let pid = job.child.id().to_string();
-    let signal = |name| Command::new("kill").args(["-s", name, &pid]).status().unwrap();
-    assert!(signal("TSTP").success());
+    let pid = job.child.id();
+    signal("TSTP", pid);
     // Longer than the detection time, with what it may take to be acted on.
     sleep(Duration::from_millis(2500));
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    assert!(status.contains("State:\tT"), "{status}");
+    assert_eq!(rig::state(pid), Some('T'));
     let safe = hosts.safe(2).last().copied();
-    assert!(signal("CONT").success());
+    signal("CONT", pid);
     wait_until(&mut job, "what is saved now is copied", |_| {
         hosts.safe(2).last().copied() > safe
     });
@@ -333,7 +331,7 @@ fn two_levels_have_their_own_failures() {
     let said = job.said();
     let (_, pid) = said.split_once("rank 1 on host b runs, pid ").expect(&said);
     let pid = pid.split_whitespace().next().unwrap();
-    Command::new("kill").args(["-9", pid]).output().unwrap();
+    signal("KILL", pid);
     wait_until(&mut job, "the job is started again", |job| {
         job.said().contains("attempt 2 starts")
     });

@@ -2,26 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{env, path::Path, process::Command, time::Duration};
+mod rig;
+
+use std::{env, path::Path, process::Command};
 
 use tempfile::TempDir;
 
-const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
-const PATIENCE: Duration = Duration::from_secs(60);
 const HOSTS: [&[&str]; 2] = [
     &[],
     &["-arity", "1", "-launcher", "fork", "-hosts", "alpha,beta,gamma"],
 ];
 
 fn run(options: &[&str], words: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = assert_cmd::Command::new(ROPEWALK);
-    let command = command.arg("run").args(options).args(words).timeout(PATIENCE);
-    let output = command.output().unwrap();
-    (
-        output.status.code(),
-        String::from_utf8(output.stdout).unwrap(),
-        String::from_utf8(output.stderr).unwrap(),
-    )
+    rig::told(rig::run(&[options, words].concat()))
 }
 
 /// A rank that dies gets another process, which knows that it is the second; the others go on meanwhile, the job goes

@@ -2,33 +2,28 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod rig;
+
 use std::{
     io::{BufRead, BufReader},
-    process::{Command, Stdio},
-    sync::{Arc, Mutex},
+    process::Stdio,
+    sync::{Arc, Mutex, mpsc},
     time::{Duration, Instant},
 };
 
-use ropewalk::launch::{
-    JobEvent, JobSpec, Launcher, OnFailure, OutputStream, Verdict,
-    restart::{Attempt, BetweenAttempts, Progress, RestartPolicy},
+use ropewalk::{
+    launch::{
+        JobEvent, JobSpec, LaunchError, Launcher, OnFailure, OutputStream, Verdict,
+        restart::{Attempt, BetweenAttempts, Progress, Refusal, RestartPolicy},
+    },
+    names::Rank,
 };
 
-const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
-const PATIENCE: Duration = Duration::from_secs(60);
+use rig::{PATIENCE, ROPEWALK};
 
 fn run(arguments: &[&str]) -> (i32, String, String) {
-    let output = Command::new(ROPEWALK)
-        .arg("run")
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    (
-        output.status.code().unwrap(),
-        String::from_utf8(output.stdout).unwrap(),
-        String::from_utf8(output.stderr).unwrap(),
-    )
+    let (code, stdout, stderr) = rig::told(rig::run(arguments));
+    (code.unwrap(), stdout, stderr)
 }
 
 /// A job that fails once is started again, whole, and the exit code is that of the last attempt; the culprit of the first is
@@ -65,46 +60,39 @@ fn it_gives_up() {
 /// A signal ends a job also while nothing of it runs.
 #[test]
 fn a_pause_can_be_interrupted() {
-    let mut job = Command::new(ROPEWALK)
-        .args(["run", "--on-failure", "restart", "false"])
-        .stdin(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(job.stderr.take().unwrap()).lines();
     // The second pause lasts two seconds.
-    let is_second = |line: &String| line.contains("started again in 2 s");
-    assert!(lines.by_ref().map(Result::unwrap).any(|line| is_second(&line)));
-    let killed = Command::new("kill")
-        .args(["-INT", &job.id().to_string()])
-        .status();
-    assert!(killed.unwrap().success());
-    let rest: Vec<_> = lines.map(Result::unwrap).collect();
+    interrupted_at("started again in 2 s", &["--on-failure", "restart", "false"]);
+}
+
+/// Runs a job, interrupts it when it has said this, and returns what it says from then on.
+fn interrupted_at(word: &str, words: &[&str]) -> Vec<String> {
+    let mut job = rig::run(words).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(job.stderr.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    assert!(lines.any(|line| line.contains(word)));
+    rig::signal("INT", job.id());
+    let rest: Vec<_> = lines.collect();
     assert_eq!(job.wait().unwrap().code(), Some(130), "{rest:?}");
     assert!(rest.last().unwrap().contains("ended by signal 2"), "{rest:?}");
+    rest
 }
 
 /// A signal ends a job also while an attempt of it comes to its end for another reason.
 #[test]
 fn the_end_of_an_attempt_can_be_interrupted() {
     let script = "trap '' INT TERM; [ $RANK = 0 ] && sleep 0.5 && exit 3; while :; do sleep 0.1; done";
-    let mut job = Command::new(ROPEWALK)
-        .args(["run", "-n", "2", "--grace", "1", "--log", "json"])
-        .args(["--on-failure", "restart", "sh", "-c", script])
-        .stdin(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(job.stderr.take().unwrap()).lines();
-    let is_first = |line: &String| line.contains("departed");
-    assert!(lines.by_ref().map(Result::unwrap).any(|line| is_first(&line)));
-    let killed = Command::new("kill")
-        .args(["-INT", &job.id().to_string()])
-        .status();
-    assert!(killed.unwrap().success());
-    let rest: Vec<_> = lines.map(Result::unwrap).collect();
-    assert_eq!(job.wait().unwrap().code(), Some(130), "{rest:?}");
-    assert!(rest.last().unwrap().contains("ended by signal 2"), "{rest:?}");
+    let options = [
+        "-n",
+        "2",
+        "--grace",
+        "1",
+        "--log",
+        "json",
+        "--on-failure",
+        "restart",
+    ];
+    let rest = interrupted_at("departed", &[&options[..], &["sh", "-c", script]].concat());
     assert!(rest.iter().all(|line| !line.contains("restarting")), "{rest:?}");
 }
 
@@ -113,14 +101,14 @@ fn the_end_of_an_attempt_can_be_interrupted() {
 struct Hook(Arc<Mutex<Vec<String>>>);
 
 impl BetweenAttempts for Hook {
-    fn prepare(&mut self, number: u32, last: Option<&Attempt>, spec: &mut JobSpec) -> Result<(), String> {
+    fn prepare(&mut self, number: u32, last: Option<&Attempt>, spec: &mut JobSpec) -> Result<(), Refusal> {
         let told = last.map(|last| (last.number, last.verdict.exit_code()));
         self.0.lock().unwrap().push(format!("{number} {told:?}"));
         spec.environment
             .push(("RESTORE".into(), number.to_string().into()));
         spec.ranks = number;
         match number {
-            3 => Err("nothing to restore".to_owned()),
+            3 => Err("nothing to restore".into()),
             _ => Ok(()),
         }
     }
@@ -179,4 +167,52 @@ fn a_hook_prepares_each_attempt() {
     assert_eq!(verdict.attempts.len(), 1);
     assert_eq!((verdict.ranks, verdict.exit_code()), (2, 4));
     assert_eq!(verdict.gave_up.as_deref(), Some("nothing to restore"));
+}
+
+/// Between attempts the launcher's thread may be busy: signals wait for it, more than may wait are refused by name, and the
+/// job goes on as if nothing had been.
+#[test]
+fn signals_that_cannot_wait_are_refused() {
+    struct Busy {
+        reached: mpsc::SyncSender<()>,
+        released: mpsc::Receiver<()>,
+    }
+
+    impl BetweenAttempts for Busy {
+        fn prepare(
+            &mut self,
+            number: u32,
+            _last: Option<&Attempt>,
+            _spec: &mut JobSpec,
+        ) -> Result<(), Refusal> {
+            if number == 2 {
+                self.reached.send(()).unwrap();
+                self.released.recv().unwrap();
+            }
+            Ok(())
+        }
+    }
+
+    let spec = JobSpec {
+        on_failure: OnFailure::Restart(RestartPolicy {
+            pause: Duration::from_millis(10),
+            ..RestartPolicy::at_most(1)
+        }),
+        ..JobSpec::new(ROPEWALK, "false")
+    };
+    let (reached, is_reached) = mpsc::sync_channel(1);
+    let (release, released) = mpsc::sync_channel(1);
+    let mut launcher = Launcher::start_with(spec, Busy { reached, released }).unwrap();
+    is_reached.recv_timeout(PATIENCE).unwrap();
+    let continued = || launcher.signal(Rank(0), 18);
+    let accepted = (0..10_000).take_while(|_| continued().is_ok()).count();
+    assert_eq!(accepted, 1024);
+    assert!(matches!(continued(), Err(LaunchError::Busy)));
+    release.send(()).unwrap();
+    let verdict = loop {
+        if let Some(JobEvent::Finished(verdict)) = launcher.next_event(Some(PATIENCE)).unwrap() {
+            break verdict;
+        }
+    };
+    assert_eq!((verdict.exit_code(), verdict.attempts.len()), (1, 1), "{verdict}");
 }

@@ -2,11 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod rig;
+
 use std::{
-    env,
     io::{BufRead, BufReader, Write},
     net::{Shutdown, TcpListener, TcpStream},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Output, Stdio},
     thread::sleep,
     time::{Duration, Instant},
@@ -14,44 +15,16 @@ use std::{
 
 use tempfile::TempDir;
 
-const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Compiles a program over one of our libraries.
-fn compile(source: &str, library: &str, folder: &TempDir) -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let program = folder.path().join(source.trim_end_matches(".c"));
-    let built = env::current_exe()
-        .unwrap()
-        .with_file_name(format!("lib{library}.so"));
-    let soname = folder.path().join(format!("lib{library}.so.0"));
-    std::os::unix::fs::symlink(&built, soname).unwrap();
-    let output = Command::new("cc")
-        .args(["-Wall", "-Werror", "-o"])
-        .arg(&program)
-        .arg(here.join("tests/spawn_c").join(source))
-        .arg(format!("-I{}", here.join("../pmi-c/include").display()))
-        .arg(format!("-I{}", here.join("../pmi2-c/include").display()))
-        .arg(&built)
-        .arg(format!("-Wl,-rpath,{}", folder.path().display()))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
-    program
-}
+use rig::{PATIENCE, ROPEWALK, compile, write_script};
 
 fn run(options: &[&str], program: &Path, arguments: &[&str]) -> Output {
-    let mut command = assert_cmd::Command::new(ROPEWALK);
-    let command = command.arg("run").args(options).arg(program).args(arguments);
-    command.timeout(PATIENCE).output().unwrap()
+    let mut command = rig::run(options);
+    command.arg(program).args(arguments);
+    rig::output(command)
 }
 
 fn count(output: &Output, text: &str) -> usize {
     String::from_utf8_lossy(&output.stdout).matches(text).count()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// On one host and across a tree of agents; by themselves and beside others.
@@ -76,7 +49,7 @@ const PLACES: [&[&str]; 2] = [
 #[test]
 fn a_pmi1_program_spawns() {
     let folder = TempDir::new().unwrap();
-    let program = compile("spawn1.c", "pmi", &folder);
+    let program = compile("tests/spawn_c/spawn1.c", &["pmi"], folder.path());
     for place in PLACES {
         let output = run(place, &program, &[]);
         assert!(output.status.success(), "{place:?}: {output:?}");
@@ -90,7 +63,7 @@ fn a_pmi1_program_spawns() {
 #[test]
 fn a_pmi2_program_spawns() {
     let folder = TempDir::new().unwrap();
-    let program = compile("spawn2.c", "pmi2", &folder);
+    let program = compile("tests/spawn_c/spawn2.c", &["pmi2"], folder.path());
     for place in PLACES {
         let output = run(place, &program, &[]);
         assert!(output.status.success(), "{place:?}: {output:?}");
@@ -104,12 +77,12 @@ fn a_pmi2_program_spawns() {
 #[test]
 fn a_missing_program_is_an_error_to_the_spawner() {
     let folder = TempDir::new().unwrap();
-    let program = compile("spawn1.c", "pmi", &folder);
+    let program = compile("tests/spawn_c/spawn1.c", &["pmi"], folder.path());
     for place in PLACES {
         let output = run(place, &program, &["/no/such/program"]);
         assert!(output.status.success(), "{place:?}: {output:?}");
         assert_eq!(count(&output, "spawn was refused"), 1, "{output:?}");
-        let text = stderr(&output);
+        let text = rig::text(&output.stderr);
         assert!(text.contains("/no/such/program: No such file"), "{text}");
     }
 }
@@ -119,10 +92,9 @@ fn a_missing_program_is_an_error_to_the_spawner() {
 #[test]
 fn a_host_file_says_where_programs_are_spawned() {
     let folder = TempDir::new().unwrap();
-    let program = compile("spawn1.c", "pmi", &folder);
+    let program = compile("tests/spawn_c/spawn1.c", &["pmi"], folder.path());
     let worker = folder.path().join("worker");
-    std::fs::write(&worker, "#!/bin/sh\necho spawned on $PMI_HOSTNAME\n").unwrap();
-    std::fs::set_permissions(&worker, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    write_script(&worker, "#!/bin/sh\necho spawned on $PMI_HOSTNAME\n");
     let worker = worker.to_str().unwrap();
     let file = folder.path().join("hosts");
     std::fs::write(&file, "# one\ngamma slots=2\n").unwrap();
@@ -134,7 +106,7 @@ fn a_host_file_says_where_programs_are_spawned() {
         let output = run(place, &program, &[worker, "/no/such/hosts"]);
         assert!(output.status.success(), "{output:?}");
         assert_eq!(count(&output, "spawn was refused"), 1, "{output:?}");
-        let text = stderr(&output);
+        let text = rig::text(&output.stderr);
         assert!(text.contains("cannot use /no/such/hosts: No such file"), "{text}");
     }
 }
@@ -143,11 +115,11 @@ fn a_host_file_says_where_programs_are_spawned() {
 #[test]
 fn a_death_in_a_spawned_group_is_named() {
     let folder = TempDir::new().unwrap();
-    let program = compile("spawn2.c", "pmi2", &folder);
+    let program = compile("tests/spawn_c/spawn2.c", &["pmi2"], folder.path());
     for place in PLACES {
         let output = run(place, &program, &["death"]);
         assert_eq!(output.status.code(), Some(137), "{output:?}");
-        let text = stderr(&output);
+        let text = rig::text(&output.stderr);
         // Its number is another if it was begun anew, because a host was left just then.
         assert!(text.contains("(rank 1 of spawned group "), "{text}");
         assert!(text.contains("was killed by signal 9 (SIGKILL)"), "{text}");
@@ -179,7 +151,7 @@ fn singleton(folder: &TempDir) -> (Child, TcpStream) {
 #[test]
 fn a_singleton_is_served() {
     let folder = TempDir::new().unwrap();
-    let program = compile("spawn1.c", "pmi", &folder);
+    let program = compile("tests/spawn_c/spawn1.c", &["pmi"], folder.path());
     let (manager, stream) = singleton(&folder);
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut line = move || {

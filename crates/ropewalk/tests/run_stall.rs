@@ -2,48 +2,22 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{
-    env,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+mod rig;
 
 use tempfile::TempDir;
 
-const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
-const PATIENCE: Duration = Duration::from_secs(120);
+use rig::compile_mpi;
+
 const COMPILERS: [&str; 2] = ["mpicc.mpich", "mpicc.openmpi"];
 const HOSTS: [&[&str]; 2] = [&[], &["-launcher", "fork", "-hosts", "alpha:1,beta:1"]];
 
-fn compile(compiler: &str, folder: &TempDir) -> PathBuf {
-    let program = folder.path().join(compiler);
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mpi/stall.c");
-    let compiled = Command::new(compiler)
-        .arg("-o")
-        .arg(&program)
-        .arg(source)
-        .status();
-    assert!(compiled.unwrap().success(), "{compiler}");
-    program
-}
-
 /// Runs two ranks. Returns the exit code and what the command says. A job that hangs ends with exit code 143.
 fn run(hosts: &[&str], options: &[&str], words: &[&str]) -> (Option<i32>, String) {
-    let mut command = assert_cmd::Command::new(ROPEWALK);
-    // Where cargo puts libpmi.so for tests, for Open MPI.
-    command.env(
-        "ROPEWALK_LIBRARY_DIR",
-        env::current_exe().unwrap().parent().unwrap(),
-    );
-    let command = command
-        .args(["run", "-n", "2"])
-        .args(hosts)
-        .args(options)
-        .args(words);
-    let output = command.timeout(PATIENCE).output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    (output.status.code(), stderr)
+    let mut command = rig::run(&[&["-n", "2"], hosts, options, words].concat());
+    // For Open MPI.
+    command.env("ROPEWALK_LIBRARY_DIR", rig::libraries());
+    let (code, _, stderr) = rig::told(command);
+    (code, stderr)
 }
 
 /// Two ranks that each wait for a message that the other never sends are ended and named, on one host and on two, although
@@ -52,7 +26,7 @@ fn run(hosts: &[&str], options: &[&str], words: &[&str]) -> (Option<i32>, String
 fn ranks_that_spin_make_no_progress() {
     let folder = TempDir::new().unwrap();
     for compiler in COMPILERS {
-        let program = compile(compiler, &folder);
+        let program = compile_mpi(compiler, "stall.c", folder.path());
         for hosts in HOSTS {
             let (code, stderr) = run(hosts, &["--stall", "3s"], &[program.to_str().unwrap(), "receive"]);
             assert_eq!(code, Some(124), "{compiler} {hosts:?}: {stderr}");
@@ -66,7 +40,7 @@ fn ranks_that_spin_make_no_progress() {
 #[test]
 fn messages_over_tcp_are_progress() {
     let folder = TempDir::new().unwrap();
-    let program = compile("mpicc.mpich", &folder);
+    let program = compile_mpi("mpicc.mpich", "stall.c", folder.path());
     let program = program.to_str().unwrap();
     // On a busy machine UCX computes for seconds before the first byte moves.
     let options = ["--stall", "10s", "-genv", "UCX_TLS=tcp,self"];
@@ -106,7 +80,7 @@ fn number_crunchers_say_so() {
 fn survivors_that_wait_for_the_lost_are_ended() {
     let folder = TempDir::new().unwrap();
     for compiler in COMPILERS {
-        let program = compile(compiler, &folder);
+        let program = compile_mpi(compiler, "stall.c", folder.path());
         let words = [program.to_str().unwrap(), "lose"];
         let going = ["--on-failure", "continue"];
         let (code, stderr) = run(&[], &[&going[..], &["--stall", "3s"]].concat(), &words);

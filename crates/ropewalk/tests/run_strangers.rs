@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod handshake;
+mod rig;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +26,8 @@ use rustix::{
 };
 use tempfile::TempDir;
 
-const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
+use rig::{ROPEWALK, handshake};
+
 const IDLE: usize = 1000;
 
 /// A process and all that it and they started.

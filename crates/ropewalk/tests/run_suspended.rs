@@ -3,21 +3,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod guarded;
+mod rig;
 
 use std::{
     fs,
     io::{BufRead, BufReader, Lines, Write},
-    os::unix::fs::PermissionsExt,
     process::{ChildStdout, Command, Stdio},
     thread::sleep,
     time::{Duration, Instant},
 };
 
-use guarded::Guarded;
+use rig::{Guarded, ROPEWALK, await_true, parent, signal, state, write_script};
 
-const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Longer than the `--detect` of the jobs, with what it may take to be acted on.
 const SUSPENSION: Duration = Duration::from_millis(2500);
 /// On this host alone, and on others: these are this machine too, and their agents make a chain.
@@ -55,9 +52,7 @@ impl Job {
     }
 
     fn signal(&self, name: &str) {
-        let pid = self.launcher.id().to_string();
-        let status = Command::new("kill").args(["-s", name, &pid]).status();
-        assert!(status.unwrap().success());
+        signal(name, self.launcher.id());
     }
 
     /// As ^Z does.
@@ -67,20 +62,6 @@ impl Job {
         for &pid in self.ranks.iter().chain([&self.launcher.id()]) {
             await_true("is not stopped", || matches!(state(pid), Some('T' | 'D')));
         }
-    }
-}
-
-/// By proc(5).
-fn state(pid: u32) -> Option<char> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.chars().next()
-}
-
-fn await_true(otherwise: &str, mut is_true: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_true() {
-        assert!(Instant::now() < deadline, "{otherwise}");
-        sleep(Duration::from_millis(10));
     }
 }
 
@@ -141,9 +122,7 @@ fn a_suspended_launcher_that_is_killed_leaves_nothing() {
 fn a_stopped_rank_is_not_overdue_when_the_job_goes_on() {
     let options = ["--detect", "2", "--stopped", "fail"];
     let job = Job::start_with(&options, "exec sleep 2");
-    let rank = job.ranks[1].to_string();
-    let signal_rank = |name| Command::new("kill").args(["-s", name, &rank]).status().unwrap();
-    assert!(signal_rank("STOP").success());
+    signal("STOP", job.ranks[1]);
     await_true("is not stopped", || state(job.ranks[1]) == Some('T'));
     // Its agent has to hear of that first.
     sleep(Duration::from_millis(200));
@@ -155,7 +134,7 @@ fn a_stopped_rank_is_not_overdue_when_the_job_goes_on() {
     });
     sleep(Duration::from_millis(200));
     assert_eq!(state(job.ranks[1]), Some('T'));
-    assert!(signal_rank("CONT").success());
+    signal("CONT", job.ranks[1]);
     let ended = job.launcher.wait_with_output().unwrap();
     let verdict = String::from_utf8_lossy(&ended.stderr);
     assert!(ended.status.success(), "{verdict}");
@@ -164,15 +143,7 @@ fn a_stopped_rank_is_not_overdue_when_the_job_goes_on() {
 /// A job that waits to be suspended until the agent of a host hears of that, which hangs; its number.
 fn job_with_deaf_agent(then: &str) -> (Job, String) {
     let job = Job::start_with(&[PLACES[1], &["--detect", "6"]].concat(), then);
-    let stat = fs::read_to_string(format!("/proc/{}/stat", job.ranks[0])).unwrap();
-    let agent = stat
-        .rsplit_once(") ")
-        .unwrap()
-        .1
-        .split(' ')
-        .nth(1)
-        .unwrap()
-        .to_owned();
+    let agent = parent(job.ranks[0]).unwrap().to_string();
     signal_agent(&agent, "STOP");
     job.signal("TSTP");
     sleep(Duration::from_millis(300));
@@ -183,8 +154,7 @@ fn signal_agent(agent: &str, name: &str) {
     // It would be another's number if the agent were gone.
     let command = fs::read_to_string(format!("/proc/{agent}/comm")).unwrap();
     assert_eq!(command, "ropewalk\n");
-    let status = Command::new("kill").args(["-s", name, agent]).status();
-    assert!(status.unwrap().success());
+    signal(name, agent);
 }
 
 /// Nobody stops a launcher for this time, in which it would be if it were to be.
@@ -263,8 +233,7 @@ fn a_job_is_suspended_while_it_starts() {
         "#!/bin/sh\nshift\ntouch {}\nsleep 0.7\nexec \"$@\"\n",
         begun.display()
     );
-    fs::write(&slow, script).unwrap();
-    fs::set_permissions(&slow, fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&slow, &script);
     let launcher = Command::new(ROPEWALK)
         .args(["run", "--detect", "2", "-launcher-exec"])
         .arg(&slow)
@@ -278,11 +247,10 @@ fn a_job_is_suspended_while_it_starts() {
         .unwrap();
     await_true("does not begin", || begun.exists());
     let pid = launcher.id();
-    let signal = |name| Command::new("kill").args(["-s", name, &pid.to_string()]).status();
-    assert!(signal("TSTP").unwrap().success());
+    signal("TSTP", pid);
     await_true("is not stopped", || state(pid) == Some('T'));
     sleep(Duration::from_secs(4));
-    assert!(signal("CONT").unwrap().success());
+    signal("CONT", pid);
     let ended = launcher.wait_with_output().unwrap();
     let verdict = String::from_utf8_lossy(&ended.stderr);
     assert!(ended.status.success(), "{verdict}");

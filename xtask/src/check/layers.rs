@@ -8,12 +8,16 @@ use super::packages::Package;
 /// directions of dependencies stand; `ARCHITECTURE.md` and `docs/decisions` say why.
 const LAYERS: &[(&str, &[&str])] = &[
     ("ropewalk-agent-link", &[]),
+    ("ropewalk-c-abi", &[]),
     ("ropewalk-names", &[]),
     ("ropewalk-membership", &["ropewalk-names"]),
     ("ropewalk-ofi-sys", &[]),
     ("ropewalk-pmi", &[]),
     ("ropewalk-pmi-client", &["ropewalk-pmi"]),
-    ("ropewalk-pmi-abi", &["ropewalk-pmi", "ropewalk-pmi-client"]),
+    (
+        "ropewalk-pmi-abi",
+        &["ropewalk-c-abi", "ropewalk-pmi", "ropewalk-pmi-client"],
+    ),
     ("ropewalk-pmi-c", &["ropewalk-pmi", "ropewalk-pmi-abi"]),
     ("ropewalk-pmi2-c", &["ropewalk-pmi", "ropewalk-pmi-abi"]),
     (
@@ -27,7 +31,10 @@ const LAYERS: &[(&str, &[&str])] = &[
         "ropewalk-checkpoint",
         &["ropewalk-agent-link", "ropewalk-checkpoint-core", "ropewalk-rpc"],
     ),
-    ("ropewalk-checkpoint-c", &["ropewalk-checkpoint"]),
+    (
+        "ropewalk-checkpoint-c",
+        &["ropewalk-c-abi", "ropewalk-checkpoint"],
+    ),
     ("ropewalk-openfoam", &["ropewalk-checkpoint"]),
     (
         "ropewalk-launch-core",

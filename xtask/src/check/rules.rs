@@ -64,6 +64,11 @@ const UNSAFE: &[(&str, &str)] = &[
         "maps files, and catches the signal of pages that are gone",
     ),
     (
+        "crates/c-abi/src/pointers.rs",
+        "reads and writes through pointers that C hands over",
+    ),
+    ("crates/c-abi/src/text.rs", "reads texts that C hands over"),
+    (
         "crates/checkpoint-core/tests/no_allocation/counting_allocator.rs",
         "is the allocator of a test that counts",
     ),
@@ -185,7 +190,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ),
     (
         "crates/pmi-abi/src/pointers.rs",
-        "reads and writes through pointers that C hands over",
+        "reads lists of pointers that C hands over",
     ),
     (
         "crates/pmi-c/src/exports.rs",

@@ -18,6 +18,7 @@ use super::{
     application::{Application, Summary},
     bar,
 };
+use crate::watcher::Watcher;
 
 /// What was seen of a run.
 #[derive(Debug)]
@@ -66,7 +67,7 @@ pub(super) fn watch(
     survey: &Path,
     out: &Path,
     workers: u32,
-    mut victims: Vec<u32>,
+    victims: Vec<u32>,
 ) -> anyhow::Result<WatchedRun> {
     let agent = env::current_exe().context("cannot find my own executable")?;
     let spec = JobSpec {
@@ -80,40 +81,12 @@ pub(super) fn watch(
     };
     let start = Instant::now();
     let mut launcher = Launcher::start(spec)?;
-    let mut seen = Seen::default();
+    let mut seen = Seen {
+        victims,
+        ..Seen::default()
+    };
     while let Some(event) = launcher.next_event(None)? {
-        match event {
-            JobEvent::Started { rank, pid } => {
-                seen.pids.insert(rank, pid);
-            }
-            JobEvent::Trace { rank, event } => seen.trace(rank, event),
-            JobEvent::Departed { departure, at_ns, .. } if !departure.cause.is_success() => {
-                seen.death(departure.rank, departure.cause, at_ns);
-            }
-            JobEvent::Output {
-                stream: OutputStream::Stdout,
-                line,
-                ..
-            } => seen.output.extend(line),
-            JobEvent::Output { rank, line, .. } => {
-                eprint!("[{rank}] {}", String::from_utf8_lossy(&line));
-            }
-            JobEvent::Finished(verdict) => {
-                let unexpected = verdict
-                    .failures
-                    .iter()
-                    .any(|failure| seen.deaths.iter().all(|death| death.rank != failure.rank));
-                if unexpected {
-                    bail!("{verdict}");
-                }
-            }
-            _ => {}
-        }
-        if seen.stripes.0 > 0 {
-            for victim in victims.drain(..) {
-                launcher.signal(Rank(victim), SIGKILL)?;
-            }
-        }
+        seen.handle(&event, &launcher)?;
     }
     let elapsed = start.elapsed();
     seen.bars.clear().context("cannot clear the progress bars")?;
@@ -156,6 +129,8 @@ impl WatchedRun {
 /// What is collected while a run goes on.
 #[derive(Default)]
 struct Seen {
+    /// Who is killed as soon as the reduction has begun.
+    victims: Vec<u32>,
     pids: BTreeMap<Rank, u32>,
     traces: Vec<(Rank, TraceEvent)>,
     deaths: Vec<Death>,
@@ -168,12 +143,12 @@ struct Seen {
 }
 
 impl Seen {
-    fn trace(&mut self, rank: Rank, event: TraceEvent) {
-        if let TraceEvent::Progress(Progress { label, done, total }) = &event {
+    fn trace(&mut self, rank: Rank, event: &TraceEvent) {
+        if let TraceEvent::Progress(Progress { label, done, total }) = event {
             self.progress(rank, label, *done, *total);
         }
         if self.traces.len() < TRACES_MAX {
-            self.traces.push((rank, event));
+            self.traces.push((rank, event.clone()));
         }
     }
 
@@ -204,6 +179,41 @@ impl Seen {
             into_reduction: Duration::from_nanos(into_reduction),
             stripes: self.stripes,
         });
+    }
+}
+
+impl Watcher for Seen {
+    fn handle(&mut self, event: &JobEvent, launcher: &Launcher) -> anyhow::Result<()> {
+        match event {
+            JobEvent::Started { rank, pid } => {
+                self.pids.insert(*rank, *pid);
+            }
+            JobEvent::Trace { rank, event } => self.trace(*rank, event),
+            JobEvent::Departed { departure, at_ns, .. } if !departure.cause.is_success() => {
+                self.death(departure.rank, departure.cause, *at_ns);
+            }
+            JobEvent::Output {
+                stream: OutputStream::Stdout,
+                line,
+                ..
+            } => self.output.extend(line),
+            JobEvent::Output { rank, line, .. } => {
+                eprint!("[{rank}] {}", String::from_utf8_lossy(line));
+            }
+            JobEvent::Finished(verdict) => {
+                let is_victim = |rank| self.deaths.iter().any(|death| death.rank == rank);
+                if verdict.failures.iter().any(|failure| !is_victim(failure.rank)) {
+                    bail!("{verdict}");
+                }
+            }
+            _ => {}
+        }
+        if self.stripes.0 > 0 {
+            for victim in self.victims.drain(..) {
+                launcher.signal(Rank(victim), SIGKILL)?;
+            }
+        }
+        Ok(())
     }
 }
 

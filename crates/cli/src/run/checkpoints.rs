@@ -13,7 +13,7 @@ use ropewalk_checkpoint::{
 };
 use ropewalk_launch::{
     Ending, FailureKind, JobSpec, Verdict,
-    restart::{Attempt, BetweenAttempts, Progress},
+    restart::{Attempt, BetweenAttempts, Progress, Refusal},
 };
 
 use super::{
@@ -151,9 +151,8 @@ impl Checkpoints {
 }
 
 impl BetweenAttempts for Checkpoints {
-    fn prepare(&mut self, number: u32, last: Option<&Attempt>, spec: &mut JobSpec) -> Result<(), String> {
-        self.prepared(number, last, spec)
-            .map_err(|error| format!("{error:#}"))
+    fn prepare(&mut self, number: u32, last: Option<&Attempt>, spec: &mut JobSpec) -> Result<(), Refusal> {
+        Ok(self.prepared(number, last, spec)?)
     }
 
     fn progress(&mut self, _attempt: &Attempt) -> Progress {

@@ -7,10 +7,11 @@ use std::{
     path::PathBuf,
 };
 
-use ropewalk_launch::{OUTPUT_LINE_SIZE_MAX, OutputStream};
+use ropewalk_launch::{JobEvent, Launcher, OUTPUT_LINE_SIZE_MAX, OutputStream};
 use ropewalk_names::Rank;
 
 use super::{pattern::Pattern, progress, shown_ranks::ShownRanks};
+use crate::watcher::Watcher;
 
 /// Writes the lines of all ranks, each in one piece.
 pub(super) struct Console {
@@ -25,6 +26,8 @@ pub(super) struct Console {
     unfinished: [Option<Rank>; 2],
     /// Whose lines were cut and are going on, per stream.
     cut: BTreeSet<(Rank, bool)>,
+    /// The first error; nothing is written after it.
+    failure: Option<io::Error>,
 }
 
 /// Ends a piece of a line that is too long to wait for its end, where another rank has something to say meanwhile. The next
@@ -49,17 +52,34 @@ impl Console {
             stream: OutputStream::Stdout,
             unfinished: [None; 2],
             cut: BTreeSet::new(),
+            failure: None,
         }
     }
 
+    /// Writes what was collected. If that is impossible the job is ended, as a shell would end it in a pipeline.
+    pub(super) fn flush_for(&mut self, launcher: &Launcher) -> anyhow::Result<()> {
+        let flushed = self.flush();
+        self.note(flushed, launcher)
+    }
+
+    /// Writes what was collected, and tells of the first error that there was.
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        match self.failure.take() {
+            Some(failure) => Err(failure),
+            None => self.flush(),
+        }
+    }
+
+    fn note(&mut self, written: io::Result<()>, launcher: &Launcher) -> anyhow::Result<()> {
+        if let Err(error) = written {
+            self.failure.get_or_insert(error);
+            launcher.interrupt(SIGPIPE)?;
+        }
+        Ok(())
+    }
+
     /// Takes a line of a rank, with its end if it has one. What nobody wants to see goes nowhere.
-    pub(super) fn line(
-        &mut self,
-        rank: Rank,
-        host: &str,
-        stream: OutputStream,
-        line: &[u8],
-    ) -> io::Result<()> {
+    fn line(&mut self, rank: Rank, host: &str, stream: OutputStream, line: &[u8]) -> io::Result<()> {
         if !self.shown_ranks.has(rank) {
             return Ok(());
         }
@@ -102,7 +122,7 @@ impl Console {
     }
 
     /// Writes what was collected.
-    pub(super) fn flush(&mut self) -> io::Result<()> {
+    fn flush(&mut self) -> io::Result<()> {
         let buffer = std::mem::take(&mut self.buffer);
         if !buffer.is_empty() {
             progress::erase();
@@ -130,6 +150,21 @@ impl Console {
         }
     }
 }
+
+impl Watcher for Console {
+    fn handle(&mut self, event: &JobEvent, launcher: &Launcher) -> anyhow::Result<()> {
+        match event {
+            JobEvent::Output { rank, stream, line } if self.failure.is_none() => {
+                let host = launcher.host_of(*rank).unwrap_or_default();
+                let written = self.line(*rank, host, *stream, line);
+                self.note(written, launcher)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+pub(super) const SIGPIPE: i32 = 13;
 
 #[cfg(test)]
 mod tests {

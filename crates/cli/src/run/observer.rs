@@ -4,7 +4,7 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context;
@@ -14,6 +14,7 @@ use super::{
     super::output_file::OutputFile, metrics::to_openmetrics, metrics_server::MetricsServer, record::Record,
     report::report, saving::Saving, say,
 };
+use crate::watcher::Watcher;
 
 /// What is watched, if anything is.
 pub(super) struct Observer {
@@ -76,28 +77,6 @@ impl Observer {
         })
     }
 
-    pub(super) fn handle(&mut self, event: &JobEvent, launcher: &Launcher) {
-        if let Some(record) = &self.record {
-            self.note(record, event, launcher);
-        }
-    }
-
-    /// Takes how saving goes now.
-    pub(super) fn note_saving(&self, saving: Saving) {
-        if let Some(record) = &self.record {
-            record.lock().unwrap_or_else(PoisonError::into_inner).saving = Some(saving);
-        }
-    }
-
-    fn note(&self, record: &Mutex<Record>, event: &JobEvent, launcher: &Launcher) {
-        let host = match event {
-            JobEvent::Started { rank, .. } => launcher.host_of(*rank).unwrap_or_default(),
-            _ => "",
-        };
-        let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
-        record.handle(self.started.elapsed(), event, host);
-    }
-
     /// Writes the report of a job that is over, with a section about what only this command knows.
     pub(super) fn finish(self, section: &str) -> anyhow::Result<()> {
         if let (Some(record), Some((file, command))) = (self.record, self.report) {
@@ -105,6 +84,26 @@ impl Observer {
             file.write(report(&record, &command, section)).context(REFUSED)?;
         }
         Ok(())
+    }
+}
+
+impl Watcher for Observer {
+    fn handle(&mut self, event: &JobEvent, launcher: &Launcher) -> anyhow::Result<()> {
+        if let Some(record) = &self.record {
+            let host = match event {
+                JobEvent::Started { rank, .. } => launcher.host_of(*rank).unwrap_or_default(),
+                _ => "",
+            };
+            let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
+            record.handle(self.started.elapsed(), event, host);
+        }
+        Ok(())
+    }
+
+    fn handle_saving(&mut self, saving: Saving, _turned: Option<Duration>) {
+        if let Some(record) = &self.record {
+            record.lock().unwrap_or_else(PoisonError::into_inner).saving = Some(saving);
+        }
     }
 }
 

@@ -10,15 +10,16 @@ use std::{
 use anyhow::{Context, bail};
 use ropewalk_checkpoint::{Mtbf, START_VARIABLE};
 use ropewalk_launch::{
-    JobSpec,
-    restart::{Attempt, BetweenAttempts, Progress},
+    JobEvent, JobSpec, Launcher,
+    restart::{Attempt, BetweenAttempts, Progress, Refusal},
 };
-use ropewalk_openfoam::{Case, CaseOptions, QUARANTINE_MAX, find_library};
+use ropewalk_openfoam::{Case, CaseOptions, Loading, QUARANTINE_MAX, find_library};
 
 use super::{
     checkpoints::{CheckpointOptions, Checkpoints},
     say,
 };
+use crate::watcher::Watcher;
 
 /// The supervisor of a job's checkpoints that also prepares the case.
 #[derive(Debug)]
@@ -84,14 +85,12 @@ impl CaseKeeper {
 }
 
 impl BetweenAttempts for CaseKeeper {
-    fn prepare(&mut self, number: u32, last: Option<&Attempt>, spec: &mut JobSpec) -> Result<(), String> {
+    fn prepare(&mut self, number: u32, last: Option<&Attempt>, spec: &mut JobSpec) -> Result<(), Refusal> {
         self.checkpoints.prepare(number, last, spec)?;
         let start = spec.environment.iter().find(|(name, _)| name == START_VARIABLE);
         // The start is one, and counted once.
         self.options.start = start.and_then(|(_, start)| start.to_str()?.parse().ok());
-        let prepared = Case::open(&self.root, self.options.clone())
-            .and_then(|case| case.prepare())
-            .map_err(|error| error.to_string())?;
+        let prepared = Case::open(&self.root, self.options.clone()).and_then(|case| case.prepare())?;
         for path in &prepared.quarantined {
             say(&format!("put aside in {}", path.display()));
         }
@@ -145,3 +144,23 @@ pub(super) fn folder(spec: &JobSpec) -> anyhow::Result<PathBuf> {
     let given = given.and_then(|at| words.get(at + 1)).map(Path::new);
     Ok(given.map_or(working.clone(), |case| working.join(case)))
 }
+
+/// Ends a job whose solver does not load the function object.
+impl Watcher for Loading {
+    fn handle(&mut self, event: &JobEvent, launcher: &Launcher) -> anyhow::Result<()> {
+        match event {
+            JobEvent::Output { rank, line, .. } if rank.0 == 0 && self.is_missing_at(line) => {
+                say(NOT_LOADED);
+                Ok(launcher.interrupt(SIGTERM)?)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+const SIGTERM: i32 = 15;
+
+/// A run that is not saved is not what was asked for.
+const NOT_LOADED: &str = "OpenFOAM has not loaded the function object that saves, and would go on without: \
+     the job is ended. Its output says why, above; the library has to be built for this OpenFOAM \
+     (`cargo xtask openfoam build`)";

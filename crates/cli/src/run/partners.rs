@@ -97,7 +97,12 @@ impl Partners {
                         say(&format!("{} {parts} came from other hosts", ready.fetched));
                     }
                     let writer = layout.host_of_rank.first().copied().unwrap_or(0);
-                    self.running = Some(Running::follow(launcher, self.rumours.clone(), writer)?);
+                    self.running = Some(Running::follow(
+                        launcher,
+                        self.rumours.clone(),
+                        writer,
+                        layout.hosts.len(),
+                    )?);
                     return Ok(ready);
                 }
                 Err(Trouble { host, why }) => {
@@ -229,11 +234,13 @@ fn name(layout: &Layout, host: usize) -> &str {
 }
 
 impl Running {
-    /// Takes what the processes say, in a thread of its own. The journal of a job is written on the host `writer`.
-    fn follow(mut launcher: Launcher, rumours: Rumours, writer: usize) -> anyhow::Result<Self> {
+    /// Takes what the processes say, one on each of `hosts` hosts, in a thread of its own. The journal of a job is
+    /// written on the host `writer`.
+    fn follow(mut launcher: Launcher, rumours: Rumours, writer: usize, hosts: usize) -> anyhow::Result<Self> {
         let over = Arc::new(AtomicBool::new(false));
         let wanted = Arc::new(AtomicBool::new(false));
-        let (sender, told) = mpsc::channel();
+        // Each host tells its journal once.
+        let (sender, told) = mpsc::sync_channel(hosts);
         *rumours.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Asked {
             wanted: Arc::clone(&wanted),
             told,
@@ -260,7 +267,7 @@ impl Running {
                             let host = launcher.host_of(rank).unwrap_or_default();
                             if let Some(text) = take(host, &line, &rumours) {
                                 // Nobody may wait any more.
-                                let _ = sender.send((rank.0 as usize, History::read(text.as_bytes())));
+                                let _ = sender.try_send((rank.0 as usize, History::read(text.as_bytes())));
                             }
                         }
                         // Who was asked for last words is done.

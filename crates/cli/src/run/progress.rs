@@ -7,12 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::saving::Saving;
-use ropewalk_launch::{JobEvent, JobSpec};
+use ropewalk_launch::{JobEvent, JobSpec, Launcher};
 use rustix::{
     process::getpgrp,
     termios::{tcgetpgrp, tcgetwinsize},
 };
+
+use super::saving::Saving;
+use crate::watcher::Watcher;
 
 /// How far a job is, and when that was last shown.
 #[derive(Debug)]
@@ -65,14 +67,6 @@ impl Progress {
             .then(|| self.next.saturating_duration_since(Instant::now()))
     }
 
-    pub(super) fn handle(&mut self, event: &JobEvent) {
-        self.counts.handle(event);
-    }
-
-    pub(super) fn note_saving(&mut self, saving: Saving) {
-        self.counts.saving = Some(saving);
-    }
-
     /// Shows the line, if it is time and whatever was written before ended its own.
     pub(super) fn show(&mut self, is_at_line_start: bool) {
         let now = Instant::now();
@@ -93,6 +87,17 @@ impl Progress {
         // It is a service, and nothing depends on it.
         let _ = write!(stderr, "\r{ERASE}{text}").and_then(|()| stderr.flush());
         IS_SHOWN.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Watcher for Progress {
+    fn handle(&mut self, event: &JobEvent, _launcher: &Launcher) -> anyhow::Result<()> {
+        self.counts.handle(event);
+        Ok(())
+    }
+
+    fn handle_saving(&mut self, saving: Saving, _turned: Option<Duration>) {
+        self.counts.saving = Some(saving);
     }
 }
 

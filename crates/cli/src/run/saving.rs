@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 /// The saves of a job so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Saving {
+pub(crate) struct Saving {
     pub(super) saves: u64,
     pub(super) failed: u64,
     /// Saves fail now, and since then nothing is saved; counted from the start of this command.

@@ -1,7 +1,9 @@
 //! Sizes in bytes as users write them.
 
+use thiserror::Error;
+
 /// A number of bytes: `4096`, `64KiB`, `1.5MiB` or `2GiB`, and powers of ten as `8MB`.
-pub(super) fn bytes(text: &str) -> Result<u64, String> {
+pub(super) fn bytes(text: &str) -> Result<u64, NoSize> {
     const UNITS: [(&str, f64); 8] = [
         ("KiB", 1024.0),
         ("MiB", 1_048_576.0),
@@ -18,9 +20,14 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     });
     match number.parse::<f64>() {
         Ok(number) if (0.0..=1e15).contains(&(number * factor)) => Ok((number * factor).round() as u64),
-        _ => Err("a size is wanted, such as 65536, 64KiB, 128MiB or 1GB".to_owned()),
+        _ => Err(NoSize),
     }
 }
+
+/// The value of an option is no size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a size is wanted, such as 65536, 64KiB, 128MiB or 1GB")]
+pub(super) struct NoSize;
 
 #[cfg(test)]
 mod tests {

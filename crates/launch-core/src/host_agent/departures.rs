@@ -3,7 +3,7 @@
 use std::collections::btree_map::Entry;
 
 use ropewalk_membership::{Cause, Departure};
-use ropewalk_names::{Held, HoldId, Rank, RegionHandle};
+use ropewalk_names::{Held, Incarnation, Rank, RegionHandle};
 
 use super::{Action, HostAgent, ToRank};
 use crate::{protocol::Report, verdict::MemoryShortage};
@@ -32,21 +32,25 @@ pub(super) struct Leaving {
 impl HostAgent {
     /// A rank's process is gone, and all that it had sent was handled; `shortage` is known if the kernel ended it.
     pub fn handle_exit(&mut self, rank: Rank, cause: Cause, shortage: Option<MemoryShortage>, at_ns: u64) {
-        let process = self.pmi_process(rank);
+        let process = self.groups.process(rank);
         let unfinished = self.pmi.is_unfinished(process);
-        let stage = self.stages.remove(&rank).or_else(|| self.pmi.stage(process));
+        let stage = self
+            .lives
+            .stages
+            .remove(&rank)
+            .or_else(|| self.pmi.stage(process));
         let stage = stage.filter(|_| unfinished || !cause.is_success());
         self.pmi
             .handle_departure(process, unfinished || !cause.is_success());
         self.forward_pmi();
-        self.running.remove(&rank);
+        self.lives.running.remove(&rank);
         // Before the departure: what the launcher says of that depends on it.
         self.tell_whether_ranks_may_hang();
         self.suspension.forget(rank);
         if unfinished || !cause.is_success() {
             self.await_respawn(rank);
         }
-        let attached = self.attached.remove(&rank);
+        let attached = self.audience.leave(rank);
         let incarnation = self.members.incarnation(rank).unwrap_or_default();
         let Some(departure) = self.members.handle_departure(rank, incarnation, cause) else {
             return;
@@ -60,13 +64,10 @@ impl HostAgent {
             stage,
             at_ns,
         };
-        let all_of_rank = (rank, HoldId(u64::MIN))..=(rank, HoldId(u64::MAX));
-        let mut exposures = 0;
-        for (&(rank, id), holding) in self.held.range(all_of_rank) {
-            let label = holding.label.clone();
-            self.actions.push_back(Action::Expose(rank, Held { id, label }));
-            exposures += 1;
-        }
+        let before = self.actions.len();
+        let left = self.holdings.of(rank);
+        self.actions.extend(left.map(|held| Action::Expose(rank, held)));
+        let exposures = self.actions.len() - before;
         let departing = Departing {
             departure,
             exposures,
@@ -74,6 +75,25 @@ impl HostAgent {
         };
         self.departing.insert(rank, departing);
         self.depart_after_exposures(rank);
+    }
+
+    /// A rank failed: the launcher says if it gets another process, and this host waits for that.
+    fn await_respawn(&mut self, rank: Rank) {
+        if self.start.respawns && !self.lives.is_ending && rank.0 < self.start.size {
+            self.lives.waiting.insert(rank);
+        }
+    }
+
+    /// A rank that failed gets another process.
+    pub fn handle_respawn(&mut self, rank: Rank, incarnation: Incarnation) {
+        if !self.lives.waiting.remove(&rank) || !self.members.handle_return(rank, incarnation) {
+            return;
+        }
+        // The memory of the one before is served by now; the new one may use its numbers.
+        self.holdings.disown(rank);
+        self.open_pmi(rank);
+        self.lives.to_spawn.push_back(rank);
+        self.forward_pmi();
     }
 
     /// Memory of a rank that is gone is served under this handle.
@@ -92,12 +112,15 @@ impl HostAgent {
                 handle: handle.clone(),
             });
         }
-        self.announce(ToRank::Inherited {
-            rank,
-            incarnation,
-            held,
-            handle,
-        });
+        self.audience.announce(
+            &mut self.actions,
+            ToRank::Inherited {
+                rank,
+                incarnation,
+                held,
+                handle,
+            },
+        );
         self.depart_after_exposures(rank);
     }
 
@@ -112,20 +135,17 @@ impl HostAgent {
             self.report(report);
             // Those that the job began with work together; what one of them spawned is its own affair.
             if rank.0 < self.start.size {
-                self.announce(ToRank::Departed(departure));
+                self.audience
+                    .announce(&mut self.actions, ToRank::Departed(departure));
             }
-            self.tell_if_group_is_over(self.first_beside(rank));
+            self.tell_if_group_is_over(self.groups.first_beside(rank));
             self.sweep_if_all_are_gone();
         }
     }
 
     pub(super) fn sweep_if_all_are_gone(&mut self) {
-        let is_left = !self.running.is_empty()
-            || !self.departing.is_empty()
-            || !self.to_spawn.is_empty()
-            || !self.waiting.is_empty();
-        if !is_left && !self.swept {
-            self.swept = true;
+        if self.departing.is_empty() && self.lives.are_over() && !self.lives.swept {
+            self.lives.swept = true;
             self.report(Report::Closed);
             self.actions.push_back(Action::Sweep);
         }
@@ -147,7 +167,7 @@ impl HostAgent {
     /// does.
     pub(super) fn finish_if_not_needed(&mut self) {
         let leaving = &mut self.leaving;
-        let is_needed = leaving.serves_others && !leaving.is_released && !self.is_ending;
+        let is_needed = leaving.serves_others && !leaving.is_released && !self.lives.is_ending;
         if leaving.is_swept && !is_needed && !std::mem::replace(&mut leaving.is_finished, true) {
             self.report(Report::Finished);
         }

@@ -1,5 +1,7 @@
 //! Process groups that programs spawn, as far as they are on this host.
 
+use std::collections::BTreeMap;
+
 use ropewalk_membership::Cause;
 use ropewalk_names::Rank;
 use ropewalk_pmi as pmi;
@@ -12,10 +14,14 @@ use crate::{
 
 const SIGKILL: i32 = 9;
 
+/// The process groups of the job, by the rank in the job of their first process.
+#[derive(Debug)]
+pub(super) struct Groups(BTreeMap<Rank, KnownGroup>);
+
 /// A process group, of which this host may have nothing.
 #[derive(Debug)]
-pub(super) struct KnownGroup {
-    pub(super) id: pmi::GroupId,
+struct KnownGroup {
+    id: pmi::GroupId,
     size: u32,
     /// Nothing of it is left here, or never was.
     is_over: bool,
@@ -34,8 +40,8 @@ impl HostAgent {
         let missing = behind.saturating_sub(self.members.size());
         self.members.grow(missing);
         self.pmi.add_group(options);
-        self.groups.insert(first, known);
-        if self.swept {
+        self.groups.0.insert(first, known);
+        if self.lives.swept {
             // The hosts below may have some of it, so that the group is known here all the same.
             if let Some(&rank) = ranks.first() {
                 let error = StartError {
@@ -45,7 +51,7 @@ impl HostAgent {
                 self.report(Report::NotStarted { rank, error });
             }
             for &rank in ranks {
-                self.pmi.handle_departure(self.pmi_process(rank), false);
+                self.pmi.handle_departure(self.groups.process(rank), false);
             }
             self.tell_if_group_is_over(first);
             self.forward_pmi();
@@ -54,19 +60,19 @@ impl HostAgent {
         for &rank in ranks {
             self.open_pmi(rank);
         }
-        self.to_spawn.extend(ranks);
+        self.lives.to_spawn.extend(ranks);
         self.forward_pmi();
         true
     }
 
     /// A process group is not wanted any more.
     pub fn handle_cancel(&mut self, id: u32) {
-        let Some(first) = self.first_of(pmi::GroupId(id)) else {
+        let Some(first) = self.groups.first_of(pmi::GroupId(id)) else {
             return;
         };
         self.drop_unstarted(first);
-        let behind = Rank(first.0 + self.groups[&first].size);
-        for &rank in self.running.range(first..behind) {
+        let behind = self.groups.behind(first);
+        for &rank in self.lives.running.range(first..behind) {
             self.actions.push_back(Action::Signal(rank, SIGKILL));
         }
         self.tell_if_group_is_over(first);
@@ -75,8 +81,8 @@ impl HostAgent {
 
     /// Nothing is left of a process group anywhere.
     pub fn handle_forget(&mut self, id: u32) {
-        if let Some(first) = self.first_of(pmi::GroupId(id)) {
-            self.groups.remove(&first);
+        if let Some(first) = self.groups.first_of(pmi::GroupId(id)) {
+            self.groups.0.remove(&first);
             self.pmi.remove_group(pmi::GroupId(id));
         }
     }
@@ -95,7 +101,7 @@ impl HostAgent {
 
     /// A process of a spawned group could not be started, and so no other of the group will be here.
     pub(super) fn give_up_group(&mut self, first: Rank, rank: Rank) {
-        self.pmi.handle_departure(self.pmi_process(rank), false);
+        self.pmi.handle_departure(self.groups.process(rank), false);
         let incarnation = self.members.incarnation(rank).unwrap_or_default();
         self.members.handle_departure(rank, incarnation, Cause::Exited(0));
         self.drop_unstarted(first);
@@ -104,26 +110,53 @@ impl HostAgent {
 
     /// Says once that nothing of a spawned group is left here.
     pub(super) fn tell_if_group_is_over(&mut self, first: Rank) {
-        let Some(group) = self.groups.get_mut(&first) else {
+        let Some(group) = self.groups.0.get_mut(&first) else {
             return;
         };
         let behind = Rank(first.0 + group.size);
-        let is_left = self.running.range(first..behind).next().is_some()
-            || self.to_spawn.iter().any(|rank| (first..behind).contains(rank));
+        let is_left = self.lives.running.range(first..behind).next().is_some()
+            || self
+                .lives
+                .to_spawn
+                .iter()
+                .any(|rank| (first..behind).contains(rank));
         if first != Rank(0) && !is_left && !std::mem::replace(&mut group.is_over, true) {
             let id = group.id.0;
             self.report(Report::GroupOver(id));
         }
     }
 
+    fn drop_unstarted(&mut self, first: Rank) {
+        let behind = self.groups.behind(first);
+        let (dropped, kept) = std::mem::take(&mut self.lives.to_spawn)
+            .into_iter()
+            .partition::<Vec<_>, _>(|rank| (first..behind).contains(rank));
+        self.lives.to_spawn = kept.into();
+        for rank in dropped {
+            self.pmi.handle_departure(self.groups.process(rank), false);
+        }
+    }
+}
+
+impl Groups {
+    /// The group that the job began with.
+    pub(super) fn new(size: u32) -> Self {
+        let first = KnownGroup {
+            id: FIRST_GROUP,
+            size,
+            is_over: false,
+        };
+        Self(BTreeMap::from([(Rank(0), first)]))
+    }
+
     /// The rank in the job of the first of a rank's group.
     pub(super) fn first_beside(&self, rank: Rank) -> Rank {
-        let known = self.groups.range(..=rank).next_back();
+        let known = self.0.range(..=rank).next_back();
         known.map_or(Rank(0), |(&first, _)| first)
     }
 
-    pub(super) fn pmi_process(&self, rank: Rank) -> pmi::Process {
-        let known = self.groups.range(..=rank).next_back();
+    pub(super) fn process(&self, rank: Rank) -> pmi::Process {
+        let known = self.0.range(..=rank).next_back();
         let (first, group) = known.map_or((0, FIRST_GROUP), |(first, group)| (first.0, group.id));
         let rank = rank.0 - first;
         pmi::Process { group, rank }
@@ -136,30 +169,13 @@ impl HostAgent {
     }
 
     fn first_of(&self, id: pmi::GroupId) -> Option<Rank> {
-        let mut groups = self.groups.iter();
+        let mut groups = self.0.iter();
         let (&first, _) = groups.find(|(_, group)| group.id == id)?;
         Some(first)
     }
 
-    fn drop_unstarted(&mut self, first: Rank) {
-        let behind = Rank(first.0 + self.groups.get(&first).map_or(0, |group| group.size));
-        let (dropped, kept) = std::mem::take(&mut self.to_spawn)
-            .into_iter()
-            .partition::<Vec<_>, _>(|rank| (first..behind).contains(rank));
-        self.to_spawn = kept.into();
-        for rank in dropped {
-            self.pmi.handle_departure(self.pmi_process(rank), false);
-        }
-    }
-}
-
-impl KnownGroup {
-    /// The group that the job began with.
-    pub(super) fn first(size: u32) -> Self {
-        Self {
-            id: FIRST_GROUP,
-            size,
-            is_over: false,
-        }
+    /// The rank behind the last of a group; that of its first if it is not known.
+    fn behind(&self, first: Rank) -> Rank {
+        Rank(first.0 + self.0.get(&first).map_or(0, |group| group.size))
     }
 }

@@ -202,7 +202,7 @@ fn what_is_odd_is_not_told_for_ever() {
         agent.handle_pmi(Rank(0), b"cmd=abort exitcode=7\n");
     }
     let reports = drain(&mut agent);
-    assert_eq!(reports.len(), HostAgent::NOTICES_MAX as usize + 1, "{reports:?}");
+    assert_eq!(reports.len(), Oddities::TOLD_MAX as usize + 1, "{reports:?}");
     hold(&mut agent, 1, 1, None);
     assert_eq!(drain(&mut agent), ["notice about 1"]);
 }
@@ -223,7 +223,7 @@ fn overwritten_keys_are_reported() {
     assert_eq!(put(0), ["answer 1"]);
     assert_eq!(put(1), ["Overwritten { rank: Rank(1), key: \"k\" }", "answer 1"]);
     let told = (2..1000).filter(|&value| put(value).len() > 1).count();
-    assert_eq!(told, HostAgent::NOTICES_MAX as usize - 1);
+    assert_eq!(told, Oddities::TOLD_MAX as usize - 1);
     hold(&mut agent, 1, 1, None);
     assert_eq!(drain(&mut agent), ["notice about 1"]);
 }
@@ -370,7 +370,7 @@ fn keys_die_with_their_incarnation() {
     agent.start.respawns = true;
     // The last is on another host.
     agent.start.ranks.pop();
-    agent.to_spawn.pop_back();
+    agent.lives.to_spawn.pop_back();
     for _ in 0..3 {
         let rank = agent.poll_spawn().unwrap();
         agent.handle_spawned(rank, 100 + rank.0);

@@ -8,7 +8,7 @@ use std::{
 use bstr::{BStr, BString};
 use ropewalk_pmi::{Answer, Question};
 
-use super::{NameRefusal, NameReply, NameRequest};
+use super::{NameRefusal, NameReply, NameRequest, NoReply};
 
 /// A launcher's side of a name server. `A` is who asks. `now` is the time since the start of the job.
 ///
@@ -133,8 +133,8 @@ impl<A> NameClient<A> {
         self.proceed(&service);
     }
 
-    /// What came of a request: the reply, or a sentence that says why there is none.
-    pub fn handle_reply(&mut self, now: Duration, call: CallId, result: Result<NameReply, String>) {
+    /// Takes the reply to a request, or the reason for which there is none.
+    pub fn handle_reply(&mut self, now: Duration, call: CallId, result: Result<NameReply, NoReply>) {
         match self.calls.remove(&call) {
             Some(Purpose::Answer(asker, request @ NameRequest::Lookup { .. })) => {
                 let answer = answer(&request, result);
@@ -231,7 +231,7 @@ impl<A> NameClient<A> {
         now: Duration,
         asker: A,
         request: NameRequest,
-        result: Result<NameReply, String>,
+        result: Result<NameReply, NoReply>,
     ) {
         let service = service_of(&request).clone();
         let name = self.names.entry(service.clone()).or_default();
@@ -266,7 +266,7 @@ impl<A> NameClient<A> {
     }
 
     /// What came of publishing again what was lost.
-    fn handle_again(&mut self, now: Duration, service: &BString, result: Result<NameReply, String>) {
+    fn handle_again(&mut self, now: Duration, service: &BString, result: Result<NameReply, NoReply>) {
         self.is_silence_told &= result.is_err();
         let Some(name) = self.names.get_mut(service) else {
             return;
@@ -291,7 +291,7 @@ impl<A> NameClient<A> {
                 // Of all names that a silent server does not have one tells enough.
                 let is_due = name.silences == Self::FAILURES_TOLD && !self.is_silence_told;
                 self.is_silence_told |= is_due;
-                is_due.then_some(why)
+                is_due.then(|| why.to_string())
             }
         };
         self.again_at = Some(now + Self::PAUSE);
@@ -305,7 +305,7 @@ impl<A> NameClient<A> {
     }
 
     /// What came of forgetting what may be there.
-    fn handle_forgotten(&mut self, now: Duration, service: &BString, result: Result<NameReply, String>) {
+    fn handle_forgotten(&mut self, now: Duration, service: &BString, result: Result<NameReply, NoReply>) {
         let Some(name) = self.names.get_mut(service) else {
             return;
         };
@@ -324,12 +324,12 @@ impl<A> NameClient<A> {
     }
 
     /// The server has not answered: who waits for the same one does not wait longer.
-    fn fail_waiting(&mut self, service: &BString, why: &str) {
+    fn fail_waiting(&mut self, service: &BString, why: &NoReply) {
         let Some(name) = self.names.get_mut(service) else {
             return;
         };
         for (asker, request) in name.waiting.drain(..) {
-            let answer = answer(&request, Err(why.to_owned()));
+            let answer = answer(&request, Err(why.clone()));
             self.actions.push_back(Action::Answer(asker, answer));
         }
     }
@@ -377,7 +377,7 @@ fn service_of(request: &NameRequest) -> &BString {
 }
 
 /// What whoever asked is told. That a name is there already, or is not there, is said in the words of a job's own names.
-fn answer(request: &NameRequest, result: Result<NameReply, String>) -> Answer {
+fn answer(request: &NameRequest, result: Result<NameReply, NoReply>) -> Answer {
     let why = match (request, result) {
         (NameRequest::Lookup { .. }, Ok(Ok(value))) => return Answer::Value { value },
         (NameRequest::Lookup { .. }, Ok(Err(NameRefusal::NotFound))) => {
@@ -388,7 +388,7 @@ fn answer(request: &NameRequest, result: Result<NameReply, String>) -> Answer {
             return Answer::Done { done: false };
         }
         (_, Ok(Err(refusal))) => refusal.to_string(),
-        (_, Err(why)) => why,
+        (_, Err(why)) => why.to_string(),
     };
     let (service, done) = match request {
         NameRequest::Lookup { service } => (service, "looked up"),

@@ -1,5 +1,7 @@
 //! What launchers and a name server say to each other: postcard in messages of a fabric, behind its handshake.
 
+use core::net::SocketAddr;
+
 use bstr::BString;
 use ropewalk_names::{Identity, Incarnation, JobId, Rank, Role};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -63,6 +65,47 @@ pub enum NameRefusal {
     /// What came was no request.
     #[error("the name server does not understand this launcher: are both the same version?")]
     Unclear,
+}
+
+/// Why there is no reply to a request.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum NoReply {
+    /// The job has no name server.
+    #[error("this job has no name server")]
+    NoServer,
+    /// The request could not be sent.
+    #[error("the name server at {server} cannot be asked: {cause}")]
+    NotSent {
+        /// The server.
+        server: SocketAddr,
+        /// The error below.
+        cause: String,
+    },
+    /// No answer came.
+    #[error("the name server at {server} does not answer ({hint}): {cause}")]
+    Silent {
+        /// The server.
+        server: SocketAddr,
+        /// A question that may help.
+        hint: &'static str,
+        /// The error below.
+        cause: String,
+    },
+    /// The answer is none.
+    #[error("the name server at {server} is not understood: is it of the same version?")]
+    Unclear {
+        /// The server.
+        server: SocketAddr,
+    },
+    /// There is no connection.
+    #[error("no way to the name server at {server}: {cause}")]
+    Unreachable {
+        /// The server.
+        server: SocketAddr,
+        /// The error below.
+        cause: String,
+    },
 }
 
 /// The largest message, in bytes: the longest name and port fit.

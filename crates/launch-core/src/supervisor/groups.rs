@@ -1,24 +1,31 @@
 //! Process groups that programs spawn.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::{BTreeMap, BTreeSet};
 
 use ropewalk_names::{HostId, Rank};
 use ropewalk_pmi as pmi;
 
-use super::{Action, NameAsker, Phase, SIGTERM, Supervisor, WantedSpawn};
+use super::{Action, WantedSpawn, ground::Ground};
 use crate::{
     event::JobEvent,
-    group_plan::{GroupPlan, Seat, Spawning, plan_spawn},
-    host_files::names_host_files,
-    job::{JobSpec, OnFailure},
-    protocol::{Down, Order, Plan, StartError, StartErrorKind},
+    group_plan::{GroupPlan, Seat, SpawnRefusal, Spawning, plan_spawn},
+    host_files::{HostFileError, names_host_files},
+    job::JobSpec,
+    protocol::{Down, Order, StartError, StartErrorKind},
     tree::NodeId,
-    verdict::{FailureKind, SpawnedAs},
+    verdict::SpawnedAs,
 };
 
-/// A process group that was spawned and of which something is left.
+/// The process groups that were spawned and of which something is left, by PMI's number.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    groups: BTreeMap<u32, SpawnedGroup>,
+    /// How many there were.
+    count: u32,
+}
+
 #[derive(Debug)]
-pub(super) struct SpawnedGroup {
+struct SpawnedGroup {
     first: Rank,
     size: u32,
     /// Who waits for it to be started.
@@ -27,7 +34,7 @@ pub(super) struct SpawnedGroup {
     is_cancelled: bool,
     /// Where something of it is left.
     hosts: BTreeSet<HostId>,
-    pub(super) plan: GroupPlan,
+    plan: GroupPlan,
 }
 
 /// What somebody waits for.
@@ -49,57 +56,45 @@ pub(crate) enum Asker {
     Own(pmi::SpawnId),
 }
 
-impl Supervisor {
-    /// The PMI server of an agent right below says something.
-    pub fn handle_pmi(&mut self, now: Duration, child: NodeId, up: pmi::Up) {
-        self.note_progress(now);
-        if let Some(pmi) = &mut self.pmi {
-            pmi.handle_up(pmi::ChildId(child.0), up);
-        }
-        self.forward_pmi(now);
-    }
-
-    /// An agent right below is gone.
-    pub fn handle_child_lost(&mut self, now: Duration, child: NodeId) {
-        if let Some(pmi) = &mut self.pmi {
-            pmi.handle_child_lost(pmi::ChildId(child.0));
-        }
-        self.forward_pmi(now);
-    }
-
+impl Groups {
     /// How many spawned process groups there may be at a time.
-    const GROUPS_MAX: usize = 4096;
+    const MAX: usize = 4096;
+
+    pub(super) fn plans(&self) -> impl Iterator<Item = &GroupPlan> {
+        self.groups.values().map(|group| &group.plan)
+    }
 
     /// A process wants more processes.
-    pub(super) fn handle_spawn(&mut self, asker: Asker, from: pmi::Process, spawn: pmi::Spawn) {
+    pub(super) fn handle_spawn(
+        &mut self,
+        ground: &mut Ground,
+        asker: Asker,
+        from: pmi::Process,
+        spawn: pmi::Spawn,
+    ) {
         if names_host_files(&spawn) {
             let wanted = WantedSpawn { asker, from, spawn };
-            return self.actions.push_back(Action::ReadHostFiles(wanted));
+            return ground.actions.push_back(Action::ReadHostFiles(wanted));
         }
-        self.begin_spawn(asker, from, spawn);
+        self.begin_spawn(ground, asker, from, spawn);
     }
 
-    /// The host files that a spawn names were read, and the hosts put in their place; or a sentence says why they could not
-    /// be.
-    pub fn handle_host_files(
+    /// The host files that a spawn names were read, and the hosts put in their place, unless one could not be used.
+    pub(super) fn handle_host_files(
         &mut self,
-        now: Duration,
+        ground: &mut Ground,
         wanted: WantedSpawn,
-        read: Result<pmi::Spawn, String>,
+        read: Result<pmi::Spawn, HostFileError>,
     ) {
         let WantedSpawn { asker, from, .. } = wanted;
         match read {
-            Ok(spawn) => self.begin_spawn(asker, from, spawn),
-            Err(text) => {
-                let rank = self.job_rank(from).unwrap_or_default();
-                self.refuse(asker, rank, text);
-            }
+            Ok(spawn) => self.begin_spawn(ground, asker, from, spawn),
+            Err(error) => self.refuse_spawner(ground, asker, from, &error.to_string()),
         }
-        self.forward_pmi(now);
     }
 
-    fn begin_spawn(&mut self, asker: Asker, from: pmi::Process, spawn: pmi::Spawn) {
-        let text = match self.plan_group(from, &spawn) {
+    fn begin_spawn(&mut self, ground: &mut Ground, asker: Asker, from: pmi::Process, spawn: pmi::Spawn) {
+        match self.plan_group(ground, from, &spawn) {
             Ok(plan) => {
                 let ranks = (plan.first.0..plan.first.0 + plan.size).map(Rank);
                 let asked = Asked {
@@ -108,25 +103,28 @@ impl Supervisor {
                     spawn,
                     starting: ranks.collect(),
                 };
-                return self.begin_group(asked, plan);
+                self.begin_group(ground, asked, plan);
             }
-            Err(text) => text,
-        };
-        let rank = self.job_rank(from).unwrap_or_default();
-        self.refuse(asker, rank, text);
+            Err(refusal) => self.refuse_spawner(ground, asker, from, &refusal.to_string()),
+        }
     }
 
-    fn plan_group(&self, from: pmi::Process, spawn: &pmi::Spawn) -> Result<GroupPlan, String> {
-        if self.phase != Phase::Running {
-            return Err("the job is being ended".to_owned());
+    fn plan_group(
+        &self,
+        ground: &Ground,
+        from: pmi::Process,
+        spawn: &pmi::Spawn,
+    ) -> Result<GroupPlan, SpawnRefusal> {
+        if !ground.is_running() {
+            return Err(SpawnRefusal::JobEnding);
         }
-        if self.groups.len() >= Self::GROUPS_MAX {
-            return Err(format!("{} spawned groups run already", Self::GROUPS_MAX));
+        if self.groups.len() >= Self::MAX {
+            return Err(SpawnRefusal::Groups { max: Self::MAX });
         }
-        let first = Rank(self.members.size());
-        let rank = self.job_rank(from).ok_or("the spawner is gone")?;
+        let first = Rank(ground.members.size());
+        let rank = self.job_rank(from).ok_or(SpawnRefusal::SpawnerGone)?;
         let spawner = match from.group.0 {
-            0 => self
+            0 => ground
                 .plan
                 .first_group()
                 .program_of(rank)
@@ -137,21 +135,21 @@ impl Supervisor {
                 .and_then(|group| Some(group.plan.program_of(rank)?.1.segment.clone())),
         };
         let directory = spawner.and_then(|segment| segment.working_directory);
-        let seats = self.hosts.iter().map(|host| Seat {
+        let seats = ground.hosts.iter().map(|host| Seat {
             name: &host.name,
             slots: host.slots,
             load: host.load,
             is_over: host.is_over || host.is_closed,
         });
         let seats: Vec<_> = seats.collect();
-        let own = self
+        let own = ground
             .plan
             .hosts
             .iter()
-            .zip(&self.hosts)
+            .zip(&ground.hosts)
             .find(|(plan, _)| plan.is_local);
         let around = Spawning {
-            id: self.next_group,
+            id: self.count + 1,
             first,
             spawner: from.group.0,
             own_host: own.map_or("localhost", |(_, host)| &host.name),
@@ -161,33 +159,32 @@ impl Supervisor {
         plan_spawn(spawn.clone(), &around, &seats)
     }
 
-    fn begin_group(&mut self, asked: Asked, plan: GroupPlan) {
-        self.next_group += 1;
-        self.members.grow(plan.size);
+    fn begin_group(&mut self, ground: &mut Ground, asked: Asked, plan: GroupPlan) {
+        self.count += 1;
+        ground.members.grow(plan.size);
         let mut behind = plan.first.0;
         for program in &plan.programs {
             behind += program.segment.ranks;
             let name = program.segment.program.to_string_lossy().into_owned();
-            self.programs.push((Rank(behind), name));
+            ground.programs.push((Rank(behind), name));
         }
         let mut hosts = BTreeSet::new();
         for (host, runs) in (0..).zip(&plan.runs).filter(|(_, runs)| !runs.is_empty()) {
             hosts.insert(HostId(host));
-            let known = &mut self.hosts[host as usize];
+            let known = &mut ground.hosts[host as usize];
             known.ranks.extend(runs);
             known.load += runs.iter().map(|run| run.count).sum::<u32>();
         }
-        if let Some(pmi) = &mut self.pmi {
-            pmi.add_group(self.plan.pmi_group(&plan, NodeId::ROOT));
+        if let Some(pmi) = &mut ground.pmi {
+            pmi.add_group(ground.plan.pmi_group(&plan, NodeId::ROOT));
         }
-        self.tell(JobEvent::Spawned {
+        ground.tell(JobEvent::Spawned {
             group: plan.id,
             first: plan.first,
             size: plan.size,
             by: self.job_rank(asked.from).unwrap_or_default(),
         });
-        self.actions
-            .push_back(Action::Send(Down::Group(Box::new(plan.clone()))));
+        ground.send(Down::Group(Box::new(plan.clone())));
         let group = SpawnedGroup {
             first: plan.first,
             size: plan.size,
@@ -200,7 +197,7 @@ impl Supervisor {
     }
 
     /// A process of a spawned group runs. With the last the spawner hears of it.
-    pub(super) fn handle_group_started(&mut self, rank: Rank) {
+    pub(super) fn handle_started(&mut self, ground: &mut Ground, rank: Rank) {
         let Some((id, group)) = self.group_of(rank) else {
             return;
         };
@@ -212,41 +209,45 @@ impl Supervisor {
             let (asker, size) = (asked.asker, group.size);
             group.asked = None;
             let spawned = pmi::Spawned {
-                kvsname: self.plan.kvsname(id).into(),
+                kvsname: ground.plan.kvsname(id).into(),
                 errcodes: vec![0; size as usize],
             };
-            self.answer(asker, Ok(spawned));
+            answer(ground, asker, Ok(spawned));
         }
     }
 
     /// A process of a spawned group could not be started: all of it is given up, and the spawner hears why. A host that was
     /// left just before it heard of the group is no reason: others take it. Returns whether the rank is of a spawned group.
-    pub(super) fn handle_group_not_started(&mut self, host: HostId, rank: Rank, error: &StartError) -> bool {
+    pub(super) fn handle_not_started(
+        &mut self,
+        ground: &mut Ground,
+        host: HostId,
+        rank: Rank,
+        error: &StartError,
+    ) -> bool {
         let Some((id, _)) = self.group_of(rank) else {
             return false;
         };
         if error.kind == StartErrorKind::HostLeft {
-            self.hosts[host.0 as usize].is_closed = true;
-            self.begin_elsewhere(id);
+            ground.host(host).is_closed = true;
+            self.begin_elsewhere(ground, id);
             return true;
         }
-        let program = self.programs.iter().find(|(behind, _)| rank < *behind);
-        let program = program.map_or("", |(_, program)| program);
-        let reason = format!("{program}: {}", error.reason);
-        self.cancel(id, reason);
+        let reason = format!("{}: {}", ground.program_of(rank), error.reason);
+        self.cancel(ground, id, &reason);
         true
     }
 
     /// Nothing more will be heard of a host.
-    pub(super) fn handle_host_over(&mut self, host: HostId) {
+    pub(super) fn handle_host_over(&mut self, ground: &mut Ground, host: HostId) {
         let ids: Vec<_> = self.groups.keys().copied().collect();
         for id in ids {
-            self.handle_group_over(host, id);
+            self.handle_over(ground, host, id);
         }
     }
 
     /// Nothing of a group is left on a host.
-    pub(super) fn handle_group_over(&mut self, host: HostId, id: u32) {
+    pub(super) fn handle_over(&mut self, ground: &mut Ground, host: HostId, id: u32) {
         let Some(group) = self.groups.get_mut(&id) else {
             return;
         };
@@ -265,19 +266,19 @@ impl Supervisor {
         let is_last = group.hosts.is_empty();
         if is_incomplete {
             // Nothing more is planned for it, so that this comes to an end.
-            self.hosts[host.0 as usize].is_closed = true;
-            self.begin_elsewhere(id);
+            ground.host(host).is_closed = true;
+            self.begin_elsewhere(ground, id);
         }
         if is_last {
             self.groups.remove(&id);
-            if let Some(pmi) = &mut self.pmi {
+            if let Some(pmi) = &mut ground.pmi {
                 pmi.remove_group(pmi::GroupId(id));
             }
-            self.actions.push_back(Action::Send(Down::Forget(id)));
+            ground.send(Down::Forget(id));
         }
     }
 
-    /// Whether what becomes of a rank is no failure.
+    /// The end of a rank is no failure.
     pub(super) fn is_cancelled(&self, rank: Rank) -> bool {
         self.groups
             .values()
@@ -307,101 +308,51 @@ impl Supervisor {
         Some((id, group))
     }
 
-    fn cancel(&mut self, id: u32, reason: String) {
+    fn cancel(&mut self, ground: &mut Ground, id: u32, reason: &str) {
         let Some(first) = self.groups.get(&id).map(|group| group.first) else {
             return;
         };
-        if let Some(asked) = self.give_up(id) {
-            self.refuse(asked.asker, first, reason);
+        if let Some(asked) = self.give_up(ground, id) {
+            refuse(ground, asked.asker, first, reason);
         }
     }
 
     /// A group that was planned where nothing is started any more makes room for another, which is.
-    fn begin_elsewhere(&mut self, id: u32) {
-        if let Some(asked) = self.give_up(id) {
-            self.handle_spawn(asked.asker, asked.from, asked.spawn);
+    fn begin_elsewhere(&mut self, ground: &mut Ground, id: u32) {
+        if let Some(asked) = self.give_up(ground, id) {
+            self.handle_spawn(ground, asked.asker, asked.from, asked.spawn);
         }
     }
 
     /// Ends what runs of a group. Returns who still waits for it to be started.
-    fn give_up(&mut self, id: u32) -> Option<Asked> {
+    fn give_up(&mut self, ground: &mut Ground, id: u32) -> Option<Asked> {
         let group = self.groups.get_mut(&id)?;
         if std::mem::replace(&mut group.is_cancelled, true) {
             return None;
         }
-        self.actions.push_back(Action::Send(Down::Cancel(id)));
+        ground.send(Down::Cancel(id));
         group.asked.take()
     }
 
-    fn refuse(&mut self, asker: Asker, rank: Rank, text: String) {
-        let reason = text.as_str().into();
-        self.answer(asker, Err(pmi::SpawnRefused { reason }));
-        let text = format!("could not be spawned: {text}");
-        self.tell(JobEvent::Notice { rank, text });
-    }
-
-    fn answer(&mut self, asker: Asker, result: Result<pmi::Spawned, pmi::SpawnRefused>) {
-        match asker {
-            Asker::Agent(host, id) => {
-                let answer = Order::Spawned { id, result };
-                let node = NodeId::of(host);
-                self.actions.push_back(Action::Send(Down::To(node, answer)));
-            }
-            Asker::Own(id) => {
-                if let Some(pmi) = &mut self.pmi {
-                    pmi.handle_spawned(id, result);
-                }
-            }
-        }
-    }
-
-    pub(super) fn forward_pmi(&mut self, now: Duration) {
-        while let Some(action) = self.pmi.as_mut().and_then(pmi::Server::poll_action) {
-            match action {
-                pmi::Action::Abort {
-                    process,
-                    exit_code,
-                    message,
-                } => {
-                    let kind = FailureKind::Aborted {
-                        exit_code,
-                        message: message.unwrap_or_default().to_string(),
-                    };
-                    let rank = self.job_rank(process).unwrap_or_default();
-                    let host = self.running.get(&rank).map_or(HostId(0), |running| running.host);
-                    self.fail(now, host, rank, kind, OnFailure::Abort, SIGTERM);
-                }
-                pmi::Action::AskNames { id, question } => self.ask_names(NameAsker::Own(id), question),
-                pmi::Action::FenceBegan { group, fence } => {
-                    let (group, fence) = (group.0, fence.to_string());
-                    self.tell(JobEvent::FenceBegan { group, fence });
-                }
-                pmi::Action::FenceEnded {
-                    group,
-                    fence,
-                    members,
-                    failed,
-                } => self.tell(JobEvent::FenceEnded {
-                    group: group.0,
-                    fence: fence.to_string(),
-                    members,
-                    failed: failed.map(Rank),
-                }),
-                pmi::Action::ToChild { message, .. } if self.plan.adopts() => self.tell_agents_pmi(message),
-                pmi::Action::ToChild { child, message } => {
-                    self.actions.push_back(Action::SendPmi(NodeId(child.0), message));
-                }
-                pmi::Action::Spawn { id, from, spawn } => self.handle_spawn(Asker::Own(id), from, spawn),
-                // The root has no processes of its own, and nobody above.
-                _ => {}
-            }
-        }
+    fn refuse_spawner(&self, ground: &mut Ground, asker: Asker, from: pmi::Process, why: &str) {
+        refuse(ground, asker, self.job_rank(from).unwrap_or_default(), why);
     }
 }
 
-/// What a job has at its begin that spawning changes.
-pub(super) fn slots(plan: &Plan) -> impl Iterator<Item = u32> {
-    plan.hosts
-        .iter()
-        .map(|host| host.runs.iter().map(|run| run.count).sum())
+fn refuse(ground: &mut Ground, asker: Asker, rank: Rank, why: &str) {
+    let reason = why.into();
+    answer(ground, asker, Err(pmi::SpawnRefused { reason }));
+    let text = format!("could not be spawned: {why}");
+    ground.tell(JobEvent::Notice { rank, text });
+}
+
+fn answer(ground: &mut Ground, asker: Asker, result: Result<pmi::Spawned, pmi::SpawnRefused>) {
+    match asker {
+        Asker::Agent(host, id) => ground.order(host, Order::Spawned { id, result }),
+        Asker::Own(id) => {
+            if let Some(pmi) = &mut ground.pmi {
+                pmi.handle_spawned(id, result);
+            }
+        }
+    }
 }

@@ -1,16 +1,12 @@
 //! Names that several jobs share.
 
-use std::time::Duration;
+use std::collections::BTreeSet;
 
 use ropewalk_names::HostId;
 use ropewalk_pmi as pmi;
 
-use super::{Action, Supervisor};
-use crate::{
-    event::JobEvent,
-    protocol::{Down, Order},
-    tree::NodeId,
-};
+use super::ground::Ground;
+use crate::{event::JobEvent, protocol::Order};
 
 /// Who asks for names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,40 +17,35 @@ pub enum NameAsker {
     Own(pmi::NameQuestionId),
 }
 
-impl Supervisor {
-    pub(super) fn ask_names(&mut self, asker: NameAsker, question: pmi::Question) {
-        self.actions.push_back(Action::AskNames(asker, question));
-    }
+/// The failures of a name server that were told since it did something well.
+#[derive(Debug, Default)]
+pub(super) struct NameFailures(BTreeSet<String>);
 
-    /// The name server did not do something, as this sentence says. A program that asks again and again is no reason to tell
-    /// that again.
-    pub fn handle_names_failed(&mut self, reason: String) {
-        if self.names_failed.len() < FAILURES_TOLD_MAX && self.names_failed.insert(reason.clone()) {
-            self.tell(JobEvent::NameServerFailed { reason });
+impl NameFailures {
+    /// So many are told until something goes well.
+    const TOLD_MAX: usize = 64;
+
+    /// The name server did not do something, as this sentence says. A program that asks again and again is no reason to
+    /// tell that again.
+    pub(super) fn handle(&mut self, ground: &mut Ground, reason: String) {
+        if self.0.len() < Self::TOLD_MAX && self.0.insert(reason.clone()) {
+            ground.tell(JobEvent::NameServerFailed { reason });
         }
     }
 
-    /// The name server that several jobs share has answered, or has not, as the answer says.
-    pub fn handle_names_answer(&mut self, now: Duration, asker: NameAsker, answer: pmi::Answer) {
+    /// The name server has answered, or has not, as the answer says.
+    pub(super) fn handle_answer(&mut self, ground: &mut Ground, asker: NameAsker, answer: pmi::Answer) {
         match &answer {
-            pmi::Answer::Failed { reason } => self.handle_names_failed(reason.to_string()),
-            _ => self.names_failed.clear(),
+            pmi::Answer::Failed { reason } => self.handle(ground, reason.to_string()),
+            _ => self.0.clear(),
         }
         match asker {
-            NameAsker::Agent(host, id) => {
-                let answer = Order::NamesAnswered { id, answer };
-                let node = NodeId::of(host);
-                self.actions.push_back(Action::Send(Down::To(node, answer)));
-            }
+            NameAsker::Agent(host, id) => ground.order(host, Order::NamesAnswered { id, answer }),
             NameAsker::Own(id) => {
-                if let Some(pmi) = &mut self.pmi {
+                if let Some(pmi) = &mut ground.pmi {
                     pmi.handle_name_answer(id, answer);
                 }
-                self.forward_pmi(now);
             }
         }
     }
 }
-
-/// So many failures are told until something goes well.
-const FAILURES_TOLD_MAX: usize = 64;

@@ -1,4 +1,4 @@
-//! Ends that are announced: what advisors of checkpoints are told, and what they and stores say.
+//! Ends that are announced to advisors of checkpoints, and the words of advisors and stores.
 //!
 //! A job with an advisor that is to end is first asked to save. It is ended when the save is committed, or when its grace is
 //! nearly over. A job without an advisor is ended at once.
@@ -7,12 +7,11 @@ use std::{collections::BTreeMap, time::Duration};
 
 use ropewalk_names::{HostId, Rank};
 
-use super::{Action, Phase, SIGTERM, Supervisor};
+use super::ground::Ground;
 use crate::{
     event::JobEvent,
     job::JobSpec,
     protocol::{AnnouncedEnd, Down, LinkNews, Order},
-    tree::NodeId,
     verdict::Ending,
 };
 
@@ -27,6 +26,8 @@ const SCRIPT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Notices {
     pub(super) grace: Duration,
+    /// The time that the job may take.
+    pub(super) limit: Option<Duration>,
     /// When the job ends if it has an advisor, since the batch system will end it.
     allocation_end: Option<Duration>,
     /// By the host, and the number there.
@@ -58,19 +59,28 @@ struct Notice {
     kill_at: Option<Duration>,
 }
 
-impl Default for Notices {
-    fn default() -> Self {
+impl Notices {
+    /// Nobody is known yet; the job may take until `limit`.
+    pub(super) fn new(limit: Option<Duration>) -> Self {
         Self {
             grace: JobSpec::GRACE,
+            limit,
             allocation_end: None,
             links: BTreeMap::new(),
             under_way: None,
             is_saved: false,
         }
     }
-}
 
-impl Notices {
+    /// How long ranks have to end, and how long the batch system gives the job.
+    pub(super) fn set(&mut self, grace: Duration, allocation: Option<Duration>) {
+        self.grace = grace;
+        self.allocation_end = allocation.map(|left| {
+            // Who has hardly any time has at least half of it.
+            left - (grace + SCRIPT).min(left / 2)
+        });
+    }
+
     /// True if a checkpoint was committed for the end.
     pub(super) fn is_saved(&self) -> bool {
         self.is_saved
@@ -125,94 +135,72 @@ impl Notices {
         });
         newest.collect()
     }
-}
 
-impl Supervisor {
-    /// How long ranks have to end, and how long the batch system gives the job.
-    pub fn set_notices(&mut self, grace: Duration, allocation: Option<Duration>) {
-        self.notices.grace = grace;
-        self.notices.allocation_end = allocation.map(|left| {
-            // Who has hardly any time has at least half of it.
-            left - (grace + SCRIPT).min(left / 2)
-        });
-    }
-
-    /// An advisor or a store says something.
-    pub(super) fn handle_link(&mut self, now: Duration, host: HostId, rank: Rank, link: u32, news: LinkNews) {
-        let newest_of_rank = || self.notices.newest_of(rank);
-        match (news, self.notices.links.get(&(host, link)).map(|link| &link.kind)) {
+    /// An advisor or a store says something. Returns why the job is to end, if all has been saved for that.
+    pub(super) fn handle_link(
+        &mut self,
+        now: Duration,
+        ground: &mut Ground,
+        (host, rank, link): (HostId, Rank, u32),
+        news: LinkNews,
+    ) -> Option<Ending> {
+        let newest_of_rank = || self.newest_of(rank);
+        match (news, self.links.get(&(host, link)).map(|link| &link.kind)) {
             (LinkNews::Advisor, None) => {
                 let kind = Kind::Advisor { saved: None };
-                self.notices.links.insert((host, link), Link { rank, kind });
-                self.announce_to(now, host, link);
+                self.links.insert((host, link), Link { rank, kind });
+                self.announce_to(now, ground, host, link);
             }
             (LinkNews::Store { directory }, None) => {
                 let newest = None;
                 let kind = Kind::Store { directory, newest };
-                self.notices.links.insert((host, link), Link { rank, kind });
+                self.links.insert((host, link), Link { rank, kind });
             }
             (LinkNews::Committed { generation }, Some(&Kind::Store { directory, newest })) => {
                 let newest = newest.max(Some(generation));
                 let kind = Kind::Store { directory, newest };
-                self.notices.links.insert((host, link), Link { rank, kind });
+                self.links.insert((host, link), Link { rank, kind });
             }
             (LinkNews::Saved, Some(Kind::Advisor { .. })) => {
                 let saved = Some(newest_of_rank());
                 let kind = Kind::Advisor { saved };
-                self.notices.links.insert((host, link), Link { rank, kind });
+                self.links.insert((host, link), Link { rank, kind });
             }
             (LinkNews::Gone, _) => {
-                self.notices.links.remove(&(host, link));
-                let has_time = self.notices.under_way.as_ref();
-                if has_time.is_some_and(|notice| notice.end_at.is_none()) && !self.notices.has_advisor() {
+                self.links.remove(&(host, link));
+                let has_time = self.under_way.as_ref();
+                if has_time.is_some_and(|notice| notice.end_at.is_none()) && !self.has_advisor() {
                     // Nobody is left who could save, and nobody ends the job by force.
-                    self.notices.under_way = None;
+                    self.under_way = None;
                 }
             }
             _ => {}
         }
-        if self.phase == Phase::Running && self.notices.have_all_saved() {
-            self.notices.is_saved = true;
-            if let Some(notice) = &self.notices.under_way {
-                let ending = notice.ending.clone();
-                self.end(now, ending, SIGTERM);
-            }
+        if !ground.is_running() || !self.have_all_saved() {
+            return None;
         }
-    }
-
-    /// A signal for the ranks came, which is a notice if it is SIGUSR1 and somebody can save.
-    pub fn handle_user_signal(&mut self, now: Duration, signal: i32) {
-        let forward = Order::Forward { signal };
-        if !self.is_notice(now, signal) {
-            self.actions.push_back(Action::Send(Down::Order(forward)));
-        }
-    }
-
-    /// The agent of a host was sent a signal.
-    pub(super) fn handle_agent_signalled(&mut self, now: Duration, host: HostId, signal: i32) {
-        match signal {
-            SIGTERM => self.handle_interrupt(now, signal),
-            _ if self.is_notice(now, signal) => {}
-            _ => {
-                let forward = Order::Forward { signal };
-                let node = NodeId::of(host);
-                self.actions.push_back(Action::Send(Down::To(node, forward)));
-            }
-        }
+        self.is_saved = true;
+        Some(self.under_way.as_ref()?.ending.clone())
     }
 
     /// SIGUSR1 says that the end comes, but not when: the job saves at the end of its step, however long that is, and then ends.
-    fn is_notice(&mut self, now: Duration, signal: i32) -> bool {
-        signal == SIGUSR1 && self.notice(now, &Ending::Interrupted(signal), None)
+    pub(super) fn is_notice(&mut self, now: Duration, ground: &mut Ground, signal: i32) -> bool {
+        signal == SIGUSR1 && self.give(now, ground, &Ending::Interrupted(signal), None)
     }
 
     /// Asks the job to save before it is ended, with SIGKILL at `kill_at` if that is known. Nothing happens, and `false` is
     /// returned, if there is nobody to be asked, or the job is being ended.
-    pub(super) fn notice(&mut self, now: Duration, ending: &Ending, kill_at: Option<Duration>) -> bool {
-        if self.phase != Phase::Running || !self.notices.has_advisor() {
+    pub(super) fn give(
+        &mut self,
+        now: Duration,
+        ground: &mut Ground,
+        ending: &Ending,
+        kill_at: Option<Duration>,
+    ) -> bool {
+        if !ground.is_running() || !self.has_advisor() {
             return false;
         }
-        let before = self.notices.under_way.take();
+        let before = self.under_way.take();
         let is_news = before
             .as_ref()
             .is_none_or(|before| match (before.kill_at, kill_at) {
@@ -220,37 +208,36 @@ impl Supervisor {
                 (Some(before), Some(kill_at)) => kill_at < before,
                 (_, None) => false,
             });
-        self.notices.under_way = match before {
+        self.under_way = match before {
             Some(before) if !is_news => Some(before),
             _ => Some(Notice {
                 ending: ending.clone(),
-                end_at: kill_at.map(|at| at.saturating_sub(self.notices.grace / REST_PART).max(now)),
+                end_at: kill_at.map(|at| at.saturating_sub(self.grace / REST_PART).max(now)),
                 kill_at,
             }),
         };
         if is_news {
-            self.notices.is_saved = false;
-            for link in self.notices.links.values_mut() {
+            self.is_saved = false;
+            for link in self.links.values_mut() {
                 if let Kind::Advisor { saved } = &mut link.kind {
                     *saved = None;
                 }
             }
-            let end = self.announced_notice(now);
-            self.actions.extend(end.map(|end| {
+            if let Some(end) = self.announced(now) {
                 let link = None;
-                Action::Send(Down::Order(Order::Announce { link, end }))
-            }));
+                ground.send(Down::Order(Order::Announce { link, end }));
+            }
             let left = kill_at.map(|at| at.saturating_sub(now));
             let ending = ending.clone();
-            self.tell(JobEvent::EndAnnounced { ending, left });
+            ground.tell(JobEvent::EndAnnounced { ending, left });
         }
         true
     }
 
     /// The job is being ended: says why and when its ranks are killed. If it was asked to save, that was the reason.
-    pub(super) fn take_notice(&mut self, now: Duration, ending: Ending) -> (Ending, Duration) {
-        let grace_end = now + self.notices.grace;
-        match self.notices.under_way.take() {
+    pub(super) fn take(&mut self, now: Duration, ending: Ending) -> (Ending, Duration) {
+        let grace_end = now + self.grace;
+        match self.under_way.take() {
             Some(notice) => {
                 let kill_at = notice.kill_at.map_or(grace_end, |at| at.min(grace_end));
                 (notice.ending, kill_at.max(now))
@@ -260,39 +247,32 @@ impl Supervisor {
     }
 
     /// When the job is ended or asked to save.
-    pub(super) fn end_deadline(&self) -> Option<Duration> {
-        let notice = self.notices.under_way.as_ref().and_then(|notice| notice.end_at);
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        let notice = self.under_way.as_ref().and_then(|notice| notice.end_at);
         notice.into_iter().chain(self.known_end()).min()
     }
 
-    /// Ends the job, or asks it to save, when the time has come.
-    pub(super) fn look_for_end(&mut self, now: Duration) {
+    /// Asks the job to save when its time is over, or returns why it is to end now.
+    pub(super) fn handle_timeout(&mut self, now: Duration, ground: &mut Ground) -> Option<Ending> {
         let due = |at: Option<Duration>| at.is_some_and(|at| at <= now);
-        if let Some(notice) = self
-            .notices
-            .under_way
-            .as_ref()
-            .filter(|notice| due(notice.end_at))
-        {
-            let ending = notice.ending.clone();
-            return self.end(now, ending, SIGTERM);
+        if let Some(notice) = self.under_way.as_ref().filter(|notice| due(notice.end_at)) {
+            return Some(notice.ending.clone());
         }
         let ending = match self.limit {
             Some(limit) if limit <= now => Ending::TimedOut(limit),
             _ if due(self.allocation_end()) => Ending::AllocationOver,
-            _ => return,
+            _ => return None,
         };
-        (self.limit, self.notices.allocation_end) = (None, None);
+        (self.limit, self.allocation_end) = (None, None);
         // It knew when that would be, and may have saved.
-        let kill_at = now + self.notices.grace;
-        if self.notices.is_saved || !self.notice(now, &ending, Some(kill_at)) {
-            self.end(now, ending, SIGTERM);
-        }
+        let kill_at = now + self.grace;
+        let waits = !self.is_saved && self.give(now, ground, &ending, Some(kill_at));
+        (!waits).then_some(ending)
     }
 
     /// Only a job that can be started again from what it saved is ended before the batch system does it.
     fn allocation_end(&self) -> Option<Duration> {
-        self.notices.allocation_end.filter(|_| self.notices.has_advisor())
+        self.allocation_end.filter(|_| self.has_advisor())
     }
 
     fn known_end(&self) -> Option<Duration> {
@@ -300,20 +280,18 @@ impl Supervisor {
     }
 
     /// Tells an advisor that has just come what the others know.
-    fn announce_to(&mut self, now: Duration, host: HostId, link: u32) {
+    fn announce_to(&self, now: Duration, ground: &mut Ground, host: HostId, link: u32) {
         let known = self.known_end().map(|end| AnnouncedEnd::Known {
             left_ms: milliseconds(end.saturating_sub(now)),
         });
-        for end in known.into_iter().chain(self.announced_notice(now)) {
+        for end in known.into_iter().chain(self.announced(now)) {
             let link = Some(link);
-            let order = Order::Announce { link, end };
-            self.actions
-                .push_back(Action::Send(Down::To(NodeId::of(host), order)));
+            ground.order(host, Order::Announce { link, end });
         }
     }
 
-    fn announced_notice(&self, now: Duration) -> Option<AnnouncedEnd> {
-        let notice = self.notices.under_way.as_ref()?;
+    fn announced(&self, now: Duration) -> Option<AnnouncedEnd> {
+        let notice = self.under_way.as_ref()?;
         // Without a time of its own a notice leaves no more time than there is.
         let end = notice.end_at.or_else(|| self.known_end());
         let left_ms = end.map(|end| milliseconds(end.saturating_sub(now)));

@@ -2,27 +2,26 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use ropewalk_names::{HostId, Rank};
+use ropewalk_names::Rank;
 
-use super::{Action, Phase, Supervisor};
+use super::{SIGKILL, ground::Ground};
 use crate::{
     event::JobEvent,
     injection::Injector,
-    job::{Injection, OnFailure},
+    job::{OnFailure, RespawnPolicy},
     protocol::{Down, News, Order},
-    tree::NodeId,
-    verdict::{Failure, FailureKind},
+    verdict::Failure,
 };
-
-const SIGKILL: i32 = 9;
 
 /// The ranks that were started again, or will be.
 #[derive(Debug, Default)]
 pub(super) struct Respawns {
     counts: BTreeMap<Rank, u32>,
     due: BTreeMap<Rank, Duration>,
-    /// What happened to them, in order of time: the first of them.
+    /// Their failures, in order of time: the first of them.
     pub(super) failures: Vec<Failure>,
+    pub(super) injector: Option<Injector>,
+    pub(super) injected: u32,
 }
 
 impl Respawns {
@@ -33,98 +32,76 @@ impl Respawns {
     pub(super) fn are_due(&self) -> bool {
         !self.due.is_empty()
     }
-}
 
-impl Supervisor {
-    /// Whether a rank that failed gets another process.
-    pub(super) fn may_respawn(&self, rank: Rank) -> bool {
-        let OnFailure::Respawn(policy) = self.on_failure else {
-            return false;
+    /// The way in which a rank that failed gets another process, if it does.
+    pub(super) fn policy_for(&self, ground: &Ground, rank: Rank) -> Option<RespawnPolicy> {
+        let OnFailure::Respawn(policy) = ground.on_failure else {
+            return None;
         };
-        let count = self.respawns.counts.get(&rank).copied().unwrap_or_default();
-        self.phase == Phase::Running && rank.0 < self.plan.size && count < policy.per_rank
+        let count = self.counts.get(&rank).copied().unwrap_or_default();
+        let may = ground.is_running() && rank.0 < ground.plan.size && count < policy.per_rank;
+        may.then_some(policy)
     }
 
-    /// A rank failed, and gets another process after a while.
-    pub(super) fn plan_respawn(&mut self, now: Duration, host: HostId, rank: Rank, kind: FailureKind) {
-        let OnFailure::Respawn(policy) = self.on_failure else {
-            return;
-        };
-        let count = self.respawns.counts.entry(rank).or_default();
+    /// A rank failed, and gets another process after the pause that is returned.
+    pub(super) fn plan(&mut self, now: Duration, policy: RespawnPolicy, failure: &Failure) -> Duration {
+        let count = self.counts.entry(failure.rank).or_default();
         let pause = policy.pause.saturating_mul(1 << (*count).min(31));
         let pause = pause.min(policy.pause_max);
         *count += 1;
-        self.respawns.due.insert(rank, now + pause);
-        let failure = self.failure(now, host, rank, kind);
-        if self.respawns.failures.len() < Respawns::FAILURES_MAX {
-            self.respawns.failures.push(failure.clone());
+        self.due.insert(failure.rank, now + pause);
+        if self.failures.len() < Self::FAILURES_MAX {
+            self.failures.push(failure.clone());
         }
-        self.watch_progress();
-        let stall = self.stall_limit();
-        self.tell(JobEvent::Respawning {
-            failure,
-            pause,
-            stall,
-        });
+        pause
     }
 
-    pub(super) fn respawn_deadline(&self) -> Option<Duration> {
+    pub(super) fn deadline(&self, ground: &Ground) -> Option<Duration> {
         let injection = self.injector.as_ref().map(Injector::next);
-        let due = self.respawns.due.values().copied();
-        match self.phase {
-            Phase::Running => due.chain(injection).min(),
-            _ => None,
-        }
+        let next = self.due.values().copied().chain(injection).min();
+        next.filter(|_| ground.is_running())
     }
 
     /// Starts again who has waited long enough, and kills who is to be killed now.
-    pub(super) fn respawn_and_inject(&mut self, now: Duration) {
-        if self.phase != Phase::Running {
+    pub(super) fn handle_timeout(&mut self, now: Duration, ground: &mut Ground) {
+        if !ground.is_running() {
             return;
         }
-        let due = self.respawns.due.iter().filter(|(_, at)| **at <= now);
+        let due = self.due.iter().filter(|(_, at)| **at <= now);
         for rank in due.map(|(&rank, _)| rank).collect::<Vec<_>>() {
-            self.respawns.due.remove(&rank);
-            let Some(node) = self.plan.node_of(rank) else {
-                continue;
-            };
-            let Some(incarnation) = self.members.incarnation(rank) else {
+            self.due.remove(&rank);
+            let node = ground.plan.node_of(rank);
+            let Some((node, incarnation)) = node.zip(ground.members.incarnation(rank)) else {
                 continue;
             };
             let incarnation = incarnation.next();
-            if self.members.handle_return(rank, incarnation) {
-                self.spread(News::Returned { rank, incarnation });
-                let respawn = Order::Respawn { rank, incarnation };
-                self.actions.push_back(Action::Send(Down::To(node, respawn)));
+            if ground.members.handle_return(rank, incarnation) {
+                ground.spread(News::Returned { rank, incarnation });
+                ground.send(Down::To(node, Order::Respawn { rank, incarnation }));
                 if let Some(host) = node.host() {
-                    self.hosts[host.0 as usize].load += 1;
+                    ground.host(host).load += 1;
                 }
             }
         }
-        let Some(injector) = &mut self.injector else {
+        self.inject(now, ground);
+    }
+
+    fn inject(&mut self, now: Duration, ground: &mut Ground) {
+        let Some(injector) = self.injector.as_mut().filter(|injector| injector.next() <= now) else {
             return;
         };
-        if injector.next() > now {
-            return;
-        }
-        let victim = injector.draw(now, self.running.len());
-        let victim = victim.and_then(|victim| self.running.iter().nth(victim));
+        let victim = injector.draw(now, ground.running.len());
+        let victim = victim.and_then(|victim| ground.running.iter().nth(victim));
         if let Some((&rank, running)) = victim {
-            let (node, host) = (NodeId::of(running.host), running.host);
-            let rank_only = Some(rank);
+            let host = running.host;
             let kill = Order::Signal {
-                rank: rank_only,
+                rank: Some(rank),
                 signal: SIGKILL,
             };
             self.injected += 1;
-            self.actions.push_back(Action::Send(Down::To(node, kill)));
-            let host = self.hosts[host.0 as usize].name.clone();
-            self.tell(JobEvent::Injected { rank, host });
+            ground.order(host, kill);
+            let host = ground.name_of(host).to_owned();
+            ground.tell(JobEvent::Injected { rank, host });
         }
-    }
-
-    /// Kills ranks at random from now on.
-    pub fn inject(&mut self, injection: Injection, attempt: u32) {
-        self.injector = Some(Injector::new(injection, attempt));
     }
 }

@@ -1,21 +1,21 @@
-//! Ranks that a signal stopped, and jobs that their user suspended.
+//! Ranks that a signal stopped.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use ropewalk_names::{HostId, Rank};
 
-use super::{Action, Phase, SIGKILL, Supervisor};
-use crate::{
-    event::JobEvent,
-    job::OnStopped,
-    protocol::{Down, Order},
-    tree::NodeId,
-    verdict::FailureKind,
-};
+use super::{SIGKILL, ground::Ground};
+use crate::{event::JobEvent, job::OnStopped, protocol::Order, verdict::FailureKind};
 
-/// A rank that a signal stopped.
+/// The ranks that are stopped. They stand beside those that run, which are thousands and are kept small.
+#[derive(Debug)]
+pub(super) struct Stoppages {
+    pub(super) on_stopped: OnStopped,
+    stopped: BTreeMap<Rank, Stopped>,
+}
+
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stopped {
+struct Stopped {
     signal: i32,
     /// Until then nobody need know: whoever stopped it may let it go on soon.
     tell_at: Option<Duration>,
@@ -23,88 +23,85 @@ pub(super) struct Stopped {
     is_overdue: bool,
 }
 
-impl Supervisor {
-    /// The hosts that have something to do with the job still.
-    pub fn hosts_left(&self) -> impl Iterator<Item = HostId> {
-        let hosts = self.hosts.iter().zip(0..).filter(|(host, _)| !host.is_over);
-        hosts.map(|(_, number)| HostId(number))
+impl Default for Stoppages {
+    fn default() -> Self {
+        Self {
+            on_stopped: OnStopped::Notice,
+            stopped: BTreeMap::new(),
+        }
+    }
+}
+
+impl Stoppages {
+    pub(super) fn ranks(&self) -> impl Iterator<Item = Rank> {
+        self.stopped.keys().copied()
     }
 
-    /// The job was suspended, with its clock, and goes on.
-    pub fn handle_resumed(&mut self, now: Duration, suspended: Duration) {
-        self.note_progress(now);
-        self.notices.handle_resumed(suspended);
+    pub(super) fn forget_rank(&mut self, rank: Rank) {
+        self.stopped.remove(&rank);
     }
 
-    pub(super) fn handle_stopped(&mut self, now: Duration, rank: Rank, signal: i32) {
+    pub(super) fn handle_stopped(&mut self, now: Duration, ground: &Ground, rank: Rank, signal: i32) {
         let is_overdue = self.stopped.get(&rank).is_some_and(|known| known.is_overdue);
-        if self.running.contains_key(&rank) && !is_overdue {
+        if ground.running.contains_key(&rank) && !is_overdue {
             let stopped = Stopped {
                 signal,
-                tell_at: Some(now + self.detect),
+                tell_at: Some(now + ground.detect()),
                 is_overdue: false,
             };
             self.stopped.insert(rank, stopped);
         }
     }
 
-    pub(super) fn handle_continued(&mut self, host: HostId, rank: Rank) {
+    pub(super) fn handle_continued(&mut self, ground: &mut Ground, host: HostId, rank: Rank) {
         let stopped = self.stopped.get(&rank).copied();
         if stopped.is_some_and(|stopped| stopped.is_overdue) {
             return;
         }
         self.stopped.remove(&rank);
         if stopped.is_some_and(|stopped| stopped.tell_at.is_none()) {
-            let host = self.hosts[host.0 as usize].name.clone();
-            self.tell(JobEvent::Continued { rank, host });
+            let host = ground.name_of(host).to_owned();
+            ground.tell(JobEvent::Continued { rank, host });
         }
-    }
-
-    /// From now on this is what happens to ranks that stay stopped.
-    pub fn set_on_stopped(&mut self, on_stopped: OnStopped) {
-        self.on_stopped = on_stopped;
     }
 
     /// Names the ranks that have been stopped for longer than anybody does without meaning it, and kills them if that is
     /// wanted: that they are gone is then a failure like others.
-    pub(super) fn tell_of_stopped(&mut self, now: Duration) {
-        let mut events = Vec::new();
+    pub(super) fn handle_timeout(&mut self, now: Duration, ground: &mut Ground) {
+        let kills = self.on_stopped == OnStopped::Fail && ground.is_running();
         for (&rank, stopped) in &mut self.stopped {
             if stopped.tell_at.is_some_and(|at| at <= now)
-                && let Some(running) = self.running.get(&rank)
+                && let Some(running) = ground.running.get(&rank)
             {
+                let (host, pid) = (running.host, running.pid);
                 stopped.tell_at = None;
-                if self.on_stopped == OnStopped::Fail && self.phase == Phase::Running {
+                if kills {
                     stopped.is_overdue = true;
                     let kill = Order::Signal {
                         rank: Some(rank),
                         signal: SIGKILL,
                     };
-                    let node = NodeId::of(running.host);
-                    self.actions.push_back(Action::Send(Down::To(node, kill)));
+                    ground.order(host, kill);
                 }
-                events.push(JobEvent::Stopped {
+                ground.tell(JobEvent::Stopped {
                     rank,
-                    host: self.hosts[running.host.0 as usize].name.clone(),
-                    pid: running.pid,
+                    host: ground.name_of(host).to_owned(),
+                    pid,
                     signal: stopped.signal,
                 });
             }
         }
-        for event in events {
-            self.tell(event);
-        }
     }
 
-    /// What a failure is, if it is not that the rank was killed for having been stopped.
-    pub(super) fn unless_overdue(&self, rank: Rank, kind: FailureKind) -> FailureKind {
+    /// The kind of a failure, if it is not that the rank was killed for having been stopped.
+    pub(super) fn unless_overdue(&self, ground: &Ground, rank: Rank, kind: FailureKind) -> FailureKind {
         match (self.stopped.get(&rank), kind) {
             (Some(stopped), FailureKind::Signalled(SIGKILL) | FailureKind::OutOfMemory(_))
                 if stopped.is_overdue =>
             {
                 FailureKind::Stopped {
                     signal: stopped.signal,
-                    after: self.detect,
+                    after: ground.detect(),
                 }
             }
             (_, kind) => kind,
@@ -112,7 +109,7 @@ impl Supervisor {
     }
 
     /// When the next has been stopped for too long.
-    pub(super) fn stopped_deadline(&self) -> Option<Duration> {
+    pub(super) fn deadline(&self) -> Option<Duration> {
         self.stopped.values().filter_map(|stopped| stopped.tell_at).min()
     }
 }

@@ -2,15 +2,18 @@
 
 mod stalls;
 
-use ropewalk_membership::Departure;
-use ropewalk_names::{Epoch, Incarnation, JobId};
+use ropewalk_membership::{Cause, Departure};
+use ropewalk_names::{Epoch, Incarnation, JobId, Rank};
+use ropewalk_pmi as pmi;
 
 use super::{groups::Asker, *};
 use crate::{
     hosts::parse_hosts,
     job::JobSpec,
     plan::{self, Surroundings},
-    protocol::{Order, StartError},
+    protocol::{Report, StartError, StartErrorKind, Up},
+    tree::NodeId,
+    verdict::FailureKind,
 };
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -405,7 +408,8 @@ fn a_spawn_goes_where_processes_are_still_started() {
         preput: vec![],
         commands: vec![command],
     };
-    supervisor.handle_spawn(Asker::Agent(HostId(0), 7), spawner, spawn);
+    let asker = Asker::Agent(HostId(0), 7);
+    (supervisor.groups).handle_spawn(&mut supervisor.ground, asker, spawner, spawn);
     let first: Vec<Down> = std::iter::from_fn(|| supervisor.poll_action())
         .filter_map(|action| match action {
             Action::Send(down) => Some(down),

@@ -16,7 +16,7 @@ use rustix::{
 use super::{
     agent::{Agent, Preparation},
     branch::Position,
-    keeper::{self, Part},
+    keeper::{self, FAILED, Part},
     process::Slots,
 };
 use crate::driver::bootstrap::Bootstrap;
@@ -31,9 +31,6 @@ pub fn agent_main() -> ExitCode {
     // there is one thread.
     ExitCode::from(unsafe { serve(None) })
 }
-
-/// The exit code of an agent that could not do its work.
-pub(super) const FAILED: u8 = 125;
 
 /// Does what the one above says. Which agent this is, the one at the other end of standard input tells if it is not `known`.
 /// Returns the exit code.

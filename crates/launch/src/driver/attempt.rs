@@ -3,11 +3,7 @@
 use std::{
     io,
     os::fd::{AsFd, OwnedFd},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-        mpsc as blocking,
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -20,16 +16,21 @@ use ropewalk_launch_core::{
     supervisor::{Action, Supervisor},
 };
 use ropewalk_names::{HostId, Rank};
-use tokio::{io::Interest, sync::mpsc, time::sleep_until};
+use tokio::{
+    io::Interest,
+    sync::{mpsc, watch as changing},
+    time::sleep_until,
+};
 
 use super::{
     branch::{Branch, BranchEvent, Position},
+    deliveries::{self, Delivery},
     descendants,
     idle_memory::IdleMemory,
     input::Input,
     interrupts::{Signalled, Signals, next_signal},
     keeper,
-    launcher::{Delivery, Launcher, Request, trace_size},
+    requests::{Request, Taken},
     shared_names::SharedNames,
     small_files,
     suspension::{self, Change, Suspendable},
@@ -42,10 +43,11 @@ pub(super) struct AttemptRun {
     pub(super) plan: Arc<Plan>,
     pub(super) supervisor: Supervisor,
     pub(super) started: Instant,
-    pub(super) deliveries: blocking::Sender<Vec<Delivery>>,
-    pub(super) trace_bytes: Arc<AtomicUsize>,
+    pub(super) deliveries: deliveries::Sender,
     /// What is delivered at the end of this turn.
     waiting: Vec<Delivery>,
+    /// How much of the output that was taken the agents know.
+    output_credited: u64,
     /// How much input the ranks of each host took, and how much of that was told to whoever reads it.
     stdin_taken: Vec<u64>,
     stdin_told: u64,
@@ -62,7 +64,9 @@ pub(super) struct AttemptRun {
 
 /// What drives a job besides its agents.
 pub(super) struct Surface {
-    pub(super) requests: mpsc::UnboundedReceiver<Request>,
+    pub(super) requests: mpsc::Receiver<Request>,
+    /// How much output was taken.
+    pub(super) taken: changing::Receiver<Taken>,
     pub(super) signals: Option<Signals>,
     /// The first signal that was to end the job.
     pub(super) interrupted: Option<i32>,
@@ -73,7 +77,7 @@ pub(super) struct Surface {
 /// Standard input, while ranks read it.
 struct Reader {
     input: Option<Input>,
-    queue: mpsc::UnboundedReceiver<Order>,
+    queue: mpsc::Receiver<Order>,
 }
 
 impl AttemptRun {
@@ -81,16 +85,15 @@ impl AttemptRun {
         number: u32,
         plan: Arc<Plan>,
         supervisor: Supervisor,
-        deliveries: blocking::Sender<Vec<Delivery>>,
-        trace_bytes: Arc<AtomicUsize>,
+        deliveries: deliveries::Sender,
     ) -> Self {
         Self {
             number,
             supervisor,
             started: Instant::now(),
             deliveries,
-            trace_bytes,
             waiting: Vec::new(),
+            output_credited: 0,
             stdin_taken: vec![0; plan.hosts.len()],
             stdin_told: 0,
             suspendable: Suspendable::new(&plan),
@@ -112,7 +115,7 @@ impl AttemptRun {
     ) -> io::Result<Option<Verdict>> {
         // First of all: agents wait for it.
         let mut branch = Branch::start(position, endpoint)?;
-        let (inputs, input_queue) = mpsc::unbounded_channel();
+        let (inputs, input_queue) = mpsc::channel(Input::ORDERS_MAX);
         let mut reader = Reader {
             input: match self.plan.stdin {
                 StdinSource::Null => None,
@@ -124,6 +127,9 @@ impl AttemptRun {
         let mut give_up_at = None;
         loop {
             self.settle(&mut branch, &reader);
+            if self.deliveries.is_overrun() {
+                return Ok(self.drop_job(branch));
+            }
             let is_over = self.supervisor.is_over() && !branch.relay().has_waiting();
             if is_over && branch.are_starters_gone() {
                 break;
@@ -173,9 +179,11 @@ impl AttemptRun {
                 Happening::Request(Request::Interrupt(signal)) => {
                     self.supervisor.handle_interrupt(self.now(), signal);
                 }
-                Happening::Request(Request::OutputTaken { attempt, size }) => {
-                    if attempt == self.number {
-                        branch.send(Down::Credit(size as u32));
+                Happening::OutputTaken => {
+                    let taken = *surface.taken.borrow_and_update();
+                    if taken.attempt == self.number {
+                        branch.send(Down::Credit((taken.bytes - self.output_credited) as u32));
+                        self.output_credited = taken.bytes;
                     }
                 }
                 Happening::Request(Request::Signal(rank, signal)) => {
@@ -186,13 +194,7 @@ impl AttemptRun {
                         branch.send(Down::To(node, Order::Signal { rank, signal }));
                     }
                 }
-                Happening::Dropped => {
-                    self.was_abandoned = true;
-                    self.verdict = None;
-                    branch.end_now(Branch::END);
-                    descendants::kill_job(self.plan.job);
-                    return Ok(None);
-                }
+                Happening::Dropped => return Ok(self.drop_job(branch)),
                 Happening::Input(order) => self.send_input(&mut branch, order),
                 Happening::Signal(Signalled::Forward(signal)) => {
                     self.supervisor.handle_user_signal(self.now(), signal);
@@ -241,6 +243,13 @@ impl AttemptRun {
             descendants::kill_job(self.plan.job);
         }
         Ok(self.verdict.take())
+    }
+
+    /// Ends the job at once: nobody takes notice of it.
+    fn drop_job(&self, branch: Branch) -> Option<Verdict> {
+        branch.end_now(Branch::END);
+        descendants::kill_job(self.plan.job);
+        None
     }
 
     /// Hands on what came, until nothing is left.
@@ -295,7 +304,7 @@ impl AttemptRun {
         }
         branch.flush();
         if !self.waiting.is_empty() {
-            let _ = self.deliveries.send(std::mem::take(&mut self.waiting));
+            self.deliveries.send(std::mem::take(&mut self.waiting));
         }
     }
 
@@ -360,14 +369,7 @@ impl AttemptRun {
         if matches!(event, JobEvent::Started { .. }) {
             self.memory.handle_started(Instant::now());
         }
-        if let JobEvent::Trace { event, .. } = &event {
-            let size = trace_size(event);
-            if self.trace_bytes.load(Ordering::Relaxed) + size > Launcher::TRACE_BYTES_MAX {
-                return;
-            }
-            self.trace_bytes.fetch_add(size, Ordering::Relaxed);
-        }
-        self.waiting.push(Delivery::Event(event));
+        self.waiting.extend(self.deliveries.admit(event));
     }
 
     /// The job's clock, which stands still while the job is suspended.
@@ -401,6 +403,7 @@ async fn next_happening(
         }
         () = names.readable() => Ok(Happening::Branch),
         request = surface.requests.recv() => Ok(request.map_or(Happening::Dropped, Happening::Request)),
+        Ok(()) = surface.taken.changed() => Ok(Happening::OutputTaken),
         Some(order) = reader.queue.recv() => Ok(Happening::Input(order)),
         signal = next_signal(&mut surface.signals) => Ok(Happening::Signal(signal)),
         () = timer => Ok(Happening::Branch),
@@ -421,6 +424,8 @@ enum Happening {
     /// Nobody wants the job any more.
     Dropped,
     Input(Order),
+    /// More of the output was taken.
+    OutputTaken,
     Request(Request),
     Signal(Signalled),
     /// This process is to be stopped, or goes on.

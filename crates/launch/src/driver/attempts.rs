@@ -2,7 +2,7 @@
 
 use std::{
     env, io,
-    sync::{Arc, atomic::AtomicUsize, mpsc as blocking},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -17,18 +17,22 @@ use ropewalk_launch_core::{
 };
 use ropewalk_names::{HostId, JobId};
 use rustix::event::{EventfdFlags, eventfd};
-use tokio::{sync::mpsc, time::sleep_until};
+use tokio::{
+    sync::{mpsc, watch},
+    time::sleep_until,
+};
 
 use super::{
     attempt::{AttemptRun, Surface},
     branch::{self, Position},
+    deliveries::{self, Delivery},
     descendants,
     forked_agent::fork_agent,
     input,
     interrupts::{Signals, next_ending_signal},
-    launch_error::{LaunchError, system},
-    launcher::{Delivery, Request},
+    launch_error::{LaunchError, system, with_causes},
     own_host::own_host_name,
+    requests::{Request, Taken},
     shared_names::SharedNames,
     suspension,
 };
@@ -42,8 +46,7 @@ pub(super) struct Attempts {
     began: Instant,
     /// How long this process had been stopped before that.
     stopped_before: Duration,
-    deliveries: blocking::Sender<Vec<Delivery>>,
-    trace_bytes: Arc<AtomicUsize>,
+    deliveries: deliveries::Sender,
 }
 
 /// An attempt that can begin.
@@ -84,8 +87,7 @@ impl Attempts {
     pub(super) fn new(
         spec: JobSpec,
         between: Box<dyn BetweenAttempts>,
-        deliveries: blocking::Sender<Vec<Delivery>>,
-        trace_bytes: Arc<AtomicUsize>,
+        deliveries: deliveries::Sender,
     ) -> Self {
         let restarts = match spec.on_failure {
             OnFailure::Restart(policy) => Some(Restarts::new(policy)),
@@ -98,7 +100,6 @@ impl Attempts {
             began: Instant::now(),
             stopped_before: suspension::stopped(),
             deliveries,
-            trace_bytes,
         }
     }
 
@@ -110,7 +111,7 @@ impl Attempts {
             spec.environment.push(variable);
         }
         let last = self.restarts.as_ref().and_then(Restarts::last);
-        let refused = |reason| LaunchError::Refused { reason };
+        let refused = |source| LaunchError::Refused { source };
         self.between.prepare(number, last, &mut spec).map_err(refused)?;
         let ranks = spec
             .more
@@ -151,20 +152,26 @@ impl Attempts {
     }
 
     /// What the launcher's thread does.
-    pub(super) fn run(mut self, first: Prepared, requests: mpsc::UnboundedReceiver<Request>) {
+    pub(super) fn run(
+        mut self,
+        first: Prepared,
+        requests: mpsc::Receiver<Request>,
+        taken: watch::Receiver<Taken>,
+    ) {
         let result = check_descriptors()
             .and_then(|()| tokio::runtime::Builder::new_current_thread().enable_all().build())
             .map_err(|source| system("what a launcher needs", source))
-            .and_then(|runtime| runtime.block_on(self.run_all(first, requests)));
+            .and_then(|runtime| runtime.block_on(self.run_all(first, requests, taken)));
         if let Err(error) = result {
-            let _ = self.deliveries.send(vec![Delivery::Failed(error)]);
+            self.deliveries.send(vec![Delivery::Failed(error)]);
         }
     }
 
     async fn run_all(
         &mut self,
         first: Prepared,
-        requests: mpsc::UnboundedReceiver<Request>,
+        requests: mpsc::Receiver<Request>,
+        taken: watch::Receiver<Taken>,
     ) -> Result<(), LaunchError> {
         let refused = |source| system("what a launcher needs", source);
         let signals = match self.spec.forward_signals {
@@ -173,6 +180,7 @@ impl Attempts {
         };
         let mut surface = Surface {
             requests,
+            taken,
             signals,
             interrupted: None,
             is_urgent: false,
@@ -183,7 +191,10 @@ impl Attempts {
             let ranks = prepared.plan.size;
             let began = self.began.elapsed();
             let Some(mut verdict) = self.run_one(number, prepared, &mut surface).await? else {
-                return Ok(());
+                return match self.deliveries.is_overrun() {
+                    true => Err(LaunchError::EventsNotTaken),
+                    false => Ok(()),
+                };
             };
             if let (Ending::TimedOut(limit), Some(whole)) = (&mut verdict.ending, self.spec.timeout) {
                 // The attempt had what those before it had left.
@@ -212,7 +223,7 @@ impl Attempts {
                 restarts.remember(attempt.clone(), step);
             }
             let failed = Box::new(attempt.clone());
-            self.deliver(Delivery::Event(JobEvent::Restarting { failed, pause }));
+            self.tell(JobEvent::Restarting { failed, pause });
             match self.pause(pause, &mut surface).await {
                 Pause::Over => {}
                 Pause::Dropped => return Ok(()),
@@ -232,25 +243,21 @@ impl Attempts {
             number += 1;
             prepared = match self.prepare(number) {
                 Ok(prepared) => prepared,
-                Err(LaunchError::Refused { reason }) => {
+                Err(LaunchError::Refused { source }) => {
                     // It was remembered as one that another follows.
-                    break self.forget_last().unwrap_or(attempt.verdict).given_up(reason);
+                    let last = self.forget_last().unwrap_or(attempt.verdict);
+                    break last.given_up(with_causes(&*source));
                 }
                 Err(error) => return Err(error),
             };
             let plan = prepared.plan.clone();
-            self.deliver(Delivery::Began {
-                attempt: number,
-                plan,
-            });
+            let attempt = number;
+            self.deliveries.send(vec![Delivery::Began { attempt, plan }]);
         };
         let urgent = surface.is_urgent.then(|| verdict.exit_code());
         let attempts = self.restarts.take();
         let attempts = attempts.map_or_else(Vec::new, Restarts::into_past);
-        self.deliver(Delivery::Event(JobEvent::Finished(Verdict {
-            attempts,
-            ..verdict
-        })));
+        self.tell(JobEvent::Finished(Verdict { attempts, ..verdict }));
         if surface.signals.is_some() {
             // Whoever takes the events may be stuck in writing what came before the last.
             tokio::select! {
@@ -284,7 +291,7 @@ impl Attempts {
             supervisor.inject(injection, number);
         }
         let (job, deliveries) = (plan.job, self.deliveries.clone());
-        let mut attempt = AttemptRun::new(number, plan, supervisor, deliveries, self.trace_bytes.clone());
+        let mut attempt = AttemptRun::new(number, plan, supervisor, deliveries);
         attempt.names = SharedNames::new(self.spec.name_server.clone());
         let endpoint = endpoint.map_or_else(|| branch::bind(&position), Ok);
         let result = match endpoint {
@@ -325,16 +332,16 @@ impl Attempts {
                 request = surface.requests.recv() => match request {
                     None => return Pause::Dropped,
                     Some(Request::Interrupt(signal)) => return Pause::Interrupted(signal),
-                    // No rank is there to be signalled or to write.
-                    Some(Request::OutputTaken { .. } | Request::Signal(..)) => {}
+                    // No rank is there to be signalled.
+                    Some(Request::Signal(..)) => {}
                 },
             }
         }
     }
 
-    fn deliver(&self, delivery: Delivery) {
-        // Nobody may be there to take it.
-        let _ = self.deliveries.send(vec![delivery]);
+    fn tell(&self, event: JobEvent) {
+        self.deliveries
+            .send(self.deliveries.admit(event).into_iter().collect());
     }
 }
 
@@ -360,7 +367,7 @@ fn check_descriptors() -> io::Result<()> {
 }
 
 /// Waits until the launcher is dropped.
-async fn closed(requests: &mut mpsc::UnboundedReceiver<Request>) {
+async fn closed(requests: &mut mpsc::Receiver<Request>) {
     while requests.recv().await.is_some() {}
 }
 

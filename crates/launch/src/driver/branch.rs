@@ -26,8 +26,7 @@ use ropewalk_pmi as pmi;
 use rustix::{event::epoll, process::Pid};
 
 use super::{
-    command_keeper::CommandKeeper,
-    keeper,
+    command_keeper::{self, CommandKeeper},
     session::Spawned,
     starter::{Ended, Starter},
 };
@@ -151,7 +150,7 @@ impl Branch {
 
     /// How long what starts an agent may take to end when nobody waits for that agent any more, which has never connected. It may
     /// hang, or be the agent's keeper, which is not to be killed over its work.
-    pub(super) const START_END: Duration = keeper::PATIENCE.saturating_add(Duration::from_millis(250));
+    const START_END: Duration = command_keeper::PATIENCE;
 
     /// Starts the agents right below. An agent connects to the node above.
     pub(super) fn start(position: Position, mut endpoint: Endpoint) -> io::Result<Self> {

@@ -24,7 +24,7 @@ use rustix::{
     thread::{nanosleep, set_name},
 };
 
-use super::{branch::Branch, process::close_from};
+use super::{keeper, process::close_from};
 
 /// A process that knows which commands run, and ends them once this one is gone, within two seconds. Dropped, it is gone at once
 /// and ends nothing.
@@ -113,7 +113,7 @@ impl Drop for CommandKeeper {
 
 /// How long commands may take to end by themselves, as their standard input has ended too: what is no command that hangs may be
 /// the keeper of an agent, which is not to be killed over its work.
-const PATIENCE: Duration = Branch::START_END;
+pub(super) const PATIENCE: Duration = keeper::PATIENCE.saturating_add(Duration::from_millis(250));
 /// How long they may take after SIGTERM.
 const TERMINATION: Duration = Duration::from_millis(500);
 /// How often it is looked whether commands are still there.

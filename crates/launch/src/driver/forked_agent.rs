@@ -18,7 +18,7 @@ use rustix::{
     stdio::{dup2_stderr, dup2_stdin, dup2_stdout},
 };
 
-use super::{agent_process, branch::Position, session::Spawned};
+use super::{agent_process, branch::Position, keeper, session::Spawned};
 
 unsafe extern "C" {
     /// Of glibc and of musl: the first of the words that this process was started with.
@@ -62,7 +62,7 @@ fn run(stdin: OwnedFd, stderr: OwnedFd, position: Position) -> u8 {
             unsafe { agent_process::serve(Some(position)) }
         }
         // Whoever reads what agents say does not yet read this.
-        Err(_) => agent_process::FAILED,
+        Err(_) => keeper::FAILED,
     }
 }
 

@@ -1,37 +1,46 @@
 //! Reading the launcher's standard input, no faster than rank 0 takes it.
 
-use std::{io, os::fd::OwnedFd, sync::mpsc, thread};
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    thread,
+};
 
 use ropewalk_launch_core::protocol::{Order, STDIN_WINDOW};
 use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
+    event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     fs::{FileType, fstat, makedev},
     io::Errno,
     pipe::{PipeFlags, pipe_with},
     process::getpgrp,
     termios::tcgetpgrp,
 };
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc;
 
 /// A thread that reads standard input until it is dropped.
 ///
 /// A thread of its own, because a file cannot be polled and a terminal must not be made non-blocking: it is
 /// shared with the shell. It looks before it reads, so that once the job is over it takes nothing more.
 pub(super) struct Input {
-    credit: mpsc::Sender<usize>,
+    /// An eventfd, in which credit adds up until the thread takes it.
+    credit: OwnedFd,
     _cancel: OwnedFd,
 }
 
 impl Input {
-    /// Starts the thread. What it reads comes out as what agents are told.
-    pub(super) fn start(orders: UnboundedSender<Order>) -> io::Result<Self> {
+    /// How many pieces of input may wait to be sent; the thread reads no more then.
+    pub(super) const ORDERS_MAX: usize = 16;
+
+    /// Starts the thread. Its input comes out as orders to agents.
+    pub(super) fn start(orders: mpsc::Sender<Order>) -> io::Result<Self> {
         let (cancelled, cancel) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (credit, credits) = mpsc::channel();
+        let credit = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let credits = credit.try_clone()?;
         thread::Builder::new()
             .name("ropewalk-stdin".to_owned())
             .spawn(move || {
                 forward(&cancelled, &credits, &orders);
-                let _ = orders.send(Order::StdinEnd);
+                let _ = orders.blocking_send(Order::StdinEnd);
             })?;
         Ok(Self {
             credit,
@@ -41,7 +50,8 @@ impl Input {
 
     /// Rank 0 took this many bytes.
     pub(super) fn add_credit(&self, size: usize) {
-        let _ = self.credit.send(size);
+        // The sum of all credit is far below the limit of an eventfd.
+        let _ = rustix::io::write(&self.credit, &(size as u64).to_ne_bytes());
     }
 }
 
@@ -65,21 +75,29 @@ fn is_in_background() -> bool {
     foreground.is_ok_and(|foreground| foreground != getpgrp())
 }
 
-fn forward(cancelled: &OwnedFd, credits: &mpsc::Receiver<usize>, orders: &UnboundedSender<Order>) {
+/// The credit that came since the last time.
+fn take(credits: &OwnedFd) -> usize {
+    let mut sum = [0; 8];
+    match rustix::io::read(credits, &mut sum) {
+        Ok(_) => u64::from_ne_bytes(sum) as usize,
+        // There is none.
+        Err(_) => 0,
+    }
+}
+
+fn forward(cancelled: &OwnedFd, credits: &OwnedFd, orders: &mpsc::Sender<Order>) {
     let stdin = rustix::stdio::stdin();
     let mut credit = STDIN_WINDOW;
     // Not written before it is read into: who starts with nothing to read needs none of it.
     let mut bytes: Vec<u8> = Vec::with_capacity(64 << 10);
     loop {
-        while credit == 0 {
-            match credits.recv() {
-                Ok(size) => credit += size,
-                Err(mpsc::RecvError) => return,
-            }
-        }
-        credit += credits.try_iter().sum::<usize>();
+        credit += take(credits);
+        let awaited = match credit {
+            0 => credits.as_fd(),
+            _ => stdin.as_fd(),
+        };
         let mut polled = [
-            PollFd::new(&stdin, PollFlags::IN),
+            PollFd::from_borrowed_fd(awaited, PollFlags::IN),
             PollFd::new(cancelled, PollFlags::IN),
         ];
         match poll(&mut polled, None) {
@@ -89,6 +107,9 @@ fn forward(cancelled: &OwnedFd, credits: &mpsc::Receiver<usize>, orders: &Unboun
         }
         if !polled[1].revents().is_empty() {
             return;
+        }
+        if credit == 0 {
+            continue;
         }
         if is_in_background() {
             // To read would stop this process (SIGTTIN); it may be brought to the foreground any time.
@@ -103,7 +124,7 @@ fn forward(cancelled: &OwnedFd, credits: &mpsc::Receiver<usize>, orders: &Unboun
             Ok(([], _)) => return,
             Ok((read, _)) => {
                 credit -= read.len();
-                if orders.send(Order::Stdin(read.to_vec())).is_err() {
+                if orders.blocking_send(Order::Stdin(read.to_vec())).is_err() {
                     return;
                 }
             }

@@ -19,7 +19,6 @@ use rustix::{
 };
 
 use super::{
-    agent_process::FAILED,
     descendants,
     idle_memory::{IdleMemory, give_back},
     shared_memory::Killed,
@@ -68,6 +67,8 @@ const ADOPTED: u64 = 0;
 /// An agent that looks for another node above it ends by itself after once the detection time; a stopped one does not.
 const ORPHAN_PATIENCE: u32 = 2;
 
+/// The exit code of an agent that could not do its work.
+pub(super) const FAILED: u8 = 125;
 /// How long the agent has to end by itself once the one who started it is gone.
 pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 

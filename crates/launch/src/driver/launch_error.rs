@@ -1,14 +1,24 @@
 //! Why a job could not be run.
 
-use std::io;
+use std::{error::Error, io};
 
-use ropewalk_launch_core::{JobSpec, placement::PlacementError, protocol::BOOTSTRAP_SIZE_MAX};
+use ropewalk_launch_core::{
+    JobSpec, placement::PlacementError, protocol::BOOTSTRAP_SIZE_MAX, restart::Refusal,
+};
 use thiserror::Error;
+
+use super::requests::REQUESTS_MAX;
 
 /// Why a job could not be run.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LaunchError {
+    /// More signals wait to be sent than may.
+    #[error("{REQUESTS_MAX} signals wait to be sent to the job already: try again a little later")]
+    Busy,
+    /// The job was ended, since nobody took its events and more waited than may.
+    #[error("the job was ended: nobody took its events")]
+    EventsNotTaken,
     /// The ranks cannot be placed on the hosts.
     #[error(transparent)]
     Placement(#[from] PlacementError),
@@ -19,10 +29,10 @@ pub enum LaunchError {
         ranks: u32,
     },
     /// Whoever was to prepare the job refused it.
-    #[error("the job was not started: {reason}")]
+    #[error("the job was not started")]
     Refused {
         /// Why.
-        reason: String,
+        source: Refusal,
     },
     /// The signal is none.
     #[error("{signal} is no signal")]
@@ -41,6 +51,13 @@ pub enum LaunchError {
     /// The description of the job is too large.
     #[error("programs, arguments, environment and hosts together are larger than {BOOTSTRAP_SIZE_MAX} bytes")]
     TooLarge,
+}
+
+/// An error in one line with its causes.
+pub(super) fn with_causes(error: &dyn Error) -> String {
+    let causes = std::iter::successors(Some(error), |&error| error.source());
+    let causes: Vec<_> = causes.map(ToString::to_string).collect();
+    causes.join(": ")
 }
 
 /// The system refused what a launcher needs.

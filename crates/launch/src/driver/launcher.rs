@@ -3,33 +3,34 @@
 use std::{
     collections::VecDeque,
     io,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-        mpsc as blocking,
-    },
+    sync::{Arc, mpsc as blocking},
     thread,
     time::Duration,
 };
 
-use ropewalk_fabric::TraceEvent;
 use ropewalk_launch_core::{
-    JobEvent, JobSpec, OutputStream, group_plan::GroupPlan, protocol::Plan, restart::BetweenAttempts,
+    JobEvent, JobSpec, group_plan::GroupPlan, protocol::Plan, restart::BetweenAttempts,
 };
 use ropewalk_names::Rank;
 use rustix::process::Signal;
-use tokio::sync::mpsc;
+use tokio::sync::{
+    mpsc::{self, error::TrySendError},
+    watch,
+};
 
 use super::{
     attempts::Attempts,
+    deliveries::{self, Delivery, deliveries},
     idle_memory::share_heap,
     launch_error::{LaunchError, system},
+    requests::{REQUESTS_MAX, Request, Taken},
 };
 
 /// Runs one job.
 ///
 /// Take its events with [`next_event`](Self::next_event) until [`JobEvent::Finished`]. Output that nobody takes
-/// makes the ranks wait; nothing else does. Dropping the launcher ends the job at once.
+/// makes the ranks wait; nothing else does. Of fences, notices and traces that nobody takes the latest are dropped; a job
+/// with millions of other events that nobody takes is ended. Dropping the launcher ends the job at once.
 ///
 /// ```no_run
 /// # use ropewalk_launch::{JobEvent, JobSpec, Launcher};
@@ -46,25 +47,22 @@ use super::{
 /// ```
 #[derive(Debug)]
 pub struct Launcher {
-    deliveries: blocking::Receiver<Vec<Delivery>>,
+    deliveries: deliveries::Receiver,
     delivered: VecDeque<Delivery>,
-    requests: mpsc::UnboundedSender<Request>,
-    trace_bytes: Arc<AtomicUsize>,
+    requests: mpsc::Sender<Request>,
     /// Of the attempt whose events are being taken.
     plan: Arc<Plan>,
-    attempt: u32,
     /// What programs spawned, the latest last.
     groups: VecDeque<Arc<GroupPlan>>,
     thread: Option<thread::JoinHandle<()>>,
     lines: VecDeque<JobEvent>,
-    taken: usize,
+    taken: Taken,
+    /// How much of it the launcher's thread knows.
+    taken_told: watch::Sender<Taken>,
     over: bool,
 }
 
 impl Launcher {
-    /// How many bytes of trace events wait to be taken, about; more are dropped.
-    pub(super) const TRACE_BYTES_MAX: usize = 16 << 20;
-
     /// Starts the agents, and with them the job.
     ///
     /// # Errors
@@ -79,11 +77,12 @@ impl Launcher {
     /// # Errors
     /// As for [`start`](Self::start), or if the first attempt is refused.
     pub fn start_with(spec: JobSpec, between: impl BetweenAttempts + 'static) -> Result<Self, LaunchError> {
-        let (delivery_sender, deliveries) = blocking::channel();
-        let (requests, request_queue) = mpsc::unbounded_channel();
-        let trace_bytes = Arc::new(AtomicUsize::new(0));
+        let (delivery_sender, deliveries) = deliveries();
+        let (requests, request_queue) = mpsc::channel(REQUESTS_MAX);
+        let taken = Taken { attempt: 1, bytes: 0 };
+        let (taken_told, taken_heard) = watch::channel(taken);
         let forks = spec.fork_agent;
-        let mut attempts = Attempts::new(spec, Box::new(between), delivery_sender, trace_bytes.clone());
+        let mut attempts = Attempts::new(spec, Box::new(between), delivery_sender);
         let mut first = attempts.prepare(1)?;
         if forks {
             share_heap();
@@ -94,19 +93,18 @@ impl Launcher {
         let plan = first.plan.clone();
         let thread = thread::Builder::new()
             .name("ropewalk-launch".to_owned())
-            .spawn(move || attempts.run(first, request_queue))
+            .spawn(move || attempts.run(first, request_queue, taken_heard))
             .map_err(|source| system("a thread", source))?;
         Ok(Self {
             deliveries,
             delivered: VecDeque::new(),
             requests,
-            trace_bytes,
             plan,
-            attempt: 1,
             groups: VecDeque::new(),
             thread: Some(thread),
             lines: VecDeque::new(),
-            taken: 0,
+            taken,
+            taken_told,
             over: false,
         })
     }
@@ -124,12 +122,13 @@ impl Launcher {
             return Ok(None);
         }
         while self.delivered.is_empty() {
-            let received = match self.deliveries.try_recv() {
+            let received = match self.deliveries.deliveries.try_recv() {
                 Err(blocking::TryRecvError::Empty) => {
                     self.return_credit();
+                    let deliveries = &self.deliveries.deliveries;
                     match timeout {
-                        Some(timeout) => self.deliveries.recv_timeout(timeout),
-                        None => self.deliveries.recv().map_err(blocking::RecvTimeoutError::from),
+                        Some(timeout) => deliveries.recv_timeout(timeout),
+                        None => deliveries.recv().map_err(blocking::RecvTimeoutError::from),
                     }
                 }
                 result => result.map_err(|_| blocking::RecvTimeoutError::Disconnected),
@@ -145,13 +144,8 @@ impl Launcher {
         self.take_notice();
         match delivery {
             Some(Delivery::Event(event)) => {
-                match &event {
-                    JobEvent::Finished(_) => self.over = true,
-                    JobEvent::Trace { event, .. } => {
-                        self.trace_bytes.fetch_sub(trace_size(event), Ordering::Relaxed);
-                    }
-                    _ => {}
-                }
+                self.deliveries.release(&event);
+                self.over = matches!(event, JobEvent::Finished(_));
                 Ok(Some(event))
             }
             Some(Delivery::Failed(error)) => {
@@ -159,8 +153,8 @@ impl Launcher {
                 Err(error)
             }
             Some(Delivery::Output { rank, stream, lines }) => {
-                self.taken += lines.len();
-                if self.taken >= CREDIT_RETURNED_MIN {
+                self.taken.bytes += lines.len() as u64;
+                if self.taken.bytes >= self.taken_told.borrow().bytes + CREDIT_RETURNED_MIN {
                     self.return_credit();
                 }
                 self.lines
@@ -191,22 +185,26 @@ impl Launcher {
     /// Sends a signal to the process group of a rank. Nothing happens if the rank is gone.
     ///
     /// # Errors
-    /// If there is no such signal.
+    /// If there is no such signal, or too many wait to be sent.
     pub fn signal(&self, rank: Rank, signal: i32) -> Result<(), LaunchError> {
-        let _: Signal = Signal::from_named_raw(signal).ok_or(LaunchError::Signal { signal })?;
-        // Once the job is over nobody is there to take it.
-        let _ = self.requests.send(Request::Signal(rank, signal));
-        Ok(())
+        self.request(signal, Request::Signal(rank, signal))
     }
 
     /// Ends the job as this signal to the launcher would: it goes to all ranks, and SIGKILL after it.
     ///
     /// # Errors
-    /// If there is no such signal.
+    /// As for [`signal`](Self::signal).
     pub fn interrupt(&self, signal: i32) -> Result<(), LaunchError> {
+        self.request(signal, Request::Interrupt(signal))
+    }
+
+    fn request(&self, signal: i32, request: Request) -> Result<(), LaunchError> {
         let _: Signal = Signal::from_named_raw(signal).ok_or(LaunchError::Signal { signal })?;
-        let _ = self.requests.send(Request::Interrupt(signal));
-        Ok(())
+        match self.requests.try_send(request) {
+            Err(TrySendError::Full(_)) => Err(LaunchError::Busy),
+            // Once the job is over nobody is there to take it.
+            Ok(()) | Err(TrySendError::Closed(_)) => Ok(()),
+        }
     }
 
     /// Takes notice of attempts and process groups whose events come next.
@@ -217,8 +215,8 @@ impl Launcher {
             match notice {
                 Delivery::Began { attempt, plan } => {
                     // What was taken of the output of an attempt that is over concerns nobody any more.
-                    self.taken = 0;
-                    self.attempt = attempt;
+                    self.taken = Taken { attempt, bytes: 0 };
+                    self.taken_told.send_replace(self.taken);
                     self.plan = plan;
                     self.groups.clear();
                 }
@@ -234,12 +232,8 @@ impl Launcher {
     }
 
     fn return_credit(&mut self) {
-        if self.taken > 0 {
-            let _ = self.requests.send(Request::OutputTaken {
-                attempt: self.attempt,
-                size: self.taken,
-            });
-            self.taken = 0;
+        if self.taken != *self.taken_told.borrow() {
+            self.taken_told.send_replace(self.taken);
         }
     }
 }
@@ -247,7 +241,7 @@ impl Launcher {
 impl Drop for Launcher {
     fn drop(&mut self) {
         // The thread takes a closed queue for the wish that the job end now.
-        self.requests = mpsc::unbounded_channel().0;
+        self.requests = mpsc::channel(1).0;
         if let Some(thread) = self.thread.take() {
             // A panic there was told on standard error.
             let _ = thread.join();
@@ -258,40 +252,4 @@ impl Drop for Launcher {
 /// A group whose processes are all gone may still have output to be taken; of so many groups the hosts are known.
 const GROUPS_REMEMBERED: usize = 8192;
 /// Returning credit byte by byte would cost a frame each.
-const CREDIT_RETURNED_MIN: usize = 256 << 10;
-
-/// What whoever takes events gets.
-#[derive(Debug)]
-pub(super) enum Delivery {
-    /// All that follows is about this attempt.
-    Began {
-        attempt: u32,
-        plan: Arc<Plan>,
-    },
-    Event(JobEvent),
-    Failed(LaunchError),
-    /// There are ranks of a further process group from now on.
-    Group(Arc<GroupPlan>),
-    Output {
-        rank: Rank,
-        stream: OutputStream,
-        lines: Vec<u8>,
-    },
-}
-
-/// What whoever takes events wants.
-#[derive(Debug)]
-pub(super) enum Request {
-    Interrupt(i32),
-    OutputTaken { attempt: u32, size: usize },
-    Signal(Rank, i32),
-}
-
-/// What an event takes while it waits, about.
-pub(super) fn trace_size(event: &TraceEvent) -> usize {
-    let label = match event {
-        TraceEvent::Progress(progress) => &progress.label,
-        TraceEvent::Span { label, .. } | TraceEvent::Mark { label, .. } => label,
-    };
-    size_of::<Delivery>() + label.len()
-}
+const CREDIT_RETURNED_MIN: u64 = 256 << 10;

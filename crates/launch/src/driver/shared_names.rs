@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    error::Error,
     future::pending,
     io,
     net::SocketAddr,
@@ -17,7 +16,7 @@ use ropewalk_fabric::{
 use ropewalk_launch_core::{
     names::{
         Action, CallId, MESSAGE_SIZE_MAX, NAMES, NameClient, NameReply, NameRequest, NameServerAccess,
-        decode, encode, identity_of_job,
+        NoReply, decode, encode, identity_of_job,
     },
     supervisor::NameAsker,
 };
@@ -27,6 +26,7 @@ use tokio::io::Interest;
 use super::{
     NameServer,
     interface::towards,
+    launch_error::with_causes,
     watched::{Watched, is_readable, watch},
 };
 
@@ -131,21 +131,23 @@ impl SharedNames {
         }
     }
 
-    fn send(&mut self, call: CallId, request: &NameRequest) -> Result<(), String> {
-        let access = self.access.as_ref().ok_or("this job has no name server")?;
+    fn send(&mut self, call: CallId, request: &NameRequest) -> Result<(), NoReply> {
+        let access = self.access.as_ref().ok_or(NoReply::NoServer)?;
+        let server = access.address;
         let connection = match &mut self.connection {
             Some(connection) => connection,
             None => {
-                let opened = Connection::open(access).map_err(|error| {
-                    let text = format!("no way to the name server at {}: {error}", access.address);
-                    with_causes(text, &error)
+                let opened = Connection::open(access).map_err(|error| NoReply::Unreachable {
+                    server,
+                    cause: with_causes(&error),
                 })?;
                 self.connection.insert(opened)
             }
         };
-        connection.ask(call, request).map_err(|error| {
-            let text = format!("the name server at {} cannot be asked: {error}", access.address);
-            with_causes(text, &error)
+        let asked = connection.ask(call, request);
+        asked.map_err(|error| NoReply::NotSent {
+            server,
+            cause: with_causes(&error),
         })
     }
 
@@ -212,15 +214,11 @@ impl Connection {
     }
 }
 
-/// What came instead of a reply is said in a sentence that tells what to do.
-fn reply(result: Result<Completion, OperationError>, server: SocketAddr) -> Result<NameReply, String> {
+/// The reply, or the reason for which there is none with a hint at what to do.
+fn reply(result: Result<Completion, OperationError>, server: SocketAddr) -> Result<NameReply, NoReply> {
     let error = match result {
-        Ok(Completion::Received(body)) => {
-            return decode(&body).ok_or_else(|| {
-                format!("the name server at {server} is not understood: is it of the same version?")
-            });
-        }
-        Ok(Completion::Got(_) | Completion::Put) => return Err(format!("{server} answered something else")),
+        Ok(Completion::Received(body)) => return decode(&body).ok_or(NoReply::Unclear { server }),
+        Ok(Completion::Got(_) | Completion::Put) => return Err(NoReply::Unclear { server }),
         Err(error) => error,
     };
     let hint = match &error {
@@ -234,18 +232,11 @@ fn reply(result: Result<Completion, OperationError>, server: SocketAddr) -> Resu
         } => "is that one?",
         _ => "is it running?",
     };
-    let text = format!("the name server at {server} does not answer ({hint})");
-    Err(with_causes(text, &error))
-}
-
-/// A sentence about an error, and what is behind that.
-fn with_causes(mut text: String, error: &dyn Error) -> String {
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
+    Err(NoReply::Silent {
+        server,
+        hint,
+        cause: with_causes(&error),
+    })
 }
 
 /// Little is said to a name server, mostly from other hosts.

@@ -425,22 +425,25 @@ impl Server {
     ) -> Response {
         let is_alone = self.above == Above::Nobody && self.children.is_empty();
         let Some(group) = self.groups.get_mut(&process.group) else {
-            return put_response(form, Err("no_group".into()));
+            return refuse_put("no_group");
         };
         if kvsname.is_some_and(|kvsname| kvsname != group.options.kvsname) {
-            return put_response(form, Err("unknown_kvsname".into()));
+            return refuse_put("unknown_kvsname");
         }
         if group.is_served(&key) {
-            return put_response(form, Err("key_belongs_to_the_process_manager".into()));
+            return refuse_put("key_belongs_to_the_process_manager");
         }
         match group.put(key.clone(), value, is_alone) {
             Ok(replaces) => {
                 if replaces {
                     self.actions.push_back(Action::Overwritten { process, key });
                 }
-                put_response(form, Ok(()))
+                Response::Put {
+                    rc: Some(0),
+                    message: (form != Form::Frame).then(|| "success".into()),
+                }
             }
-            Err(error) => put_response(form, Err(error.to_string())),
+            Err(error) => refuse_put(&error.to_string()),
         }
     }
 
@@ -527,12 +530,9 @@ fn version_response(version: u32, subversion: u32, values: Option<BString>) -> (
     (response, rc == 0)
 }
 
-fn put_response(form: Form, result: Result<(), String>) -> Response {
+fn refuse_put(reason: &str) -> Response {
     Response::Put {
-        rc: Some(if result.is_ok() { 0 } else { -1 }),
-        message: match result {
-            Ok(()) => (form != Form::Frame).then(|| "success".into()),
-            Err(reason) => Some(reason.into()),
-        },
+        rc: Some(-1),
+        message: Some(reason.into()),
     }
 }

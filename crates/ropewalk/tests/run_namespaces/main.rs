@@ -5,14 +5,12 @@
 
 mod broken_links;
 mod encryption;
-#[path = "../guarded/mod.rs"]
-mod guarded;
-#[path = "../meeting/mod.rs"]
-mod meeting;
 mod mpi;
 mod network;
 mod relay;
 mod requeue;
+#[path = "../rig/mod.rs"]
+mod rig;
 mod slurm;
 mod spawn;
 mod ssh;
@@ -21,16 +19,15 @@ mod suspended;
 mod weather;
 
 use std::{
-    fs,
     process::{Output, Stdio},
     thread::sleep,
     time::{Duration, Instant},
 };
 
-use guarded::Guarded;
 use network::{HOSTS, Network, ip};
 
-const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
+use rig::{Guarded, ROPEWALK, assert_none_left, meeting, text};
+
 /// What `--detect` is given.
 const DETECT: Duration = Duration::from_secs(1);
 /// What is promised of a fault that only silence tells of.
@@ -40,34 +37,10 @@ const TRIES: usize = 3;
 /// After what is promised a job that says nothing is given up.
 const SLACK: Duration = Duration::from_secs(4);
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
 fn wait(job: impl Into<Guarded>, limit: Duration) -> Output {
     let mut job = job.into();
-    let begin = Instant::now();
-    while job.try_wait().unwrap().is_none() {
-        assert!(begin.elapsed() <= limit, "no verdict within {limit:?}");
-        sleep(Duration::from_millis(10));
-    }
+    rig::await_end(&mut job, limit);
     job.wait_with_output().unwrap()
-}
-
-fn assert_none_left(marker: &str) {
-    let deadline = Instant::now() + Duration::from_secs(2);
-    loop {
-        let left = fs::read_dir("/proc").unwrap().filter(|entry| {
-            let path = entry.as_ref().unwrap().path().join("cmdline");
-            let arguments = fs::read(path).unwrap_or_default();
-            String::from_utf8_lossy(&arguments).contains(marker)
-        });
-        match left.count() {
-            0 => return,
-            left => assert!(Instant::now() < deadline, "{left} processes are left"),
-        }
-        sleep(Duration::from_millis(10));
-    }
 }
 
 /// Agents reach each other over their own interfaces, ranks see their own hosts, and output comes through whole.

@@ -1,30 +1,11 @@
 //! Unmodified programs of MPICH and Open MPI over several hosts.
 
-use std::{
-    env,
-    path::{Path, PathBuf},
-    process::{Command, Output},
+use std::process::Output;
+
+use super::{
+    network::{HOSTS, Network},
+    rig::{compile_mpi, libraries},
 };
-
-use super::network::{HOSTS, Network};
-
-pub(crate) fn compile(compiler: &str, source: &str, folder: &Path) -> PathBuf {
-    let program = folder.join(format!("{source}.{compiler}"));
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mpi");
-    let compiled = Command::new(compiler)
-        .arg("-o")
-        .arg(&program)
-        .arg(sources.join(source))
-        .output()
-        .unwrap_or_else(|_| panic!("{compiler} is missing: install libopenmpi-dev and libmpich-dev"));
-    assert!(compiled.status.success(), "{compiled:?}");
-    program
-}
-
-/// Where cargo put `libpmi.so` for the tests.
-pub(crate) fn libraries() -> PathBuf {
-    env::current_exe().unwrap().parent().unwrap().to_owned()
-}
 
 pub(crate) fn ring_is_whole(output: &Output, ranks: u32) {
     assert!(output.status.success(), "{output:?}");
@@ -44,7 +25,7 @@ fn mpi_programs_run_on_many_hosts() {
         return;
     };
     for compiler in ["mpicc.mpich", "mpicc.openmpi"] {
-        let program = compile(compiler, "ring.c", network.folder());
+        let program = compile_mpi(compiler, "ring.c", network.folder());
         for (arity, ranks_per_host) in [(1, 1), (2, 2)] {
             let ranks = ranks_per_host * u32::from(HOSTS);
             let words = ["-n", &ranks.to_string(), "-ppn", &ranks_per_host.to_string()];

@@ -3,7 +3,7 @@
 use std::{
     env, fs,
     os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
     thread::sleep,
     time::{Duration, Instant},
@@ -11,8 +11,9 @@ use std::{
 
 use super::{
     ROPEWALK, meeting,
-    mpi::{compile, libraries, ring_is_whole},
+    mpi::ring_is_whole,
     network::Network,
+    rig::{compile, compile_mpi, libraries},
     text,
 };
 
@@ -161,26 +162,6 @@ fn configuration(network: &Network, folder: &Path) -> String {
     )
 }
 
-/// A program in C over one of our libraries.
-fn compile_pmi(source: &str, library: &str, folder: &Path) -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let program = folder.join(source.trim_end_matches(".c"));
-    let built = libraries().join(format!("lib{library}.so"));
-    std::os::unix::fs::symlink(&built, folder.join(format!("lib{library}.so.0"))).unwrap();
-    let compiled = Command::new("cc")
-        .args(["-pthread", "-o"])
-        .arg(&program)
-        .arg(here.join("tests/pmi_c").join(source))
-        .arg(format!("-I{}", here.join("../pmi-c/include").display()))
-        .arg(format!("-I{}", here.join("../pmi2-c/include").display()))
-        .arg(&built)
-        .arg(format!("-Wl,-rpath,{}", folder.display()))
-        .output()
-        .unwrap();
-    assert!(compiled.status.success(), "{compiled:?}");
-    program
-}
-
 /// Inside an allocation, `ropewalk run` takes hosts and slots from Slurm and has srun start its agents; MPI programs run.
 /// Programs over our libraries and over our client in Rust, in either version of PMI, and MPICH's run under Slurm's own
 /// `srun --mpi=pmi2`. The processes with our client are this test program itself.
@@ -208,7 +189,7 @@ fn slurm_starts_agents_and_our_libraries_speak_with_it() {
         "{stdout}"
     );
     for compiler in ["mpicc.mpich", "mpicc.openmpi"] {
-        let program = compile(compiler, "ring.c", network.folder());
+        let program = compile_mpi(compiler, "ring.c", network.folder());
         ring_is_whole(&inside(&["-n", "4", program.to_str().unwrap()]), 4);
     }
     let failed = inside(&["-n", "4", "sh", "-c", "[ $RANK != 3 ] || exit 7; sleep 100"]);
@@ -234,7 +215,7 @@ fn slurm_starts_agents_and_our_libraries_speak_with_it() {
     );
     assert_eq!(lost.status.code(), Some(125), "{lost:?}");
     assert!(text(&lost.stderr).contains("the agent on host host"), "{lost:?}");
-    let mpich = compile("mpicc.mpich", "ring.c", network.folder());
+    let mpich = compile_mpi("mpicc.mpich", "ring.c", network.folder());
     ring_is_whole(
         &slurm.output(
             &network,
@@ -243,7 +224,7 @@ fn slurm_starts_agents_and_our_libraries_speak_with_it() {
         4,
     );
     for (source, library) in [("pmi1.c", "pmi"), ("pmi2.c", "pmi2")] {
-        let program = compile_pmi(source, library, network.folder());
+        let program = compile(&format!("tests/pmi_c/{source}"), &[library], network.folder());
         for tasks in ["1", "2", "5"] {
             let output = slurm.output(
                 &network,

@@ -3,22 +3,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "../guarded/mod.rs"]
-mod guarded;
+#[path = "../rig/mod.rs"]
+mod rig;
 
 use std::{
     fs,
     io::{BufRead, BufReader, Lines},
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Output, Stdio},
     thread::sleep,
     time::{Duration, Instant},
 };
 
-use guarded::Guarded;
+use rig::{Guarded, ROPEWALK, all_pids, assert_none_soon, signal, text, write_script};
 
-const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
 const PYTHON: &str = "python3";
 
 /// What starts processes for whoever connects, and a folder of its own.
@@ -51,8 +49,7 @@ impl Remote {
             socket.display()
         );
         let path = folder.path().join("like-rsh");
-        fs::write(&path, script).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        write_script(&path, &script);
         Self { server, folder }
     }
 
@@ -87,25 +84,12 @@ impl Remote {
     /// "Nothing left 2 s after exit", but for the server.
     fn assert_none_left(&self) {
         let marker = format!("FOLDER={}", self.folder.path().display());
-        let deadline = Instant::now() + Duration::from_secs(2);
-        loop {
-            let left: Vec<_> = fs::read_dir("/proc")
-                .unwrap()
-                .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
-                .filter(|pid| *pid != self.server.id())
-                .filter(|pid| {
-                    let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-                    variables
-                        .split(|&byte| byte == 0)
-                        .any(|one| one == marker.as_bytes())
-                })
-                .collect();
-            if left.is_empty() {
-                return;
-            }
-            assert!(Instant::now() < deadline, "processes {left:?} are left");
-            sleep(Duration::from_millis(10));
-        }
+        let is_left = |pid: &u32| {
+            let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            let mut variables = variables.split(|&byte| byte == 0);
+            *pid != self.server.id() && variables.any(|one| one == marker.as_bytes())
+        };
+        assert_none_soon(Duration::from_secs(2), || all_pids().filter(is_left).collect());
     }
 }
 
@@ -114,10 +98,6 @@ impl Drop for Remote {
         let _ = self.server.kill();
         let _ = self.server.wait();
     }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 /// Each rank tells the others something in a fence before, writes much while the agent of `h1` is killed or stopped, and
@@ -213,11 +193,6 @@ fn adopted_hosts_end_with_the_launcher() {
     remote.assert_none_left();
 }
 
-fn signal(pid: &str, name: &str) {
-    let status = Command::new("kill").args(["-s", name, pid]).status();
-    assert!(status.unwrap().success());
-}
-
 /// How many numbers each rank of [`Suspendable`] says, five in a second, unless it is told that it is enough: for longer than
 /// it takes to suspend it.
 const PARTS: u32 = 60;
@@ -260,7 +235,7 @@ impl Suspendable {
 
     /// As ^Z does.
     fn suspend(&self) {
-        signal(&self.launcher.id().to_string(), "TSTP");
+        signal("TSTP", self.launcher.id());
         let stat = format!("/proc/{}/stat", self.launcher.id());
         let deadline = Instant::now() + Duration::from_secs(30);
         while !fs::read_to_string(&stat).unwrap().contains(") T ") {
@@ -273,13 +248,13 @@ impl Suspendable {
         // It would be another's number if the agent were gone.
         let command = fs::read_to_string(format!("/proc/{}/comm", self.agent)).unwrap();
         assert_eq!(command, "ropewalk\n");
-        signal(&self.agent, name);
+        signal(name, &self.agent);
     }
 
     /// Lets it go on. All ranks but that of `h1` go on and say all that they have to say, and no other host is lost.
     fn check_resumed(self) {
         fs::write(self.enough, "").unwrap();
-        signal(&self.launcher.id().to_string(), "CONT");
+        signal("CONT", self.launcher.id());
         let lines = self.lines.map(Result::unwrap);
         let said: Vec<_> = lines.collect();
         let output = self.launcher.wait_with_output().unwrap();

@@ -61,7 +61,11 @@ fn every_question_is_answered() {
             Ok(Err(NameRefusal::NotFound)),
             Answer::Value { value: None },
         ),
-        (lookup(), Err("gone".to_owned()), failed("looked up: gone")),
+        (
+            lookup(),
+            Err(NoReply::NoServer),
+            failed("looked up: this job has no name server"),
+        ),
         (
             publish("s", "p"),
             Ok(Err(NameRefusal::Published)),
@@ -110,7 +114,7 @@ fn names_come_back() {
     client.handle_lost(2 * SECOND);
     let mut now = 2 * SECOND;
     for result in [
-        Err("nobody is there".to_owned()),
+        Err(NoReply::NoServer),
         Ok(Err(NameRefusal::Published)),
         Ok(Ok(None)),
     ] {
@@ -140,11 +144,11 @@ fn the_user_is_told_what_does_not_come_back() {
     client.handle_lost(SECOND);
     let well = || Ok(Ok(None));
     let taken = || Ok(Err(NameRefusal::Published));
-    let silence = || Err("silence".to_owned());
+    let silence = || Err(NoReply::NoServer);
     let mut now = SECOND;
     for (of_s, of_t, expected) in [
         (silence(), silence(), None),
-        (silence(), silence(), Some(["\"s\"", "silence"])),
+        (silence(), silence(), Some(["\"s\"", "no name server"])),
         (silence(), taken(), None),
         (well(), taken(), Some(["\"t\"", "published already"])),
         (well(), taken(), None),
@@ -201,13 +205,13 @@ fn what_may_have_failed_is_taken_back() {
     let mut client = NameClient::new();
     client.handle_question(1, publish("s", "p"));
     let (call, _) = asked(&mut client);
-    client.handle_reply(SECOND, call, Err("late".to_owned()));
+    client.handle_reply(SECOND, call, Err(NoReply::NoServer));
     assert!(matches!(answered(&mut client), Answer::Failed { .. }));
     let (call, request) = asked(&mut client);
     assert_eq!(request, NameRequest::Unpublish { service: service() });
     // Whoever asks meanwhile waits for that, and no longer than the server is waited for.
     client.handle_question(1, publish("s", "q"));
-    client.handle_reply(2 * SECOND, call, Err("late".to_owned()));
+    client.handle_reply(2 * SECOND, call, Err(NoReply::NoServer));
     assert!(matches!(answered(&mut client), Answer::Failed { .. }));
     assert_eq!(client.poll_action(), None);
     assert_eq!(client.deadline(), Some(3 * SECOND));
@@ -297,7 +301,7 @@ impl Model {
 
     fn give_up(&mut self) {
         if let Some(call) = self.calls.pop_front() {
-            self.client.handle_reply(self.now, call, Err("late".to_owned()));
+            self.client.handle_reply(self.now, call, Err(NoReply::NoServer));
         }
     }
 

@@ -4,7 +4,7 @@ use ropewalk_membership::Cause;
 
 use super::{
     super::{
-        SIGKILL,
+        Action, SIGKILL, SIGTERM, Supervisor,
         tests::{SECOND, depart, report, signals, supervisor_of, up, verdict},
     },
     *,
@@ -187,7 +187,7 @@ fn a_warning_is_a_notice_for_those_who_can_save() {
         };
         assert!(alone.poll_action().is_some_and(is_forward));
         let mut supervisor = advised();
-        supervisor.limit = None;
+        supervisor.notices.limit = None;
         warn(&mut supervisor);
         let left_ms = None;
         assert_eq!(announced(&mut supervisor), [AnnouncedEnd::Notice { left_ms }]);

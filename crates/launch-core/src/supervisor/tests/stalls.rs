@@ -3,11 +3,17 @@
 use super::*;
 use crate::job::{RespawnPolicy, Stall};
 
+fn stall_deadline(supervisor: &Supervisor) -> Option<Duration> {
+    supervisor
+        .progress
+        .deadline(&supervisor.ground, &supervisor.respawns)
+}
+
 /// The supervisor of a job of two ranks, one of which is stopped, and which waits in a fence. It made progress last after
 /// three seconds.
 fn stalled(on_failure: OnFailure, stall: Stall) -> Supervisor {
     let mut supervisor = supervisor(on_failure);
-    supervisor.plan.stall = stall;
+    supervisor.ground.plan.stall = stall;
     let host_name = "localhost".to_owned();
     report(&mut supervisor, Duration::ZERO, Report::Ready { host_name });
     let began = Report::FenceBegan {
@@ -40,7 +46,7 @@ fn a_stall_ends_a_job() {
     let mut supervisor = stalled(OnFailure::Abort, Stall::After(4 * SECOND));
     supervisor.handle_timeout(7 * SECOND);
     assert_eq!(signals(&mut supervisor), [0; 0]);
-    assert_eq!(supervisor.stall_deadline(), Some(8 * SECOND));
+    assert_eq!(stall_deadline(&supervisor), Some(8 * SECOND));
     supervisor.handle_timeout(8 * SECOND);
     assert_eq!(signals(&mut supervisor), [SIGTERM]);
     report(&mut supervisor, 9 * SECOND, Report::Finished);
@@ -58,11 +64,11 @@ fn a_stall_is_told_before_the_end() {
     let respawn = OnFailure::Respawn(RespawnPolicy::default());
     for on_failure in [OnFailure::Continue, respawn] {
         let mut supervisor = stalled(on_failure, Stall::After(4 * SECOND));
-        assert_eq!(supervisor.stall_deadline(), Some(6 * SECOND));
+        assert_eq!(stall_deadline(&supervisor), Some(6 * SECOND));
         supervisor.handle_timeout(6 * SECOND);
         let warning = (vec![(2 * SECOND, 2 * SECOND)], false);
         assert_eq!(told(&mut supervisor), warning);
-        assert_eq!(supervisor.stall_deadline(), Some(8 * SECOND));
+        assert_eq!(stall_deadline(&supervisor), Some(8 * SECOND));
         report(&mut supervisor, 7 * SECOND, Report::Active);
         supervisor.handle_timeout(9 * SECOND);
         assert_eq!(told(&mut supervisor), (vec![], false));
@@ -91,7 +97,7 @@ fn a_loss_begins_the_watch() {
     ] {
         let mut supervisor = stalled(on_failure, stall);
         report(&mut supervisor, 5 * SECOND, Report::MayHang(may_hang));
-        assert_eq!(supervisor.stall_deadline(), None);
+        assert_eq!(stall_deadline(&supervisor), None);
         while supervisor.poll_action().is_some() {}
         depart(&mut supervisor, 6 * SECOND, 1, Cause::Signalled(9), false);
         let actions: Vec<_> = std::iter::from_fn(|| supervisor.poll_action()).collect();
@@ -109,19 +115,19 @@ fn a_loss_begins_the_watch() {
         assert_eq!(actions.iter().any(is_order), stall != Stall::Never);
         if on_failure == respawn {
             // For the one that is about to come back the others wait rightly.
-            assert_eq!(supervisor.stall_deadline(), None);
+            assert_eq!(stall_deadline(&supervisor), None);
             supervisor.handle_timeout(8 * SECOND);
             let (rank, pid) = (Rank(1), 7);
             report(&mut supervisor, 8 * SECOND, Report::Started { rank, pid });
         }
-        let began = supervisor.progress_made_at();
+        let began = supervisor.progress.made_at();
         assert_eq!(
-            supervisor.stall_deadline(),
+            stall_deadline(&supervisor),
             watches.then_some(began + minute / 2 + minute / 4)
         );
         // As when the last rank of MPI has finalized it.
         report(&mut supervisor, 9 * SECOND, Report::MayHang(false));
-        assert_eq!(supervisor.stall_deadline(), None);
+        assert_eq!(stall_deadline(&supervisor), None);
     }
     // A failure that ends the job begins nothing.
     let mut ended = stalled(OnFailure::Abort, Stall::default());
@@ -129,7 +135,7 @@ fn a_loss_begins_the_watch() {
     depart(&mut ended, 6 * SECOND, 1, Cause::Signalled(9), false);
     let is_lost = |action: &Action| matches!(action, Action::Event(JobEvent::Lost { .. }));
     assert!(!std::iter::from_fn(|| ended.poll_action()).any(|action| is_lost(&action)));
-    assert_eq!(ended.stall_deadline(), None);
+    assert_eq!(stall_deadline(&ended), None);
 }
 
 /// A host that is lost takes those with it that could have hung.
@@ -149,5 +155,5 @@ fn who_is_lost_does_not_hang() {
     });
     assert_eq!(lost, Some(("the agent on host other is lost".to_owned(), None)));
     supervisor.handle_up(3 * SECOND, up(0, Report::MayHang(true)));
-    assert!(supervisor.stall_deadline().is_some());
+    assert!(stall_deadline(&supervisor).is_some());
 }

@@ -43,11 +43,10 @@ use rustix::{
 };
 
 use super::{
-    agent_process::FAILED,
     branch::{self, Branch, BranchEvent, Position},
     descendants,
     idle_memory::IdleMemory,
-    keeper::KeeperLine,
+    keeper::{FAILED, KeeperLine},
     mpi_programs,
     process::Slots,
     shared_memory::Killed,

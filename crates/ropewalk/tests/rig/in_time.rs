@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-/// What is promised where only silence, or the end of a grace period, tells of a fault: what `--detect` is given, and a
-/// second.
+/// The promise about a fault that only silence, or the end of a grace period, tells of: a `--detect` of a second, and
+/// another second.
 pub(crate) const LIMIT: Duration = Duration::from_secs(2);
 /// How often a fault is made at most.
 pub(crate) const TRIES: u32 = 3;
 /// As many of them have to be in time: one may be by chance.
 const ENOUGH: u32 = 2;
 
-/// The fault is made until it was often enough named in time, or too often too late. `make` says after what time it was named.
+/// Makes the fault until it was often enough named in time, or too often too late. `make` returns the time until it was
+/// named.
 pub(crate) fn assert_in_time(limit: Duration, tries: u32, mut make: impl FnMut() -> Duration) {
     let (mut late, mut in_time) = (Vec::new(), 0);
     while in_time < ENOUGH {

@@ -1,5 +1,5 @@
-//! What a process of a job does that meets its like by our PMI client. Test programs are such processes themselves, with
-//! [`ROLE`] set.
+//! A process of a job that meets its like by our PMI client. Test programs are such processes themselves, with [`ROLE`]
+//! set.
 
 use std::{env, time::Duration};
 

@@ -35,7 +35,7 @@ pub(crate) fn greeting(job: [u8; 16], identity: [u8; 9], nonce: u8) -> Vec<u8> {
     .concat()
 }
 
-/// What is answered to these bytes: greeting and proof.
+/// The answer to these bytes: greeting and proof.
 pub(crate) fn answer(stream: &mut TcpStream, bytes: &[u8]) -> Option<(Vec<u8>, [u8; PROOF_SIZE])> {
     stream.write_all(bytes).ok()?;
     let mut greeting = vec![0; FIXED_SIZE + 1];
@@ -49,7 +49,7 @@ pub(crate) fn answer(stream: &mut TcpStream, bytes: &[u8]) -> Option<(Vec<u8>, [
     Some((greeting, proof))
 }
 
-/// Whether the other side drops the connection without another word. One that is open says nothing either.
+/// The other side drops the connection without another word. One that is open says nothing either.
 pub(crate) fn is_dropped(mut stream: TcpStream, patience: Duration) -> bool {
     stream.set_read_timeout(Some(patience)).unwrap();
     match stream.read(&mut [0; 64]) {
