@@ -12,7 +12,6 @@ mod openfoam;
 mod project;
 mod sanitize;
 mod shell;
-mod simulate_start;
 mod soak_kill;
 mod test;
 
@@ -49,8 +48,6 @@ enum Task {
     Mpi4py(mpi4py::Options),
     /// Builds the function object for OpenFOAM, and kills solvers that it saves
     Openfoam(openfoam::Options),
-    /// Starts a large job in virtual time, in trees of several arities
-    SimulateStart(simulate_start::Options),
     /// Tests the code that handles memory itself with the compiler's address sanitizer
     Sanitize,
     /// Reduces in real processes of which one is killed at a random moment, again and again
@@ -72,10 +69,6 @@ fn main() -> ExitCode {
         Task::Look { page } => look::look(&page.unwrap_or_else(test::report)).map(drop),
         Task::Mpi4py(options) => mpi4py::mpi4py(&options),
         Task::Openfoam(options) => openfoam::openfoam(&options),
-        Task::SimulateStart(options) => {
-            simulate_start::simulate(&options);
-            Ok(())
-        }
         Task::Sanitize => sanitize::sanitize(),
         Task::SoakKill(options) => soak_kill::soak_kill(&options),
         Task::Test(options) => test::test(&options),
