@@ -84,7 +84,7 @@ pub struct StartTimes {
 /// Runs a job to its end; if its programs are [idle](Programs::Idle), until the launcher knows that all ranks run.
 ///
 /// # Errors
-/// If a promise is broken.
+/// If a promise is broken. A job that is not over after an hour hangs.
 ///
 /// # Panics
 /// If the hosts have no room for the ranks.
@@ -95,7 +95,6 @@ pub fn run(setting: &Setting) -> Result<Outcome, Violation> {
     job.finish(is_silent)
 }
 
-/// Virtual time after which a job hangs.
 const TIME_MAX: Nanos = Nanos::from_millis(3_600_000);
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;

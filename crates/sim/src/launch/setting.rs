@@ -107,6 +107,7 @@ impl Setting {
                 ranks,
                 hosts: (0..hosts).map(|host| named(format!("h{host}"), slots)).collect(),
                 arity,
+                start_timeout: Some(Duration::from_secs(3_000)),
                 ..JobSpec::new("agent", "program")
             },
             programs: Programs::Idle,
