@@ -63,7 +63,9 @@ fn ranks_may_die() {
 /// A tree is faster than a star, and the launcher hears of all ranks in fewer messages than there are.
 #[test]
 fn starts_are_compared() {
-    let words = ["--hosts", "1000", "--ranks", "10000", "--arity", "16,1000", "--json"];
+    let words = [
+        "--hosts", "1000", "--ranks", "10000", "--arity", "16,1000", "--json",
+    ];
     let (code, rows, _) = sim(&[&["launch"], &words[..]].concat());
     assert_eq!(code, Some(0));
     let rows: Vec<Value> = rows

@@ -1,8 +1,9 @@
-//! Whole jobs in virtual time: the [`Supervisor`], [`Relay`]s, [`HostAgent`]s and [`Link`](ropewalk_launch_core::link::Link)s
-//! of `ropewalk-launch-core` on simulated hosts, from the start of the agents to the verdict.
+//! Whole jobs in virtual time: the [`Supervisor`], [`Relay`]s, [`HostAgent`]s and
+//! [`Link`](ropewalk_launch_core::link::Link)s of `ropewalk-launch-core` on simulated hosts, from the start of the
+//! agents to the verdict.
 //!
-//! The ranks are programs that speak PMI, spawn others, write and leave memory. Processes and agents die, agents never
-//! come up, connections break, and the user ends the job. An oracle checks the promises to programs and users.
+//! The ranks are programs that speak PMI, spawn others, write and leave memory. Processes and agents die, agents
+//! never come up, connections break, and the user ends the job. An oracle checks the promises to programs and users.
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 
 use super::{Dice, Host, Nanos};
 
-/// Hosts around one switch, each with a full-duplex link: bytes queue for the sender's link out and for the receiver's
-/// link in, in the order in which they come.
+/// Hosts around one switch, each with a full-duplex link: bytes queue for the sender's link out and for the
+/// receiver's link in, in the order in which they come.
 #[derive(Clone, Debug)]
 pub struct Network {
     links: Vec<Link>,
@@ -105,8 +105,8 @@ impl Network {
         (link.outwards.bytes, link.inwards.bytes)
     }
 
-    /// A message enters the sender's link. Returns when it has left, when its first byte reaches the receiver's link, and
-    /// when its last one does.
+    /// A message enters the sender's link. Returns when it has left, when its first byte reaches the receiver's link,
+    /// and when its last one does.
     pub(super) fn leave(&mut self, now: Nanos, from: Host, to: Host, bytes: u64) -> (Nanos, Nanos, Nanos) {
         let (first, left) = self.links[from.0 as usize].outwards.pass(now, bytes);
         let (mut reaches, mut last) = (first + self.latency, left + self.latency);

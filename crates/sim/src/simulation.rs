@@ -40,8 +40,8 @@ pub trait World {
         false
     }
 
-    /// Takes one event after the other. Stops when all [is over](Self::is_over), when there are no more events, or at the
-    /// first event from `limit` on: only then it returns false.
+    /// Takes one event after the other. Stops when all [is over](Self::is_over), when there are no more events, or at
+    /// the first event from `limit` on: only then it returns false.
     fn play(&mut self, limit: Nanos) -> bool {
         while !self.is_over() {
             match self.simulation().next() {
@@ -151,8 +151,8 @@ impl<T> Simulation<T> {
         self.send_after(Nanos::ZERO, from, to, bytes, what)
     }
 
-    /// Sends a message after a while, also if the sender is killed by then. The messages of a host queue for its link in
-    /// the order of these calls.
+    /// Sends a message after a while, also if the sender is killed by then. The messages of a host queue for its link
+    /// in the order of these calls.
     pub fn send_after(&mut self, span: Nanos, from: Process, to: Process, bytes: u64, what: T) -> Nanos {
         let (here, there) = (self.host_of(from), self.host_of(to));
         let begin = self.now + span;

@@ -12,9 +12,9 @@ use ropewalk_sim::launch::{Faults, Programs, Setting, Traffic, run};
 
 const FENCES: u64 = 3;
 const VALUE_SIZE: usize = 200;
-/// What is sent for a rank and a fence: key, value and their lengths.
+/// A rank's part of a fence: key, value and their lengths.
 const PAIR_SIZE_MAX: u64 = VALUE_SIZE as u64 + 16;
-/// What else is in a message: names, numbers, and a set of ranks that are one range.
+/// The rest of a message: names, numbers, and a set of ranks that are one range.
 const HEAD_SIZE_MAX: u64 = 64;
 
 /// The fences of a job of so many hosts, each with so many ranks.
@@ -43,8 +43,9 @@ struct Fences {
 }
 
 impl Fences {
-    /// Checks for each way how many messages went along it, up as this says of the number of hosts below, and once down;
-    /// and that they were not larger than what is put by those below, or by all. Returns how many messages there were.
+    /// Checks for each way how many messages went along it, up as this says of the number of hosts below, and once
+    /// down; and that they were not larger than what is put by those below, or by all. Returns how many messages
+    /// there were.
     fn check(&self, hosts: u32, up_messages: impl Fn(u64) -> u64) -> u64 {
         let mut below = BTreeMap::<NodeId, u64>::new();
         for node in (1..=hosts).map(NodeId) {
@@ -82,8 +83,8 @@ impl Fences {
     }
 }
 
-/// "Keys put before a fence travel up the tree once, merged, and come down once": each agent sends one message up and one
-/// to each right below it, whatever the number of hosts and ranks, and all data passes each way once.
+/// "Keys put before a fence travel up the tree once, merged, and come down once": each agent sends one message up and
+/// one to each right below it, whatever the number of hosts and ranks, and all data passes each way once.
 #[test]
 fn a_fence_is_one_message_up_and_one_down() {
     for (hosts, ranks_per_host, arities) in [(8, 4, &[1, 2, 32][..]), (64, 2, &[2, 8]), (512, 1, &[32])] {
@@ -95,10 +96,10 @@ fn a_fence_is_one_message_up_and_one_down() {
     }
 }
 
-/// Where agents are adopted they merge nothing, so that no host's data is lost with another: what each host says goes all
-/// the way to the launcher, a message for each host below. The bytes are those of the data still, and the way down is as
-/// elsewhere. At 512 hosts and an arity of 32 that is 992 messages up, where it is 512 elsewhere; those that wait for the
-/// same link at the same time are sent as one, which is not counted here.
+/// Where agents are adopted they merge nothing, so that no host's data is lost with another: what each host says goes
+/// all the way to the launcher, a message for each host below. The bytes are those of the data still, and the way
+/// down is as elsewhere. At 512 hosts and an arity of 32 that is 992 messages up, where it is 512 elsewhere; those
+/// that wait for the same link at the same time are sent as one, which is not counted here.
 #[test]
 fn where_agents_are_adopted_a_fence_is_a_message_for_each_host_below() {
     for (hosts, arity, ups) in [(8, 1, 36), (64, 2, 270), (64, 8, 120), (512, 32, 992)] {

@@ -37,8 +37,8 @@ fn respawn() -> OnFailure {
     OnFailure::Respawn(RespawnPolicy::default())
 }
 
-/// Nobody waits for ever while programs spawn programs that spawn programs, some of which are not there; each spawn is
-/// answered, and a spawn that is refused is no failure of the job.
+/// Nobody waits for ever while programs spawn programs that spawn programs, some of which are not there; each spawn
+/// is answered, and a spawn that is refused is no failure of the job.
 #[test]
 fn spawns_are_always_answered() {
     let counts = simulate(1500, |seed| {
@@ -68,8 +68,8 @@ fn deaths_during_spawns_end_in_a_verdict() {
     }
 }
 
-/// Agents die in the middle of the tree of a job that goes on: all ranks of other hosts pass their fences, have all that
-/// those put who passed them too, hear one answer to each question, and are ended by nobody.
+/// Agents die in the middle of the tree of a job that goes on: all ranks of other hosts pass their fences, have all
+/// that those put who passed them too, hear one answer to each question, and are ended by nobody.
 #[test]
 fn survivors_of_a_host_in_the_middle_finish() {
     for agent_deaths in [1, 3] {
@@ -83,8 +83,8 @@ fn survivors_of_a_host_in_the_middle_finish() {
     }
 }
 
-/// At every rank of every host, the departure of another comes after word of all the memory that it left; and the agents
-/// that serve it stay until no rank may need it.
+/// At every rank of every host, the departure of another comes after word of all the memory that it left; and the
+/// agents that serve it stay until no rank may need it.
 #[test]
 fn memory_is_known_before_its_rank_is_gone() {
     for (on_failure, agent_deaths) in [(OnFailure::Continue, 0), (OnFailure::Continue, 2), (respawn(), 0)] {
@@ -116,8 +116,8 @@ fn broken_links_disturb_nobody() {
 }
 
 /// Agents die, never come up, or are ended by the user while ranks write more than the links of the tree hold: the
-/// launcher hears of the end of every host or of the loss of one above it, nobody stays, output comes whole from all that
-/// were not lost, and never too much of it is under way.
+/// launcher hears of the end of every host or of the loss of one above it, nobody stays, output comes whole from all
+/// that were not lost, and never too much of it is under way.
 #[test]
 fn trees_always_come_to_an_end() {
     simulate(3000, |seed| writing(seed, OnFailure::Abort, 2));
@@ -160,8 +160,8 @@ fn runs_are_reproducible() {
     }
 }
 
-/// If a node does not hear one thing that came to it, most often somebody waits for ever, or the verdict is not what it
-/// has to be; and this finds it. It does not find what nobody needed.
+/// If a node does not hear one thing that came to it, most often somebody waits for ever, or the verdict is not what
+/// it has to be; and this finds it. It does not find what nobody needed.
 #[test]
 fn a_node_that_forgets_is_found() {
     let (mut found, mut missed) = (0, Vec::new());
@@ -185,8 +185,8 @@ fn a_node_that_forgets_is_found() {
     );
 }
 
-/// The start of ranks on one host costs what its parts cost: a message says that the agent is there, and another that its
-/// ranks run.
+/// The start of ranks on one host costs what its parts cost: a message says that the agent is there, and another that
+/// its ranks run.
 #[test]
 fn one_host_costs_what_its_parts_cost() {
     let costs = Costs::default();

@@ -34,8 +34,8 @@ pub(super) enum End {
 }
 
 impl Seeds {
-    /// Runs the seeds that failed before and the ones that were asked for. Seeds that break a promise are added to the file.
-    /// Returns `None` if no seeds were asked for.
+    /// Runs the seeds that failed before and the ones that were asked for. Seeds that break a promise are added to
+    /// the file. Returns `None` if no seeds were asked for.
     pub(super) fn search(&self, command: &str, run: impl Fn(u64) -> End) -> anyhow::Result<Option<ExitCode>> {
         let Some(count) = self.seeds else {
             return Ok(None);

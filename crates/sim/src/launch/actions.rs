@@ -1,4 +1,4 @@
-//! What the machines of a node want done.
+//! Carries out the actions of a node's machines.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What goes wrong, and what a node does not hear.
+//! Faults, and messages that a node does not hear.
 
 use ropewalk_launch_core::{
     protocol::{Down, Report, Up},
@@ -87,8 +87,8 @@ impl Job<'_> {
         }
     }
 
-    /// A node is gone, and with it the ranks of its host: it dies, or it has nothing more to do. Its neighbours see that
-    /// some time later, after all that it had sent; of one that dies the last of that may be lost too.
+    /// A node is gone, and with it the ranks of its host: it dies, or it has nothing more to do. Its neighbours see
+    /// that some time later, after all that it had sent; of one that dies the last of that may be lost too.
     pub(super) fn remove(&mut self, id: NodeId, dies: bool) {
         self.simulation.kill(Process(id.0));
         if self.nodes.remove(&id).is_none() {

@@ -1,4 +1,4 @@
-//! What is under way between the nodes of a simulated job.
+//! The links between the nodes of a simulated job, and the messages that are under way.
 
 use std::collections::{BTreeMap, BTreeSet};
 

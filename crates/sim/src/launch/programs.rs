@@ -1,4 +1,4 @@
-//! What the programs of a simulated job do.
+//! The programs of a simulated job.
 
 use std::collections::VecDeque;
 

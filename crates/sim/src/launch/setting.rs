@@ -48,8 +48,8 @@ pub struct Costs {
 }
 
 impl Default for Costs {
-    /// Assumed, not measured: fork and exec of ssh, a login, the start of a rank, a message between endpoints. The orders
-    /// of magnitude matter for the shape of the tree.
+    /// Assumed, not measured: fork and exec of ssh, a login, the start of a rank, a message between endpoints. The
+    /// orders of magnitude matter for the shape of the tree.
     fn default() -> Self {
         Self {
             start_agent: Duration::from_millis(1),
@@ -77,8 +77,8 @@ pub struct Faults {
     pub missing_one_in: u64,
     /// The user ends the job at some time.
     pub is_interrupted: bool,
-    /// After so many messages about PMI and the ends of hosts, a node does not hear one of them: an error that has to be
-    /// found.
+    /// After so many messages about PMI and the ends of hosts, a node does not hear one of them: an error that has to
+    /// be found.
     pub forgets_after: Option<u32>,
 }
 
@@ -98,8 +98,8 @@ impl Faults {
 }
 
 impl Setting {
-    /// A job whose ranks all start and then stay, to see how long the start takes. The ranks are spread evenly; in a star,
-    /// which is a tree whose arity is the number of hosts, all agents are right below the launcher.
+    /// A job whose ranks all start and then stay, to see how long the start takes. The ranks are spread evenly; in a
+    /// star, which is a tree whose arity is the number of hosts, all agents are right below the launcher.
     pub fn start(hosts: u32, ranks: u32, arity: u32, costs: Costs) -> Self {
         let slots = ranks.div_ceil(hosts.max(1)).max(1);
         Self {
@@ -159,8 +159,8 @@ impl Setting {
         }
     }
 
-    /// A job of a rank on each of up to 24 hosts, whose ranks write much, drawn from a seed. In the tree are up to five
-    /// agents below each node.
+    /// A job of a rank on each of up to 24 hosts, whose ranks write much, drawn from a seed. In the tree are up to
+    /// five agents below each node.
     pub fn writing(seed: u64, on_failure: OnFailure, faults: Faults) -> Self {
         let mut dice = Dice::new(seed);
         let hosts = dice.within(1..25) as u32;

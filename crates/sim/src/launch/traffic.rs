@@ -10,7 +10,7 @@ use ropewalk_pmi as pmi;
 
 use super::{Job, Programs};
 
-/// What was sent of fences from one node to another.
+/// The messages of fences from one node to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// How many messages.
@@ -20,9 +20,9 @@ pub struct Traffic {
 }
 
 impl Job<'_> {
-    /// Counts a message to the node above if it is of a fence. At the end of a job agents may find the one above them gone
-    /// before they hear that they may go too, and say again to the launcher what it has, and it to them: that is no part of
-    /// a fence.
+    /// Counts a message to the node above if it is of a fence. At the end of a job agents may find the one above them
+    /// gone before they hear that they may go too, and say again to the launcher what it has, and it to them: that is
+    /// no part of a fence.
     pub(super) fn count_up(&mut self, from: NodeId, to: NodeId, up: &Up) {
         let origin = NodeId::of(up.host);
         let is_of_fence = matches!(

@@ -20,10 +20,10 @@ fn check(test: impl Fn(Job) + std::panic::RefUnwindSafe) {
     }
 }
 
-/// Again and again a host loses its disk and the ranks of the others go on saving, for long, whether that host answers that
-/// it has nothing or not at all; a new one takes its place or none, and ranks may come to other hosts. What was protected is
-/// found, also if nobody had heard that it was, and what was there at the start without that host. If all stop at once it is
-/// the newest that is whole without it.
+/// Again and again a host loses its disk and the ranks of the others go on saving, for long. That host answers that it
+/// has nothing, or not at all; a new one takes its place or none, and ranks may come to other hosts. Generations that
+/// were protected are found, also if nobody had heard that they were, and those that were there at the start without
+/// that host. If all stop at once, the newest one that is whole without it is found.
 #[test]
 fn what_is_protected_outlives_a_disk() {
     check(|mut job| {
@@ -106,8 +106,8 @@ fn copies_come_to_an_end() {
     });
 }
 
-/// Copies that take longer than it takes to save many generations, on one host or on all, do not stop for ever: something
-/// newer is protected again and again.
+/// Copies that take longer than it takes to save many generations, on one host or on all, do not stop for ever:
+/// something newer is protected again and again.
 #[test]
 fn slow_copies_get_on() {
     for seed in 0..12 {

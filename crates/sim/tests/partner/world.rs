@@ -8,9 +8,9 @@ use ropewalk_checkpoint_core::{
 };
 use ropewalk_sim::{Dice, Event, Host, Nanos, Network, Process, Simulation, World};
 
-/// So many generations a host keeps at most: two that are protected, eight that may be, of the others the newest four and
-/// one of each precedence, three fast ones, two that are whole, the one that was started from, what was left without each
-/// host, and the one that is being copied.
+/// So many generations a host keeps at most: two that are protected, eight that may be, of the others the newest four
+/// and one of each precedence, three fast ones, two that are whole, the one that was started from, what was left
+/// without each host, and the one that is being copied.
 const KEPT_MAX: usize = 2 + 8 + 4 + 9 + 3 + 2 + 1 + 5 + 1;
 /// The bytes of a part; those of an answer do not count.
 const PART_BYTES: u64 = 1_000_000;
@@ -42,7 +42,7 @@ pub(crate) struct Job {
     pub(crate) dice: Dice,
     pub(crate) disks: Vec<BTreeSet<Part>>,
     guards: Vec<Guard>,
-    /// What each host copies, from where, and the number of the copy.
+    /// The copy that each host makes: its number, from where, and the part.
     copies: Vec<Option<(u64, usize, Part)>>,
     copy: u64,
     /// The time that a copy takes.
@@ -50,7 +50,7 @@ pub(crate) struct Job {
     /// All ranks save at once, so often; else one after the other, at any time.
     pub(crate) period: Option<Nanos>,
     pub(crate) host_of_rank: Vec<usize>,
-    /// What each rank saved last.
+    /// The generation that each rank saved last.
     pub(crate) saved: Vec<u64>,
     /// Ranks save no more than the one that has saved most.
     is_settling: bool,
@@ -61,7 +61,7 @@ pub(crate) struct Job {
     /// Every so manieth generation is to be copied.
     pub(crate) full_period: u64,
     pub(crate) full_offset: u64,
-    /// What the job started from, and the number that it went on with.
+    /// The generation that the job started from, and the number that it went on with.
     pub(crate) base: Option<u64>,
     pub(crate) next: u64,
     /// The newest that was whole then without each host.
@@ -198,8 +198,8 @@ impl Job {
         (0..hosts).for_each(|host| self.look_again(host));
     }
 
-    /// From now on all ranks save at the same time, so often, and then each host looks. Copies to the hosts that are said
-    /// take so long; others take no time.
+    /// From now on all ranks save at the same time, so often, and then each host looks. Copies to the hosts that are
+    /// said take so long; others take no time.
     pub(crate) fn begin_rounds(&mut self, period: Nanos, slow: impl Fn(usize) -> bool, copying: Nanos) {
         let hosts = self.disks.len();
         let mut network = Network::uniform(hosts as u32 + 1, f64::INFINITY, Nanos::ZERO);
@@ -275,8 +275,8 @@ impl Job {
         self.disks[self.host_of_rank[rank]].insert(part);
     }
 
-    /// A rank commits the next generation, at most one before the others. Until the loss of a host is seen, the ranks of
-    /// the others go on.
+    /// A rank commits the next generation, at most one before the others. Until the loss of a host is seen, the ranks
+    /// of the others go on.
     fn save(&mut self) {
         let rank = self.below(self.saved.len());
         let slowest = self.saved.iter().min().copied().unwrap_or(0);
@@ -420,8 +420,8 @@ impl Job {
         self.host_of_rank.iter().all(|&host| host == self.host_of_rank[0])
     }
 
-    /// Starts the job again after the loss of a host and says from what. With `without` that host is out of it, else it is
-    /// a new one.
+    /// Starts the job again after the loss of a host and says from what. With `without` that host is out of it, else
+    /// it is a new one.
     pub(crate) fn recover(&mut self, lost: usize, without: bool) -> Option<u64> {
         self.disks[lost].clear();
         if without {
