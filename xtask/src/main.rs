@@ -15,7 +15,6 @@ mod project;
 mod rig;
 mod sanitize;
 mod shell;
-mod simulate_start;
 mod soak_files;
 mod test;
 
@@ -59,8 +58,6 @@ enum Task {
     /// Several hosts on this machine: namespaces with links of their own
     #[command(subcommand)]
     Rig(rig::Task),
-    /// Starts a large job in virtual time, in trees of several arities
-    SimulateStart(simulate_start::Options),
     /// Tests the code that handles memory itself with the compiler's address sanitizer
     Sanitize,
     /// Reduces files in real processes of which some are killed at random moments, again and again
@@ -85,10 +82,6 @@ fn main() -> ExitCode {
         Task::Mpi4py(options) => mpi4py::mpi4py(&options),
         Task::Openfoam(options) => openfoam::openfoam(&options),
         Task::Rig(task) => rig::rig(&task),
-        Task::SimulateStart(options) => {
-            simulate_start::simulate(&options);
-            Ok(())
-        }
         Task::Sanitize => sanitize::sanitize(),
         Task::SoakFiles(options) => soak_files::soak_files(&options),
         Task::Test(options) => test::test(&options),

@@ -2,6 +2,9 @@
 
 use std::process::ExitCode;
 
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
+
+mod launch;
 mod reduce;
 mod seeds;
 mod size;
@@ -15,14 +18,32 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
+    /// The start of large jobs, in trees of several arities
+    Launch(launch::Arguments),
     /// Reductions: ours beside the paper's and those of MPI libraries
     Reduce(reduce::Arguments),
 }
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    let What::Reduce(arguments) = &arguments.what;
-    reduce::run(arguments).unwrap_or_else(|error| {
+    let result = match &arguments.what {
+        What::Launch(arguments) => launch::run(arguments),
+        What::Reduce(arguments) => reduce::run(arguments),
+    };
+    result.unwrap_or_else(|error| {
         eprintln!("ropewalk sim: {error:#}");
         ExitCode::from(2)
     })
+}
+
+/// A table without rows; numbers follow the first column.
+fn table_of(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(UTF8_FULL_CONDENSED)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(header);
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
 }

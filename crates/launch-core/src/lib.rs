@@ -23,8 +23,6 @@ pub mod hosts;
 mod inherited;
 mod injection;
 mod job;
-#[cfg(test)]
-mod job_simulation;
 mod lines;
 pub mod link;
 pub mod mpi;
@@ -34,7 +32,6 @@ pub mod plan;
 pub mod protocol;
 pub mod relay;
 pub mod restart;
-mod simulation;
 pub mod supervisor;
 pub mod tree;
 mod verdict;
@@ -51,5 +48,4 @@ pub use placement::{
     Binding, BindingSyntaxError, CacheKind, DealOrder, Part, Parts, Placement, PlacementError, RankMap,
     RankMapError, UserBinding,
 };
-pub use simulation::{StartCosts, StartTimes, simulate_start};
 pub use verdict::{Ending, Failure, FailureKind, MemoryShortage, SpawnedAs, Verdict};

@@ -196,6 +196,8 @@ pub(crate) struct Stamp {
     pub number: u64,
     /// The number of the last of the launcher's messages that this agent had heard.
     pub heard: u64,
+    /// For an end: so many of the agent's reports without output come before it.
+    pub after: u64,
 }
 
 /// From the launcher to agents.

@@ -153,7 +153,7 @@ impl Relay {
     }
 
     /// Whether this is a job in which agents go on whose node above is lost: all of its nodes must know.
-    pub(crate) fn adopting(mut self, adopts: bool) -> Self {
+    fn adopting(mut self, adopts: bool) -> Self {
         let is_root = self.node == NodeId::ROOT;
         self.kept = (adopts && !is_root).then(|| Kept::new(self.node));
         self.accounts = (adopts && is_root).then(|| Accounts::new(self.tree));
@@ -431,8 +431,7 @@ impl Relay {
     }
 
     /// How many bytes of output wait here, also of others.
-    #[cfg(test)]
-    pub(crate) fn held_bytes(&self) -> usize {
+    pub fn held_output(&self) -> usize {
         self.waiting.iter().map(|(_, up)| up.report.output_size()).sum()
     }
 
@@ -447,7 +446,7 @@ impl Relay {
     }
 
     /// Whether every agent right below is finished, lost, or given up.
-    pub(crate) fn are_children_over(&self) -> bool {
+    pub fn are_children_over(&self) -> bool {
         let is_over = |child: &Child| matches!(child, Child::Finished | Child::Over);
         self.children.values().all(is_over)
     }

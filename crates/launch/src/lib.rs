@@ -12,7 +12,6 @@ pub use ropewalk_launch_core::{
     Binding, BindingSyntaxError, CacheKind, DealOrder, Ending, Failure, FailureKind, Inherited, Injection,
     JobEvent, JobSpec, MemoryShortage, NAME_SERVER_PORT, NameServerAccess, NameServerKey,
     OUTPUT_LINE_SIZE_MAX, OnFailure, OnStopped, OutputStream, Part, Parts, Placement, PlacementError,
-    RankMap, RankMapError, RankNetwork, RespawnPolicy, Segment, Singleton, SpawnedAs, Stall, StartCosts,
-    StartMethod, StartTimes, StdinSource, UniverseSize, UserBinding, Verdict, hosts, mpi, restart,
-    simulate_start,
+    RankMap, RankMapError, RankNetwork, RespawnPolicy, Segment, Singleton, SpawnedAs, Stall, StartMethod,
+    StdinSource, UniverseSize, UserBinding, Verdict, hosts, mpi, restart,
 };

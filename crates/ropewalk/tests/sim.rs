@@ -8,7 +8,7 @@ use serde_json::Value;
 
 fn sim(words: &[&str]) -> (Option<i32>, String, String) {
     let mut command = assert_cmd::Command::new(env!("CARGO_BIN_EXE_ropewalk"));
-    let output = command.args(["sim", "reduce"]).args(words).output().unwrap();
+    let output = command.arg("sim").args(words).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
@@ -17,7 +17,11 @@ fn sim(words: &[&str]) -> (Option<i32>, String, String) {
 #[test]
 fn policies_are_compared() {
     for disturbance in [&[][..], &["--slow", "3:1:0.1:1"]] {
-        let words = [&["--hosts", "8", "--size", "4MiB", "--json"], disturbance].concat();
+        let words = [
+            &["reduce", "--hosts", "8", "--size", "4MiB", "--json"],
+            disturbance,
+        ]
+        .concat();
         let (code, rows, _) = sim(&words);
         assert_eq!(code, Some(0));
         let rows = rows.lines().map(|row| {
@@ -39,7 +43,7 @@ fn policies_are_compared() {
 /// A rank that dies costs little, and words that make no sense are explained.
 #[test]
 fn ranks_may_die() {
-    let (code, rows, _) = sim(&["--size", "32MiB", "--kill", "5:300ms", "--json"]);
+    let (code, rows, _) = sim(&["reduce", "--size", "32MiB", "--kill", "5:300ms", "--json"]);
     assert_eq!(code, Some(0));
     let row: Value = serde_json::from_str(&rows).unwrap();
     let (time, floor) = (row["time_s"].as_f64().unwrap(), row["floor_s"].as_f64().unwrap());
@@ -50,16 +54,43 @@ fn ranks_may_die() {
         (["--slow", "1:2"], "HOST:OUT:IN:CPU"),
         (["--late", "1"], "RANK:TIME"),
     ] {
-        let (code, _, error) = sim(&words);
+        let (code, _, error) = sim(&[&["reduce"], &words[..]].concat());
         assert_eq!(code, Some(2), "{error}");
         assert!(error.contains(reason), "{error}");
     }
 }
 
+/// A tree is faster than a star, and the launcher hears of all ranks in fewer messages than there are.
+#[test]
+fn starts_are_compared() {
+    let words = [
+        "--hosts", "1000", "--ranks", "10000", "--arity", "16,1000", "--json",
+    ];
+    let (code, rows, _) = sim(&[&["launch"], &words[..]].concat());
+    assert_eq!(code, Some(0));
+    let rows: Vec<Value> = rows
+        .lines()
+        .map(|row| serde_json::from_str(row).unwrap())
+        .collect();
+    let [tree, star] = [0, 1].map(|row| rows[row]["last_rank_s"].as_f64().unwrap());
+    assert!(2.0 * tree < star, "{rows:?}");
+    assert!(
+        rows[0]["messages_to_launcher"].as_u64().unwrap() < 3_000,
+        "{rows:?}"
+    );
+    let (_, table, _) = sim(&[&["launch"], &words[..6]].concat());
+    assert!(
+        table.contains("star") && table.contains("known to the launcher"),
+        "{table}"
+    );
+}
+
 /// Seeds with random faults break no promise.
 #[test]
 fn seeds_are_tried() {
-    let (code, text, _) = sim(&["--seeds", "100", "--seed", "7000"]);
-    assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("0 break a promise"), "{text}");
+    for world in ["launch", "reduce"] {
+        let (code, text, _) = sim(&[world, "--seeds", "100", "--seed", "7000"]);
+        assert_eq!(code, Some(0), "{text}");
+        assert!(text.contains("0 break a promise"), "{text}");
+    }
 }

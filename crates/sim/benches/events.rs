@@ -1,8 +1,12 @@
-//! Events per second: 1,000 processes that pass messages on at random. Prints one line; `cargo bench -p ropewalk-sim`.
+//! Events per second: 1,000 processes that pass messages on at random, and the start of 100,000 ranks on 1,000 hosts.
+//! Prints a line for each; `cargo bench -p ropewalk-sim`.
 
 use std::time::Instant;
 
-use ropewalk_sim::{Dice, Host, Nanos, Network, Process, Simulation};
+use ropewalk_sim::{
+    Dice, Host, Nanos, Network, Process, Simulation,
+    launch::{Costs, Setting, run},
+};
 
 const HOSTS: u32 = 1_000;
 const EVENTS: u64 = 10_000_000;
@@ -20,10 +24,16 @@ fn main() {
         let to = Process(dice.below(HOSTS.into()) as u32);
         simulation.send(event.process, to, 64 + dice.below(4_096), event.what);
     }
+    tell("messages", simulation.events(), began);
+    let setting = Setting::start(HOSTS, 100 * HOSTS, 16, Costs::default());
+    let began = Instant::now();
+    if let Ok(outcome) = run(&setting) {
+        tell("a start", outcome.events, began);
+    }
+}
+
+fn tell(name: &str, events: u64, began: Instant) {
     let took = began.elapsed().as_secs_f64();
-    let rate = simulation.events() as f64 / took / 1e6;
-    println!(
-        "{rate:.1} million events per second ({} in {took:.2} s)",
-        simulation.events()
-    );
+    let rate = events as f64 / took / 1e6;
+    println!("{name}: {rate:.1} million events per second ({events} in {took:.2} s)");
 }

@@ -5,6 +5,9 @@
 //! queue in both. Faults are changes of the network and of processes: [`Simulation::kill`], [`Simulation::freeze`],
 //! [`Simulation::cut`] and [`Network::set_rate_in`]. A [`Dice`] draws everything that is random from one seed.
 //!
+//! A [`World`] is what the events happen to: processes with their machines. [`reduction`] has reductions in virtual
+//! time, [`launch`] whole jobs from their start to the verdict.
+//!
 //! The same calls in the same order give the same events at the same times: [`Simulation::digest`] tells two runs
 //! apart.
 //!
@@ -26,6 +29,7 @@
 
 pub mod baseline;
 mod dice;
+pub mod launch;
 mod nanos;
 mod network;
 pub mod reduction;
@@ -35,5 +39,5 @@ pub use self::{
     dice::Dice,
     nanos::Nanos,
     network::Network,
-    simulation::{Event, Host, Process, Simulation},
+    simulation::{Event, Host, Process, Simulation, World},
 };

@@ -1,11 +1,23 @@
-use super::{Host, Nanos};
+use std::collections::BTreeMap;
 
-/// Hosts around one switch, each with a full-duplex link: bytes queue for the sender's link out and for the receiver's
-/// link in, in the order in which they come.
+use super::{Dice, Host, Nanos};
+
+/// Hosts around one switch, each with a full-duplex link: bytes queue for the sender's link out and for the
+/// receiver's link in, in the order in which they come.
 #[derive(Clone, Debug)]
 pub struct Network {
     links: Vec<Link>,
     latency: Nanos,
+    jitter: Option<Jitter>,
+}
+
+/// Messages that take longer than others.
+#[derive(Clone, Debug)]
+struct Jitter {
+    most: Nanos,
+    dice: Dice,
+    /// When the last message reached the receiver's link, by sender and receiver.
+    reached: BTreeMap<(Host, Host), Nanos>,
 }
 
 /// The two directions of a host's link.
@@ -53,7 +65,18 @@ impl Network {
         Self {
             links: vec![link; hosts as usize],
             latency,
+            jitter: None,
         }
+    }
+
+    /// Lets each message from now on take up to `most` longer, drawn from a seed. Messages from one host to another
+    /// stay in order.
+    pub fn set_jitter(&mut self, most: Nanos, seed: u64) {
+        self.jitter = Some(Jitter {
+            most,
+            dice: Dice::new(seed),
+            reached: BTreeMap::new(),
+        });
     }
 
     /// The number of hosts.
@@ -82,10 +105,19 @@ impl Network {
         (link.outwards.bytes, link.inwards.bytes)
     }
 
-    /// A message enters the sender's link. Returns when its first byte reaches the receiver's link, and its last one.
-    pub(super) fn leave(&mut self, now: Nanos, from: Host, bytes: u64) -> (Nanos, Nanos) {
-        let (first, last) = self.links[from.0 as usize].outwards.pass(now, bytes);
-        (first + self.latency, last + self.latency)
+    /// A message enters the sender's link. Returns when it has left, when its first byte reaches the receiver's link,
+    /// and when its last one does.
+    pub(super) fn leave(&mut self, now: Nanos, from: Host, to: Host, bytes: u64) -> (Nanos, Nanos, Nanos) {
+        let (first, left) = self.links[from.0 as usize].outwards.pass(now, bytes);
+        let (mut reaches, mut last) = (first + self.latency, left + self.latency);
+        if let Some(jitter) = &mut self.jitter {
+            let longer = Nanos(jitter.dice.below(jitter.most.0));
+            let before = jitter.reached.entry((from, to)).or_default();
+            reaches = (reaches + longer).max(*before);
+            last += longer;
+            *before = reaches;
+        }
+        (left, reaches, last)
     }
 
     /// The first byte of a message has reached the receiver's link; its last one does so at `last`. Returns when

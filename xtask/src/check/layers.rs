@@ -66,7 +66,17 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ropewalk-rpc",
         ],
     ),
-    ("ropewalk-sim", &["ropewalk-reduce-core"]),
+    (
+        "ropewalk-sim",
+        &[
+            "ropewalk-checkpoint-core",
+            "ropewalk-launch-core",
+            "ropewalk-membership",
+            "ropewalk-names",
+            "ropewalk-pmi",
+            "ropewalk-reduce-core",
+        ],
+    ),
     ("ropewalk-bench", &["ropewalk-names", "ropewalk-rpc"]),
     ("kv", &["ropewalk-names", "ropewalk-rpc"]),
     ("pipelined-write", &["ropewalk-names", "ropewalk-rpc"]),

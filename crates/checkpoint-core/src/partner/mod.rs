@@ -14,8 +14,6 @@ mod protection;
 mod recovery;
 mod ring;
 #[cfg(test)]
-mod simulation;
-#[cfg(test)]
 mod under_way;
 mod whole;
 

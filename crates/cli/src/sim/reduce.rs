@@ -1,7 +1,7 @@
-use std::{path::PathBuf, process::ExitCode, str::FromStr};
+use std::{process::ExitCode, str::FromStr};
 
 use anyhow::{Context, anyhow, bail, ensure};
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
+use comfy_table::Table;
 use ropewalk_bench::output::print;
 use ropewalk_reduce_core::{End, Order};
 use ropewalk_sim::{
@@ -11,7 +11,11 @@ use ropewalk_sim::{
 };
 use serde::Serialize;
 
-use super::{seeds, size::bytes};
+use super::{
+    seeds::{self, Seeds},
+    size::bytes,
+    table_of,
+};
 use crate::times::{TIMES, duration, seconds, shown};
 
 #[derive(Debug, clap::Args)]
@@ -54,15 +58,8 @@ pub(super) struct Arguments {
     /// Write one JSON object a row
     #[arg(long)]
     json: bool,
-    /// Run so many small jobs with random faults instead, and see that no promise is broken
-    #[arg(long, value_name = "N")]
-    seeds: Option<u64>,
-    /// The first seed
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
-    /// A file of seeds that failed: they are run first, and new ones are added
-    #[arg(long, value_name = "FILE", requires = "seeds")]
-    failing: Option<PathBuf>,
+    #[command(flatten)]
+    seeds: Seeds,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -150,8 +147,13 @@ struct Row {
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    if let Some(count) = arguments.seeds {
-        return seeds::search(arguments.seed, count, arguments.failing.as_ref());
+    let judge = |seed| match reduction::run(&Setting::random(seed)) {
+        Ok(outcome) if matches!(outcome.end, Some(End::Done { .. })) => seeds::End::Well,
+        Ok(_) => seeds::End::Failed,
+        Err(violation) => seeds::End::Broken(format!("{violation:?}")),
+    };
+    if let Some(code) = arguments.seeds.search("reduce", judge)? {
+        return Ok(code);
     }
     let setting = arguments.setting()?;
     let mut rows = Vec::new();
@@ -193,7 +195,7 @@ impl Arguments {
         }
         setting.rate = self.mbit * 1e6 / 8.0;
         setting.latency = Nanos::from_seconds(self.latency);
-        setting.seed = self.seed;
+        setting.seed = self.seeds.seed;
         for SlowHost(slow) in &self.slow {
             is_a_rank(slow.host)?;
             setting.slow.push(*slow);
@@ -239,11 +241,7 @@ fn row(setting: &Setting, policy: Policy) -> anyhow::Result<Row> {
 }
 
 fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(UTF8_FULL_CONDENSED)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header(["policy", "time", "x floor", "to scheduler", "from scheduler"]);
+    let mut table = table_of(&["policy", "time", "x floor", "to scheduler", "from scheduler"]);
     for row in rows {
         table.add_row([
             row.policy.to_owned(),
@@ -252,9 +250,6 @@ fn table(rows: &[Row]) -> Table {
             row.messages_to_scheduler.to_string(),
             row.messages_from_scheduler.to_string(),
         ]);
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
     }
     table
 }

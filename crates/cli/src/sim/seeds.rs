@@ -8,46 +8,73 @@ use std::{
 
 use anyhow::Context;
 use ropewalk_bench::output::print;
-use ropewalk_reduce_core::End;
-use ropewalk_sim::reduction::{Setting, run};
 
-/// Runs the seeds that failed before, as a file says, and `count` seeds from `first` on. Seeds that break a promise are
-/// added to the file.
-pub(super) fn search(first: u64, count: u64, failing: Option<&PathBuf>) -> anyhow::Result<ExitCode> {
-    let known = failing.map_or(Ok(Vec::new()), |path| read(path))?;
-    let mut broken = Vec::new();
-    let (mut results, mut errors) = (0_u64, 0_u64);
-    for seed in known.iter().copied().chain(first..first.saturating_add(count)) {
-        match run(&Setting::random(seed)) {
-            Ok(outcome) if matches!(outcome.end, Some(End::Done { .. })) => results += 1,
-            Ok(_) => errors += 1,
-            Err(violation) => {
-                print(format_args!("seed {seed}: {violation:?}"))?;
-                print(format_args!(
-                    "  again: ropewalk sim reduce --seeds 1 --seed {seed}"
-                ))?;
-                broken.push(seed);
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct Seeds {
+    /// Run so many small jobs with random faults instead, and see that no promise is broken
+    #[arg(long, value_name = "N")]
+    seeds: Option<u64>,
+    /// The first seed
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) seed: u64,
+    /// A file of seeds that failed: they are run first, and new ones are added
+    #[arg(long, value_name = "FILE", requires = "seeds")]
+    failing: Option<PathBuf>,
+}
+
+/// The end of a job.
+#[derive(Debug)]
+pub(super) enum End {
+    /// All went well in spite of the faults.
+    Well,
+    /// The faults ended it, and the verdict says so.
+    Failed,
+    /// A promise is broken: which one.
+    Broken(String),
+}
+
+impl Seeds {
+    /// Runs the seeds that failed before and the ones that were asked for. Seeds that break a promise are added to
+    /// the file. Returns `None` if no seeds were asked for.
+    pub(super) fn search(&self, command: &str, run: impl Fn(u64) -> End) -> anyhow::Result<Option<ExitCode>> {
+        let Some(count) = self.seeds else {
+            return Ok(None);
+        };
+        let known = self.failing.as_ref().map_or(Ok(Vec::new()), |path| read(path))?;
+        let mut broken = Vec::new();
+        let (mut well, mut failed) = (0_u64, 0_u64);
+        let range = self.seed..self.seed.saturating_add(count);
+        for seed in known.iter().copied().chain(range) {
+            match run(seed) {
+                End::Well => well += 1,
+                End::Failed => failed += 1,
+                End::Broken(violation) => {
+                    print(format_args!("seed {seed}: {violation}"))?;
+                    print(format_args!(
+                        "  again: ropewalk sim {command} --seeds 1 --seed {seed}"
+                    ))?;
+                    broken.push(seed);
+                }
             }
         }
+        if let Some(path) = self.failing.as_ref().filter(|_| !broken.is_empty()) {
+            let mut all = known;
+            all.extend(&broken);
+            all.sort_unstable();
+            all.dedup();
+            let text: String = all.iter().map(|seed| format!("{seed}\n")).collect();
+            fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        print(format_args!(
+            "{} jobs with random faults: {well} end well, {failed} with a verdict, {} break a promise",
+            well + failed + broken.len() as u64,
+            broken.len()
+        ))?;
+        Ok(Some(match broken.is_empty() {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::FAILURE,
+        }))
     }
-    if let Some(path) = failing.filter(|_| !broken.is_empty()) {
-        let mut all = known;
-        all.extend(&broken);
-        all.sort_unstable();
-        all.dedup();
-        let text: String = all.iter().map(|seed| format!("{seed}\n")).collect();
-        fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    print(format_args!(
-        "{} jobs with random faults: {results} have a result, {errors} a verdict, {} break a promise",
-        results + errors + broken.len() as u64,
-        broken.len()
-    ))?;
-    Ok(if broken.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
 }
 
 /// A seed a line; no file is no seeds.
@@ -67,17 +94,33 @@ fn read(path: &Path) -> anyhow::Result<Vec<u64>> {
 mod tests {
     use super::*;
 
-    /// Seeds that failed are run again, and stay in the file.
+    /// Seeds that failed are run again and stay in the file, and new ones come to it.
     #[test]
     fn seeds_are_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("seeds");
         assert_eq!(read(&path).unwrap(), [0; 0]);
         fs::write(&path, "3\n17\n").unwrap();
-        assert_eq!(read(&path).unwrap(), [3, 17]);
-        assert_eq!(search(0, 5, Some(&path)).unwrap(), ExitCode::SUCCESS);
-        assert_eq!(read(&path).unwrap(), [3, 17]);
+        let seeds = Seeds {
+            seeds: Some(5),
+            seed: 20,
+            failing: Some(path.clone()),
+        };
+        let well = seeds.search("reduce", |_| End::Well).unwrap();
+        assert_eq!(
+            (well, read(&path).unwrap()),
+            (Some(ExitCode::SUCCESS), vec![3, 17])
+        );
+        let run = |seed| match seed % 7 {
+            3 => End::Broken("a hang".to_owned()),
+            _ => End::Failed,
+        };
+        let broken = seeds.search("reduce", run).unwrap();
+        assert_eq!(
+            (broken, read(&path).unwrap()),
+            (Some(ExitCode::FAILURE), vec![3, 17, 24])
+        );
         fs::write(&path, "three\n").unwrap();
-        assert!(search(0, 1, Some(&path)).is_err());
+        assert!(seeds.search("reduce", |_| End::Well).is_err());
     }
 }

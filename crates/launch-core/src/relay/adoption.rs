@@ -71,12 +71,17 @@ impl Kept {
         if matches!(up.report, Report::Trace { .. }) {
             return;
         }
+        let after = match up.report {
+            Report::Finished => self.lanes[CONTROL].said,
+            _ => 0,
+        };
         let lane = &mut self.lanes[lane(&up.report)];
         lane.said += 1;
         up.stamp = Some(Stamp {
             from: self.node,
             number: lane.said,
             heard: self.heard,
+            after,
         });
         (self.untold, self.untold_bytes) = (0, 0);
         lane.kept.push_back(up.clone());
@@ -222,10 +227,12 @@ impl Accounts {
         if has_heard {
             account.heard = stamp.heard.min(told);
         }
-        let taken = &mut account.taken[lane(&up.report)];
-        let is_next = stamp.number.checked_sub(1) == Some(*taken);
+        // An end overtakes what was lost before it and is said again: nothing of a host is taken after its end.
+        let lane = lane(&up.report);
+        let is_next =
+            stamp.number.checked_sub(1) == Some(account.taken[lane]) && stamp.after <= account.taken[CONTROL];
         if is_next {
-            *taken += 1;
+            account.taken[lane] += 1;
         }
         if is_next && matches!(up.report, Report::Finished) && stamp.from.host() == Some(up.host) {
             account.state = State::Finished;
