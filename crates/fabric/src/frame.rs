@@ -24,13 +24,13 @@ use thiserror::Error;
 use crate::{AccessError, Body, region_table::Access};
 
 /// The size of a header in bytes.
-pub(crate) const HEADER_SIZE: usize = 20;
+pub const HEADER_SIZE: usize = 20;
 
 /// The largest body of a bulk frame in bytes.
 pub(crate) const BULK_SIZE_MAX: usize = 256 << 10;
 
 /// The size of the body of [`Kind::Get`] and [`Kind::Put`] in bytes.
-pub(crate) const ACCESS_SIZE: usize = 40;
+pub const ACCESS_SIZE: usize = 40;
 
 /// The size of the body of [`Kind::Offer`] in bytes.
 pub(crate) const OFFER_SIZE: usize = 48;
@@ -44,7 +44,7 @@ const CHECKED: u16 = 1;
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// An unexpected message.
     Unexpected = 1,
     /// An expected message.
@@ -76,7 +76,7 @@ pub(crate) enum Kind {
 /// The kind of a message to its receiver. The numbers are those of the frames that carry them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum MessageKind {
+pub enum MessageKind {
     /// Somebody posted a receive for it.
     Expected = Kind::Expected as u8,
     /// A heartbeat that asks for another.
@@ -91,17 +91,21 @@ pub(crate) enum MessageKind {
 
 /// What stands before each body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
-    pub(crate) length: usize,
-    pub(crate) kind: Kind,
-    pub(crate) status: Status,
+pub struct Header {
+    /// The size of the body in bytes.
+    pub length: usize,
+    /// The kind of frame.
+    pub kind: Kind,
+    /// How an operation ended; `Ok` in all other frames.
+    pub status: Status,
     /// Whether the data of this bulk frame, or the data that this `Get` asks for, goes with a checksum.
-    pub(crate) checked: bool,
-    pub(crate) id: u64,
+    pub checked: bool,
+    /// The tag of a message; else the operation, as its origin numbers it.
+    pub id: u64,
 }
 
 /// How a one-sided operation ended at the target.
-pub(crate) type Status = Result<(), AccessError>;
+pub type Status = Result<(), AccessError>;
 
 impl Kind {
     pub(crate) fn from_byte(byte: u8) -> Result<Self, FrameError> {
@@ -127,7 +131,7 @@ impl Kind {
     }
 
     /// The kind of frame that carries messages of this kind.
-    pub(crate) fn from_message(kind: MessageKind) -> Self {
+    pub fn from_message(kind: MessageKind) -> Self {
         match kind {
             MessageKind::Expected => Self::Expected,
             MessageKind::Ping => Self::Ping,
@@ -138,7 +142,7 @@ impl Kind {
     }
 
     /// The inverse of [`from_message`](Self::from_message); `None` if it carries no message.
-    pub(crate) fn message(self) -> Option<MessageKind> {
+    pub fn message(self) -> Option<MessageKind> {
         Some(match self {
             Self::Expected => MessageKind::Expected,
             Self::Ping => MessageKind::Ping,
@@ -177,7 +181,7 @@ impl Kind {
 
 impl Header {
     /// A header without body or failure.
-    pub(crate) fn new(kind: Kind, id: u64) -> Self {
+    pub fn new(kind: Kind, id: u64) -> Self {
         Self {
             length: 0,
             kind,
@@ -188,7 +192,10 @@ impl Header {
     }
 
     /// The encoded header of a frame whose body is `body`; a bulk body is not looked at but for its length.
-    pub(crate) fn encode(&self, body: &[u8]) -> [u8; HEADER_SIZE] {
+    ///
+    /// # Panics
+    /// If the body has 4 GiB or more.
+    pub fn encode(&self, body: &[u8]) -> [u8; HEADER_SIZE] {
         let length = u32::try_from(body.len()).expect("no frame is larger than a message may be");
         let mut bytes = [0; HEADER_SIZE];
         let mut at = &mut bytes[..];
@@ -260,7 +267,7 @@ fn checksum(header: &[u8], body: &[u8]) -> u32 {
 
 impl Access {
     /// The body of [`Kind::Get`] and [`Kind::Put`].
-    pub(crate) fn encode(&self) -> [u8; ACCESS_SIZE] {
+    pub fn encode(&self) -> [u8; ACCESS_SIZE] {
         let mut bytes = [0; ACCESS_SIZE];
         let mut at = &mut bytes[..];
         at.put_u64_le(self.region);
@@ -271,7 +278,10 @@ impl Access {
     }
 
     /// The inverse of [`encode`](Self::encode).
-    pub(crate) fn decode(mut body: &[u8]) -> Result<Self, FrameError> {
+    ///
+    /// # Errors
+    /// If the body has another length.
+    pub fn decode(mut body: &[u8]) -> Result<Self, FrameError> {
         if body.len() != ACCESS_SIZE {
             return Err(FrameError::Length { length: body.len() });
         }
@@ -337,7 +347,7 @@ pub enum FrameError {
 /// bytes of checked data are an error if not all of it is right, so that nothing is completed with them. After an
 /// error the stream is of no use.
 #[derive(Debug)]
-pub(crate) struct Decoder {
+pub struct Decoder {
     /// Empty until it is first used: strangers cost nothing.
     buffer: Box<[u8]>,
     start: usize,
@@ -393,7 +403,7 @@ impl Incoming {
 
 /// What a decoder found.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Decoded<'a> {
+pub enum Decoded<'a> {
     /// A bulk frame begins.
     Bulk(Header),
     /// The next bytes of the bulk frame.
@@ -406,7 +416,8 @@ impl Decoder {
     /// The size of the buffer in bytes.
     pub(crate) const BUFFER_SIZE: usize = 32 << 10;
 
-    pub(crate) fn new(message_size_max: usize) -> Self {
+    /// A decoder of a stream whose messages are at most so large, in bytes.
+    pub fn new(message_size_max: usize) -> Self {
         Self {
             buffer: Box::default(),
             start: 0,
@@ -417,7 +428,7 @@ impl Decoder {
     }
 
     /// Where the next bytes may be read to; never empty after `poll` had nothing.
-    pub(crate) fn space(&mut self) -> &mut [u8] {
+    pub fn space(&mut self) -> &mut [u8] {
         if self.buffer.is_empty() {
             self.buffer = vec![0; Self::BUFFER_SIZE].into();
         }
@@ -431,7 +442,10 @@ impl Decoder {
     }
 
     /// Tells that `count` bytes were read into [`space`](Self::space).
-    pub(crate) fn handle_read(&mut self, count: usize) {
+    ///
+    /// # Panics
+    /// If there was less space.
+    pub fn handle_read(&mut self, count: usize) {
         assert!(
             count <= self.buffer.len() - self.end,
             "more was read than there was space"
@@ -440,7 +454,7 @@ impl Decoder {
     }
 
     /// How many bytes of the current bulk frame are still to come.
-    pub(crate) fn bulk_remaining(&self) -> usize {
+    pub fn bulk_remaining(&self) -> usize {
         match self.body {
             Incoming::Bulk { remaining, .. } => remaining,
             _ => 0,
@@ -451,7 +465,10 @@ impl Decoder {
     ///
     /// # Errors
     /// If the frame ends with them and its data is checked and wrong.
-    pub(crate) fn handle_bulk_read(&mut self, bytes: &[u8]) -> Result<(), FrameError> {
+    ///
+    /// # Panics
+    /// If bytes before these are still in the buffer, or the frame has fewer to come.
+    pub fn handle_bulk_read(&mut self, bytes: &[u8]) -> Result<(), FrameError> {
         assert!(
             self.start == self.end,
             "bytes before these are still in the buffer"
@@ -462,7 +479,10 @@ impl Decoder {
     }
 
     /// The next thing in the stream, if all of it has come.
-    pub(crate) fn poll(&mut self) -> Result<Option<Decoded<'_>>, FrameError> {
+    ///
+    /// # Errors
+    /// If the stream has something that is no frame.
+    pub fn poll(&mut self) -> Result<Option<Decoded<'_>>, FrameError> {
         if matches!(self.body, Incoming::None) {
             let buffered = &self.buffer[self.start..self.end];
             let Some((bytes, rest)) = buffered.split_first_chunk::<HEADER_SIZE>() else {

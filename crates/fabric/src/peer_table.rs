@@ -72,13 +72,13 @@ pub(crate) struct Pulse {
 
 /// What a provider has seen of a peer; each number only grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Activity {
+pub struct Activity {
     /// How much came from it.
-    pub(crate) heard: u64,
+    pub heard: u64,
     /// How much of ours its system has taken.
-    pub(crate) taken: u64,
+    pub taken: u64,
     /// How much was queued for it.
-    pub(crate) queued: u64,
+    pub queued: u64,
 }
 
 impl Known {

@@ -1,26 +1,27 @@
-//! What a transport has to do.
+//! Transports between endpoints, and the parts that one in a crate of its own is made of.
+//!
+//! A [`Provider`] that moves bytes has for its connections the [`Handshake`], and for their frames the [`Decoder`] and the
+//! [`Outbox`]. [`Endpoint::bind_with`](crate::Endpoint::bind_with) gives it an endpoint.
 
 use std::time::Instant;
 
 use bytes::Bytes;
 
+pub use self::stream::outbox::{Outbox, Source, Stream};
 use crate::{
     AccessError, Address, Body, Buffer, Messages, OperationId, PeerDeath, PeerId, RegionHandle, SubmitError,
-    frame::MessageKind,
+    Withdrawn,
+};
+pub use crate::{
+    endpoint::Binding,
+    frame::{ACCESS_SIZE, Decoded, Decoder, HEADER_SIZE, Header, Kind, MessageKind, Status},
+    handshake::{Handshake, Introduction, Step},
     inbox::Around,
     peer_table::Activity,
     poller::Ready,
-    region_table::{Access, RegionMemory, Withdrawn},
+    region_table::{Access, RegionMemory, RegionTable},
 };
 
-#[cfg(any(test, feature = "fuzzing", feature = "ofi"))]
-#[cfg_attr(
-    not(feature = "ofi"),
-    allow(dead_code, reason = "tests and fuzz targets do not use all of it")
-)]
-pub(crate) mod messaging;
-#[cfg(feature = "ofi")]
-pub(crate) mod ofi;
 pub(crate) mod shm;
 pub(crate) mod stream;
 
@@ -29,7 +30,7 @@ pub(crate) mod stream;
 /// Nothing blocks and nothing happens outside [`progress`](Self::progress), which also serves the peers'
 /// one-sided operations. The endpoint keeps the deadlines, matches expected messages, sends heartbeats and talks
 /// to itself without any provider. It calls the others only for peers that [`connect`](Self::connect) took.
-pub(crate) trait Provider: Send {
+pub trait Provider: Send {
     /// What it is called.
     fn name(&self) -> &'static str;
 
@@ -88,11 +89,11 @@ pub(crate) trait Provider: Send {
     /// without it, nobody looked, and it need not see to peers of which nothing was heard lately.
     fn progress(&mut self, ready: Option<&Ready>, around: &mut Around<'_>);
 
-    /// Receives, as far as there is room, what `progress` left where it was because it was not to
-    /// [take messages](Around::takes_messages).
+    /// Receives, as far as there is room, what `progress` left where it was because the owner
+    /// takes the messages itself.
     fn receive(&mut self, _around: &mut Around<'_>, _messages: &mut Messages) {}
 
-    /// Prepares for the owner to sleep: from now on a descriptor that its [`Poller`](crate::poller::Poller) watches
+    /// Prepares for the owner to sleep: from now on a descriptor that the endpoint watches
     /// becomes readable when there is something to do. Returns whether there is something already.
     fn arm(&mut self) -> bool {
         false
@@ -139,15 +140,21 @@ pub(crate) trait Provider: Send {
     }
 }
 
+/// How a one-sided operation of ours ended well.
 #[derive(Debug)]
-pub(crate) enum Transferred {
+pub enum Transferred {
+    /// A `get` has filled this.
     Got(Buffer),
+    /// A `put` is done.
     Put,
 }
 
+/// How a one-sided operation of ours failed.
 #[derive(Debug)]
-pub(crate) enum TransferFailure {
+pub enum TransferFailure {
+    /// The peer refused it.
     Access(AccessError),
+    /// The peer is gone.
     PeerDied(PeerDeath),
 }
 

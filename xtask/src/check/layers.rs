@@ -10,17 +10,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ropewalk-agent-link", &[]),
     ("ropewalk-names", &[]),
     ("ropewalk-membership", &["ropewalk-names"]),
-    ("ropewalk-ofi-sys", &[]),
     ("ropewalk-pmi", &[]),
     ("ropewalk-pmi-client", &["ropewalk-pmi"]),
     ("ropewalk-pmi-abi", &["ropewalk-pmi", "ropewalk-pmi-client"]),
     ("ropewalk-pmi-c", &["ropewalk-pmi", "ropewalk-pmi-abi"]),
     ("ropewalk-pmi2-c", &["ropewalk-pmi", "ropewalk-pmi-abi"]),
-    (
-        "ropewalk-fabric",
-        &["ropewalk-membership", "ropewalk-names", "ropewalk-ofi-sys"],
-    ),
-    ("ropewalk-rpc", &["ropewalk-fabric"]),
+    ("ropewalk-fabric", &["ropewalk-membership", "ropewalk-names"]),
+    ("ropewalk-fabric-ofi", &["ropewalk-fabric", "ropewalk-names"]),
+    ("ropewalk-rpc", &["ropewalk-fabric", "ropewalk-fabric-ofi"]),
     ("ropewalk-checkpoint-core", &[]),
     // For copies on other hosts, a feature.
     (

@@ -30,6 +30,7 @@ mod fencing;
 mod heartbeat;
 mod patience;
 
+pub use binding::Binding;
 use heartbeat::Heartbeat;
 pub use heartbeat::HeartbeatCounts;
 
@@ -202,7 +203,8 @@ impl Endpoint {
         peer == self.itself_id || known.is_some_and(|known| known.provider.is_some())
     }
 
-    /// What reaches a peer: `"shm"`, `"tcp"`, `"unix"`, `"ofi"` or `"loopback"`; `None` if there is no connection.
+    /// What reaches a peer: `"shm"`, `"tcp"`, `"unix"`, `"loopback"` or a provider of another crate; `None` if there is
+    /// no connection.
     pub fn provider_of(&self, peer: PeerId) -> Option<&'static str> {
         if peer == self.itself_id {
             return Some("loopback");
@@ -453,20 +455,19 @@ impl Endpoint {
         let Some(known) = self.peers.get_mut(peer) else {
             return Err(SubmitError::NotConnected);
         };
+        let mut unreachable = Err(SubmitError::NotConnected);
         for (index, provider) in self.providers.iter_mut().enumerate() {
             match provider.connect(peer, &known.address) {
                 Ok(()) => {
                     known.provider = Some(index);
                     return Ok(Some(index));
                 }
-                Err(SubmitError::Unreachable { .. }) => {}
+                // The last one reaches the most.
+                Err(error @ SubmitError::Unreachable { .. }) => unreachable = Err(error),
                 Err(error) => return Err(error),
             }
         }
-        Err(SubmitError::Unreachable {
-            address: known.address.clone(),
-            expected: self.reachable(),
-        })
+        unreachable
     }
 
     fn send(&mut self, peer: PeerId, kind: MessageKind, tag: u64, body: &Body) -> Result<(), SubmitError> {

@@ -53,7 +53,7 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
         options.limits.heartbeat = Some(SILENCE_MAX);
         options.limits.connect_timeout = SILENCE_MAX;
     }
-    let endpoint = Endpoint::bind(options)?;
+    let endpoint = ropewalk_rpc::bind(options)?;
     let addresses = exchange_addresses(&pmi, endpoint.address(), rank, size)?;
     Ok(Bootstrapped {
         rank,

@@ -38,7 +38,7 @@ impl StreamProvider {
     pub(super) fn dial(&mut self, peer: PeerId, address: &Address) -> Result<(), SubmitError> {
         let unreachable = || SubmitError::Unreachable {
             address: address.clone(),
-            expected: "an address of another provider",
+            expected: self.family.reached(),
         };
         let location = self.family.locate(address).ok_or_else(unreachable)?;
         if self.connections.len() >= self.limits.connections_max {

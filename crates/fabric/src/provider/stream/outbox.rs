@@ -11,9 +11,9 @@ use crate::{
 };
 
 /// Frames ready to be sent, in order, and bulk data that becomes frames a piece at a time: so messages wait
-/// behind at most [`FILL_SIZE_MAX`](Self::FILL_SIZE_MAX) of it, and several transfers share the connection.
+/// behind at most 2 MiB of it, and several transfers share the connection.
 #[derive(Debug)]
-pub(in crate::provider) struct Outbox {
+pub struct Outbox {
     /// Sealed bytes; what is large stands here without having been copied.
     segments: VecDeque<Bytes>,
     /// Headers and small bodies after them, so that many make one segment.
@@ -35,15 +35,18 @@ pub(in crate::provider) struct Outbox {
 
 /// One transfer's data on its way out.
 #[derive(Debug)]
-pub(in crate::provider) struct Stream {
-    pub(in crate::provider) id: u64,
+pub struct Stream {
+    /// The operation, as its origin numbers it.
+    pub id: u64,
     /// Whether its frames have checksums of their data.
-    pub(in crate::provider) checked: bool,
-    pub(in crate::provider) source: Source,
+    pub checked: bool,
+    /// Where the data comes from.
+    pub source: Source,
 }
 
+/// Where a transfer's data comes from.
 #[derive(Debug)]
-pub(in crate::provider) enum Source {
+pub enum Source {
     /// What is left of our own `put`.
     Put(Bytes),
     /// What is left of a peer's `get`; looked up anew for each piece, so that it ends with the exposure.
@@ -86,7 +89,8 @@ impl Outbox {
     /// How many segments go into one system call.
     const SEGMENTS_PER_SEND: usize = 64;
 
-    pub(in crate::provider) fn is_empty(&self) -> bool {
+    /// True if nothing waits.
+    pub fn is_empty(&self) -> bool {
         self.queued_bytes == 0 && self.streams.is_empty()
     }
 
@@ -96,25 +100,28 @@ impl Outbox {
         self.messages >= Self::MESSAGES_PER_SEND
     }
 
-    pub(in crate::provider) fn sent_bytes(&self) -> u64 {
+    /// How many bytes were sent in all.
+    pub fn sent_bytes(&self) -> u64 {
         self.sent_bytes
     }
 
-    pub(in crate::provider) fn queued_bytes(&self) -> usize {
+    /// How many bytes of frames wait; of bulk data only what is in frames already counts.
+    pub fn queued_bytes(&self) -> usize {
         self.queued_bytes
     }
 
     /// How many answers wait for the peer to read.
-    pub(in crate::provider) fn answers(&self) -> usize {
+    pub fn answers(&self) -> usize {
         self.answers.len()
     }
 
     /// How many of the peer's `get`s are being served.
-    pub(in crate::provider) fn served(&self) -> usize {
+    pub fn served(&self) -> usize {
         self.served
     }
 
-    pub(in crate::provider) fn push_frame(&mut self, header: Header, body: Bytes) {
+    /// Queues a frame.
+    pub fn push_frame(&mut self, header: Header, body: Bytes) {
         let checksum = header.encode_data_checksum(&body);
         let checksum = checksum.as_ref().map_or(&[][..], |checksum| checksum);
         let header = header.encode(&body);
@@ -129,8 +136,8 @@ impl Outbox {
         }
     }
 
-    /// A message, or another frame with a small body.
-    pub(in crate::provider) fn push_message(&mut self, header: Header, body: &Body) {
+    /// Queues a message, or another frame with a small body.
+    pub fn push_message(&mut self, header: Header, body: &Body) {
         self.messages += 1;
         if body.len() > Self::COPY_SIZE_MAX {
             return self.push_frame(header, body.clone().into_bytes());
@@ -141,7 +148,8 @@ impl Outbox {
         self.tail.extend_from_slice(body);
     }
 
-    pub(in crate::provider) fn push_done(&mut self, id: u64, status: Status) {
+    /// Queues the answer to a `get` that is refused, or to a `put` that has ended.
+    pub fn push_done(&mut self, id: u64, status: Status) {
         let header = Header {
             status,
             ..Header::new(Kind::Done, id)
@@ -150,7 +158,8 @@ impl Outbox {
         self.answers.push_back(self.sent_bytes + self.queued_bytes as u64);
     }
 
-    pub(in crate::provider) fn push_stream(&mut self, stream: Stream) {
+    /// Queues bulk data.
+    pub fn push_stream(&mut self, stream: Stream) {
         self.served += usize::from(stream.is_served());
         self.streams.push_back(stream);
     }
@@ -169,13 +178,13 @@ impl Outbox {
     }
 
     /// Stops our own `put`.
-    pub(in crate::provider) fn cancel_put(&mut self, id: u64) {
+    pub fn cancel_put(&mut self, id: u64) {
         self.streams
             .retain(|stream| stream.id != id || stream.is_served());
     }
 
     /// Stops a peer's `get`.
-    pub(in crate::provider) fn cancel_served(&mut self, id: u64) {
+    pub fn cancel_served(&mut self, id: u64) {
         let before = self.streams.len();
         self.streams
             .retain(|stream| stream.id != id || !stream.is_served());
@@ -183,7 +192,7 @@ impl Outbox {
     }
 
     /// Turns bulk data into frames until enough is queued, the transfers in turn.
-    pub(in crate::provider) fn fill(&mut self, regions: &RegionTable) {
+    pub fn fill(&mut self, regions: &RegionTable) {
         while self.queued_bytes < self.fill_size
             && let Some(mut stream) = self.streams.pop_front()
         {
@@ -240,14 +249,14 @@ impl Outbox {
     }
 
     /// The next bytes, for one vectored send.
-    pub(in crate::provider) fn slices(&self) -> Vec<IoSlice<'_>> {
+    pub fn slices(&self) -> Vec<IoSlice<'_>> {
         let segments = self.segments.iter().map(|segment| &segment[..]);
         let pieces = segments.chain([&self.tail[..]]);
         pieces.take(Self::SEGMENTS_PER_SEND).map(IoSlice::new).collect()
     }
 
     /// Tells that the first `count` of the next bytes were sent.
-    pub(in crate::provider) fn handle_sent(&mut self, count: usize) {
+    pub fn handle_sent(&mut self, count: usize) {
         self.messages = 0;
         if count < self.queued_bytes {
             self.fill_size = (self.fill_size / 2).max(Self::FILL_SIZE);

@@ -6,18 +6,17 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ropewalk_fabric::{
+    Address, Peer, PeerDeath, PeerId, SubmitError,
+    provider::{Around, TransferFailure},
+};
+
 use super::{
     Connections, OfiProvider,
     connection::{Connection, ConnectionId},
+    rdm::Remote,
 };
-use crate::{
-    Address, Peer, PeerDeath, PeerId, SubmitError,
-    inbox::Around,
-    provider::{
-        TransferFailure,
-        messaging::{Association, Envelope, EnvelopeKind, Opening},
-    },
-};
+use crate::messaging::{Association, Envelope, EnvelopeKind, Opening};
 
 impl OfiProvider {
     /// How long to wait before each further call to one whom libfabric could not reach.
@@ -119,7 +118,7 @@ impl OfiProvider {
         id: ConnectionId,
         association: Association,
         name: &[u8],
-        remote: super::rdm::Remote,
+        remote: Remote,
         peer: Option<(PeerId, Address)>,
         deadline: Instant,
     ) {
@@ -179,7 +178,7 @@ impl OfiProvider {
     pub(super) fn handle_proven(&mut self, id: ConnectionId, peer: Peer, around: &mut Around<'_>) {
         let instance = peer.instance;
         let accepted = |id: &ConnectionId| self.connections.get(id).filter(|known| known.accepted);
-        let known = self.peers.get(&around.peers.intern(&peer.address));
+        let known = self.peers.get(&around.intern(&peer.address));
         // A peer calls only when it has no connection with us: its latest one is its only one.
         let same_instance = known.filter(|known| known.instance == Some(instance) && accepted(&id).is_some());
         let other = same_instance.and_then(|known| {
@@ -204,7 +203,7 @@ impl OfiProvider {
         }
         let address = peer.address.clone();
         // Only now: if an earlier one was lost, its name went with it.
-        let named = around.peers.prove(peer, around.provider);
+        let named = around.prove(peer);
         let connections = self.peers.entry(named).or_default();
         connections.instance = Some(instance);
         if !connections.ids.contains(&id) {

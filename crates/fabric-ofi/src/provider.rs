@@ -2,7 +2,7 @@
 //! hexadecimal digits.
 //!
 //! Of libfabric we use what all its providers share: endpoints of type RDM that send messages of bounded size
-//! to each other. [`messaging`](super::messaging) makes connections and one-sided operations of that.
+//! to each other. [`messaging`](crate::messaging) makes connections and one-sided operations of that.
 //!
 //! libfabric does not say when a peer dies. An endpoint that is dropped says farewell; for the others there
 //! are heartbeats, and the errors of libfabric when it cannot deliver.
@@ -18,31 +18,28 @@ use std::{
 };
 
 use bytes::Bytes;
-use rustix::{event::epoll::EventFlags, io::Errno};
+use ropewalk_fabric::{
+    Address, AddressError, Body, Buffer, Limits, OperationId, PeerDeath, PeerId, SubmitError,
+    provider::{
+        ACCESS_SIZE, Access, Activity, Around, Binding, HEADER_SIZE, Header, Introduction, Kind, MessageKind,
+        Provider, Ready, TransferFailure, Transferred,
+    },
+};
+use thiserror::Error;
 
-pub(crate) use self::listener::{OfiError, OfiListener};
 use self::{
     connection::{Connection, ConnectionId},
     names::Names,
+    opening::hexadecimal,
     rdm::{Ended, Rdm, Slot},
 };
-use super::{
-    Provider, TransferFailure, Transferred,
-    messaging::{Envelope, Handled, Happening},
-};
 use crate::{
-    Address, Body, Buffer, EndpointOptions, Limits, OperationId, PeerDeath, PeerId, SubmitError,
-    frame::{ACCESS_SIZE, HEADER_SIZE, Header, Kind, MessageKind},
-    handshake::Introduction,
-    inbox::Around,
-    peer_table::Activity,
-    poller::{Poller, Ready},
-    region_table::Access,
+    messaging::{Envelope, Handled, Happening},
+    sys::LoadError,
 };
 
 mod connection;
 mod info;
-mod listener;
 mod names;
 mod objects;
 mod opening;
@@ -51,9 +48,8 @@ mod rdm;
 
 /// Endpoints at `ofi://PROVIDER/NAME`.
 ///
-/// With several connections to one peer it is as with [streams](super::stream::StreamProvider): a peer is reached
-/// over the first, the loss of one is the death of the peer, a second one that it makes shows that it has lost
-/// the first.
+/// With several connections to one peer it is as over TCP: a peer is reached over the first, the loss of one is the
+/// death of the peer, a second one that it makes shows that it has lost the first.
 pub(crate) struct OfiProvider {
     provider: String,
     introduction: Introduction,
@@ -66,8 +62,8 @@ pub(crate) struct OfiProvider {
     strangers: BTreeSet<(u64, ConnectionId)>,
     /// Connections of those that have named the job, but have not proven themselves, by age.
     greeted: BTreeSet<(u64, ConnectionId)>,
-    /// Peers of which libfabric knew at once that nobody is there. What is asked of them ends with their death, of which
-    /// the next `progress` tells.
+    /// Peers of which libfabric knew at once that nobody is there. What is asked of them ends with their death, of
+    /// which the next `progress` tells.
     refused: Vec<PeerId>,
     /// When a connection that is not open yet is given up.
     deadlines: BTreeSet<(Instant, ConnectionId)>,
@@ -96,6 +92,19 @@ pub(crate) struct OfiProvider {
     heard: Option<Instant>,
 }
 
+/// Why there is no endpoint of libfabric's.
+#[derive(Debug, Error)]
+pub(crate) enum OfiError {
+    #[error("libfabric's {call} failed: {message}")]
+    Call { call: &'static str, message: String },
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error("libfabric has no provider {provider:?} for reliable messages in order here: {message}")]
+    Unavailable { provider: String, message: String },
+    #[error("the endpoint cannot sleep on libfabric's descriptor")]
+    Watch(#[from] io::Error),
+}
+
 /// The connections with one peer, the one to send over first.
 #[derive(Debug, Default)]
 struct Connections {
@@ -118,16 +127,24 @@ impl OfiProvider {
     /// How long the last messages of an endpoint may take to leave.
     const FAREWELL_TIME: Duration = Duration::from_millis(100);
 
-    pub(crate) fn new(
-        listener: OfiListener,
-        introduction: Introduction,
-        options: &EndpointOptions,
-    ) -> io::Result<Self> {
-        let OfiListener { rdm, provider } = listener;
-        Ok(Self {
-            provider,
-            introduction,
-            limits: options.limits,
+    /// Opens an endpoint of libfabric's provider of this name. Returns also the address at which peers reach it.
+    pub(crate) fn open(
+        provider: &str,
+        binding: &Binding<'_>,
+    ) -> Result<(Box<dyn Provider>, Address), OfiError> {
+        let rdm = Rdm::open(provider, binding.options().bind)?;
+        if let Some(descriptor) = rdm.descriptor() {
+            binding.watch(descriptor)?;
+        }
+        let text = format!("{}://{provider}/{}", Self::NAME, hexadecimal(rdm.name()));
+        let address: Address = text.parse().map_err(|error: AddressError| OfiError::Call {
+            call: "fi_getname",
+            message: error.to_string(),
+        })?;
+        let opened = Box::new(Self {
+            provider: provider.to_owned(),
+            introduction: binding.introduction(address.clone()),
+            limits: binding.options().limits,
             rdm,
             names: Names::default(),
             connections: BTreeMap::new(),
@@ -148,14 +165,8 @@ impl OfiProvider {
             driven: Instant::now(),
             looked: Instant::now(),
             heard: None,
-        })
-    }
-
-    /// Has the endpoint sleep until libfabric has something to tell, if it has a descriptor for that.
-    pub(crate) fn watch(&self, poller: &Poller) -> Result<(), Errno> {
-        self.rdm
-            .descriptor()
-            .map_or(Ok(()), |descriptor| poller.add(0, descriptor, EventFlags::IN))
+        });
+        Ok((opened, address))
     }
 
     /// The connection to send to `peer` over, if a frame with a body of this size may wait there.
@@ -376,8 +387,8 @@ impl OfiProvider {
         self.names.purge(around.now, &mut self.rdm);
     }
 
-    /// Gives up connections that do not get on with what they have to send: libfabric may try for ever, and the peer may
-    /// have been there until a moment ago.
+    /// Gives up connections that do not get on with what they have to send: libfabric may try for ever, and the peer
+    /// may have been there until a moment ago.
     fn handle_stalled(&mut self, around: &mut Around<'_>) {
         let Some(limit) = self.limits.heartbeat else {
             return;

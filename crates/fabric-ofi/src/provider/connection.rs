@@ -2,8 +2,10 @@
 
 use std::time::Instant;
 
+use ropewalk_fabric::{Address, HandshakeError, PeerDeath, PeerId};
+
 use super::rdm::{Remote, Slot};
-use crate::{Address, HandshakeError, PeerDeath, PeerId, provider::messaging::Association};
+use crate::messaging::Association;
 
 /// The number of an association at this endpoint; random and never 0, as the peer proves by it that it is the
 /// one that was answered.

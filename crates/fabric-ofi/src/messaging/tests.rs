@@ -1,10 +1,10 @@
-use std::{collections::VecDeque, sync::Arc};
+use std::collections::VecDeque;
 
 use proptest::{collection::vec, prelude::*};
+use ropewalk_fabric::{Identity, JobKey, RegionHandle, Role};
 use ropewalk_names::{Incarnation, JobId, Rank};
 
 use super::*;
-use crate::{Identity, JobKey, RegionHandle, Role, fences::Fences};
 
 /// Two endpoints and the messages under way between them.
 struct Pair {
@@ -27,23 +27,18 @@ fn introduction(rank: u32) -> Introduction {
         rank: Rank(rank),
         incarnation: Incarnation(0),
     };
-    Introduction {
-        job: JobId([1; 16]),
-        key: Arc::new(JobKey::from_bytes([2; 32]).key_of(identity)),
-        peer: Peer {
-            address: format!("ofi://sockets/{rank}").parse().unwrap(),
-            identity,
-            instance: u64::from(rank),
-        },
-        fences: Fences::default(),
-        encrypts: false,
-    }
+    let key = JobKey::from_bytes([2; 32]).key_of(identity);
+    Introduction::new(JobId([1; 16]), key, address(rank), u64::from(rank))
+}
+
+fn address(rank: u32) -> Address {
+    format!("ofi://sockets/{rank}").parse().unwrap()
 }
 
 impl Pair {
     /// Two sides of which the first has called the second; nothing was delivered yet.
     fn new(message_size: usize, limits: &Limits) -> Self {
-        let called = introduction(1).peer.address;
+        let called = address(1);
         let opening = Opening {
             association: 70,
             name: b"zero",
@@ -52,7 +47,7 @@ impl Pair {
         let target = Association::answer(introduction(1), 70, 71, [8; 32], limits);
         let side = |association, rank: u32| Side {
             association,
-            address: introduction(rank).peer.address,
+            address: address(rank),
             regions: RegionTable::new([rank as u8; 32]),
             inbox: VecDeque::new(),
             happenings: Vec::new(),
@@ -499,7 +494,7 @@ fn lost_calls_are_repeated() {
         association: 70,
         name: b"zero",
     };
-    let called = introduction(1).peer.address;
+    let called = address(1);
     let origin = &mut pair.sides[0].association;
     origin.call_again(introduction(0), called, &opening, [9; 32]);
     pair.settle().unwrap();

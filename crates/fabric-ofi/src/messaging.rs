@@ -15,16 +15,14 @@ use std::{
 };
 
 use bytes::Bytes;
+use ropewalk_fabric::{
+    AccessError, Address, Body, Buffer, FrameError, HandshakeError, Limits, Peer, PeerDeath,
+    provider::{
+        Access, Activity, Decoder, Handshake, Header, Introduction, Kind, Outbox, RegionTable, Source, Stream,
+    },
+};
 
 pub(crate) use self::envelope::{ENVELOPE_SIZE, Envelope, EnvelopeKind, Opening};
-use super::stream::outbox::{Outbox, Source, Stream};
-use crate::{
-    AccessError, Address, Body, Buffer, FrameError, HandshakeError, Limits, Peer, PeerDeath,
-    frame::{Decoder, Header, Kind},
-    handshake::{Handshake, Introduction},
-    peer_table::Activity,
-    region_table::{Access, RegionTable},
-};
 
 mod envelope;
 mod frames;

@@ -2,13 +2,12 @@
 
 use std::mem;
 
-use super::{Association, Bulk, Happening, Transfer, UNSOLICITED};
-use crate::{
+use ropewalk_fabric::{
     AccessError, Body, PeerDeath,
-    frame::{Decoded, Header, Kind},
-    provider::stream::outbox::{Source, Stream},
-    region_table::{Access, RegionTable},
+    provider::{Access, Decoded, Header, Kind, RegionTable, Source, Stream},
 };
+
+use super::{Association, Bulk, Happening, Transfer, UNSOLICITED};
 
 impl Association {
     /// How much goes into the decoder at once: enough for small frames, little enough that most of a bulk
