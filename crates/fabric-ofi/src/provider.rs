@@ -17,12 +17,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use ropewalk_fabric::{
-    Address, AddressError, Body, Buffer, Limits, OperationId, PeerDeath, PeerId, SubmitError,
+    Address, AddressError, Body, Limits, OperationId, PeerDeath, PeerId, SubmitError,
     provider::{
-        ACCESS_SIZE, Access, Activity, Around, Binding, HEADER_SIZE, Header, Introduction, Kind, MessageKind,
-        Provider, Ready, TransferFailure, Transferred,
+        ACCESS_SIZE, Access, Activity, Around, Binding, HEADER_SIZE, Header, Introduction, Kind, Link,
+        Memory, MessageKind, Provider, Ready, Sleep, TransferFailure, Transferred, Work,
     },
 };
 use thiserror::Error;
@@ -434,19 +433,27 @@ impl OfiProvider {
 }
 
 impl Provider for OfiProvider {
-    fn name(&self) -> &'static str {
-        Self::NAME
-    }
-
-    fn connect(&mut self, peer: PeerId, address: &Address) -> Result<(), SubmitError> {
+    fn connect(&mut self, peer: PeerId, address: &Address, _: bool) -> Result<(), SubmitError> {
         if !self.peers.contains_key(&peer) {
             self.dial(peer, address)?;
         }
         Ok(())
     }
 
-    fn is_connected(&self, peer: PeerId) -> bool {
-        self.peers.contains_key(&peer)
+    fn link(&self, peer: PeerId) -> Option<Link> {
+        self.peers.contains_key(&peer).then_some(Link {
+            name: Self::NAME,
+            is_reached: false,
+        })
+    }
+
+    fn activity(&self, peer: PeerId) -> Activity {
+        let connections = self.peers.get(&peer).into_iter();
+        let ids = connections.flat_map(|connections| &connections.ids);
+        let connections = ids.filter_map(|id| self.connections.get(id));
+        connections
+            .map(|connection| connection.association.activity())
+            .sum()
     }
 
     fn disconnect(&mut self, peer: PeerId, cause: PeerDeath, around: &mut Around<'_>) {
@@ -465,41 +472,27 @@ impl Provider for OfiProvider {
         Ok(())
     }
 
-    fn get(
+    fn transfer(
         &mut self,
         operation: OperationId,
         peer: PeerId,
         access: Access,
-        into: Buffer,
+        memory: Memory,
     ) -> Result<(), SubmitError> {
         if self.refused.contains(&peer) {
             return Ok(());
         }
         let (id, connection) = self.connection_with_room(peer, ACCESS_SIZE)?;
-        connection.association.get(operation.tag(), &access, into);
-        self.transfers.insert(operation.tag(), (operation, id));
-        self.queue(id);
-        Ok(())
-    }
-
-    fn put(
-        &mut self,
-        operation: OperationId,
-        peer: PeerId,
-        access: Access,
-        from: Bytes,
-    ) -> Result<(), SubmitError> {
-        if self.refused.contains(&peer) {
-            return Ok(());
+        match memory {
+            Memory::Into(into) => connection.association.get(operation.tag(), &access, into),
+            Memory::From(from) => connection.association.put(operation.tag(), &access, from),
         }
-        let (id, connection) = self.connection_with_room(peer, ACCESS_SIZE)?;
-        connection.association.put(operation.tag(), &access, from);
         self.transfers.insert(operation.tag(), (operation, id));
         self.queue(id);
         Ok(())
     }
 
-    fn cancel(&mut self, operation: OperationId) {
+    fn cancel(&mut self, operation: OperationId, _: PeerId) {
         if let Some((_, id)) = self.transfers.remove(&operation.tag())
             && let Some(connection) = self.connections.get_mut(&id)
         {
@@ -516,7 +509,7 @@ impl Provider for OfiProvider {
     fn progress(&mut self, ready: Option<&Ready>, around: &mut Around<'_>) {
         let look = ready.is_some();
         // Without a descriptor it is memory that libfabric looks at, which costs little.
-        if look || self.is_hot() || self.rdm.descriptor().is_none() {
+        if look || self.heard.is_some() || self.rdm.descriptor().is_none() {
             self.poll(around);
             self.flush(around);
         }
@@ -527,43 +520,32 @@ impl Provider for OfiProvider {
         self.heard = self.heard.filter(|&heard| !cold(heard));
     }
 
-    fn arm(&mut self) -> bool {
-        !self.ended.is_empty() || (self.rdm.descriptor().is_some() && !self.rdm.arm())
+    fn has(&self, work: Work) -> bool {
+        match work {
+            Work::Hot => self.heard.is_some(),
+            Work::Sendable => !self.refused.is_empty() || (!self.sendable.is_empty() && self.rdm.has_free()),
+            Work::Transfers => false,
+            Work::Unsent => {
+                let unsent = |connection: &Connection| {
+                    connection.peer.is_some()
+                        && (connection.association.has_unsent() || connection.leaving > 0)
+                };
+                !self.blocked.is_empty() || self.connections.values().any(unsent)
+            }
+        }
     }
 
-    fn is_hot(&self) -> bool {
-        self.heard.is_some()
-    }
-
-    fn has_sendable(&self) -> bool {
-        !self.refused.is_empty() || (!self.sendable.is_empty() && self.rdm.has_free())
-    }
-
-    fn has_unsent(&self) -> bool {
-        let unsent = |connection: &Connection| {
-            connection.peer.is_some() && (connection.association.has_unsent() || connection.leaving > 0)
-        };
-        !self.blocked.is_empty() || self.connections.values().any(unsent)
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
+    fn arm(&mut self) -> Sleep {
+        let has_ended = !self.ended.is_empty() || (self.rdm.descriptor().is_some() && !self.rdm.arm());
+        if has_ended || self.has(Work::Sendable) {
+            return Sleep::No;
+        }
         let opening = self.deadlines.first().map(|&(deadline, _)| deadline);
         let asleep = self.rdm.descriptor().is_none() || !self.blocked.is_empty() || !self.unposted.is_empty();
         let nap = asleep.then(|| self.driven + Self::NAP);
         let limit = self.limits.heartbeat.filter(|_| !self.connections.is_empty());
         let look = limit.map(|limit| self.looked + limit / Self::LOOKS);
-        opening.into_iter().chain(nap).chain(look).min()
-    }
-
-    fn activity(&self, peer: PeerId) -> Activity {
-        let connections = self.peers.get(&peer).into_iter();
-        let connections = connections.flat_map(|connections| &connections.ids);
-        let activities = connections.filter_map(|id| Some(self.connections.get(id)?.association.activity()));
-        activities.fold(Activity::default(), |sum, more| Activity {
-            heard: sum.heard + more.heard,
-            taken: sum.taken + more.taken,
-            queued: sum.queued + more.queued,
-        })
+        Sleep::Until(opening.into_iter().chain(nap).chain(look).min())
     }
 }
 

@@ -1,6 +1,6 @@
 //! The peers that one endpoint knows.
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{collections::HashMap, iter::Sum, sync::Arc, time::Instant};
 
 use crate::{Address, Peer, dense_map::DenseKey};
 
@@ -79,6 +79,16 @@ pub struct Activity {
     pub taken: u64,
     /// How much was queued for it.
     pub queued: u64,
+}
+
+impl Sum for Activity {
+    fn sum<I: Iterator<Item = Self>>(activities: I) -> Self {
+        activities.fold(Self::default(), |sum, more| Self {
+            heard: sum.heard + more.heard,
+            taken: sum.taken + more.taken,
+            queued: sum.queued + more.queued,
+        })
+    }
 }
 
 impl Known {

@@ -45,7 +45,7 @@ impl Endpoint {
     /// As for that, and if `open` fails.
     pub fn bind_with<E: Into<Box<dyn Error + Send + Sync>>>(
         options: EndpointOptions,
-        name: &str,
+        name: &'static str,
         open: impl FnOnce(&str, &Binding<'_>) -> Result<(Box<dyn Provider>, Address), E>,
     ) -> Result<Self, BindError> {
         let Some(provider) = options.transports.external.clone() else {
@@ -59,14 +59,14 @@ impl Endpoint {
             return Err(BindError::Unencrypted { provider });
         }
         Self::bind_by(&options, |binding| {
-            for name in ["tcp", "shm"] {
-                binding.leave_out(name, &format!("{provider} is used instead"));
+            for other in ["tcp", "shm"] {
+                binding.leave_out(other, &format!("{provider} is used instead"));
             }
             let (opened, address) = open(choice, binding).map_err(|source| BindError::External {
                 provider: provider.clone(),
                 source: source.into(),
             })?;
-            binding.add(opened, address);
+            binding.add(name, opened, address);
             Ok(())
         })
     }
@@ -201,9 +201,9 @@ impl Binding<'_> {
     }
 
     /// Adds a provider before the others, as the fastest, by which peers reach the endpoint at `address`.
-    fn add(&mut self, provider: Box<dyn Provider>, address: Address) {
+    fn add(&mut self, name: &'static str, provider: Box<dyn Provider>, address: Address) {
         self.statuses.push(ProviderStatus {
-            name: provider.name(),
+            name,
             unavailable: None,
         });
         self.providers.insert(0, provider);
@@ -224,7 +224,7 @@ impl Binding<'_> {
         let introduction = self.introduction(address.clone());
         let poller = self.poller.of(Source::Shm);
         let provider = StreamProvider::new("unix", listener, introduction, self.options, poller)?;
-        self.add(Box::new(provider), address);
+        self.add("unix", Box::new(provider), address);
         Ok(())
     }
 
@@ -237,7 +237,7 @@ impl Binding<'_> {
         let introduction = self.introduction_of(address.clone(), self.options.encrypt);
         let poller = self.poller.of(Source::Tcp);
         let provider = StreamProvider::new("tcp", listener, introduction, self.options, poller)?;
-        self.add(Box::new(provider), address);
+        self.add("tcp", Box::new(provider), address);
         Ok(())
     }
 
@@ -257,7 +257,7 @@ impl Binding<'_> {
                 let introduction = self.introduction(address.clone());
                 let poller = self.poller.of(Source::Shm);
                 let provider = StreamProvider::new("shm", listener, introduction, self.options, poller)?;
-                self.add(Box::new(provider), address);
+                self.add("shm", Box::new(provider), address);
             }
             Err(error) if self.address.is_some() => self.leave_out("shm", &error.to_string()),
             Err(source) => {

@@ -16,8 +16,8 @@ use self::{
     socket::Family,
 };
 use super::{
-    Provider,
-    shm::{Memory, OwnMemory, Transfers, own_page},
+    Link, Memory, Provider, SharedMemory, Sleep, Work,
+    shm::{OwnMemory, Transfers, own_page},
 };
 use crate::{
     Address, BindError, Body, Buffer, EndpointOptions, Limits, Messages, OperationId, PeerDeath, PeerId,
@@ -233,6 +233,13 @@ impl StreamProvider {
         self.family == Family::Unix && called.provider() != UNSHARED
     }
 
+    /// The connections with `peer`, the one to send over first.
+    fn connections_of(&self, peer: PeerId) -> impl Iterator<Item = &Connection> {
+        let connections = self.peers.get(&peer).into_iter();
+        let ids = connections.flat_map(|connections| &connections.ids);
+        ids.filter_map(|id| self.connections.get(id))
+    }
+
     /// The connection to send to `peer` over.
     fn connection_to(&mut self, peer: PeerId) -> Result<&mut Connection, SubmitError> {
         let connections = self.peers.get(&peer);
@@ -355,43 +362,31 @@ impl StreamProvider {
 }
 
 impl Provider for StreamProvider {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn name_to(&self, peer: PeerId) -> &'static str {
-        let connections = self.peers.get(&peer);
-        let connection = connections
-            .and_then(|connections| connections.ids.first())
-            .and_then(|id| self.connections.get(id));
-        match (self.family, connection) {
-            (Family::Unix, Some(connection)) if connection.channel.is_none() => UNSHARED,
-            (Family::Unix, Some(_)) => SHARED,
-            _ => self.name,
-        }
-    }
-
-    fn connect(&mut self, peer: PeerId, address: &Address) -> Result<(), SubmitError> {
+    fn connect(&mut self, peer: PeerId, address: &Address, is_stopped: bool) -> Result<(), SubmitError> {
         if !self.peers.contains_key(&peer) {
             self.dial(peer, address)?;
+        }
+        if is_stopped && let Ok(connection) = self.connection_to(peer) {
+            connection.is_patient = true;
         }
         Ok(())
     }
 
-    fn is_connected(&self, peer: PeerId) -> bool {
-        self.peers.contains_key(&peer)
+    fn link(&self, peer: PeerId) -> Option<Link> {
+        let mut connections = self.connections_of(peer).peekable();
+        let name = match (self.family, connections.peek()) {
+            (Family::Unix, Some(connection)) if connection.channel.is_none() => UNSHARED,
+            (Family::Unix, Some(_)) => SHARED,
+            _ => self.name,
+        };
+        self.peers.contains_key(&peer).then(|| Link {
+            name,
+            is_reached: connections.any(Connection::is_reached),
+        })
     }
 
-    fn be_patient(&mut self, peer: PeerId) {
-        if let Ok(connection) = self.connection_to(peer) {
-            connection.is_patient = true;
-        }
-    }
-
-    fn is_reached(&self, peer: PeerId) -> bool {
-        let connections = self.peers.get(&peer).into_iter();
-        let mut connections = connections.flat_map(|connections| &connections.ids);
-        connections.any(|&id| self.connections.get(&id).is_some_and(Connection::is_reached))
+    fn activity(&self, peer: PeerId) -> Activity {
+        self.connections_of(peer).map(Connection::activity).sum()
     }
 
     fn disconnect(&mut self, peer: PeerId, cause: PeerDeath, around: &mut Around<'_>) {
@@ -426,27 +421,17 @@ impl Provider for StreamProvider {
         Ok(())
     }
 
-    fn get(
+    fn transfer(
         &mut self,
         operation: OperationId,
         peer: PeerId,
         access: Access,
-        into: Buffer,
+        memory: Memory,
     ) -> Result<(), SubmitError> {
-        self.start(operation, peer, access, Memory::Into(into))
+        self.start(operation, peer, access, memory)
     }
 
-    fn put(
-        &mut self,
-        operation: OperationId,
-        peer: PeerId,
-        access: Access,
-        from: Bytes,
-    ) -> Result<(), SubmitError> {
-        self.start(operation, peer, access, Memory::From(from))
-    }
-
-    fn cancel(&mut self, operation: OperationId) {
+    fn cancel(&mut self, operation: OperationId, _: PeerId) {
         if self.direct.cancel(operation) {
             return;
         }
@@ -492,36 +477,42 @@ impl Provider for StreamProvider {
         }
     }
 
+    fn has(&self, work: Work) -> bool {
+        match work {
+            Work::Hot => !self.hot.is_empty() || !self.active.is_empty() || !self.direct.is_empty(),
+            Work::Sendable => self.unannounced || !self.sendable.is_empty() || !self.direct.is_empty(),
+            Work::Transfers => !self.transfers.is_empty(),
+            Work::Unsent => {
+                let has_unsent = |known: &Connection| known.peer.is_some() && known.has_unsent();
+                self.connections.values().any(has_unsent)
+            }
+        }
+    }
+
+    fn arm(&mut self) -> Sleep {
+        if !self.direct.is_empty() || !self.sendable.is_empty() || self.arm_channels() {
+            return Sleep::No;
+        }
+        let opening = self.deadlines.first().map(|&(deadline, _)| deadline);
+        let sweep = self.is_swept().then(|| Instant::now() + Self::SWEEP_INTERVAL);
+        Sleep::Until(opening.into_iter().chain(self.accept_paused).chain(sweep).min())
+    }
+
+    fn shared_memory(&mut self) -> Option<&mut dyn SharedMemory> {
+        match self.family {
+            Family::Tcp => None,
+            Family::Unix => Some(self),
+        }
+    }
+}
+
+impl SharedMemory for StreamProvider {
     fn receive(&mut self, around: &mut Around<'_>, messages: &mut Messages) {
         self.receive_from_channels(around, messages);
     }
 
-    fn arm(&mut self) -> bool {
-        !self.direct.is_empty() || self.arm_channels()
-    }
-
-    fn is_hot(&self) -> bool {
-        !self.hot.is_empty() || !self.active.is_empty() || !self.direct.is_empty()
-    }
-
-    fn is_transferring(&self) -> bool {
-        !self.transfers.is_empty()
-    }
-
-    fn has_sendable(&self) -> bool {
-        self.unannounced || !self.sendable.is_empty() || !self.direct.is_empty()
-    }
-
-    fn has_unsent(&self) -> bool {
-        self.connections
-            .values()
-            .any(|connection| connection.peer.is_some() && connection.has_unsent())
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        let opening = self.deadlines.first().map(|&(deadline, _)| deadline);
-        let sweep = self.is_swept().then(|| Instant::now() + Self::SWEEP_INTERVAL);
-        opening.into_iter().chain(self.accept_paused).chain(sweep).min()
+    fn allocate(&mut self, length: usize) -> Option<Buffer> {
+        self.own_memory.as_ref()?.allocate(length)
     }
 
     fn handle_exposed(&mut self, region: &RegionHandle, memory: RegionMemory<'_>) {
@@ -534,22 +525,7 @@ impl Provider for StreamProvider {
         self.take_back(region, memory)
     }
 
-    fn allocate(&mut self, length: usize) -> Option<Buffer> {
-        self.own_memory.as_ref()?.allocate(length)
-    }
-
     fn sees_processes(&self) -> bool {
         self.shares(&self.introduction.peer.address)
-    }
-
-    fn activity(&self, peer: PeerId) -> Activity {
-        let connections = self.peers.get(&peer).into_iter();
-        let connections = connections.flat_map(|connections| &connections.ids);
-        let activities = connections.filter_map(|id| Some(self.connections.get(id)?.activity()));
-        activities.fold(Activity::default(), |sum, more| Activity {
-            heard: sum.heard + more.heard,
-            taken: sum.taken + more.taken,
-            queued: sum.queued + more.queued,
-        })
     }
 }

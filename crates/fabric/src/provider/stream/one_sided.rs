@@ -13,8 +13,8 @@ use crate::{
     frame::{ACCESS_SIZE, Header, Kind},
     inbox::Around,
     provider::{
-        TransferFailure, Transferred,
-        shm::{Ended, Memory, OwnMemory, Writer},
+        Memory, TransferFailure, Transferred,
+        shm::{Ended, OwnMemory, Writer},
     },
     region_table::Access,
 };

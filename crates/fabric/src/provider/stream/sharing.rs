@@ -120,9 +120,8 @@ impl StreamProvider {
         }
     }
 
-    /// Receives from the channels that are looked into as far as there is room; see [`Provider::receive`].
-    ///
-    /// [`Provider::receive`]: super::Provider::receive
+    /// Receives from the channels that are looked into as far as there is room; see
+    /// [`SharedMemory::receive`](super::SharedMemory::receive).
     pub(super) fn receive_from_channels(&mut self, around: &mut Around<'_>, messages: &mut Messages) {
         // One after the other, so that none can use up all room for ever.
         for _ in 0..self.active.len() {
