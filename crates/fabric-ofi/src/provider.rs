@@ -18,10 +18,11 @@ use std::{
 };
 
 use ropewalk_fabric::{
-    Address, AddressError, Body, Limits, OperationId, PeerDeath, PeerId, SubmitError,
+    AccessError, Address, AddressError, Body, FrameError, Limits, OperationId, PeerDeath, PeerId,
+    SubmitError,
     provider::{
-        ACCESS_SIZE, Access, Activity, Around, Binding, HEADER_SIZE, Header, Introduction, Kind, Link,
-        Memory, MessageKind, Provider, Ready, Sleep, TransferFailure, Transferred, Work,
+        ACCESS_SIZE, Access, Activity, Around, Binding, HEADER_SIZE, Introduction, Link, Memory, MessageKind,
+        Provider, Ready, Receiver, RegionTable, Sleep, TransferFailure, Transferred, Work,
     },
 };
 use thiserror::Error;
@@ -33,7 +34,7 @@ use self::{
     rdm::{Ended, Rdm, Slot},
 };
 use crate::{
-    messaging::{Envelope, Handled, Happening},
+    messaging::{Envelope, Handled},
     sys::LoadError,
 };
 
@@ -72,14 +73,10 @@ pub(crate) struct OfiProvider {
     blocked: BTreeSet<ConnectionId>,
     /// Whose messages libfabric has, by their buffers.
     leaving: BTreeMap<usize, ConnectionId>,
-    /// Our one-sided operations, by their numbers in frames.
-    transfers: BTreeMap<u64, (OperationId, ConnectionId)>,
     /// What has ended and was not looked at.
     ended: VecDeque<Ended>,
     /// Buffers that libfabric did not take back yet.
     unposted: Vec<Slot>,
-    /// Empty; kept for its memory.
-    happenings: Vec<Happening>,
     /// Empty; kept for its memory.
     polled: Vec<Ended>,
     next_age: u64,
@@ -102,6 +99,37 @@ pub(crate) enum OfiError {
     Unavailable { provider: String, message: String },
     #[error("the endpoint cannot sleep on libfabric's descriptor")]
     Watch(#[from] io::Error),
+}
+
+/// The endpoint around a connection, to which its frames are handed.
+struct Arrivals<'a, 'b> {
+    /// Who is at the other end, once that is proven.
+    peer: Option<PeerId>,
+    around: &'a mut Around<'b>,
+}
+
+impl<'a, 'b> Arrivals<'a, 'b> {
+    fn of(peer: Option<&(PeerId, Address)>, around: &'a mut Around<'b>) -> Self {
+        let peer = peer.map(|(peer, _)| *peer);
+        Self { peer, around }
+    }
+}
+
+impl Receiver for Arrivals<'_, '_> {
+    fn regions(&mut self) -> &mut RegionTable {
+        self.around.regions
+    }
+
+    fn handle_message(&mut self, kind: MessageKind, tag: u64, body: Body) -> Result<(), FrameError> {
+        let from = self.peer.ok_or(FrameError::Unsolicited)?;
+        self.around.handle_message(kind, from, tag, body);
+        Ok(())
+    }
+
+    fn handle_transferred(&mut self, operation: OperationId, result: Result<Transferred, AccessError>) {
+        let result = result.map_err(TransferFailure::Access);
+        self.around.handle_transferred(operation, result);
+    }
 }
 
 /// The connections with one peer, the one to send over first.
@@ -155,10 +183,8 @@ impl OfiProvider {
             sendable: VecDeque::new(),
             blocked: BTreeSet::new(),
             leaving: BTreeMap::new(),
-            transfers: BTreeMap::new(),
             ended: VecDeque::new(),
             unposted: Vec::new(),
-            happenings: Vec::new(),
             polled: Vec::new(),
             next_age: 0,
             driven: Instant::now(),
@@ -178,7 +204,7 @@ impl OfiProvider {
         let id = connections.and_then(|connections| connections.ids.first().copied());
         let id = id.ok_or(SubmitError::NotConnected)?;
         let connection = self.connections.get_mut(&id).ok_or(SubmitError::NotConnected)?;
-        if connection.association.queued_bytes() + HEADER_SIZE + size > self.limits.queued_bytes_max
+        if connection.association.frames.queued_bytes() + HEADER_SIZE + size > self.limits.queued_bytes_max
             && let Some((_, address)) = &connection.peer
         {
             return Err(SubmitError::Busy {
@@ -304,8 +330,8 @@ impl OfiProvider {
         let Some(connection) = self.connections.get_mut(&id) else {
             return;
         };
-        let handled =
-            (connection.association).handle(&envelope, content, around.regions, &mut self.happenings);
+        let mut arrivals = Arrivals::of(connection.peer.as_ref(), around);
+        let handled = (connection.association).handle(&envelope, content, &mut arrivals);
         self.handle_handled(id, handled, around);
     }
 
@@ -317,8 +343,8 @@ impl OfiProvider {
         around: &mut Around<'_>,
     ) {
         if let Some(connection) = self.connections.get_mut(&id) {
-            let handled =
-                (connection.association).handle(envelope, content, around.regions, &mut self.happenings);
+            let mut arrivals = Arrivals::of(connection.peer.as_ref(), around);
+            let handled = (connection.association).handle(envelope, content, &mut arrivals);
             self.handle_handled(id, handled, around);
         }
     }
@@ -329,10 +355,6 @@ impl OfiProvider {
         handled: Result<Handled, PeerDeath>,
         around: &mut Around<'_>,
     ) {
-        let connection = self.connections.get(&id);
-        if let Some((peer, _)) = connection.and_then(|connection| connection.peer.as_ref()) {
-            self.handle_happenings(*peer, around);
-        }
         match handled {
             Ok(Handled::Frames) => {}
             Ok(Handled::Greeted) => self.handle_greeted(id, around),
@@ -342,32 +364,10 @@ impl OfiProvider {
         self.queue(id);
     }
 
-    /// Passes on what an association with `peer` tells of.
-    fn handle_happenings(&mut self, peer: PeerId, around: &mut Around<'_>) {
-        let mut happenings = std::mem::take(&mut self.happenings);
-        for happening in happenings.drain(..) {
-            let (id, result) = match happening {
-                Happening::Frame { header, body } => {
-                    if let Some(kind) = header.kind.message() {
-                        around.handle_message(kind, peer, header.id, body);
-                    }
-                    continue;
-                }
-                Happening::Got { id, into } => (id, Ok(Transferred::Got(into))),
-                Happening::Put { id } => (id, Ok(Transferred::Put)),
-                Happening::Refused { id, error } => (id, Err(TransferFailure::Access(error))),
-            };
-            if let Some((operation, _)) = self.transfers.remove(&id) {
-                around.handle_transferred(operation, result);
-            }
-        }
-        self.happenings = happenings;
-    }
-
     fn handle_deadlines(&mut self, around: &mut Around<'_>) {
         for peer in std::mem::take(&mut self.refused) {
             let cause = PeerDeath::Io(Arc::new(io::ErrorKind::ConnectionRefused.into()));
-            self.lose_peer(peer, cause, around);
+            self.lose_peer(peer, Vec::new(), cause, around);
         }
         while let Some(&(deadline, id)) = self.deadlines.first()
             && deadline <= around.now
@@ -457,7 +457,7 @@ impl Provider for OfiProvider {
     }
 
     fn disconnect(&mut self, peer: PeerId, cause: PeerDeath, around: &mut Around<'_>) {
-        self.lose_peer(peer, cause, around);
+        self.lose_peer(peer, Vec::new(), cause, around);
     }
 
     fn send(&mut self, peer: PeerId, kind: MessageKind, tag: u64, body: &Body) -> Result<(), SubmitError> {
@@ -465,9 +465,7 @@ impl Provider for OfiProvider {
             return Ok(());
         }
         let (id, connection) = self.connection_with_room(peer, body.len())?;
-        connection
-            .association
-            .send(Header::new(Kind::from_message(kind), tag), body.clone());
+        connection.association.frames.send(kind, tag, body);
         self.queue(id);
         Ok(())
     }
@@ -483,21 +481,20 @@ impl Provider for OfiProvider {
             return Ok(());
         }
         let (id, connection) = self.connection_with_room(peer, ACCESS_SIZE)?;
-        match memory {
-            Memory::Into(into) => connection.association.get(operation.tag(), &access, into),
-            Memory::From(from) => connection.association.put(operation.tag(), &access, from),
-        }
-        self.transfers.insert(operation.tag(), (operation, id));
+        (connection.association.frames).transfer(operation, &access, memory, false);
         self.queue(id);
         Ok(())
     }
 
-    fn cancel(&mut self, operation: OperationId, _: PeerId) {
-        if let Some((_, id)) = self.transfers.remove(&operation.tag())
-            && let Some(connection) = self.connections.get_mut(&id)
-        {
-            connection.association.cancel(operation.tag());
-            self.queue(id);
+    fn cancel(&mut self, operation: OperationId, peer: PeerId) {
+        let connections = self.peers.get(&peer).into_iter();
+        let ids: Vec<_> = connections.flat_map(|known| known.ids.clone()).collect();
+        for id in ids {
+            if let Some(connection) = self.connections.get_mut(&id)
+                && connection.association.frames.cancel(operation)
+            {
+                self.queue(id);
+            }
         }
     }
 
@@ -528,7 +525,7 @@ impl Provider for OfiProvider {
             Work::Unsent => {
                 let unsent = |connection: &Connection| {
                     connection.peer.is_some()
-                        && (connection.association.has_unsent() || connection.leaving > 0)
+                        && (connection.association.frames.has_unsent() || connection.leaving > 0)
                 };
                 !self.blocked.is_empty() || self.connections.values().any(unsent)
             }

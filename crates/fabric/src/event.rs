@@ -48,7 +48,7 @@ impl OperationId {
     }
 
     /// The operation with this tag.
-    pub(crate) fn from_tag(tag: u64) -> Self {
+    pub fn from_tag(tag: u64) -> Self {
         Self {
             index: tag as u32,
             generation: (tag >> 32) as u32,

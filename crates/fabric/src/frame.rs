@@ -29,7 +29,7 @@ pub const HEADER_SIZE: usize = 20;
 /// The largest body of a bulk frame in bytes.
 pub(crate) const BULK_SIZE_MAX: usize = 256 << 10;
 
-/// The size of the body of [`Kind::Get`] and [`Kind::Put`] in bytes.
+/// The size in bytes of the body of a frame that asks for a `get` or `put`.
 pub const ACCESS_SIZE: usize = 40;
 
 /// The size of the body of [`Kind::Offer`] in bytes.
@@ -44,7 +44,7 @@ const CHECKED: u16 = 1;
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// An unexpected message.
     Unexpected = 1,
     /// An expected message.
@@ -91,21 +91,21 @@ pub enum MessageKind {
 
 /// What stands before each body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub(crate) struct Header {
     /// The size of the body in bytes.
-    pub length: usize,
+    pub(crate) length: usize,
     /// The kind of frame.
-    pub kind: Kind,
+    pub(crate) kind: Kind,
     /// How an operation ended; `Ok` in all other frames.
-    pub status: Status,
+    pub(crate) status: Status,
     /// Whether the data of this bulk frame, or the data that this `Get` asks for, goes with a checksum.
-    pub checked: bool,
+    pub(crate) checked: bool,
     /// The tag of a message; else the operation, as its origin numbers it.
-    pub id: u64,
+    pub(crate) id: u64,
 }
 
 /// How a one-sided operation ended at the target.
-pub type Status = Result<(), AccessError>;
+pub(crate) type Status = Result<(), AccessError>;
 
 impl Kind {
     pub(crate) fn from_byte(byte: u8) -> Result<Self, FrameError> {
@@ -131,7 +131,7 @@ impl Kind {
     }
 
     /// The kind of frame that carries messages of this kind.
-    pub fn from_message(kind: MessageKind) -> Self {
+    pub(crate) fn from_message(kind: MessageKind) -> Self {
         match kind {
             MessageKind::Expected => Self::Expected,
             MessageKind::Ping => Self::Ping,
@@ -142,7 +142,7 @@ impl Kind {
     }
 
     /// The inverse of [`from_message`](Self::from_message); `None` if it carries no message.
-    pub fn message(self) -> Option<MessageKind> {
+    pub(crate) fn message(self) -> Option<MessageKind> {
         Some(match self {
             Self::Expected => MessageKind::Expected,
             Self::Ping => MessageKind::Ping,
@@ -181,7 +181,7 @@ impl Kind {
 
 impl Header {
     /// A header without body or failure.
-    pub fn new(kind: Kind, id: u64) -> Self {
+    pub(crate) fn new(kind: Kind, id: u64) -> Self {
         Self {
             length: 0,
             kind,
@@ -195,7 +195,7 @@ impl Header {
     ///
     /// # Panics
     /// If the body has 4 GiB or more.
-    pub fn encode(&self, body: &[u8]) -> [u8; HEADER_SIZE] {
+    pub(crate) fn encode(&self, body: &[u8]) -> [u8; HEADER_SIZE] {
         let length = u32::try_from(body.len()).expect("no frame is larger than a message may be");
         let mut bytes = [0; HEADER_SIZE];
         let mut at = &mut bytes[..];
@@ -267,7 +267,7 @@ fn checksum(header: &[u8], body: &[u8]) -> u32 {
 
 impl Access {
     /// The body of [`Kind::Get`] and [`Kind::Put`].
-    pub fn encode(&self) -> [u8; ACCESS_SIZE] {
+    pub(crate) fn encode(&self) -> [u8; ACCESS_SIZE] {
         let mut bytes = [0; ACCESS_SIZE];
         let mut at = &mut bytes[..];
         at.put_u64_le(self.region);
@@ -281,7 +281,7 @@ impl Access {
     ///
     /// # Errors
     /// If the body has another length.
-    pub fn decode(mut body: &[u8]) -> Result<Self, FrameError> {
+    pub(crate) fn decode(mut body: &[u8]) -> Result<Self, FrameError> {
         if body.len() != ACCESS_SIZE {
             return Err(FrameError::Length { length: body.len() });
         }
@@ -347,7 +347,7 @@ pub enum FrameError {
 /// bytes of checked data are an error if not all of it is right, so that nothing is completed with them. After an
 /// error the stream is of no use.
 #[derive(Debug)]
-pub struct Decoder {
+pub(crate) struct Decoder {
     /// Empty until it is first used: strangers cost nothing.
     buffer: Box<[u8]>,
     start: usize,
@@ -403,7 +403,7 @@ impl Incoming {
 
 /// What a decoder found.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Decoded<'a> {
+pub(crate) enum Decoded<'a> {
     /// A bulk frame begins.
     Bulk(Header),
     /// The next bytes of the bulk frame.
@@ -417,7 +417,7 @@ impl Decoder {
     pub(crate) const BUFFER_SIZE: usize = 32 << 10;
 
     /// A decoder of a stream whose messages are at most so large, in bytes.
-    pub fn new(message_size_max: usize) -> Self {
+    pub(crate) fn new(message_size_max: usize) -> Self {
         Self {
             buffer: Box::default(),
             start: 0,
@@ -428,7 +428,7 @@ impl Decoder {
     }
 
     /// Where the next bytes may be read to; never empty after `poll` had nothing.
-    pub fn space(&mut self) -> &mut [u8] {
+    pub(crate) fn space(&mut self) -> &mut [u8] {
         if self.buffer.is_empty() {
             self.buffer = vec![0; Self::BUFFER_SIZE].into();
         }
@@ -445,7 +445,7 @@ impl Decoder {
     ///
     /// # Panics
     /// If there was less space.
-    pub fn handle_read(&mut self, count: usize) {
+    pub(crate) fn handle_read(&mut self, count: usize) {
         assert!(
             count <= self.buffer.len() - self.end,
             "more was read than there was space"
@@ -454,7 +454,7 @@ impl Decoder {
     }
 
     /// How many bytes of the current bulk frame are still to come.
-    pub fn bulk_remaining(&self) -> usize {
+    pub(crate) fn bulk_remaining(&self) -> usize {
         match self.body {
             Incoming::Bulk { remaining, .. } => remaining,
             _ => 0,
@@ -468,7 +468,7 @@ impl Decoder {
     ///
     /// # Panics
     /// If bytes before these are still in the buffer, or the frame has fewer to come.
-    pub fn handle_bulk_read(&mut self, bytes: &[u8]) -> Result<(), FrameError> {
+    pub(crate) fn handle_bulk_read(&mut self, bytes: &[u8]) -> Result<(), FrameError> {
         assert!(
             self.start == self.end,
             "bytes before these are still in the buffer"
@@ -482,7 +482,7 @@ impl Decoder {
     ///
     /// # Errors
     /// If the stream has something that is no frame.
-    pub fn poll(&mut self) -> Result<Option<Decoded<'_>>, FrameError> {
+    pub(crate) fn poll(&mut self) -> Result<Option<Decoded<'_>>, FrameError> {
         if matches!(self.body, Incoming::None) {
             let buffered = &self.buffer[self.start..self.end];
             let Some((bytes, rest)) = buffered.split_first_chunk::<HEADER_SIZE>() else {

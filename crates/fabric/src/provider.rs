@@ -1,20 +1,20 @@
 //! Transports between endpoints, and the parts that one in a crate of its own is made of.
 //!
-//! A [`Provider`] that moves bytes has for its connections the [`Handshake`], and for their frames the [`Decoder`] and the
-//! [`Outbox`]. [`Endpoint::bind_with`](crate::Endpoint::bind_with) gives it an endpoint.
+//! A [`Provider`] that moves bytes has for its connections the [`Handshake`], and for what comes after that the
+//! [`Frames`]. [`Endpoint::bind_with`](crate::Endpoint::bind_with) gives it an endpoint.
 
 use std::time::Instant;
 
 use bytes::Bytes;
 
-pub use self::stream::outbox::{Outbox, Source, Stream};
+pub use self::frames::{Frames, Receiver};
 use crate::{
     AccessError, Address, Body, Buffer, Messages, OperationId, PeerDeath, PeerId, RegionHandle, SubmitError,
     Withdrawn,
 };
 pub use crate::{
     endpoint::Binding,
-    frame::{ACCESS_SIZE, Decoded, Decoder, HEADER_SIZE, Header, Kind, MessageKind, Status},
+    frame::{ACCESS_SIZE, HEADER_SIZE, MessageKind},
     handshake::{Handshake, Introduction, Step},
     inbox::Around,
     peer_table::Activity,
@@ -22,6 +22,7 @@ pub use crate::{
     region_table::{Access, RegionMemory, RegionTable},
 };
 
+mod frames;
 pub(crate) mod shm;
 pub(crate) mod stream;
 

@@ -7,12 +7,12 @@ use std::{
 };
 
 use ropewalk_fabric::{
-    Address, Peer, PeerDeath, PeerId, SubmitError,
+    Address, OperationId, Peer, PeerDeath, PeerId, SubmitError,
     provider::{Around, TransferFailure},
 };
 
 use super::{
-    Connections, OfiProvider,
+    Arrivals, Connections, OfiProvider,
     connection::{Connection, ConnectionId},
     rdm::Remote,
 };
@@ -190,7 +190,7 @@ impl OfiProvider {
         if let Some(other) = other {
             let age = |id: &ConnectionId| self.connections.get(id).map(|known| known.age);
             if age(&other) > age(&id) {
-                self.close(id, around.now);
+                self.close(id, &mut Vec::new(), around.now);
                 return;
             }
             self.lose(other, PeerDeath::Closed, around);
@@ -217,9 +217,8 @@ impl OfiProvider {
         self.deadlines.remove(&(connection.deadline, id));
         connection.peer = Some((named, address));
         // Its first frames may have come with the end of the handshake.
-        let opened = connection.association.open(around.regions, &mut self.happenings);
-        self.handle_happenings(named, around);
-        match opened {
+        let mut arrivals = Arrivals::of(connection.peer.as_ref(), around);
+        match connection.association.open(&mut arrivals) {
             Ok(()) => self.queue(id),
             Err(cause) => self.lose(id, cause, around),
         }
@@ -239,8 +238,9 @@ impl OfiProvider {
         if self.redial_later(id, &cause, around.now) {
             return;
         }
-        if let Some(peer) = self.close(id, around.now) {
-            self.lose_peer(peer, cause, around);
+        let mut lost = Vec::new();
+        if let Some(peer) = self.close(id, &mut lost, around.now) {
+            self.lose_peer(peer, lost, cause, around);
         }
     }
 
@@ -290,33 +290,34 @@ impl OfiProvider {
         self.queue(id);
     }
 
-    pub(super) fn lose_peer(&mut self, peer: PeerId, cause: PeerDeath, around: &mut Around<'_>) {
+    /// Closes all connections of a peer, of which operations are `lost` already.
+    pub(super) fn lose_peer(
+        &mut self,
+        peer: PeerId,
+        mut lost: Vec<OperationId>,
+        cause: PeerDeath,
+        around: &mut Around<'_>,
+    ) {
         let Some(connections) = self.peers.remove(&peer) else {
             return;
         };
         let is_farewell_risky = matches!(cause, PeerDeath::Silent) && self.rdm.may_hang_on_the_dead();
-        for &other in &connections.ids {
+        for other in connections.ids {
             if is_farewell_risky && let Some(connection) = self.connections.get_mut(&other) {
                 connection.is_beyond_reach = true;
             }
-            self.close(other, around.now);
+            self.close(other, &mut lost, around.now);
         }
-        let lost: Vec<_> = self
-            .transfers
-            .iter()
-            .filter(|(_, (_, connection))| connections.ids.contains(connection))
-            .map(|(&tag, &(operation, _))| (tag, operation))
-            .collect();
-        for (tag, operation) in lost {
-            self.transfers.remove(&tag);
+        for operation in lost {
             around.handle_transferred(operation, Err(TransferFailure::PeerDied(cause.clone())));
         }
         around.handle_death(peer, cause);
     }
 
-    /// Closes one connection. Returns whose it was, if that was known.
-    fn close(&mut self, id: ConnectionId, now: Instant) -> Option<PeerId> {
+    /// Closes one connection, whose operations are then lost. Returns whose it was, if that was known.
+    fn close(&mut self, id: ConnectionId, lost: &mut Vec<OperationId>, now: Instant) -> Option<PeerId> {
         let mut connection = self.connections.remove(&id)?;
+        lost.extend(connection.association.frames.take_transfers());
         self.strangers.remove(&(connection.age, id));
         self.greeted.remove(&(connection.age, id));
         self.deadlines.remove(&(connection.deadline, id));

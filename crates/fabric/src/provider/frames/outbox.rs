@@ -1,4 +1,4 @@
-//! What waits to be sent over one connection.
+//! The frames that wait to be sent over one connection.
 
 use std::{collections::VecDeque, io::IoSlice};
 
@@ -13,7 +13,7 @@ use crate::{
 /// Frames ready to be sent, in order, and bulk data that becomes frames a piece at a time: so messages wait
 /// behind at most 2 MiB of it, and several transfers share the connection.
 #[derive(Debug)]
-pub struct Outbox {
+pub(in crate::provider) struct Outbox {
     /// Sealed bytes; what is large stands here without having been copied.
     segments: VecDeque<Bytes>,
     /// Headers and small bodies after them, so that many make one segment.
@@ -35,21 +35,21 @@ pub struct Outbox {
 
 /// One transfer's data on its way out.
 #[derive(Debug)]
-pub struct Stream {
+pub(in crate::provider) struct Stream {
     /// The operation, as its origin numbers it.
-    pub id: u64,
-    /// Whether its frames have checksums of their data.
-    pub checked: bool,
+    pub(in crate::provider) id: u64,
+    /// True if its frames have checksums of their data.
+    pub(in crate::provider) checked: bool,
     /// Where the data comes from.
-    pub source: Source,
+    pub(in crate::provider) source: Source,
 }
 
 /// Where a transfer's data comes from.
 #[derive(Debug)]
-pub enum Source {
-    /// What is left of our own `put`.
+pub(in crate::provider) enum Source {
+    /// The rest of our own `put`.
     Put(Bytes),
-    /// What is left of a peer's `get`; looked up anew for each piece, so that it ends with the exposure.
+    /// The rest of a peer's `get`; looked up anew for each piece, so that it ends with the exposure.
     Served(Access),
 }
 
@@ -78,50 +78,50 @@ impl Default for Outbox {
 impl Outbox {
     /// Bodies up to this size are copied behind their header instead of taking a segment.
     const COPY_SIZE_MAX: usize = 4 << 10;
-    /// What [`fill_size`](Self::fill_size) is at first, and at least.
+    /// The first and the least [`fill_size`](Self::fill_size).
     const FILL_SIZE: usize = 2 * BULK_SIZE_MAX;
-    /// What it is at most. A MiB that goes to a socket in one write is received a quarter sooner than in two, and
+    /// The largest one. A MiB that goes to a socket in one write is received a quarter sooner than in two, and
     /// four MiB in two writes as soon as in one (decision 12).
     const FILL_SIZE_MAX: usize = 8 * BULK_SIZE_MAX;
-    /// So many messages are worth a system call of their own: the peer begins with them while the next are being made. One
-    /// call for all there is would leave one of the two sides idle at any time.
-    pub(super) const MESSAGES_PER_SEND: usize = 48;
+    /// So many messages are worth a system call of their own: the peer begins with them while the next are being made.
+    /// One call for all there is would leave one of the two sides idle at any time.
+    pub(in crate::provider) const MESSAGES_PER_SEND: usize = 48;
     /// How many segments go into one system call.
     const SEGMENTS_PER_SEND: usize = 64;
 
     /// True if nothing waits.
-    pub fn is_empty(&self) -> bool {
+    pub(in crate::provider) fn is_empty(&self) -> bool {
         self.queued_bytes == 0 && self.streams.is_empty()
     }
 
-    /// Whether more messages wait than gain by waiting for others.
+    /// True if more messages wait than gain by waiting for others.
     #[inline]
     pub(in crate::provider) fn is_worth_sending(&self) -> bool {
         self.messages >= Self::MESSAGES_PER_SEND
     }
 
     /// How many bytes were sent in all.
-    pub fn sent_bytes(&self) -> u64 {
+    pub(in crate::provider) fn sent_bytes(&self) -> u64 {
         self.sent_bytes
     }
 
     /// How many bytes of frames wait; of bulk data only what is in frames already counts.
-    pub fn queued_bytes(&self) -> usize {
+    pub(in crate::provider) fn queued_bytes(&self) -> usize {
         self.queued_bytes
     }
 
     /// How many answers wait for the peer to read.
-    pub fn answers(&self) -> usize {
+    pub(in crate::provider) fn answers(&self) -> usize {
         self.answers.len()
     }
 
     /// How many of the peer's `get`s are being served.
-    pub fn served(&self) -> usize {
+    pub(in crate::provider) fn served(&self) -> usize {
         self.served
     }
 
     /// Queues a frame.
-    pub fn push_frame(&mut self, header: Header, body: Bytes) {
+    pub(in crate::provider) fn push_frame(&mut self, header: Header, body: Bytes) {
         let checksum = header.encode_data_checksum(&body);
         let checksum = checksum.as_ref().map_or(&[][..], |checksum| checksum);
         let header = header.encode(&body);
@@ -137,7 +137,7 @@ impl Outbox {
     }
 
     /// Queues a message, or another frame with a small body.
-    pub fn push_message(&mut self, header: Header, body: &Body) {
+    pub(in crate::provider) fn push_message(&mut self, header: Header, body: &Body) {
         self.messages += 1;
         if body.len() > Self::COPY_SIZE_MAX {
             return self.push_frame(header, body.clone().into_bytes());
@@ -149,7 +149,7 @@ impl Outbox {
     }
 
     /// Queues the answer to a `get` that is refused, or to a `put` that has ended.
-    pub fn push_done(&mut self, id: u64, status: Status) {
+    pub(in crate::provider) fn push_done(&mut self, id: u64, status: Status) {
         let header = Header {
             status,
             ..Header::new(Kind::Done, id)
@@ -159,7 +159,7 @@ impl Outbox {
     }
 
     /// Queues bulk data.
-    pub fn push_stream(&mut self, stream: Stream) {
+    pub(in crate::provider) fn push_stream(&mut self, stream: Stream) {
         self.served += usize::from(stream.is_served());
         self.streams.push_back(stream);
     }
@@ -178,13 +178,13 @@ impl Outbox {
     }
 
     /// Stops our own `put`.
-    pub fn cancel_put(&mut self, id: u64) {
+    pub(in crate::provider) fn cancel_put(&mut self, id: u64) {
         self.streams
             .retain(|stream| stream.id != id || stream.is_served());
     }
 
     /// Stops a peer's `get`.
-    pub fn cancel_served(&mut self, id: u64) {
+    pub(in crate::provider) fn cancel_served(&mut self, id: u64) {
         let before = self.streams.len();
         self.streams
             .retain(|stream| stream.id != id || !stream.is_served());
@@ -192,7 +192,7 @@ impl Outbox {
     }
 
     /// Turns bulk data into frames until enough is queued, the transfers in turn.
-    pub fn fill(&mut self, regions: &RegionTable) {
+    pub(in crate::provider) fn fill(&mut self, regions: &RegionTable) {
         while self.queued_bytes < self.fill_size
             && let Some(mut stream) = self.streams.pop_front()
         {
@@ -249,14 +249,14 @@ impl Outbox {
     }
 
     /// The next bytes, for one vectored send.
-    pub fn slices(&self) -> Vec<IoSlice<'_>> {
+    pub(in crate::provider) fn slices(&self) -> Vec<IoSlice<'_>> {
         let segments = self.segments.iter().map(|segment| &segment[..]);
         let pieces = segments.chain([&self.tail[..]]);
         pieces.take(Self::SEGMENTS_PER_SEND).map(IoSlice::new).collect()
     }
 
     /// Tells that the first `count` of the next bytes were sent.
-    pub fn handle_sent(&mut self, count: usize) {
+    pub(in crate::provider) fn handle_sent(&mut self, count: usize) {
         self.messages = 0;
         if count < self.queued_bytes {
             self.fill_size = (self.fill_size / 2).max(Self::FILL_SIZE);
