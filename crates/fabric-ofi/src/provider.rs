@@ -58,33 +58,56 @@ pub(crate) struct OfiProvider {
     names: Names,
     connections: BTreeMap<ConnectionId, Connection>,
     peers: BTreeMap<PeerId, Connections>,
-    /// Connections of those that called and have not named the job yet, by age.
-    strangers: BTreeSet<(u64, ConnectionId)>,
-    /// Connections of those that have named the job, but have not proven themselves, by age.
-    greeted: BTreeSet<(u64, ConnectionId)>,
+    unproven: Unproven,
     /// Peers of which libfabric knew at once that nobody is there. What is asked of them ends with their death, of
     /// which the next `progress` tells.
     refused: Vec<PeerId>,
     /// When a connection that is not open yet is given up.
     deadlines: BTreeSet<(Instant, ConnectionId)>,
+    outgoing: Outgoing,
+    incoming: Incoming,
+    next_age: u64,
+    times: Times,
+}
+
+/// Connections of those that called and have not proven themselves, by age.
+#[derive(Default)]
+struct Unproven {
+    /// They have not named the job yet.
+    strangers: BTreeSet<(u64, ConnectionId)>,
+    /// They have named the job.
+    greeted: BTreeSet<(u64, ConnectionId)>,
+}
+
+/// Messages on their way out.
+#[derive(Default)]
+struct Outgoing {
     /// Connections that have something to send, in turn.
     sendable: VecDeque<ConnectionId>,
     /// Connections with a message that libfabric did not take, which has to be tried again.
     blocked: BTreeSet<ConnectionId>,
     /// Whose messages libfabric has, by their buffers.
     leaving: BTreeMap<usize, ConnectionId>,
-    /// What has ended and was not looked at.
+}
+
+/// Messages and buffers that libfabric gave back.
+#[derive(Default)]
+struct Incoming {
+    /// Ends that were not looked at yet.
     ended: VecDeque<Ended>,
     /// Buffers that libfabric did not take back yet.
     unposted: Vec<Slot>,
     /// Empty; kept for its memory.
     polled: Vec<Ended>,
-    next_age: u64,
-    /// When it was driven last.
+}
+
+/// When things happened last.
+struct Times {
+    /// It was driven.
     driven: Instant,
-    /// When it was last looked whether messages leave.
+    /// It was looked whether messages leave.
     looked: Instant,
-    /// When something came last, while more is expected at any moment.
+    /// Something came, while more is expected at any moment.
     heard: Option<Instant>,
 }
 
@@ -176,20 +199,17 @@ impl OfiProvider {
             names: Names::default(),
             connections: BTreeMap::new(),
             peers: BTreeMap::new(),
-            strangers: BTreeSet::new(),
-            greeted: BTreeSet::new(),
+            unproven: Unproven::default(),
             refused: Vec::new(),
             deadlines: BTreeSet::new(),
-            sendable: VecDeque::new(),
-            blocked: BTreeSet::new(),
-            leaving: BTreeMap::new(),
-            ended: VecDeque::new(),
-            unposted: Vec::new(),
-            polled: Vec::new(),
+            outgoing: Outgoing::default(),
+            incoming: Incoming::default(),
             next_age: 0,
-            driven: Instant::now(),
-            looked: Instant::now(),
-            heard: None,
+            times: Times {
+                driven: Instant::now(),
+                looked: Instant::now(),
+                heard: None,
+            },
         });
         Ok((opened, address))
     }
@@ -222,13 +242,13 @@ impl OfiProvider {
             && connection.is_sendable()
         {
             connection.is_queued = true;
-            self.sendable.push_back(id);
+            self.outgoing.sendable.push_back(id);
         }
     }
 
     /// Gives libfabric what it takes.
     fn flush(&mut self, around: &mut Around<'_>) {
-        for id in std::mem::take(&mut self.blocked) {
+        for id in std::mem::take(&mut self.outgoing.blocked) {
             let Some(connection) = self.connections.get_mut(&id) else {
                 continue;
             };
@@ -237,11 +257,11 @@ impl OfiProvider {
                 self.queue(id);
             }
         }
-        for _ in 0..self.sendable.len() {
+        for _ in 0..self.outgoing.sendable.len() {
             let Some(slot) = self.rdm.take() else {
                 return;
             };
-            let next = self.sendable.pop_front();
+            let next = self.outgoing.sendable.pop_front();
             let Some((id, connection)) = next.and_then(|id| Some((id, self.connections.get_mut(&id)?)))
             else {
                 self.rdm.release(slot);
@@ -267,11 +287,11 @@ impl OfiProvider {
         match self.rdm.send(slot, length, connection.remote) {
             Ok(()) => {
                 connection.leaving += 1;
-                self.leaving.insert(index, id);
+                self.outgoing.leaving.insert(index, id);
             }
             Err((slot, error)) if error.kind() == io::ErrorKind::WouldBlock => {
                 connection.blocked = Some((slot, length));
-                self.blocked.insert(id);
+                self.outgoing.blocked.insert(id);
             }
             Err((slot, error)) => {
                 self.rdm.release(slot);
@@ -283,28 +303,28 @@ impl OfiProvider {
     /// Sees to what has ended, as far as there is room for what comes of it. Returns whether there was anything.
     fn handle_ended(&mut self, around: &mut Around<'_>) {
         while around.has_room()
-            && let Some(ended) = self.ended.pop_front()
+            && let Some(ended) = self.incoming.ended.pop_front()
         {
             match ended {
                 Ended::Received(slot, length) => {
-                    self.heard = Some(around.now);
+                    self.times.heard = Some(around.now);
                     self.handle_received(&slot, length, around);
-                    self.unposted.push(slot);
+                    self.incoming.unposted.push(slot);
                 }
-                Ended::NotReceived(slot) => self.unposted.push(slot),
+                Ended::NotReceived(slot) => self.incoming.unposted.push(slot),
                 Ended::Sent(slot, result) => self.handle_sent(slot, result, around),
             }
         }
-        while let Some(slot) = self.unposted.pop() {
+        while let Some(slot) = self.incoming.unposted.pop() {
             if let Err(slot) = self.rdm.post(slot) {
-                self.unposted.push(slot);
+                self.incoming.unposted.push(slot);
                 break;
             }
         }
     }
 
     fn handle_sent(&mut self, slot: Slot, result: io::Result<()>, around: &mut Around<'_>) {
-        let sender = self.leaving.remove(&slot.index());
+        let sender = self.outgoing.leaving.remove(&slot.index());
         self.rdm.release(slot);
         let Some((id, connection)) = sender.and_then(|id| Some((id, self.connections.get_mut(&id)?))) else {
             return;
@@ -392,11 +412,11 @@ impl OfiProvider {
         let Some(limit) = self.limits.heartbeat else {
             return;
         };
-        let since = around.now.saturating_duration_since(self.looked);
+        let since = around.now.saturating_duration_since(self.times.looked);
         if since < limit / Self::LOOKS {
             return;
         }
-        self.looked = around.now;
+        self.times.looked = around.now;
         // Who was not driven does not know what could have left.
         let missed = since > limit / Self::LOOKS * 3;
         let mut stalled = Vec::new();
@@ -418,12 +438,12 @@ impl OfiProvider {
     fn poll(&mut self, around: &mut Around<'_>) {
         for _ in 0..Self::POLLS_MAX {
             self.handle_ended(around);
-            if !self.ended.is_empty() {
+            if !self.incoming.ended.is_empty() {
                 return;
             }
             // A queue that is broken brings nothing; the deadlines tell.
-            let more = self.rdm.poll(&mut self.polled).unwrap_or(false);
-            self.ended.extend(self.polled.drain(..));
+            let more = self.rdm.poll(&mut self.incoming.polled).unwrap_or(false);
+            self.incoming.ended.extend(self.incoming.polled.drain(..));
             if !more {
                 break;
             }
@@ -499,14 +519,14 @@ impl Provider for OfiProvider {
     }
 
     fn send_queued(&mut self, around: &mut Around<'_>) {
-        self.driven = around.now;
+        self.times.driven = around.now;
         self.flush(around);
     }
 
     fn progress(&mut self, ready: Option<&Ready>, around: &mut Around<'_>) {
         let look = ready.is_some();
         // Without a descriptor it is memory that libfabric looks at, which costs little.
-        if look || self.heard.is_some() || self.rdm.descriptor().is_none() {
+        if look || self.times.heard.is_some() || self.rdm.descriptor().is_none() {
             self.poll(around);
             self.flush(around);
         }
@@ -514,34 +534,39 @@ impl Provider for OfiProvider {
             self.handle_deadlines(around);
         }
         let cold = |heard| around.now.saturating_duration_since(heard) > Self::HOT_TIME;
-        self.heard = self.heard.filter(|&heard| !cold(heard));
+        self.times.heard = self.times.heard.filter(|&heard| !cold(heard));
     }
 
     fn has(&self, work: Work) -> bool {
         match work {
-            Work::Hot => self.heard.is_some(),
-            Work::Sendable => !self.refused.is_empty() || (!self.sendable.is_empty() && self.rdm.has_free()),
+            Work::Hot => self.times.heard.is_some(),
+            Work::Sendable => {
+                !self.refused.is_empty() || (!self.outgoing.sendable.is_empty() && self.rdm.has_free())
+            }
             Work::Transfers => false,
             Work::Unsent => {
                 let unsent = |connection: &Connection| {
                     connection.peer.is_some()
                         && (connection.association.frames.has_unsent() || connection.leaving > 0)
                 };
-                !self.blocked.is_empty() || self.connections.values().any(unsent)
+                !self.outgoing.blocked.is_empty() || self.connections.values().any(unsent)
             }
         }
     }
 
     fn arm(&mut self) -> Sleep {
-        let has_ended = !self.ended.is_empty() || (self.rdm.descriptor().is_some() && !self.rdm.arm());
+        let has_ended =
+            !self.incoming.ended.is_empty() || (self.rdm.descriptor().is_some() && !self.rdm.arm());
         if has_ended || self.has(Work::Sendable) {
             return Sleep::No;
         }
         let opening = self.deadlines.first().map(|&(deadline, _)| deadline);
-        let asleep = self.rdm.descriptor().is_none() || !self.blocked.is_empty() || !self.unposted.is_empty();
-        let nap = asleep.then(|| self.driven + Self::NAP);
+        let asleep = self.rdm.descriptor().is_none()
+            || !self.outgoing.blocked.is_empty()
+            || !self.incoming.unposted.is_empty();
+        let nap = asleep.then(|| self.times.driven + Self::NAP);
         let limit = self.limits.heartbeat.filter(|_| !self.connections.is_empty());
-        let look = limit.map(|limit| self.looked + limit / Self::LOOKS);
+        let look = limit.map(|limit| self.times.looked + limit / Self::LOOKS);
         Sleep::Until(opening.into_iter().chain(nap).chain(look).min())
     }
 }
@@ -555,8 +580,8 @@ impl Drop for OfiProvider {
             if let Some(mut connection) = self.rdm.has_free().then(|| connections.next()).flatten() {
                 self.say_farewell(&mut connection);
             }
-            let more = self.rdm.poll(&mut self.polled).unwrap_or(false);
-            for ended in self.polled.drain(..) {
+            let more = self.rdm.poll(&mut self.incoming.polled).unwrap_or(false);
+            for ended in self.incoming.polled.drain(..) {
                 if let Ended::Sent(slot, _) = ended {
                     self.rdm.release(slot);
                 }

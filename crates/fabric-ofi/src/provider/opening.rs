@@ -87,15 +87,20 @@ impl OfiProvider {
             return;
         }
         if self.connections.len() >= self.limits.connections_max {
-            let unproven = self.strangers.iter().chain(&self.greeted).next();
+            let unproven = self
+                .unproven
+                .strangers
+                .iter()
+                .chain(&self.unproven.greeted)
+                .next();
             let Some(&(_, unproven)) = unproven else {
                 return;
             };
             self.lose(unproven, PeerDeath::Closed, around);
         }
         // A peer greets with its first message already: in a flood the oldest is the least likely to be one.
-        if self.strangers.len() >= self.strangers_max()
-            && let Some(&(_, oldest)) = self.strangers.first()
+        if self.unproven.strangers.len() >= self.strangers_max()
+            && let Some(&(_, oldest)) = self.unproven.strangers.first()
         {
             self.lose(oldest, PeerDeath::Closed, around);
         }
@@ -108,7 +113,7 @@ impl OfiProvider {
         let introduction = self.introduction.clone();
         let association = Association::answer(introduction, opening.association, id, nonce, &self.limits);
         let deadline = around.now + self.limits.handshake_timeout;
-        self.strangers.insert((self.next_age, id));
+        self.unproven.strangers.insert((self.next_age, id));
         self.insert(id, association, opening.name, remote, None, deadline);
         self.handle_association(id, &envelope, content, around);
     }
@@ -158,14 +163,14 @@ impl OfiProvider {
                 false => self.limits.connect_timeout,
             };
         self.deadlines.insert((connection.deadline, id));
-        if self.strangers.remove(&(age, id)) {
+        if self.unproven.strangers.remove(&(age, id)) {
             // The job's id is no secret: whoever knows only that must not keep members out either.
-            if self.greeted.len() >= self.strangers_max()
-                && let Some(&(_, oldest)) = self.greeted.first()
+            if self.unproven.greeted.len() >= self.strangers_max()
+                && let Some(&(_, oldest)) = self.unproven.greeted.first()
             {
                 self.lose(oldest, PeerDeath::Closed, around);
             }
-            self.greeted.insert((age, id));
+            self.unproven.greeted.insert((age, id));
         }
     }
 
@@ -212,8 +217,8 @@ impl OfiProvider {
         let Some(connection) = self.connections.get_mut(&id) else {
             return;
         };
-        self.strangers.remove(&(connection.age, id));
-        self.greeted.remove(&(connection.age, id));
+        self.unproven.strangers.remove(&(connection.age, id));
+        self.unproven.greeted.remove(&(connection.age, id));
         self.deadlines.remove(&(connection.deadline, id));
         connection.peer = Some((named, address));
         // Its first frames may have come with the end of the handshake.
@@ -318,10 +323,10 @@ impl OfiProvider {
     fn close(&mut self, id: ConnectionId, lost: &mut Vec<OperationId>, now: Instant) -> Option<PeerId> {
         let mut connection = self.connections.remove(&id)?;
         lost.extend(connection.association.frames.take_transfers());
-        self.strangers.remove(&(connection.age, id));
-        self.greeted.remove(&(connection.age, id));
+        self.unproven.strangers.remove(&(connection.age, id));
+        self.unproven.greeted.remove(&(connection.age, id));
         self.deadlines.remove(&(connection.deadline, id));
-        self.blocked.remove(&id);
+        self.outgoing.blocked.remove(&id);
         self.say_farewell(&mut connection);
         self.names.release(&connection.name, now);
         connection.peer.map(|(peer, _)| peer)

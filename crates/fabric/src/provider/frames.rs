@@ -231,6 +231,7 @@ impl Frames {
 
     /// Where the next bytes may be read to: in place as far as they belong to a transfer, and behind that for the
     /// decoder.
+    #[inline]
     pub(super) fn space<'a>(&'a mut self, receiver: &'a mut impl Receiver) -> (&'a mut [u8], &'a mut [u8]) {
         let remaining = self.decoder.bulk_remaining();
         match place(remaining, self.bulk, &mut self.transfers, &self.puts, receiver) {
@@ -241,6 +242,7 @@ impl Frames {
 
     /// Takes `count` bytes that were read into [`space`](Self::space). What they are, is for
     /// [`handle_decoded`](Self::handle_decoded).
+    #[inline]
     pub(super) fn handle_read(
         &mut self,
         count: usize,
@@ -330,6 +332,7 @@ impl Frames {
     }
 
     /// Accounts for `count` bytes of the bulk frame.
+    #[inline]
     fn advance_bulk(&mut self, count: usize, receiver: &mut impl Receiver) {
         match self.bulk {
             Bulk::Discard => {}
@@ -415,6 +418,7 @@ impl Frames {
 }
 
 /// The place for the next `size` bytes of the bulk frame, if there are any and they are still wanted.
+#[inline]
 fn place<'a>(
     size: usize,
     bulk: Bulk,
