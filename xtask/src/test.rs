@@ -109,11 +109,11 @@ const WITHOUT_LIBFABRIC: Choice = Choice {
     cargo: &["--skip", "ofi"],
 };
 const LIBFABRIC_CHOICE: Choice = Choice {
-    nextest: "package(ropewalk-fabric) and test(ofi_tcp)",
+    nextest: "package(ropewalk-fabric-ofi) and test(ofi_tcp)",
     cargo: &["ofi_tcp"],
 };
 const LIBFABRIC: Choice = Choice {
-    nextest: "package(ropewalk-fabric) and test(ofi) or package(ropewalk-rpc) and test(/over_ofi_(shm|tcp)/)",
+    nextest: "package(ropewalk-fabric-ofi) and test(ofi) or package(ropewalk-rpc) and test(/over_ofi_(shm|tcp)/)",
     cargo: &["ofi", "--skip", "ofi_sockets"],
 };
 

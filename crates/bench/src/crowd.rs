@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use ropewalk_rpc::{Address, Endpoint, Engine, JobKey};
+use ropewalk_rpc::{Address, Engine, JobKey};
 use rustix::{
     event::{
         Timespec,
@@ -20,7 +20,7 @@ pub(super) fn run(key: &JobKey, provider: &Provider, clients: u32, target: &Addr
     let epoll = epoll::create(CreateFlags::CLOEXEC)?;
     let mut engines = Vec::with_capacity(clients as usize);
     for rank in 0..clients {
-        let mut engine = Engine::new(Endpoint::bind(options(key, provider, 1000 + rank))?);
+        let mut engine = Engine::new(ropewalk_rpc::bind(options(key, provider, 1000 + rank))?);
         let call = engine.call::<Null>(target, &(), CONNECT_TIMEOUT)?;
         engine
             .block_on(call)

@@ -7,9 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use ropewalk_rpc::{
-    Address, Buffer, Call, CallError, Endpoint, Engine, JobKey, PeerId, Procedure, RegionHandle,
-};
+use ropewalk_rpc::{Address, Buffer, Call, CallError, Engine, JobKey, PeerId, Procedure, RegionHandle};
 
 use super::{
     floors::{
@@ -51,7 +49,7 @@ impl Origin {
         target: Address,
         process: Option<Process>,
     ) -> anyhow::Result<Self> {
-        let mut engine = Engine::new(Endpoint::bind(options(key, provider, 0))?);
+        let mut engine = Engine::new(ropewalk_rpc::bind(options(key, provider, 0))?);
         let mut origin = Self {
             peer: engine.peer(&target)?,
             engine,

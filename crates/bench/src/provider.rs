@@ -32,8 +32,8 @@ impl Provider {
         let transports = &mut options.transports;
         transports.tcp = matches!(self, Self::Auto | Self::Tcp | Self::TcpEncrypted);
         transports.shm = matches!(self, Self::Auto | Self::Shm);
-        transports.ofi = match self {
-            Self::Ofi(name) => Some(name.clone()),
+        transports.external = match self {
+            Self::Ofi(name) => Some(format!("ofi:{name}")),
             _ => None,
         };
     }

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
-use ropewalk_rpc::{Address, Endpoint, Engine, JobKey};
+use ropewalk_rpc::{Address, Engine, JobKey};
 
 use super::{
     cases::Case,
@@ -177,7 +177,7 @@ fn serve_others(arguments: &Arguments) -> anyhow::Result<()> {
     let key =
         JobKey::read_from_or_make(path).with_context(|| format!("cannot read or make {}", path.display()))?;
     let options = public_options(&key, provider, arguments.bind);
-    let mut engine = Engine::new(Endpoint::bind(options)?);
+    let mut engine = Engine::new(ropewalk_rpc::bind(options)?);
     print(engine.address())?;
     serve(&mut engine, arguments.bind.ip())
 }

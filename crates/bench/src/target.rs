@@ -11,8 +11,7 @@ use std::{
 use anyhow::{Context, ensure};
 use ropewalk_names::{Incarnation, JobId, Rank};
 use ropewalk_rpc::{
-    Address, Buffer, Endpoint, EndpointOptions, Engine, Fault, Identity, JobKey, RegionHandle, Responder,
-    Role,
+    Address, Buffer, EndpointOptions, Engine, Fault, Identity, JobKey, RegionHandle, Responder, Role,
 };
 use rustix::{
     process::{Signal, getppid, set_parent_process_death_signal},
@@ -79,7 +78,7 @@ fn obey() -> anyhow::Result<()> {
         }
         Part::Target => {
             let options = options(&order.key, &order.provider, 1);
-            let mut engine = Engine::new(Endpoint::bind(options)?);
+            let mut engine = Engine::new(ropewalk_rpc::bind(options)?);
             print(engine.address())?;
             serve(&mut engine, IpAddr::V4(Ipv4Addr::LOCALHOST))
         }

@@ -1,4 +1,4 @@
-//! What an endpoint is made with.
+//! The options of an endpoint.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::{Identity, JobKey, Limits, MemberKey, Welcome};
 
-/// What an endpoint needs to know to be made.
+/// The options of an endpoint.
 #[derive(Clone, Debug)]
 pub struct EndpointOptions {
     /// The job; processes of another one are refused.
@@ -31,14 +31,13 @@ pub struct EndpointOptions {
     /// option. Off by default.
     ///
     /// It holds for TCP, and with peers on this host for what is sent to them. What is copied straight from or to
-    /// their memory, or the endpoint's own, has none: it never leaves the memory. Nor has it an effect over
-    /// libfabric ([`Transports::ofi`]): headers and messages are checked there, data is as safe as libfabric's
-    /// provider makes it.
+    /// their memory, or the endpoint's own, has none: it never leaves the memory. Nor has it an effect over a
+    /// provider of another crate ([`Transports::external`]).
     pub bulk_checksum: bool,
     /// Whether what goes over TCP is encrypted. Peers have to agree: who is told to encrypt refuses over TCP who is not, and
     /// the other way round, with [`HandshakeError::Encryption`](crate::HandshakeError::Encryption). What stays on this
-    /// host, over UNIX sockets and through shared memory, is not encrypted; over libfabric nothing can be, and an
-    /// endpoint that is asked for both is not made. Off by default.
+    /// host, over UNIX sockets and through shared memory, is not encrypted; over a provider of another crate nothing can
+    /// be, and an endpoint that is asked for both is not made. Off by default.
     pub encrypt: bool,
     /// The maxima.
     pub limits: Limits,
@@ -60,8 +59,9 @@ pub struct Transports {
     /// to say: such a link takes next to no time and memory to make. The address is `unix://NAME`, which endpoints with
     /// shared memory reach too.
     pub unix: bool,
-    /// The libfabric provider of this name, instead of TCP; needs the feature `ofi`.
-    pub ofi: Option<String>,
+    /// Instead of all these a provider of another crate, as `NAME:CHOICE`, such as `ofi:tcp` for one of libfabric's;
+    /// see [`Endpoint::bind_with`](crate::Endpoint::bind_with).
+    pub external: Option<String>,
 }
 
 /// Why a text names no transports.
@@ -85,14 +85,14 @@ impl FromStr for Transports {
     type Err = TransportsError;
 
     /// From names with commas between them: `tcp`, `shm`, and with it `no-process-vm` to leave that out, `unix`, or
-    /// `ofi:PROVIDER` with libfabric's name of the provider. What is not named is not used.
+    /// `NAME:CHOICE` for a provider of another crate. What is not named is not used.
     fn from_str(text: &str) -> Result<Self, TransportsError> {
         let mut transports = Self {
             tcp: false,
             shm: false,
             process_vm: true,
             unix: false,
-            ofi: None,
+            external: None,
         };
         for word in text.split(',').map(str::trim) {
             match word {
@@ -100,8 +100,10 @@ impl FromStr for Transports {
                 "shm" => transports.shm = true,
                 "unix" => transports.unix = true,
                 "no-process-vm" => transports.process_vm = false,
-                _ => match word.strip_prefix("ofi:") {
-                    Some(provider) if !provider.is_empty() => transports.ofi = Some(provider.to_owned()),
+                _ => match word.split_once(':') {
+                    Some((name, choice)) if !name.is_empty() && !choice.is_empty() => {
+                        transports.external = Some(word.to_owned());
+                    }
                     _ => {
                         let word = word.to_owned();
                         return Err(TransportsError::Unknown { word });
@@ -109,10 +111,10 @@ impl FromStr for Transports {
                 },
             }
         }
-        if transports.unix && (transports.tcp || transports.shm || transports.ofi.is_some()) {
+        if transports.unix && (transports.tcp || transports.shm || transports.external.is_some()) {
             return Err(TransportsError::Beside);
         }
-        if !transports.tcp && !transports.shm && !transports.unix && transports.ofi.is_none() {
+        if !transports.tcp && !transports.shm && !transports.unix && transports.external.is_none() {
             return Err(TransportsError::None);
         }
         Ok(transports)
@@ -127,7 +129,7 @@ impl Default for Transports {
             shm: true,
             process_vm: true,
             unix: false,
-            ofi: None,
+            external: None,
         }
     }
 }
@@ -197,9 +199,9 @@ mod tests {
             ..all
         };
         assert_eq!("unix".parse(), Ok(unix));
-        let libfabric = "ofi:tcp;ofi_rxm".parse::<Transports>().unwrap();
-        assert_eq!(libfabric.ofi.as_deref(), Some("tcp;ofi_rxm"));
-        for bad in ["", "udp", "tcp,", "ofi:", "TCP"] {
+        let external = "ofi:tcp;ofi_rxm".parse::<Transports>().unwrap();
+        assert_eq!(external.external.as_deref(), Some("ofi:tcp;ofi_rxm"));
+        for bad in ["", "udp", "tcp,", "ofi:", ":tcp", "TCP"] {
             let word = bad.rsplit(',').next().unwrap().to_owned();
             assert_eq!(bad.parse::<Transports>(), Err(TransportsError::Unknown { word }));
         }

@@ -48,7 +48,7 @@ impl OperationId {
     }
 
     /// The operation with this tag.
-    pub(crate) fn from_tag(tag: u64) -> Self {
+    pub fn from_tag(tag: u64) -> Self {
         Self {
             index: tag as u32,
             generation: (tag >> 32) as u32,
@@ -116,6 +116,15 @@ pub enum Completion {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BindError {
+    /// The provider of another crate that the options name cannot be had.
+    #[error("cannot bind an endpoint to {provider}")]
+    External {
+        /// The provider asked for.
+        provider: String,
+        /// Why not, and what may help.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The operating system refused.
     #[error("cannot bind an endpoint to {address}")]
     Io {
@@ -128,13 +137,17 @@ pub enum BindError {
     /// The options ask for no transport at all.
     #[error("the options of the endpoint ask for no transport: switch on tcp or shm")]
     NoTransport,
-    /// libfabric, or its provider that the options name, cannot be had.
-    #[error("cannot bind an endpoint to libfabric's provider {provider:?}: {reason}")]
-    Ofi {
-        /// Which provider.
+    /// The options ask to encrypt, and a provider of another crate does not.
+    #[error("cannot bind an endpoint to {provider}: encryption is asked for, which it does not do; use tcp")]
+    Unencrypted {
+        /// The provider asked for.
         provider: String,
-        /// Why not, and what may help.
-        reason: String,
+    },
+    /// The program was built without the provider that the options name.
+    #[error("cannot bind an endpoint to {provider}: this program was built without that provider")]
+    Unknown {
+        /// The provider asked for.
+        provider: String,
     },
     /// Peers could not reach `0.0.0.0` or `::`.
     #[error("cannot bind an endpoint to {address}: name the interface towards the peers")]

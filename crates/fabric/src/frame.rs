@@ -24,13 +24,13 @@ use thiserror::Error;
 use crate::{AccessError, Body, region_table::Access};
 
 /// The size of a header in bytes.
-pub(crate) const HEADER_SIZE: usize = 20;
+pub const HEADER_SIZE: usize = 20;
 
 /// The largest body of a bulk frame in bytes.
 pub(crate) const BULK_SIZE_MAX: usize = 256 << 10;
 
-/// The size of the body of [`Kind::Get`] and [`Kind::Put`] in bytes.
-pub(crate) const ACCESS_SIZE: usize = 40;
+/// The size in bytes of the body of a frame that asks for a `get` or `put`.
+pub const ACCESS_SIZE: usize = 40;
 
 /// The size of the body of [`Kind::Offer`] in bytes.
 pub(crate) const OFFER_SIZE: usize = 48;
@@ -76,7 +76,7 @@ pub(crate) enum Kind {
 /// The kind of a message to its receiver. The numbers are those of the frames that carry them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum MessageKind {
+pub enum MessageKind {
     /// Somebody posted a receive for it.
     Expected = Kind::Expected as u8,
     /// A heartbeat that asks for another.
@@ -92,11 +92,15 @@ pub(crate) enum MessageKind {
 /// What stands before each body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
+    /// The size of the body in bytes.
     pub(crate) length: usize,
+    /// The kind of frame.
     pub(crate) kind: Kind,
+    /// How an operation ended; `Ok` in all other frames.
     pub(crate) status: Status,
     /// Whether the data of this bulk frame, or the data that this `Get` asks for, goes with a checksum.
     pub(crate) checked: bool,
+    /// The tag of a message; else the operation, as its origin numbers it.
     pub(crate) id: u64,
 }
 
@@ -188,6 +192,9 @@ impl Header {
     }
 
     /// The encoded header of a frame whose body is `body`; a bulk body is not looked at but for its length.
+    ///
+    /// # Panics
+    /// If the body has 4 GiB or more.
     pub(crate) fn encode(&self, body: &[u8]) -> [u8; HEADER_SIZE] {
         let length = u32::try_from(body.len()).expect("no frame is larger than a message may be");
         let mut bytes = [0; HEADER_SIZE];
@@ -271,6 +278,9 @@ impl Access {
     }
 
     /// The inverse of [`encode`](Self::encode).
+    ///
+    /// # Errors
+    /// If the body has another length.
     pub(crate) fn decode(mut body: &[u8]) -> Result<Self, FrameError> {
         if body.len() != ACCESS_SIZE {
             return Err(FrameError::Length { length: body.len() });
@@ -406,6 +416,7 @@ impl Decoder {
     /// The size of the buffer in bytes.
     pub(crate) const BUFFER_SIZE: usize = 32 << 10;
 
+    /// A decoder of a stream whose messages are at most so large, in bytes.
     pub(crate) fn new(message_size_max: usize) -> Self {
         Self {
             buffer: Box::default(),
@@ -431,6 +442,9 @@ impl Decoder {
     }
 
     /// Tells that `count` bytes were read into [`space`](Self::space).
+    ///
+    /// # Panics
+    /// If there was less space.
     pub(crate) fn handle_read(&mut self, count: usize) {
         assert!(
             count <= self.buffer.len() - self.end,
@@ -451,6 +465,9 @@ impl Decoder {
     ///
     /// # Errors
     /// If the frame ends with them and its data is checked and wrong.
+    ///
+    /// # Panics
+    /// If bytes before these are still in the buffer, or the frame has fewer to come.
     pub(crate) fn handle_bulk_read(&mut self, bytes: &[u8]) -> Result<(), FrameError> {
         assert!(
             self.start == self.end,
@@ -462,6 +479,9 @@ impl Decoder {
     }
 
     /// The next thing in the stream, if all of it has come.
+    ///
+    /// # Errors
+    /// If the stream has something that is no frame.
     pub(crate) fn poll(&mut self) -> Result<Option<Decoded<'_>>, FrameError> {
         if matches!(self.body, Incoming::None) {
             let buffered = &self.buffer[self.start..self.end];

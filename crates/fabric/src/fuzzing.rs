@@ -1,20 +1,14 @@
 //! Entry points for fuzz targets: each takes any bytes, and panics only if something is wrong with the
 //! parser.
 
-use std::sync::Arc;
-
 use ropewalk_names::{Incarnation, JobId, Rank};
 
 use crate::{
-    Address, Identity, JobKey, Limits, Peer, Role,
-    fences::Fences,
+    Address, Identity, JobKey, Role,
     frame::{Decoded, Decoder},
     handshake::{HANDSHAKE_SIZE_MAX, Handshake, Introduction},
-    provider::{
-        messaging::{Association, Envelope, EnvelopeKind},
-        shm,
-    },
-    region_table::{Access, RegionTable},
+    provider::shm,
+    region_table::Access,
 };
 
 /// Decodes a stream of frames, in pieces whose size the first byte says.
@@ -74,7 +68,8 @@ pub fn handshake(bytes: &[u8]) {
         rank: Rank(0),
         incarnation: Incarnation(0),
     };
-    let mut introduction = introduction(identity, address.clone());
+    let key = JobKey::from_bytes([0; 32]).key_of(identity);
+    let mut introduction = Introduction::new(JobId([0; 16]), key, address.clone(), 0);
     introduction.encrypts = choice >= 128;
     let fenced = Identity {
         rank: Rank(1),
@@ -97,57 +92,5 @@ pub fn handshake(bytes: &[u8]) {
                 return;
             }
         }
-    }
-}
-
-/// Takes messages from a caller over a transport without connections: the first byte of each piece says how long
-/// the piece is and whether its envelope is made to fit, so that its content is looked at.
-pub fn association(mut bytes: &[u8]) {
-    let identity = Identity {
-        role: Role::Rank,
-        rank: Rank(0),
-        incarnation: Incarnation(0),
-    };
-    let Ok(address) = "ofi://sockets/00".parse::<Address>() else {
-        return;
-    };
-    let introduction = introduction(identity, address);
-    let mut regions = RegionTable::new([0; 32]);
-    let mut side = Association::answer(introduction, 1, 2, [0; 32], &Limits::default());
-    let mut sequence = 0;
-    while let Some((&choice, rest)) = bytes.split_first() {
-        let (piece, rest) = rest.split_at(rest.len().min(usize::from(choice)));
-        bytes = rest;
-        let fitting = Envelope {
-            association: 2,
-            sequence,
-            acknowledged: 0,
-            kind: EnvelopeKind::Data,
-        };
-        let (envelope, content) = match Envelope::decode(piece) {
-            Ok(decoded) => decoded,
-            Err(_) if choice % 2 == 0 => (fitting, piece),
-            Err(_) => continue,
-        };
-        let mut happenings = Vec::new();
-        match side.handle(&envelope, content, &mut regions, &mut happenings) {
-            Ok(_) => assert!(happenings.is_empty(), "a stranger was believed"),
-            Err(_) => return,
-        }
-        sequence += 1;
-    }
-}
-
-fn introduction(identity: Identity, address: Address) -> Introduction {
-    Introduction {
-        job: JobId([0; 16]),
-        key: Arc::new(JobKey::from_bytes([0; 32]).key_of(identity)),
-        peer: Peer {
-            address,
-            identity,
-            instance: 0,
-        },
-        fences: Fences::default(),
-        encrypts: false,
     }
 }

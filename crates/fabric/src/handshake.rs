@@ -67,7 +67,7 @@ const _: () = assert!(HANDSHAKE_SIZE_MAX <= 256);
 
 /// What an endpoint says of itself in each of its handshakes.
 #[derive(Clone, Debug)]
-pub(crate) struct Introduction {
+pub struct Introduction {
     pub(crate) job: JobId,
     /// That of the identity in `peer`.
     pub(crate) key: Arc<MemberKey>,
@@ -80,7 +80,7 @@ pub(crate) struct Introduction {
 /// One side of one handshake. Feed it what comes with [`handle_bytes`](Self::handle_bytes); send what it
 /// says.
 #[derive(Debug)]
-pub(crate) struct Handshake {
+pub struct Handshake {
     introduction: Introduction,
     own_greeting: Vec<u8>,
     received: Vec<u8>,
@@ -106,25 +106,25 @@ enum Part {
 
 /// What came of the bytes so far.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Step {
+pub struct Step {
     /// To be sent.
-    pub(crate) reply: Vec<u8>,
+    pub reply: Vec<u8>,
     /// The peer, once it has proven itself.
-    pub(crate) proven: Option<Peer>,
+    pub proven: Option<Peer>,
     /// How many of the bytes belonged to the handshake.
-    pub(crate) consumed: usize,
+    pub consumed: usize,
 }
 
 impl Handshake {
     /// The side that connects, and what it sends first. `nonce` must be random.
-    pub(crate) fn initiate(introduction: Introduction, called: Address, nonce: [u8; 32]) -> (Self, Vec<u8>) {
+    pub fn initiate(introduction: Introduction, called: Address, nonce: [u8; 32]) -> (Self, Vec<u8>) {
         let handshake = Self::new(introduction, Part::Initiator { called }, nonce);
         let greeting = handshake.own_greeting.clone();
         (handshake, greeting)
     }
 
     /// The side that was connected to. `nonce` must be random.
-    pub(crate) fn respond(introduction: Introduction, nonce: [u8; 32]) -> Self {
+    pub fn respond(introduction: Introduction, nonce: [u8; 32]) -> Self {
         Self::new(introduction, Part::Responder, nonce)
     }
 
@@ -143,7 +143,7 @@ impl Handshake {
     ///
     /// # Errors
     /// As soon as it is clear that the peer is none; the connection is then to be dropped without a word.
-    pub(crate) fn handle_bytes(&mut self, bytes: &[u8]) -> Result<Step, HandshakeError> {
+    pub fn handle_bytes(&mut self, bytes: &[u8]) -> Result<Step, HandshakeError> {
         let mut step = Step::default();
         while step.proven.is_none() {
             let needed = self.needed()? - self.received.len();
@@ -169,7 +169,7 @@ impl Handshake {
     /// What is said to one that is dropped because of `error`, if anything: who was called by a peer of another version
     /// tells its own, and who was called by one that is fenced, or that encrypts where it should not or the other way
     /// round, tells that, so that the peer knows what is wrong.
-    pub(crate) fn farewell(&self, error: &HandshakeError) -> Option<&[u8]> {
+    pub fn farewell(&self, error: &HandshakeError) -> Option<&[u8]> {
         let called = !matches!(self.part, Part::Initiator { .. });
         match error {
             HandshakeError::Encryption { .. } | HandshakeError::Fenced { .. } if !self.notice.is_empty() => {
@@ -321,6 +321,23 @@ impl Handshake {
 }
 
 impl Introduction {
+    /// Of an endpoint at `address` that encrypts nothing and fences nobody; a provider gets its introduction from
+    /// [`Binding::introduction`](crate::provider::Binding::introduction). `instance` must be random.
+    pub fn new(job: JobId, key: MemberKey, address: Address, instance: u64) -> Self {
+        let identity = key.identity();
+        Self {
+            job,
+            key: Arc::new(key),
+            peer: Peer {
+                address,
+                identity,
+                instance,
+            },
+            fences: Fences::default(),
+            encrypts: false,
+        }
+    }
+
     /// Whether the sender of this whole greeting encrypts as we do.
     fn check_encryption(&self, greeting: &[u8]) -> Result<(), HandshakeError> {
         let encrypts = greeting[ENCRYPTION_AT] != 0;

@@ -3,7 +3,8 @@
 use std::{collections::VecDeque, time::Instant};
 
 use crate::{
-    Address, Body, Completion, Event, Messages, OperationError, OperationId, PeerDeath, PeerId, Received,
+    Address, Body, Completion, Event, Messages, OperationError, OperationId, Peer, PeerDeath, PeerId,
+    Received,
     frame::MessageKind,
     operations::{Awaited, Operation, Operations},
     peer_table::PeerTable,
@@ -28,9 +29,10 @@ pub(crate) struct Inbox {
     pub(crate) dead: Vec<PeerId>,
 }
 
-/// What a provider works on besides itself.
-pub(crate) struct Around<'a> {
-    pub(crate) now: Instant,
+/// The endpoint around a provider: what it works on besides itself, and whom it tells what comes.
+pub struct Around<'a> {
+    /// When this look at the provider began.
+    pub now: Instant,
     /// Nothing more is read once so many events wait.
     pub(crate) events_max: usize,
     /// Nothing more is read once they hold so many bytes.
@@ -39,7 +41,8 @@ pub(crate) struct Around<'a> {
     pub(crate) takes_messages: bool,
     /// The provider's number in the peer table.
     pub(crate) provider: usize,
-    pub(crate) regions: &'a mut RegionTable,
+    /// The memory that the endpoint exposes.
+    pub regions: &'a mut RegionTable,
     pub(crate) peers: &'a mut PeerTable,
     pub(crate) inbox: &'a mut Inbox,
 }
@@ -135,20 +138,24 @@ impl Inbox {
 }
 
 impl Around<'_> {
+    /// The name of the peer at this address, a new one if it has none.
+    pub fn intern(&mut self, address: &Address) -> PeerId {
+        self.peers.intern(address)
+    }
+
+    /// Tells that a peer has proven who it is. Returns its name.
+    pub fn prove(&mut self, peer: Peer) -> PeerId {
+        self.peers.prove(peer, self.provider)
+    }
+
     /// Whether more may be read.
-    pub(crate) fn has_room(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         self.inbox.events.len() < self.events_max && self.inbox.bytes < self.bytes_max
     }
 
     /// Hands a message over to whom it is for.
     #[inline]
-    pub(crate) fn handle_message(
-        &mut self,
-        kind: MessageKind,
-        from: PeerId,
-        tag: u64,
-        body: impl Into<Body>,
-    ) {
+    pub fn handle_message(&mut self, kind: MessageKind, from: PeerId, tag: u64, body: impl Into<Body>) {
         let receiver = match kind {
             MessageKind::Unexpected => {
                 let body = body.into();
@@ -194,7 +201,7 @@ impl Around<'_> {
     }
 
     /// Tells that a `get` or `put` has ended.
-    pub(crate) fn handle_transferred(
+    pub fn handle_transferred(
         &mut self,
         operation: OperationId,
         result: Result<Transferred, TransferFailure>,
@@ -214,7 +221,7 @@ impl Around<'_> {
     }
 
     /// Tells that a peer is gone. Ends what is in progress with it, and its name.
-    pub(crate) fn handle_death(&mut self, peer: PeerId, cause: PeerDeath) {
+    pub fn handle_death(&mut self, peer: PeerId, cause: PeerDeath) {
         let lost = self.inbox.operations.filter(|operation| operation.peer == peer);
         for operation in lost {
             self.inbox.complete(operation, self.peers, |peer| {

@@ -31,7 +31,7 @@ mod noise;
 mod operations;
 mod peer_table;
 mod poller;
-mod provider;
+pub mod provider;
 mod region_table;
 mod waker;
 

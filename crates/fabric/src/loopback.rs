@@ -2,13 +2,11 @@
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
-
 use crate::{
-    Body, Buffer, OperationId, PeerId,
+    Body, OperationId, PeerId,
     frame::MessageKind,
     inbox::Around,
-    provider::{TransferFailure, Transferred},
+    provider::{Memory, TransferFailure, Transferred},
     region_table::Access,
 };
 
@@ -21,9 +19,8 @@ pub(crate) struct Loopback {
 
 #[derive(Debug)]
 enum Action {
-    Get(OperationId, Access, Buffer),
     Message(MessageKind, u64, Body),
-    Put(OperationId, Access, Bytes),
+    Transfer(OperationId, Access, Memory),
 }
 
 impl Loopback {
@@ -46,12 +43,9 @@ impl Loopback {
         self.actions.push_back(Action::Message(kind, tag, body));
     }
 
-    pub(crate) fn get(&mut self, operation: OperationId, access: Access, into: Buffer) {
-        self.actions.push_back(Action::Get(operation, access, into));
-    }
-
-    pub(crate) fn put(&mut self, operation: OperationId, access: Access, from: Bytes) {
-        self.actions.push_back(Action::Put(operation, access, from));
+    pub(crate) fn transfer(&mut self, operation: OperationId, access: Access, memory: Memory) {
+        self.actions
+            .push_back(Action::Transfer(operation, access, memory));
     }
 
     /// Does what waits as far as there is room for its events; `itself` is the endpoint's own name.
@@ -67,18 +61,17 @@ impl Loopback {
                     self.message_bytes -= body.len();
                     around.handle_message(kind, itself, tag, body);
                 }
-                Some(Action::Get(operation, access, mut into)) => {
-                    let result = around.regions.read(&access).map(|bytes| {
-                        into.copy_from_slice(&bytes);
-                        Transferred::Got(into)
-                    });
-                    around.handle_transferred(operation, result.map_err(TransferFailure::Access));
-                }
-                Some(Action::Put(operation, access, from)) => {
-                    let result = around.regions.write(&access).map(|to| {
-                        to.copy_from_slice(&from);
-                        Transferred::Put
-                    });
+                Some(Action::Transfer(operation, access, memory)) => {
+                    let result = match memory {
+                        Memory::Into(mut into) => around.regions.read(&access).map(|bytes| {
+                            into.copy_from_slice(&bytes);
+                            Transferred::Got(into)
+                        }),
+                        Memory::From(from) => around.regions.write(&access).map(|to| {
+                            to.copy_from_slice(&from);
+                            Transferred::Put
+                        }),
+                    };
                     around.handle_transferred(operation, result.map_err(TransferFailure::Access));
                 }
             }

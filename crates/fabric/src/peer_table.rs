@@ -1,6 +1,6 @@
 //! The peers that one endpoint knows.
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{collections::HashMap, iter::Sum, sync::Arc, time::Instant};
 
 use crate::{Address, Peer, dense_map::DenseKey};
 
@@ -72,13 +72,23 @@ pub(crate) struct Pulse {
 
 /// What a provider has seen of a peer; each number only grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Activity {
+pub struct Activity {
     /// How much came from it.
-    pub(crate) heard: u64,
+    pub heard: u64,
     /// How much of ours its system has taken.
-    pub(crate) taken: u64,
+    pub taken: u64,
     /// How much was queued for it.
-    pub(crate) queued: u64,
+    pub queued: u64,
+}
+
+impl Sum for Activity {
+    fn sum<I: Iterator<Item = Self>>(activities: I) -> Self {
+        activities.fold(Self::default(), |sum, more| Self {
+            heard: sum.heard + more.heard,
+            taken: sum.taken + more.taken,
+            queued: sum.queued + more.queued,
+        })
+    }
 }
 
 impl Known {

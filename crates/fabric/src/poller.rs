@@ -30,16 +30,16 @@ pub(crate) struct Poller {
 pub(crate) enum Source {
     /// Descriptors that are watched for edges: what was found of them is kept until it is [cleared](Ready::clear).
     Bell,
-    #[cfg_attr(not(feature = "ofi"), allow(dead_code, reason = "there is no such part"))]
-    Ofi,
+    /// A provider of another crate.
+    External,
     Shm,
     Tcp,
     Waker,
 }
 
-/// What was found ready.
+/// The descriptors of an endpoint that were found ready.
 #[derive(Default)]
-pub(crate) struct Ready {
+pub struct Ready {
     found: Vec<(u64, EventFlags)>,
 }
 

@@ -1,26 +1,28 @@
-//! What a transport has to do.
+//! Transports between endpoints, and the parts that one in a crate of its own is made of.
+//!
+//! A [`Provider`] that moves bytes has for its connections the [`Handshake`], and for what comes after that the
+//! [`Frames`]. [`Endpoint::bind_with`](crate::Endpoint::bind_with) gives it an endpoint.
 
 use std::time::Instant;
 
 use bytes::Bytes;
 
+pub use self::frames::{Frames, Receiver};
 use crate::{
     AccessError, Address, Body, Buffer, Messages, OperationId, PeerDeath, PeerId, RegionHandle, SubmitError,
-    frame::MessageKind,
+    Withdrawn,
+};
+pub use crate::{
+    endpoint::Binding,
+    frame::{ACCESS_SIZE, HEADER_SIZE, MessageKind},
+    handshake::{Handshake, Introduction, Step},
     inbox::Around,
     peer_table::Activity,
     poller::Ready,
-    region_table::{Access, RegionMemory, Withdrawn},
+    region_table::{Access, RegionMemory, RegionTable},
 };
 
-#[cfg(any(test, feature = "fuzzing", feature = "ofi"))]
-#[cfg_attr(
-    not(feature = "ofi"),
-    allow(dead_code, reason = "tests and fuzz targets do not use all of it")
-)]
-pub(crate) mod messaging;
-#[cfg(feature = "ofi")]
-pub(crate) mod ofi;
+mod frames;
 pub(crate) mod shm;
 pub(crate) mod stream;
 
@@ -29,56 +31,43 @@ pub(crate) mod stream;
 /// Nothing blocks and nothing happens outside [`progress`](Self::progress), which also serves the peers'
 /// one-sided operations. The endpoint keeps the deadlines, matches expected messages, sends heartbeats and talks
 /// to itself without any provider. It calls the others only for peers that [`connect`](Self::connect) took.
-pub(crate) trait Provider: Send {
-    /// What it is called.
-    fn name(&self) -> &'static str;
+pub trait Provider: Send {
+    /// Sees to a connection with `peer`, so that its death will be told. If the process of `peer` is stopped, which
+    /// `is_stopped` says, it may take any time to prove itself once its system has taken the connection.
+    ///
+    /// # Errors
+    /// [`SubmitError::Unreachable`] for an address of another transport.
+    fn connect(&mut self, peer: PeerId, address: &Address, is_stopped: bool) -> Result<(), SubmitError>;
 
-    /// What that is called by which it reaches `peer`, with whom there is a connection.
-    fn name_to(&self, _peer: PeerId) -> &'static str {
-        self.name()
-    }
+    /// The connection with `peer`, if only in the making.
+    fn link(&self, peer: PeerId) -> Option<Link>;
 
-    /// Sees to a connection with `peer`, so that its death will be told. What this transport cannot reach is
-    /// [`SubmitError::Unreachable`].
-    fn connect(&mut self, peer: PeerId, address: &Address) -> Result<(), SubmitError>;
+    /// The signs of life of `peer`, in any unit: bytes or messages.
+    fn activity(&self, peer: PeerId) -> Activity;
 
-    /// Whether there is a connection with `peer`, if only in the making.
-    fn is_connected(&self, peer: PeerId) -> bool;
-
-    /// The process of `peer` is stopped: from when its system has taken a connection, that may take any time to be proven.
-    fn be_patient(&mut self, _peer: PeerId) {}
-
-    /// Whether the system of `peer` has taken a connection that lives.
-    fn is_reached(&self, _peer: PeerId) -> bool {
-        false
-    }
-
-    /// Closes what there is with `peer`, and tells of its death.
+    /// Closes the connections with `peer`, if there are any, and tells of its death.
     fn disconnect(&mut self, peer: PeerId, cause: PeerDeath, around: &mut Around<'_>);
 
     /// Queues a message. Messages to one peer arrive in the order of these calls.
+    ///
+    /// # Errors
+    /// If too much waits for the peer already, or it is not connected.
     fn send(&mut self, peer: PeerId, kind: MessageKind, tag: u64, body: &Body) -> Result<(), SubmitError>;
 
-    /// Starts to fill `into` from the peer's region.
-    fn get(
+    /// Starts a `get` or `put` of ours; [`Around::handle_transferred`] ends it.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    fn transfer(
         &mut self,
         operation: OperationId,
         peer: PeerId,
         access: Access,
-        into: Buffer,
+        memory: Memory,
     ) -> Result<(), SubmitError>;
 
-    /// Starts to write `from` into the peer's region.
-    fn put(
-        &mut self,
-        operation: OperationId,
-        peer: PeerId,
-        access: Access,
-        from: Bytes,
-    ) -> Result<(), SubmitError>;
-
-    /// Forgets a `get` or `put`: nothing will be told of it.
-    fn cancel(&mut self, operation: OperationId);
+    /// Forgets a `get` or `put` with `peer`: nothing will be told of it.
+    fn cancel(&mut self, operation: OperationId, peer: PeerId);
 
     /// Sends what is possible at once, and receives what can be had without asking the system. It comes before each
     /// [`progress`](Self::progress), and before anybody asks the system what is ready: nobody shall wait for that.
@@ -88,66 +77,105 @@ pub(crate) trait Provider: Send {
     /// without it, nobody looked, and it need not see to peers of which nothing was heard lately.
     fn progress(&mut self, ready: Option<&Ready>, around: &mut Around<'_>);
 
-    /// Receives, as far as there is room, what `progress` left where it was because it was not to
-    /// [take messages](Around::takes_messages).
-    fn receive(&mut self, _around: &mut Around<'_>, _messages: &mut Messages) {}
+    /// True if there is work of this kind.
+    fn has(&self, work: Work) -> bool;
 
-    /// Prepares for the owner to sleep: from now on a descriptor that its [`Poller`](crate::poller::Poller) watches
-    /// becomes readable when there is something to do. Returns whether there is something already.
-    fn arm(&mut self) -> bool {
-        false
-    }
+    /// Prepares for the owner to sleep: from now on a descriptor that the endpoint watches becomes readable when
+    /// there is something to do. Returns how long it may sleep.
+    fn arm(&mut self) -> Sleep;
 
-    /// Whether something was heard lately, so that it pays to look often.
-    fn is_hot(&self) -> bool;
-
-    /// Whether data of one-sided operations of ours is on its way.
-    fn is_transferring(&self) -> bool {
-        false
-    }
-
-    /// Whether `progress` would try to send something.
-    fn has_sendable(&self) -> bool;
-
-    /// Whether something waits to be sent, even if a peer has to read or a connection to be made first.
-    fn has_unsent(&self) -> bool;
-
-    /// When `progress` has to be called even if the descriptor is not readable.
-    fn next_deadline(&self) -> Option<Instant>;
-
-    /// Whether it sees processes die that nothing tells of at once: while it is waited for something, `progress` is
-    /// to be called every few milliseconds.
-    fn sees_processes(&self) -> bool {
-        false
-    }
-
-    /// What was seen of `peer`, in any unit: bytes or messages.
-    fn activity(&self, peer: PeerId) -> Activity;
-
-    /// Learns of a region that peers may now access. It stays where it is until it is withdrawn.
-    fn handle_exposed(&mut self, _region: &RegionHandle, _memory: RegionMemory<'_>) {}
-
-    /// Learns that a region is withdrawn: from now on peers must not access it. `memory` is what it was; what is
-    /// returned is its owner's again, a copy if a peer may still be writing the original.
-    fn handle_withdrawn(&mut self, _region: u64, memory: Withdrawn) -> Withdrawn {
-        memory
-    }
-
-    /// Memory that peers reach faster than other.
-    fn allocate(&mut self, _length: usize) -> Option<Buffer> {
+    /// The memory that it shares with processes of this host, if it does that.
+    fn shared_memory(&mut self) -> Option<&mut dyn SharedMemory> {
         None
     }
 }
 
+/// A provider's messages and regions in memory that it shares with processes of this host.
+pub trait SharedMemory {
+    /// Receives, as far as there is room, what `progress` left where it was because the owner takes the messages
+    /// itself.
+    fn receive(&mut self, around: &mut Around<'_>, messages: &mut Messages);
+
+    /// Memory that peers reach faster than other.
+    fn allocate(&mut self, length: usize) -> Option<Buffer>;
+
+    /// Learns of a region that peers may now access. It stays where it is until it is withdrawn.
+    fn handle_exposed(&mut self, region: &RegionHandle, memory: RegionMemory<'_>);
+
+    /// Learns that a region is withdrawn: from now on peers must not access it. Returns the memory for its owner: a
+    /// copy if a peer may still be writing the original.
+    fn handle_withdrawn(&mut self, region: u64, memory: Withdrawn) -> Withdrawn;
+
+    /// True if it sees processes die that nothing tells of at once: while something is waited for, `progress` is to
+    /// be called every few milliseconds.
+    fn sees_processes(&self) -> bool;
+}
+
+/// A connection of a provider with a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The name of the transport.
+    pub name: &'static str,
+    /// True if the system of the peer has taken a connection that lives.
+    pub is_reached: bool,
+}
+
+/// Kinds of work of a provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Something was heard lately, so that it pays to look often.
+    Hot,
+    /// `progress` would try to send something.
+    Sendable,
+    /// Data of one-sided operations of ours is on its way.
+    Transfers,
+    /// Something waits to be sent, even if a peer has to read or a connection to be made first.
+    Unsent,
+}
+
+/// How long the owner of an endpoint may sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sleep {
+    /// Not at all: there is something to do.
+    No,
+    /// Until a descriptor becomes readable, or until this moment.
+    Until(Option<Instant>),
+}
+
+/// Our end of a one-sided operation, as long as the access.
 #[derive(Debug)]
-pub(crate) enum Transferred {
+pub enum Memory {
+    /// Filled by a `get`.
+    Into(Buffer),
+    /// Written to the peer by a `put`.
+    From(Bytes),
+}
+
+impl Memory {
+    /// The size in bytes.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Into(buffer) => buffer.len(),
+            Self::From(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// How a one-sided operation of ours ended well.
+#[derive(Debug)]
+pub enum Transferred {
+    /// A `get` has filled this.
     Got(Buffer),
+    /// A `put` is done.
     Put,
 }
 
+/// How a one-sided operation of ours failed.
 #[derive(Debug)]
-pub(crate) enum TransferFailure {
+pub enum TransferFailure {
+    /// The peer refused it.
     Access(AccessError),
+    /// The peer is gone.
     PeerDied(PeerDeath),
 }
 

@@ -14,7 +14,7 @@ use crate::{Address, Buffer, RegionHandle};
 ///
 /// A region's token is the first half of HMAC-SHA256 of its number under a secret of the endpoint, so that it
 /// cannot be guessed, and numbers are never used twice, so that a handle dies with its region.
-pub(crate) struct RegionTable {
+pub struct RegionTable {
     token_secret: [u8; 32],
     regions: BTreeMap<u64, Region>,
     next: u64,
@@ -32,29 +32,35 @@ enum Memory {
     Writable(Buffer),
 }
 
-/// What was exposed, back in its owner's hands.
+/// Memory that was exposed, back in its owner's hands.
 #[derive(Debug)]
 pub enum Withdrawn {
-    /// What was given to `expose`.
+    /// The memory given to `expose`.
     Immutable(Bytes),
-    /// What was given to `expose_writable`, with what peers wrote into it.
+    /// The memory given to `expose_writable`, with what peers wrote into it.
     Writable(Buffer),
 }
 
 /// Where the memory of a region is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RegionMemory<'a> {
-    pub(crate) bytes: &'a [u8],
-    pub(crate) writable: bool,
+pub struct RegionMemory<'a> {
+    /// All of it.
+    pub bytes: &'a [u8],
+    /// Whether peers may write it.
+    pub writable: bool,
 }
 
 /// A claim to part of a region, as it comes from a peer: nothing of it is to be believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Access {
-    pub(crate) region: u64,
-    pub(crate) token: u128,
-    pub(crate) offset: u64,
-    pub(crate) length: u64,
+pub struct Access {
+    /// The number of the region.
+    pub region: u64,
+    /// The proof that the claimant was given the handle.
+    pub token: u128,
+    /// The first byte.
+    pub offset: u64,
+    /// The number of bytes.
+    pub length: u64,
 }
 
 /// Why a one-sided operation was refused by the endpoint whose memory it names.
@@ -76,7 +82,8 @@ pub enum AccessError {
 }
 
 impl RegionTable {
-    pub(crate) fn new(token_secret: [u8; 32]) -> Self {
+    /// A table without regions, whose tokens are made with this secret.
+    pub fn new(token_secret: [u8; 32]) -> Self {
         Self {
             token_secret,
             regions: BTreeMap::new(),
@@ -84,17 +91,20 @@ impl RegionTable {
         }
     }
 
-    pub(crate) fn expose(&mut self, address: &Address, memory: Bytes) -> RegionHandle {
+    /// Adds a region of the endpoint at `address` that may be read.
+    pub fn expose(&mut self, address: &Address, memory: Bytes) -> RegionHandle {
         let length = memory.len() as u64;
         self.insert(address, Memory::Immutable(memory), length, false)
     }
 
-    pub(crate) fn expose_writable(&mut self, address: &Address, memory: Buffer) -> RegionHandle {
+    /// Adds a region of the endpoint at `address` that may be read and written.
+    pub fn expose_writable(&mut self, address: &Address, memory: Buffer) -> RegionHandle {
         let length = memory.len() as u64;
         self.insert(address, Memory::Writable(memory), length, true)
     }
 
-    pub(crate) fn withdraw(&mut self, handle: &RegionHandle) -> Option<Withdrawn> {
+    /// Removes a region; `None` if the handle is of none.
+    pub fn withdraw(&mut self, handle: &RegionHandle) -> Option<Withdrawn> {
         if !self.regions.get(&handle.region)?.is_opened_by(handle.token) {
             return None;
         }
@@ -122,7 +132,10 @@ impl RegionTable {
     }
 
     /// Whether the claim would be granted.
-    pub(crate) fn check(&self, access: &Access, write: bool) -> Result<(), AccessError> {
+    ///
+    /// # Errors
+    /// If the claim is refused.
+    pub fn check(&self, access: &Access, write: bool) -> Result<(), AccessError> {
         let length = match self.find(access)? {
             Memory::Immutable(_) if write => return Err(AccessError::ReadOnly),
             Memory::Immutable(bytes) => bytes.len(),
@@ -132,7 +145,10 @@ impl RegionTable {
     }
 
     /// The bytes to send for a claim. Of a writable region it is a copy, which later writes do not touch.
-    pub(crate) fn read(&self, access: &Access) -> Result<Bytes, AccessError> {
+    ///
+    /// # Errors
+    /// If the claim is refused.
+    pub fn read(&self, access: &Access) -> Result<Bytes, AccessError> {
         match self.find(access)? {
             Memory::Immutable(bytes) => Ok(bytes.slice(access.range(bytes.len())?)),
             Memory::Writable(buffer) => Ok(Bytes::copy_from_slice(&buffer[access.range(buffer.len())?])),
@@ -140,7 +156,10 @@ impl RegionTable {
     }
 
     /// The memory to receive into for a claim.
-    pub(crate) fn write(&mut self, access: &Access) -> Result<&mut [u8], AccessError> {
+    ///
+    /// # Errors
+    /// If the claim is refused.
+    pub fn write(&mut self, access: &Access) -> Result<&mut [u8], AccessError> {
         match self.regions.get_mut(&access.region) {
             Some(region) if region.is_opened_by(access.token) => match &mut region.memory {
                 Memory::Immutable(_) => Err(AccessError::ReadOnly),

@@ -72,3 +72,15 @@ pub use ropewalk_fabric::{
     Identity, JobKey, Limits, MemberKey, Peer, PeerDeath, PeerId, RegionHandle, Role, SubmitError, ToPeer,
     Transports, Waker, Withdrawn,
 };
+
+/// As [`Endpoint::bind`], with every provider that this build has: with the feature `ofi` also libfabric, for a
+/// [`Transports::external`] of `ofi:PROVIDER`.
+///
+/// # Errors
+/// As for that.
+pub fn bind(options: EndpointOptions) -> Result<Endpoint, BindError> {
+    #[cfg(feature = "ofi")]
+    return ropewalk_fabric_ofi::bind(options);
+    #[cfg(not(feature = "ofi"))]
+    Endpoint::bind(options)
+}

@@ -11,7 +11,6 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ropewalk-c-abi", &[]),
     ("ropewalk-names", &[]),
     ("ropewalk-membership", &["ropewalk-names"]),
-    ("ropewalk-ofi-sys", &[]),
     ("ropewalk-pmi", &[]),
     ("ropewalk-pmi-client", &["ropewalk-pmi"]),
     (
@@ -20,11 +19,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("ropewalk-pmi-c", &["ropewalk-pmi", "ropewalk-pmi-abi"]),
     ("ropewalk-pmi2-c", &["ropewalk-pmi", "ropewalk-pmi-abi"]),
-    (
-        "ropewalk-fabric",
-        &["ropewalk-membership", "ropewalk-names", "ropewalk-ofi-sys"],
-    ),
-    ("ropewalk-rpc", &["ropewalk-fabric"]),
+    ("ropewalk-fabric", &["ropewalk-membership", "ropewalk-names"]),
+    ("ropewalk-fabric-ofi", &["ropewalk-fabric", "ropewalk-names"]),
+    ("ropewalk-rpc", &["ropewalk-fabric", "ropewalk-fabric-ofi"]),
     ("ropewalk-checkpoint-core", &[]),
     // For copies on other hosts, a feature.
     (

@@ -15,7 +15,9 @@ const PURE: &[(&str, &[&str])] = &[
     ("crates/fabric/src/fences.rs", &[]),
     ("crates/fabric/src/member_key.rs", &[]),
     ("crates/fabric/src/operations.rs", &[]),
+    ("crates/fabric/src/provider/frames", &[]),
     ("crates/fabric/src/endpoint/heartbeat.rs", &[]),
+    ("crates/fabric-ofi/src/messaging", &[]),
     ("crates/membership/src/", &[]),
     ("crates/launch-core/src/", &[]),
     ("crates/names/src/", &[]),
@@ -128,15 +130,15 @@ const UNSAFE: &[(&str, &str)] = &[
         "reads and writes memory that another process has too",
     ),
     (
-        "crates/fabric/src/provider/ofi/info.rs",
+        "crates/fabric-ofi/src/provider/info.rs",
         "asks libfabric what it has",
     ),
     (
-        "crates/fabric/src/provider/ofi/objects.rs",
+        "crates/fabric-ofi/src/provider/objects.rs",
         "opens libfabric's objects and has the memory they work on",
     ),
     (
-        "crates/fabric/src/provider/ofi/rdm.rs",
+        "crates/fabric-ofi/src/provider/rdm.rs",
         "gives libfabric messages and buffers",
     ),
     (
@@ -176,16 +178,16 @@ const UNSAFE: &[(&str, &str)] = &[
         "has the runtime watch descriptors that it does not own",
     ),
     (
-        "crates/ofi-sys/src/calls.rs",
+        "crates/fabric-ofi/src/sys/calls.rs",
         "calls libfabric through the tables of its objects",
     ),
-    ("crates/ofi-sys/src/library.rs", "loads libfabric"),
+    ("crates/fabric-ofi/src/sys/library.rs", "loads libfabric"),
     (
-        "crates/ofi-sys/src/types.rs",
+        "crates/fabric-ofi/src/sys/types.rs",
         "names the types of libfabric's functions",
     ),
     (
-        "crates/ofi-sys/tests/layout.rs",
+        "crates/fabric-ofi/tests/layout.rs",
         "calls a function of libfabric's",
     ),
     (

@@ -1,7 +1,7 @@
 //! What can carry calls here, as endpoints say that are made to ask them.
 
 use ropewalk_names::{Incarnation, JobId, Rank};
-use ropewalk_rpc::{Endpoint, EndpointOptions, Identity, JobKey, Role, Transports};
+use ropewalk_rpc::{EndpointOptions, Identity, JobKey, Role, Transports};
 use serde::Serialize;
 
 /// One provider.
@@ -41,7 +41,7 @@ pub(super) fn provider_infos() -> anyhow::Result<Vec<ProviderInfo>> {
             "hosts on a fabric that libfabric knows",
             trouble("ofi", &key, |transports| {
                 transports.shm = true;
-                transports.ofi = Some("tcp;ofi_rxm".to_owned());
+                transports.external = Some("ofi:tcp;ofi_rxm".to_owned());
             }),
         ),
     ])
@@ -72,7 +72,7 @@ fn trouble(name: &str, key: &JobKey, choose: impl FnOnce(&mut Transports)) -> Op
         ..Transports::default()
     };
     choose(&mut options.transports);
-    match Endpoint::bind(options) {
+    match ropewalk_rpc::bind(options) {
         Ok(endpoint) => {
             let told = endpoint.providers().iter().find(|status| status.name == name);
             told.map_or(Some("this build does not have it".to_owned()), |status| {

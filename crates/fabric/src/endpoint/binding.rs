@@ -1,12 +1,10 @@
 //! How an endpoint comes to be.
 
-use std::{io, sync::Arc, time::Instant};
+use std::{error::Error, io, os::fd::AsFd, sync::Arc, time::Instant};
 
 use rustix::event::epoll::EventFlags;
 
 use super::{Endpoint, Heartbeat, HeartbeatCounts};
-#[cfg(feature = "ofi")]
-use crate::provider::ofi::{OfiListener, OfiProvider};
 use crate::{
     Address, BindError, EndpointOptions, MemberKey, Peer, ProviderStatus, Waker,
     fences::Fences,
@@ -24,9 +22,59 @@ impl Endpoint {
     /// An endpoint that listens for its peers, close-on-exec.
     ///
     /// # Errors
-    /// If the address cannot be listened on, names no single interface, none of the transports is available, or the
-    /// system is out of descriptors.
+    /// If the address cannot be listened on, names no single interface, none of the transports is available, the
+    /// options ask for a provider of another crate, or the system is out of descriptors.
     pub fn bind(options: EndpointOptions) -> Result<Self, BindError> {
+        if let Some(provider) = options.transports.external {
+            return Err(BindError::Unknown { provider });
+        }
+        Self::bind_by(&options, |binding| {
+            if binding.options.transports.unix {
+                return binding.bind_unix();
+            }
+            binding.bind_tcp()?;
+            binding.bind_shm()
+        })
+    }
+
+    /// As [`bind`](Self::bind), with the provider `name` of another crate for endpoints that
+    /// [ask for it](crate::Transports::external). `open` is given the choice behind the name; it returns the provider
+    /// and the address at which peers reach it. Such an endpoint has no other provider.
+    ///
+    /// # Errors
+    /// As for that, and if `open` fails.
+    pub fn bind_with<E: Into<Box<dyn Error + Send + Sync>>>(
+        options: EndpointOptions,
+        name: &'static str,
+        open: impl FnOnce(&str, &Binding<'_>) -> Result<(Box<dyn Provider>, Address), E>,
+    ) -> Result<Self, BindError> {
+        let Some(provider) = options.transports.external.clone() else {
+            return Self::bind(options);
+        };
+        let choice = match provider.split_once(':') {
+            Some((asked, choice)) if asked == name => choice,
+            _ => return Err(BindError::Unknown { provider }),
+        };
+        if options.encrypt {
+            return Err(BindError::Unencrypted { provider });
+        }
+        Self::bind_by(&options, |binding| {
+            for other in ["tcp", "shm"] {
+                binding.leave_out(other, &format!("{provider} is used instead"));
+            }
+            let (opened, address) = open(choice, binding).map_err(|source| BindError::External {
+                provider: provider.clone(),
+                source: source.into(),
+            })?;
+            binding.add(name, opened, address);
+            Ok(())
+        })
+    }
+
+    fn bind_by(
+        options: &EndpointOptions,
+        open: impl FnOnce(&mut Binding<'_>) -> Result<(), BindError>,
+    ) -> Result<Self, BindError> {
         let address = options.bind;
         let failed = |source: io::Error| BindError::Io { address, source };
         let mut token_secret = [0; 32];
@@ -38,7 +86,7 @@ impl Endpoint {
         let poller = Poller::new(Source::Waker).map_err(|errno| failed(errno.into()))?;
         let fences = Fences::default();
         let mut binding = Binding {
-            options: &options,
+            options,
             key: Arc::new(options.key.clone()),
             fences: &fences,
             poller: &poller,
@@ -47,15 +95,7 @@ impl Endpoint {
             providers: Vec::new(),
             statuses: Vec::new(),
         };
-        match &options.transports.ofi {
-            Some(provider) => binding.bind_ofi(provider)?,
-            None if options.transports.unix => binding.bind_unix()?,
-            None => {
-                binding.bind_tcp()?;
-                binding.bind_shm()?;
-                binding.leave_out("ofi", "not asked for");
-            }
-        }
+        open(&mut binding)?;
         let Binding {
             address: Some(own),
             providers,
@@ -102,29 +142,10 @@ impl Endpoint {
             found: None,
         })
     }
-
-    /// The forms of address that the providers reach.
-    pub(super) fn reachable(&self) -> &'static str {
-        let has = |name| self.providers.iter().any(|provider| provider.name() == name);
-        if has("ofi") {
-            return "ofi://PROVIDER/NAME of the same libfabric provider";
-        }
-        if has("unix") {
-            return LOCAL_ADDRESSES;
-        }
-        match (has("tcp"), has("shm")) {
-            (true, _) => "tcp://IP:PORT",
-            (false, true) => LOCAL_ADDRESSES,
-            (false, false) => "none",
-        }
-    }
 }
 
-/// What is reached by UNIX sockets.
-const LOCAL_ADDRESSES: &str = "shm://NAME, unix://NAME or tcp://IP:PORT of this host";
-
-/// An endpoint in the making.
-struct Binding<'a> {
+/// An endpoint in the making, as a provider sees it that is opened for it.
+pub struct Binding<'a> {
     options: &'a EndpointOptions,
     key: Arc<MemberKey>,
     fences: &'a Fences,
@@ -138,8 +159,27 @@ struct Binding<'a> {
 }
 
 impl Binding<'_> {
+    /// The options of the endpoint.
+    pub fn options(&self) -> &EndpointOptions {
+        self.options
+    }
+
+    /// The endpoint's words about itself in each handshake; peers reach it at `address`.
+    pub fn introduction(&self, address: Address) -> Introduction {
+        self.introduction_of(address, false)
+    }
+
+    /// Wakes the endpoint when this descriptor becomes readable.
+    ///
+    /// # Errors
+    /// If the system is out of memory or allows no more.
+    pub fn watch(&self, descriptor: impl AsFd) -> io::Result<()> {
+        let poller = self.poller.of(Source::External);
+        Ok(poller.add(0, descriptor, EventFlags::IN)?)
+    }
+
     /// What is said to peers, and whether what follows is encrypted.
-    fn introduction(&self, address: Address, encrypts: bool) -> Introduction {
+    fn introduction_of(&self, address: Address, encrypts: bool) -> Introduction {
         Introduction {
             job: self.options.job,
             key: Arc::clone(&self.key),
@@ -160,49 +200,19 @@ impl Binding<'_> {
         });
     }
 
-    /// libfabric has ways of its own between processes of one host, so there is nothing beside it.
-    fn bind_ofi(&mut self, provider: &str) -> Result<(), BindError> {
-        if self.options.encrypt {
-            return Err(BindError::Ofi {
-                provider: provider.to_owned(),
-                reason: "encryption is asked for, and nothing that goes over libfabric is encrypted: use tcp"
-                    .to_owned(),
-            });
-        }
-        self.leave_out("tcp", "libfabric is used instead");
-        self.leave_out("shm", "libfabric is used instead");
-        #[cfg(feature = "ofi")]
-        {
-            let failed = |reason: String| BindError::Ofi {
-                provider: provider.to_owned(),
-                reason,
-            };
-            let (listener, address) =
-                OfiListener::open(provider, self.options).map_err(|error| failed(error.to_string()))?;
-            let introduction = self.introduction(address.clone(), false);
-            let provider = OfiProvider::new(listener, introduction, self.options)
-                .map_err(|error| failed(error.to_string()))?;
-            provider
-                .watch(&self.poller.of(Source::Ofi))
-                .map_err(|error| failed(error.to_string()))?;
-            self.providers.push(Box::new(provider));
-            self.address = Some(address);
-            self.statuses.push(ProviderStatus {
-                name: OfiProvider::NAME,
-                unavailable: None,
-            });
-            Ok(())
-        }
-        #[cfg(not(feature = "ofi"))]
-        Err(BindError::Ofi {
-            provider: provider.to_owned(),
-            reason: "this program was built without the feature `ofi` of ropewalk-fabric".to_owned(),
-        })
+    /// Adds a provider before the others, as the fastest, by which peers reach the endpoint at `address`.
+    fn add(&mut self, name: &'static str, provider: Box<dyn Provider>, address: Address) {
+        self.statuses.push(ProviderStatus {
+            name,
+            unavailable: None,
+        });
+        self.providers.insert(0, provider);
+        self.address = Some(address);
     }
 
     /// Peers of this host only, and nothing shared with them.
     fn bind_unix(&mut self) -> Result<(), BindError> {
-        for name in ["tcp", "shm", "ofi"] {
+        for name in ["tcp", "shm"] {
             self.leave_out(name, "UNIX sockets are used instead");
         }
         let failed = |source: io::Error| BindError::Io {
@@ -211,79 +221,50 @@ impl Binding<'_> {
         };
         let address = self.named_address("unix").map_err(failed)?;
         let listener = StreamProvider::listen_unix(&address).map_err(failed)?;
-        let introduction = self.introduction(address.clone(), false);
+        let introduction = self.introduction(address.clone());
         let poller = self.poller.of(Source::Shm);
         let provider = StreamProvider::new("unix", listener, introduction, self.options, poller)?;
-        self.providers.push(Box::new(provider));
-        self.address = Some(address);
-        self.statuses.push(ProviderStatus {
-            name: "unix",
-            unavailable: None,
-        });
+        self.add("unix", Box::new(provider), address);
         Ok(())
     }
 
     fn bind_tcp(&mut self) -> Result<(), BindError> {
-        let mut unavailable = None;
-        if self.options.transports.tcp {
-            let (listener, address) = StreamProvider::listen_tcp(self.options.bind)?;
-            let introduction = self.introduction(address.clone(), self.options.encrypt);
-            let provider = StreamProvider::new(
-                "tcp",
-                listener,
-                introduction,
-                self.options,
-                self.poller.of(Source::Tcp),
-            )?;
-            self.providers.push(Box::new(provider));
-            self.address = Some(address);
-        } else {
-            unavailable = Some("not asked for".to_owned());
+        if !self.options.transports.tcp {
+            self.leave_out("tcp", "not asked for");
+            return Ok(());
         }
-        self.statuses.push(ProviderStatus {
-            name: "tcp",
-            unavailable,
-        });
+        let (listener, address) = StreamProvider::listen_tcp(self.options.bind)?;
+        let introduction = self.introduction_of(address.clone(), self.options.encrypt);
+        let poller = self.poller.of(Source::Tcp);
+        let provider = StreamProvider::new("tcp", listener, introduction, self.options, poller)?;
+        self.add("tcp", Box::new(provider), address);
         Ok(())
     }
 
     /// Shared memory beside TCP is found under its address; if it cannot be had, TCP serves this host too.
     fn bind_shm(&mut self) -> Result<(), BindError> {
-        let unavailable = if self.options.transports.shm {
-            let beside = self.address.clone();
-            match beside
-                .clone()
-                .map_or_else(|| self.named_address("shm"), Ok)
-                .and_then(|address| {
-                    let listener = StreamProvider::listen_unix(&address)?;
-                    Ok((listener, address))
-                }) {
-                Ok((listener, address)) => {
-                    let introduction = self.introduction(address.clone(), false);
-                    let provider = StreamProvider::new(
-                        "shm",
-                        listener,
-                        introduction,
-                        self.options,
-                        self.poller.of(Source::Shm),
-                    )?;
-                    self.providers.insert(0, Box::new(provider));
-                    self.address = Some(address);
-                    None
-                }
-                Err(error) if beside.is_some() => Some(error.to_string()),
-                Err(source) => {
-                    let address = self.options.bind;
-                    return Err(BindError::Io { address, source });
-                }
-            }
-        } else {
-            Some("not asked for".to_owned())
+        if !self.options.transports.shm {
+            self.leave_out("shm", "not asked for");
+            return Ok(());
+        }
+        let address = match &self.address {
+            Some(beside) => Ok(beside.clone()),
+            None => self.named_address("shm"),
         };
-        self.statuses.push(ProviderStatus {
-            name: "shm",
-            unavailable,
-        });
+        let listened = address.and_then(|address| Ok((StreamProvider::listen_unix(&address)?, address)));
+        match listened {
+            Ok((listener, address)) => {
+                let introduction = self.introduction(address.clone());
+                let poller = self.poller.of(Source::Shm);
+                let provider = StreamProvider::new("shm", listener, introduction, self.options, poller)?;
+                self.add("shm", Box::new(provider), address);
+            }
+            Err(error) if self.address.is_some() => self.leave_out("shm", &error.to_string()),
+            Err(source) => {
+                let address = self.options.bind;
+                return Err(BindError::Io { address, source });
+            }
+        }
         Ok(())
     }
 

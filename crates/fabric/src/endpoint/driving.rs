@@ -13,7 +13,7 @@ use crate::{
     loopback::Loopback,
     operations::{Awaited, Operation},
     poller::Source,
-    provider::Provider,
+    provider::{Provider, Sleep, Work},
 };
 
 impl Endpoint {
@@ -77,7 +77,7 @@ impl Endpoint {
 
     /// Whether data of a [`get`](Self::get) or [`put`](Self::put) is on its way: soon there will be something to do.
     pub fn is_transferring(&self) -> bool {
-        self.providers.iter().any(|provider| provider.is_transferring())
+        self.has(Work::Transfers)
     }
 
     /// When [`progress`](Self::progress) last began, about: a time that costs no look at the clock.
@@ -129,7 +129,9 @@ impl Endpoint {
         if self.inbox.len() == 0 && !self.fork_guard.is_forked() {
             for index in 0..self.providers.len() {
                 let (_, providers, mut around) = self.around(self.now, index, true);
-                providers[index].receive(&mut around, messages);
+                if let Some(shared) = providers[index].shared_memory() {
+                    shared.receive(&mut around, messages);
+                }
             }
         }
         !messages.is_empty() || self.inbox.len() > 0
@@ -141,24 +143,33 @@ impl Endpoint {
     pub fn next_deadline(&mut self) -> Option<Instant> {
         self.looked = None;
         let woken = self.waker.arm();
-        let ready = woken || self.providers.iter_mut().any(|provider| provider.arm());
-        let sendable = || self.providers.iter().any(|provider| provider.has_sendable());
         let untimed = self.inbox.operations.untimed() > 0;
         // The descriptor does not become readable for it again.
         let rung = self.ready.of(Source::Bell).next().is_some();
-        if ready || rung || untimed || !self.loopback.is_empty() || self.inbox.len() > 0 || sendable() {
+        if woken || rung || untimed || !self.loopback.is_empty() || self.inbox.len() > 0 {
             return Some(Instant::now());
         }
-        let providers = self
-            .providers
-            .iter()
-            .filter_map(|provider| provider.next_deadline());
         let heartbeat = self.heartbeat.as_ref().and_then(Heartbeat::next);
-        let sees_processes = self.providers.iter().any(|provider| provider.sees_processes());
+        let mut earliest = self
+            .inbox
+            .operations
+            .earliest()
+            .into_iter()
+            .chain(heartbeat)
+            .min();
+        let mut sees_processes = false;
+        for provider in &mut self.providers {
+            match provider.arm() {
+                Sleep::No => return Some(Instant::now()),
+                Sleep::Until(moment) => earliest = earliest.into_iter().chain(moment).min(),
+            }
+            sees_processes |= provider
+                .shared_memory()
+                .is_some_and(|shared| shared.sees_processes());
+        }
         let waits = sees_processes && self.inbox.operations.len() > 0;
         let look = waits.then(|| Instant::now() + Self::PROCESS_INTERVAL);
-        let operations = self.inbox.operations.earliest();
-        providers.chain(operations).chain(heartbeat).chain(look).min()
+        earliest.into_iter().chain(look).min()
     }
 
     /// Sleeps until there is something to do, but not longer than `timeout`. An interrupting signal may end
@@ -194,7 +205,7 @@ impl Endpoint {
                 return false;
             }
             // Not `wait`, which returns at once while events wait for the owner.
-            if !self.providers.iter().any(|provider| provider.has_sendable()) {
+            if !self.has(Work::Sendable) {
                 self.sleep(Duration::from_millis(1));
             }
         }
@@ -202,7 +213,11 @@ impl Endpoint {
 
     /// Whether something queued was not handed to the operating system yet.
     pub fn has_unsent(&self) -> bool {
-        !self.loopback.is_empty() || self.providers.iter().any(|provider| provider.has_unsent())
+        !self.loopback.is_empty() || self.has(Work::Unsent)
+    }
+
+    fn has(&self, work: Work) -> bool {
+        self.providers.iter().any(|provider| provider.has(work))
     }
 
     /// A handle by which other threads wake the one that drives this endpoint.
@@ -235,7 +250,7 @@ impl Endpoint {
     fn looks(&mut self, now: Instant) -> bool {
         let looks = match self.looked {
             Some(looked) if now.saturating_duration_since(looked) < Self::LOOK_INTERVAL => {
-                !self.providers.iter().any(|provider| provider.is_hot())
+                !self.has(Work::Hot)
             }
             _ => true,
         };
@@ -262,9 +277,7 @@ impl Endpoint {
         for peer in std::mem::take(&mut self.inbox.dead) {
             for index in 0..self.providers.len() {
                 let (_, providers, mut around) = self.around(now, index, true);
-                if providers[index].is_connected(peer) {
-                    providers[index].disconnect(peer, PeerDeath::Closed, &mut around);
-                }
+                providers[index].disconnect(peer, PeerDeath::Closed, &mut around);
             }
         }
     }
@@ -336,7 +349,7 @@ impl Endpoint {
         if stopped.awaited == Awaited::Transfer
             && let Some(provider) = known.and_then(|known| known.provider)
         {
-            self.providers[provider].cancel(operation);
+            self.providers[provider].cancel(operation, stopped.peer);
         }
     }
 }

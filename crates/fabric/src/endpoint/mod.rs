@@ -20,7 +20,7 @@ use crate::{
     operations::{Awaited, Operation},
     peer_table::PeerTable,
     poller::{Poller, Ready},
-    provider::Provider,
+    provider::{Memory, Provider},
     region_table::{Access, RegionTable},
 };
 
@@ -30,6 +30,7 @@ mod fencing;
 mod heartbeat;
 mod patience;
 
+pub use binding::Binding;
 use heartbeat::Heartbeat;
 pub use heartbeat::HeartbeatCounts;
 
@@ -202,13 +203,14 @@ impl Endpoint {
         peer == self.itself_id || known.is_some_and(|known| known.provider.is_some())
     }
 
-    /// What reaches a peer: `"shm"`, `"tcp"`, `"unix"`, `"ofi"` or `"loopback"`; `None` if there is no connection.
+    /// What reaches a peer: `"shm"`, `"tcp"`, `"unix"`, `"loopback"` or a provider of another crate; `None` if there is
+    /// no connection.
     pub fn provider_of(&self, peer: PeerId) -> Option<&'static str> {
         if peer == self.itself_id {
             return Some("loopback");
         }
         let provider = self.peers.get(peer)?.provider?;
-        Some(self.providers[provider].name_to(peer))
+        Some(self.providers[provider].link(peer)?.name)
     }
 
     /// Above this size in bytes a message costs more than a region and a `get` of it.
@@ -344,8 +346,10 @@ impl Endpoint {
             return;
         }
         for provider in &mut self.providers {
-            if let Some(memory) = self.regions.memory(handle.region) {
-                provider.handle_exposed(handle, memory);
+            if let Some(memory) = self.regions.memory(handle.region)
+                && let Some(shared) = provider.shared_memory()
+            {
+                shared.handle_exposed(handle, memory);
             }
         }
     }
@@ -361,7 +365,9 @@ impl Endpoint {
     fn handle_withdrawn(&mut self, region: u64, mut memory: Withdrawn) -> Withdrawn {
         if !self.fork_guard.is_forked() {
             for provider in &mut self.providers {
-                memory = provider.handle_withdrawn(region, memory);
+                if let Some(shared) = provider.shared_memory() {
+                    memory = shared.handle_withdrawn(region, memory);
+                }
             }
         }
         memory
@@ -372,7 +378,7 @@ impl Endpoint {
     /// there: to clear it would cost as much as to send it.
     pub fn allocate(&mut self, length: usize) -> Buffer {
         let mut providers = self.providers.iter_mut();
-        let shared = providers.find_map(|provider| provider.allocate(length));
+        let shared = providers.find_map(|provider| provider.shared_memory()?.allocate(length));
         shared.unwrap_or_else(|| Buffer::zeroed(length))
     }
 
@@ -391,13 +397,7 @@ impl Endpoint {
         into: Buffer,
         timeout: Duration,
     ) -> Result<OperationId, SubmitError> {
-        let (peer, access) = self.access(region, offset, into.len())?;
-        let operation = self.inbox.operations.next_id();
-        match self.route(peer)? {
-            None => self.loopback.get(operation, access, into),
-            Some(provider) => self.providers[provider].get(operation, peer, access, into)?,
-        }
-        Ok(self.start(peer, Awaited::Transfer, timeout))
+        self.transfer(region, offset, Memory::Into(into), timeout)
     }
 
     /// Writes `from` into the region that the handle names, from `offset` on, without the target's
@@ -417,11 +417,21 @@ impl Endpoint {
         if !region.writable {
             return Err(SubmitError::ReadOnly);
         }
-        let (peer, access) = self.access(region, offset, from.len())?;
+        self.transfer(region, offset, Memory::From(from), timeout)
+    }
+
+    fn transfer(
+        &mut self,
+        region: &RegionHandle,
+        offset: u64,
+        memory: Memory,
+        timeout: Duration,
+    ) -> Result<OperationId, SubmitError> {
+        let (peer, access) = self.access(region, offset, memory.size())?;
         let operation = self.inbox.operations.next_id();
         match self.route(peer)? {
-            None => self.loopback.put(operation, access, from),
-            Some(provider) => self.providers[provider].put(operation, peer, access, from)?,
+            None => self.loopback.transfer(operation, access, memory),
+            Some(provider) => self.providers[provider].transfer(operation, peer, access, memory)?,
         }
         Ok(self.start(peer, Awaited::Transfer, timeout))
     }
@@ -453,20 +463,19 @@ impl Endpoint {
         let Some(known) = self.peers.get_mut(peer) else {
             return Err(SubmitError::NotConnected);
         };
+        let mut unreachable = Err(SubmitError::NotConnected);
         for (index, provider) in self.providers.iter_mut().enumerate() {
-            match provider.connect(peer, &known.address) {
+            match provider.connect(peer, &known.address, false) {
                 Ok(()) => {
                     known.provider = Some(index);
                     return Ok(Some(index));
                 }
-                Err(SubmitError::Unreachable { .. }) => {}
+                // The last one reaches the most.
+                Err(error @ SubmitError::Unreachable { .. }) => unreachable = Err(error),
                 Err(error) => return Err(error),
             }
         }
-        Err(SubmitError::Unreachable {
-            address: known.address.clone(),
-            expected: self.reachable(),
-        })
+        unreachable
     }
 
     fn send(&mut self, peer: PeerId, kind: MessageKind, tag: u64, body: &Body) -> Result<(), SubmitError> {

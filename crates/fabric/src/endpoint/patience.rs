@@ -14,17 +14,17 @@ impl Endpoint {
     /// As for [`connect`](Self::connect).
     pub fn connect_patiently(&mut self, peer: impl ToPeer) -> Result<(), SubmitError> {
         let peer = peer.to_peer(self)?;
-        if let Some(provider) = self.route(peer)? {
-            self.providers[provider].be_patient(peer);
+        match (self.route(peer)?, self.peers.get(peer)) {
+            (Some(provider), Some(known)) => self.providers[provider].connect(peer, &known.address, true),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Whether the peer's system has taken a connection that lives, whatever the peer does.
     pub fn is_reached(&self, peer: PeerId) -> bool {
         self.peers.get(peer).is_some_and(|known| {
-            let is_reached = |provider: usize| self.providers[provider].is_reached(peer);
-            known.proven.is_some() || known.provider.is_some_and(is_reached)
+            let link = || self.providers[known.provider?].link(peer);
+            known.proven.is_some() || link().is_some_and(|link| link.is_reached)
         })
     }
 }

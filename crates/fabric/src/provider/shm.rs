@@ -17,7 +17,7 @@ mod tests;
 pub(crate) use self::{
     channel::Channel,
     credentials::Credentials,
-    direct::{Ended, Memory, OwnMemory, PeerMemory, Transfers, Writer},
+    direct::{Ended, OwnMemory, PeerMemory, Transfers, Writer, WritingWord},
     liveness::own_page,
     offer::{DESCRIPTORS_MAX, Offer},
 };

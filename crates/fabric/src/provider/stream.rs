@@ -1,29 +1,29 @@
 //! Byte streams: non-blocking TCP or UNIX sockets.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     io,
     net::SocketAddr,
     os::fd::OwnedFd,
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use rustix::{event::epoll::EventFlags, io::Errno};
 
 use self::{
     connection::{Connection, Handled, Surroundings},
+    sharing::Sharing,
     socket::Family,
 };
 use super::{
-    Provider,
-    shm::{Memory, OwnMemory, Transfers, own_page},
+    Link, Memory, Provider, SharedMemory, Sleep, Work,
+    shm::{OwnMemory, Transfers, own_page},
 };
 use crate::{
     Address, BindError, Body, Buffer, EndpointOptions, Limits, Messages, OperationId, PeerDeath, PeerId,
     RegionHandle, SubmitError, Withdrawn,
     dense_map::{DenseKey, DenseMap},
-    frame::{HEADER_SIZE, Header, Kind, MessageKind},
+    frame::{HEADER_SIZE, MessageKind},
     handshake::Introduction,
     inbox::Around,
     peer_table::Activity,
@@ -32,16 +32,15 @@ use crate::{
 };
 
 mod connection;
-mod losing;
-mod one_sided;
-mod opening;
-pub(super) mod outbox;
-mod ready;
+mod driving;
+mod incoming;
+mod lifecycle;
 mod send_queue;
 mod sharing;
 mod socket;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 /// Endpoints at `tcp://IP:PORT`, reached by TCP or, on the same host, by UNIX sockets; and at `shm://NAME` and `unix://NAME`,
 /// reached by UNIX sockets only.
@@ -56,43 +55,68 @@ pub(crate) struct StreamProvider {
     limits: Limits,
     /// Whether data of our own operations goes with checksums.
     bulk_checksum: bool,
-    listener: OwnedFd,
-    /// Until when nobody is accepted, because the system is out of descriptors or there are too many strangers.
-    accept_paused: Option<Instant>,
-    /// Whether it ends as soon as there is room for another stranger.
-    crowded: bool,
     poller: Poller,
-    connections: DenseMap<ConnectionId, Connection>,
-    peers: DenseMap<PeerId, Connections>,
-    /// Accepted connections whose other end has not named the job yet.
-    strangers: BTreeSet<ConnectionId>,
-    /// Accepted connections whose other end has named the job, but has not proven itself.
-    greeted: BTreeSet<ConnectionId>,
+    table: Table,
+    reception: Reception,
     /// When a connection that is not open yet is given up, or made anew.
     deadlines: BTreeSet<(Instant, ConnectionId)>,
     /// Connections that have something to send and are not known to be blocked.
     sendable: BTreeSet<ConnectionId>,
-    transfers: BTreeMap<OperationId, Transfer>,
-    /// What peers on this host reach without our help.
-    own_memory: Option<OwnMemory>,
+    /// How many operations of ours go in frames.
+    transfers: usize,
     /// Operations that are done without the peer's help.
     direct: Transfers<PeerId, OperationId>,
+    /// The memory that peers on this host reach without our help.
+    own_memory: Option<OwnMemory>,
+    attention: Attention,
+    channels: Channels,
+}
+
+/// All connections, and with whom they are.
+struct Table {
+    connections: DenseMap<ConnectionId, Connection>,
+    peers: DenseMap<PeerId, Connections>,
+    /// How many connections there have been.
+    made: u64,
+}
+
+/// How connections of others are let in.
+struct Reception {
+    listener: OwnedFd,
+    /// Until when nobody is accepted, because the system is out of descriptors or there are too many strangers.
+    paused: Option<Instant>,
+    /// Whether that ends as soon as there is room for another stranger.
+    crowded: bool,
+    /// Accepted connections whose other end has not named the job yet.
+    strangers: BTreeSet<ConnectionId>,
+    /// Accepted connections whose other end has named the job, but has not proven itself.
+    greeted: BTreeSet<ConnectionId>,
+}
+
+/// Which sockets are seen to first.
+#[derive(Default)]
+struct Attention {
     /// Connections over which something came lately, to be read without asking the system which are ready.
     hot: Vec<ConnectionId>,
     /// When something came last.
     heard: Option<Instant>,
-    /// Connections whose channels are looked into each time.
+    /// Which of the ready connections is first.
+    turn: usize,
+}
+
+/// Which channels are looked into.
+#[derive(Default)]
+struct Channels {
+    /// The connections whose channels are looked into each time.
     active: Vec<ConnectionId>,
     /// Which of these messages are received from.
     receiving: usize,
     /// Whether something was sent over a channel since they were looked into.
     unannounced: bool,
-    deaths_looked_for: Option<Instant>,
-    /// How many connections there have been.
-    connections_made: u64,
-    /// Which of the active channels is looked into first, and which of the ready connections is seen to first.
-    exchange_turn: usize,
-    look_turn: usize,
+    /// When it was last looked for peers that died.
+    looked: Option<Instant>,
+    /// Which of the active ones is first.
+    turn: usize,
 }
 
 /// How many there were before it, and then its index: the older one is the lesser.
@@ -113,41 +137,38 @@ struct Connections {
     instance: Option<u64>,
 }
 
-/// A one-sided operation of ours.
-#[derive(Debug)]
-enum Transfer {
-    Get {
-        connection: ConnectionId,
-        into: Buffer,
-        received: usize,
-        /// Whether checksums were asked for.
-        checked: bool,
-    },
-    Put {
-        connection: ConnectionId,
-    },
-}
-
-impl Transfer {
-    fn connection(&self) -> ConnectionId {
-        match self {
-            Self::Get { connection, .. } | Self::Put { connection } => *connection,
-        }
-    }
-
-    /// Goes on over another connection if it was to go over `from`.
-    fn hand_over(&mut self, from: ConnectionId, to: ConnectionId) {
-        let (Self::Get { connection, .. } | Self::Put { connection }) = self;
-        if *connection == from {
-            *connection = to;
-        }
-    }
-}
-
 /// The provider of memory shared with peers of this host.
 const SHARED: &str = "shm";
 /// The provider of addresses at which nothing is shared with whoever calls.
 const UNSHARED: &str = "unix";
+
+impl Table {
+    /// The connections with `peer`, the one to send over first.
+    fn connections_of(&self, peer: PeerId) -> impl Iterator<Item = &Connection> {
+        let connections = self.peers.get(&peer).into_iter();
+        let ids = connections.flat_map(|connections| &connections.ids);
+        ids.filter_map(|id| self.connections.get(id))
+    }
+
+    /// The connection to send to `peer` over.
+    #[inline]
+    fn connection_to(&mut self, peer: PeerId) -> Result<&mut Connection, SubmitError> {
+        let connections = self.peers.get(&peer);
+        let id = connections.and_then(|connections| connections.ids.first());
+        id.and_then(|id| self.connections.get_mut(id))
+            .ok_or(SubmitError::NotConnected)
+    }
+
+    /// The memory that the ends of a connection share.
+    fn sharing(&mut self, id: ConnectionId) -> Option<&mut Sharing> {
+        self.connections.get_mut(&id)?.sharing.as_mut()
+    }
+
+    /// The name of the next connection.
+    fn next_id(&self) -> ConnectionId {
+        ConnectionId(self.made << 32 | self.connections.vacant_index() as u64)
+    }
+}
 
 impl StreamProvider {
     const LISTENER: u64 = Poller::KEY_MAX;
@@ -200,31 +221,29 @@ impl StreamProvider {
             introduction,
             limits: options.limits,
             bulk_checksum: options.bulk_checksum,
-            listener,
-            accept_paused: None,
-            crowded: false,
             poller,
-            connections: DenseMap::new(),
-            peers: DenseMap::new(),
-            strangers: BTreeSet::new(),
-            greeted: BTreeSet::new(),
+            table: Table {
+                connections: DenseMap::new(),
+                peers: DenseMap::new(),
+                made: 0,
+            },
+            reception: Reception {
+                listener,
+                paused: None,
+                crowded: false,
+                strangers: BTreeSet::new(),
+                greeted: BTreeSet::new(),
+            },
             deadlines: BTreeSet::new(),
             sendable: BTreeSet::new(),
-            transfers: BTreeMap::new(),
+            transfers: 0,
+            direct: Transfers::new(),
             own_memory: match name {
-                SHARED => one_sided::own_memory(options),
+                SHARED => driving::own_memory(options),
                 _ => None,
             },
-            direct: Transfers::new(),
-            hot: Vec::new(),
-            heard: None,
-            active: Vec::new(),
-            receiving: 0,
-            unannounced: false,
-            deaths_looked_for: None,
-            connections_made: 0,
-            exchange_turn: 0,
-            look_turn: 0,
+            attention: Attention::default(),
+            channels: Channels::default(),
         })
     }
 
@@ -233,27 +252,14 @@ impl StreamProvider {
         self.family == Family::Unix && called.provider() != UNSHARED
     }
 
-    /// The connection to send to `peer` over.
-    fn connection_to(&mut self, peer: PeerId) -> Result<&mut Connection, SubmitError> {
-        let connections = self.peers.get(&peer);
-        let id = connections.and_then(|connections| connections.ids.first());
-        id.and_then(|id| self.connections.get_mut(id))
-            .ok_or(SubmitError::NotConnected)
-    }
-
     /// The connection to send to `peer` over, if a frame with a body of this size may wait there.
     fn connection_with_room(&mut self, peer: PeerId, size: usize) -> Result<&mut Connection, SubmitError> {
         let queued_bytes_max = self.limits.queued_bytes_max;
-        let connection = self.connection_to(peer)?;
+        let connection = self.table.connection_to(peer)?;
         if connection.queued_bytes() + HEADER_SIZE + size > queued_bytes_max {
             return Err(connection.is_full());
         }
         Ok(connection)
-    }
-
-    /// The name of the next connection.
-    fn next_id(&self) -> ConnectionId {
-        ConnectionId(self.connections_made << 32 | self.connections.vacant_index() as u64)
     }
 
     fn watch(&self, id: ConnectionId, socket: &OwnedFd, flags: EventFlags) -> Result<(), Errno> {
@@ -262,29 +268,30 @@ impl StreamProvider {
 
     /// Reads what has come over one connection.
     fn receive(&mut self, id: ConnectionId, around: &mut Around<'_>) {
-        let Some(connection) = self.connections.get_mut(&id) else {
+        let Some(connection) = self.table.connections.get_mut(&id) else {
             return;
         };
-        let before = connection.received_bytes();
+        let before = connection.wire.received_bytes();
         let doorbells = connection.doorbell_bytes();
         let result = connection.receive(&mut Surroundings {
             transfers: &mut self.transfers,
             own_memory: self.own_memory.as_ref(),
             around,
         });
-        let received = connection.received_bytes() - before;
+        let received = connection.wire.received_bytes() - before;
         if received > 0 {
-            self.heard = Some(around.now);
+            self.attention.heard = Some(around.now);
             // After a doorbell nothing follows that it was not rung for.
             around.inbox.moved |= received > connection.doorbell_bytes() - doorbells;
-            if self.family == Family::Tcp && self.hot.len() < Self::HOT_MAX && !self.hot.contains(&id) {
-                self.hot.push(id);
+            let hot = &mut self.attention.hot;
+            if self.family == Family::Tcp && hot.len() < Self::HOT_MAX && !hot.contains(&id) {
+                hot.push(id);
             }
         }
         if connection.has_frames() {
             self.sendable.insert(id);
         }
-        let shares = connection.channel.is_some() && connection.is_open();
+        let shares = connection.sharing.is_some() && connection.is_open();
         self.handle_handled(id, result, around);
         if shares {
             self.watch_bell(id, around);
@@ -313,14 +320,14 @@ impl StreamProvider {
             return;
         }
         for id in std::mem::take(&mut self.sendable) {
-            let Some(connection) = self.connections.get_mut(&id) else {
+            let Some(connection) = self.table.connections.get_mut(&id) else {
                 continue;
             };
             match connection.flush(around.regions) {
                 Err(cause) => self.lose(id, cause, around),
-                Ok(()) if connection.blocked => {
+                Ok(()) if connection.wire.blocked => {
                     let flags = EventFlags::IN | EventFlags::OUT;
-                    if let Err(errno) = self.poller.modify(id.0, &connection.socket, flags) {
+                    if let Err(errno) = self.poller.modify(id.0, &connection.wire, flags) {
                         self.lose(id, errno.into(), around);
                     }
                 }
@@ -339,7 +346,7 @@ impl StreamProvider {
             && deadline <= now
         {
             self.deadlines.pop_first();
-            let Some(connection) = self.connections.get(&id) else {
+            let Some(connection) = self.table.connections.get(&id) else {
                 continue;
             };
             if connection.is_paused() {
@@ -355,112 +362,83 @@ impl StreamProvider {
 }
 
 impl Provider for StreamProvider {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn name_to(&self, peer: PeerId) -> &'static str {
-        let connections = self.peers.get(&peer);
-        let connection = connections
-            .and_then(|connections| connections.ids.first())
-            .and_then(|id| self.connections.get(id));
-        match (self.family, connection) {
-            (Family::Unix, Some(connection)) if connection.channel.is_none() => UNSHARED,
-            (Family::Unix, Some(_)) => SHARED,
-            _ => self.name,
-        }
-    }
-
-    fn connect(&mut self, peer: PeerId, address: &Address) -> Result<(), SubmitError> {
-        if !self.peers.contains_key(&peer) {
+    fn connect(&mut self, peer: PeerId, address: &Address, is_stopped: bool) -> Result<(), SubmitError> {
+        if !self.table.peers.contains_key(&peer) {
             self.dial(peer, address)?;
+        }
+        if is_stopped && let Ok(connection) = self.table.connection_to(peer) {
+            connection.is_patient = true;
         }
         Ok(())
     }
 
-    fn is_connected(&self, peer: PeerId) -> bool {
-        self.peers.contains_key(&peer)
+    fn link(&self, peer: PeerId) -> Option<Link> {
+        let mut connections = self.table.connections_of(peer).peekable();
+        let name = match (self.family, connections.peek()) {
+            (Family::Unix, Some(connection)) if connection.sharing.is_none() => UNSHARED,
+            (Family::Unix, Some(_)) => SHARED,
+            _ => self.name,
+        };
+        self.table.peers.contains_key(&peer).then(|| Link {
+            name,
+            is_reached: connections.any(Connection::is_reached),
+        })
     }
 
-    fn be_patient(&mut self, peer: PeerId) {
-        if let Ok(connection) = self.connection_to(peer) {
-            connection.is_patient = true;
-        }
-    }
-
-    fn is_reached(&self, peer: PeerId) -> bool {
-        let connections = self.peers.get(&peer).into_iter();
-        let mut connections = connections.flat_map(|connections| &connections.ids);
-        connections.any(|&id| self.connections.get(&id).is_some_and(Connection::is_reached))
+    fn activity(&self, peer: PeerId) -> Activity {
+        self.table.connections_of(peer).map(Connection::activity).sum()
     }
 
     fn disconnect(&mut self, peer: PeerId, cause: PeerDeath, around: &mut Around<'_>) {
-        self.lose_peer(peer, cause, around);
+        self.lose_peer(peer, Vec::new(), cause, around);
     }
 
     fn send(&mut self, peer: PeerId, kind: MessageKind, tag: u64, body: &Body) -> Result<(), SubmitError> {
-        let connection = match self.peers.get(&peer) {
-            Some(Connections { ids, .. }) => ids.first().and_then(|id| self.connections.get_mut(id)),
-            None => None,
-        };
-        let Some(connection) = connection else {
-            return Err(SubmitError::NotConnected);
-        };
+        let connection = self.table.connection_to(peer)?;
         if connection.queued_bytes() + HEADER_SIZE + body.len() > self.limits.queued_bytes_max {
             return Err(connection.is_full());
         }
         let id = connection.id;
-        if let Some(channel) = &mut connection.channel {
-            channel.send(kind, tag, body);
-            if !std::mem::replace(&mut connection.active, true) {
-                self.active.push(id);
+        if let Some(sharing) = &mut connection.sharing {
+            sharing.channel.send(kind, tag, body);
+            if !std::mem::replace(&mut sharing.active, true) {
+                self.channels.active.push(id);
             }
-            self.unannounced = true;
+            self.channels.unannounced = true;
             return Ok(());
         }
-        let header = Header::new(Kind::from_message(kind), tag);
-        connection.outbox.push_message(header, body);
-        if !connection.outbox.is_worth_sending() || !connection.send_early() {
+        connection.frames.send(kind, tag, body);
+        if !connection.frames.outbox.is_worth_sending() || !connection.send_early() {
             self.sendable.insert(id);
         }
         Ok(())
     }
 
-    fn get(
+    fn transfer(
         &mut self,
         operation: OperationId,
         peer: PeerId,
         access: Access,
-        into: Buffer,
+        memory: Memory,
     ) -> Result<(), SubmitError> {
-        self.start(operation, peer, access, Memory::Into(into))
+        self.start(operation, peer, access, memory)
     }
 
-    fn put(
-        &mut self,
-        operation: OperationId,
-        peer: PeerId,
-        access: Access,
-        from: Bytes,
-    ) -> Result<(), SubmitError> {
-        self.start(operation, peer, access, Memory::From(from))
-    }
-
-    fn cancel(&mut self, operation: OperationId) {
+    fn cancel(&mut self, operation: OperationId, peer: PeerId) {
         if self.direct.cancel(operation) {
             return;
         }
-        let Some(transfer) = self.transfers.remove(&operation) else {
-            return;
-        };
-        let id = transfer.connection();
-        let Some(connection) = self.connections.get_mut(&id) else {
-            return;
-        };
-        connection.outbox.cancel_put(operation.tag());
-        let header = Header::new(Kind::Cancel, operation.tag());
-        connection.outbox.push_frame(header, Bytes::new());
-        self.sendable.insert(id);
+        let Table {
+            peers, connections, ..
+        } = &mut self.table;
+        for &id in peers.get(&peer).into_iter().flat_map(|known| &known.ids) {
+            if let Some(connection) = connections.get_mut(&id)
+                && connection.frames.cancel(operation)
+            {
+                self.transfers -= 1;
+                self.sendable.insert(id);
+            }
+        }
     }
 
     fn send_queued(&mut self, around: &mut Around<'_>) {
@@ -474,54 +452,71 @@ impl Provider for StreamProvider {
             self.look(ready, around);
         } else {
             // Each time another one is first here too.
-            let others = self.hot.len().min(1);
-            self.hot.rotate_left(others);
-            for index in 0..self.hot.len() {
-                if let Some(&id) = self.hot.get(index) {
+            let others = self.attention.hot.len().min(1);
+            self.attention.hot.rotate_left(others);
+            for index in 0..self.attention.hot.len() {
+                if let Some(&id) = self.attention.hot.get(index) {
                     self.receive(id, around);
                 }
             }
         }
         self.flush(around);
-        if self.hot.is_empty() {
+        if self.attention.hot.is_empty() {
             return;
         }
         let cold = |heard| around.now.saturating_duration_since(heard) > Self::HOT_TIME;
-        if self.heard.is_none_or(cold) {
-            self.hot.clear();
+        if self.attention.heard.is_none_or(cold) {
+            self.attention.hot.clear();
         }
     }
 
+    fn has(&self, work: Work) -> bool {
+        match work {
+            Work::Hot => {
+                let is_used = !self.attention.hot.is_empty() || !self.channels.active.is_empty();
+                is_used || !self.direct.is_empty()
+            }
+            Work::Sendable => {
+                self.channels.unannounced || !self.sendable.is_empty() || !self.direct.is_empty()
+            }
+            Work::Transfers => self.transfers > 0,
+            Work::Unsent => {
+                let has_unsent = |known: &Connection| known.peer.is_some() && known.has_unsent();
+                self.table.connections.values().any(has_unsent)
+            }
+        }
+    }
+
+    fn arm(&mut self) -> Sleep {
+        if !self.direct.is_empty() || !self.sendable.is_empty() || self.arm_channels() {
+            return Sleep::No;
+        }
+        let opening = self.deadlines.first().map(|&(deadline, _)| deadline);
+        let sweep = self.is_swept().then(|| Instant::now() + Self::SWEEP_INTERVAL);
+        Sleep::Until(
+            opening
+                .into_iter()
+                .chain(self.reception.paused)
+                .chain(sweep)
+                .min(),
+        )
+    }
+
+    fn shared_memory(&mut self) -> Option<&mut dyn SharedMemory> {
+        match self.family {
+            Family::Tcp => None,
+            Family::Unix => Some(self),
+        }
+    }
+}
+
+impl SharedMemory for StreamProvider {
     fn receive(&mut self, around: &mut Around<'_>, messages: &mut Messages) {
         self.receive_from_channels(around, messages);
     }
 
-    fn arm(&mut self) -> bool {
-        !self.direct.is_empty() || self.arm_channels()
-    }
-
-    fn is_hot(&self) -> bool {
-        !self.hot.is_empty() || !self.active.is_empty() || !self.direct.is_empty()
-    }
-
-    fn is_transferring(&self) -> bool {
-        !self.transfers.is_empty()
-    }
-
-    fn has_sendable(&self) -> bool {
-        self.unannounced || !self.sendable.is_empty() || !self.direct.is_empty()
-    }
-
-    fn has_unsent(&self) -> bool {
-        self.connections
-            .values()
-            .any(|connection| connection.peer.is_some() && connection.has_unsent())
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        let opening = self.deadlines.first().map(|&(deadline, _)| deadline);
-        let sweep = self.is_swept().then(|| Instant::now() + Self::SWEEP_INTERVAL);
-        opening.into_iter().chain(self.accept_paused).chain(sweep).min()
+    fn allocate(&mut self, length: usize) -> Option<Buffer> {
+        self.own_memory.as_ref()?.allocate(length)
     }
 
     fn handle_exposed(&mut self, region: &RegionHandle, memory: RegionMemory<'_>) {
@@ -534,22 +529,7 @@ impl Provider for StreamProvider {
         self.take_back(region, memory)
     }
 
-    fn allocate(&mut self, length: usize) -> Option<Buffer> {
-        self.own_memory.as_ref()?.allocate(length)
-    }
-
     fn sees_processes(&self) -> bool {
         self.shares(&self.introduction.peer.address)
-    }
-
-    fn activity(&self, peer: PeerId) -> Activity {
-        let connections = self.peers.get(&peer).into_iter();
-        let connections = connections.flat_map(|connections| &connections.ids);
-        let activities = connections.filter_map(|id| Some(self.connections.get(id)?.activity()));
-        activities.fold(Activity::default(), |sum, more| Activity {
-            heard: sum.heard + more.heard,
-            taken: sum.taken + more.taken,
-            queued: sum.queued + more.queued,
-        })
     }
 }

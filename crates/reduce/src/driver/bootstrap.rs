@@ -76,7 +76,7 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
         options.limits.heartbeat = Some(SILENCE_MAX);
         options.limits.connect_timeout = SILENCE_MAX;
     }
-    let endpoint = Endpoint::bind(options)?;
+    let endpoint = ropewalk_rpc::bind(options)?;
     let found = exchange_addresses(&pmi, (endpoint.address(), host), rank, size)?;
     let (addresses, hosts) = found.into_iter().unzip();
     Ok(Bootstrapped {

@@ -7,8 +7,8 @@ use std::{
 
 use bytes::Bytes;
 use ropewalk_rpc::{
-    AccessError, Buffer, BulkHandle, Endpoint, EndpointOptions, Engine, InProgress, Limits, Pipeline,
-    SubmitError, TransferError,
+    AccessError, Buffer, BulkHandle, EndpointOptions, Engine, InProgress, Limits, Pipeline, SubmitError,
+    TransferError,
 };
 
 use crate::{LONG, MIB, drive, engines, engines_that_send, options};
@@ -195,7 +195,7 @@ fn forged_and_stale_bulk_handles() {
 fn bulk_beyond_all_limits() {
     let limited = |rank, limits| {
         Engine::new(
-            Endpoint::bind(EndpointOptions {
+            ropewalk_rpc::bind(EndpointOptions {
                 limits,
                 ..options(rank)
             })

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use ropewalk_rpc::{Buffer, CallError, Endpoint, Engine, InProgress, Responder, TransferError};
+use ropewalk_rpc::{Buffer, CallError, Engine, InProgress, Responder, TransferError};
 
 use crate::{Double, LONG, Null, Shared, call, drive, engines, options, options_at};
 
@@ -181,7 +181,7 @@ fn answers_to_an_earlier_life() {
     for life in 1..=2 {
         if life == 2 {
             drop(origin);
-            origin = Engine::new(Endpoint::bind(options_at(0, &address)).unwrap());
+            origin = Engine::new(ropewalk_rpc::bind(options_at(0, &address)).unwrap());
         }
         calls.push(origin.call::<Double>(target.address(), &1, LONG).unwrap());
         drive(&mut [&mut origin, &mut target], || {
@@ -216,7 +216,7 @@ fn repeated_connect_and_disconnect() {
     for round in 0..12 {
         let mut origins: Vec<Engine> = (0..1 + round % 3)
             .map(|index| {
-                let mut origin = Engine::new(Endpoint::bind(options(1 + index)).unwrap());
+                let mut origin = Engine::new(ropewalk_rpc::bind(options(1 + index)).unwrap());
                 origin.serve::<Double>(|_, number| Ok(number * 3));
                 origin
             })

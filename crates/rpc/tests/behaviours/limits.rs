@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use ropewalk_rpc::{BusyReason, CallError, Endpoint, Engine, EngineOptions, InProgress, Responder};
+use ropewalk_rpc::{BusyReason, CallError, Engine, EngineOptions, InProgress, Responder};
 
 use crate::{Count, Double, Echo, LONG, Shared, call, drive, engines, engines_that_send, options};
 
@@ -27,7 +27,7 @@ fn busy_says_which_limit() {
         ..EngineOptions::default()
     };
     let [mut first, mut second] = engines();
-    let mut target = Engine::with_options(Endpoint::bind(options(9)).unwrap(), tight);
+    let mut target = Engine::with_options(ropewalk_rpc::bind(options(9)).unwrap(), tight);
     let held: Shared<(u64, Responder<u64>)> = Arc::default();
     let holding = held.clone();
     target.serve_later::<Double>(move |_, _, number, responder| {

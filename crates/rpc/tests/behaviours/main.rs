@@ -33,8 +33,8 @@ use std::{
 
 use ropewalk_names::{Incarnation, JobId, Rank};
 use ropewalk_rpc::{
-    Address, Buffer, BulkHandle, CallError, Endpoint, EndpointOptions, Engine, Fault, Identity, JobKey,
-    Procedure, RegionHandle, Role,
+    Address, Buffer, BulkHandle, CallError, EndpointOptions, Engine, Fault, Identity, JobKey, Procedure,
+    RegionHandle, Role,
 };
 use serde::{Deserialize, Serialize};
 
@@ -111,7 +111,7 @@ fn options_at(rank: u32, address: &Address) -> EndpointOptions {
 }
 
 fn engines<const N: usize>() -> [Engine; N] {
-    std::array::from_fn(|rank| Engine::new(Endpoint::bind(options(rank as u32)).unwrap()))
+    std::array::from_fn(|rank| Engine::new(ropewalk_rpc::bind(options(rank as u32)).unwrap()))
 }
 
 /// Engines that have to be driven for others to reach what they expose, also over shared memory.
@@ -119,7 +119,7 @@ fn engines_that_send<const N: usize>() -> [Engine; N] {
     std::array::from_fn(|rank| {
         let mut options = options(rank as u32);
         options.transports.process_vm = false;
-        Engine::new(Endpoint::bind(options).unwrap())
+        Engine::new(ropewalk_rpc::bind(options).unwrap())
     })
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use ropewalk_rpc::{Buffer, CallError, CallOptions, Endpoint, Engine, Fault, thread::Driver};
+use ropewalk_rpc::{Buffer, CallError, CallOptions, Engine, Fault, thread::Driver};
 
 use crate::{Count, Double, Echo, LONG, Null, call, drive, engines};
 
@@ -350,7 +350,7 @@ fn heartbeats_are_counted() {
     let [mut origin, mut target] = std::array::from_fn(|rank| {
         let mut options = crate::options(rank as u32);
         options.limits.heartbeat = Some(Duration::from_millis(400));
-        Engine::new(Endpoint::bind(options).unwrap())
+        Engine::new(ropewalk_rpc::bind(options).unwrap())
     });
     target.serve_later::<Null>(|_, _, (), responder| std::mem::forget(responder));
     let call = origin.call::<Null>(target.address(), &(), LONG).unwrap();

@@ -11,7 +11,7 @@ use std::{
 };
 
 use ropewalk_rpc::{
-    Address, BusyReason, CallError, CallOptions, Endpoint, Engine, EngineOptions, InProgress, Responder,
+    Address, BusyReason, CallError, CallOptions, Engine, EngineOptions, InProgress, Responder,
 };
 use rustix::{
     net::{Shutdown, SocketAddrUnix, getpeername, shutdown},
@@ -196,7 +196,7 @@ fn server_restarted_on_the_same_address() {
             target.progress();
         }
         drop(target);
-        let mut successor = Engine::new(Endpoint::bind(options_at(1, &address)).unwrap());
+        let mut successor = Engine::new(ropewalk_rpc::bind(options_at(1, &address)).unwrap());
         successor.serve::<Double>(move |_, number| {
             assert!(idempotent, "it ran twice");
             Ok(number * 2)
@@ -218,7 +218,7 @@ fn targets_may_come_late() {
     while origin.in_progress().retries == 0 {
         origin.progress();
     }
-    let mut late = Engine::new(Endpoint::bind(options_at(1, &address)).unwrap());
+    let mut late = Engine::new(ropewalk_rpc::bind(options_at(1, &address)).unwrap());
     late.serve::<Double>(|_, number| Ok(number * 2));
     assert_eq!(
         drive(&mut [&mut origin, &mut late], || call.try_take()).unwrap(),
@@ -256,7 +256,7 @@ fn what_cannot_be_remembered_does_not_run() {
         ..EngineOptions::default()
     };
     let [mut origin] = engines();
-    let mut target = Engine::with_options(Endpoint::bind(options(1)).unwrap(), forgetful);
+    let mut target = Engine::with_options(ropewalk_rpc::bind(options(1)).unwrap(), forgetful);
     target.serve_later::<Double>(|_, _, _, responder| std::mem::forget(responder));
     let address = target.address().clone();
     let mut calls: Vec<_> = (0..3)

@@ -11,8 +11,8 @@ use std::{
 
 use bytes::Bytes;
 use ropewalk_rpc::{
-    Buffer, BusyReason, CallError, CallOptions, Endpoint, Engine, EngineOptions, Fault, Hedge, InProgress,
-    Procedure, Responder, TransferError,
+    Buffer, BusyReason, CallError, CallOptions, Engine, EngineOptions, Fault, Hedge, InProgress, Procedure,
+    Responder, TransferError,
 };
 
 use crate::{
@@ -417,7 +417,7 @@ fn busy() {
         calls_max: 3,
         ..EngineOptions::default()
     };
-    let mut engine = Engine::with_options(Endpoint::bind(options(0)).unwrap(), limits);
+    let mut engine = Engine::with_options(ropewalk_rpc::bind(options(0)).unwrap(), limits);
     let held: Shared<Responder<()>> = Arc::default();
     let holding = held.clone();
     engine.serve_later::<Null>(move |_, _, (), responder| holding.lock().unwrap().push(responder));

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use ropewalk_rpc::{BusyReason, CallError, Endpoint, Engine, EngineOptions, InProgress, Responder};
+use ropewalk_rpc::{BusyReason, CallError, Engine, EngineOptions, InProgress, Responder};
 
 use crate::{Count, Echo, LONG, Null, Shared, call, drive, engines, options};
 
@@ -32,7 +32,9 @@ mod dying {
 const LARGE: usize = 200_000;
 
 fn limited<const N: usize>(limits: EngineOptions) -> [Engine; N] {
-    std::array::from_fn(|rank| Engine::with_options(Endpoint::bind(options(rank as u32)).unwrap(), limits))
+    std::array::from_fn(|rank| {
+        Engine::with_options(ropewalk_rpc::bind(options(rank as u32)).unwrap(), limits)
+    })
 }
 
 /// Drives both until neither has anything in progress.

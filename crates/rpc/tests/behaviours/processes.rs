@@ -11,8 +11,8 @@ use std::{
 
 use bytes::Bytes;
 use ropewalk_rpc::{
-    Address, Buffer, BulkHandle, CallError, CallOptions, Endpoint, Engine, Fault, InProgress, Pipeline,
-    Procedure, Transfer, TransferError, thread::Driver,
+    Address, Buffer, BulkHandle, CallError, CallOptions, Engine, Fault, InProgress, Pipeline, Procedure,
+    Transfer, TransferError, thread::Driver,
 };
 
 use crate::{
@@ -118,7 +118,7 @@ fn be_a_server() {
         Ok(address) => options_at(7, &address),
         Err(_) => options(7),
     };
-    let mut engine = Engine::new(Endpoint::bind(options).unwrap());
+    let mut engine = Engine::new(ropewalk_rpc::bind(options).unwrap());
     engine.serve::<Null>(|_, ()| std::process::abort());
     engine.serve::<Double>(|_, number| Ok(number * 2));
     engine.serve::<Echo>(|_, bytes| Ok(bytes));

@@ -38,20 +38,22 @@ pub(crate) fn waiting() -> Waiting {
 /// Tells another process of a test, which is started so, by which ways it reaches this one, and what it does while there is
 /// nothing to do.
 pub(crate) fn tell(command: &mut Command) {
-    let Transports { tcp, shm, ofi, .. } = transports();
+    let Transports {
+        tcp, shm, external, ..
+    } = transports();
     let sleeping = waiting() == Waiting::Sleeping;
-    let told = format!("{tcp} {shm} {sleeping} {}", ofi.unwrap_or_default());
+    let told = format!("{tcp} {shm} {sleeping} {}", external.unwrap_or_default());
     command.env(TOLD, told);
 }
 
 /// Heeds what this process was [told](tell). Returns whether it was.
 pub(crate) fn heed() -> bool {
     let Ok(told) = env::var(TOLD) else { return false };
-    let [tcp, shm, sleeping, ofi] = told.splitn(4, ' ').collect::<Vec<_>>().try_into().unwrap();
+    let [tcp, shm, sleeping, external] = told.splitn(4, ' ').collect::<Vec<_>>().try_into().unwrap();
     TRANSPORTS.set(Transports {
         tcp: tcp.parse().unwrap(),
         shm: shm.parse().unwrap(),
-        ofi: Some(ofi.to_owned()).filter(|provider| !provider.is_empty()),
+        external: Some(external.to_owned()).filter(|provider| !provider.is_empty()),
         ..Transports::default()
     });
     WAITING.set(match sleeping.parse().unwrap() {
@@ -105,13 +107,13 @@ fn over(tcp: bool, shm: bool, waiting: Waiting, test: fn()) {
 #[cfg(feature = "ofi")]
 fn over_ofi(provider: &str, waiting: Waiting, test: fn()) {
     TRANSPORTS.set(Transports {
-        ofi: Some(provider.to_owned()),
+        external: Some(format!("ofi:{provider}")),
         ..Transports::default()
     });
     WAITING.set(waiting);
-    match ropewalk_rpc::Endpoint::bind(crate::options(0)) {
+    match ropewalk_rpc::bind(crate::options(0)) {
         Ok(endpoint) => drop(endpoint),
-        Err(error @ ropewalk_rpc::BindError::Ofi { .. }) => return eprintln!("skipped: {error}"),
+        Err(error @ ropewalk_rpc::BindError::External { .. }) => return eprintln!("skipped: {error}"),
         Err(error) => panic!("{error}"),
     }
     test();

@@ -8,7 +8,7 @@ pub(crate) use self::{
     own_memory::{OwnMemory, Writer},
     peer_memory::{MemoryOffer, PeerMemory},
     peer_process::Probe,
-    transfers::{Ended, Memory, Transfers},
+    transfers::{Ended, Transfers},
     writing_word::WritingWord,
 };
 

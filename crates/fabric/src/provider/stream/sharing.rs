@@ -1,17 +1,16 @@
-//! What a connection between two processes of one host has besides its socket: messages go through shared memory, and
-//! each end has a bell. Where there are no descriptors for those, the socket is the doorbell.
+//! The memory beside the socket of a connection between two processes of one host: messages go through it, and each end
+//! has a bell. Where there are no descriptors for those, the socket is the doorbell.
 
 use std::{
     io::{IoSlice, IoSliceMut},
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use bytes::Bytes;
 use rustix::{
     cmsg_space,
-    event::epoll::EventFlags,
     io::Errno,
     net::{
         RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -19,195 +18,86 @@ use rustix::{
     },
 };
 
-use super::{ConnectionId, StreamProvider, connection::Connection};
 use crate::{
-    Body, FrameError, Messages, PeerDeath, PeerId,
-    dense_map::DenseMap,
+    Body, FrameError, Limits, Messages, PeerDeath, PeerId,
     frame::{Header, Kind},
     inbox::Around,
-    peer_table::Known,
-    poller::Source,
-    provider::shm::{Channel, Credentials, DESCRIPTORS_MAX, Offer, OwnMemory, PeerMemory},
+    provider::{
+        frames::Frames,
+        shm::{Channel, Credentials, DESCRIPTORS_MAX, Offer, OwnMemory, PeerMemory, WritingWord},
+    },
 };
 
-impl StreamProvider {
-    /// For how long a channel is looked into after it was last of use; afterwards its doorbell has to be rung.
-    const ACTIVE_TIME: Duration = Duration::from_millis(10);
-    /// How often all processes that are waited for are looked at.
-    const LIVENESS_INTERVAL: Duration = Duration::from_millis(1);
-
-    /// Looks into the channel of a connection from now on.
-    pub(super) fn activate(&mut self, id: ConnectionId, now: Instant) {
-        if let Some(connection) = self.connections.get_mut(&id)
-            && let Some(channel) = &mut connection.channel
-        {
-            channel.wake();
-            connection.used = now;
-            if !connection.active {
-                connection.active = true;
-                self.active.push(id);
-            }
-        }
-    }
-
-    /// Hears the bell of a connection from now on, if it has one.
-    pub(super) fn watch_bell(&mut self, id: ConnectionId, around: &mut Around<'_>) {
-        let Some(connection) = self.connections.get_mut(&id) else {
-            return;
-        };
-        let Some(bell) = connection.channel.as_ref().and_then(Channel::bell) else {
-            return;
-        };
-        if std::mem::replace(&mut connection.bell_watched, true) {
-            return;
-        }
-        let flags = EventFlags::IN | EventFlags::ET;
-        if let Err(errno) = self.poller.of(Source::Bell).add(id.0, bell, flags) {
-            connection.bell_watched = false;
-            self.lose(id, errno.into(), around);
-        }
-    }
-
-    /// Looks into a channel that was left alone until now. Returns whether there was something.
-    pub(super) fn is_roused(&mut self, id: ConnectionId, around: &mut Around<'_>) -> bool {
-        let seen = |connections: &DenseMap<_, Connection>| {
-            let connection = connections.get(&id)?;
-            let channel = connection.channel.as_ref().filter(|_| connection.is_open())?;
-            Some((channel.pieces_received(), channel.is_ready(), connection.active))
-        };
-        let Some((before, _, false)) = seen(&self.connections) else {
-            return false;
-        };
-        self.activate(id, around.now);
-        self.exchange(id, around);
-        // What is not taken here is there still.
-        let roused = seen(&self.connections).is_none_or(|(after, ready, _)| ready || after != before);
-        around.inbox.moved |= roused;
-        roused
-    }
-
-    /// Sends and receives what is possible over all channels that are looked into.
-    pub(super) fn exchange_all(&mut self, around: &mut Around<'_>) {
-        self.unannounced = false;
-        let first = self.exchange_turn;
-        self.exchange_turn = first.wrapping_add(1);
-        let mut crowded = false;
-        for index in 0..self.active.len() {
-            // A peer that is lost takes its connections out; whom that makes us pass over has his turn next time.
-            let Some(at) = first.wrapping_add(index).checked_rem(self.active.len()) else {
-                return;
-            };
-            // Who finds no room is first the next time: so none can use it up for ever.
-            if index > 0 && !crowded && !around.has_room() {
-                crowded = true;
-                self.exchange_turn = at;
-            }
-            self.exchange(self.active[at], around);
-        }
-    }
-
-    /// Sends and receives what is possible over one channel.
-    pub(super) fn exchange(&mut self, id: ConnectionId, around: &mut Around<'_>) {
-        let Some(connection) = self.connections.get_mut(&id) else {
-            return;
-        };
-        let result = connection.exchange(around);
-        if !connection.outbox.is_empty() {
-            self.sendable.insert(id);
-        }
-        if let Err(cause) = result {
-            self.lose(id, cause, around);
-        }
-    }
-
-    /// Receives from the channels that are looked into as far as there is room; see [`Provider::receive`].
-    ///
-    /// [`Provider::receive`]: super::Provider::receive
-    pub(super) fn receive_from_channels(&mut self, around: &mut Around<'_>, messages: &mut Messages) {
-        // One after the other, so that none can use up all room for ever.
-        for _ in 0..self.active.len() {
-            if self.receiving >= self.active.len() {
-                self.receiving = 0;
-            }
-            let Some(&id) = self.active.get(self.receiving) else {
-                return;
-            };
-            let Some(connection) = self.connections.get_mut(&id) else {
-                continue;
-            };
-            let result = connection.receive_messages(around, messages);
-            // The space that they leave may be waited for.
-            self.unannounced |= !messages.is_empty();
-            if let Err(cause) = result {
-                return self.lose(id, cause, around);
-            }
-            self.receiving += 1;
-            if messages.room().is_none() {
-                return;
-            }
-        }
-    }
-
-    /// Leaves channels alone that were not of use for long.
-    pub(super) fn cool(&mut self, now: Instant) {
-        self.active.retain(|id| {
-            let Some(connection) = self.connections.get_mut(id) else {
-                return false;
-            };
-            let idle = now.saturating_duration_since(connection.used) > Self::ACTIVE_TIME;
-            !(idle && connection.sleep())
-        });
-    }
-
-    /// Asks for the doorbell of each channel. Returns whether there is something to do in one of them already.
-    pub(super) fn arm_channels(&mut self) -> bool {
-        if self.unannounced {
-            return true;
-        }
-        self.active.retain(|id| {
-            let connection = self.connections.get_mut(id);
-            connection.is_some_and(|connection| !connection.sleep())
-        });
-        !self.active.is_empty()
-    }
-
-    /// Looks for processes that died, among those that are waited for.
-    pub(super) fn look_for_deaths(&mut self, around: &mut Around<'_>) {
-        let next = self
-            .deaths_looked_for
-            .map(|latest| latest + Self::LIVENESS_INTERVAL);
-        if next.is_some_and(|next| around.now < next) {
-            return;
-        }
-        self.deaths_looked_for = Some(around.now);
-        // A server of many clients waits for nobody.
-        if around.inbox.operations.len() == 0 && !around.peers.is_any_watched() {
-            return;
-        }
-        let mut dead = Vec::new();
-        for (id, connection) in self.connections.iter_mut() {
-            let known = connection.peer.and_then(|peer| around.peers.get(peer));
-            if known.is_some_and(Known::is_awaited)
-                && let Some(channel) = &mut connection.channel
-                && channel.is_peer_dead(around.now)
-            {
-                dead.push(id);
-            }
-        }
-        for id in dead {
-            self.lose(id, PeerDeath::Killed, around);
-        }
-    }
+/// The memory that the two ends of a connection share.
+#[derive(Debug)]
+pub(super) struct Sharing {
+    pub(super) channel: Channel,
+    /// True if the poller tells of the channel's bell.
+    pub(super) bell_watched: bool,
+    /// The memory of the other end that is reached without its help.
+    pub(super) memory: Option<PeerMemory>,
+    /// True if the provider looks into the channel each time.
+    pub(super) active: bool,
+    /// When the channel was last of use.
+    pub(super) used: Instant,
+    /// How much of what came over the socket were doorbells, in bytes.
+    pub(super) doorbell_bytes: u64,
+    state: State,
+    message_size_max: usize,
 }
 
-impl Connection {
-    /// Tells what memory is shared with the other end, as the first thing after the handshake. Nothing of that is
-    /// needed if there is no channel.
-    pub(super) fn offer(&mut self, own: Option<&OwnMemory>) -> Result<(), PeerDeath> {
-        let Some(channel) = &mut self.channel else {
-            return Ok(());
-        };
-        let offered = channel.offer(!self.accepted, self.message_size_max, own);
+/// How far the two ends are.
+#[derive(Debug)]
+enum State {
+    /// The other end has yet to say what memory it shares; these descriptors came and belong to that.
+    Awaited(Vec<OwnedFd>),
+    /// It has said it, and nothing was made of that yet.
+    Offered(Offer, Vec<OwnedFd>),
+    /// Nothing more of this is expected.
+    Taken,
+}
+
+impl Sharing {
+    /// Nothing is shared yet.
+    pub(super) fn new(now: Instant, limits: &Limits) -> Self {
+        Self {
+            channel: Channel::default(),
+            bell_watched: false,
+            memory: None,
+            active: false,
+            used: now,
+            doorbell_bytes: 0,
+            state: State::Awaited(Vec::new()),
+            message_size_max: limits.message_size_max,
+        }
+    }
+
+    pub(super) fn is_joined(&self) -> bool {
+        self.channel.is_joined()
+    }
+
+    /// The memory of the other end that is reached without its help, and the word that says who writes there.
+    pub(super) fn reached(&mut self) -> Option<(&mut PeerMemory, &WritingWord)> {
+        let [word, _] = self.channel.writing_words()?;
+        Some((self.memory.as_mut()?, word))
+    }
+
+    /// The descriptors that came, while the other end's offer is awaited.
+    pub(super) fn descriptors(&mut self) -> Option<&mut Vec<OwnedFd>> {
+        match &mut self.state {
+            State::Awaited(descriptors) => Some(descriptors),
+            State::Offered(..) | State::Taken => None,
+        }
+    }
+
+    /// Tells what memory is shared with the other end, as the first thing after the handshake.
+    pub(super) fn offer(
+        &mut self,
+        socket: &OwnedFd,
+        is_caller: bool,
+        own: Option<&OwnMemory>,
+    ) -> Result<(), PeerDeath> {
+        let offered = self.channel.offer(is_caller, self.message_size_max, own);
         let (offer, descriptors) = offered.map_err(|error| PeerDeath::Io(error.into()))?;
         let body = offer.encode();
         let header = Header::new(Kind::Offer, 0).encode(&body);
@@ -220,32 +110,57 @@ impl Connection {
         let slices = [IoSlice::new(&header), IoSlice::new(&body)];
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         // A socket that has carried nothing but a handshake has room for it, or is of no use.
-        match sendmsg(&self.socket, &slices, &mut ancillary, flags)? {
+        match sendmsg(socket, &slices, &mut ancillary, flags)? {
             count if count == header.len() + body.len() => Ok(()),
             _ => Err(Errno::NOBUFS.into()),
         }
     }
 
-    /// Takes what the other end shares, and answers if it is the one that made the connection.
-    pub(super) fn handle_offer(&mut self, body: &[u8], own: Option<&OwnMemory>) -> Result<(), PeerDeath> {
+    /// Takes what the other end says of the memory that it shares.
+    pub(super) fn handle_offer(&mut self, body: &[u8]) -> Result<(), PeerDeath> {
         let offer = Offer::decode(body).map_err(PeerDeath::Protocol)?;
-        let Some(channel) = self.channel.as_mut().filter(|_| self.offer_awaited) else {
-            return Err(PeerDeath::Protocol(FrameError::Unsolicited));
+        match std::mem::replace(&mut self.state, State::Taken) {
+            State::Awaited(descriptors) => {
+                self.state = State::Offered(offer, descriptors);
+                Ok(())
+            }
+            State::Offered(..) | State::Taken => Err(PeerDeath::Protocol(FrameError::Unsolicited)),
+        }
+    }
+
+    /// Shares what the other end has offered, and answers if it is the one that made the connection.
+    pub(super) fn join(
+        &mut self,
+        socket: &OwnedFd,
+        accepted: bool,
+        own: Option<&OwnMemory>,
+    ) -> Result<(), PeerDeath> {
+        if !matches!(self.state, State::Offered(..)) {
+            return Ok(());
+        }
+        let State::Offered(offer, descriptors) = std::mem::replace(&mut self.state, State::Taken) else {
+            return Ok(());
         };
-        self.offer_awaited = false;
-        let process = Credentials::of_peer(&self.socket).map_err(|error| PeerDeath::Io(error.into()))?;
-        let descriptors = std::mem::take(&mut self.descriptors);
-        let rest = channel.take(&offer, descriptors, process.process, self.message_size_max)?;
+        let process = Credentials::of_peer(socket).map_err(|error| PeerDeath::Io(error.into()))?;
+        let rest = self
+            .channel
+            .take(&offer, descriptors, process.process, self.message_size_max)?;
         // What cannot be mapped is reached by frames.
         self.memory = (offer.memory).and_then(|memory| PeerMemory::new(&memory, &rest, process.process).ok());
-        if self.accepted { self.offer(own) } else { Ok(()) }
+        match accepted {
+            true => self.offer(socket, false, own),
+            false => Ok(()),
+        }
     }
 
     /// Sends and receives what is possible over the channel.
-    fn exchange(&mut self, around: &mut Around<'_>) -> Result<(), PeerDeath> {
-        let Some((peer, channel)) = self.peer.zip(self.channel.as_mut()) else {
-            return Ok(());
-        };
+    pub(super) fn exchange(
+        &mut self,
+        peer: PeerId,
+        frames: &mut Frames,
+        around: &mut Around<'_>,
+    ) -> Result<(), PeerDeath> {
+        let channel = &mut self.channel;
         let mut doorbell = channel.flush().map_err(PeerDeath::Protocol)?;
         let before = channel.pieces_received();
         if around.takes_messages {
@@ -257,27 +172,26 @@ impl Connection {
             doorbell |= channel.flush().map_err(PeerDeath::Protocol)?;
         }
         // Whatever is sent anyway is a doorbell too.
-        if doorbell && self.outbox.is_empty() && !channel.ring() {
-            self.outbox
+        if doorbell && !frames.has_unsent() && !channel.ring() {
+            frames
+                .outbox
                 .push_frame(Header::new(Kind::Doorbell, 0), Bytes::new());
         }
-        if channel.is_peer_dead(around.now) {
-            return Err(PeerDeath::Killed);
+        match channel.is_peer_dead(around.now) {
+            true => Err(PeerDeath::Killed),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Receives from the channel as far as there is room.
-    fn receive_messages(
+    pub(super) fn receive_messages(
         &mut self,
+        peer: PeerId,
         around: &mut Around<'_>,
         messages: &mut Messages,
     ) -> Result<(), PeerDeath> {
-        let Some((peer, channel)) = self.peer.zip(self.channel.as_mut()) else {
-            return Ok(());
-        };
         while let Some(body) = messages.room() {
-            let Some((kind, tag)) = channel.receive(body).map_err(PeerDeath::Protocol)? else {
+            let Some((kind, tag)) = self.channel.receive(body).map_err(PeerDeath::Protocol)? else {
                 return Ok(());
             };
             self.used = around.now;
@@ -287,20 +201,15 @@ impl Connection {
     }
 
     /// Receives what the other end left in the channel when it died.
-    pub(super) fn receive_last(&mut self, around: &mut Around<'_>) {
-        if let Some((peer, channel)) = self.peer.zip(self.channel.as_mut()) {
-            // If it broke the ring at its end, that is how far it got.
-            let _ = receive_messages(channel, peer, around, Channel::MESSAGES_MAX);
-        }
+    pub(super) fn receive_last(&mut self, peer: PeerId, around: &mut Around<'_>) {
+        // If it broke the ring at its end, that is how far it got.
+        let _ = receive_messages(&mut self.channel, peer, around, Channel::MESSAGES_MAX);
     }
 
     /// Asks for the channel's doorbell. Returns whether the channel may be left alone until then.
-    fn sleep(&mut self) -> bool {
+    pub(super) fn sleep(&mut self) -> bool {
         // An error will be found when it is next looked into.
-        let asleep = self
-            .channel
-            .as_mut()
-            .is_none_or(|channel| channel.sleep() == Ok(true));
+        let asleep = self.channel.sleep() == Ok(true);
         self.active = !asleep;
         asleep
     }

@@ -36,6 +36,14 @@ impl Family {
         }
     }
 
+    /// The forms of address that sockets of this family reach.
+    pub(super) fn reached(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp://IP:PORT",
+            Self::Unix => "shm://NAME, unix://NAME or tcp://IP:PORT of this host",
+        }
+    }
+
     /// Where sockets of this family reach an address; `None` if they do not.
     pub(super) fn locate(self, address: &Address) -> Option<Location> {
         match (self, address.provider()) {

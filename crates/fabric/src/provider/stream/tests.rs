@@ -15,12 +15,15 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use ropewalk_names::{Incarnation, JobId, Rank};
 
 use super::*;
 use crate::{
     Completion, Endpoint, Event, FrameError, HandshakeError, Identity, JobKey, OperationError, Peer,
-    RegionHandle, Role, Transports, Withdrawn, fences::Fences, frame::ACCESS_SIZE, frame::HEADER_SIZE,
+    RegionHandle, Role, Transports, Withdrawn,
+    fences::Fences,
+    frame::{ACCESS_SIZE, Header, Kind},
     handshake::Handshake,
 };
 

@@ -33,11 +33,10 @@ pub(crate) fn nobody_poses_as_another(fabric: &Fabric) {
         ..identity(number, 0)
     };
     let mut member = fabric.endpoint(0);
-    let mut agent = Endpoint::bind(EndpointOptions {
+    let mut agent = fabric.bind(EndpointOptions {
         key: JobKey::from_bytes([2; 32]).key_of(of_role(Role::Agent, 0)),
         ..fabric.options(0)
-    })
-    .unwrap();
+    });
     let key = fabric.options(1).key;
     let claims = [
         (
@@ -55,7 +54,7 @@ pub(crate) fn nobody_poses_as_another(fabric: &Fabric) {
                 key: forged(&key, claimed),
                 ..fabric.options(1)
             };
-            let mut impostor = Endpoint::bind(options).unwrap();
+            let mut impostor = fabric.bind(options);
             assert_eq!(impostor.identity(), claimed);
             impostor
                 .send_unexpected(target.address(), 0, Bytes::from_static(b"it is me"))
@@ -114,7 +113,7 @@ pub(crate) fn the_fenced_stay_out(fabric: &Fabric) {
         "{cause:?}"
     );
 
-    let mut next = Endpoint::bind(fabric.options_of(1, 1)).unwrap();
+    let mut next = fabric.bind(fabric.options_of(1, 1));
     next.send_unexpected(&address, 5, Bytes::new()).unwrap();
     let known = drive_known(&mut [&mut member, &mut next, &mut late], |_, event, from| {
         matches!(event, Event::Unexpected { tag: 5, .. }).then(|| from.cloned())

@@ -363,7 +363,7 @@ pub(crate) fn other_jobs_are_refused(fabric: &Fabric) {
         (other_key, HandshakeError::Proof),
         (other_job, HandshakeError::Refused),
     ] {
-        let mut stranger = Endpoint::bind(stranger).unwrap();
+        let mut stranger = fabric.bind(stranger);
         stranger
             .send_unexpected(&address, 0, Bytes::from_static(b"let me in"))
             .unwrap();
@@ -442,7 +442,7 @@ pub(crate) fn keys_of_an_earlier_incarnation_open_nothing(fabric: &Fabric) {
 /// Of many clients that send and read at once, half vanish in the middle; the server tells of every death and
 /// serves the others.
 pub(crate) fn clients_die_at_random(fabric: &Fabric) {
-    let count = fabric.many();
+    let count = fabric.many;
     let mut server = fabric.endpoint(0);
     let address = server.address().clone();
     let content = Bytes::from(pattern(1 << 20));

@@ -2,14 +2,12 @@
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
-
 use super::{
     board_slot::Attempt,
     peer_memory::{PeerMemory, Piece},
     writing_word::WritingWord,
 };
-use crate::{AccessError, Buffer, region_table::Access};
+use crate::{AccessError, provider::Memory, region_table::Access};
 
 /// The operations of one endpoint that wait for their turn to be copied, in the order in which they came.
 ///
@@ -31,15 +29,6 @@ pub(crate) struct Transfer<P, O> {
     /// Our end of it.
     pub(crate) memory: Memory,
     done: usize,
-}
-
-/// What is copied into or from.
-#[derive(Debug)]
-pub(crate) enum Memory {
-    /// For a `get`: as long as the access.
-    Into(Buffer),
-    /// For a `put`: as long as the access.
-    From(Bytes),
 }
 
 /// How an operation left the queue.
@@ -106,7 +95,7 @@ impl<P: Copy + Eq, O: Copy + Eq> Transfers<P, O> {
         };
         let copied = transfer.done - before;
         Some(match outcome {
-            Attempt::Done if transfer.done < transfer.length() => {
+            Attempt::Done if transfer.done < transfer.memory.size() => {
                 self.queue.push_back(transfer);
                 (copied, None)
             }
@@ -118,15 +107,8 @@ impl<P: Copy + Eq, O: Copy + Eq> Transfers<P, O> {
 }
 
 impl<P, O> Transfer<P, O> {
-    fn length(&self) -> usize {
-        match &self.memory {
-            Memory::Into(buffer) => buffer.len(),
-            Memory::From(bytes) => bytes.len(),
-        }
-    }
-
     fn copy_piece(&mut self, memory: &mut PeerMemory, writing: &WritingWord) -> Attempt {
-        let end = self.length().min(self.done + PIECE_SIZE);
+        let end = self.memory.size().min(self.done + PIECE_SIZE);
         let range = self.done..end;
         let piece = Piece {
             access: &self.access,

@@ -1,7 +1,7 @@
 //! What an endpoint tells whoever drives it.
 
 use super::*;
-use crate::provider::stream::outbox::Outbox;
+use crate::provider::frames::outbox::Outbox;
 
 /// Each part of a transfer that comes tells its driver that more is to be expected, although only the last part ends the
 /// transfer; after that, nothing does.

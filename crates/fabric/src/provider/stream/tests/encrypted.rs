@@ -298,18 +298,23 @@ fn shared_memory_is_as_ever() {
     assert_eq!(body[..], *MARKER);
 }
 
-/// Nothing that is asked to encrypt goes over libfabric, which does not.
+/// Nothing that is asked to encrypt goes over a provider of another crate, nor what asks for another one.
 #[test]
-fn libfabric_is_refused() {
-    let refused = Endpoint::bind(EndpointOptions {
-        encrypt: true,
-        transports: "ofi:tcp".parse().unwrap(),
-        ..options()
-    });
-    let Err(BindError::Ofi { reason, .. }) = refused else {
-        panic!("{refused:?}");
+fn providers_of_other_crates_are_refused() {
+    let bind = |encrypt, asked: &str| {
+        let options = EndpointOptions {
+            encrypt,
+            transports: asked.parse().unwrap(),
+            ..options()
+        };
+        Endpoint::bind_with(options, "other", |choice, _| Err(choice.to_owned())).unwrap_err()
     };
-    assert!(reason.contains("encrypt"), "{reason}");
+    let refused = bind(true, "other:choice");
+    assert!(matches!(refused, BindError::Unencrypted { .. }), "{refused}");
+    let unknown = bind(false, "another:choice");
+    assert!(matches!(unknown, BindError::Unknown { .. }), "{unknown}");
+    let failed = bind(false, "other:choice");
+    assert_eq!(std::error::Error::source(&failed).unwrap().to_string(), "choice");
 }
 
 /// A large message goes through although the peer reads it a little at a time.

@@ -12,11 +12,13 @@ use super::{
     super::{
         own_memory::{OwnMemory, Writer},
         region_board::OwnBoard,
-        transfers::{Ended, Memory, Transfers},
+        transfers::{Ended, Transfers},
     },
     *,
 };
-use crate::{AccessError, Buffer, RegionHandle, Withdrawn, arena::Arena, region_table::RegionTable};
+use crate::{
+    AccessError, Buffer, RegionHandle, Withdrawn, arena::Arena, provider::Memory, region_table::RegionTable,
+};
 
 /// An endpoint's memory and table, and one peer's view of it.
 struct Pair {

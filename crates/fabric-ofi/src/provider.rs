@@ -2,7 +2,7 @@
 //! hexadecimal digits.
 //!
 //! Of libfabric we use what all its providers share: endpoints of type RDM that send messages of bounded size
-//! to each other. [`messaging`](super::messaging) makes connections and one-sided operations of that.
+//! to each other. [`messaging`](crate::messaging) makes connections and one-sided operations of that.
 //!
 //! libfabric does not say when a peer dies. An endpoint that is dropped says farewell; for the others there
 //! are heartbeats, and the errors of libfabric when it cannot deliver.
@@ -17,32 +17,29 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
-use rustix::{event::epoll::EventFlags, io::Errno};
+use ropewalk_fabric::{
+    AccessError, Address, AddressError, Body, FrameError, Limits, OperationId, PeerDeath, PeerId,
+    SubmitError,
+    provider::{
+        ACCESS_SIZE, Access, Activity, Around, Binding, HEADER_SIZE, Introduction, Link, Memory, MessageKind,
+        Provider, Ready, Receiver, RegionTable, Sleep, TransferFailure, Transferred, Work,
+    },
+};
+use thiserror::Error;
 
-pub(crate) use self::listener::{OfiError, OfiListener};
 use self::{
     connection::{Connection, ConnectionId},
     names::Names,
+    opening::hexadecimal,
     rdm::{Ended, Rdm, Slot},
 };
-use super::{
-    Provider, TransferFailure, Transferred,
-    messaging::{Envelope, Handled, Happening},
-};
 use crate::{
-    Address, Body, Buffer, EndpointOptions, Limits, OperationId, PeerDeath, PeerId, SubmitError,
-    frame::{ACCESS_SIZE, HEADER_SIZE, Header, Kind, MessageKind},
-    handshake::Introduction,
-    inbox::Around,
-    peer_table::Activity,
-    poller::{Poller, Ready},
-    region_table::Access,
+    messaging::{Envelope, Handled},
+    sys::LoadError,
 };
 
 mod connection;
 mod info;
-mod listener;
 mod names;
 mod objects;
 mod opening;
@@ -51,9 +48,8 @@ mod rdm;
 
 /// Endpoints at `ofi://PROVIDER/NAME`.
 ///
-/// With several connections to one peer it is as with [streams](super::stream::StreamProvider): a peer is reached
-/// over the first, the loss of one is the death of the peer, a second one that it makes shows that it has lost
-/// the first.
+/// With several connections to one peer it is as over TCP: a peer is reached over the first, the loss of one is the
+/// death of the peer, a second one that it makes shows that it has lost the first.
 pub(crate) struct OfiProvider {
     provider: String,
     introduction: Introduction,
@@ -62,38 +58,101 @@ pub(crate) struct OfiProvider {
     names: Names,
     connections: BTreeMap<ConnectionId, Connection>,
     peers: BTreeMap<PeerId, Connections>,
-    /// Connections of those that called and have not named the job yet, by age.
-    strangers: BTreeSet<(u64, ConnectionId)>,
-    /// Connections of those that have named the job, but have not proven themselves, by age.
-    greeted: BTreeSet<(u64, ConnectionId)>,
-    /// Peers of which libfabric knew at once that nobody is there. What is asked of them ends with their death, of which
-    /// the next `progress` tells.
+    unproven: Unproven,
+    /// Peers of which libfabric knew at once that nobody is there. What is asked of them ends with their death, of
+    /// which the next `progress` tells.
     refused: Vec<PeerId>,
     /// When a connection that is not open yet is given up.
     deadlines: BTreeSet<(Instant, ConnectionId)>,
+    outgoing: Outgoing,
+    incoming: Incoming,
+    next_age: u64,
+    times: Times,
+}
+
+/// Connections of those that called and have not proven themselves, by age.
+#[derive(Default)]
+struct Unproven {
+    /// They have not named the job yet.
+    strangers: BTreeSet<(u64, ConnectionId)>,
+    /// They have named the job.
+    greeted: BTreeSet<(u64, ConnectionId)>,
+}
+
+/// Messages on their way out.
+#[derive(Default)]
+struct Outgoing {
     /// Connections that have something to send, in turn.
     sendable: VecDeque<ConnectionId>,
     /// Connections with a message that libfabric did not take, which has to be tried again.
     blocked: BTreeSet<ConnectionId>,
     /// Whose messages libfabric has, by their buffers.
     leaving: BTreeMap<usize, ConnectionId>,
-    /// Our one-sided operations, by their numbers in frames.
-    transfers: BTreeMap<u64, (OperationId, ConnectionId)>,
-    /// What has ended and was not looked at.
+}
+
+/// Messages and buffers that libfabric gave back.
+#[derive(Default)]
+struct Incoming {
+    /// Ends that were not looked at yet.
     ended: VecDeque<Ended>,
     /// Buffers that libfabric did not take back yet.
     unposted: Vec<Slot>,
     /// Empty; kept for its memory.
-    happenings: Vec<Happening>,
-    /// Empty; kept for its memory.
     polled: Vec<Ended>,
-    next_age: u64,
-    /// When it was driven last.
+}
+
+/// When things happened last.
+struct Times {
+    /// It was driven.
     driven: Instant,
-    /// When it was last looked whether messages leave.
+    /// It was looked whether messages leave.
     looked: Instant,
-    /// When something came last, while more is expected at any moment.
+    /// Something came, while more is expected at any moment.
     heard: Option<Instant>,
+}
+
+/// Why there is no endpoint of libfabric's.
+#[derive(Debug, Error)]
+pub(crate) enum OfiError {
+    #[error("libfabric's {call} failed: {message}")]
+    Call { call: &'static str, message: String },
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error("libfabric has no provider {provider:?} for reliable messages in order here: {message}")]
+    Unavailable { provider: String, message: String },
+    #[error("the endpoint cannot sleep on libfabric's descriptor")]
+    Watch(#[from] io::Error),
+}
+
+/// The endpoint around a connection, to which its frames are handed.
+struct Arrivals<'a, 'b> {
+    /// Who is at the other end, once that is proven.
+    peer: Option<PeerId>,
+    around: &'a mut Around<'b>,
+}
+
+impl<'a, 'b> Arrivals<'a, 'b> {
+    fn of(peer: Option<&(PeerId, Address)>, around: &'a mut Around<'b>) -> Self {
+        let peer = peer.map(|(peer, _)| *peer);
+        Self { peer, around }
+    }
+}
+
+impl Receiver for Arrivals<'_, '_> {
+    fn regions(&mut self) -> &mut RegionTable {
+        self.around.regions
+    }
+
+    fn handle_message(&mut self, kind: MessageKind, tag: u64, body: Body) -> Result<(), FrameError> {
+        let from = self.peer.ok_or(FrameError::Unsolicited)?;
+        self.around.handle_message(kind, from, tag, body);
+        Ok(())
+    }
+
+    fn handle_transferred(&mut self, operation: OperationId, result: Result<Transferred, AccessError>) {
+        let result = result.map_err(TransferFailure::Access);
+        self.around.handle_transferred(operation, result);
+    }
 }
 
 /// The connections with one peer, the one to send over first.
@@ -118,44 +177,41 @@ impl OfiProvider {
     /// How long the last messages of an endpoint may take to leave.
     const FAREWELL_TIME: Duration = Duration::from_millis(100);
 
-    pub(crate) fn new(
-        listener: OfiListener,
-        introduction: Introduction,
-        options: &EndpointOptions,
-    ) -> io::Result<Self> {
-        let OfiListener { rdm, provider } = listener;
-        Ok(Self {
-            provider,
-            introduction,
-            limits: options.limits,
+    /// Opens an endpoint of libfabric's provider of this name. Returns also the address at which peers reach it.
+    pub(crate) fn open(
+        provider: &str,
+        binding: &Binding<'_>,
+    ) -> Result<(Box<dyn Provider>, Address), OfiError> {
+        let rdm = Rdm::open(provider, binding.options().bind)?;
+        if let Some(descriptor) = rdm.descriptor() {
+            binding.watch(descriptor)?;
+        }
+        let text = format!("{}://{provider}/{}", Self::NAME, hexadecimal(rdm.name()));
+        let address: Address = text.parse().map_err(|error: AddressError| OfiError::Call {
+            call: "fi_getname",
+            message: error.to_string(),
+        })?;
+        let opened = Box::new(Self {
+            provider: provider.to_owned(),
+            introduction: binding.introduction(address.clone()),
+            limits: binding.options().limits,
             rdm,
             names: Names::default(),
             connections: BTreeMap::new(),
             peers: BTreeMap::new(),
-            strangers: BTreeSet::new(),
-            greeted: BTreeSet::new(),
+            unproven: Unproven::default(),
             refused: Vec::new(),
             deadlines: BTreeSet::new(),
-            sendable: VecDeque::new(),
-            blocked: BTreeSet::new(),
-            leaving: BTreeMap::new(),
-            transfers: BTreeMap::new(),
-            ended: VecDeque::new(),
-            unposted: Vec::new(),
-            happenings: Vec::new(),
-            polled: Vec::new(),
+            outgoing: Outgoing::default(),
+            incoming: Incoming::default(),
             next_age: 0,
-            driven: Instant::now(),
-            looked: Instant::now(),
-            heard: None,
-        })
-    }
-
-    /// Has the endpoint sleep until libfabric has something to tell, if it has a descriptor for that.
-    pub(crate) fn watch(&self, poller: &Poller) -> Result<(), Errno> {
-        self.rdm
-            .descriptor()
-            .map_or(Ok(()), |descriptor| poller.add(0, descriptor, EventFlags::IN))
+            times: Times {
+                driven: Instant::now(),
+                looked: Instant::now(),
+                heard: None,
+            },
+        });
+        Ok((opened, address))
     }
 
     /// The connection to send to `peer` over, if a frame with a body of this size may wait there.
@@ -168,7 +224,7 @@ impl OfiProvider {
         let id = connections.and_then(|connections| connections.ids.first().copied());
         let id = id.ok_or(SubmitError::NotConnected)?;
         let connection = self.connections.get_mut(&id).ok_or(SubmitError::NotConnected)?;
-        if connection.association.queued_bytes() + HEADER_SIZE + size > self.limits.queued_bytes_max
+        if connection.association.frames.queued_bytes() + HEADER_SIZE + size > self.limits.queued_bytes_max
             && let Some((_, address)) = &connection.peer
         {
             return Err(SubmitError::Busy {
@@ -186,13 +242,13 @@ impl OfiProvider {
             && connection.is_sendable()
         {
             connection.is_queued = true;
-            self.sendable.push_back(id);
+            self.outgoing.sendable.push_back(id);
         }
     }
 
     /// Gives libfabric what it takes.
     fn flush(&mut self, around: &mut Around<'_>) {
-        for id in std::mem::take(&mut self.blocked) {
+        for id in std::mem::take(&mut self.outgoing.blocked) {
             let Some(connection) = self.connections.get_mut(&id) else {
                 continue;
             };
@@ -201,11 +257,11 @@ impl OfiProvider {
                 self.queue(id);
             }
         }
-        for _ in 0..self.sendable.len() {
+        for _ in 0..self.outgoing.sendable.len() {
             let Some(slot) = self.rdm.take() else {
                 return;
             };
-            let next = self.sendable.pop_front();
+            let next = self.outgoing.sendable.pop_front();
             let Some((id, connection)) = next.and_then(|id| Some((id, self.connections.get_mut(&id)?)))
             else {
                 self.rdm.release(slot);
@@ -231,11 +287,11 @@ impl OfiProvider {
         match self.rdm.send(slot, length, connection.remote) {
             Ok(()) => {
                 connection.leaving += 1;
-                self.leaving.insert(index, id);
+                self.outgoing.leaving.insert(index, id);
             }
             Err((slot, error)) if error.kind() == io::ErrorKind::WouldBlock => {
                 connection.blocked = Some((slot, length));
-                self.blocked.insert(id);
+                self.outgoing.blocked.insert(id);
             }
             Err((slot, error)) => {
                 self.rdm.release(slot);
@@ -247,28 +303,28 @@ impl OfiProvider {
     /// Sees to what has ended, as far as there is room for what comes of it. Returns whether there was anything.
     fn handle_ended(&mut self, around: &mut Around<'_>) {
         while around.has_room()
-            && let Some(ended) = self.ended.pop_front()
+            && let Some(ended) = self.incoming.ended.pop_front()
         {
             match ended {
                 Ended::Received(slot, length) => {
-                    self.heard = Some(around.now);
+                    self.times.heard = Some(around.now);
                     self.handle_received(&slot, length, around);
-                    self.unposted.push(slot);
+                    self.incoming.unposted.push(slot);
                 }
-                Ended::NotReceived(slot) => self.unposted.push(slot),
+                Ended::NotReceived(slot) => self.incoming.unposted.push(slot),
                 Ended::Sent(slot, result) => self.handle_sent(slot, result, around),
             }
         }
-        while let Some(slot) = self.unposted.pop() {
+        while let Some(slot) = self.incoming.unposted.pop() {
             if let Err(slot) = self.rdm.post(slot) {
-                self.unposted.push(slot);
+                self.incoming.unposted.push(slot);
                 break;
             }
         }
     }
 
     fn handle_sent(&mut self, slot: Slot, result: io::Result<()>, around: &mut Around<'_>) {
-        let sender = self.leaving.remove(&slot.index());
+        let sender = self.outgoing.leaving.remove(&slot.index());
         self.rdm.release(slot);
         let Some((id, connection)) = sender.and_then(|id| Some((id, self.connections.get_mut(&id)?))) else {
             return;
@@ -294,8 +350,8 @@ impl OfiProvider {
         let Some(connection) = self.connections.get_mut(&id) else {
             return;
         };
-        let handled =
-            (connection.association).handle(&envelope, content, around.regions, &mut self.happenings);
+        let mut arrivals = Arrivals::of(connection.peer.as_ref(), around);
+        let handled = (connection.association).handle(&envelope, content, &mut arrivals);
         self.handle_handled(id, handled, around);
     }
 
@@ -307,8 +363,8 @@ impl OfiProvider {
         around: &mut Around<'_>,
     ) {
         if let Some(connection) = self.connections.get_mut(&id) {
-            let handled =
-                (connection.association).handle(envelope, content, around.regions, &mut self.happenings);
+            let mut arrivals = Arrivals::of(connection.peer.as_ref(), around);
+            let handled = (connection.association).handle(envelope, content, &mut arrivals);
             self.handle_handled(id, handled, around);
         }
     }
@@ -319,10 +375,6 @@ impl OfiProvider {
         handled: Result<Handled, PeerDeath>,
         around: &mut Around<'_>,
     ) {
-        let connection = self.connections.get(&id);
-        if let Some((peer, _)) = connection.and_then(|connection| connection.peer.as_ref()) {
-            self.handle_happenings(*peer, around);
-        }
         match handled {
             Ok(Handled::Frames) => {}
             Ok(Handled::Greeted) => self.handle_greeted(id, around),
@@ -332,32 +384,10 @@ impl OfiProvider {
         self.queue(id);
     }
 
-    /// Passes on what an association with `peer` tells of.
-    fn handle_happenings(&mut self, peer: PeerId, around: &mut Around<'_>) {
-        let mut happenings = std::mem::take(&mut self.happenings);
-        for happening in happenings.drain(..) {
-            let (id, result) = match happening {
-                Happening::Frame { header, body } => {
-                    if let Some(kind) = header.kind.message() {
-                        around.handle_message(kind, peer, header.id, body);
-                    }
-                    continue;
-                }
-                Happening::Got { id, into } => (id, Ok(Transferred::Got(into))),
-                Happening::Put { id } => (id, Ok(Transferred::Put)),
-                Happening::Refused { id, error } => (id, Err(TransferFailure::Access(error))),
-            };
-            if let Some((operation, _)) = self.transfers.remove(&id) {
-                around.handle_transferred(operation, result);
-            }
-        }
-        self.happenings = happenings;
-    }
-
     fn handle_deadlines(&mut self, around: &mut Around<'_>) {
         for peer in std::mem::take(&mut self.refused) {
             let cause = PeerDeath::Io(Arc::new(io::ErrorKind::ConnectionRefused.into()));
-            self.lose_peer(peer, cause, around);
+            self.lose_peer(peer, Vec::new(), cause, around);
         }
         while let Some(&(deadline, id)) = self.deadlines.first()
             && deadline <= around.now
@@ -376,17 +406,17 @@ impl OfiProvider {
         self.names.purge(around.now, &mut self.rdm);
     }
 
-    /// Gives up connections that do not get on with what they have to send: libfabric may try for ever, and the peer may
-    /// have been there until a moment ago.
+    /// Gives up connections that do not get on with what they have to send: libfabric may try for ever, and the peer
+    /// may have been there until a moment ago.
     fn handle_stalled(&mut self, around: &mut Around<'_>) {
         let Some(limit) = self.limits.heartbeat else {
             return;
         };
-        let since = around.now.saturating_duration_since(self.looked);
+        let since = around.now.saturating_duration_since(self.times.looked);
         if since < limit / Self::LOOKS {
             return;
         }
-        self.looked = around.now;
+        self.times.looked = around.now;
         // Who was not driven does not know what could have left.
         let missed = since > limit / Self::LOOKS * 3;
         let mut stalled = Vec::new();
@@ -408,12 +438,12 @@ impl OfiProvider {
     fn poll(&mut self, around: &mut Around<'_>) {
         for _ in 0..Self::POLLS_MAX {
             self.handle_ended(around);
-            if !self.ended.is_empty() {
+            if !self.incoming.ended.is_empty() {
                 return;
             }
             // A queue that is broken brings nothing; the deadlines tell.
-            let more = self.rdm.poll(&mut self.polled).unwrap_or(false);
-            self.ended.extend(self.polled.drain(..));
+            let more = self.rdm.poll(&mut self.incoming.polled).unwrap_or(false);
+            self.incoming.ended.extend(self.incoming.polled.drain(..));
             if !more {
                 break;
             }
@@ -423,23 +453,31 @@ impl OfiProvider {
 }
 
 impl Provider for OfiProvider {
-    fn name(&self) -> &'static str {
-        Self::NAME
-    }
-
-    fn connect(&mut self, peer: PeerId, address: &Address) -> Result<(), SubmitError> {
+    fn connect(&mut self, peer: PeerId, address: &Address, _: bool) -> Result<(), SubmitError> {
         if !self.peers.contains_key(&peer) {
             self.dial(peer, address)?;
         }
         Ok(())
     }
 
-    fn is_connected(&self, peer: PeerId) -> bool {
-        self.peers.contains_key(&peer)
+    fn link(&self, peer: PeerId) -> Option<Link> {
+        self.peers.contains_key(&peer).then_some(Link {
+            name: Self::NAME,
+            is_reached: false,
+        })
+    }
+
+    fn activity(&self, peer: PeerId) -> Activity {
+        let connections = self.peers.get(&peer).into_iter();
+        let ids = connections.flat_map(|connections| &connections.ids);
+        let connections = ids.filter_map(|id| self.connections.get(id));
+        connections
+            .map(|connection| connection.association.activity())
+            .sum()
     }
 
     fn disconnect(&mut self, peer: PeerId, cause: PeerDeath, around: &mut Around<'_>) {
-        self.lose_peer(peer, cause, around);
+        self.lose_peer(peer, Vec::new(), cause, around);
     }
 
     fn send(&mut self, peer: PeerId, kind: MessageKind, tag: u64, body: &Body) -> Result<(), SubmitError> {
@@ -447,65 +485,48 @@ impl Provider for OfiProvider {
             return Ok(());
         }
         let (id, connection) = self.connection_with_room(peer, body.len())?;
-        connection
-            .association
-            .send(Header::new(Kind::from_message(kind), tag), body.clone());
+        connection.association.frames.send(kind, tag, body);
         self.queue(id);
         Ok(())
     }
 
-    fn get(
+    fn transfer(
         &mut self,
         operation: OperationId,
         peer: PeerId,
         access: Access,
-        into: Buffer,
+        memory: Memory,
     ) -> Result<(), SubmitError> {
         if self.refused.contains(&peer) {
             return Ok(());
         }
         let (id, connection) = self.connection_with_room(peer, ACCESS_SIZE)?;
-        connection.association.get(operation.tag(), &access, into);
-        self.transfers.insert(operation.tag(), (operation, id));
+        (connection.association.frames).transfer(operation, &access, memory, false);
         self.queue(id);
         Ok(())
     }
 
-    fn put(
-        &mut self,
-        operation: OperationId,
-        peer: PeerId,
-        access: Access,
-        from: Bytes,
-    ) -> Result<(), SubmitError> {
-        if self.refused.contains(&peer) {
-            return Ok(());
-        }
-        let (id, connection) = self.connection_with_room(peer, ACCESS_SIZE)?;
-        connection.association.put(operation.tag(), &access, from);
-        self.transfers.insert(operation.tag(), (operation, id));
-        self.queue(id);
-        Ok(())
-    }
-
-    fn cancel(&mut self, operation: OperationId) {
-        if let Some((_, id)) = self.transfers.remove(&operation.tag())
-            && let Some(connection) = self.connections.get_mut(&id)
-        {
-            connection.association.cancel(operation.tag());
-            self.queue(id);
+    fn cancel(&mut self, operation: OperationId, peer: PeerId) {
+        let connections = self.peers.get(&peer).into_iter();
+        let ids: Vec<_> = connections.flat_map(|known| known.ids.clone()).collect();
+        for id in ids {
+            if let Some(connection) = self.connections.get_mut(&id)
+                && connection.association.frames.cancel(operation)
+            {
+                self.queue(id);
+            }
         }
     }
 
     fn send_queued(&mut self, around: &mut Around<'_>) {
-        self.driven = around.now;
+        self.times.driven = around.now;
         self.flush(around);
     }
 
     fn progress(&mut self, ready: Option<&Ready>, around: &mut Around<'_>) {
         let look = ready.is_some();
         // Without a descriptor it is memory that libfabric looks at, which costs little.
-        if look || self.is_hot() || self.rdm.descriptor().is_none() {
+        if look || self.times.heard.is_some() || self.rdm.descriptor().is_none() {
             self.poll(around);
             self.flush(around);
         }
@@ -513,46 +534,40 @@ impl Provider for OfiProvider {
             self.handle_deadlines(around);
         }
         let cold = |heard| around.now.saturating_duration_since(heard) > Self::HOT_TIME;
-        self.heard = self.heard.filter(|&heard| !cold(heard));
+        self.times.heard = self.times.heard.filter(|&heard| !cold(heard));
     }
 
-    fn arm(&mut self) -> bool {
-        !self.ended.is_empty() || (self.rdm.descriptor().is_some() && !self.rdm.arm())
+    fn has(&self, work: Work) -> bool {
+        match work {
+            Work::Hot => self.times.heard.is_some(),
+            Work::Sendable => {
+                !self.refused.is_empty() || (!self.outgoing.sendable.is_empty() && self.rdm.has_free())
+            }
+            Work::Transfers => false,
+            Work::Unsent => {
+                let unsent = |connection: &Connection| {
+                    connection.peer.is_some()
+                        && (connection.association.frames.has_unsent() || connection.leaving > 0)
+                };
+                !self.outgoing.blocked.is_empty() || self.connections.values().any(unsent)
+            }
+        }
     }
 
-    fn is_hot(&self) -> bool {
-        self.heard.is_some()
-    }
-
-    fn has_sendable(&self) -> bool {
-        !self.refused.is_empty() || (!self.sendable.is_empty() && self.rdm.has_free())
-    }
-
-    fn has_unsent(&self) -> bool {
-        let unsent = |connection: &Connection| {
-            connection.peer.is_some() && (connection.association.has_unsent() || connection.leaving > 0)
-        };
-        !self.blocked.is_empty() || self.connections.values().any(unsent)
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
+    fn arm(&mut self) -> Sleep {
+        let has_ended =
+            !self.incoming.ended.is_empty() || (self.rdm.descriptor().is_some() && !self.rdm.arm());
+        if has_ended || self.has(Work::Sendable) {
+            return Sleep::No;
+        }
         let opening = self.deadlines.first().map(|&(deadline, _)| deadline);
-        let asleep = self.rdm.descriptor().is_none() || !self.blocked.is_empty() || !self.unposted.is_empty();
-        let nap = asleep.then(|| self.driven + Self::NAP);
+        let asleep = self.rdm.descriptor().is_none()
+            || !self.outgoing.blocked.is_empty()
+            || !self.incoming.unposted.is_empty();
+        let nap = asleep.then(|| self.times.driven + Self::NAP);
         let limit = self.limits.heartbeat.filter(|_| !self.connections.is_empty());
-        let look = limit.map(|limit| self.looked + limit / Self::LOOKS);
-        opening.into_iter().chain(nap).chain(look).min()
-    }
-
-    fn activity(&self, peer: PeerId) -> Activity {
-        let connections = self.peers.get(&peer).into_iter();
-        let connections = connections.flat_map(|connections| &connections.ids);
-        let activities = connections.filter_map(|id| Some(self.connections.get(id)?.association.activity()));
-        activities.fold(Activity::default(), |sum, more| Activity {
-            heard: sum.heard + more.heard,
-            taken: sum.taken + more.taken,
-            queued: sum.queued + more.queued,
-        })
+        let look = limit.map(|limit| self.times.looked + limit / Self::LOOKS);
+        Sleep::Until(opening.into_iter().chain(nap).chain(look).min())
     }
 }
 
@@ -565,8 +580,8 @@ impl Drop for OfiProvider {
             if let Some(mut connection) = self.rdm.has_free().then(|| connections.next()).flatten() {
                 self.say_farewell(&mut connection);
             }
-            let more = self.rdm.poll(&mut self.polled).unwrap_or(false);
-            for ended in self.polled.drain(..) {
+            let more = self.rdm.poll(&mut self.incoming.polled).unwrap_or(false);
+            for ended in self.incoming.polled.drain(..) {
                 if let Ended::Sent(slot, _) = ended {
                     self.rdm.release(slot);
                 }

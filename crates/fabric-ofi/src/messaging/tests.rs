@@ -1,10 +1,14 @@
-use std::{collections::VecDeque, sync::Arc};
+use std::collections::VecDeque;
 
+use bytes::Bytes;
 use proptest::{collection::vec, prelude::*};
+use ropewalk_fabric::{
+    AccessError, Body, Buffer, Identity, JobKey, OperationId, RegionHandle, Role,
+    provider::{Access, Memory, MessageKind, Transferred},
+};
 use ropewalk_names::{Incarnation, JobId, Rank};
 
 use super::*;
-use crate::{Identity, JobKey, RegionHandle, Role, fences::Fences};
 
 /// Two endpoints and the messages under way between them.
 struct Pair {
@@ -15,10 +19,55 @@ struct Pair {
 struct Side {
     association: Association,
     address: Address,
-    regions: RegionTable,
-    /// What is on its way to it.
+    /// The messages on their way to it.
     inbox: VecDeque<Vec<u8>>,
+    arrived: Arrived,
+}
+
+/// The contents of frames that came.
+struct Arrived {
+    regions: RegionTable,
     happenings: Vec<Happening>,
+}
+
+#[derive(Debug)]
+enum Happening {
+    Message { tag: u64, body: Body },
+    Got { id: u64, into: Buffer },
+    Put { id: u64 },
+    Refused { id: u64, error: AccessError },
+}
+
+impl Receiver for Arrived {
+    fn regions(&mut self) -> &mut RegionTable {
+        &mut self.regions
+    }
+
+    fn handle_message(&mut self, _: MessageKind, tag: u64, body: Body) -> Result<(), FrameError> {
+        self.happenings.push(Happening::Message { tag, body });
+        Ok(())
+    }
+
+    fn handle_transferred(&mut self, operation: OperationId, result: Result<Transferred, AccessError>) {
+        let id = operation.tag();
+        self.happenings.push(match result {
+            Ok(Transferred::Got(into)) => Happening::Got { id, into },
+            Ok(Transferred::Put) => Happening::Put { id },
+            Err(error) => Happening::Refused { id, error },
+        });
+    }
+}
+
+impl Side {
+    fn send(&mut self, tag: u64, body: &[u8]) {
+        let body = Body::from(body.to_vec());
+        self.association.frames.send(MessageKind::Unexpected, tag, &body);
+    }
+
+    fn transfer(&mut self, id: u64, access: &Access, memory: Memory) {
+        let operation = OperationId::from_tag(id);
+        self.association.frames.transfer(operation, access, memory, false);
+    }
 }
 
 fn introduction(rank: u32) -> Introduction {
@@ -27,23 +76,18 @@ fn introduction(rank: u32) -> Introduction {
         rank: Rank(rank),
         incarnation: Incarnation(0),
     };
-    Introduction {
-        job: JobId([1; 16]),
-        key: Arc::new(JobKey::from_bytes([2; 32]).key_of(identity)),
-        peer: Peer {
-            address: format!("ofi://sockets/{rank}").parse().unwrap(),
-            identity,
-            instance: u64::from(rank),
-        },
-        fences: Fences::default(),
-        encrypts: false,
-    }
+    let key = JobKey::from_bytes([2; 32]).key_of(identity);
+    Introduction::new(JobId([1; 16]), key, address(rank), u64::from(rank))
+}
+
+fn address(rank: u32) -> Address {
+    format!("ofi://sockets/{rank}").parse().unwrap()
 }
 
 impl Pair {
     /// Two sides of which the first has called the second; nothing was delivered yet.
     fn new(message_size: usize, limits: &Limits) -> Self {
-        let called = introduction(1).peer.address;
+        let called = address(1);
         let opening = Opening {
             association: 70,
             name: b"zero",
@@ -52,10 +96,12 @@ impl Pair {
         let target = Association::answer(introduction(1), 70, 71, [8; 32], limits);
         let side = |association, rank: u32| Side {
             association,
-            address: introduction(rank).peer.address,
-            regions: RegionTable::new([rank as u8; 32]),
+            address: address(rank),
             inbox: VecDeque::new(),
-            happenings: Vec::new(),
+            arrived: Arrived {
+                regions: RegionTable::new([rank as u8; 32]),
+                happenings: Vec::new(),
+            },
         };
         Self {
             sides: [side(origin, 0), side(target, 1)],
@@ -75,7 +121,7 @@ impl Pair {
         let mut message = vec![0; self.message_size];
         let side = &mut self.sides[from];
         let sendable = side.association.is_sendable();
-        let length = side.association.fill(&mut message, &side.regions);
+        let length = side.association.fill(&mut message, &side.arrived.regions);
         assert_eq!(length.is_some(), sendable);
         let Some(length) = length else {
             return false;
@@ -98,12 +144,9 @@ impl Pair {
             return Ok(false);
         };
         let (envelope, content) = Envelope::decode(&message).map_err(PeerDeath::Protocol)?;
-        let happenings = &mut side.happenings;
-        let handled = side
-            .association
-            .handle(&envelope, content, &mut side.regions, happenings)?;
+        let handled = side.association.handle(&envelope, content, &mut side.arrived)?;
         if let Handled::Proven(_) = handled {
-            side.association.open(&mut side.regions, happenings)?;
+            side.association.open(&mut side.arrived)?;
         }
         Ok(true)
     }
@@ -191,8 +234,8 @@ proptest! {
             let side = &mut pair.sides[rank];
             let memory = Bytes::from(pattern(LENGTH, rank as u8));
             (
-                side.regions.expose(&side.address, memory),
-                side.regions.expose_writable(&side.address, Buffer::zeroed(LENGTH)),
+                side.arrived.regions.expose(&side.address, memory),
+                side.arrived.regions.expose_writable(&side.address, Buffer::zeroed(LENGTH)),
             )
         });
         let mut sent: [Vec<Vec<u8>>; 2] = Default::default();
@@ -206,26 +249,25 @@ proptest! {
                 Step::Receive { side, passed } => drop(pair.receive_passing(side, passed).unwrap()),
                 Step::Message { side, length } => {
                     let body = pattern(length, sent[side].len() as u8);
-                    let header = Header::new(Kind::Unexpected, sent[side].len() as u64);
-                    pair.sides[side].association.send(header, Body::from(body.clone()));
+                    pair.sides[side].send(sent[side].len() as u64, &body);
                     sent[side].push(body);
                 }
                 Step::Get { side, offset, length } => {
                     let access = access(&handles[1 - side].0, offset as u64, length);
-                    pair.sides[side].association.get(next, &access, Buffer::zeroed(length));
+                    pair.sides[side].transfer(next, &access, Memory::Into(Buffer::zeroed(length)));
                     open[side].insert(next, (length, Some(offset)));
                     next += 1;
                 }
                 Step::Put { side, length } => {
                     let access = access(&handles[1 - side].1, 0, length);
                     let from = Bytes::from(pattern(length, 9));
-                    pair.sides[side].association.put(next, &access, from);
+                    pair.sides[side].transfer(next, &access, Memory::From(from));
                     open[side].insert(next, (length, None));
                     next += 1;
                 }
                 Step::Cancel { side, id } => {
                     if open[side].contains_key(&id) {
-                        pair.sides[side].association.cancel(id);
+                        pair.sides[side].association.frames.cancel(OperationId::from_tag(id));
                         cancelled[side].push(id);
                     }
                 }
@@ -234,13 +276,13 @@ proptest! {
         pair.settle().unwrap();
         for rank in 0..2 {
             let side = &mut pair.sides[rank];
-            prop_assert!(!side.association.has_unsent() && side.association.puts.is_empty());
+            prop_assert!(!side.association.frames.has_unsent());
             let mut came = Vec::new();
             let mut written = 0;
-            for happening in mem::take(&mut side.happenings) {
+            for happening in mem::take(&mut side.arrived.happenings) {
                 match happening {
-                    Happening::Frame { header, body } => {
-                        prop_assert_eq!(header.id, came.len() as u64);
+                    Happening::Message { tag, body } => {
+                        prop_assert_eq!(tag, came.len() as u64);
                         came.push(body.to_vec());
                     }
                     Happening::Got { id, into } => {
@@ -260,7 +302,7 @@ proptest! {
             prop_assert_eq!(&came, &sent[1 - rank]);
             // What did not end was cancelled.
             prop_assert!(open[rank].keys().all(|id| cancelled[rank].contains(id)));
-            let memory = &mut pair.sides[1 - rank].regions;
+            let memory = &mut pair.sides[1 - rank].arrived.regions;
             let written = memory.read(&access(&handles[1 - rank].1, 0, written)).unwrap();
             prop_assert_eq!(&written[..], &pattern(written.len(), 9));
         }
@@ -272,18 +314,18 @@ proptest! {
     fn changed_bits_make_no_messages(at: proptest::sample::Index, bit in 0..8u32, later: bool) {
         let mut pair = if later { Pair::opened(2000) } else { Pair::new(2000, &Limits::default()) };
         let body = pattern(700, 3);
-        pair.sides[0].association.send(Header::new(Kind::Unexpected, 5), Body::from(body.clone()));
+        pair.sides[0].send(5, &body);
         pair.send(0);
         let message = pair.sides[1].inbox.back_mut().unwrap();
         let at = at.index(message.len());
         message[at] ^= 1u8 << bit;
         let _ = pair.settle();
-        for happening in &pair.sides[1].happenings {
+        for happening in &pair.sides[1].arrived.happenings {
             // Only the name in the opening is not under a checksum, and of no concern here.
-            let Happening::Frame { header, body: came } = happening else {
+            let Happening::Message { tag, body: came } = happening else {
                 panic!("{happening:?}");
             };
-            prop_assert!(header.id == 5 && **came == *body);
+            prop_assert!(*tag == 5 && **came == *body);
         }
     }
 
@@ -291,7 +333,7 @@ proptest! {
     #[test]
     fn garbage_is_harmless(content in vec(any::<u8>(), 0..2000), kind in 1..4u8, open: bool) {
         let mut pair = if open { Pair::opened(2000) } else { Pair::new(2000, &Limits::default()) };
-        let Side { association, regions, happenings, .. } = &mut pair.sides[1];
+        let Side { association, arrived, .. } = &mut pair.sides[1];
         let kind = [EnvelopeKind::Data, EnvelopeKind::Acknowledgement, EnvelopeKind::Close][usize::from(kind) - 1];
         let envelope = Envelope {
             association: 71,
@@ -299,9 +341,9 @@ proptest! {
             acknowledged: association.acknowledged,
             kind,
         };
-        if let Ok(handled) = association.handle(&envelope, &content, regions, happenings) {
+        if let Ok(handled) = association.handle(&envelope, &content, arrived) {
             prop_assert_eq!(handled, Handled::Frames);
-            prop_assert!(happenings.is_empty());
+            prop_assert!(arrived.happenings.is_empty());
         }
     }
 
@@ -344,18 +386,16 @@ proptest! {
 fn the_window_bounds_what_is_under_way() {
     let mut pair = Pair::opened(1000);
     let body = Bytes::from(pattern(100_000, 1));
-    pair.sides[0]
-        .association
-        .send(Header::new(Kind::Unexpected, 0), Body::from(body.clone()));
+    pair.sides[0].send(0, &body);
     let mut under_way = 0;
     while pair.send(0) {
         under_way += 1;
     }
     assert!((1..=WINDOW).contains(&under_way));
-    assert!(pair.sides[0].association.has_unsent());
+    assert!(pair.sides[0].association.frames.has_unsent());
     pair.settle().unwrap();
-    let [Happening::Frame { body: came, .. }] = &pair.sides[1].happenings[..] else {
-        panic!("{:?}", pair.sides[1].happenings);
+    let [Happening::Message { body: came, .. }] = &pair.sides[1].arrived.happenings[..] else {
+        panic!("{:?}", pair.sides[1].arrived.happenings);
     };
     assert_eq!(*came, body);
 }
@@ -364,13 +404,15 @@ fn the_window_bounds_what_is_under_way() {
 #[test]
 fn senders_beyond_the_window_are_cut_off() {
     let mut pair = Pair::opened(1000);
+    pair.sides[0].send(0, &[]);
+    let mut frame = [0; 64];
     let Side {
-        association,
-        regions,
-        happenings,
-        ..
+        association, arrived, ..
+    } = &mut pair.sides[0];
+    let length = association.frames.fill(&mut frame, &arrived.regions);
+    let Side {
+        association, arrived, ..
     } = &mut pair.sides[1];
-    let frame = Header::new(Kind::Unexpected, 0).encode(&[]);
     let mut taken = 0;
     let cause = loop {
         let envelope = Envelope {
@@ -379,7 +421,7 @@ fn senders_beyond_the_window_are_cut_off() {
             acknowledged: association.acknowledged,
             kind: EnvelopeKind::Data,
         };
-        match association.handle(&envelope, &frame, regions, happenings) {
+        match association.handle(&envelope, &frame[..length], arrived) {
             Ok(_) => taken += 1,
             Err(cause) => break cause,
         }
@@ -393,8 +435,7 @@ fn senders_beyond_the_window_are_cut_off() {
 fn lost_and_doubled_messages_are_found() {
     let sent = || {
         let mut pair = Pair::opened(1000);
-        let association = &mut pair.sides[0].association;
-        association.send(Header::new(Kind::Unexpected, 0), Body::from(pattern(3000, 1)));
+        pair.sides[0].send(0, &pattern(3000, 1));
         while pair.send(0) {}
         pair
     };
@@ -409,7 +450,7 @@ fn lost_and_doubled_messages_are_found() {
     let mut lost = sent();
     lost.sides[1].inbox.pop_front();
     lost.settle().unwrap();
-    assert!(lost.sides[1].happenings.is_empty());
+    assert!(lost.sides[1].arrived.happenings.is_empty());
 }
 
 /// What waits for a message that the network has lost is no sign of life: otherwise questions for one, which wait
@@ -417,17 +458,16 @@ fn lost_and_doubled_messages_are_found() {
 #[test]
 fn behind_a_lost_message_nothing_is_heard() {
     let mut pair = Pair::opened(1000);
-    let ping = Header::new(Kind::Ping, 0);
     let heard = pair.sides[1].association.activity().heard;
-    pair.sides[0].association.send(ping, Body::new());
+    pair.sides[0].send(0, &[]);
     pair.settle().unwrap();
     let before = pair.sides[1].association.activity().heard;
     assert!(before > heard);
-    pair.sides[0].association.send(ping, Body::new());
+    pair.sides[0].send(0, &[]);
     assert!(pair.send(0));
     pair.sides[1].inbox.clear();
     for _ in 0..5 {
-        pair.sides[0].association.send(ping, Body::new());
+        pair.sides[0].send(0, &[]);
         pair.settle().unwrap();
     }
     assert_eq!(pair.sides[1].association.activity().heard, before);
@@ -437,26 +477,27 @@ fn behind_a_lost_message_nothing_is_heard() {
 #[test]
 fn withdrawal_ends_transfers() {
     let mut pair = Pair::opened(1000);
-    let Side { regions, address, .. } = &mut pair.sides[1];
+    let Side {
+        arrived: Arrived { regions, .. },
+        address,
+        ..
+    } = &mut pair.sides[1];
     let readable = regions.expose(address, Bytes::from(pattern(1 << 20, 1)));
     let writable = regions.expose_writable(address, Buffer::zeroed(1 << 20));
-    let association = &mut pair.sides[0].association;
-    association.get(1, &access(&readable, 0, 1 << 20), Buffer::zeroed(1 << 20));
-    association.put(
-        2,
-        &access(&writable, 0, 1 << 20),
-        Bytes::from(pattern(1 << 20, 1)),
-    );
+    let (into, from) = (Buffer::zeroed(1 << 20), Bytes::from(pattern(1 << 20, 1)));
+    pair.sides[0].transfer(1, &access(&readable, 0, 1 << 20), Memory::Into(into));
+    pair.sides[0].transfer(2, &access(&writable, 0, 1 << 20), Memory::From(from));
     for _ in 0..100 {
         pair.send(0);
         pair.receive(1).unwrap();
         pair.send(1);
         pair.receive(0).unwrap();
     }
-    assert!(pair.sides[1].regions.withdraw(&readable).is_some());
-    assert!(pair.sides[1].regions.withdraw(&writable).is_some());
+    assert!(pair.sides[1].arrived.regions.withdraw(&readable).is_some());
+    assert!(pair.sides[1].arrived.regions.withdraw(&writable).is_some());
     pair.settle().unwrap();
     let mut refused: Vec<_> = pair.sides[0]
+        .arrived
         .happenings
         .iter()
         .map(|happening| match happening {
@@ -491,20 +532,19 @@ fn farewells_are_told() {
 #[test]
 fn lost_calls_are_repeated() {
     let mut pair = Pair::new(1000, &Limits::default());
-    let origin = &mut pair.sides[0].association;
-    origin.send(Header::new(Kind::Unexpected, 5), Body::from(&b"hello"[..]));
+    pair.sides[0].send(5, b"hello");
     pair.send(0);
     pair.sides[1].inbox.clear();
     let opening = Opening {
         association: 70,
         name: b"zero",
     };
-    let called = introduction(1).peer.address;
+    let called = address(1);
     let origin = &mut pair.sides[0].association;
     origin.call_again(introduction(0), called, &opening, [9; 32]);
     pair.settle().unwrap();
-    assert!(matches!(&pair.sides[1].happenings[..],
-        [Happening::Frame { header, body }] if header.id == 5 && **body == *b"hello"));
+    assert!(matches!(&pair.sides[1].arrived.happenings[..],
+        [Happening::Message { tag: 5, body }] if **body == *b"hello"));
 }
 
 /// Operations beyond the limit are refused as busy, not kept.
@@ -516,12 +556,16 @@ fn served_transfers_are_limited() {
     };
     let mut pair = Pair::new(1000, &limits);
     pair.settle().unwrap();
-    let Side { regions, address, .. } = &mut pair.sides[1];
+    let Side {
+        arrived: Arrived { regions, .. },
+        address,
+        ..
+    } = &mut pair.sides[1];
     let readable = regions.expose(address, Bytes::from(pattern(5000, 1)));
     for id in 0..3 {
         let into = Buffer::zeroed(5000);
         let access = access(&readable, 0, 5000);
-        pair.sides[0].association.get(id, &access, into);
+        pair.sides[0].transfer(id, &access, Memory::Into(into));
     }
     pair.settle().unwrap();
     let busy = |happening: &&Happening| {
@@ -533,6 +577,6 @@ fn served_transfers_are_limited() {
             }
         )
     };
-    let happenings = &pair.sides[0].happenings;
+    let happenings = &pair.sides[0].arrived.happenings;
     assert_eq!((happenings.len(), happenings.iter().filter(busy).count()), (3, 1));
 }

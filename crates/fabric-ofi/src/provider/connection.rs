@@ -2,8 +2,10 @@
 
 use std::time::Instant;
 
+use ropewalk_fabric::{Address, HandshakeError, PeerDeath, PeerId};
+
 use super::rdm::{Remote, Slot};
-use crate::{Address, HandshakeError, PeerDeath, PeerId, provider::messaging::Association};
+use crate::messaging::Association;
 
 /// The number of an association at this endpoint; random and never 0, as the peer proves by it that it is the
 /// one that was answered.
@@ -54,7 +56,7 @@ impl Connection {
     /// Looks whether it gets on with what it has to send. Returns since when it does not.
     pub(super) fn look(&mut self, now: Instant) -> Option<Instant> {
         let far = self.left + self.association.activity().heard;
-        if self.blocked.is_none() && self.leaving == 0 && !self.association.has_unsent() {
+        if self.blocked.is_none() && self.leaving == 0 && !self.association.frames.has_unsent() {
             self.stalled = None;
         } else if self.stalled.is_none_or(|(known, _)| known != far) {
             self.stalled = Some((far, now));

@@ -2,9 +2,8 @@
 
 use std::{ffi::c_int, io, mem, net::SocketAddr, os::fd::BorrowedFd, ptr, sync::Arc};
 
-use ropewalk_ofi_sys::{self as ofi, Library, calls};
-
 use super::{OfiError, objects::Objects, parked};
+use crate::sys::{self as ofi, Library, calls};
 
 /// An opened endpoint with its buffers. One thread at a time drives it.
 pub(super) struct Rdm {
@@ -363,7 +362,7 @@ mod tests {
 
     /// Messages of every size up to a whole buffer arrive whole, also more of them than there are buffers.
     #[test]
-    fn messages_arrive() {
+    fn ofi_messages_arrive() {
         for provider in PROVIDERS {
             let (Some(mut sender), Some(mut receiver)) = (open(provider), open(provider)) else {
                 continue;
@@ -379,7 +378,7 @@ mod tests {
 
     /// An endpoint that is gone is no reason to crash for those that talked to it, nor for later ones.
     #[test]
-    fn endpoints_outlive_each_other() {
+    fn ofi_endpoints_outlive_each_other() {
         for provider in PROVIDERS {
             let (Some(mut first), Some(mut second)) = (open(provider), open(provider)) else {
                 continue;
@@ -400,7 +399,7 @@ mod tests {
 
     /// A provider that does not exist is named, with what libfabric says.
     #[test]
-    fn unknown_providers_are_named() {
+    fn unknown_ofi_providers_are_named() {
         let Err(error) = Rdm::open("no such thing", "127.0.0.1:0".parse().unwrap()) else {
             panic!("there is such a provider");
         };

@@ -9,7 +9,7 @@ use std::{
     process::Command,
 };
 
-use ropewalk_ofi_sys::*;
+use ropewalk_fabric_ofi::sys::*;
 
 /// Where each field stands here, and the same in C.
 struct Layouts {

@@ -6,18 +6,17 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ropewalk_fabric::{
+    Address, OperationId, Peer, PeerDeath, PeerId, SubmitError,
+    provider::{Around, TransferFailure},
+};
+
 use super::{
-    Connections, OfiProvider,
+    Arrivals, Connections, OfiProvider,
     connection::{Connection, ConnectionId},
+    rdm::Remote,
 };
-use crate::{
-    Address, Peer, PeerDeath, PeerId, SubmitError,
-    inbox::Around,
-    provider::{
-        TransferFailure,
-        messaging::{Association, Envelope, EnvelopeKind, Opening},
-    },
-};
+use crate::messaging::{Association, Envelope, EnvelopeKind, Opening};
 
 impl OfiProvider {
     /// How long to wait before each further call to one whom libfabric could not reach.
@@ -88,15 +87,20 @@ impl OfiProvider {
             return;
         }
         if self.connections.len() >= self.limits.connections_max {
-            let unproven = self.strangers.iter().chain(&self.greeted).next();
+            let unproven = self
+                .unproven
+                .strangers
+                .iter()
+                .chain(&self.unproven.greeted)
+                .next();
             let Some(&(_, unproven)) = unproven else {
                 return;
             };
             self.lose(unproven, PeerDeath::Closed, around);
         }
         // A peer greets with its first message already: in a flood the oldest is the least likely to be one.
-        if self.strangers.len() >= self.strangers_max()
-            && let Some(&(_, oldest)) = self.strangers.first()
+        if self.unproven.strangers.len() >= self.strangers_max()
+            && let Some(&(_, oldest)) = self.unproven.strangers.first()
         {
             self.lose(oldest, PeerDeath::Closed, around);
         }
@@ -109,7 +113,7 @@ impl OfiProvider {
         let introduction = self.introduction.clone();
         let association = Association::answer(introduction, opening.association, id, nonce, &self.limits);
         let deadline = around.now + self.limits.handshake_timeout;
-        self.strangers.insert((self.next_age, id));
+        self.unproven.strangers.insert((self.next_age, id));
         self.insert(id, association, opening.name, remote, None, deadline);
         self.handle_association(id, &envelope, content, around);
     }
@@ -119,7 +123,7 @@ impl OfiProvider {
         id: ConnectionId,
         association: Association,
         name: &[u8],
-        remote: super::rdm::Remote,
+        remote: Remote,
         peer: Option<(PeerId, Address)>,
         deadline: Instant,
     ) {
@@ -159,14 +163,14 @@ impl OfiProvider {
                 false => self.limits.connect_timeout,
             };
         self.deadlines.insert((connection.deadline, id));
-        if self.strangers.remove(&(age, id)) {
+        if self.unproven.strangers.remove(&(age, id)) {
             // The job's id is no secret: whoever knows only that must not keep members out either.
-            if self.greeted.len() >= self.strangers_max()
-                && let Some(&(_, oldest)) = self.greeted.first()
+            if self.unproven.greeted.len() >= self.strangers_max()
+                && let Some(&(_, oldest)) = self.unproven.greeted.first()
             {
                 self.lose(oldest, PeerDeath::Closed, around);
             }
-            self.greeted.insert((age, id));
+            self.unproven.greeted.insert((age, id));
         }
     }
 
@@ -179,7 +183,7 @@ impl OfiProvider {
     pub(super) fn handle_proven(&mut self, id: ConnectionId, peer: Peer, around: &mut Around<'_>) {
         let instance = peer.instance;
         let accepted = |id: &ConnectionId| self.connections.get(id).filter(|known| known.accepted);
-        let known = self.peers.get(&around.peers.intern(&peer.address));
+        let known = self.peers.get(&around.intern(&peer.address));
         // A peer calls only when it has no connection with us: its latest one is its only one.
         let same_instance = known.filter(|known| known.instance == Some(instance) && accepted(&id).is_some());
         let other = same_instance.and_then(|known| {
@@ -191,7 +195,7 @@ impl OfiProvider {
         if let Some(other) = other {
             let age = |id: &ConnectionId| self.connections.get(id).map(|known| known.age);
             if age(&other) > age(&id) {
-                self.close(id, around.now);
+                self.close(id, &mut Vec::new(), around.now);
                 return;
             }
             self.lose(other, PeerDeath::Closed, around);
@@ -204,7 +208,7 @@ impl OfiProvider {
         }
         let address = peer.address.clone();
         // Only now: if an earlier one was lost, its name went with it.
-        let named = around.peers.prove(peer, around.provider);
+        let named = around.prove(peer);
         let connections = self.peers.entry(named).or_default();
         connections.instance = Some(instance);
         if !connections.ids.contains(&id) {
@@ -213,14 +217,13 @@ impl OfiProvider {
         let Some(connection) = self.connections.get_mut(&id) else {
             return;
         };
-        self.strangers.remove(&(connection.age, id));
-        self.greeted.remove(&(connection.age, id));
+        self.unproven.strangers.remove(&(connection.age, id));
+        self.unproven.greeted.remove(&(connection.age, id));
         self.deadlines.remove(&(connection.deadline, id));
         connection.peer = Some((named, address));
         // Its first frames may have come with the end of the handshake.
-        let opened = connection.association.open(around.regions, &mut self.happenings);
-        self.handle_happenings(named, around);
-        match opened {
+        let mut arrivals = Arrivals::of(connection.peer.as_ref(), around);
+        match connection.association.open(&mut arrivals) {
             Ok(()) => self.queue(id),
             Err(cause) => self.lose(id, cause, around),
         }
@@ -240,8 +243,9 @@ impl OfiProvider {
         if self.redial_later(id, &cause, around.now) {
             return;
         }
-        if let Some(peer) = self.close(id, around.now) {
-            self.lose_peer(peer, cause, around);
+        let mut lost = Vec::new();
+        if let Some(peer) = self.close(id, &mut lost, around.now) {
+            self.lose_peer(peer, lost, cause, around);
         }
     }
 
@@ -291,37 +295,38 @@ impl OfiProvider {
         self.queue(id);
     }
 
-    pub(super) fn lose_peer(&mut self, peer: PeerId, cause: PeerDeath, around: &mut Around<'_>) {
+    /// Closes all connections of a peer, of which operations are `lost` already.
+    pub(super) fn lose_peer(
+        &mut self,
+        peer: PeerId,
+        mut lost: Vec<OperationId>,
+        cause: PeerDeath,
+        around: &mut Around<'_>,
+    ) {
         let Some(connections) = self.peers.remove(&peer) else {
             return;
         };
         let is_farewell_risky = matches!(cause, PeerDeath::Silent) && self.rdm.may_hang_on_the_dead();
-        for &other in &connections.ids {
+        for other in connections.ids {
             if is_farewell_risky && let Some(connection) = self.connections.get_mut(&other) {
                 connection.is_beyond_reach = true;
             }
-            self.close(other, around.now);
+            self.close(other, &mut lost, around.now);
         }
-        let lost: Vec<_> = self
-            .transfers
-            .iter()
-            .filter(|(_, (_, connection))| connections.ids.contains(connection))
-            .map(|(&tag, &(operation, _))| (tag, operation))
-            .collect();
-        for (tag, operation) in lost {
-            self.transfers.remove(&tag);
+        for operation in lost {
             around.handle_transferred(operation, Err(TransferFailure::PeerDied(cause.clone())));
         }
         around.handle_death(peer, cause);
     }
 
-    /// Closes one connection. Returns whose it was, if that was known.
-    fn close(&mut self, id: ConnectionId, now: Instant) -> Option<PeerId> {
+    /// Closes one connection, whose operations are then lost. Returns whose it was, if that was known.
+    fn close(&mut self, id: ConnectionId, lost: &mut Vec<OperationId>, now: Instant) -> Option<PeerId> {
         let mut connection = self.connections.remove(&id)?;
-        self.strangers.remove(&(connection.age, id));
-        self.greeted.remove(&(connection.age, id));
+        lost.extend(connection.association.frames.take_transfers());
+        self.unproven.strangers.remove(&(connection.age, id));
+        self.unproven.greeted.remove(&(connection.age, id));
         self.deadlines.remove(&(connection.deadline, id));
-        self.blocked.remove(&id);
+        self.outgoing.blocked.remove(&id);
         self.say_farewell(&mut connection);
         self.names.release(&connection.name, now);
         connection.peer.map(|(peer, _)| peer)

@@ -14,20 +14,14 @@ use std::{
     mem,
 };
 
-use bytes::Bytes;
-
-pub(crate) use self::envelope::{ENVELOPE_SIZE, Envelope, EnvelopeKind, Opening};
-use super::stream::outbox::{Outbox, Source, Stream};
-use crate::{
-    AccessError, Address, Body, Buffer, FrameError, HandshakeError, Limits, Peer, PeerDeath,
-    frame::{Decoder, Header, Kind},
-    handshake::{Handshake, Introduction},
-    peer_table::Activity,
-    region_table::{Access, RegionTable},
+use ropewalk_fabric::{
+    Address, FrameError, HandshakeError, Limits, Peer, PeerDeath,
+    provider::{Activity, Frames, Handshake, Introduction, Receiver, RegionTable},
 };
 
+pub(crate) use self::envelope::{ENVELOPE_SIZE, Envelope, EnvelopeKind, Opening};
+
 mod envelope;
-mod frames;
 #[cfg(test)]
 mod tests;
 
@@ -52,13 +46,7 @@ pub(crate) struct Association {
     /// Whether they say why the peer is not let in.
     refuses: bool,
     state: State,
-    outbox: Outbox,
-    decoder: Decoder,
-    bulk: Bulk,
-    /// Our operations, by their numbers in frames.
-    transfers: BTreeMap<u64, Transfer>,
-    /// The peer's `put`s: what is still to be written.
-    puts: BTreeMap<u64, Access>,
+    pub(crate) frames: Frames,
     /// What came before its turn, by its sequence number.
     early: BTreeMap<u32, Vec<u8>>,
     /// How many messages came that brought the stream in either direction further. One that waits for another which
@@ -74,8 +62,6 @@ pub(crate) struct Association {
     received: u32,
     /// How many of those the peer knows that we have received.
     told: u32,
-    served_max: usize,
-    answers_max: usize,
 }
 
 #[derive(Debug)]
@@ -84,24 +70,6 @@ enum State {
     /// What came behind the handshake.
     Proven(Vec<u8>),
     Open,
-}
-
-/// Where the bulk frame that is being received belongs.
-#[derive(Clone, Copy, Debug)]
-enum Bulk {
-    /// To nobody: its operation was cancelled or refused.
-    Discard,
-    /// To our own `get`.
-    Get(u64),
-    /// To a peer's `put`.
-    Put(u64),
-}
-
-/// A one-sided operation of ours.
-#[derive(Debug)]
-enum Transfer {
-    Get { into: Buffer, received: usize },
-    Put,
 }
 
 /// What came of a message.
@@ -113,19 +81,6 @@ pub(crate) enum Handled {
     Greeted,
     /// The peer has proven itself.
     Proven(Peer),
-}
-
-/// What an association tells of.
-#[derive(Debug)]
-pub(crate) enum Happening {
-    /// A frame that is none of one-sided operations: a message of the application or of the endpoint itself.
-    Frame { header: Header, body: Body },
-    /// A `get` has filled its buffer.
-    Got { id: u64, into: Buffer },
-    /// A `put` is done.
-    Put { id: u64 },
-    /// The peer refused a `get` or `put`.
-    Refused { id: u64, error: AccessError },
 }
 
 impl Association {
@@ -183,11 +138,7 @@ impl Association {
             unsent,
             refuses: false,
             state: State::Greeting(Box::new(handshake)),
-            outbox: Outbox::default(),
-            decoder: Decoder::new(limits.message_size_max),
-            bulk: Bulk::Discard,
-            transfers: BTreeMap::new(),
-            puts: BTreeMap::new(),
+            frames: Frames::new(limits),
             early: BTreeMap::new(),
             messages: 0,
             under_way: VecDeque::new(),
@@ -196,8 +147,6 @@ impl Association {
             acknowledged: 0,
             received: 0,
             told: 0,
-            served_max: limits.served_transfers_max,
-            answers_max: limits.answers_max,
         }
     }
 
@@ -215,56 +164,7 @@ impl Association {
         Activity {
             heard: self.messages,
             taken: self.taken,
-            queued: self.outbox.sent_bytes() + self.outbox.queued_bytes() as u64,
-        }
-    }
-
-    /// How much waits to be sent, in bytes.
-    pub(crate) fn queued_bytes(&self) -> usize {
-        self.outbox.queued_bytes()
-    }
-
-    /// Whether something waits to be sent, even if the peer has to read first.
-    pub(crate) fn has_unsent(&self) -> bool {
-        !self.outbox.is_empty()
-    }
-
-    /// Queues a frame that is none of one-sided operations.
-    pub(crate) fn send(&mut self, header: Header, body: Body) {
-        self.outbox.push_message(header, &body);
-    }
-
-    /// Starts to fill `into`, which is as long as the access.
-    pub(crate) fn get(&mut self, id: u64, access: &Access, into: Buffer) {
-        self.request(Kind::Get, id, access);
-        self.transfers.insert(id, Transfer::Get { into, received: 0 });
-    }
-
-    /// Starts to write `from`, which is as long as the access.
-    pub(crate) fn put(&mut self, id: u64, access: &Access, from: Bytes) {
-        self.request(Kind::Put, id, access);
-        if !from.is_empty() {
-            let source = Source::Put(from);
-            self.outbox.push_stream(Stream {
-                id,
-                checked: false,
-                source,
-            });
-        }
-        self.transfers.insert(id, Transfer::Put);
-    }
-
-    fn request(&mut self, kind: Kind, id: u64, access: &Access) {
-        let body = Body::from(&access.encode()[..]);
-        self.outbox.push_message(Header::new(kind, id), &body);
-    }
-
-    /// Forgets an operation of ours; nothing happens if it is none, or none any more.
-    pub(crate) fn cancel(&mut self, id: u64) {
-        if self.transfers.remove(&id).is_some() {
-            self.outbox.cancel_put(id);
-            self.outbox
-                .push_frame(Header::new(Kind::Cancel, id), Bytes::new());
+            queued: self.frames.sent_bytes() + self.frames.queued_bytes() as u64,
         }
     }
 
@@ -276,8 +176,7 @@ impl Association {
         &mut self,
         envelope: &Envelope,
         content: &[u8],
-        regions: &mut RegionTable,
-        happenings: &mut Vec<Happening>,
+        receiver: &mut impl Receiver,
     ) -> Result<Handled, PeerDeath> {
         self.handle_acknowledged(envelope.acknowledged)?;
         let Envelope { sequence, kind, .. } = *envelope;
@@ -296,8 +195,8 @@ impl Association {
                 Some(_) => Err(UNSOLICITED),
             };
         }
-        match self.handle_next(kind, content, regions, happenings)? {
-            Handled::Frames => self.handle_early(regions, happenings),
+        match self.handle_next(kind, content, receiver)? {
+            Handled::Frames => self.handle_early(receiver),
             handled => Ok(handled),
         }
     }
@@ -318,13 +217,9 @@ impl Association {
     }
 
     /// Goes on with what came before its turn.
-    fn handle_early(
-        &mut self,
-        regions: &mut RegionTable,
-        happenings: &mut Vec<Happening>,
-    ) -> Result<Handled, PeerDeath> {
+    fn handle_early(&mut self, receiver: &mut impl Receiver) -> Result<Handled, PeerDeath> {
         while let Some(content) = self.early.remove(&self.received) {
-            match self.handle_next(EnvelopeKind::Data, &content, regions, happenings)? {
+            match self.handle_next(EnvelopeKind::Data, &content, receiver)? {
                 Handled::Frames => {}
                 handled => return Ok(handled),
             }
@@ -336,8 +231,7 @@ impl Association {
         &mut self,
         kind: EnvelopeKind,
         content: &[u8],
-        regions: &mut RegionTable,
-        happenings: &mut Vec<Happening>,
+        receiver: &mut impl Receiver,
     ) -> Result<Handled, PeerDeath> {
         if kind == EnvelopeKind::Close {
             return Err(match self.is_open() {
@@ -375,7 +269,7 @@ impl Association {
             }
             State::Proven(_) => Err(UNSOLICITED),
             State::Open => {
-                self.handle_stream(stream, regions, happenings)?;
+                self.frames.handle_bytes(stream, receiver)?;
                 Ok(Handled::Frames)
             }
         }
@@ -385,15 +279,11 @@ impl Association {
     ///
     /// # Errors
     /// If the peer broke the protocol.
-    pub(crate) fn open(
-        &mut self,
-        regions: &mut RegionTable,
-        happenings: &mut Vec<Happening>,
-    ) -> Result<(), PeerDeath> {
+    pub(crate) fn open(&mut self, receiver: &mut impl Receiver) -> Result<(), PeerDeath> {
         match mem::replace(&mut self.state, State::Open) {
             State::Proven(stream) => {
-                self.handle_stream(&stream, regions, happenings)?;
-                self.handle_early(regions, happenings).map(drop)
+                self.frames.handle_bytes(&stream, receiver)?;
+                self.handle_early(receiver).map(drop)
             }
             State::Open => Ok(()),
             State::Greeting(_) => unreachable!("it is opened after its peer has proven itself"),
@@ -406,7 +296,7 @@ impl Association {
     }
 
     fn has_stream(&self) -> bool {
-        !self.unsent.is_empty() || (self.is_open() && !self.outbox.is_empty())
+        !self.unsent.is_empty() || (self.is_open() && self.frames.has_unsent())
     }
 
     /// Only the first message goes without having been answered.
@@ -428,7 +318,7 @@ impl Association {
             content[..length].copy_from_slice(&self.unsent);
             self.unsent.clear();
             if self.is_open() {
-                length += self.fill_frames(&mut content[length..], regions);
+                length += self.frames.fill(&mut content[length..], regions);
             }
         }
         let kind = match length {
@@ -440,7 +330,7 @@ impl Association {
         self.told = self.received;
         if kind == EnvelopeKind::Data {
             self.sent = self.sent.wrapping_add(1);
-            self.under_way.push_back(self.outbox.sent_bytes());
+            self.under_way.push_back(self.frames.sent_bytes());
         }
         Some(ENVELOPE_SIZE + length)
     }
@@ -472,24 +362,5 @@ impl Association {
             acknowledged: self.received,
             kind,
         }
-    }
-
-    fn fill_frames(&mut self, mut place: &mut [u8], regions: &RegionTable) -> usize {
-        let size = place.len();
-        while !place.is_empty() {
-            self.outbox.fill(regions);
-            let mut filled = 0;
-            for slice in self.outbox.slices() {
-                let count = slice.len().min(place.len() - filled);
-                place[filled..filled + count].copy_from_slice(&slice[..count]);
-                filled += count;
-            }
-            if filled == 0 {
-                break;
-            }
-            self.outbox.handle_sent(filled);
-            place = &mut place[filled..];
-        }
-        size - place.len()
     }
 }

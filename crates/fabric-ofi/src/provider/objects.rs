@@ -9,9 +9,8 @@ use std::{
     ptr::{self, NonNull},
 };
 
-use ropewalk_ofi_sys::{self as ofi, Library, calls};
-
 use super::{OfiError, info::Info};
+use crate::sys::{self as ofi, Library, calls};
 
 /// Open objects; dropped, they are closed.
 pub(super) struct Objects {

@@ -6,9 +6,8 @@ use std::{
     ptr,
 };
 
-use ropewalk_ofi_sys::{self as ofi, Library, calls};
-
 use super::{OfiError, objects::Objects};
+use crate::sys::{self as ofi, Library, calls};
 
 /// What `fi_getinfo` found.
 pub(super) struct Info(*mut ofi::fi_info, &'static Library);

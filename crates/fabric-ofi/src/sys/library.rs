@@ -8,7 +8,7 @@ use std::{
 
 use thiserror::Error;
 
-use crate::types::{fi_fabric_attr, fi_info, fid_fabric};
+use super::types::{fi_fabric_attr, fi_info, fid_fabric};
 
 type Fabric = unsafe extern "C" fn(*mut fi_fabric_attr, *mut *mut fid_fabric, *mut c_void) -> c_int;
 type GetInfo =

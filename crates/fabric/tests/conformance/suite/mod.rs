@@ -1,11 +1,12 @@
-//! The behaviours, and what they have in common.
+//! The behaviours that every provider has, as tests: one function for each, and their common parts. Each crate that
+//! has a provider runs them.
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use ropewalk_fabric::{
-    Address, Buffer, Completion, Endpoint, EndpointOptions, Event, Identity, JobKey, Limits, OperationError,
-    OperationId, Peer, RegionHandle, Role, Transports, Withdrawn,
+    Address, BindError, Buffer, Completion, Endpoint, EndpointOptions, Event, Identity, JobKey, Limits,
+    OperationError, OperationId, Peer, RegionHandle, Role, Transports, Withdrawn,
 };
 use ropewalk_names::{Incarnation, JobId, Rank};
 
@@ -17,43 +18,102 @@ pub(crate) mod peers;
 /// Longer than anything takes on a loaded machine.
 const LONG: Duration = Duration::from_secs(30);
 
+/// Runs every behaviour on these fabrics, if they are there.
+macro_rules! conformance {
+    ($($name:ident: $expression:expr,)+) => {
+        $(
+            mod $name {
+                super::behaviours!($expression);
+            }
+        )+
+    };
+}
+
+macro_rules! behaviours {
+    ($fabric:expr) => {
+        super::behaviours!($fabric, [
+            members::nobody_poses_as_another,
+            members::the_fenced_stay_out,
+            messages::all_endpoints_of_a_process_talk_to_each_other,
+            messages::expected_messages_go_to_their_receive,
+            messages::messages_arrive_in_order,
+            messages::messages_of_every_size_arrive,
+            messages::sleepers_are_woken,
+            messages::talking_to_oneself,
+            one_sided::allocated_memory_is_transferred,
+            one_sided::cancelled_operations_end_in_silence,
+            one_sided::handles_can_be_forwarded,
+            one_sided::handles_that_grant_nothing_are_refused,
+            one_sided::large_transfers_let_small_messages_pass,
+            one_sided::one_sided_operations_take_offsets,
+            one_sided::random_transfers_move_the_right_bytes,
+            one_sided::withdrawal_ends_access,
+            peers::clients_die_at_random,
+            peers::connections_come_and_go,
+            peers::death_ends_a_get,
+            peers::death_ends_a_put,
+            peers::death_ends_receives_at_once,
+            peers::death_of_the_origin_leaves_the_target_well,
+            peers::limits_are_busy_errors,
+            peers::nobody_to_connect_to_is_an_error_at_once,
+            peers::other_jobs_are_refused,
+            peers::restarted_endpoints_are_found_at_their_address,
+            peers::keys_of_an_earlier_incarnation_open_nothing,
+            peers::silent_peers_are_found,
+            peers::slow_consumers_hold_up_nobody_else,
+            peers::stalled_peers_end_by_the_deadline,
+        ]);
+    };
+    ($fabric:expr, [$($group:ident::$behaviour:ident),+ $(,)?]) => {
+        $(
+            #[test]
+            fn $behaviour() {
+                if let Some(fabric) = $fabric {
+                    super::suite::$group::$behaviour(&fabric);
+                }
+            }
+        )+
+    };
+}
+
+pub(crate) use {behaviours, conformance};
+
 /// Makes endpoints that reach each other in one way.
 pub(crate) struct Fabric {
-    transports: Transports,
-    bulk_checksum: bool,
-    encrypt: bool,
+    pub(crate) bind: fn(EndpointOptions) -> Result<Endpoint, BindError>,
+    pub(crate) transports: Transports,
+    pub(crate) bulk_checksum: bool,
+    pub(crate) encrypt: bool,
+    pub(crate) connect_timeout: Duration,
+    /// True if endpoints cannot sleep for long, as there is no descriptor to sleep on.
+    pub(crate) naps: bool,
+    /// How many endpoints a process has memory for.
+    pub(crate) many: usize,
 }
 
 impl Fabric {
-    /// One that is everywhere.
-    pub(crate) fn of(transports: Transports) -> Option<Self> {
-        Some(Self {
+    /// Of endpoints that `bind` makes, which sleep and are small.
+    pub(crate) fn new(
+        bind: fn(EndpointOptions) -> Result<Endpoint, BindError>,
+        transports: Transports,
+    ) -> Self {
+        Self {
+            bind,
             transports,
             bulk_checksum: false,
             encrypt: false,
-        })
+            connect_timeout: Limits::default().connect_timeout,
+            naps: false,
+            many: 300,
+        }
     }
 
-    /// One whose data goes with checksums.
-    pub(crate) fn checked(transports: Transports) -> Option<Self> {
-        Some(Self {
-            transports,
-            bulk_checksum: true,
-            encrypt: false,
-        })
-    }
-
-    /// One that encrypts.
-    pub(crate) fn encrypted(transports: Transports) -> Option<Self> {
-        Some(Self {
-            transports,
-            bulk_checksum: false,
-            encrypt: true,
-        })
+    fn bind(&self, options: EndpointOptions) -> Endpoint {
+        (self.bind)(options).unwrap()
     }
 
     fn endpoint(&self, rank: u32) -> Endpoint {
-        Endpoint::bind(self.options(rank)).unwrap()
+        self.bind(self.options(rank))
     }
 
     fn endpoints<const N: usize>(&self) -> [Endpoint; N] {
@@ -65,7 +125,7 @@ impl Fabric {
             limits,
             ..self.options(rank)
         };
-        Endpoint::bind(options).unwrap()
+        self.bind(options)
     }
 
     /// An endpoint where one was that is gone.
@@ -87,10 +147,10 @@ impl Fabric {
             }
             _ => options.name = Some(address.location().to_owned()),
         }
-        Endpoint::bind(options).unwrap()
+        self.bind(options)
     }
 
-    fn options(&self, rank: u32) -> EndpointOptions {
+    pub(crate) fn options(&self, rank: u32) -> EndpointOptions {
         self.options_of(rank, 0)
     }
 
@@ -100,21 +160,8 @@ impl Fabric {
         options.transports = self.transports.clone();
         options.bulk_checksum = self.bulk_checksum;
         options.encrypt = self.encrypt;
-        if self.transports.ofi.is_some() {
-            // libfabric does not always tell that nobody is there: this does.
-            options.limits.connect_timeout = Duration::from_secs(5);
-        }
+        options.limits.connect_timeout = self.connect_timeout;
         options
-    }
-
-    /// Whether endpoints cannot sleep for long, as libfabric has no descriptor to sleep on.
-    fn naps(&self) -> bool {
-        self.transports.ofi.as_deref() == Some("shm")
-    }
-
-    /// How many endpoints a process has memory for; each takes tens of megabytes at libfabric.
-    fn many(&self) -> usize {
-        if self.transports.ofi.is_some() { 30 } else { 300 }
     }
 }
 
@@ -123,28 +170,6 @@ fn identity(rank: u32, incarnation: u32) -> Identity {
         role: Role::Rank,
         rank: Rank(rank),
         incarnation: Incarnation(incarnation),
-    }
-}
-
-/// A fabric of libfabric's provider of this name; `None`, with a word why, where libfabric does not have it.
-#[cfg(feature = "ofi")]
-pub(crate) fn ofi(provider: &str) -> Option<Fabric> {
-    let transports = Transports {
-        ofi: Some(provider.to_owned()),
-        ..Transports::default()
-    };
-    let fabric = Fabric {
-        transports,
-        bulk_checksum: false,
-        encrypt: false,
-    };
-    match Endpoint::bind(fabric.options(0)) {
-        Ok(_) => Some(fabric),
-        Err(error @ ropewalk_fabric::BindError::Ofi { .. }) => {
-            eprintln!("skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What waits to be sent over one connection.
+//! The frames that wait to be sent over one connection.
 
 use std::{collections::VecDeque, io::IoSlice};
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Frames ready to be sent, in order, and bulk data that becomes frames a piece at a time: so messages wait
-/// behind at most [`FILL_SIZE_MAX`](Self::FILL_SIZE_MAX) of it, and several transfers share the connection.
+/// behind at most 2 MiB of it, and several transfers share the connection.
 #[derive(Debug)]
 pub(in crate::provider) struct Outbox {
     /// Sealed bytes; what is large stands here without having been copied.
@@ -36,17 +36,20 @@ pub(in crate::provider) struct Outbox {
 /// One transfer's data on its way out.
 #[derive(Debug)]
 pub(in crate::provider) struct Stream {
+    /// The operation, as its origin numbers it.
     pub(in crate::provider) id: u64,
-    /// Whether its frames have checksums of their data.
+    /// True if its frames have checksums of their data.
     pub(in crate::provider) checked: bool,
+    /// Where the data comes from.
     pub(in crate::provider) source: Source,
 }
 
+/// Where a transfer's data comes from.
 #[derive(Debug)]
 pub(in crate::provider) enum Source {
-    /// What is left of our own `put`.
+    /// The rest of our own `put`.
     Put(Bytes),
-    /// What is left of a peer's `get`; looked up anew for each piece, so that it ends with the exposure.
+    /// The rest of a peer's `get`; looked up anew for each piece, so that it ends with the exposure.
     Served(Access),
 }
 
@@ -75,31 +78,34 @@ impl Default for Outbox {
 impl Outbox {
     /// Bodies up to this size are copied behind their header instead of taking a segment.
     const COPY_SIZE_MAX: usize = 4 << 10;
-    /// What [`fill_size`](Self::fill_size) is at first, and at least.
+    /// The first and the least [`fill_size`](Self::fill_size).
     const FILL_SIZE: usize = 2 * BULK_SIZE_MAX;
-    /// What it is at most. A MiB that goes to a socket in one write is received a quarter sooner than in two, and
+    /// The largest one. A MiB that goes to a socket in one write is received a quarter sooner than in two, and
     /// four MiB in two writes as soon as in one (decision 12).
     const FILL_SIZE_MAX: usize = 8 * BULK_SIZE_MAX;
-    /// So many messages are worth a system call of their own: the peer begins with them while the next are being made. One
-    /// call for all there is would leave one of the two sides idle at any time.
-    pub(super) const MESSAGES_PER_SEND: usize = 48;
+    /// So many messages are worth a system call of their own: the peer begins with them while the next are being made.
+    /// One call for all there is would leave one of the two sides idle at any time.
+    pub(in crate::provider) const MESSAGES_PER_SEND: usize = 48;
     /// How many segments go into one system call.
     const SEGMENTS_PER_SEND: usize = 64;
 
+    /// True if nothing waits.
     pub(in crate::provider) fn is_empty(&self) -> bool {
         self.queued_bytes == 0 && self.streams.is_empty()
     }
 
-    /// Whether more messages wait than gain by waiting for others.
+    /// True if more messages wait than gain by waiting for others.
     #[inline]
     pub(in crate::provider) fn is_worth_sending(&self) -> bool {
         self.messages >= Self::MESSAGES_PER_SEND
     }
 
+    /// How many bytes were sent in all.
     pub(in crate::provider) fn sent_bytes(&self) -> u64 {
         self.sent_bytes
     }
 
+    /// How many bytes of frames wait; of bulk data only what is in frames already counts.
     pub(in crate::provider) fn queued_bytes(&self) -> usize {
         self.queued_bytes
     }
@@ -114,6 +120,7 @@ impl Outbox {
         self.served
     }
 
+    /// Queues a frame.
     pub(in crate::provider) fn push_frame(&mut self, header: Header, body: Bytes) {
         let checksum = header.encode_data_checksum(&body);
         let checksum = checksum.as_ref().map_or(&[][..], |checksum| checksum);
@@ -129,7 +136,7 @@ impl Outbox {
         }
     }
 
-    /// A message, or another frame with a small body.
+    /// Queues a message, or another frame with a small body.
     pub(in crate::provider) fn push_message(&mut self, header: Header, body: &Body) {
         self.messages += 1;
         if body.len() > Self::COPY_SIZE_MAX {
@@ -141,6 +148,7 @@ impl Outbox {
         self.tail.extend_from_slice(body);
     }
 
+    /// Queues the answer to a `get` that is refused, or to a `put` that has ended.
     pub(in crate::provider) fn push_done(&mut self, id: u64, status: Status) {
         let header = Header {
             status,
@@ -150,6 +158,7 @@ impl Outbox {
         self.answers.push_back(self.sent_bytes + self.queued_bytes as u64);
     }
 
+    /// Queues bulk data.
     pub(in crate::provider) fn push_stream(&mut self, stream: Stream) {
         self.served += usize::from(stream.is_served());
         self.streams.push_back(stream);

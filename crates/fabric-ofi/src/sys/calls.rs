@@ -15,7 +15,7 @@ use std::{
     ptr,
 };
 
-use crate::types::{
+use super::types::{
     FI_ENABLE, fi_addr_t, fi_av_attr, fi_cq_attr, fi_cq_err_entry, fi_cq_msg_entry, fi_info, fid, fid_av,
     fid_cq, fid_domain, fid_ep, fid_fabric, fid_mr,
 };

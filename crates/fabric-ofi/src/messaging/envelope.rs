@@ -13,8 +13,7 @@
 //! [`Opening`].
 
 use bytes::{Buf, BufMut};
-
-use crate::FrameError;
+use ropewalk_fabric::FrameError;
 
 /// The size of an envelope in bytes.
 pub(crate) const ENVELOPE_SIZE: usize = 24;
