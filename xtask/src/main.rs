@@ -3,6 +3,7 @@
 mod bench_files;
 mod bench_reduce;
 mod bench_rivals;
+mod chaos;
 mod check;
 mod debian;
 mod fuzz;
@@ -11,11 +12,11 @@ mod look;
 mod mpi4py;
 mod openfoam;
 mod project;
+mod rig;
 mod sanitize;
 mod shell;
 mod simulate_start;
 mod soak_files;
-mod soak_kill;
 mod test;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -38,6 +39,8 @@ enum Task {
     BenchReduce,
     /// Times the command beside Hydra, MPICH and Slurm's PMI library
     BenchRivals(bench_rivals::Options),
+    /// Reduces in real processes on several hosts that are killed, stopped, cut off and starved
+    Chaos(chaos::Options),
     /// Looks at everything and changes nothing: format, rules of the house, clippy, documentation, licences
     Check,
     /// Feeds every parser of foreign bytes with what it does not expect
@@ -53,14 +56,15 @@ enum Task {
     Mpi4py(mpi4py::Options),
     /// Builds the function object for OpenFOAM, and kills solvers that it saves
     Openfoam(openfoam::Options),
+    /// Several hosts on this machine: namespaces with links of their own
+    #[command(subcommand)]
+    Rig(rig::Task),
     /// Starts a large job in virtual time, in trees of several arities
     SimulateStart(simulate_start::Options),
     /// Tests the code that handles memory itself with the compiler's address sanitizer
     Sanitize,
     /// Reduces files in real processes of which some are killed at random moments, again and again
     SoakFiles(soak_files::Options),
-    /// Reduces in real processes of which one is killed at a random moment, again and again
-    SoakKill(soak_kill::Options),
     /// Runs the tests, ordinary ones first; on Debian as root it first installs the packages they need
     Test(test::Options),
     /// Formats the code and applies what clippy suggests
@@ -72,6 +76,7 @@ fn main() -> ExitCode {
         Task::BenchFiles(options) => bench_files::bench_files(&options),
         Task::BenchReduce => bench_reduce::bench_reduce(),
         Task::BenchRivals(options) => bench_rivals::bench_rivals(&options),
+        Task::Chaos(options) => chaos::chaos(&options),
         Task::Check => check::check(),
         Task::Fix => check::fix(),
         Task::Fuzz(options) => fuzz::fuzz(&options),
@@ -79,13 +84,13 @@ fn main() -> ExitCode {
         Task::Look { page } => look::look(&page.unwrap_or_else(test::report)).map(drop),
         Task::Mpi4py(options) => mpi4py::mpi4py(&options),
         Task::Openfoam(options) => openfoam::openfoam(&options),
+        Task::Rig(task) => rig::rig(&task),
         Task::SimulateStart(options) => {
             simulate_start::simulate(&options);
             Ok(())
         }
         Task::Sanitize => sanitize::sanitize(),
         Task::SoakFiles(options) => soak_files::soak_files(&options),
-        Task::SoakKill(options) => soak_kill::soak_kill(&options),
         Task::Test(options) => test::test(&options),
     };
     if let Err(error) = result {

@@ -6,18 +6,18 @@ use std::{
 };
 
 use crate::{
+    chaos::{self, chaos},
     debian, look,
     mpi4py::{self, mpi4py},
     openfoam, project,
     shell::{cargo, run, succeeds},
     soak_files::{self, soak_files},
-    soak_kill::{self, soak_kill},
 };
 
 /// Which tiers run.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Adds what is slow: the demo's report in a browser, short soaks, mpi4py's suite, OpenFOAM, a choice of libfabric's matrix
+    /// Adds what is slow: the demo's report in a browser, a short chaos, mpi4py's suite, OpenFOAM, a choice of libfabric's matrix
     #[arg(long)]
     ci: bool,
     /// Adds the rest of libfabric's matrix, which takes about a quarter of an hour
@@ -76,12 +76,8 @@ impl Steps {
             }
             look::look(&report()).map(drop)
         })?;
-        self.step("soak", || {
-            [1, 2]
-                .into_iter()
-                .try_for_each(|hosts| soak_kill(&soak_kill::Options::short(hosts)))?;
-            soak_files(&soak_files::Options::short())
-        })?;
+        self.step("chaos", || chaos(&chaos::Options::short()))?;
+        self.step("files", || soak_files(&soak_files::Options::short()))?;
         self.step("mpi4py", || mpi4py(&mpi4py::Options::short()))?;
         self.step("OpenFOAM", openfoam::test)
     }

@@ -28,6 +28,7 @@ mod ids;
 mod message;
 pub mod paper;
 mod planner;
+mod rates;
 mod scheduler;
 mod sharing;
 mod stream;
@@ -40,6 +41,7 @@ pub use self::{
     ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
     message::{ChunkHeader, FromScheduler, Grant, Input, Row, RowNode, Standing, ToScheduler},
     planner::{Costs, Order, Planner, Source},
+    rates::SendRates,
     scheduler::{
         Call, Contributions, End, Failure, GiveUp, OnLoss, OnRootLoss, Roster, Scheduler, SchedulerAction,
     },

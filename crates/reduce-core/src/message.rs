@@ -10,7 +10,7 @@ use super::{
 };
 
 /// From a worker, or an agent, to the scheduler.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToScheduler {
     /// This site holds originals of a session.
     Announce {
@@ -41,6 +41,8 @@ pub enum ToScheduler {
         /// The sum of the tokens of all that was merged.
         tokens: Token,
     },
+    /// The rates at which this site sends to others, in bytes per second. It tells them when they differ.
+    Rates(Vec<(Site, f64)>),
     /// Two neighbours of a plan do not reach each other, although both count as alive.
     Unreachable {
         /// The session.

@@ -9,6 +9,7 @@ use super::{
     ids::{Member, Session, ShareId, Site, Term, Token},
     message::{FromScheduler, Standing, ToScheduler},
     planner::{Costs, Order},
+    rates::RateTable,
 };
 
 mod collective;
@@ -197,12 +198,34 @@ pub struct Scheduler {
 #[derive(Debug)]
 struct View {
     lost: BTreeSet<Site>,
-    /// Relative rates, where they are not 1.
+    /// Relative rates that were set, where they are not 1.
     capacities: BTreeMap<Site, f64>,
+    rates: RateTable,
+    /// Relative rates of the sites that are slow, as measured.
+    slow: BTreeMap<Site, f64>,
     /// Pairs of sites that do not reach each other, in both orders.
     broken: BTreeSet<(Site, Site)>,
     costs: Costs,
     patience: Duration,
+}
+
+impl View {
+    fn capacity(&self, site: Site) -> f64 {
+        let set = self.capacities.get(&site).copied().unwrap_or(1.0);
+        set * self.slow.get(&site).copied().unwrap_or(1.0)
+    }
+
+    /// Looks again at what was measured. Returns the sites that are far slower than they counted before.
+    fn measure(&mut self, now: Duration) -> BTreeSet<Site> {
+        const FAR: f64 = 0.6;
+        self.rates.age(now);
+        let slow = self.rates.slow();
+        let counted = |site: &Site| self.slow.get(site).copied().unwrap_or(1.0);
+        let fallen = slow.iter().filter(|(site, rate)| **rate < FAR * counted(site));
+        let fallen = fallen.map(|(site, _)| *site).collect();
+        self.slow = slow;
+        fallen
+    }
 }
 
 impl Scheduler {
@@ -218,6 +241,8 @@ impl Scheduler {
             view: View {
                 lost: BTreeSet::new(),
                 capacities: BTreeMap::new(),
+                rates: RateTable::default(),
+                slow: BTreeMap::new(),
                 broken: BTreeSet::new(),
                 costs,
                 patience,
@@ -278,6 +303,9 @@ impl Scheduler {
                 call,
                 originals,
             } => {
+                if !self.view.slow.is_empty() {
+                    self.view.measure(now);
+                }
                 self.announce(from, session, &call, &originals);
                 self.consider(now, session);
             }
@@ -304,6 +332,7 @@ impl Scheduler {
                     self.end(session, end);
                 }
             }
+            ToScheduler::Rates(rates) => self.take_rates(now, from, rates),
             ToScheduler::Unreachable {
                 session,
                 plan,
@@ -387,6 +416,22 @@ impl Scheduler {
         for session in due {
             if let Some(collective) = self.sessions.get_mut(&session) {
                 collective.begin_without_late(&self.view);
+                self.settle(session, None);
+            }
+        }
+    }
+
+    /// Sites that turn out to be slow get another place in the trees of what is left.
+    fn take_rates(&mut self, now: Duration, from: Site, rates: Vec<(Site, f64)>) {
+        self.view.rates.note(now, from, rates);
+        let fallen = self.view.measure(now);
+        if fallen.is_empty() || !self.awaited.is_empty() {
+            return;
+        }
+        let sessions: Vec<Session> = self.sessions.keys().copied().collect();
+        for session in sessions {
+            if let Some(collective) = self.sessions.get_mut(&session) {
+                collective.go_around_slow(&self.view, &fallen);
                 self.settle(session, None);
             }
         }

@@ -5,15 +5,20 @@ use super::{
     chunks::Chunking,
     ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
     message::{ChunkHeader, FromScheduler, Grant, Input, Row, Standing, ToScheduler},
+    rates::SendRates,
     scheduler::{Call, End, Failure, GiveUp, Roster},
     stream::Stream,
 };
 
 mod action;
 mod merge;
+mod sends;
 
 pub use self::action::{Chunk, Place, WorkerAction};
-use self::merge::{Claim, Merge};
+use self::{
+    merge::{Claim, Merge},
+    sends::Sends,
+};
 
 /// One site: it holds originals, and works on its nodes of all plans.
 ///
@@ -32,8 +37,7 @@ pub struct Worker {
     ended: BTreeMap<Session, End>,
     /// The nodes that may have something to send, the first chunks of the oldest sessions first.
     sendable: BTreeSet<(Session, u64, StreamId)>,
-    sends: u32,
-    sends_max: u32,
+    sends: Sends,
     /// Grants that came before the row that they are for.
     early: BTreeMap<(Session, StreamId), Grant>,
     /// The nodes that may have something to fold.
@@ -63,9 +67,6 @@ struct Part {
 impl Worker {
     /// Windows of a session on one site, spread over its nodes.
     pub const WINDOWS: u32 = 128;
-    /// So many chunks are being sent, if nothing else [was said](Self::set_sends): one that passes the link, and one
-    /// that waits for it.
-    pub const SENDS: u32 = 2;
     /// Ends that are remembered for late callers.
     pub const ENDED_MAX: usize = 1_024;
     /// Grants that may come before their rows: one for each class and child of a plan or two.
@@ -80,8 +81,7 @@ impl Worker {
             sessions: BTreeMap::new(),
             ended: BTreeMap::new(),
             sendable: BTreeSet::new(),
-            sends: 0,
-            sends_max: Self::SENDS,
+            sends: Sends::new(SendRates::WINDOW_FIRST),
             early: BTreeMap::new(),
             foldable: VecDeque::new(),
             is_folding: false,
@@ -101,10 +101,9 @@ impl Worker {
         self.sessions.keys().copied()
     }
 
-    /// Sets the number of chunks that are being sent at once. It has to cover the time until a driver knows that a
-    /// chunk has left.
+    /// Sets the number of chunks that are being sent at once, as [`SendRates::window`] says. One receiver gets half of them at most, and at first one.
     pub fn set_sends(&mut self, sends: u32) {
-        self.sends_max = sends.max(1);
+        self.sends.set_max(sends);
     }
 
     /// How the vector of a session is cut, once that is decided.
@@ -214,14 +213,19 @@ impl Worker {
         self.work();
     }
 
-    /// A chunk has left, or will never do so.
-    pub fn handle_sent(&mut self, chunk: &ChunkHeader) {
-        self.sends = self.sends.saturating_sub(1);
+    /// A chunk that was sent to a site has left, or will never do so.
+    pub fn handle_sent(&mut self, to: Site, chunk: &ChunkHeader) {
+        self.sends.handle_ended(to);
         if let Some(stream) = self.stream(chunk.session, chunk.sender()) {
             stream.note_sent(chunk.index);
             self.advance(chunk.session, chunk.sender());
         }
         self.work();
+    }
+
+    /// Some receivers are far slower than the others, as the rates say: little is sent to them until they answer.
+    pub fn note_slow(&mut self, rates: &[(Site, f64)]) {
+        self.sends.note_slow(rates);
     }
 
     /// A site cannot be reached, or cannot reach this one.
@@ -434,11 +438,13 @@ impl Worker {
     }
 
     fn work(&mut self) {
-        while self.sends < self.sends_max
-            && let Some((session, _, id)) = self.sendable.pop_first()
+        while self.sends.has_room()
+            && let Some(next) = self.next_sendable()
         {
+            self.sendable.remove(&next);
+            let (session, _, id) = next;
             if let Some(chunk) = self.next_chunk(session, id) {
-                self.sends += 1;
+                self.sends.handle_begun(chunk.to);
                 self.actions.push_back(WorkerAction::SendChunk(chunk));
                 self.advance(session, id);
             }
@@ -448,6 +454,16 @@ impl Worker {
         {
             self.fold(session, id);
         }
+    }
+
+    /// The first node with something to send whose parent has not got its part of the sends.
+    fn next_sendable(&self) -> Option<(Session, u64, StreamId)> {
+        let has_room = |(session, _, id): &&(Session, u64, StreamId)| {
+            let stream = self.sessions.get(session).and_then(|part| part.streams.get(id));
+            let parent = stream.and_then(|stream| stream.parent);
+            parent.is_none_or(|(parent, _)| self.sends.has_room_for(parent))
+        };
+        self.sendable.iter().find(has_room).copied()
     }
 
     /// Begins to send a chunk, if it is still of use.

@@ -36,7 +36,7 @@ pub(crate) struct Introduction {
 }
 
 /// From a rank to the scheduler.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum ToSeat {
     /// A message of the rank's worker.
     Worker {

@@ -14,7 +14,7 @@ use std::{
 
 use ropewalk_reduce_core::{
     Call, Chunk, ChunkHeader, Costs, End, FromScheduler, Grant, Member, Order, Place, Scheduler,
-    SchedulerAction, Session, Site, StreamId, Term, ToScheduler, Token, Worker, WorkerAction,
+    SchedulerAction, SendRates, Session, Site, StreamId, Term, ToScheduler, Token, Worker, WorkerAction,
     canary::{Canary, is_put_back},
 };
 
@@ -67,8 +67,10 @@ enum What {
     ToScheduler(Site, ToScheduler),
     FromScheduler(Site, FromScheduler),
     Grant(Grant),
-    Chunk(ChunkHeader, u64),
-    Sent(Chunk, u64),
+    /// The chunk of this number from a site, and its word.
+    Chunk(Site, u64, ChunkHeader, u64),
+    /// The chunk of this number has arrived.
+    Answered(u64),
     Unreachable(Site),
     Folded(Session, StreamId, u32),
     /// A site was lost.
@@ -95,6 +97,13 @@ struct Job<'a> {
 /// A rank or an agent.
 struct SiteState {
     worker: Worker,
+    rates: SendRates,
+    /// Where this site's scheduler is.
+    seat: Site,
+    /// The chunks that have not been answered, by number, and their words.
+    sends: BTreeMap<u64, (Chunk, u64)>,
+    /// Chunks that were sent.
+    sent: u64,
     scheduler: Option<Scheduler>,
     lost: BTreeSet<Site>,
     /// The words in windows.
@@ -259,22 +268,42 @@ impl<'a> Job<'a> {
                 if !self.sites[at].lost.contains(&from) || is_put_back(Canary::OldTermFollowed) =>
             {
                 if let FromScheduler::NewTerm(term) = message {
+                    self.sites[at].seat = from;
                     self.announce_copy(process, from, term);
                 }
                 self.sites[at].worker.handle_scheduler(from, message);
             }
             What::FromScheduler(..) => {}
             What::Grant(grant) => self.sites[at].worker.handle_grant(grant),
-            What::Chunk(chunk, word) => self.sites[at].take(&chunk, word),
-            What::Sent(chunk, word) => {
-                let site = &mut self.sites[at];
-                // The chunk has to stay in its window until it has left.
-                if site.word(self.call.order, chunk.place, chunk.range.start) != word {
-                    self.oracle.note_overwritten(process.0);
-                }
-                site.worker.handle_sent(&chunk.header);
+            What::Chunk(from, number, chunk, word) => {
+                self.sites[at].take(&chunk, word);
+                let answer = self.setting.latency + self.setting.completion;
+                self.simulation
+                    .after(answer, Process(from.0), What::Answered(number));
             }
-            What::Unreachable(site) => self.sites[at].worker.handle_unreachable(site),
+            What::Answered(number) => {
+                let site = &mut self.sites[at];
+                if let Some((chunk, word)) = site.sends.remove(&number) {
+                    // The chunk has to stay in its window until it has arrived.
+                    if site.word(self.call.order, chunk.place, chunk.range.start) != word {
+                        self.oracle.note_overwritten(process.0);
+                    }
+                    site.worker.handle_sent(chunk.to, &chunk.header);
+                    let bytes = chunk.range.end - chunk.range.start;
+                    let rates = site.rates.handle_ended(now.into(), chunk.to, bytes);
+                    site.worker.set_sends(site.rates.window());
+                    if let Some(rates) = rates {
+                        site.worker.note_slow(&rates);
+                        let seat = Process(site.seat.0);
+                        let what = What::ToScheduler(Site(process.0), ToScheduler::Rates(rates));
+                        self.simulation.send(process, seat, MESSAGE_BYTES, what);
+                    }
+                }
+            }
+            What::Unreachable(site) => {
+                self.sites[at].give_up_sends(site);
+                self.sites[at].worker.handle_unreachable(site);
+            }
             What::Folded(session, stream, index) => {
                 self.sites[at].worker.handle_folded(session, stream, index);
             }
@@ -338,6 +367,13 @@ impl<'a> Job<'a> {
 
     /// Carries out what a site has to do.
     fn act(&mut self, process: Process) {
+        let hosts = self.setting.hosts;
+        // A copy knows what its keeper knows.
+        let knows = match process.0.checked_sub(2 * hosts) {
+            Some(owner) => (owner + 1) % hosts,
+            None => process.0,
+        };
+        let lost = self.sites[knows as usize].lost.clone();
         let Some(site) = self.sites.get_mut(process.0 as usize) else {
             return;
         };
@@ -366,15 +402,18 @@ impl<'a> Job<'a> {
                     self.simulation
                         .send(process, Process(to.0), MESSAGE_BYTES, What::Grant(grant));
                 }
+                WorkerAction::SendChunk(chunk) if lost.contains(&chunk.to) => {
+                    site.worker.handle_sent(chunk.to, &chunk.header);
+                }
                 WorkerAction::SendChunk(chunk) => {
                     let word = site.word(self.setting.order, chunk.place, chunk.range.start);
-                    let bytes = chunk.range.end - chunk.range.start + MESSAGE_BYTES;
-                    let to = Process(chunk.to.0);
-                    let left = self
-                        .simulation
-                        .send(process, to, bytes, What::Chunk(chunk.header, word));
-                    let span = left - now + self.setting.completion;
-                    self.simulation.after(span, process, What::Sent(chunk, word));
+                    let bytes = chunk.range.end - chunk.range.start;
+                    site.rates.handle_begun(now.into(), chunk.to, bytes);
+                    let what = What::Chunk(from, site.sent, chunk.header, word);
+                    self.simulation
+                        .send(process, Process(chunk.to.0), bytes + MESSAGE_BYTES, what);
+                    site.sends.insert(site.sent, (chunk, word));
+                    site.sent += 1;
                 }
                 WorkerAction::Fold {
                     session,
@@ -499,6 +538,12 @@ impl<'a> Job<'a> {
         let copy = (lost.0 < hosts).then(|| Site(self.copy_kept_by(lost.0).0));
         for site in copy.into_iter().chain([lost]) {
             self.sites[at].lost.insert(site);
+            self.sites[at].give_up_sends(site);
+            if process.0 < hosts {
+                let kept = self.copy_kept_by(process.0);
+                self.sites[kept.0 as usize].give_up_sends(site);
+                self.act(kept);
+            }
             if let Some(scheduler) = &mut self.sites[at].scheduler {
                 scheduler.handle_lost(now, site);
             }
@@ -523,6 +568,10 @@ impl SiteState {
     fn new(site: Site) -> Self {
         Self {
             worker: Worker::new(site, Site(0), Term(0)),
+            rates: SendRates::default(),
+            seat: Site(0),
+            sends: BTreeMap::new(),
+            sent: 0,
             scheduler: None,
             lost: BTreeSet::new(),
             windows: BTreeMap::new(),
@@ -532,6 +581,14 @@ impl SiteState {
             has_called: false,
             end: None,
         }
+    }
+
+    /// What was sent to a site that is gone, or out of reach, will not be answered.
+    fn give_up_sends(&mut self, to: Site) {
+        for (_, (chunk, _)) in self.sends.extract_if(.., |_, (chunk, _)| chunk.to == to) {
+            self.worker.handle_sent(to, &chunk.header);
+        }
+        self.rates.forget(to);
     }
 
     fn word(&self, order: Order, place: Place, start: u64) -> u64 {

@@ -7,7 +7,7 @@ use std::env;
 use ropewalk_reduce_core::{End, Member, OnLoss, OnRootLoss, Order};
 use ropewalk_sim::{
     Nanos,
-    reduction::{Fault, Setting, Shared, run},
+    reduction::{Fault, Setting, Shared, Slow, run},
 };
 
 const MIB: u64 = 1 << 20;
@@ -201,5 +201,22 @@ fn copies_survive_hosts() {
         assert_eq!(lost.end, Some(End::Lost(vec![Member(victim)])));
         setting.copies = Some(Nanos::from_millis(20));
         assert_eq!(run(&setting).unwrap().end, all_of_them());
+    }
+}
+
+/// A host that turns out to receive at a tenth of the rate, which nobody knew, becomes a leaf before it costs much.
+#[test]
+fn slow_hosts_are_found() {
+    for (bytes, limit) in [(8 * MIB, 1.5), (32 * MIB, 1.25)] {
+        let mut setting = Setting::new(8, bytes);
+        setting.slow = vec![Slow {
+            host: 3,
+            outwards: 1.0,
+            inwards: 0.1,
+            folding: 1.0,
+            is_known: false,
+        }];
+        let factor = factor(&setting);
+        assert!(factor < limit, "{bytes} bytes: {factor:.3}");
     }
 }

@@ -110,7 +110,6 @@ const LAYERS: &[(&str, &[&str])] = &[
         "xtask",
         &[
             "ropewalk-checkpoint",
-            "ropewalk-fabric",
             "ropewalk-launch",
             "ropewalk-names",
             "ropewalk-openfoam",

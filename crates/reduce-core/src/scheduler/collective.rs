@@ -421,6 +421,13 @@ impl Collective {
         end
     }
 
+    /// Some sites are far slower than they counted when the plans were made.
+    pub(super) fn go_around_slow(&mut self, view: &View, fallen: &BTreeSet<Site>) {
+        // The places of an ordered bracketing do not depend on rates.
+        let is_free = self.call.order == Order::Any || self.call.contributions != Contributions::Each;
+        self.replan(view, |share| is_free && !share.sites.is_disjoint(fallen));
+    }
+
     /// A new seat learns from a site which roster was decided last and, from the root, what it has merged.
     pub(super) fn restore(&mut self, standing: &Standing) {
         let Some((roster, chunking)) = standing.roster.as_ref().zip(standing.chunking) else {
@@ -526,7 +533,7 @@ impl Collective {
             broken: &view.broken,
             costs: view.costs,
         };
-        let capacity = |site: &Site| view.capacities.get(site).copied().unwrap_or(1.0);
+        let capacity = |site: &Site| view.capacity(*site);
         let held = self.shares[&id].members.iter();
         let held = held.filter_map(|member| Some((*member, &self.originals.get(member)?.sites[..])));
         let held: Vec<(Member, &[Site])> = held.collect();

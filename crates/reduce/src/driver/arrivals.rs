@@ -3,7 +3,7 @@
 use std::{sync::mpsc, time::Duration};
 
 use ropewalk_fabric::{Buffer, Identity, RegionHandle, Role};
-use ropewalk_reduce_core::{ChunkHeader, Grant};
+use ropewalk_reduce_core::{ChunkHeader, Grant, Site, ToScheduler};
 use ropewalk_rpc::{Caller, Engine, Fault, Responder, Transfer};
 
 use super::{
@@ -151,14 +151,37 @@ impl ProgressThread {
         }
     }
 
-    /// Takes note of the chunks of this rank that have arrived.
+    /// Takes note of the messages and chunks of this rank that have arrived.
     pub(super) fn receive_answers(&mut self) {
+        let now = self.now();
         for (rank, chunk, result) in self.outbox.collect(&mut self.engine) {
-            self.worker.handle_sent(&chunk);
-            if result.is_err() {
-                self.suspect(rank, false);
+            let to = Site(rank.0);
+            self.worker.handle_sent(to, &chunk);
+            self.hear_answer(rank, result.is_ok());
+            let Ok(bytes) = result else {
+                self.rates.forget(to);
+                continue;
+            };
+            let rates = self.rates.handle_ended(now, to, bytes);
+            self.worker.set_sends(self.rates.window());
+            if let Some(rates) = rates {
+                self.worker.note_slow(&rates);
+                let message = ToScheduler::Rates(rates);
+                let introductions = Vec::new();
+                self.tell_seat(
+                    self.peers.seat,
+                    ToSeat::Worker {
+                        introductions,
+                        message,
+                    },
+                );
             }
         }
+        let (reached, unreachable) = self.outbox.collect_messages();
+        reached.into_iter().for_each(|rank| self.hear_answer(rank, true));
+        unreachable
+            .into_iter()
+            .for_each(|rank| self.hear_answer(rank, false));
     }
 
     /// Reads a chunk, if it has a place here.

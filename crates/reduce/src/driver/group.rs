@@ -262,6 +262,8 @@ impl Group {
             number: self.next_number(options),
         };
         make(id).inspect_err(|error| {
+            // If the others cannot be told, they hear of it when this process ends, for which it must not wait for them.
+            self.job.set_failed(true);
             self.job.wish(Wish::Withdraw {
                 session: id.session(),
                 member: place,

@@ -10,6 +10,7 @@ use ropewalk_names::Rank;
 use ropewalk_reduce_core::{Costs, Site};
 
 use super::{
+    outbox::may_be_mended,
     progress::ProgressThread,
     seat::{Seat, costs},
     sites::Kind,
@@ -77,6 +78,10 @@ impl ProgressThread {
     pub(super) fn notice_lost_peers(&mut self) {
         while let Some(lost) = self.engine.poll_lost_peer() {
             self.leave_if_fenced(&lost.cause);
+            if self.link.is_some() && may_be_mended(&lost.cause) {
+                // All that it may have cost is sent again, and its agent tells if the peer is gone.
+                continue;
+            }
             let known = self
                 .peers
                 .addresses
@@ -173,6 +178,15 @@ impl ProgressThread {
         };
         let known = self.peers.suspects.entry(rank).or_insert(new);
         known.gone_at = gone_at.min(known.gone_at);
+    }
+
+    /// A rank has answered, or could not be reached for as long as connections are mended.
+    pub(super) fn hear_answer(&mut self, rank: Rank, is_reached: bool) {
+        match is_reached {
+            true => drop(self.peers.suspects.remove(&rank)),
+            false if self.peers.gone.contains(&rank) => {}
+            false => self.suspect(rank, false),
+        }
     }
 
     /// A process that was stopped for long, or cut off, learns from its peers that they go on without it.

@@ -13,8 +13,8 @@ use ropewalk_fabric::{
 };
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{
-    End, Failure, FromScheduler, GiveUp, Grant, Place, Session, Site, StreamId, Term, ToScheduler, Worker,
-    WorkerAction,
+    End, Failure, FromScheduler, GiveUp, Grant, Place, SendRates, Session, Site, StreamId, Term, ToScheduler,
+    Worker, WorkerAction,
 };
 use ropewalk_rpc::Engine;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -48,6 +48,7 @@ pub(super) struct ProgressThread {
     pub(super) engine: Engine,
     origin: Instant,
     pub(super) worker: Worker,
+    pub(super) rates: SendRates,
     pub(super) seat: Option<Seat>,
     pub(super) peers: Peers,
     pub(super) inherited: Inherited,
@@ -78,13 +79,13 @@ impl ProgressThread {
     ) -> Self {
         let arrivals = Arrivals::serve(&mut engine);
         let rank = shared.rank;
-        let mut worker = Worker::new(Site(rank.0), Site(0), Term(0));
-        worker.set_sends(SENDS);
+        let worker = Worker::new(Site(rank.0), Site(0), Term(0));
         Self {
             link: shared.link.clone(),
             engine,
             origin: Instant::now(),
             worker,
+            rates: SendRates::default(),
             seat: (rank == Rank(0)).then(|| Seat::new(rank, shared.size, costs(&addresses))),
             peers: Peers::new(addresses),
             inherited: Inherited::default(),
@@ -129,8 +130,17 @@ impl ProgressThread {
 
     /// The others may have to hear of an error with which this rank leaves.
     fn say_farewell(mut self) {
-        self.act();
-        self.send();
+        let end = Instant::now() + FAREWELL_TIME;
+        loop {
+            self.act();
+            self.send();
+            if !self.outbox.has_unsent() || Instant::now() > end {
+                break;
+            }
+            // What was sent before has to be answered.
+            self.engine.wait(UNSENT_RETRY);
+            self.receive_answers();
+        }
         self.engine.flush(FAREWELL_TIME);
     }
 
@@ -380,13 +390,17 @@ impl ProgressThread {
             WorkerAction::SendChunk(chunk) => {
                 let running = self.running.get_mut(&chunk.header.session);
                 match running.map(|running| running.take(chunk.place, chunk.range)) {
-                    Some(Ok(bytes)) => self.outbox.send_chunk(Rank(chunk.to.0), chunk.header, bytes),
+                    Some(Ok(bytes)) => {
+                        let now = self.now();
+                        self.rates.handle_begun(now, chunk.to, bytes.len() as u64);
+                        self.outbox.send_chunk(Rank(chunk.to.0), chunk.header, bytes);
+                    }
                     Some(Err(error)) => {
-                        self.worker.handle_sent(&chunk.header);
+                        self.worker.handle_sent(chunk.to, &chunk.header);
                         let failure = self.failure(&error);
                         self.worker.handle_failure(chunk.header.session, failure);
                     }
-                    None => self.worker.handle_sent(&chunk.header),
+                    None => self.worker.handle_sent(chunk.to, &chunk.header),
                 }
             }
             WorkerAction::Fold {
@@ -521,7 +535,8 @@ impl ProgressThread {
 
     fn send(&mut self) {
         for (rank, chunk) in self.outbox.send(&mut self.engine, &self.peers.addresses) {
-            self.worker.handle_sent(&chunk);
+            self.worker.handle_sent(Site(rank.0), &chunk);
+            self.rates.forget(Site(rank.0));
             self.suspect(rank, false);
         }
         let Some(link) = &self.link else { return };
@@ -570,8 +585,6 @@ impl Drop for ProgressThread {
     }
 }
 
-/// So many chunks are under way to parents at once: the answer to one comes after those before it have passed the link.
-const SENDS: u32 = 16;
 /// So much is done before messages are looked for again.
 const ACTIONS_AT_ONCE: usize = 8;
 /// So many identifiers are remembered, to refuse them when they are used again.

@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     DETECT, HOSTS, Network, SLACK,
-    relay::{Relay, Way, Weather},
+    relay::{Relay, Weather},
     text, wait,
 };
 
@@ -131,15 +131,15 @@ fn a_slow_link_is_no_fault() {
 /// A link that is silent for ever in one direction or both, or reset for ever, ends the job with a verdict.
 #[test]
 fn a_link_that_stays_broken_is_named() {
-    let cut = |way| Weather {
-        cut: Some((100_000, way)),
+    let cut = |ways| Weather {
+        cut: Some((100_000, ways)),
         ..Weather::default()
     };
     let reset = Weather {
         end_after: Some(100_000),
         ..Weather::default()
     };
-    for weather in [cut(Way::Both), cut(Way::TowardsLauncher), reset] {
+    for weather in [cut(&[0, 1]), cut(&[0]), reset] {
         let Some(relay) = Relay::new(84, weather) else {
             return;
         };

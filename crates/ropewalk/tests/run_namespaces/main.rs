@@ -17,6 +17,8 @@ mod slurm;
 mod spawn;
 mod ssh;
 mod suspended;
+#[path = "../../../../xtask/src/rig/weather.rs"]
+mod weather;
 
 use std::{
     fs,

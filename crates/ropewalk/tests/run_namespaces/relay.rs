@@ -2,69 +2,22 @@
 
 use std::{
     fs::{self, File},
-    io::{Read, Write},
-    net::{Shutdown, TcpListener, TcpStream},
+    net::{TcpListener, TcpStream},
     os::{fd::AsFd, unix::fs::PermissionsExt},
     process::Command,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     thread::{self, JoinHandle, sleep},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+pub(crate) use super::weather::Weather;
+use super::weather::{Count, carry, reset};
 use super::{ROPEWALK, network::ip};
 
 /// The ports on which the launcher may listen, and so the relay.
 const PORTS: std::ops::RangeInclusive<u16> = 40_000..=40_007;
-/// How long a thread of the relay waits for bytes before it looks whether the relay is over.
-const PATIENCE: Duration = Duration::from_millis(20);
-
-/// What the relay does to each connection, in both directions unless said otherwise.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Weather {
-    /// A reset to both ends after so many bytes of one direction.
-    pub(crate) reset_every: Option<usize>,
-    /// Of so many bytes of all connections, one comes with a wrong bit.
-    pub(crate) flip_every: Option<usize>,
-    /// Another connection is made so much later than asked for.
-    pub(crate) dial_delay: Duration,
-    /// Once, after so many bytes of all connections, nothing goes for so long.
-    pub(crate) stall: Option<(usize, Duration)>,
-    /// After so many bytes of all connections, nothing goes any more, also over connections that are made then. From the
-    /// launcher to the agent all goes if it is one-way.
-    pub(crate) cut: Option<(usize, Way)>,
-    /// After so many bytes of all connections there is a reset, and nobody can connect again.
-    pub(crate) end_after: Option<usize>,
-    /// Once, after so many bytes of all connections, each is reset, and so are those that are made for so long.
-    pub(crate) outage: Option<(usize, Duration)>,
-    /// So many bytes in a second.
-    pub(crate) rate: Option<usize>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    Both,
-    TowardsLauncher,
-}
-
-/// What happened.
-#[derive(Debug, Default)]
-pub(crate) struct Count {
-    pub(crate) connections: AtomicUsize,
-    /// Bytes towards the launcher, and towards the agent.
-    bytes: [AtomicUsize; 2],
-    pub(crate) resets: AtomicUsize,
-    /// Connections that were reset before they began.
-    pub(crate) turned_away: AtomicUsize,
-    pub(crate) flips: AtomicUsize,
-    is_stalled: AtomicBool,
-    outage: OnceLock<Instant>,
-    is_over: AtomicBool,
-}
 
 /// The launcher's host, the agent's, and between them a third that has the launcher's address towards the agent.
 pub(crate) struct Relay {
@@ -192,18 +145,6 @@ impl Relay {
     }
 }
 
-impl Count {
-    fn bytes(&self) -> usize {
-        self.bytes.iter().map(|way| way.load(Ordering::Relaxed)).sum()
-    }
-
-    fn is_out(&self, weather: Weather) -> bool {
-        weather.outage.is_some_and(|(after, length)| {
-            self.bytes() >= after && self.outage.get_or_init(Instant::now).elapsed() < length
-        })
-    }
-}
-
 impl Drop for Relay {
     fn drop(&mut self) {
         self.count.is_over.store(true, Ordering::Relaxed);
@@ -227,68 +168,4 @@ fn within<T: Send + 'static>(namespace: &str, work: impl FnOnce() -> T + Send + 
         work()
     };
     thread::spawn(work).join().unwrap()
-}
-
-/// Carries one direction of a connection until it ends.
-fn carry(way: usize, mut from: TcpStream, mut to: TcpStream, weather: Weather, count: &Count) {
-    from.set_read_timeout(Some(PATIENCE)).unwrap();
-    to.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
-    let (mut buffer, mut carried) = ([0; 16 << 10], 0);
-    loop {
-        let length = match from.read(&mut buffer) {
-            Ok(0) => {
-                let _ = to.shutdown(Shutdown::Write);
-                return;
-            }
-            Ok(length) => length,
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                if count.is_over.load(Ordering::Relaxed) {
-                    return;
-                }
-                continue;
-            }
-            // A reset goes on to the other end.
-            Err(_) => return reset(&to),
-        };
-        carried += length;
-        let before = count.bytes[way].fetch_add(length, Ordering::Relaxed);
-        let passes = |every: usize| before / every != (before + length) / every;
-        if let Some(every) = weather.flip_every
-            && passes(every)
-        {
-            buffer[length / 2] ^= 1 << (before % 8);
-            count.flips.fetch_add(1, Ordering::Relaxed);
-        }
-        if let Some((after, pause)) = weather.stall
-            && count.bytes() >= after
-            && !count.is_stalled.swap(true, Ordering::Relaxed)
-        {
-            sleep(pause);
-        }
-        if let Some((after, cut)) = weather.cut
-            && count.bytes() >= after
-            && (cut == Way::Both || way == 0)
-        {
-            // What comes is not heard, and nobody is told.
-            continue;
-        }
-        let ends = weather.end_after.is_some_and(|after| count.bytes() >= after) || count.is_out(weather);
-        if ends || weather.reset_every.is_some_and(|every| carried >= every) {
-            count.resets.fetch_add(1, Ordering::Relaxed);
-            reset(&from);
-            return reset(&to);
-        }
-        if let Some(rate) = weather.rate {
-            sleep(Duration::from_secs_f64(length as f64 / rate as f64));
-        }
-        if to.write_all(&buffer[..length]).is_err() {
-            return reset(&from);
-        }
-    }
-}
-
-/// Ends a connection so that its other end hears of a reset, although another thread has this end too.
-fn reset(stream: &TcpStream) {
-    // One that is over already is what is wanted.
-    let _ = rustix::net::connect_unspec(stream);
 }

@@ -29,7 +29,7 @@ pub struct Setting {
     pub fold_rate: f64,
     /// The agent of a host sees that a rank is lost after so long; other hosts see a lost host after 20 times as long.
     pub detection: Nanos,
-    /// A sender may use the memory of a chunk again so long after its last byte has left.
+    /// The answer to a chunk takes so much longer than a message.
     pub completion: Nanos,
     /// A site that is cut off counts as unreachable after so long.
     pub link_timeout: Nanos,

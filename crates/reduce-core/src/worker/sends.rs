@@ -1,0 +1,67 @@
+use std::collections::BTreeMap;
+
+use crate::{ids::Site, rates};
+
+/// The chunks that a site is sending.
+///
+/// A receiver gets one at first, and with each answer one more, up to half of all: so that a slow one has little in its
+/// link, where the scheduler's messages have to pass too, and does not hold up the others.
+#[derive(Debug)]
+pub(super) struct Sends {
+    max: u32,
+    all: u32,
+    receivers: BTreeMap<Site, Receiver>,
+}
+
+#[derive(Debug)]
+struct Receiver {
+    sends: u32,
+    max: u32,
+}
+
+impl Sends {
+    pub(super) fn new(max: u32) -> Self {
+        Self {
+            max,
+            all: 0,
+            receivers: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn set_max(&mut self, max: u32) {
+        self.max = max.max(1);
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.all < self.max
+    }
+
+    pub(super) fn has_room_for(&self, to: Site) -> bool {
+        let receiver = self.receivers.get(&to);
+        receiver.is_none_or(|receiver| receiver.sends < receiver.max)
+    }
+
+    pub(super) fn handle_begun(&mut self, to: Site) {
+        self.all += 1;
+        let receiver = self.receivers.entry(to).or_insert(Receiver { sends: 0, max: 1 });
+        receiver.sends += 1;
+    }
+
+    pub(super) fn handle_ended(&mut self, to: Site) {
+        self.all = self.all.saturating_sub(1);
+        let most = self.max.div_ceil(2);
+        if let Some(receiver) = self.receivers.get_mut(&to) {
+            receiver.sends = receiver.sends.saturating_sub(1);
+            receiver.max = (receiver.max + 1).min(most);
+        }
+    }
+
+    /// The slow ones begin again with one.
+    pub(super) fn note_slow(&mut self, rates: &[(Site, f64)]) {
+        for site in rates::slow(rates) {
+            if let Some(receiver) = self.receivers.get_mut(&site) {
+                receiver.max = 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Reduces vectors whose result shows any contribution that is missing or counted twice, and says how it went.
+//!
+//! Run it under `ropewalk run` with words such as `bytes=8388608 order=ordered`; see [`Words`]. Each rank prints a line for
+//! each reduction: `exact` with the receipt at the rank that has the result, `told` at the others, `wrong` or `error`. If
+//! the environment names a socket by `CHAOS_SOCKET`, it gets a datagram at each [moment](Moments::tell).
+
+use std::{
+    env,
+    fmt::Display,
+    iter,
+    os::unix::net::UnixDatagram,
+    process::ExitCode,
+    str::FromStr,
+    time::{Duration, Instant},
+};
+
+use ropewalk_reduce::{
+    Job, Operation, Order, Rank, ReduceError, ReduceOptions, Reducer, Reduction, RootFailure, Sum,
+    elementwise,
+};
+
+/// The choices, each by its name, an equals sign and its value.
+struct Words {
+    /// The length of a vector.
+    bytes: usize,
+    /// The number of reductions.
+    repeats: u32,
+    /// `any` or `ordered`.
+    order: Order,
+    /// The root, and who is root if that is lost.
+    root: u32,
+    next: u32,
+    /// The first operation, `sum` or `xor`; the other one is next.
+    is_sum: bool,
+    /// The rank that takes all memory it gets once it has contributed.
+    hog: Option<u32>,
+    /// The rank that contributes later than the others, and by how many milliseconds.
+    late: Option<u32>,
+    late_ms: u64,
+}
+
+fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let words = Words::read()?;
+    let job = Job::from_env()?;
+    let moments = Moments::from_env()?;
+    let options = ReduceOptions {
+        order: words.order,
+        on_root_loss: RootFailure::MoveTo(Rank(words.next % job.size())),
+        ..ReduceOptions::default()
+    };
+    let mut is_well = true;
+    for repeat in 0..words.repeats {
+        let is_sum = words.is_sum == repeat.is_multiple_of(2);
+        let mine = contribution(is_sum, job.rank(), words.bytes / size_of::<u64>());
+        if words.late == Some(job.rank().0) {
+            std::thread::sleep(Duration::from_millis(words.late_ms));
+        }
+        moments.tell(&job, "calls");
+        let start = Instant::now();
+        let root = Rank(words.root % job.size());
+        let outcome = reduce(&job, mine, is_sum, root, &options).and_then(|reduction| {
+            moments.tell(&job, "returned");
+            if words.hog == Some(job.rank().0) {
+                take_all_memory();
+            }
+            Ok(reduction.get()?)
+        });
+        let elapsed = start.elapsed().as_secs_f64() * 1e3;
+        moments.tell(&job, "answered");
+        match outcome {
+            Ok(outcome) => {
+                let receipt = outcome.receipt;
+                let how = match outcome.value.map(|found| check(is_sum, &found, job.size())) {
+                    None => "told".to_owned(),
+                    Some(Ok(())) => "exact".to_owned(),
+                    Some(Err(at)) => format!("wrong ({at})"),
+                };
+                is_well &= !how.starts_with("wrong");
+                println!(
+                    "{how}: {} contributions, {} plans, root {}, lost {:?}, {elapsed:.3} ms",
+                    receipt.contributions,
+                    receipt.plans,
+                    receipt.root,
+                    receipt.lost.iter().map(|rank| rank.0).collect::<Vec<_>>()
+                );
+            }
+            Err(error) => {
+                is_well = false;
+                let causes = iter::successors(error.source(), |cause| cause.source());
+                let causes: String = causes.map(|cause| format!(": {cause}")).collect();
+                println!("error: {error}{causes}");
+            }
+        }
+        if !is_well {
+            break;
+        }
+    }
+    job.finalize()?;
+    Ok(if is_well {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn reduce(
+    job: &Job,
+    mine: Vec<u64>,
+    is_sum: bool,
+    root: Rank,
+    options: &ReduceOptions,
+) -> Result<Reduction<Vec<u64>>, Box<dyn std::error::Error>> {
+    let operation: Operation<Vec<u64>> = match is_sum {
+        true => Sum.into_operation(),
+        false => elementwise("xor", |a: u64, b: u64| a ^ b),
+    };
+    let reduction: Result<_, ReduceError> = job.world().reduce(mine, operation, root, options);
+    Ok(reduction?)
+}
+
+/// Each rank's elements. Of a sum: its own power of two, another one at each place. Of an exclusive or: random words.
+fn contribution(is_sum: bool, rank: Rank, length: usize) -> Vec<u64> {
+    let word = |at: u64| match is_sum {
+        true => 1 << ((u64::from(rank.0) + at) % 64),
+        false => mixed(u64::from(rank.0) << 40 ^ at),
+    };
+    (0..length as u64).map(word).collect()
+}
+
+/// A random word for each number (SplitMix64; Steele, Lea, Flood 2014).
+fn mixed(number: u64) -> u64 {
+    let mut word = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ word >> 31
+}
+
+/// Compares with what all of so many ranks make together.
+fn check(is_sum: bool, found: &[u64], size: u32) -> Result<(), String> {
+    let mut expected = vec![0u64; found.len()];
+    for rank in (0..size).map(Rank) {
+        let contributed = contribution(is_sum, rank, found.len());
+        // Powers of two that differ add up as they exclude each other.
+        let all = expected.iter_mut().zip(contributed);
+        all.for_each(|(all, one)| *all ^= one);
+    }
+    let odd = found
+        .iter()
+        .zip(&expected)
+        .position(|(found, expected)| found != expected);
+    odd.map_or(Ok(()), |at| {
+        let (found, expected) = (found[at], expected[at]);
+        Err(format!("element {at} is {found:#x}, not {expected:#x}"))
+    })
+}
+
+fn take_all_memory() {
+    const PIECE: usize = 1 << 20;
+    const PIECES_MAX: usize = 512;
+    let mut pieces = Vec::new();
+    while pieces.len() < PIECES_MAX {
+        pieces.push(std::hint::black_box(vec![1u8; PIECE]));
+    }
+}
+
+/// A socket of whoever disturbs this job. Words to it take no way that the disturbance could touch.
+struct Moments(Option<UnixDatagram>);
+
+impl Moments {
+    fn from_env() -> std::io::Result<Self> {
+        let Some(path) = env::var_os("CHAOS_SOCKET") else {
+            return Ok(Self(None));
+        };
+        let socket = UnixDatagram::unbound()?;
+        socket.connect(path)?;
+        Ok(Self(Some(socket)))
+    }
+
+    /// Sends `RANK PID MOMENT NANOSECONDS`: this rank calls, the call has returned, or it was answered.
+    fn tell(&self, job: &Job, moment: &str) {
+        if let Some(socket) = &self.0 {
+            let text = format!("{} {} {moment} {}", job.rank(), std::process::id(), job.now_ns());
+            // One that does not want to know it any more misses nothing.
+            let _ = socket.send(text.as_bytes());
+        }
+    }
+}
+
+impl Words {
+    fn read() -> Result<Self, String> {
+        let mut words = Self {
+            bytes: 8 << 20,
+            repeats: 1,
+            order: Order::Any,
+            root: 0,
+            next: 1,
+            is_sum: true,
+            hog: None,
+            late: None,
+            late_ms: 0,
+        };
+        for word in env::args().skip(1) {
+            let (name, value) = word.split_once('=').ok_or(format!("{word:?} is no NAME=VALUE"))?;
+            match (name, value) {
+                ("bytes", _) => words.bytes = number(value)?,
+                ("repeats", _) => words.repeats = number(value)?,
+                ("order", "any") => words.order = Order::Any,
+                ("order", "ordered") => words.order = Order::Ordered,
+                ("root", _) => words.root = number(value)?,
+                ("next", _) => words.next = number(value)?,
+                ("operation", "sum") => words.is_sum = true,
+                ("operation", "xor") => words.is_sum = false,
+                ("hog", _) => words.hog = Some(number(value)?),
+                ("late", _) => words.late = Some(number(value)?),
+                ("late-ms", _) => words.late_ms = number(value)?,
+                _ => return Err(format!("{word:?} is not understood")),
+            }
+        }
+        Ok(words)
+    }
+}
+
+fn number<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error| format!("{text:?}: {error}"))
+}

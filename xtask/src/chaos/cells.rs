@@ -1,0 +1,382 @@
+//! The reduction's column of the fault table, cell by cell.
+
+use std::time::Duration;
+
+use super::steps::{Act, Draw, Layout, Moment, Step};
+use crate::rig::Weather;
+
+/// One kind of fault, and the promise about it.
+pub(super) struct Cell {
+    pub(super) name: &'static str,
+    pub(super) fault: &'static str,
+    pub(super) expected: Expected,
+    /// Run i has the i-th of these, and again from the first.
+    pub(super) layouts: &'static [Layout],
+    pub(super) bytes: u64,
+    /// The detection time of the job, in seconds.
+    pub(super) detect: f64,
+    /// So many seconds after the first fault the job has ended.
+    pub(super) seconds_max: u32,
+    /// How many runs, and how many in the short version.
+    pub(super) runs: u64,
+    pub(super) short_runs: u64,
+    pub(super) draw: fn(&mut Draw) -> Vec<Step>,
+    /// Between the second host and all others.
+    pub(super) weather: Option<Weather>,
+    /// One rank has too little of this.
+    pub(super) shortage: Option<Shortage>,
+}
+
+/// The outcome that counts as right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expected {
+    /// The exact result.
+    Exact,
+    /// The exact result, or an error on all ranks that names one that is lost.
+    ExactOrNamed,
+}
+
+/// Something of which a rank, the last one, has little.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shortage {
+    Descriptors,
+    Memory,
+}
+
+const fn cell(name: &'static str, fault: &'static str, draw: fn(&mut Draw) -> Vec<Step>) -> Cell {
+    Cell {
+        name,
+        fault,
+        expected: Expected::Exact,
+        layouts: &[FOUR_HOSTS],
+        bytes: 2 << 20,
+        detect: 1.0,
+        seconds_max: 20,
+        runs: 20,
+        short_runs: 2,
+        draw,
+        weather: None,
+        shortage: None,
+    }
+}
+
+const FOUR_HOSTS: Layout = Layout::new(4, 8);
+/// Half of the runs are on four hosts or more, one in four with one rank a host.
+const ALL: &[Layout] = &[
+    Layout::new(1, 8),
+    FOUR_HOSTS,
+    Layout::new(1, 4),
+    Layout::new(5, 5),
+];
+
+/// All of them. Each run draws the root and who follows it; the scheduler is rank 0.
+pub(super) const CELLS: &[Cell] = &[
+    Cell {
+        layouts: ALL,
+        runs: 100,
+        short_runs: 24,
+        ..cell("kill", "kill -9 of any rank", |draw| {
+            let victim = draw.any_rank();
+            vec![draw.kill(victim)]
+        })
+    },
+    Cell {
+        layouts: ALL,
+        short_runs: 4,
+        ..cell(
+            "worker-kill",
+            "kill -9 of a rank that neither schedules nor is root",
+            |draw| {
+                let victim = draw.rank_but(&[draw.root, SCHEDULER]);
+                vec![draw.kill(victim)]
+            },
+        )
+    },
+    Cell {
+        layouts: ALL,
+        short_runs: 4,
+        ..cell(
+            "scheduler-kill",
+            "kill -9 of the scheduler, which is not the root",
+            |draw| {
+                (draw.root, draw.next) = (draw.rank_but(&[SCHEDULER]), SCHEDULER);
+                draw.next = draw.rank_but(&[draw.root, SCHEDULER]);
+                vec![draw.kill(SCHEDULER)]
+            },
+        )
+    },
+    Cell {
+        layouts: ALL,
+        short_runs: 4,
+        ..cell("root-kill", "kill -9 of the root, which may move", |draw| {
+            vec![draw.kill(draw.root)]
+        })
+    },
+    Cell {
+        layouts: ALL,
+        short_runs: 4,
+        ..cell(
+            "two-kills",
+            "kill -9 of two ranks at once, half of them neighbours",
+            |draw| {
+                let first = draw.rank_but(&[draw.next]);
+                let neighbour = ropewalk_names::Rank((first.0 + 1) % draw.layout.ranks);
+                let second = match draw.below(2) == 0 && neighbour != draw.next {
+                    true => neighbour,
+                    false => draw.rank_but(&[first, draw.next]),
+                };
+                let kill = draw.kill(first);
+                let act = Act::Kill(second);
+                vec![kill, Step { act, ..kill }]
+            },
+        )
+    },
+    Cell {
+        layouts: ALL,
+        short_runs: 4,
+        ..cell(
+            "kill-in-recovery",
+            "kill -9 of a second rank up to 20 ms after the first",
+            |draw| {
+                let first = draw.rank_but(&[draw.next]);
+                let second = draw.rank_but(&[first, draw.next]);
+                let kill = draw.kill(first);
+                let delay = kill.delay + draw.within(Duration::from_millis(20));
+                let act = Act::Kill(second);
+                vec![kill, Step { delay, act, ..kill }]
+            },
+        )
+    },
+    Cell {
+        layouts: ALL,
+        short_runs: 4,
+        ..cell(
+            "kill-in-call",
+            "kill -9 of any rank within 8 ms of its call; V if that had not returned",
+            |draw| {
+                let victim = draw.any_rank();
+                vec![Step {
+                    from: Moment::Calls(victim),
+                    delay: draw.within(Duration::from_millis(8)),
+                    act: Act::Kill(victim),
+                }]
+            },
+        )
+    },
+    Cell {
+        bytes: LONG,
+        expected: Expected::ExactOrNamed,
+        ..cell("agent-kill", "kill -9 of a host's agent", |draw| {
+            let host = draw.any_host();
+            vec![draw.step_at(host, Act::KillAgent(host))]
+        })
+    },
+    Cell {
+        bytes: LONG,
+        expected: Expected::ExactOrNamed,
+        ..cell("host-kill", "loss of a host, agent and links at once", |draw| {
+            let host = draw.any_host();
+            vec![draw.step_at(host, Act::KillHost(host))]
+        })
+    },
+    Cell {
+        bytes: LONG,
+        expected: Expected::ExactOrNamed,
+        runs: 5,
+        short_runs: 0,
+        seconds_max: 30,
+        ..cell("agent-stop", "SIGSTOP of a host's agent for 10 s", |draw| {
+            let host = draw.any_host();
+            let stop = draw.step_at(host, Act::StopAgent(host));
+            vec![
+                stop,
+                then(stop, Duration::from_secs(10), Act::ContinueAgent(host)),
+            ]
+        })
+    },
+    Cell {
+        layouts: ALL,
+        detect: 0.5,
+        runs: 40,
+        short_runs: 4,
+        ..cell("stop", "SIGSTOP of any rank, SIGCONT 0.1 to 3 s later", |draw| {
+            let length = draw.between(Duration::from_millis(100), Duration::from_secs(3));
+            stop(draw, length)
+        })
+    },
+    Cell {
+        layouts: ALL,
+        detect: 0.5,
+        runs: 5,
+        short_runs: 0,
+        seconds_max: 30,
+        ..cell("stop-10", "SIGSTOP of any rank, SIGCONT 10 s later", |draw| {
+            stop(draw, Duration::from_secs(10))
+        })
+    },
+    Cell {
+        layouts: ALL,
+        runs: 8,
+        shortage: Some(Shortage::Memory),
+        ..cell(
+            "memory",
+            "the memory limit of a control group kills a rank that has contributed",
+            |_| Vec::new(),
+        )
+    },
+    Cell {
+        expected: Expected::ExactOrNamed,
+        seconds_max: 45,
+        layouts: ALL,
+        runs: 12,
+        short_runs: 4,
+        shortage: Some(Shortage::Descriptors),
+        ..cell("descriptors", "a rank may open 8 to 39 descriptors", |_| {
+            Vec::new()
+        })
+    },
+    Cell {
+        bytes: LONG,
+        // What was lost in 0.5 s may be sent again 0.8 s after its end.
+        detect: 3.0,
+        ..cell("cut-short", "a host's links cut both ways for 0.5 s", |draw| {
+            let host = draw.any_host();
+            let cut = draw.step_at(host, Act::Cut(host));
+            vec![cut, then(cut, Duration::from_millis(500), Act::Mend(host))]
+        })
+    },
+    Cell {
+        bytes: LONG,
+        expected: Expected::ExactOrNamed,
+        ..cell("cut", "a host's links cut both ways for ever", |draw| {
+            let host = draw.any_host();
+            vec![draw.step_at(host, Act::Cut(host))]
+        })
+    },
+    Cell {
+        bytes: LONG,
+        runs: 5,
+        // It fails when one of the two has the scheduler: see docs/faults.md.
+        short_runs: 0,
+        seconds_max: 60,
+        ..cell(
+            "one-way",
+            "nothing arrives at one host from another; a third reaches both",
+            |draw| {
+                let host = draw.any_host();
+                let other = (host + draw.below(3) as u8) % 4 + 1;
+                vec![draw.step_at(host, Act::CutOneWay(host, other))]
+            },
+        )
+    },
+    Cell {
+        bytes: 128 << 10,
+        runs: 8,
+        short_runs: 1,
+        seconds_max: 30,
+        ..cell("slow-link", "1 Mbit/s from and to one host", |draw| {
+            let host = draw.any_host();
+            vec![Step {
+                from: Moment::Calls(draw.layout.ranks_of(host)[0]),
+                delay: Duration::ZERO,
+                act: Act::SetRate(host, 1),
+            }]
+        })
+    },
+    Cell {
+        runs: 8,
+        short_runs: 1,
+        weather: Some(Weather {
+            delay: Duration::from_millis(5),
+            ..CALM
+        }),
+        ..cell(
+            "delays",
+            "every 64 KiB from and to one host come 5 ms late",
+            |_| Vec::new(),
+        )
+    },
+    Cell {
+        bytes: LONG,
+        runs: 8,
+        short_runs: 2,
+        seconds_max: 60,
+        weather: Some(Weather {
+            reset_every: Some(RESET_EVERY),
+            ..CALM
+        }),
+        ..cell(
+            "resets",
+            "a reset of every connection of one host after 1.2 MB",
+            |_| Vec::new(),
+        )
+    },
+    Cell {
+        bytes: LONG,
+        runs: 8,
+        short_runs: 2,
+        seconds_max: 60,
+        weather: Some(Weather {
+            reset_every: Some(RESET_EVERY),
+            late_after_reset: Duration::from_millis(50),
+            ..CALM
+        }),
+        ..cell(
+            "late-after-reset",
+            "the same, and what was sent before arrives 50 ms after",
+            |_| Vec::new(),
+        )
+    },
+    Cell {
+        runs: 8,
+        short_runs: 2,
+        seconds_max: 60,
+        weather: Some(Weather {
+            flip_every: Some(1_000_000),
+            ..CALM
+        }),
+        ..cell(
+            "wrong-bits",
+            "one wrong bit in each megabyte of one host's connections",
+            |_| Vec::new(),
+        )
+    },
+];
+
+/// On four hosts the reduction of so much takes about a quarter of a second: what is done to links takes some milliseconds.
+const LONG: u64 = 8 << 20;
+/// A chunk, which has at most a mebibyte, has to pass between two resets.
+const RESET_EVERY: usize = 1_200_000;
+const SCHEDULER: ropewalk_names::Rank = ropewalk_names::Rank(0);
+
+const CALM: Weather = Weather {
+    reset_every: None,
+    flip_every: None,
+    dial_delay: Duration::ZERO,
+    stall: None,
+    cut: None,
+    late_after_reset: Duration::ZERO,
+    delay: Duration::ZERO,
+    end_after: None,
+    outage: None,
+    rate: None,
+};
+
+fn stop(draw: &mut Draw, length: Duration) -> Vec<Step> {
+    let victim = draw.any_rank();
+    let usual = draw.usual;
+    let stop = Step {
+        from: Moment::Calls(victim),
+        delay: draw.within(usual),
+        act: Act::Stop(victim),
+    };
+    vec![stop, then(stop, length, Act::Continue(victim))]
+}
+
+fn then(step: Step, pause: Duration, act: Act) -> Step {
+    Step {
+        delay: step.delay + pause,
+        act,
+        ..step
+    }
+}
