@@ -12,11 +12,12 @@ use std::{
 use anyhow::{Context, bail};
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
+use serde_json::json;
 use tempfile::TempDir;
 
 use crate::{
     project,
-    shell::{cargo, run},
+    shell::{cargo, output, program, run},
 };
 
 /// How the soak test is done.
@@ -65,6 +66,26 @@ impl Options {
             seed: None,
         }
     }
+
+    /// The command that does so many runs from a seed on.
+    fn command(&self, runs: u64, seed: u64) -> String {
+        format!(
+            "cargo xtask soak-files --runs {runs} --seed {seed} --files {} --mebibytes {} --victims {}",
+            self.files,
+            self.mebibytes,
+            self.victims.name()
+        )
+    }
+}
+
+impl Victims {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Command => "command",
+            Self::Workers => "workers",
+        }
+    }
 }
 
 /// Runs reductions on two to six processes on one to three hosts, and kills some at any moment from the start of the
@@ -98,12 +119,7 @@ pub(crate) fn soak_files(options: &Options) -> anyhow::Result<()> {
             }
             Err(error) => {
                 eprintln!("seed {seed}: {error:#}");
-                eprintln!(
-                    "  again: cargo xtask soak-files --runs 1 --seed {seed} --files {} --mebibytes {} --victims {}",
-                    options.files,
-                    options.mebibytes,
-                    format!("{:?}", options.victims).to_lowercase()
-                );
+                eprintln!("  again: {}", options.command(1, seed));
                 failed.push((seed, error.to_string()));
             }
         }
@@ -118,6 +134,17 @@ pub(crate) fn soak_files(options: &Options) -> anyhow::Result<()> {
         count(LEFT),
     );
     times.sort_unstable();
+    if options.runs >= RECORDED_MIN {
+        let commit = output(program("git", &["rev-parse", "--short", "HEAD"]))?;
+        let line = json!({
+            "commit": commit.trim(), "command": options.command(options.runs, seed), "seed": seed,
+            "cell": format!("files-{}", options.victims.name()), "runs": options.runs, "hit": hits, "exact": exact,
+            "without": without, "lost": count(LOST), "wrong": count(WRONG), "hung": count(HUNG), "broken": count(LEFT),
+        });
+        let path = project::root().join("docs/soak.jsonl");
+        let mut file = fs::OpenOptions::new().create(true).append(true).open(path)?;
+        writeln!(file, "{line}")?;
+    }
     if let Some(median) = times.get(times.len() / 2) {
         println!(
             "median time {:.0} ms undisturbed, {:.0} ms with a loss",
@@ -347,6 +374,8 @@ const WRONG: &str = "wrong";
 const HUNG: &str = "hung";
 const LEFT: &str = "something is left";
 const CALIBRATIONS: usize = 5;
+/// So many runs are worth a line in `docs/soak.jsonl`.
+const RECORDED_MIN: u64 = 100;
 /// How long one run may take before it counts as a hang; a hundred times what it takes.
 const TIME_MAX: Duration = Duration::from_secs(30);
 /// How long processes may stay after the end of their job.

@@ -334,7 +334,8 @@ fn slots_do_not_wrap() {
     assert_eq!(request.spec.ranks, u32::MAX);
 }
 
-/// Another command takes some of these options, in all their spellings, out of its words; what is behind `--` is its own.
+/// Another command takes some of these options, in all their spellings, out of its words; what is behind `--` is its
+/// own.
 #[test]
 fn other_commands_have_some_options() {
     let words = "reduce -o - -hosts a,b -np 2 --encrypt in --host=c -machinefile f -- -H d";
