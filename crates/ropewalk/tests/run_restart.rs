@@ -169,8 +169,8 @@ fn a_hook_prepares_each_attempt() {
     assert_eq!(verdict.gave_up.as_deref(), Some("nothing to restore"));
 }
 
-/// Between attempts the launcher's thread may be busy: signals wait for it, more than may wait are refused by name, and the
-/// job goes on as if nothing had been.
+/// Between attempts the launcher's thread may be busy: signals wait for it, more than may wait are refused by name, and
+/// the job goes on as if nothing had been.
 #[test]
 fn signals_that_cannot_wait_are_refused() {
     struct Busy {

@@ -5,13 +5,12 @@ use ropewalk_launch_core::{
     host_agent::{Action, ToRank},
     protocol::Report,
 };
-use ropewalk_names::Rank;
 use rustix::{
     event::epoll,
     process::{Signal, kill_process_group, pidfd_send_signal},
 };
 
-use super::{Agent, SWEEP_MAX, Sweep, kind, rank_io::Sockets, rank_link::to_rank};
+use super::{Agent, SWEEP_MAX, Sweep, kind, rank_link::to_rank};
 
 /// How many bytes of answers a rank may leave unread before it is not listened to: more than its requests can have
 /// under way.
@@ -21,13 +20,13 @@ impl Agent {
     pub(super) fn perform(&mut self, action: Action) {
         match action {
             Action::ClosePmi(rank) => {
-                if let Some((index, sockets)) = self.sockets_of(rank) {
+                if let Some((index, sockets)) = self.ranks.sockets_of(rank) {
                     sockets.ends_after_answers = true;
                     self.send_answers(index);
                 }
             }
             Action::Expose(rank, held) => {
-                let memory = self.held.remove(&(rank, held.id));
+                let memory = self.ranks.held.remove(&(rank, held.id));
                 let memory = memory.expect("the mind exposes only what it said to keep, and once");
                 let bytes = memory.into_bytes().unwrap_or_else(|error| {
                     // Whoever wants to read it is told that it is not there.
@@ -39,13 +38,13 @@ impl Agent {
                 self.mind.handle_exposed(rank, held, handle);
             }
             Action::Fence(gone) => self.branch.endpoint().fence(gone),
-            Action::Forget(rank, id) => drop(self.held.remove(&(rank, id))),
+            Action::Forget(rank, id) => drop(self.ranks.held.remove(&(rank, id))),
             Action::Report(report) => self.branch.report(report),
             Action::SendChild(node, down) => self.branch.send_pmi(node, down),
             Action::SendLink(rank, message) => {
                 let is_answer = matches!(message, ToRank::Welcome(_) | ToRank::Taken);
                 let packet = to_rank(message, self.branch.key());
-                if let Some((index, sockets)) = self.sockets_of(rank) {
+                if let Some((index, sockets)) = self.ranks.sockets_of(rank) {
                     // Who asks again and again, and does not read the answers, gets no more.
                     if sockets.is_left && is_answer {
                         return;
@@ -58,14 +57,14 @@ impl Agent {
                 }
             }
             Action::SendPmi(rank, bytes) => {
-                if let Some((index, sockets)) = self.sockets_of(rank) {
+                if let Some((index, sockets)) = self.ranks.sockets_of(rank) {
                     sockets.answer(&bytes);
                     self.send_answers(index);
                 }
             }
             Action::Signal(rank, signal) => {
-                let index = self.indices.get(&rank);
-                let io = index.and_then(|&index| self.ranks[index].as_mut());
+                let index = self.ranks.indices.get(&rank);
+                let io = index.and_then(|&index| self.ranks.ios[index].as_mut());
                 if let (Some(io), Some(signal)) = (io, Signal::from_named_raw(signal))
                     && io.sockets.is_some()
                 {
@@ -79,7 +78,7 @@ impl Agent {
             }
             Action::Sweep => {
                 let now = std::time::Instant::now();
-                self.sweep = Sweep::Killing {
+                self.ends.sweep = Sweep::Killing {
                     next: now,
                     until: now + SWEEP_MAX,
                 };
@@ -89,7 +88,7 @@ impl Agent {
 
     /// Sends what a rank must hear, however slowly it reads.
     pub(super) fn send_link(&mut self, index: usize) {
-        let Some((_, sockets)) = self.sockets(index) else {
+        let Some((_, sockets)) = self.ranks.sockets(index) else {
             return;
         };
         let is_left = sockets.send_unsent();
@@ -106,7 +105,7 @@ impl Agent {
     /// Answers a rank's requests, however slowly it reads. From one that leaves too much unread, no more requests are
     /// taken until it has read.
     pub(super) fn send_answers(&mut self, index: usize) {
-        let Some((_, sockets)) = self.sockets(index) else {
+        let Some((_, sockets)) = self.ranks.sockets(index) else {
             return;
         };
         let flags = match sockets.send_answers() {
@@ -136,9 +135,9 @@ impl Agent {
         if let Some(pipe) = self.inputs.pipe(index) {
             let data = epoll::EventData::new_u64((index as u64) << kind::BITS | kind::STDIN);
             // A pipe without a reader is told without being asked for, and again and again: not from here on.
-            let _ = epoll::delete(&self.poller, pipe);
+            let _ = epoll::delete(&self.pollers.all, pipe);
             if is_left {
-                let _ = epoll::add(&self.poller, pipe, data, epoll::EventFlags::OUT);
+                let _ = epoll::add(&self.pollers.all, pipe, data, epoll::EventFlags::OUT);
             }
         }
         self.tell_taken();
@@ -153,36 +152,26 @@ impl Agent {
 
     /// Nothing more is read from one of a rank's sockets.
     pub(super) fn ignore(&mut self, index: usize, which: u64) {
-        if let Some(io) = self.ranks.get(index).and_then(Option::as_ref)
+        if let Some(io) = self.ranks.ios.get(index).and_then(Option::as_ref)
             && let Some(sockets) = &io.sockets
         {
             let _ = match which {
-                kind::PMI => epoll::delete(&self.poller, &sockets.pmi),
-                _ => epoll::delete(&self.poller, &sockets.link),
+                kind::PMI => epoll::delete(&self.pollers.all, &sockets.pmi),
+                _ => epoll::delete(&self.pollers.all, &sockets.link),
             };
         }
     }
 
     fn set_interest(&mut self, index: usize, which: u64, flags: epoll::EventFlags) {
-        if let Some(io) = self.ranks.get(index).and_then(Option::as_ref)
+        if let Some(io) = self.ranks.ios.get(index).and_then(Option::as_ref)
             && let Some(sockets) = &io.sockets
         {
             let data = epoll::EventData::new_u64((index as u64) << kind::BITS | which);
             // One that is not watched any more has closed its end.
             let _ = match which {
-                kind::PMI => epoll::modify(&self.poller, &sockets.pmi, data, flags),
-                _ => epoll::modify(&self.poller, &sockets.link, data, flags),
+                kind::PMI => epoll::modify(&self.pollers.all, &sockets.pmi, data, flags),
+                _ => epoll::modify(&self.pollers.all, &sockets.link, data, flags),
             };
         }
-    }
-
-    pub(super) fn sockets(&mut self, index: usize) -> Option<(Rank, &mut Sockets)> {
-        let io = self.ranks.get_mut(index)?.as_mut()?;
-        Some((io.rank, io.sockets.as_mut()?))
-    }
-
-    fn sockets_of(&mut self, rank: Rank) -> Option<(usize, &mut Sockets)> {
-        let index = *self.indices.get(&rank)?;
-        Some((index, self.sockets(index)?.1))
     }
 }

@@ -8,12 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk_launch_core::{
-    Stall,
-    protocol::{Plan, Report},
-};
+use ropewalk_launch_core::{Stall, protocol::Plan};
 
-use super::{super::tcp_counters, Agent};
+use super::super::tcp_counters;
 
 /// What was seen of the ranks since the launcher was last told.
 ///
@@ -74,7 +71,15 @@ impl Activity {
         self.next
     }
 
-    /// Says if the ranks, each of which leads a session of its own, made progress since the last look.
+    /// Looks, if it is time, whether the ranks made progress since the last look. Each leads a session of its own.
+    pub(super) fn look_if_due(&mut self, now: Instant, is_rank: impl Fn(i32) -> bool) -> bool {
+        if self.next.is_none_or(|next| now < next) {
+            return false;
+        }
+        self.next = Some(now + self.interval);
+        self.look(is_rank)
+    }
+
     fn look(&mut self, is_rank: impl Fn(i32) -> bool) -> bool {
         let seen = std::mem::take(&mut self.seen);
         let processes = processes_of(is_rank);
@@ -89,19 +94,6 @@ impl Activity {
         let bytes = tcp_counters::bytes_moved(&inodes);
         let before = self.tcp_bytes.replace(bytes);
         before.is_some_and(|before| before != bytes)
-    }
-}
-
-impl Agent {
-    /// Tells the launcher when ranks made progress.
-    pub(super) fn look_for_activity(&mut self) {
-        let now = Instant::now();
-        if self.activity.next.is_some_and(|next| next <= now) {
-            self.activity.next = Some(now + self.activity.interval);
-            if self.activity.look(|session| self.pids.contains_key(&session)) {
-                self.branch.report(Report::Active);
-            }
-        }
     }
 }
 

@@ -91,12 +91,12 @@ impl Advisors {
 
 impl Agent {
     pub(super) fn accept_advisors(&mut self) {
-        let most = Advisors::LINKS_PER_RANK * (self.ranks.len() + 1);
+        let most = Advisors::LINKS_PER_RANK * (self.ranks.ios.len() + 1);
         while let Some(connection) = self.advisors.listener.as_ref().and_then(Listener::accept) {
             let number = self.advisors.next;
             let data = epoll::EventData::new_u64(kind::ADVISED | u64::from(number));
             let is_added = self.advisors.links.len() < most
-                && epoll::add(&self.poller, &connection, data, epoll::EventFlags::IN).is_ok();
+                && epoll::add(&self.pollers.all, &connection, data, epoll::EventFlags::IN).is_ok();
             if is_added {
                 self.advisors.next = number.wrapping_add(1);
                 let advised = Advised {
@@ -126,7 +126,7 @@ impl Agent {
                 }
             };
             let (rank, news) = match (message, advised.known) {
-                (ToAgent::Hello { rank, kind }, None) if self.indices.contains_key(&Rank(rank)) => {
+                (ToAgent::Hello { rank, kind }, None) if self.ranks.indices.contains_key(&Rank(rank)) => {
                     advised.known = Some((Rank(rank), kind));
                     let news = match kind {
                         Kind::Advisor => LinkNews::Advisor,

@@ -14,11 +14,11 @@ const SIGKILL: i32 = 9;
 impl Agent {
     /// Takes what became of children: ranks, and those that start agents on other hosts.
     pub(super) fn handle_children(&mut self) {
-        for signal in self.children.drain() {
+        for signal in self.ends.children.drain() {
             self.handle_signal_for_job(signal);
         }
         while let Some((pid, news)) = next_child() {
-            let Some(&index) = self.pids.get(&pid.as_raw_nonzero().get()) else {
+            let Some(&index) = self.ranks.pids.get(&pid.as_raw_nonzero().get()) else {
                 if let ChildNews::Gone(cause) = news
                     && self.branch.is_starter(pid)
                 {
@@ -26,7 +26,7 @@ impl Agent {
                 }
                 continue;
             };
-            let Some(io) = &self.ranks[index] else {
+            let Some(io) = &self.ranks.ios[index] else {
                 continue;
             };
             let (rank, was_killed) = (io.rank, io.was_killed);
@@ -35,17 +35,17 @@ impl Agent {
                 ChildNews::Stopped(signal) => self.mind.handle_stopped(rank, Some(signal)),
                 ChildNews::Gone(cause) => {
                     if cause != Cause::Exited(0) {
-                        self.killed.add(pid.as_raw_nonzero().get());
+                        self.ends.killed.add(pid.as_raw_nonzero().get());
                     }
                     // What a process sent before it died counts.
                     while self.read_link(index) {}
                     while self.read_pmi(index) {}
                     self.close_advised(rank);
-                    self.pids.remove(&pid.as_raw_nonzero().get());
+                    self.ranks.pids.remove(&pid.as_raw_nonzero().get());
                     self.handle_closed(Some(rank));
                     let shortage = match cause {
                         Cause::Signalled(SIGKILL) if !was_killed && !self.mind.is_ending() => {
-                            self.memory_kills.claim()
+                            self.ends.memory_kills.claim()
                         }
                         _ => None,
                     };
@@ -54,10 +54,10 @@ impl Agent {
                     self.tell_taken();
                     // Its memory is looked for under its number before it is told who gets it.
                     self.settle();
-                    if let Some(io) = &mut self.ranks[index] {
+                    if let Some(io) = &mut self.ranks.ios[index] {
                         io.sockets = None;
                     }
-                    self.forget_if_over(index);
+                    self.ranks.forget_if_over(index);
                 }
             }
         }

@@ -44,19 +44,14 @@ impl Agent {
         if !self.mind.handle_group(group.first, options, &ranks) {
             return;
         }
-        let first = self.ranks.len();
-        for (index, &rank) in (first..).zip(&ranks) {
-            self.indices.insert(rank, index);
-            self.ranks.push(None);
-        }
-        let indices = first..self.ranks.len();
+        let indices = self.ranks.add(&ranks);
         let group = OwnGroup::new(&self.plan, group, self.host, indices);
-        self.groups.push(group);
+        self.kit.groups.push(group);
     }
 
     /// Nothing is left of a spawned group anywhere.
     pub(super) fn forget_group(&mut self, id: u32) {
         self.mind.handle_forget(id);
-        self.groups.retain(|group| group.plan.id != id);
+        self.kit.groups.retain(|group| group.plan.id != id);
     }
 }

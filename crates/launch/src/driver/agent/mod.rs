@@ -11,6 +11,7 @@ mod memory_kills;
 mod preparation;
 mod rank_io;
 mod rank_link;
+mod rank_table;
 mod requests;
 mod respawns;
 mod singleton;
@@ -18,7 +19,6 @@ mod starting;
 mod topology;
 
 use std::{
-    collections::BTreeMap,
     io::{self, Write},
     mem,
     os::fd::{AsFd, OwnedFd},
@@ -26,8 +26,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use litemap::LiteMap;
-use ropewalk_fabric::{HoldId, memfd::HeldMemfd};
 use ropewalk_launch_core::{
     StdinSource, WholeLines,
     host_agent::HostAgent,
@@ -59,7 +57,8 @@ use inputs::Inputs;
 use limits::held_bytes_max;
 use memory_kills::MemoryKills;
 pub(super) use preparation::Preparation;
-use rank_io::{RankIo, Reading};
+use rank_io::Reading;
+use rank_table::RankTable;
 
 /// What an agent is made of. Its mind decides; the branch of the tree below it has a mind of its own.
 pub(super) struct Agent {
@@ -68,37 +67,47 @@ pub(super) struct Agent {
     mind: HostAgent,
     branch: Branch,
     keeper: KeeperLine,
-    slots: Slots,
-    children: ChildSignals,
-    poller: OwnedFd,
-    /// The pipes that ranks write to, by themselves, so that one change stops them all when output is not taken.
-    output_poller: OwnedFd,
-    are_outputs_read: bool,
-    /// Ranks that have closed their PMI connections, and until when it is waited for their deaths.
-    closing: Vec<(Rank, Instant)>,
-    /// By their number on this host; those that are gone have only what is still to be read.
-    ranks: Vec<Option<RankIo>>,
-    indices: BTreeMap<Rank, usize>,
-    pids: LiteMap<i32, usize>,
-    /// Memory of ranks that live; that of the dead is with the endpoint.
-    held: BTreeMap<(Rank, HoldId), HeldMemfd>,
+    kit: StartKit,
+    pollers: Pollers,
+    ranks: RankTable,
     inputs: Inputs,
     activity: Activity,
     advisors: Advisors,
     memory: IdleMemory,
-    memory_kills: MemoryKills,
-    killed: Killed,
-    groups: Vec<OwnGroup>,
-    /// If ranks are bound to them.
-    bindings: Result<Bindings, BindingError>,
-    /// The limit that this process had before it raised its own.
-    descriptors: Rlimit,
-    sweep: Sweep,
+    ends: Ends,
     /// The node above was lost.
     is_orphaned: bool,
     flushed: Instant,
     buffer: Vec<u8>,
     asking: requests::Asking,
+}
+
+/// The descriptors that are waited for.
+struct Pollers {
+    all: OwnedFd,
+    /// The pipes that ranks write to, by themselves, so that one change stops them all when output is not taken.
+    outputs: OwnedFd,
+    are_outputs_read: bool,
+}
+
+/// The means by which ranks are started.
+struct StartKit {
+    slots: Slots,
+    groups: Vec<OwnGroup>,
+    /// If ranks are bound to them.
+    bindings: Result<Bindings, BindingError>,
+    /// The limit that this process had before it raised its own.
+    descriptors: Rlimit,
+}
+
+/// The ends of processes, and what they leave behind.
+struct Ends {
+    children: ChildSignals,
+    /// Ranks that have closed their PMI connections, and until when it is waited for their deaths.
+    closing: Vec<(Rank, Instant)>,
+    memory_kills: MemoryKills,
+    killed: Killed,
+    sweep: Sweep,
 }
 
 /// How far what the ranks left behind is gone.
@@ -207,34 +216,33 @@ impl Agent {
         let advisors = Advisors::listen(&poller);
         Ok(Self {
             mind: HostAgent::new(start, branch.endpoint().address().clone(), held_bytes_max()),
-            groups: vec![OwnGroup::new(&plan, plan.first_group(), host, 0..ranks.len())],
+            kit: StartKit {
+                slots,
+                groups: vec![OwnGroup::new(&plan, plan.first_group(), host, 0..ranks.len())],
+                bindings,
+                descriptors,
+            },
             plan,
             host,
             branch,
             keeper,
-            slots,
-            children,
-            poller,
-            output_poller,
-            are_outputs_read: true,
-            closing: Vec::new(),
-            indices: ranks
-                .iter()
-                .enumerate()
-                .map(|(index, &rank)| (rank, index))
-                .collect(),
-            ranks: ranks.iter().map(|_| None).collect(),
-            pids: LiteMap::new(),
-            held: BTreeMap::new(),
+            pollers: Pollers {
+                all: poller,
+                outputs: output_poller,
+                are_outputs_read: true,
+            },
+            ranks: RankTable::new(&ranks),
             inputs,
             activity,
             advisors,
             memory: IdleMemory::default(),
-            memory_kills,
-            killed: Killed::new(),
-            bindings,
-            descriptors,
-            sweep: Sweep::NotYet,
+            ends: Ends {
+                children,
+                closing: Vec::new(),
+                memory_kills,
+                killed: Killed::new(),
+                sweep: Sweep::NotYet,
+            },
             is_orphaned: false,
             flushed: Instant::now(),
             buffer: vec![0; BUFFER_SIZE],
@@ -252,9 +260,12 @@ impl Agent {
             }
             self.settle();
             self.advance_sweep();
-            self.look_for_activity();
+            let is_rank = |session| self.ranks.pids.contains_key(&session);
+            if self.activity.look_if_due(Instant::now(), is_rank) {
+                self.branch.report(Report::Active);
+            }
             self.memory.handle_timeout(Instant::now());
-            self.memory_kills.handle_time(Instant::now());
+            self.ends.memory_kills.handle_time(Instant::now());
             self.handle_closed(None);
             self.settle();
             let now = Instant::now();
@@ -358,9 +369,9 @@ impl Agent {
     }
 
     fn wait(&mut self) -> io::Result<()> {
-        let sweep = match self.sweep {
+        let sweep = match self.ends.sweep {
             Sweep::Killing { next, .. } => Some(next),
-            Sweep::Draining { read } if self.are_outputs_read => Some(read + IDLE_MAX),
+            Sweep::Draining { read } if self.pollers.are_outputs_read => Some(read + IDLE_MAX),
             _ => None,
         };
         let starts = self.mind.is_spawning() && self.may_start();
@@ -373,7 +384,7 @@ impl Agent {
             .chain(flush)
             .chain(self.activity.deadline())
             .chain(self.memory.deadline())
-            .chain(self.closing.iter().map(|(_, due)| *due))
+            .chain(self.ends.closing.iter().map(|(_, due)| *due))
             .min();
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
@@ -383,7 +394,7 @@ impl Agent {
         }
         let mut events = [const { mem::MaybeUninit::uninit() }; 64];
         let ready: Vec<(u64, epoll::EventFlags)> =
-            match epoll::wait(&self.poller, &mut events, timeout.as_ref()) {
+            match epoll::wait(&self.pollers.all, &mut events, timeout.as_ref()) {
                 Ok((events, _)) => events
                     .iter()
                     .map(|event| (event.data.u64(), event.flags))
@@ -441,7 +452,7 @@ impl Agent {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        let Ok((events, _)) = epoll::wait(&self.output_poller, &mut events, Some(&at_once)) else {
+        let Ok((events, _)) = epoll::wait(&self.pollers.outputs, &mut events, Some(&at_once)) else {
             return;
         };
         let ready: Vec<u64> = events.iter().map(|event| event.data.u64()).collect();
@@ -455,7 +466,7 @@ impl Agent {
 
     fn read_output(&mut self, index: usize, which: u64) {
         self.activity.note();
-        let Some(io) = self.ranks.get_mut(index).and_then(Option::as_mut) else {
+        let Some(io) = self.ranks.ios.get_mut(index).and_then(Option::as_mut) else {
             return;
         };
         let rank = io.rank;
@@ -475,24 +486,16 @@ impl Agent {
             let stream = starting::stream(which);
             self.branch.report(Report::Output { rank, stream, lines });
         }
-        if let Sweep::Draining { read } = &mut self.sweep {
+        if let Sweep::Draining { read } = &mut self.ends.sweep {
             *read = Instant::now();
         }
-        self.forget_if_over(index);
-    }
-
-    /// A rank that is gone, and all of whose output was read, is forgotten.
-    fn forget_if_over(&mut self, index: usize) {
-        let is_over = |io: &RankIo| io.sockets.is_none() && io.outputs.iter().all(Option::is_none);
-        if self.ranks[index].as_ref().is_some_and(is_over) {
-            self.ranks[index] = None;
-        }
+        self.ranks.forget_if_over(index);
     }
 
     /// Output that nobody takes makes the ranks wait.
     fn stop_or_go_on_reading(&mut self) {
         let read = self.branch.own_output() < OUTPUT_WINDOW;
-        if read == self.are_outputs_read {
+        if read == self.pollers.are_outputs_read {
             return;
         }
         let flags = if read {
@@ -501,22 +504,22 @@ impl Agent {
             epoll::EventFlags::empty()
         };
         let data = epoll::EventData::new_u64(kind::OUTPUTS);
-        if epoll::modify(&self.poller, &self.output_poller, data, flags).is_ok() {
-            self.are_outputs_read = read;
+        if epoll::modify(&self.pollers.all, &self.pollers.outputs, data, flags).is_ok() {
+            self.pollers.are_outputs_read = read;
         }
-        if let (true, Sweep::Draining { read }) = (read, &mut self.sweep) {
+        if let (true, Sweep::Draining { read }) = (read, &mut self.ends.sweep) {
             *read = Instant::now();
         }
     }
 
     fn advance_sweep(&mut self) {
         let now = Instant::now();
-        match self.sweep {
+        match self.ends.sweep {
             Sweep::Killing { next, until } if next <= now => {
                 self.handle_children();
                 let branch = &self.branch;
                 let is_clean = descendants::kill_others(|pid| branch.is_starter(pid));
-                self.sweep = if is_clean || until <= now {
+                self.ends.sweep = if is_clean || until <= now {
                     Sweep::Draining { read: now }
                 } else {
                     let next = now + SWEEP_INTERVAL;
@@ -525,12 +528,12 @@ impl Agent {
                 self.advance_sweep();
             }
             Sweep::Draining { read } => {
-                let is_idle = self.are_outputs_read && read + IDLE_MAX <= now;
+                let is_idle = self.pollers.are_outputs_read && read + IDLE_MAX <= now;
                 if is_idle {
                     self.give_up_outputs();
                 }
-                if self.ranks.iter().all(Option::is_none) {
-                    self.sweep = Sweep::Done;
+                if self.ranks.ios.iter().all(Option::is_none) {
+                    self.ends.sweep = Sweep::Done;
                     self.remove_leftovers();
                     self.mind.handle_swept();
                 }
@@ -540,17 +543,17 @@ impl Agent {
     }
 
     fn remove_leftovers(&self) {
-        let programs = self.groups.iter().flat_map(|group| &group.programs).flatten();
+        let programs = self.kit.groups.iter().flat_map(|group| &group.programs).flatten();
         let environments: Vec<_> = programs.map(|started| started.environment.as_slice()).collect();
         mpi_programs::remove_leftovers(open_mpi_job(self.plan.job), &environments);
-        self.killed.remove_leftovers();
+        self.ends.killed.remove_leftovers();
     }
 
     /// Pipes that somebody holds open who is not one of us; what came last from them counts.
     fn give_up_outputs(&mut self) {
-        for index in 0..self.ranks.len() {
+        for index in 0..self.ranks.ios.len() {
             for which in [kind::STDOUT, kind::STDERR] {
-                let Some(io) = &mut self.ranks[index] else {
+                let Some(io) = &mut self.ranks.ios[index] else {
                     continue;
                 };
                 let rank = io.rank;
@@ -560,7 +563,7 @@ impl Agent {
                     self.branch.report(Report::Output { rank, stream, lines });
                 }
             }
-            self.forget_if_over(index);
+            self.ranks.forget_if_over(index);
         }
     }
 }

@@ -8,7 +8,7 @@ use super::{Agent, kind, rank_io::Reading};
 impl Agent {
     /// Takes one message from a rank's link. Returns whether there may be more.
     pub(super) fn read_link(&mut self, index: usize) -> bool {
-        let Some((rank, sockets)) = self.sockets(index) else {
+        let Some((rank, sockets)) = self.ranks.sockets(index) else {
             return false;
         };
         match sockets.read_link() {
@@ -22,7 +22,7 @@ impl Agent {
                 };
                 let keep = self.mind.handle_link(rank, from_rank(message), size);
                 if let (true, Some(id), Some(memory)) = (keep, id, memory) {
-                    self.held.insert((rank, id), memory);
+                    self.ranks.held.insert((rank, id), memory);
                 }
                 true
             }

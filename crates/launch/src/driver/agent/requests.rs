@@ -43,6 +43,7 @@ impl Agent {
     pub(super) fn read_pmi(&mut self, index: usize) -> bool {
         let mut buffer = std::mem::take(&mut self.buffer);
         let reading = self
+            .ranks
             .sockets(index)
             .map(|(rank, sockets)| (rank, sockets.read_pmi(&mut buffer)));
         let more = match reading {
@@ -57,7 +58,7 @@ impl Agent {
                     self.mind.handle_pmi_closed(rank);
                     self.end_if_foreign(index);
                 } else {
-                    self.closing.push((rank, Instant::now() + DEATH));
+                    self.ends.closing.push((rank, Instant::now() + DEATH));
                 }
                 false
             }
@@ -71,7 +72,7 @@ impl Agent {
     pub(super) fn handle_closed(&mut self, gone: Option<Rank>) {
         let now = Instant::now();
         let is_due = |(rank, due): &mut (Rank, Instant)| Some(*rank) == gone || *due <= now;
-        for (rank, _) in self.closing.extract_if(.., is_due) {
+        for (rank, _) in self.ends.closing.extract_if(.., is_due) {
             self.mind.handle_pmi_closed(rank);
         }
     }
@@ -85,7 +86,7 @@ impl Agent {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut turn = self.asking.spin.begin();
         while turn.goes_on()
-            && let Some((rank, sockets)) = self.sockets(index)
+            && let Some((rank, sockets)) = self.ranks.sockets(index)
             // From one that leaves too many answers unread nothing is taken.
             && sockets.pmi_interest.contains(epoll::EventFlags::IN)
         {

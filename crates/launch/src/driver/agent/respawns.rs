@@ -14,7 +14,7 @@ const READS_MAX: usize = 64;
 impl Agent {
     /// Takes what the process before had written last.
     pub(super) fn retire(&mut self, index: usize) {
-        let Some(io) = self.ranks.get_mut(index).and_then(Option::take) else {
+        let Some(io) = self.ranks.ios.get_mut(index).and_then(Option::take) else {
             return;
         };
         let rank = io.rank;

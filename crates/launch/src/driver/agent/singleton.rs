@@ -37,10 +37,11 @@ impl Agent {
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|errno| failed(errno.into()))?;
         // It has no link to an agent; this one has no other end.
         let (link, _) = AgentLink::pair().map_err(|error| failed(io::Error::other(error)))?;
-        let index = self.indices.get(&rank).copied().unwrap_or_default();
+        let index = self.ranks.indices.get(&rank).copied().unwrap_or_default();
         let data = epoll::EventData::new_u64((index as u64) << kind::BITS | kind::PMI);
-        epoll::add(&self.poller, &pmi, data, epoll::EventFlags::IN).map_err(|errno| failed(errno.into()))?;
-        self.ranks[index] = Some(RankIo {
+        epoll::add(&self.pollers.all, &pmi, data, epoll::EventFlags::IN)
+            .map_err(|errno| failed(errno.into()))?;
+        self.ranks.ios[index] = Some(RankIo {
             rank,
             pid,
             foreign: Some(pidfd),
@@ -53,13 +54,13 @@ impl Agent {
 
     /// Whether a process is not our child.
     pub(super) fn is_foreign(&self, index: usize) -> bool {
-        let io = self.ranks.get(index).and_then(Option::as_ref);
+        let io = self.ranks.ios.get(index).and_then(Option::as_ref);
         io.is_some_and(|io| io.foreign.is_some())
     }
 
     /// Of a process that is not our child the end of its connection is all that is seen.
     pub(super) fn end_if_foreign(&mut self, index: usize) {
-        let Some(io) = self.ranks.get_mut(index).and_then(Option::as_mut) else {
+        let Some(io) = self.ranks.ios.get_mut(index).and_then(Option::as_mut) else {
             return;
         };
         if io.foreign.is_some() && io.sockets.is_some() {
@@ -67,7 +68,7 @@ impl Agent {
             self.mind
                 .handle_exit(rank, Cause::Exited(0), None, monotonic_ns());
             self.settle();
-            self.ranks[index] = None;
+            self.ranks.ios[index] = None;
         }
     }
 }

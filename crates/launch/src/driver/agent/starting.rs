@@ -137,12 +137,13 @@ impl Agent {
     fn start_rank(&mut self, rank: Rank) -> Result<u32, StartError> {
         let failed = |error: io::Error| system_error("cannot make its sockets and pipes", &error);
         let index = *self
+            .ranks
             .indices
             .get(&rank)
             .expect("the mind starts ranks of this host only");
         self.retire(index);
         let no_program = || system_error("the job has no program for it", &Errno::INVAL.into());
-        let group = self.groups.iter().find(|group| group.plan.has(rank));
+        let group = self.kit.groups.iter().find(|group| group.plan.has(rank));
         let group = group.ok_or_else(no_program)?;
         let (number, program) = group.plan.program_of(rank).ok_or_else(no_program)?;
         let segment = &program.segment;
@@ -160,7 +161,7 @@ impl Agent {
             let (reader, writer) = pipe_for_writing().map_err(failed)?;
             (reader, Some(writer))
         } else {
-            (self.slots.null().map_err(failed)?, None)
+            (self.kit.slots.null().map_err(failed)?, None)
         };
         let (plan, local) = (&group.plan, index - group.indices.start);
         let own = self
@@ -191,13 +192,13 @@ impl Agent {
             .chain(&own)
             .map(CString::as_c_str)
             .collect();
-        let processors = self.bindings.as_ref().map_err(Clone::clone);
+        let processors = self.kit.bindings.as_ref().map_err(Clone::clone);
         let processors = processors.and_then(|bindings| bindings.of(index));
         let processors =
             processors.map_err(|error| system_error("cannot be bound", &io::Error::other(error)))?;
         let pid = process::start(
             &started.program,
-            &mut self.slots,
+            &mut self.kit.slots,
             &ProcessOptions {
                 inherited: Inherited {
                     stdin: rank_stdin,
@@ -207,7 +208,7 @@ impl Agent {
                     link: rank_link.into(),
                 },
                 environment: &environment,
-                descriptors: self.descriptors,
+                descriptors: self.kit.descriptors,
                 processors: processors.as_deref(),
             },
         );
@@ -236,8 +237,8 @@ impl Agent {
         };
         // A rank that runs and cannot be watched is left to the sweep that follows a failed start.
         self.watch(index, &io).map_err(failed)?;
-        self.pids.insert(pid.as_raw_nonzero().get(), index);
-        self.ranks[index] = Some(io);
+        self.ranks.pids.insert(pid.as_raw_nonzero().get(), index);
+        self.ranks.ios[index] = Some(io);
         if let Some(stdin) = stdin {
             self.inputs.set_pipe(index, stdin);
             self.write_input(index);
@@ -249,12 +250,12 @@ impl Agent {
         let data = |which| epoll::EventData::new_u64((index as u64) << kind::BITS | which);
         let flags = epoll::EventFlags::IN;
         if let Some(sockets) = &io.sockets {
-            epoll::add(&self.poller, &sockets.pmi, data(kind::PMI), flags)?;
-            epoll::add(&self.poller, &sockets.link, data(kind::LINK), flags)?;
+            epoll::add(&self.pollers.all, &sockets.pmi, data(kind::PMI), flags)?;
+            epoll::add(&self.pollers.all, &sockets.link, data(kind::LINK), flags)?;
         }
         for (output, which) in io.outputs.iter().zip([kind::STDOUT, kind::STDERR]) {
             if let Some(output) = output {
-                epoll::add(&self.output_poller, output.pipe.as_fd(), data(which), flags)?;
+                epoll::add(&self.pollers.outputs, output.pipe.as_fd(), data(which), flags)?;
             }
         }
         Ok(())
