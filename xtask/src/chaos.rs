@@ -120,7 +120,10 @@ pub(crate) fn chaos(options: &Options) -> anyhow::Result<()> {
         tally.print(cell);
         if !options.short {
             tally.append(cell, seed)?;
-            tally.write_row(cell)?;
+            // The table is about the cells as they are.
+            if options.layout.is_none() && options.bytes.is_none() {
+                tally.write_row(cell)?;
+            }
         }
         if !tally.failed.is_empty() {
             failed.push(format!(
