@@ -240,7 +240,7 @@ pub(super) const CELLS: &[Cell] = &[
     },
     Cell {
         bytes: LONG,
-        // With a detection time of 1 s a host may be lost: what is sent in 0.5 s may be sent again 0.8 s after its end only.
+        // With a detection time of 1 s a host may be lost: TCP may send again as late as 0.8 s after the end.
         ..cell("cut-short", "a host's links cut both ways for 0.5 s", |draw| {
             let host = draw.any_host();
             let cut = draw.step_at(host, Act::Cut(host));
@@ -347,7 +347,7 @@ pub(super) const CELLS: &[Cell] = &[
     },
 ];
 
-/// On four hosts the reduction of so much takes about a quarter of a second: what is done to links takes some milliseconds.
+/// On four hosts the reduction of so much takes a quarter of a second; a change of a link takes some milliseconds.
 const LONG: u64 = 8 << 20;
 /// A chunk, which has at most a mebibyte, has to pass between two resets.
 const RESET_EVERY: usize = 1_200_000;

@@ -73,7 +73,7 @@ impl Tally {
     pub(super) fn print(&mut self, cell: &Cell) {
         let Kills { counted, early, late } = self.kills;
         println!(
-            "{}: {} runs, {} hit in time, {} exact, {} named, {} after the end; {} lost, {} wrong, {} hung, {} otherwise broken",
+            "{}: {} runs, {} hit in time, {} exact, {} named, {} after the end; {} lost, {} wrong, {} hung, {} broken",
             cell.name,
             self.runs,
             self.hit,
