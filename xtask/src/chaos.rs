@@ -120,7 +120,10 @@ pub(crate) fn chaos(options: &Options) -> anyhow::Result<()> {
         tally.print(cell);
         if !options.short {
             tally.append(cell, seed)?;
-            tally.write_row(cell)?;
+            // The table is about the cells as they are.
+            if options.layout.is_none() && options.bytes.is_none() {
+                tally.write_row(cell)?;
+            }
         }
         if !tally.failed.is_empty() {
             failed.push(format!(
@@ -228,8 +231,8 @@ impl Stage {
         Ok((seen, outcome, usual))
     }
 
-    /// Says if this machine lets the cell run: tests run without namespaces and control groups too, and then say what they
-    /// leave out.
+    /// Says if this machine lets the cell run. Tests run without namespaces and control groups too, and print the cells
+    /// that they leave out.
     fn can_run(&mut self, cell: &Cell) -> bool {
         let needs_group = cell.shortage == Some(Shortage::Memory);
         let obstacle = match (needs_group, &self.network) {

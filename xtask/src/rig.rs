@@ -1,4 +1,4 @@
-//! Several hosts on this machine: network namespaces behind a bridge, with rates that can be changed and links that can be
+//! Several hosts on this machine: network namespaces behind a bridge, whose rates can be changed and whose links can be
 //! cut.
 
 mod bench;

@@ -1,8 +1,8 @@
 //! Reduces vectors whose result shows any contribution that is missing or counted twice, and says how it went.
 //!
-//! Run it under `ropewalk run` with words such as `bytes=8388608 order=ordered`; see [`Words`]. Each rank prints a line for
-//! each reduction: `exact` with the receipt at the rank that has the result, `told` at the others, `wrong` or `error`. If
-//! the environment names a socket by `CHAOS_SOCKET`, it gets a datagram at each [moment](Moments::tell).
+//! Run it under `ropewalk run` with words such as `bytes=8388608 order=ordered`; see [`Words`]. Each rank prints a line
+//! for each reduction: `exact` with the receipt at the rank with the result, `told` at the others, `wrong` or `error`.
+//! If the environment names a socket by `CHAOS_SOCKET`, it gets a datagram at each [moment](Moments::tell).
 
 use std::{
     env,

@@ -241,7 +241,7 @@ mod tests {
         seen(lines, victims).judge(lines.len() as u32, Expected::Exact)
     }
 
-    /// A result at one rank of which all survivors know is right; two results, none, or a survivor without a word are not.
+    /// A result at one rank is right if all survivors know. Two results, none, or a survivor without a word are not.
     #[test]
     fn one_rank_has_the_result_and_all_know() {
         let elapsed = Duration::from_micros(12_500);

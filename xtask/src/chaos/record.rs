@@ -73,7 +73,7 @@ impl Tally {
     pub(super) fn print(&mut self, cell: &Cell) {
         let Kills { counted, early, late } = self.kills;
         println!(
-            "{}: {} runs, {} hit in time, {} exact, {} named, {} after the end; {} lost, {} wrong, {} hung, {} otherwise broken",
+            "{}: {} runs, {} hit in time, {} exact, {} named, {} after the end; {} lost, {} wrong, {} hung, {} broken",
             cell.name,
             self.runs,
             self.hit,
@@ -108,7 +108,11 @@ impl Tally {
     /// # Errors
     /// If it cannot be written.
     pub(super) fn append(&mut self, cell: &Cell, seed: u64) -> anyhow::Result<()> {
-        let arguments: Vec<String> = std::env::args().skip(1).collect();
+        let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+        if let Some(at) = arguments.iter().position(|word| word == "--built") {
+            // A path of this machine.
+            arguments.drain(at..(at + 2).min(arguments.len()));
+        }
         let line = json!({
             "commit": commit()?, "command": format!("cargo xtask {}", arguments.join(" ")), "seed": seed,
             "cell": cell.name, "runs": self.runs, "hit": self.hit, "exact": self.exact, "named": self.named,

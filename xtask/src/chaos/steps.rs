@@ -172,8 +172,8 @@ impl Draw {
 mod tests {
     use super::*;
 
-    /// A seed gives the same victim at the same moment every time. Each rank is the victim and the root as often, and never
-    /// both the root and the one that follows it.
+    /// A seed gives the same victim at the same moment every time. Each rank is the victim and the root as often. No
+    /// root follows itself.
     #[test]
     fn a_seed_replays_its_disturbance() {
         let (layout, usual) = (Layout::new(2, 3), Duration::from_millis(50));

@@ -16,8 +16,8 @@ use super::namespace::{
     self, NAMESPACES, execute, interfaces, ip, kill_all_in, namespaces, processes_in, tc, within,
 };
 
-/// Hosts of this machine's own, numbered from 1, and host 0 for the launcher, whose links are not slowed down. All is gone
-/// when this is dropped, and what a killed process leaves when the next network is made.
+/// Hosts of this machine's own, numbered from 1, and host 0 for the launcher, whose links are not slowed down. All is
+/// gone when this is dropped, and the rest of a killed process when the next network is made.
 #[derive(Debug)]
 pub(crate) struct Network {
     /// Part of all names: the process that made it, or a word.
@@ -134,7 +134,8 @@ impl Network {
         fs::create_dir_all(&folder)?;
         let script = format!(
             "#!/bin/sh\nnumber=$((${{1##*.}} - {FIRST_ADDRESS})); shift\n\
-             exec nsenter --net={NAMESPACES}/{}-$number unshare -u sh -c 'hostname $0; exec \"$@\"' host$number \"$@\"\n",
+             exec nsenter --net={NAMESPACES}/{}-$number \
+             unshare -u sh -c 'hostname $0; exec \"$@\"' host$number \"$@\"\n",
             self.prefix(),
         );
         fs::write(self.command(), script)?;

@@ -24,8 +24,8 @@ pub(crate) struct Weather {
     pub(crate) dial_delay: Duration,
     /// Once, after so many bytes of all connections, nothing goes for so long.
     pub(crate) stall: Option<(usize, Duration)>,
-    /// After so many bytes of all connections, nothing goes any more, also over connections that are made then. It is said
-    /// for which ways: 0 is towards those who listen where the relay does.
+    /// After so many bytes of all connections, nothing goes any more these ways, also over connections that are made
+    /// then. Way 0 is towards those who listen where the relay does.
     pub(crate) cut: Option<(usize, &'static [usize])>,
     /// At a reset, the bytes before it still arrive after so long: the sender cannot know.
     pub(crate) late_after_reset: Duration,
