@@ -56,7 +56,7 @@ struct Receiver {
     begun: VecDeque<Duration>,
     bytes: u64,
     busy_since: Duration,
-    /// What has arrived, and the time in which something was on its way.
+    /// The chunks and bytes that have arrived, and the time in which something was on its way.
     arrived_chunks: u32,
     arrived_bytes: u64,
     busy: Duration,
@@ -126,8 +126,8 @@ impl SendRates {
         }
     }
 
-    /// The number of chunks that should be on their way: those that the links hold, and two that wait. With fewer a link
-    /// stands idle, with more a chunk that is needed waits behind others.
+    /// The number of chunks that should be on their way: those that the links hold, and two that wait. With fewer a
+    /// link stands idle, with more a chunk that is needed waits behind others.
     pub fn window(&self) -> u32 {
         let busy = self.all.busy.as_secs_f64();
         let delay = self.delay.get().filter(|_| busy > 0.0);
@@ -138,8 +138,8 @@ impl SendRates {
         (held.ceil() as u32 + 2).clamp(Self::WINDOW_FIRST, Self::WINDOW_MAX)
     }
 
-    /// A chunk of so many bytes has arrived. Returns the rates to all receivers in bytes per second, if they differ and it
-    /// is worth while to [tell](super::ToScheduler::Rates) the scheduler.
+    /// A chunk of so many bytes has arrived. Returns the rates to all receivers in bytes per second, if they differ and
+    /// it is worth while to [tell](super::ToScheduler::Rates) the scheduler.
     pub fn handle_ended(&mut self, now: Duration, to: Site, bytes: u64) -> Option<Vec<(Site, f64)>> {
         let delay = self.receivers.get_mut(&to)?.handle_ended(now, bytes);
         self.all.handle_ended(now, bytes);

@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(runs(&held, 0, capacity), [(2, 5), (0, 5)]);
     }
 
-    /// What one site alone holds is that site's, and the others' runs go on around it.
+    /// A member that one site alone holds is that site's, and the others' runs go on around it.
     #[test]
     fn a_single_holder_gets_its_member() {
         let (all, one) = ([Site(0), Site(1)], [Site(1)]);

@@ -3,20 +3,22 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::{
     canary::{Canary, is_put_back},
     chunks::Chunking,
-    ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
+    ids::{Member, Session, Site, StreamId, Term, Token},
     message::{ChunkHeader, FromScheduler, Grant, Input, Row, Standing, ToScheduler},
     rates::SendRates,
-    scheduler::{Call, End, Failure, GiveUp, Roster},
+    scheduler::{Call, End, Failure, GiveUp},
     stream::Stream,
 };
 
 mod action;
 mod merge;
+mod part;
 mod sends;
 
 pub use self::action::{Chunk, Place, WorkerAction};
 use self::{
     merge::{Claim, Merge},
+    part::Part,
     sends::Sends,
 };
 
@@ -48,20 +50,6 @@ pub struct Worker {
     /// The reason for which it contributes to nothing any more.
     left: Option<String>,
     actions: VecDeque<WorkerAction>,
-}
-
-/// A session on this site.
-#[derive(Debug)]
-struct Part {
-    call: Call,
-    originals: BTreeMap<Member, Token>,
-    /// Known from the first plan on.
-    chunking: Option<Chunking>,
-    streams: BTreeMap<StreamId, Stream>,
-    /// The newest plan of each share.
-    plans: BTreeMap<ShareId, PlanId>,
-    roster: Option<Roster>,
-    merge: Option<Merge>,
 }
 
 impl Worker {
@@ -101,7 +89,8 @@ impl Worker {
         self.sessions.keys().copied()
     }
 
-    /// Sets the number of chunks that are being sent at once, as [`SendRates::window`] says. One receiver gets half of them at most, and at first one.
+    /// Sets the number of chunks that are being sent at once, as [`SendRates::window`] says. One receiver gets half of
+    /// them at most, and at first one.
     pub fn set_sends(&mut self, sends: u32) {
         self.sends.set_max(sends);
     }
@@ -569,43 +558,5 @@ impl Worker {
     /// The root's side of a session.
     fn merge(&mut self, session: Session) -> Option<&mut Merge> {
         self.sessions.get_mut(&session)?.merge.as_mut()
-    }
-}
-
-impl Part {
-    fn standing(&self, session: Session) -> Standing {
-        Standing {
-            session,
-            call: self.call.clone(),
-            originals: self
-                .originals
-                .iter()
-                .map(|(&member, &token)| (member, token))
-                .collect(),
-            shares: self.merge.as_ref().map_or_else(Vec::new, Merge::standing),
-            chunking: self.chunking,
-            roster: self.roster.clone(),
-            end: None,
-        }
-    }
-
-    fn generation(&self) -> Option<u32> {
-        self.roster.as_ref().map(|roster| roster.generation)
-    }
-
-    /// Gives up the older plans of a share, and takes what a row says of the whole.
-    fn withdraw(&mut self, row: &Row) {
-        self.plans.insert(row.share, row.plan);
-        self.chunking = Some(row.chunking);
-        if self.generation() < Some(row.roster.generation) {
-            self.streams.clear();
-            self.merge = None;
-        }
-        self.roster = Some(row.roster.clone());
-        self.streams.retain(|_, stream| stream.share != row.share);
-        if row.members_in_all > 0 {
-            let merge = self.merge.get_or_insert_with(|| Merge::new(row.chunking));
-            merge.note_row(row);
-        }
     }
 }

@@ -284,7 +284,7 @@ fn fold_blocks(
     Ok(())
 }
 
-/// What is folded at once, of each operand: two of them fit into a processor's second cache.
+/// Bytes of each operand that are folded at once: two of them fit into a processor's second cache.
 const BLOCK_BYTES: usize = 128 << 10;
 
 fn guarded<T>(run: impl FnOnce() -> Result<T, FoldError>) -> Result<T, FoldError> {

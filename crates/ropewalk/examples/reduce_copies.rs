@@ -1,7 +1,7 @@
 //! A reduction that loses a host: `ropewalk run -hosts a,b,c -n 3 --on-failure continue reduce_copies VICTIM HOW`.
 //!
-//! Rank VICTIM kills its agent and then itself once its contribution is protected; HOW is `background`, `acknowledged`, or
-//! `process`, with which it waits for nothing and its contribution is lost. A rank that got the right end says
+//! Rank VICTIM kills its agent and then itself once its contribution is protected; HOW is `background`, `acknowledged`,
+//! or `process`, with which it waits for nothing and its contribution is lost. A rank that got the right end says
 //! `copies: ok`.
 
 use std::{process::ExitCode, time::Duration};

@@ -169,8 +169,8 @@ fn sources_survive_any_rank() {
     }
 }
 
-/// A contribution that another host has a copy of survives the loss of its host, that with the scheduler and the root too;
-/// without a copy it is lost, and all are told whose it was.
+/// A contribution that another host has a copy of survives the loss of its host, that with the scheduler and the root
+/// too; without a copy it is lost, and all are told whose it was.
 #[test]
 fn copies_survive_their_hosts() {
     let ropewalk = Path::new(env!("CARGO_BIN_EXE_ropewalk"));

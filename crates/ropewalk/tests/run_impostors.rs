@@ -102,7 +102,8 @@ fn fence_rank_1() {
     let pmi = Client::from_env().unwrap().unwrap();
     let mut endpoint = Endpoint::bind(options(&welcome, welcome.key.clone())).unwrap();
     endpoint.fence(rank(1, 0));
-    pmi.put("ropewalk-address-0", endpoint.address().to_string())
+    // The address, and the mark of a host.
+    pmi.put("ropewalk-address-0", format!("{}#0", endpoint.address()))
         .unwrap();
     pmi.fence().unwrap();
     let begun = Instant::now();

@@ -6,22 +6,20 @@
 //! words that stand for their bytes: links are busy as long as the bytes would take, and the words show any
 //! contribution that is missing, doubled or folded in the wrong order.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ops::Range,
-    time::Duration,
-};
+use std::time::Duration;
 
 use ropewalk_reduce_core::{
-    Call, Chunk, ChunkHeader, Costs, End, FromScheduler, Grant, Member, Order, Place, Scheduler,
-    SchedulerAction, SendRates, Session, Site, StreamId, Term, ToScheduler, Token, Worker, WorkerAction,
+    Call, ChunkHeader, Costs, End, FromScheduler, Grant, Member, Scheduler, SchedulerAction, Session, Site,
+    StreamId, Term, ToScheduler, Token, WorkerAction,
     canary::{Canary, is_put_back},
 };
 
+use self::site::SiteState;
 use crate::{Dice, Host, Nanos, Network, Process, Simulation};
 
 mod oracle;
 mod setting;
+mod site;
 
 pub use self::{
     oracle::Violation,
@@ -92,29 +90,6 @@ struct Job<'a> {
     oracle: oracle::Oracle,
     to_scheduler: u64,
     from_scheduler: u64,
-}
-
-/// A rank or an agent.
-struct SiteState {
-    worker: Worker,
-    rates: SendRates,
-    /// Where this site's scheduler is.
-    seat: Site,
-    /// The chunks that have not been answered, by number, and their words.
-    sends: BTreeMap<u64, (Chunk, u64)>,
-    /// Chunks that were sent.
-    sent: u64,
-    scheduler: Option<Scheduler>,
-    lost: BTreeSet<Site>,
-    /// The words in windows.
-    windows: BTreeMap<Place, u64>,
-    /// The root's chunks by their first byte: their lengths and words.
-    result: BTreeMap<u64, (u64, u64)>,
-    fold_ends: Nanos,
-    /// When the scheduler's timer fires.
-    timer: Option<Nanos>,
-    has_called: bool,
-    end: Option<(Nanos, End)>,
 }
 
 impl<'a> Job<'a> {
@@ -560,64 +535,6 @@ impl<'a> Job<'a> {
             let living = (0..2 * hosts).map(Site).filter(|site| !known.contains(site));
             let scheduler = scheduler.take_over(living.collect::<Vec<_>>());
             self.sites[at].scheduler = Some(scheduler);
-        }
-    }
-}
-
-impl SiteState {
-    fn new(site: Site) -> Self {
-        Self {
-            worker: Worker::new(site, Site(0), Term(0)),
-            rates: SendRates::default(),
-            seat: Site(0),
-            sends: BTreeMap::new(),
-            sent: 0,
-            scheduler: None,
-            lost: BTreeSet::new(),
-            windows: BTreeMap::new(),
-            result: BTreeMap::new(),
-            fold_ends: Nanos::ZERO,
-            timer: None,
-            has_called: false,
-            end: None,
-        }
-    }
-
-    /// What was sent to a site that is gone, or out of reach, will not be answered.
-    fn give_up_sends(&mut self, to: Site) {
-        for (_, (chunk, _)) in self.sends.extract_if(.., |_, (chunk, _)| chunk.to == to) {
-            self.worker.handle_sent(to, &chunk.header);
-        }
-        self.rates.forget(to);
-    }
-
-    fn word(&self, order: Order, place: Place, start: u64) -> u64 {
-        match place {
-            Place::Original(member) => oracle::original(order, member, start),
-            Place::Result => self.result.get(&start).map_or(0, |(_, word)| *word),
-            place => self.windows.get(&place).copied().unwrap_or_default(),
-        }
-    }
-
-    fn take(&mut self, chunk: &ChunkHeader, word: u64) {
-        if let Some(place) = self.worker.place(chunk) {
-            self.windows.insert(place, word);
-            self.worker.handle_chunk(chunk);
-        }
-    }
-
-    fn fold(&mut self, order: Order, range: &Range<u64>, operands: &[Place], into: Place) {
-        let start = range.start;
-        let words = operands.iter().map(|place| self.word(order, *place, start));
-        let folded = words.reduce(|left, right| oracle::fold(order, left, right));
-        let folded = folded.unwrap_or_default();
-        match into {
-            Place::Result => {
-                self.result.insert(start, (range.end - start, folded));
-            }
-            into => {
-                self.windows.insert(into, folded);
-            }
         }
     }
 }

@@ -181,7 +181,10 @@ fn shared_contributions_survive_any_rank() {
                     setting.faults = vec![(Nanos::from_millis(at), Fault::KillRank(victim))];
                 }
                 let outcome = run(&setting);
-                let is_done = |end: &Option<End>| matches!(end, Some(End::Done { excluded, .. }) if excluded.is_empty());
+                let is_done = |end: &Option<End>| match end {
+                    Some(End::Done { excluded, .. }) => excluded.is_empty(),
+                    _ => false,
+                };
                 assert!(
                     outcome.as_ref().is_ok_and(|outcome| is_done(&outcome.end)),
                     "{hosts} hosts, {members} members, {victim} dies at {at}: {outcome:?}"

@@ -1,8 +1,8 @@
 //! Copies of contributions on other hosts, for the loss of a whole host.
 //!
-//! The owner of a contribution asks ranks of other hosts to keep a copy, which they pull piece by piece; then the scheduler
-//! is told of one more site that holds the contribution. If a keeper is lost, its owner asks another rank; if the owner is
-//! lost with its host, the keeper that is its heir does so.
+//! The owner of a contribution asks ranks of other hosts to keep a copy, which they pull piece by piece; then the
+//! scheduler is told of one more site that holds the contribution. If a keeper is lost, its owner asks another rank; if
+//! the owner is lost with its host, the keeper that is its heir does so.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

@@ -36,8 +36,8 @@ pub struct Group {
 pub enum Protection {
     /// None: it is lost with this process.
     None,
-    /// The loss of this process: the agent of the host has it too, when the call returns. Under a process manager that is
-    /// not ours nobody has it.
+    /// The loss of this process: the agent of the host has it too, when the call returns. Under a process manager that
+    /// is not ours nobody has it.
     #[default]
     Process,
     /// The loss of this host too: so many ranks of other hosts copy it, in the background.
@@ -181,10 +181,10 @@ impl Group {
     /// serial loop over all of them, however many ranks there are, and whatever died on the way. `root` gets it.
     ///
     /// Every rank of the group calls, with the sources that it can read. Each contribution is read by one of the ranks
-    /// that hold it, and by another one if that dies: a rank that is lost costs time only, also before it has called. With
-    /// [`RootFailure::MoveToLowest`] the root may be lost too. `order` and `on_loss` of the options are of no account: the
-    /// loss of all ranks that can read a contribution is an error. Memory for one result is needed, and up to as much for
-    /// what is on its way.
+    /// that hold it, and by another one if that dies: a rank that is lost costs time only, also before it has called.
+    /// With [`RootFailure::MoveToLowest`] the root may be lost too. `order` and `on_loss` of the options are of no
+    /// account: the loss of all ranks that can read a contribution is an error. Memory for one result is needed, and up
+    /// to as much for what is on its way.
     ///
     /// # Errors
     /// As [`reduce`](Self::reduce), and [`ReduceError::Sources`] if the sources make no sense.
@@ -249,8 +249,8 @@ impl Group {
         })
     }
 
-    /// Makes a call of the group. If it goes wrong here, the others are told: they have called, or will, and must not wait
-    /// for what will not come.
+    /// Makes a call of the group. If it goes wrong here, the others are told: they have called, or will, and must not
+    /// wait for what will not come.
     fn call<V>(
         &self,
         options: &ReduceOptions,
@@ -262,7 +262,7 @@ impl Group {
             number: self.next_number(options),
         };
         make(id).inspect_err(|error| {
-            // If the others cannot be told, they hear of it when this process ends, for which it must not wait for them.
+            // If the others cannot be told, they hear of it when this process ends, which must not wait for them.
             self.job.set_failed(true);
             self.job.wish(Wish::Withdraw {
                 session: id.session(),

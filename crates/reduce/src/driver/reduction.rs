@@ -34,12 +34,12 @@ pub struct Reduction<V> {
     rank: Rank,
 }
 
-/// What a reduction brought.
+/// The outcome of a reduction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome<V> {
     /// The result at the root, nothing elsewhere.
     pub value: Option<V>,
-    /// What was done, and the proof that each contribution was counted exactly once.
+    /// The members of the result, and the proof that each contribution was counted exactly once.
     pub receipt: Receipt,
     /// The time from this rank's call until its contribution was protected as [`Protection`] says; `None` if the
     /// reduction ended before, or there is nobody to protect it.
@@ -51,13 +51,13 @@ impl<V> Reduction<V> {
         Self { slot, codec, rank }
     }
 
-    /// Whether [`get`](Self::get) would return at once.
+    /// Says if [`get`](Self::get) would return at once.
     pub fn is_done(&self) -> bool {
         self.slot.lock().result.is_some()
     }
 
-    /// Says if this rank's contribution is protected as [`Protection`] says. Before that, the loss that it is to survive
-    /// ends the reduction with an error.
+    /// Says if this rank's contribution is protected as [`Protection`] says. Before that, the loss that it is to
+    /// survive ends the reduction with an error.
     pub fn is_protected(&self) -> bool {
         matches!(self.slot.lock().exposure, Exposure::Over(_))
     }
@@ -256,8 +256,8 @@ pub enum ReduceError {
     },
     /// The job has too few hosts for the copies that were asked for, or too many ranks.
     #[error(
-        "copies on {copies} other hosts need {copies} more hosts than this one and at most {} ranks; the job has {hosts} \
-         hosts",
+        "copies on {copies} other hosts need {copies} more hosts than this one and at most {} ranks; the job has \
+         {hosts} hosts",
         Sites::COPIES_SIZE_MAX
     )]
     NoHostForCopies {

@@ -60,7 +60,7 @@ pub(super) enum Originals {
 }
 
 impl Originals {
-    /// What the agent need not hold any more.
+    /// The memory that the agent need not hold any more.
     pub(super) fn take_hold(&mut self) -> Option<HoldId> {
         match self {
             Self::Own { hold, .. } => hold.take(),
@@ -123,7 +123,7 @@ impl Running {
         self.place
     }
 
-    /// What the agent need not hold any more.
+    /// The memory that the agent need not hold any more.
     pub(super) fn take_hold(&mut self) -> Option<HoldId> {
         self.originals.take_hold()
     }

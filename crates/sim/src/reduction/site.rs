@@ -1,0 +1,90 @@
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
+
+use ropewalk_reduce_core::{Chunk, ChunkHeader, End, Order, Place, Scheduler, SendRates, Site, Term, Worker};
+
+use super::oracle;
+use crate::Nanos;
+
+/// A rank or an agent.
+pub(super) struct SiteState {
+    pub(super) worker: Worker,
+    pub(super) rates: SendRates,
+    /// Where this site's scheduler is.
+    pub(super) seat: Site,
+    /// The chunks that have not been answered, by number, and their words.
+    pub(super) sends: BTreeMap<u64, (Chunk, u64)>,
+    /// Chunks that were sent.
+    pub(super) sent: u64,
+    pub(super) scheduler: Option<Scheduler>,
+    pub(super) lost: BTreeSet<Site>,
+    /// The words in windows.
+    pub(super) windows: BTreeMap<Place, u64>,
+    /// The root's chunks by their first byte: their lengths and words.
+    pub(super) result: BTreeMap<u64, (u64, u64)>,
+    pub(super) fold_ends: Nanos,
+    /// When the scheduler's timer fires.
+    pub(super) timer: Option<Nanos>,
+    pub(super) has_called: bool,
+    pub(super) end: Option<(Nanos, End)>,
+}
+
+impl SiteState {
+    pub(super) fn new(site: Site) -> Self {
+        Self {
+            worker: Worker::new(site, Site(0), Term(0)),
+            rates: SendRates::default(),
+            seat: Site(0),
+            sends: BTreeMap::new(),
+            sent: 0,
+            scheduler: None,
+            lost: BTreeSet::new(),
+            windows: BTreeMap::new(),
+            result: BTreeMap::new(),
+            fold_ends: Nanos::ZERO,
+            timer: None,
+            has_called: false,
+            end: None,
+        }
+    }
+
+    /// A site is gone, or out of reach: nothing that was sent to it will be answered.
+    pub(super) fn give_up_sends(&mut self, to: Site) {
+        for (_, (chunk, _)) in self.sends.extract_if(.., |_, (chunk, _)| chunk.to == to) {
+            self.worker.handle_sent(to, &chunk.header);
+        }
+        self.rates.forget(to);
+    }
+
+    pub(super) fn word(&self, order: Order, place: Place, start: u64) -> u64 {
+        match place {
+            Place::Original(member) => oracle::original(order, member, start),
+            Place::Result => self.result.get(&start).map_or(0, |(_, word)| *word),
+            place => self.windows.get(&place).copied().unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn take(&mut self, chunk: &ChunkHeader, word: u64) {
+        if let Some(place) = self.worker.place(chunk) {
+            self.windows.insert(place, word);
+            self.worker.handle_chunk(chunk);
+        }
+    }
+
+    pub(super) fn fold(&mut self, order: Order, range: &Range<u64>, operands: &[Place], into: Place) {
+        let start = range.start;
+        let words = operands.iter().map(|place| self.word(order, *place, start));
+        let folded = words.reduce(|left, right| oracle::fold(order, left, right));
+        let folded = folded.unwrap_or_default();
+        match into {
+            Place::Result => {
+                self.result.insert(start, (range.end - start, folded));
+            }
+            into => {
+                self.windows.insert(into, folded);
+            }
+        }
+    }
+}
