@@ -182,13 +182,18 @@ impl RateTable {
     /// A site counts as slow if its rate is below this part of the usual one.
     const SLOW: f64 = 0.4;
 
+    /// Receivers that are known at most.
+    const RECEIVERS_MAX: usize = 1 << 16;
+    /// Receivers of one sender that are looked at: there is one for each class of chunks in a plan or two.
+    const REPORTED_MAX: usize = 256;
+
     /// Takes the rates from a sender.
     pub(crate) fn note(&mut self, now: Duration, from: Site, rates: Vec<(Site, f64)>) {
-        for (to, rate) in rates
-            .into_iter()
-            .filter(|(_, rate)| rate.is_finite() && *rate > 0.0)
-        {
-            self.rates.entry(to).or_default().insert(from, (rate, now));
+        let rates = rates.into_iter().take(Self::REPORTED_MAX);
+        for (to, rate) in rates.filter(|(_, rate)| rate.is_finite() && *rate > 0.0) {
+            if self.rates.len() < Self::RECEIVERS_MAX || self.rates.contains_key(&to) {
+                self.rates.entry(to).or_default().insert(from, (rate, now));
+            }
         }
     }
 

@@ -120,6 +120,18 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
     ]
 }
 
+/// Calls with contributions of each rank, and with shared ones, of which there may be too many.
+fn calls() -> impl Strategy<Value = Call> {
+    let contributions = prop_oneof![
+        4 => Just(Contributions::Each),
+        1 => number().prop_map(Contributions::Shared),
+    ];
+    contributions.prop_map(|contributions| Call {
+        contributions,
+        ..call()
+    })
+}
+
 fn call() -> Call {
     Call {
         contributions: Contributions::Each,
@@ -143,14 +155,15 @@ fn to_scheduler() -> impl Strategy<Value = ToScheduler> {
         0..3,
     );
     let standing = (
+        calls(),
         members(),
         shares,
         prop::option::of(chunking()),
         prop::option::of(roster()),
     )
-        .prop_map(move |(originals, shares, chunking, roster)| Standing {
+        .prop_map(move |(call, originals, shares, chunking, roster)| Standing {
             session,
-            call: call(),
+            call,
             originals,
             shares,
             chunking,
@@ -158,7 +171,9 @@ fn to_scheduler() -> impl Strategy<Value = ToScheduler> {
             end: None,
         });
     prop_oneof![
-        4 => members().prop_map(move |originals| ToScheduler::Announce { session, call: call(), originals }),
+        4 => (calls(), members())
+            .prop_map(move |(call, originals)| ToScheduler::Announce { session, call, originals }),
+        1 => prop::collection::vec((number().prop_map(Site), any::<f64>()), 0..4).prop_map(ToScheduler::Rates),
         2 => (number(), merged()).prop_map(move |(share, merged)| ToScheduler::Progress {
             session,
             share: ShareId(share),

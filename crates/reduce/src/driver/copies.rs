@@ -104,6 +104,9 @@ impl Copies {
 
     /// Another rank wants a copy to be kept here.
     pub(super) fn keep(&mut self, asked: AskedCopy, responder: Responder<()>) {
+        if asked.owner.index() >= self.hosts.len() {
+            return responder.answer(Err(Fault::new("the owner of a copy is no rank of this job")));
+        }
         match self.waiting.len() < Self::WAITING_MAX {
             true => self.waiting.push_back((asked, responder)),
             false => responder.answer(Err(Fault::new("too many copies wait to be made here"))),
@@ -175,7 +178,7 @@ impl Copies {
                     return whole;
                 };
                 let kept: u64 = self.kept.values().map(|kept| kept.copy.contribution.length).sum();
-                if kept + asked.contribution.length > copies_bytes_max() {
+                if kept.saturating_add(asked.contribution.length) > copies_bytes_max() {
                     responder.answer(Err(Fault::new("no memory for another copy on this host")));
                     continue;
                 }

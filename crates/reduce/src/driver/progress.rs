@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{
     ids::ReductionNumber,
-    message::{Circumstances, Contribution, Introduction, ToSeat, ToSite},
+    message::{Circumstances, Contribution, Introduction, KeptCopy, ToSeat, ToSite},
     operation::FoldError,
     outcome::{ReductionError, verdict},
     signature::cut,
@@ -229,7 +229,9 @@ impl ProgressThread {
             circumstances,
             copies,
         } = message;
-        for (keeper, copy) in copies {
+        let size = self.shared.size;
+        let are_ranks = |(keeper, copy): &(Rank, KeptCopy)| keeper.0 < size && copy.owner.0 < size;
+        for (keeper, copy) in copies.into_iter().filter(are_ranks) {
             let site = self.sites.of_copy(keeper, copy.owner);
             self.inherited.insert(site, copy.contribution, copy.handle);
         }
