@@ -214,6 +214,7 @@ impl Stage {
             is_ordered: draw.below(2) == 0,
             is_sum: draw.below(2) == 0,
             shortage,
+            copies: cell.copies,
             expected: cell.expected,
             time_max: Duration::from_secs(u64::from(cell.seconds_max)),
             ..Trial::new(&self.programs, &draw, steps)

@@ -15,8 +15,8 @@ use std::{
 };
 
 use ropewalk_reduce::{
-    Job, Operation, Order, Rank, ReduceError, ReduceOptions, Reducer, Reduction, RootFailure, Sum,
-    elementwise,
+    Job, Operation, Order, Protection, Rank, ReduceError, ReduceOptions, Reducer, Reduction, RootFailure,
+    Sum, elementwise,
 };
 
 /// The choices, each by its name, an equals sign and its value.
@@ -34,6 +34,8 @@ struct Words {
     is_sum: bool,
     /// The rank that takes all memory it gets once it has contributed.
     hog: Option<u32>,
+    /// Other hosts that keep a copy of each contribution before it counts.
+    copies: u32,
     /// The rank that contributes later than the others, and by how many milliseconds.
     late: Option<u32>,
     late_ms: u64,
@@ -46,6 +48,13 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let options = ReduceOptions {
         order: words.order,
         on_root_loss: RootFailure::MoveTo(Rank(words.next % job.size())),
+        protection: match words.copies {
+            0 => Protection::Process,
+            copies => Protection::Hosts {
+                copies,
+                acknowledged: true,
+            },
+        },
         ..ReduceOptions::default()
     };
     let mut is_well = true;
@@ -59,6 +68,9 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         let start = Instant::now();
         let root = Rank(words.root % job.size());
         let outcome = reduce(&job, mine, is_sum, root, &options).and_then(|reduction| {
+            if words.copies > 0 {
+                reduction.wait_until_protected();
+            }
             moments.tell(&job, "returned");
             if words.hog == Some(job.rank().0) {
                 take_all_memory();
@@ -196,6 +208,7 @@ impl Words {
             next: 1,
             is_sum: true,
             hog: None,
+            copies: 0,
             late: None,
             late_ms: 0,
         };
@@ -210,6 +223,7 @@ impl Words {
                 ("next", _) => words.next = number(value)?,
                 ("operation", "sum") => words.is_sum = true,
                 ("operation", "xor") => words.is_sum = false,
+                ("copies", _) => words.copies = number(value)?,
                 ("hog", _) => words.hog = Some(number(value)?),
                 ("late", _) => words.late = Some(number(value)?),
                 ("late-ms", _) => words.late_ms = number(value)?,

@@ -25,6 +25,8 @@ pub(super) struct Cell {
     pub(super) weather: Option<Weather>,
     /// One rank has too little of this.
     pub(super) shortage: Option<Shortage>,
+    /// Hosts that keep a copy of each contribution before it counts.
+    pub(super) copies: u32,
 }
 
 /// The outcome that counts as right.
@@ -57,6 +59,7 @@ const fn cell(name: &'static str, fault: &'static str, draw: fn(&mut Draw) -> Ve
         draw,
         weather: None,
         shortage: None,
+        copies: 0,
     }
 }
 
@@ -180,6 +183,21 @@ pub(super) const CELLS: &[Cell] = &[
             let host = draw.any_host();
             vec![draw.step_at(host, Act::KillHost(host))]
         })
+    },
+    Cell {
+        bytes: LONG,
+        detect: 1.0,
+        // One rank a host: a second one might not be protected yet.
+        layouts: &[Layout::new(4, 4), Layout::new(5, 5)],
+        copies: 1,
+        ..cell(
+            "host-kill-copied",
+            "the same, with a copy of each contribution on another host",
+            |draw| {
+                let host = draw.any_host();
+                vec![draw.step_at(host, Act::KillHost(host))]
+            },
+        )
     },
     Cell {
         bytes: LONG,

@@ -78,6 +78,8 @@ pub(super) struct Trial<'a> {
     pub(super) next: Rank,
     pub(super) steps: Vec<Step>,
     pub(super) shortage: Option<(Shortage, u32)>,
+    /// Hosts that keep a copy of each contribution before it counts.
+    pub(super) copies: u32,
     pub(super) expected: Expected,
     /// The job has ended so long after the first step.
     pub(super) time_max: Duration,
@@ -104,6 +106,7 @@ impl<'a> Trial<'a> {
             next: draw.next,
             steps,
             shortage: None,
+            copies: 0,
             expected: Expected::Exact,
             time_max: Duration::from_secs(20),
         }
@@ -171,6 +174,7 @@ impl<'a> Trial<'a> {
             format!("operation={}", if self.is_sum { "sum" } else { "xor" }),
             format!("root={}", self.root),
             format!("next={}", self.next),
+            format!("copies={}", self.copies),
         ];
         let mut arguments: Vec<_> = arguments.map(Into::into).into();
         let mut program = worker.clone();
