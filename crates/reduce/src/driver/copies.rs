@@ -222,6 +222,11 @@ impl Copies {
             owned.keepers.remove(&gone);
             owned.asked.retain(|(rank, _)| *rank != gone);
         }
+        // Its owner does not answer any more; others wait for their copies.
+        if let Some(pull) = self.pull.take_if(|pull| pull.asked.owner == gone) {
+            let error = Fault::new("the owner of the copy is gone");
+            pull.responder.answer(Err(error));
+        }
         let orphans = self
             .kept
             .iter()

@@ -93,6 +93,17 @@ impl Outbox {
         self.messages.remove(&rank);
     }
 
+    /// Gives up the chunks that are under way to a rank. Their calls may end late: a connection that is still being made
+    /// to a host that is gone waits for its time-out.
+    pub(super) fn abandon(&mut self, engine: &mut Engine, rank: Rank) -> Vec<ChunkHeader> {
+        let abandoned = self.sends.extract_if(.., |sent| sent.chunk.to == rank);
+        let abandoned = abandoned.map(|sent| {
+            sent.exposed.and_then(|handle| engine.withdraw(&handle));
+            sent.chunk.header
+        });
+        abandoned.collect()
+    }
+
     /// Hands to the engine as much as it takes. Chunks for ranks without an address have failed.
     pub(super) fn send(
         &mut self,

@@ -223,6 +223,10 @@ impl ProgressThread {
         self.peers.addresses[rank.index()] = None;
         self.peers.suspects.remove(&rank);
         self.outbox.forget(rank);
+        for chunk in self.outbox.abandon(&mut self.engine, rank) {
+            self.worker.handle_sent(Site(rank.0), &chunk);
+        }
+        self.rates.forget(Site(rank.0));
         let left = self.sites.of_left(rank);
         self.copies
             .handle_gone(rank, |session| self.inherited.contains(session, left));
