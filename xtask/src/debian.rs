@@ -57,7 +57,12 @@ const PACKAGES: &[Package] = &[
     Package {
         name: "libopenmpi-dev",
         purpose: "compiles the MPI programs that we must be able to start",
-        probe: &["mpicc.openmpi", "-show"],
+        // The compiler's command comes with another package.
+        probe: &[
+            "sh",
+            "-c",
+            "test -e \"$(mpicc.openmpi --showme:incdirs | cut -d ' ' -f 1)/mpi.h\"",
+        ],
     },
     Package {
         name: "libmpich-dev",

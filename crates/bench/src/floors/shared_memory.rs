@@ -114,13 +114,22 @@ impl SharedMemory {
         }
     }
 
-    /// Waits until the owner of the mutex dies or unlocks it.
+    /// Waits until the owner of the mutex dies or unlocks it. The mutex is free afterwards: a robust one that is locked
+    /// stands in a list of this thread, and its memory may be unmapped.
     pub(crate) fn wait_for_owner(&self) -> io::Result<Owner> {
+        let mutex = self.mutex();
         // SAFETY: the memory holds a mutex that another process initialised, shared and robust, before it told
-        // where it is.
-        match unsafe { libc::pthread_mutex_lock(self.mutex()) } {
-            libc::EOWNERDEAD => Ok(Owner::Died),
-            code => done(code).map(|()| Owner::Unlocked),
+        // where it is. It is made consistent and unlocked only after this thread has locked it.
+        unsafe {
+            let owner = match libc::pthread_mutex_lock(mutex) {
+                libc::EOWNERDEAD => {
+                    done(libc::pthread_mutex_consistent(mutex))?;
+                    Owner::Died
+                }
+                code => done(code).map(|()| Owner::Unlocked)?,
+            };
+            done(libc::pthread_mutex_unlock(mutex))?;
+            Ok(owner)
         }
     }
 

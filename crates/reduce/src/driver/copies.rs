@@ -30,6 +30,8 @@ pub(super) struct Copies {
     kept: BTreeMap<(Session, Rank), Kept>,
     waiting: VecDeque<(AskedCopy, Responder<()>)>,
     pull: Option<Pull>,
+    /// The copies of which the scheduler does not know for certain. Until then their owners have none.
+    untold: Vec<(Session, Rank, Responder<()>)>,
 }
 
 /// A wish for copies.
@@ -91,6 +93,7 @@ impl Copies {
             kept: BTreeMap::new(),
             waiting: VecDeque::new(),
             pull: None,
+            untold: Vec::new(),
         }
     }
 
@@ -211,9 +214,17 @@ impl Copies {
                 };
                 whole.push(copy.clone());
                 self.kept.insert(key, Kept { copy, is_heir });
-                pull.responder.answer(Ok(()));
+                self.untold.push((key.0, key.1, pull.responder));
             }
         }
+    }
+
+    /// Answers the owners of the copies of which the scheduler has heard.
+    pub(super) fn confirm(&mut self, is_untold: impl Fn(Session, Rank) -> bool) {
+        let told = self
+            .untold
+            .extract_if(.., |(session, owner, _)| !is_untold(*session, *owner));
+        told.for_each(|(_, _, responder)| responder.answer(Ok(())));
     }
 
     /// A rank is gone. `has_left` says if a contribution of it can be read elsewhere on its host.

@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use ropewalk_fabric::{Address, HandshakeError, PeerDeath, RegionHandle, SubmitError};
 use ropewalk_names::Rank;
-use ropewalk_reduce_core::{ChunkHeader, Grant};
+use ropewalk_reduce_core::{ChunkHeader, Grant, Session};
 use ropewalk_rpc::{Call, CallError, CallOptions, Engine, Procedure};
 
 use super::procedures::{ChunkBytes, MESSAGES_MAX, TakeChunk, TakeGrants, TellSeat, TellSite};
@@ -197,6 +197,19 @@ impl Outbox {
                 && messages.grants.waiting.is_empty())
         };
         self.messages.values().any(waiting)
+    }
+
+    /// Says if word of a copy waits for a scheduler, or is on its way to it.
+    pub(super) fn is_telling_of(&self, session: Session, owner: Rank) -> bool {
+        let is_word = |message: &ToSeat| match message {
+            ToSeat::Copy(copy) => copy.owner == owner && copy.contribution.session == session,
+            ToSeat::Worker { .. } => false,
+        };
+        let lines = self.messages.values().map(|messages| &messages.to_seat);
+        lines.into_iter().any(|line| {
+            // What is on its way is not kept: any of it may be the word.
+            line.under_way.is_some() || line.waiting.iter().any(is_word)
+        })
     }
 
     /// The ranks that messages have reached since the last call, and those that they cannot reach.

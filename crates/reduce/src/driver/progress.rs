@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{
     ids::ReductionNumber,
-    message::{Circumstances, Contribution, Introduction, KeptCopy, ToSeat, ToSite},
+    message::{Circumstances, Contribution, Introduction, ToSeat, ToSite},
     operation::FoldError,
     outcome::{ReductionError, verdict},
     signature::cut,
@@ -213,6 +213,8 @@ impl ProgressThread {
         for copy in self.copies.pull(&mut self.engine) {
             self.tell_seat(self.peers.seat, ToSeat::Copy(copy));
         }
+        self.copies
+            .confirm(|session, owner| self.outbox.is_telling_of(session, owner));
         let own = self.shared.rank;
         let settled = self.copies.ask(&mut self.engine, own, &self.peers.addresses);
         for settled in settled.into_iter().filter(|settled| settled.owner == own) {
@@ -229,11 +231,10 @@ impl ProgressThread {
             circumstances,
             copies,
         } = message;
-        let size = self.shared.size;
-        let are_ranks = |(keeper, copy): &(Rank, KeptCopy)| keeper.0 < size && copy.owner.0 < size;
-        for (keeper, copy) in copies.into_iter().filter(are_ranks) {
-            let site = self.sites.of_copy(keeper, copy.owner);
-            self.inherited.insert(site, copy.contribution, copy.handle);
+        for (keeper, copy) in copies {
+            if let Some(site) = self.sites.of_told_copy(keeper, copy.owner) {
+                self.inherited.insert(site, copy.contribution, copy.handle);
+            }
         }
         if let FromScheduler::NewTerm(_) = &message {
             // A new scheduler decides when all ranks have answered: this has to come before.
@@ -358,10 +359,10 @@ impl ProgressThread {
             Kind::Copy { keeper, .. } if is_end => keeper,
             Kind::Copy { .. } | Kind::Left(_) => return,
         };
-        match rank == self.shared.rank {
-            true => self.hear_seat(rank, message),
-            false => self.outbox.tell_site(rank, message),
+        if rank == self.shared.rank {
+            return self.hear_seat(rank, message);
         }
+        self.outbox.tell_site(rank, message);
     }
 
     /// A message for the scheduler, which may be here.

@@ -42,6 +42,11 @@ impl Sites {
         Site(self.size * (2 + keeper.0) + owner.0)
     }
 
+    /// The same, if these are ranks of the job.
+    pub(super) fn of_told_copy(self, keeper: Rank, owner: Rank) -> Option<Site> {
+        (keeper.0 < self.size && owner.0 < self.size).then(|| self.of_copy(keeper, owner))
+    }
+
     pub(super) fn kind(self, site: Site) -> Kind {
         let rank = Rank(site.0 % self.size);
         match site.0 / self.size {
