@@ -159,10 +159,15 @@ fn sources_survive_any_rank() {
                 String::from_utf8_lossy(&output.stderr),
             );
             let said = |line: &str| stdout.matches(line).count();
-            let ok = if victim == 9 { 3 } else { 2 };
-            assert_eq!(
-                (said("sources: ok"), said("result: 262144")),
-                (ok, 1),
+            let (ok, results) = (said("sources: ok"), said("result: 262144"));
+            let is_right = match (victim, reads) {
+                (9, _) => ok == 3,
+                (_, 0) => ok == 2,
+                // One that is late reads nothing, and so lives.
+                _ => ok == 2 || ok == 3,
+            };
+            assert!(
+                is_right && results == 1,
                 "{victim} dies in read {reads}: {stdout}{stderr}"
             );
         }

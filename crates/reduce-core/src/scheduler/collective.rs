@@ -67,6 +67,8 @@ struct Share {
 }
 
 impl Collective {
+    /// Ranks that share contributions are waited for so many times as long as others.
+    const PATIENCE_TO_SHARE: u32 = 20;
     /// After so many failed links for each site, sites that live do not reach each other at all.
     const DETOURS_PER_SITE: u32 = 4;
 
@@ -266,7 +268,12 @@ impl Collective {
         // The bracketing has a place for each member.
         if (self.call.order == Order::Any || are_all_here) && self.deadline.is_none() {
             // Twice as long each time: whoever comes one by one does not cause a plan each.
-            self.deadline = Some(now + view.patience * 2_u32.saturating_pow(self.next_share));
+            let patience = match self.call.contributions {
+                Contributions::Each => view.patience,
+                // Whoever comes too late is given nothing to do.
+                Contributions::Shared(_) => view.patience * Self::PATIENCE_TO_SHARE,
+            };
+            self.deadline = Some(now + patience * 2_u32.saturating_pow(self.next_share));
         }
         None
     }

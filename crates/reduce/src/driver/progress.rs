@@ -353,11 +353,10 @@ impl ProgressThread {
     /// A message of the scheduler here. Nobody is at the sites of contributions that were left; who keeps a copy hears
     /// when it is not needed any more.
     fn pass_on(&mut self, to: Site, message: ToSite) {
-        let is_end = matches!(message.message, FromScheduler::Ended { .. });
-        let rank = match self.sites.kind(to) {
-            Kind::Rank(rank) => rank,
-            Kind::Copy { keeper, .. } if is_end => keeper,
-            Kind::Copy { .. } | Kind::Left(_) => return,
+        let rank = match (self.sites.kind(to), &message.message) {
+            (Kind::Rank(rank), _) => rank,
+            (Kind::Copy { keeper, .. }, FromScheduler::Ended { .. }) => keeper,
+            (Kind::Copy { .. } | Kind::Left(_), _) => return,
         };
         if rank == self.shared.rank {
             return self.hear_seat(rank, message);
