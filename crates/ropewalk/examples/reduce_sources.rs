@@ -1,8 +1,8 @@
 //! A reduction of sources that all ranks can read:
 //! `ropewalk run -n 3 --on-failure continue reduce_sources VICTIM READS`.
 //!
-//! Rank VICTIM kills itself in its read number READS, or before its call if that is 0. The last line of every other rank
-//! is `sources: ok`; the one with the result has compared it with a serial loop, bit by bit.
+//! Rank VICTIM kills itself in its read number READS, or before its call if that is 0. The last line of every other
+//! rank is `sources: ok`; the one with the result has compared it with a serial loop, bit by bit.
 
 use std::{
     collections::BTreeMap,

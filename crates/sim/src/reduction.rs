@@ -1,4 +1,4 @@
-//! Streaming reductions in virtual time: the [`Worker`]s and [`Scheduler`]s of `ropewalk-reduce-core` on simulated
+//! Streaming reductions in virtual time: the workers and [`Scheduler`]s of `ropewalk-reduce-core` on simulated
 //! hosts.
 //!
 //! Each host runs one rank and one agent, which inherits the rank's original when the rank is lost. A rank may keep a

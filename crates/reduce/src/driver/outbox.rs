@@ -93,8 +93,8 @@ impl Outbox {
         self.messages.remove(&rank);
     }
 
-    /// Gives up the chunks that are under way to a rank. Their calls may end late: a connection that is still being made
-    /// to a host that is gone waits for its time-out.
+    /// Gives up the chunks that are under way to a rank. Their calls may end late: a connection that is still being
+    /// made to a host that is gone waits for its time-out.
     pub(super) fn abandon(&mut self, engine: &mut Engine, rank: Rank) -> Vec<ChunkHeader> {
         let abandoned = self.sends.extract_if(.., |sent| sent.chunk.to == rank);
         let abandoned = abandoned.map(|sent| {
