@@ -252,7 +252,8 @@ pub(super) const CELLS: &[Cell] = &[
         seconds_max: 45,
         layouts: ALL,
         runs: 12,
-        short_runs: 4,
+        // A rank with so few that it cannot join its job leaves the others without a call to judge.
+        short_runs: 0,
         shortage: Some(Shortage::Descriptors),
         ..cell("descriptors", "a rank may open 8 to 39 descriptors", |_| {
             Vec::new()
