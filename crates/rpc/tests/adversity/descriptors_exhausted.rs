@@ -44,6 +44,11 @@ fn exhaust() {
     let [mut member, mut target, mut early, mut late] = [0, 1, 2, 3].map(engine);
     let address = target.address().clone();
     call(&mut member, &mut target).unwrap();
+    // A first reply through shared memory may overtake the target's descriptors, which come by the socket.
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(50) {
+        member.progress();
+    }
 
     let unlimited = getrlimit(Resource::Nofile);
     limit(unlimited, 0);
