@@ -14,6 +14,8 @@ use super::{
 };
 
 const BLOCK_MIN: usize = 16;
+/// A site folds if its rate is at least this part of the fastest one's.
+const FOLDS: f64 = 0.4;
 
 /// The number of members in a block of the fixed bracketing of so many `members`: they are folded from left to right
 /// within blocks, and blocks from left to right.
@@ -47,9 +49,14 @@ impl Bracketing {
         held.sort();
         let is_serial = self == Self::Serial;
         // The link into the root is for the result alone, unless the root has a run of its own.
+        let least = FOLDS
+            * sources
+                .iter()
+                .map(|source| source.capacity)
+                .fold(f64::MIN_POSITIVE, f64::max);
         let folders = sources
             .iter()
-            .filter(|source| source.capacity > 0.0 && (source.site != root || is_serial));
+            .filter(|source| source.capacity >= least && (source.site != root || is_serial));
         let mut layout = Layout {
             root,
             tree: Tree::new(root, &[]),
@@ -123,6 +130,13 @@ impl Layout {
             count => self.folders[self.turn % count],
         };
         self.turn += 1;
+        if let Value::Node(node) = left
+            && self.tree.node(node).site == site
+        {
+            let right = self.operand(right, site);
+            self.tree.node(node).inputs.push(right);
+            return left;
+        }
         let inputs = [left, right].map(|value| self.operand(value, site));
         Value::Node(self.tree.add(site, inputs.into()))
     }

@@ -1,9 +1,9 @@
 //! Trees for the classes of chunks, from rates and from who holds what.
 //!
 //! Each site but the root sends every chunk once, so that trees differ in who receives: a site receives a chunk
-//! from each of its children. The planner gives each site a number of children, over all classes together, in
-//! proportion to the rate at which it receives and folds. A slow site so becomes a leaf, and what it does not
-//! receive is spread over the others.
+//! from each of its children. As long as fast sites can have one child each, the tree is the same chain in all classes,
+//! in which each link in has one sender; the slowest site is its leaf. Otherwise the planner gives each site a number of
+//! children, over all classes together, in proportion to the rate at which it receives and folds.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -85,6 +85,16 @@ impl Shape {
         }
     }
 
+    /// The time of a link, in times of what its bytes take. In binary trees a site is sent to by two others at once in
+    /// half of the classes and by nobody in the rest, and these do not alternate as evenly as they should: measured, with
+    /// 8 hosts at 400 Mbit/s and 2 to 32 MiB.
+    fn sharing(self) -> f64 {
+        match self {
+            Self::Chain | Self::Blocks => 1.0,
+            Self::Binary => 1.2,
+        }
+    }
+
     /// Levels of a tree of so many sites.
     fn depth(self, sites: usize) -> f64 {
         match self {
@@ -160,7 +170,7 @@ impl Planner<'_> {
         let chunks = (bytes as f64 / chunk_bytes).max(1.0);
         let arity = shape.children() as f64;
         let level = latency + per_chunk + arity * chunk_bytes / rate;
-        bytes as f64 / rate + chunks * per_chunk + shape.depth(sites) * level
+        shape.sharing() * bytes as f64 / rate + chunks * per_chunk + shape.depth(sites) * level
     }
 
     /// A tree for each class. The root's own members, if it contributes to this plan, are among the sources.
@@ -259,15 +269,7 @@ struct ChildShares {
 
 impl ChildShares {
     fn new(others: &[&Source], shape: Shape) -> Self {
-        let least = least_capacity(others);
-        let capacity = |source: &Source| Some(source.capacity).filter(|capacity| *capacity >= least);
-        let all: f64 = others.iter().filter_map(|source| capacity(source)).sum();
-        // One of them is the root's child, each other one somebody else's.
-        let children = others.len().saturating_sub(1) as f64;
-        let part = |source: &&Source| {
-            capacity(source).map_or(0.0, |capacity| children * capacity / all.max(f64::MIN_POSITIVE))
-        };
-        let parts: Vec<f64> = others.iter().map(part).collect();
+        let parts = loads(others, shape);
         Self {
             shape,
             credits: vec![0.0; parts.len()],
@@ -304,6 +306,37 @@ impl ChildShares {
         }
         children
     }
+}
+
+/// The children of each site in a class, on average. One site is the root's child, each other one somebody else's.
+fn loads(others: &[&Source], shape: Shape) -> Vec<f64> {
+    let least = least_capacity(others);
+    let capacity = |source: &&Source| {
+        if source.capacity < least {
+            0.0
+        } else {
+            source.capacity
+        }
+    };
+    let capacities: Vec<f64> = others.iter().map(capacity).collect();
+    let children = others.len().saturating_sub(1) as f64;
+    let (all, most) = (
+        capacities.iter().sum::<f64>(),
+        capacities.iter().copied().fold(0.0, f64::max),
+    );
+    if shape != Shape::Chain || children * most > all {
+        let part = |capacity: &f64| children * capacity / all.max(f64::MIN_POSITIVE);
+        return capacities.iter().map(part).collect();
+    }
+    // The fastest receive as much as they send, the others what is left.
+    let mut order: Vec<usize> = (0..others.len()).collect();
+    order.sort_by(|&one, &other| capacities[other].total_cmp(&capacities[one]));
+    let (mut loads, mut left) = (vec![0.0; others.len()], children);
+    for at in order {
+        loads[at] = (capacities[at] / most.max(f64::MIN_POSITIVE)).min(left);
+        left -= loads[at];
+    }
+    loads
 }
 
 /// The capacity below which a site is always a leaf. What the slowest sites together could receive is hardly
@@ -371,7 +404,7 @@ mod tests {
         }
     }
 
-    /// Equal sites receive equally much, and the root each chunk once, whether in chains or in pairs of trees.
+    /// Equal sites receive as much as they send, one of them nothing, or all equally much; and the root each chunk once.
     #[test]
     fn equal_sites_share_equally() {
         for sites in [1, 2, 3, 5, 8, 16, 33, 200, 1_000] {
@@ -381,11 +414,8 @@ mod tests {
             assert_all_are_there(&trees, sites);
             let received = received(&trees, sites);
             assert_eq!(received[0], if sites > 1 { trees.len() } else { 0 });
-            let (least, most) = (received[1..].iter().min(), received[1..].iter().max());
-            assert!(
-                most.unwrap_or(&0) - least.unwrap_or(&0) <= 2,
-                "{sites}: {received:?}"
-            );
+            let most = received[1..].iter().max().copied().unwrap_or_default();
+            assert!(most <= trees.len() + 2, "{sites}: {received:?}");
         }
     }
 
@@ -404,10 +434,11 @@ mod tests {
     fn the_shape_follows_the_number() {
         let none = BTreeSet::new();
         let depth = |sites: usize| {
-            let chunking = planner(&none).chunking(128 << 20, 1, sites);
+            let chunking = planner(&none).chunking(8 << 20, 1, sites);
             let trees = planner(&none).trees(&sources(&vec![1.0; sites]), &chunking);
             trees.iter().map(Tree::depth).max().unwrap()
         };
+        assert_eq!(depth(8), 7);
         assert!(depth(1_000) <= 12);
         assert!(depth(10_000) <= 16);
     }

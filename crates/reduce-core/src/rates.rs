@@ -1,10 +1,10 @@
 //! Rates as they are measured: by senders, for each site that they send to.
 //!
 //! The rate from one site to another is that of the slower link, so that one sender cannot tell whose it is. The
-//! [`RateTable`] can: a site to which most senders are slow receives slowly, or folds slowly.
+//! [`RateTable`], in which all tell theirs, can.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     time::Duration,
 };
 
@@ -16,12 +16,12 @@ use super::ids::Site;
 /// [`handle_ended`](Self::handle_ended) when it knows that the chunk has arrived, or never will.
 #[derive(Debug, Default)]
 pub struct SendRates {
-    receivers: BTreeMap<Site, Receiver>,
+    receivers: BTreeMap<Site, Flow>,
     /// The chunks to all receivers together.
-    all: Receiver,
+    all: Flow,
     delay: LeastDelay,
-    /// The rates as they were told last.
-    told: BTreeMap<Site, f64>,
+    /// The rates as they were told last, and when.
+    told: BTreeMap<Site, (f64, Duration)>,
 }
 
 /// The shortest time that a chunk took lately.
@@ -50,33 +50,24 @@ impl LeastDelay {
     }
 }
 
+/// Chunks on their way to one receiver, or to all.
 #[derive(Debug, Default)]
-struct Receiver {
+struct Flow {
     /// The times when the chunks that are on their way began it, and their bytes.
     begun: VecDeque<Duration>,
     bytes: u64,
-    busy_since: Duration,
-    /// The chunks and bytes that have arrived, and the time in which something was on its way.
+    /// When the last chunk arrived, or the first after a time in which there was none began.
+    since: Duration,
+    /// The chunks and bytes that arrived close behind others, and the time from those to these.
     arrived_chunks: u32,
     arrived_bytes: u64,
     busy: Duration,
 }
 
-impl Receiver {
-    /// Bytes per second, at most: as if all that is on its way arrived now. `None` if too little was sent.
-    fn rate_max(&self, now: Duration) -> Option<f64> {
-        let is_enough = self.arrived_chunks + self.begun.len() as u32 >= SendRates::CHUNKS_MIN;
-        let pending = match self.begun.is_empty() {
-            true => Duration::ZERO,
-            false => now.saturating_sub(self.busy_since),
-        };
-        let time = (self.busy + pending).as_secs_f64();
-        (is_enough && time > 0.0).then(|| (self.arrived_bytes + self.bytes) as f64 / time)
-    }
-
+impl Flow {
     fn handle_begun(&mut self, now: Duration, bytes: u64) {
         if self.begun.is_empty() {
-            self.busy_since = now;
+            self.since = now;
         }
         self.begun.push_back(now);
         self.bytes += bytes;
@@ -86,10 +77,13 @@ impl Receiver {
     fn handle_ended(&mut self, now: Duration, bytes: u64) -> Duration {
         let begun = self.begun.pop_front().unwrap_or(now);
         self.bytes = self.bytes.saturating_sub(bytes);
-        self.busy += now.saturating_sub(self.busy_since);
-        self.busy_since = now;
-        self.arrived_chunks += 1;
-        self.arrived_bytes += bytes;
+        // The time of a chunk that was alone on its way is not that of its bytes.
+        if begun <= self.since {
+            self.busy += now.saturating_sub(self.since);
+            self.arrived_chunks += 1;
+            self.arrived_bytes += bytes;
+        }
+        self.since = now;
         if self.arrived_chunks >= SendRates::CHUNKS_MAX {
             // What is long ago counts less.
             self.arrived_chunks /= 2;
@@ -98,18 +92,40 @@ impl Receiver {
         }
         now.saturating_sub(begun)
     }
+
+    /// Bytes per second; for a flow that has come to a halt, at most, as if all that is on its way arrived now. `None` if
+    /// too little was sent.
+    fn rate(&self, now: Duration) -> Option<f64> {
+        let pending = match self.begun.is_empty() {
+            true => Duration::ZERO,
+            false => now.saturating_sub(self.since),
+        };
+        let count = self.arrived_chunks + self.begun.len() as u32;
+        let time = self.busy + pending;
+        if count < SendRates::CHUNKS_MIN || time < SendRates::TIME_MIN {
+            return None;
+        }
+        let most = (self.arrived_bytes + self.bytes) as f64 / time.as_secs_f64();
+        let is_known = self.arrived_chunks >= SendRates::CHUNKS_MIN && !self.busy.is_zero();
+        let known = is_known.then(|| self.arrived_bytes as f64 / self.busy.as_secs_f64());
+        Some(known.map_or(most, |known| known.min(most)))
+    }
 }
 
 impl SendRates {
     /// The window before anything is known.
     pub const WINDOW_FIRST: u32 = 4;
     const WINDOW_MAX: u32 = 64;
-    /// A rate is that of so many chunks at least.
+    /// A rate is that of so many chunks and of so much time at least: in less, a process that waits for its processor
+    /// looks like a slow link.
     const CHUNKS_MIN: u32 = 4;
+    const TIME_MIN: Duration = Duration::from_millis(10);
     /// After so many chunks half of what was measured is forgotten.
     const CHUNKS_MAX: u32 = 32;
-    /// Two receivers do not tell which of them is odd.
-    const RECEIVERS_MIN: usize = 3;
+    /// A rate is told again if it differs by so much from what was told,
+    const NEWS: f64 = 2.0;
+    /// or so long after.
+    const TELL_AGAIN: Duration = Duration::from_secs(1);
 
     /// A chunk of so many bytes begins its way to a site.
     pub fn handle_begun(&mut self, now: Duration, to: Site, bytes: u64) {
@@ -119,6 +135,7 @@ impl SendRates {
 
     /// A receiver is gone, or out of reach: what is on its way to it will not arrive.
     pub fn forget(&mut self, to: Site) {
+        self.told.remove(&to);
         if let Some(receiver) = self.receivers.remove(&to) {
             let lost = receiver.begun.len().min(self.all.begun.len());
             self.all.begun.drain(..lost);
@@ -138,47 +155,56 @@ impl SendRates {
         (held.ceil() as u32 + 2).clamp(Self::WINDOW_FIRST, Self::WINDOW_MAX)
     }
 
-    /// A chunk of so many bytes has arrived. Returns the rates to all receivers in bytes per second, if they differ and
-    /// it is worth while to [tell](super::ToScheduler::Rates) the scheduler.
+    /// A chunk of so many bytes has arrived. Returns the rates to receivers in bytes per second, if it is worth while to
+    /// [tell](super::ToScheduler::Rates) the scheduler.
     pub fn handle_ended(&mut self, now: Duration, to: Site, bytes: u64) -> Option<Vec<(Site, f64)>> {
         let delay = self.receivers.get_mut(&to)?.handle_ended(now, bytes);
         self.all.handle_ended(now, bytes);
         self.delay.note(delay);
-        let rates = self
+        let current = self
             .receivers
             .iter()
-            .filter_map(|(site, receiver)| Some((*site, receiver.rate_max(now)?)));
-        let rates: Vec<(Site, f64)> = rates.collect();
-        if rates.len() < Self::RECEIVERS_MIN {
+            .filter(|(site, flow)| **site == to || !flow.begun.is_empty());
+        let rates: Vec<(Site, f64)> = current
+            .filter_map(|(site, flow)| Some((*site, flow.rate(now)?)))
+            .collect();
+        let is_news = |&(site, rate): &(Site, f64)| {
+            self.told.get(&site).is_none_or(|&(told, at)| {
+                rate * Self::NEWS < told || rate > told * Self::NEWS || at + Self::TELL_AGAIN < now
+            })
+        };
+        if !rates.iter().any(is_news) {
             return None;
         }
-        let rate_of = |slow| {
-            rates
-                .iter()
-                .find(|(site, _)| *site == slow)
-                .map(|(_, rate)| *rate)
-        };
-        let is_news = |slow: Site| {
-            let (told, rate) = (self.told.get(&slow), rate_of(slow).unwrap_or_default());
-            told.is_none_or(|told| rate * SPREAD < *told)
-        };
-        if !slow(&rates).any(is_news) {
-            return None;
-        }
-        self.told = rates.iter().copied().collect();
+        self.told
+            .extend(rates.iter().map(|&(site, rate)| (site, (rate, now))));
         Some(rates)
     }
 }
 
-/// The rates that senders have told, by receivers.
+/// The rates that senders have told, by receivers, and what follows from them.
 #[derive(Debug, Default)]
 pub(crate) struct RateTable {
     rates: BTreeMap<Site, BTreeMap<Site, (f64, Duration)>>,
+    verdicts: BTreeMap<Site, Verdict>,
+    usual: Option<f64>,
+}
+
+/// A site receives slowly.
+#[derive(Debug)]
+struct Verdict {
+    /// Its rate, as a part of the usual one.
+    part: f64,
+    /// It counts until then, and then gets another chance; the next time it counts twice as long.
+    until: Duration,
+    length: Duration,
 }
 
 impl RateTable {
-    /// A rate that nobody has told again for so long says nothing any more: a site that was slow gets another chance.
+    /// A rate that nobody has told again for so long says nothing any more.
     const AGE_MAX: Duration = Duration::from_secs(2);
+    const VERDICT_MIN: Duration = Duration::from_secs(2);
+    const VERDICT_MAX: Duration = Duration::from_secs(64);
     /// A site counts as slow if its rate is below this part of the usual one.
     const SLOW: f64 = 0.4;
 
@@ -197,29 +223,65 @@ impl RateTable {
         }
     }
 
-    /// Forgets what is old.
-    pub(crate) fn age(&mut self, now: Duration) {
+    /// Looks at what was told. A slow rate may be the sender's or the receiver's: a sender is slow if it is so to two
+    /// receivers or more, and says nothing of them; otherwise it is the receiver, which will have other senders if that is
+    /// wrong.
+    pub(crate) fn judge(&mut self, now: Duration) {
         for senders in self.rates.values_mut() {
             senders.retain(|_, (_, at)| *at + Self::AGE_MAX > now);
         }
         self.rates.retain(|_, senders| !senders.is_empty());
+        let mut senders = BTreeMap::<Site, (f64, u32)>::new();
+        for (from, (rate, _)) in self.rates.values().flatten() {
+            let (most, receivers) = senders.entry(*from).or_default();
+            (*most, *receivers) = (most.max(*rate), *receivers + 1);
+        }
+        let fastest = |rates: &BTreeMap<Site, (f64, Duration)>| {
+            rates.values().map(|(rate, _)| *rate).fold(0.0, f64::max)
+        };
+        if self.rates.is_empty() {
+            return;
+        }
+        let usual = median(self.rates.values().map(fastest));
+        self.usual = Some(usual);
+        let sends_fast = |from: &Site| {
+            let sender = senders.get(from);
+            sender.is_none_or(|&(most, receivers)| receivers < 2 || most >= Self::SLOW * usual)
+        };
+        for (&to, rates) in &self.rates {
+            let trusted = rates.iter().filter(|(from, _)| sends_fast(from));
+            let rate = trusted
+                .map(|(_, (rate, _))| *rate)
+                .fold(None, |most: Option<f64>, rate| {
+                    Some(most.map_or(rate, |most| most.max(rate)))
+                });
+            match rate {
+                Some(rate) if rate < Self::SLOW * usual => {
+                    let verdict = self.verdicts.entry(to).or_insert(Verdict {
+                        part: 1.0,
+                        until: Duration::ZERO,
+                        length: Self::VERDICT_MIN / 2,
+                    });
+                    verdict.part = rate / usual;
+                    if verdict.until <= now {
+                        verdict.length = (2 * verdict.length).min(Self::VERDICT_MAX);
+                        verdict.until = now + verdict.length;
+                    }
+                }
+                Some(_) | None => drop(self.verdicts.remove(&to)),
+            }
+        }
     }
 
     /// The sites that receive slowly, and how fast they do, as a part of the usual rate.
-    pub(crate) fn slow(&self) -> BTreeMap<Site, f64> {
-        let medians = self.rates.iter().map(|(to, senders)| {
-            let rate = median(senders.values().map(|(rate, _)| *rate));
-            (*to, rate, senders.len())
-        });
-        let medians: Vec<(Site, f64, usize)> = medians.collect();
-        let senders: BTreeSet<Site> = self.rates.values().flat_map(BTreeMap::keys).copied().collect();
-        let usual = median(medians.iter().map(|(_, rate, _)| *rate));
-        // One sender alone may be the slow one.
-        let is_certain = |count: usize| count > 1 || senders.len() == 1;
-        let slow = medians
-            .into_iter()
-            .filter(|(_, rate, count)| is_certain(*count) && *rate < usual * Self::SLOW);
-        slow.map(|(site, rate, _)| (site, rate / usual)).collect()
+    pub(crate) fn slow(&self, now: Duration) -> BTreeMap<Site, f64> {
+        let current = self.verdicts.iter().filter(|(_, verdict)| verdict.until > now);
+        current.map(|(&site, verdict)| (site, verdict.part)).collect()
+    }
+
+    /// The rate of most links in bytes per second, as far as it was ever told.
+    pub(crate) fn usual(&self) -> Option<f64> {
+        self.usual
     }
 }
 
@@ -247,12 +309,13 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Sends chunks of 100 bytes to receivers, each of which takes some milliseconds for one, for a while.
+    /// Sends chunks of 100 bytes to receivers, each of which takes some milliseconds for one, for a while. Two are on
+    /// their way to each.
     fn reports(times: &[(u32, u64)], from: Site, table: &mut RateTable) -> usize {
         let mut rates = SendRates::default();
         let mut reports = 0;
-        for (to, _) in times {
-            rates.handle_begun(Duration::ZERO, Site(*to), 100);
+        for (to, _) in [times, times].concat() {
+            rates.handle_begun(Duration::ZERO, Site(to), 100);
         }
         for ms in 1..200 {
             let now = Duration::from_millis(ms);
@@ -261,6 +324,7 @@ mod tests {
                     if let Some(report) = rates.handle_ended(now, Site(*to), 100) {
                         reports += 1;
                         table.note(now, from, report);
+                        table.judge(now);
                     }
                     rates.handle_begun(now, Site(*to), 100);
                 }
@@ -269,29 +333,60 @@ mod tests {
         reports
     }
 
-    /// Equal receivers are nothing to tell of; a slow one is told of once, before its first chunks have arrived.
+    /// A rate is told once, and one of a receiver that answers nothing before its chunks have arrived.
     #[test]
-    fn a_slow_receiver_is_told_of() {
+    fn rates_are_told_once() {
         let mut table = RateTable::default();
-        assert_eq!(reports(&[(1, 5), (2, 5), (3, 6)], Site(0), &mut table), 0);
-        assert_eq!(table.slow(), BTreeMap::new());
+        assert_eq!(reports(&[(1, 5)], Site(0), &mut table), 1);
         let count = reports(&[(1, 5), (2, 5), (3, 60)], Site(0), &mut table);
-        assert!((1..4).contains(&count), "{count} reports");
+        assert!((2..6).contains(&count), "{count} reports");
     }
 
-    /// Whose link is slow follows from several senders: a slow receiver is, a slow sender is not.
+    /// In a chain a receiver has one sender, and is known by the rates of the others.
+    #[test]
+    fn a_slow_link_in_a_chain_is_found() {
+        let mut table = RateTable::default();
+        for from in 1..8 {
+            reports(
+                &[(from - 1, if from == 5 { 40 } else { 5 })],
+                Site(from),
+                &mut table,
+            );
+        }
+        let slow = table.slow(Duration::from_millis(200));
+        assert_eq!(slow.keys().collect::<Vec<_>>(), [&Site(4)]);
+        // What is on its way counts as if it had arrived.
+        assert!((20e3..30e3).contains(&table.usual().unwrap()));
+        // It was the sender: to another receiver it is as slow.
+        reports(&[(6, 40)], Site(5), &mut table);
+        assert_eq!(table.slow(Duration::from_millis(200)), BTreeMap::new());
+    }
+
+    /// Whose link is slow follows from several senders: a slow receiver is, a slow sender is not. A verdict lasts, and
+    /// the next one longer.
     #[test]
     fn the_slow_link_is_found() {
         let mut table = RateTable::default();
-        for from in [0, 1, 2] {
-            reports(&[(4, 5), (5, 5), (6, 5), (7, 50)], Site(from), &mut table);
-        }
-        // Everything from this one is slow.
-        reports(&[(4, 50), (5, 50), (6, 50), (7, 120)], Site(3), &mut table);
-        let slow = table.slow();
+        let tell = |table: &mut RateTable| {
+            for from in [0, 1, 2] {
+                reports(&[(4, 5), (5, 5), (6, 5), (7, 50)], Site(from), table);
+            }
+            // Everything from this one is slow.
+            reports(&[(4, 50), (5, 50), (6, 50), (7, 120)], Site(3), table);
+        };
+        tell(&mut table);
+        let slow = table.slow(SECOND);
         assert_eq!(slow.keys().collect::<Vec<_>>(), [&Site(7)]);
         assert!((0.05..0.3).contains(&slow[&Site(7)]), "{slow:?}");
-        table.age(10 * SECOND);
-        assert_eq!(table.slow(), BTreeMap::new());
+        assert_eq!(table.slow(3 * SECOND), BTreeMap::new());
+        table.judge(3 * SECOND);
+        table.note(
+            3 * SECOND,
+            Site(0),
+            vec![(Site(4), 20e3), (Site(5), 20e3), (Site(7), 2e3)],
+        );
+        table.judge(3 * SECOND);
+        assert_eq!(table.slow(6 * SECOND).len(), 1);
+        assert_eq!(table.slow(8 * SECOND).len(), 0);
     }
 }

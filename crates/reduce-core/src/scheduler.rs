@@ -218,8 +218,11 @@ impl View {
     /// Looks again at what was measured. Returns the sites that are far slower than they counted before.
     fn measure(&mut self, now: Duration) -> BTreeSet<Site> {
         const FAR: f64 = 0.6;
-        self.rates.age(now);
-        let slow = self.rates.slow();
+        self.rates.judge(now);
+        let slow = self.rates.slow(now);
+        if let Some(usual) = self.rates.usual() {
+            self.costs.rate = usual;
+        }
         let counted = |site: &Site| self.slow.get(site).copied().unwrap_or(1.0);
         let fallen = slow.iter().filter(|(site, rate)| **rate < FAR * counted(site));
         let fallen = fallen.map(|(site, _)| *site).collect();

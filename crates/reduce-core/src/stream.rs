@@ -48,6 +48,8 @@ struct Window {
     /// For each child, whether its chunk is here.
     arrived: Vec<bool>,
     tokens: Token,
+    /// The parent has the chunk.
+    is_delivered: bool,
 }
 
 impl Window {
@@ -167,6 +169,7 @@ impl Stream {
             self.windows.push_back(Window {
                 arrived: vec![false; self.children.len()],
                 tokens: Token::default(),
+                is_delivered: false,
             });
         }
         self.taken + self.windows.len() as u32
@@ -215,8 +218,20 @@ impl Stream {
         }
     }
 
-    /// A chunk has been sent, or cannot be.
-    pub(crate) fn note_sent(&mut self, index: u32) {
+    /// The parent has a chunk: it is not needed here any more.
+    pub(crate) fn note_delivered(&mut self, index: u32) {
+        self.finish(index);
+        let at = index.checked_sub(self.taken);
+        if let Some(window) = at.and_then(|at| self.windows.get_mut(at as usize)) {
+            window.is_delivered = true;
+        }
+        while self.windows.front().is_some_and(|window| window.is_delivered) {
+            self.note_taken(self.taken + 1);
+        }
+    }
+
+    /// A chunk could not be sent.
+    pub(crate) fn note_undelivered(&mut self, index: u32) {
         self.finish(index);
     }
 
@@ -268,12 +283,12 @@ mod tests {
         assert_eq!(stream.next_to_send(), None);
         stream.note_grant(0, 1);
         assert_eq!(stream.next_to_send(), Some((0, Token(5))));
-        stream.note_sent(0);
-        stream.note_grant(1, 2);
+        assert_eq!(stream.grants(), []);
+        stream.note_delivered(0);
         assert_eq!(stream.grants(), [(Site(7), 2, 1, 3)]);
     }
 
-    /// The window of a chunk that is taken and not sent to its end is in use.
+    /// The window of a chunk is in use until the chunk has arrived, also if a later one has.
     #[test]
     fn windows_are_used_again_when_their_chunks_have_left() {
         let mut stream = stream();
@@ -288,9 +303,9 @@ mod tests {
         assert_eq!(stream.next_to_send().map(|(index, _)| index), Some(1));
         stream.note_grant(2, 4);
         assert_eq!(stream.grants(), []);
-        stream.note_sent(1);
+        stream.note_delivered(1);
         assert_eq!(stream.grants(), []);
-        stream.note_sent(0);
+        stream.note_delivered(0);
         assert_eq!(stream.grants(), [(Site(7), 2, 2, 4)]);
     }
 

@@ -202,11 +202,20 @@ impl Worker {
         self.work();
     }
 
-    /// A chunk that was sent to a site has left, or will never do so.
-    pub fn handle_sent(&mut self, to: Site, chunk: &ChunkHeader) {
+    /// A chunk that was sent to a site has arrived there.
+    pub fn handle_delivered(&mut self, to: Site, chunk: &ChunkHeader) {
+        self.handle_send_ended(to, chunk, Stream::note_delivered);
+    }
+
+    /// A chunk that was to be sent to a site will never arrive there.
+    pub fn handle_undelivered(&mut self, to: Site, chunk: &ChunkHeader) {
+        self.handle_send_ended(to, chunk, Stream::note_undelivered);
+    }
+
+    fn handle_send_ended(&mut self, to: Site, chunk: &ChunkHeader, note: impl FnOnce(&mut Stream, u32)) {
         self.sends.handle_ended(to);
         if let Some(stream) = self.stream(chunk.session, chunk.sender()) {
-            stream.note_sent(chunk.index);
+            note(stream, chunk.index);
             self.advance(chunk.session, chunk.sender());
         }
         self.work();

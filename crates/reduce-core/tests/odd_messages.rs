@@ -224,7 +224,7 @@ proptest! {
                 ToWorker::Unreachable(site) => worker.handle_unreachable(Site(site)),
                 ToWorker::Answer if open.is_empty() => {}
                 ToWorker::Answer => match open.remove(0) {
-                    WorkerAction::SendChunk(chunk) => worker.handle_sent(chunk.to, &chunk.header),
+                    WorkerAction::SendChunk(chunk) => worker.handle_delivered(chunk.to, &chunk.header),
                     WorkerAction::Fold { session, stream, index, .. } => {
                         worker.handle_folded(session, stream, index);
                     }

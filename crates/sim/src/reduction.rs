@@ -263,7 +263,7 @@ impl<'a> Job<'a> {
                     if site.word(self.call.order, chunk.place, chunk.range.start) != word {
                         self.oracle.note_overwritten(process.0);
                     }
-                    site.worker.handle_sent(chunk.to, &chunk.header);
+                    site.worker.handle_delivered(chunk.to, &chunk.header);
                     let bytes = chunk.range.end - chunk.range.start;
                     let rates = site.rates.handle_ended(now.into(), chunk.to, bytes);
                     site.worker.set_sends(site.rates.window());
@@ -378,7 +378,7 @@ impl<'a> Job<'a> {
                         .send(process, Process(to.0), MESSAGE_BYTES, What::Grant(grant));
                 }
                 WorkerAction::SendChunk(chunk) if lost.contains(&chunk.to) => {
-                    site.worker.handle_sent(chunk.to, &chunk.header);
+                    site.worker.handle_undelivered(chunk.to, &chunk.header);
                 }
                 WorkerAction::SendChunk(chunk) => {
                     let word = site.word(self.setting.order, chunk.place, chunk.range.start);

@@ -430,9 +430,7 @@ impl Collective {
 
     /// Some sites are far slower than they counted when the plans were made.
     pub(super) fn go_around_slow(&mut self, view: &View, fallen: &BTreeSet<Site>) {
-        // The places of an ordered bracketing do not depend on rates.
-        let is_free = self.call.order == Order::Any || self.call.contributions != Contributions::Each;
-        self.replan(view, |share| is_free && !share.sites.is_disjoint(fallen));
+        self.replan(view, |share| !share.sites.is_disjoint(fallen));
     }
 
     /// A new seat learns from a site which roster was decided last and, from the root, what it has merged.

@@ -23,7 +23,8 @@ pub enum WorkerAction {
         /// The grant.
         grant: Grant,
     },
-    /// Send a chunk; answered by [`Worker::handle_sent`] once its memory may be used again.
+    /// Send a chunk; answered by [`Worker::handle_delivered`] or
+    /// [`Worker::handle_undelivered`] once its memory may be used again.
     SendChunk(Chunk),
     /// Fold operands from left to right; answered by [`Worker::handle_folded`]. One at a time.
     Fold {

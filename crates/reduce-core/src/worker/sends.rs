@@ -4,8 +4,8 @@ use crate::{ids::Site, rates};
 
 /// The chunks that a site is sending.
 ///
-/// A receiver gets one at first, and with each answer one more, up to half of all: so that a slow one has little in its
-/// link, where the scheduler's messages have to pass too, and does not hold up the others.
+/// A receiver gets one at first, and with each answer one more, up to half of all if others get some too: so that a slow
+/// one has little in its link, where the scheduler's messages have to pass too, and does not hold up the others.
 #[derive(Debug)]
 pub(super) struct Sends {
     max: u32,
@@ -38,7 +38,11 @@ impl Sends {
 
     pub(super) fn has_room_for(&self, to: Site) -> bool {
         let receiver = self.receivers.get(&to);
-        receiver.is_none_or(|receiver| receiver.sends < receiver.max)
+        receiver.is_none_or(|receiver| {
+            let is_alone = receiver.sends == self.all;
+            let most = if is_alone { self.max } else { self.max.div_ceil(2) };
+            receiver.sends < receiver.max.min(most)
+        })
     }
 
     pub(super) fn handle_begun(&mut self, to: Site) {
@@ -49,10 +53,9 @@ impl Sends {
 
     pub(super) fn handle_ended(&mut self, to: Site) {
         self.all = self.all.saturating_sub(1);
-        let most = self.max.div_ceil(2);
         if let Some(receiver) = self.receivers.get_mut(&to) {
             receiver.sends = receiver.sends.saturating_sub(1);
-            receiver.max = (receiver.max + 1).min(most);
+            receiver.max = (receiver.max + 1).min(self.max);
         }
     }
 

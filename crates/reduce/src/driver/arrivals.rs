@@ -156,12 +156,13 @@ impl ProgressThread {
         let now = self.now();
         for (rank, chunk, result) in self.outbox.collect(&mut self.engine) {
             let to = Site(rank.0);
-            self.worker.handle_sent(to, &chunk);
             self.hear_answer(rank, result.is_ok());
             let Ok(bytes) = result else {
+                self.worker.handle_undelivered(to, &chunk);
                 self.rates.forget(to);
                 continue;
             };
+            self.worker.handle_delivered(to, &chunk);
             let rates = self.rates.handle_ended(now, to, bytes);
             self.worker.set_sends(self.rates.window());
             if let Some(rates) = rates {

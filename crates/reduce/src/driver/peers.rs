@@ -224,7 +224,7 @@ impl ProgressThread {
         self.peers.suspects.remove(&rank);
         self.outbox.forget(rank);
         for chunk in self.outbox.abandon(&mut self.engine, rank) {
-            self.worker.handle_sent(Site(rank.0), &chunk);
+            self.worker.handle_undelivered(Site(rank.0), &chunk);
         }
         self.rates.forget(Site(rank.0));
         let left = self.sites.of_left(rank);

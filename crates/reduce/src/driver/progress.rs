@@ -398,11 +398,11 @@ impl ProgressThread {
                         self.outbox.send_chunk(Rank(chunk.to.0), chunk.header, bytes);
                     }
                     Some(Err(error)) => {
-                        self.worker.handle_sent(chunk.to, &chunk.header);
+                        self.worker.handle_undelivered(chunk.to, &chunk.header);
                         let failure = self.failure(&error);
                         self.worker.handle_failure(chunk.header.session, failure);
                     }
-                    None => self.worker.handle_sent(chunk.to, &chunk.header),
+                    None => self.worker.handle_undelivered(chunk.to, &chunk.header),
                 }
             }
             WorkerAction::Fold {
@@ -537,7 +537,7 @@ impl ProgressThread {
 
     fn send(&mut self) {
         for (rank, chunk) in self.outbox.send(&mut self.engine, &self.peers.addresses) {
-            self.worker.handle_sent(Site(rank.0), &chunk);
+            self.worker.handle_undelivered(Site(rank.0), &chunk);
             self.rates.forget(Site(rank.0));
             self.suspect(rank, false);
         }

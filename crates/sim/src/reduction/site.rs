@@ -53,7 +53,7 @@ impl SiteState {
     /// A site is gone, or out of reach: nothing that was sent to it will be answered.
     pub(super) fn give_up_sends(&mut self, to: Site) {
         for (_, (chunk, _)) in self.sends.extract_if(.., |_, (chunk, _)| chunk.to == to) {
-            self.worker.handle_sent(to, &chunk.header);
+            self.worker.handle_undelivered(to, &chunk.header);
         }
         self.rates.forget(to);
     }
