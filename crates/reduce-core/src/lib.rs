@@ -41,7 +41,7 @@ pub use self::{
     ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
     message::{ChunkHeader, FromScheduler, Grant, Input, Row, RowNode, Standing, ToScheduler},
     planner::{Costs, Order, Planner, Source},
-    rates::SendRates,
+    rates::{RateBounds, SendRates},
     scheduler::{
         Call, Contributions, End, Failure, GiveUp, OnLoss, OnRootLoss, Roster, Scheduler, SchedulerAction,
     },

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     chunks::Chunking,
     ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
+    rates::RateBounds,
     scheduler::{Call, End, Failure, GiveUp, Roster},
 };
 
@@ -41,8 +42,8 @@ pub enum ToScheduler {
         /// The sum of the tokens of all that was merged.
         tokens: Token,
     },
-    /// The rates at which this site sends to others, in bytes per second. It tells them when they differ.
-    Rates(Vec<(Site, f64)>),
+    /// The rates at which this site sends to others.
+    Rates(Vec<(Site, RateBounds)>),
     /// Two neighbours of a plan do not reach each other, although both count as alive.
     Unreachable {
         /// The session.

@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::ids::Site;
 
 /// The chunks that a site sends, and how long they take.
@@ -21,7 +23,7 @@ pub struct SendRates {
     all: Flow,
     delay: LeastDelay,
     /// The rates as they were told last, and when.
-    told: BTreeMap<Site, (f64, Duration)>,
+    told: BTreeMap<Site, (RateBounds, Duration)>,
 }
 
 /// The shortest time that a chunk took lately.
@@ -50,25 +52,63 @@ impl LeastDelay {
     }
 }
 
+/// Bounds of a rate, in bytes per second.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RateBounds {
+    /// It is this at least: so much arrived in the time in which something was on its way, be it a chunk alone, which
+    /// takes a latency besides the time of its bytes. 0 if too little was sent.
+    pub least: f64,
+    /// It is this at most: so close did chunks arrive one behind the other, or what is on its way does not arrive.
+    /// Infinite if nothing says so.
+    pub most: f64,
+}
+
 /// Chunks on their way to one receiver, or to all.
 #[derive(Debug, Default)]
 struct Flow {
     /// The times when the chunks that are on their way began it, and their bytes.
     begun: VecDeque<Duration>,
     bytes: u64,
-    /// When the last chunk arrived, or the first after a time in which there was none began.
-    since: Duration,
-    /// The chunks and bytes that arrived close behind others, and the time from those to these.
-    arrived_chunks: u32,
-    arrived_bytes: u64,
-    busy: Duration,
+    /// When the last chunk arrived.
+    last: Duration,
+    /// All that arrived.
+    arrived: Tally,
+    /// What arrived close behind others.
+    in_row: Tally,
+}
+
+/// Chunks, their bytes, and the time that they took.
+#[derive(Debug, Default)]
+struct Tally {
+    chunks: u32,
+    bytes: u64,
+    time: Duration,
+}
+
+impl Tally {
+    /// After so many chunks half of what was counted is forgotten.
+    const CHUNKS_MAX: u32 = 32;
+
+    fn add(&mut self, bytes: u64, time: Duration) {
+        self.chunks += 1;
+        self.bytes += bytes;
+        self.time += time;
+        if self.chunks >= Self::CHUNKS_MAX {
+            self.chunks /= 2;
+            self.bytes /= 2;
+            self.time /= 2;
+        }
+    }
+
+    /// Bytes per second, if there are enough.
+    fn rate(&self) -> Option<f64> {
+        let is_enough = self.chunks >= SendRates::CHUNKS_MIN && self.time >= SendRates::TIME_MIN;
+        is_enough.then(|| self.bytes as f64 / self.time.as_secs_f64())
+    }
 }
 
 impl Flow {
     fn handle_begun(&mut self, now: Duration, bytes: u64) {
-        if self.begun.is_empty() {
-            self.since = now;
-        }
         self.begun.push_back(now);
         self.bytes += bytes;
     }
@@ -77,38 +117,32 @@ impl Flow {
     fn handle_ended(&mut self, now: Duration, bytes: u64) -> Duration {
         let begun = self.begun.pop_front().unwrap_or(now);
         self.bytes = self.bytes.saturating_sub(bytes);
-        // The time of a chunk that was alone on its way is not that of its bytes.
-        if begun <= self.since {
-            self.busy += now.saturating_sub(self.since);
-            self.arrived_chunks += 1;
-            self.arrived_bytes += bytes;
+        let time = now.saturating_sub(begun.max(self.last));
+        self.arrived.add(bytes, time);
+        if begun <= self.last {
+            self.in_row.add(bytes, time);
         }
-        self.since = now;
-        if self.arrived_chunks >= SendRates::CHUNKS_MAX {
-            // What is long ago counts less.
-            self.arrived_chunks /= 2;
-            self.arrived_bytes /= 2;
-            self.busy /= 2;
-        }
+        self.last = now;
         now.saturating_sub(begun)
     }
 
-    /// Bytes per second; for a flow that has come to a halt, at most, as if all that is on its way arrived now. `None` if
-    /// too little was sent.
-    fn rate(&self, now: Duration) -> Option<f64> {
-        let pending = match self.begun.is_empty() {
-            true => Duration::ZERO,
-            false => now.saturating_sub(self.since),
+    fn bounds(&self, now: Duration) -> RateBounds {
+        let pending = self
+            .begun
+            .front()
+            .map(|&begun| now.saturating_sub(begun.max(self.last)));
+        let pending = pending.unwrap_or_default();
+        let row = self.in_row.rate().unwrap_or(f64::INFINITY);
+        // As if all that is on its way arrived now.
+        let halted = match pending >= SendRates::TIME_MIN {
+            true => (self.in_row.bytes + self.bytes) as f64 / (self.in_row.time + pending).as_secs_f64(),
+            false => f64::INFINITY,
         };
-        let count = self.arrived_chunks + self.begun.len() as u32;
-        let time = self.busy + pending;
-        if count < SendRates::CHUNKS_MIN || time < SendRates::TIME_MIN {
-            return None;
+        let most = row.min(halted);
+        RateBounds {
+            least: self.arrived.rate().unwrap_or_default().min(most),
+            most,
         }
-        let most = (self.arrived_bytes + self.bytes) as f64 / time.as_secs_f64();
-        let is_known = self.arrived_chunks >= SendRates::CHUNKS_MIN && !self.busy.is_zero();
-        let known = is_known.then(|| self.arrived_bytes as f64 / self.busy.as_secs_f64());
-        Some(known.map_or(most, |known| known.min(most)))
     }
 }
 
@@ -120,8 +154,6 @@ impl SendRates {
     /// looks like a slow link.
     const CHUNKS_MIN: u32 = 4;
     const TIME_MIN: Duration = Duration::from_millis(10);
-    /// After so many chunks half of what was measured is forgotten.
-    const CHUNKS_MAX: u32 = 32;
     /// A rate is told again if it differs by so much from what was told,
     const NEWS: f64 = 2.0;
     /// or so long after.
@@ -146,18 +178,19 @@ impl SendRates {
     /// The number of chunks that should be on their way: those that the links hold, and two that wait. With fewer a
     /// link stands idle, with more a chunk that is needed waits behind others.
     pub fn window(&self) -> u32 {
-        let busy = self.all.busy.as_secs_f64();
+        let arrived = &self.all.arrived;
+        let busy = arrived.time.as_secs_f64();
         let delay = self.delay.get().filter(|_| busy > 0.0);
         let Some(delay) = delay else {
             return Self::WINDOW_FIRST;
         };
-        let held = f64::from(self.all.arrived_chunks) / busy * delay.as_secs_f64();
+        let held = f64::from(arrived.chunks) / busy * delay.as_secs_f64();
         (held.ceil() as u32 + 2).clamp(Self::WINDOW_FIRST, Self::WINDOW_MAX)
     }
 
-    /// A chunk of so many bytes has arrived. Returns the rates to receivers in bytes per second, if it is worth while to
+    /// A chunk of so many bytes has arrived. Returns the rates to receivers, if it is worth while to
     /// [tell](super::ToScheduler::Rates) the scheduler.
-    pub fn handle_ended(&mut self, now: Duration, to: Site, bytes: u64) -> Option<Vec<(Site, f64)>> {
+    pub fn handle_ended(&mut self, now: Duration, to: Site, bytes: u64) -> Option<Vec<(Site, RateBounds)>> {
         let delay = self.receivers.get_mut(&to)?.handle_ended(now, bytes);
         self.all.handle_ended(now, bytes);
         self.delay.note(delay);
@@ -165,12 +198,17 @@ impl SendRates {
             .receivers
             .iter()
             .filter(|(site, flow)| **site == to || !flow.begun.is_empty());
-        let rates: Vec<(Site, f64)> = current
-            .filter_map(|(site, flow)| Some((*site, flow.rate(now)?)))
+        let rates = current.map(|(site, flow)| (*site, flow.bounds(now)));
+        let rates: Vec<_> = rates
+            .filter(|(_, rate)| rate.least > 0.0 || rate.most.is_finite())
             .collect();
-        let is_news = |&(site, rate): &(Site, f64)| {
+        let differ = |one: f64, other: f64| {
+            let is_same = one == other || (one * Self::NEWS > other && other * Self::NEWS > one);
+            !is_same
+        };
+        let is_news = |&(site, rate): &(Site, RateBounds)| {
             self.told.get(&site).is_none_or(|&(told, at)| {
-                rate * Self::NEWS < told || rate > told * Self::NEWS || at + Self::TELL_AGAIN < now
+                differ(rate.least, told.least) || differ(rate.most, told.most) || at + Self::TELL_AGAIN < now
             })
         };
         if !rates.iter().any(is_news) {
@@ -185,7 +223,7 @@ impl SendRates {
 /// The rates that senders have told, by receivers, and what follows from them.
 #[derive(Debug, Default)]
 pub(crate) struct RateTable {
-    rates: BTreeMap<Site, BTreeMap<Site, (f64, Duration)>>,
+    rates: BTreeMap<Site, BTreeMap<Site, (RateBounds, Duration)>>,
     verdicts: BTreeMap<Site, Verdict>,
     usual: Option<f64>,
 }
@@ -214,9 +252,10 @@ impl RateTable {
     const REPORTED_MAX: usize = 256;
 
     /// Takes the rates from a sender.
-    pub(crate) fn note(&mut self, now: Duration, from: Site, rates: Vec<(Site, f64)>) {
+    pub(crate) fn note(&mut self, now: Duration, from: Site, rates: Vec<(Site, RateBounds)>) {
         let rates = rates.into_iter().take(Self::REPORTED_MAX);
-        for (to, rate) in rates.filter(|(_, rate)| rate.is_finite() && *rate > 0.0) {
+        let makes_sense = |rate: &RateBounds| rate.least.is_finite() && rate.least >= 0.0 && rate.most > 0.0;
+        for (to, rate) in rates.filter(|(_, rate)| makes_sense(rate)) {
             if self.rates.len() < Self::RECEIVERS_MAX || self.rates.contains_key(&to) {
                 self.rates.entry(to).or_default().insert(from, (rate, now));
             }
@@ -231,44 +270,43 @@ impl RateTable {
             senders.retain(|_, (_, at)| *at + Self::AGE_MAX > now);
         }
         self.rates.retain(|_, senders| !senders.is_empty());
-        let mut senders = BTreeMap::<Site, (f64, u32)>::new();
-        for (from, (rate, _)) in self.rates.values().flatten() {
-            let (most, receivers) = senders.entry(*from).or_default();
-            (*most, *receivers) = (most.max(*rate), *receivers + 1);
-        }
-        let fastest = |rates: &BTreeMap<Site, (f64, Duration)>| {
-            rates.values().map(|(rate, _)| *rate).fold(0.0, f64::max)
-        };
         if self.rates.is_empty() {
             return;
         }
-        let usual = median(self.rates.values().map(fastest));
-        self.usual = Some(usual);
+        let most_of = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
+        let usual = median(
+            self.rates
+                .values()
+                .map(|senders| most_of(&mut senders.values().map(|(rate, _)| rate.least))),
+        );
+        self.usual = Some(usual).filter(|usual| *usual > 0.0).or(self.usual);
+        let slow = Self::SLOW * self.usual.unwrap_or_default();
+        let mut senders = BTreeMap::<Site, (f64, u32)>::new();
+        for (from, (rate, _)) in self.rates.values().flatten() {
+            let (most, receivers) = senders.entry(*from).or_default();
+            (*most, *receivers) = (most.max(rate.most), *receivers + 1);
+        }
         let sends_fast = |from: &Site| {
             let sender = senders.get(from);
-            sender.is_none_or(|&(most, receivers)| receivers < 2 || most >= Self::SLOW * usual)
+            sender.is_none_or(|&(most, receivers)| receivers < 2 || most >= slow)
         };
         for (&to, rates) in &self.rates {
             let trusted = rates.iter().filter(|(from, _)| sends_fast(from));
-            let rate = trusted
-                .map(|(_, (rate, _))| *rate)
-                .fold(None, |most: Option<f64>, rate| {
-                    Some(most.map_or(rate, |most| most.max(rate)))
-                });
-            match rate {
-                Some(rate) if rate < Self::SLOW * usual => {
-                    let verdict = self.verdicts.entry(to).or_insert(Verdict {
-                        part: 1.0,
-                        until: Duration::ZERO,
-                        length: Self::VERDICT_MIN / 2,
-                    });
-                    verdict.part = rate / usual;
-                    if verdict.until <= now {
-                        verdict.length = (2 * verdict.length).min(Self::VERDICT_MAX);
-                        verdict.until = now + verdict.length;
-                    }
-                }
-                Some(_) | None => drop(self.verdicts.remove(&to)),
+            let rate = most_of(&mut trusted.map(|(_, (rate, _))| rate.most));
+            // Without anybody to trust it is 0.
+            if rate == 0.0 || rate >= slow {
+                self.verdicts.remove(&to);
+                continue;
+            }
+            let verdict = self.verdicts.entry(to).or_insert(Verdict {
+                part: 1.0,
+                until: Duration::ZERO,
+                length: Self::VERDICT_MIN / 2,
+            });
+            verdict.part = Self::SLOW * rate / slow;
+            if verdict.until <= now {
+                verdict.length = (2 * verdict.length).min(Self::VERDICT_MAX);
+                verdict.until = now + verdict.length;
             }
         }
     }
@@ -284,16 +322,6 @@ impl RateTable {
         self.usual
     }
 }
-
-/// The receivers that are far slower than the others.
-pub(crate) fn slow(rates: &[(Site, f64)]) -> impl Iterator<Item = Site> {
-    let usual = median(rates.iter().map(|(_, rate)| *rate));
-    let slow = rates.iter().filter(move |(_, rate)| *rate * SPREAD < usual);
-    slow.map(|(site, _)| *site)
-}
-
-/// Receivers whose rates differ by less are alike.
-const SPREAD: f64 = 3.0;
 
 /// The middle one of some numbers, the lower of two; 0 of none.
 fn median(numbers: impl Iterator<Item = f64>) -> f64 {
@@ -380,11 +408,11 @@ mod tests {
         assert!((0.05..0.3).contains(&slow[&Site(7)]), "{slow:?}");
         assert_eq!(table.slow(3 * SECOND), BTreeMap::new());
         table.judge(3 * SECOND);
-        table.note(
-            3 * SECOND,
-            Site(0),
-            vec![(Site(4), 20e3), (Site(5), 20e3), (Site(7), 2e3)],
-        );
+        let told = [(4, 20e3), (5, 20e3), (7, 2e3)].map(|(to, rate)| {
+            let (least, most) = (rate, rate);
+            (Site(to), RateBounds { least, most })
+        });
+        table.note(3 * SECOND, Site(0), told.into());
         table.judge(3 * SECOND);
         assert_eq!(table.slow(6 * SECOND).len(), 1);
         assert_eq!(table.slow(8 * SECOND).len(), 0);

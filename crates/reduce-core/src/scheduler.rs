@@ -9,7 +9,7 @@ use super::{
     ids::{Member, Session, ShareId, Site, Term, Token},
     message::{FromScheduler, Standing, ToScheduler},
     planner::{Costs, Order},
-    rates::RateTable,
+    rates::{RateBounds, RateTable},
 };
 
 mod collective;
@@ -425,7 +425,7 @@ impl Scheduler {
     }
 
     /// Sites that turn out to be slow get another place in the trees of what is left.
-    fn take_rates(&mut self, now: Duration, from: Site, rates: Vec<(Site, f64)>) {
+    fn take_rates(&mut self, now: Duration, from: Site, rates: Vec<(Site, RateBounds)>) {
         self.view.rates.note(now, from, rates);
         let fallen = self.view.measure(now);
         if fallen.is_empty() || !self.awaited.is_empty() {

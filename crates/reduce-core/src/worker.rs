@@ -221,11 +221,6 @@ impl Worker {
         self.work();
     }
 
-    /// Some receivers are far slower than the others, as the rates say: little is sent to them until they answer.
-    pub fn note_slow(&mut self, rates: &[(Site, f64)]) {
-        self.sends.note_slow(rates);
-    }
-
     /// A site cannot be reached, or cannot reach this one.
     pub fn handle_unreachable(&mut self, site: Site) {
         let mut plans = BTreeSet::new();

@@ -7,8 +7,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use ropewalk_reduce_core::{
     Call, ChunkHeader, Chunking, Contributions, Costs, FromScheduler, GiveUp, Grant, Input, Member, OnLoss,
-    OnRootLoss, Order, PlanId, Roster, Row, RowNode, Scheduler, Session, ShareId, Site, Standing, StreamId,
-    Term, ToScheduler, Token, Worker, WorkerAction,
+    OnRootLoss, Order, PlanId, RateBounds, Roster, Row, RowNode, Scheduler, Session, ShareId, Site, Standing,
+    StreamId, Term, ToScheduler, Token, Worker, WorkerAction,
 };
 
 const SESSION: Session = Session { group: 1, call: 0 };
@@ -145,6 +145,10 @@ fn call() -> Call {
     }
 }
 
+fn bounds() -> impl Strategy<Value = RateBounds> {
+    (any::<f64>(), any::<f64>()).prop_map(|(least, most)| RateBounds { least, most })
+}
+
 fn to_scheduler() -> impl Strategy<Value = ToScheduler> {
     let session = SESSION;
     let merged = || prop::collection::vec(number(), 0..4);
@@ -173,7 +177,7 @@ fn to_scheduler() -> impl Strategy<Value = ToScheduler> {
     prop_oneof![
         4 => (calls(), members())
             .prop_map(move |(call, originals)| ToScheduler::Announce { session, call, originals }),
-        1 => prop::collection::vec((number().prop_map(Site), any::<f64>()), 0..4).prop_map(ToScheduler::Rates),
+        1 => prop::collection::vec((number().prop_map(Site), bounds()), 0..4).prop_map(ToScheduler::Rates),
         2 => (number(), merged()).prop_map(move |(share, merged)| ToScheduler::Progress {
             session,
             share: ShareId(share),

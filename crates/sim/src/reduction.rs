@@ -268,7 +268,6 @@ impl<'a> Job<'a> {
                     let rates = site.rates.handle_ended(now.into(), chunk.to, bytes);
                     site.worker.set_sends(site.rates.window());
                     if let Some(rates) = rates {
-                        site.worker.note_slow(&rates);
                         let seat = Process(site.seat.0);
                         let what = What::ToScheduler(Site(process.0), ToScheduler::Rates(rates));
                         self.simulation.send(process, seat, MESSAGE_BYTES, what);

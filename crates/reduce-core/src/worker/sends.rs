@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use crate::{ids::Site, rates};
+use crate::ids::Site;
 
 /// The chunks that a site is sending.
 ///
@@ -56,15 +56,6 @@ impl Sends {
         if let Some(receiver) = self.receivers.get_mut(&to) {
             receiver.sends = receiver.sends.saturating_sub(1);
             receiver.max = (receiver.max + 1).min(self.max);
-        }
-    }
-
-    /// The slow ones begin again with one.
-    pub(super) fn note_slow(&mut self, rates: &[(Site, f64)]) {
-        for site in rates::slow(rates) {
-            if let Some(receiver) = self.receivers.get_mut(&site) {
-                receiver.max = 1;
-            }
         }
     }
 }

@@ -166,7 +166,6 @@ impl ProgressThread {
             let rates = self.rates.handle_ended(now, to, bytes);
             self.worker.set_sends(self.rates.window());
             if let Some(rates) = rates {
-                self.worker.note_slow(&rates);
                 let message = ToScheduler::Rates(rates);
                 let introductions = Vec::new();
                 self.tell_seat(
