@@ -154,9 +154,9 @@ impl SendRates {
     /// looks like a slow link.
     const CHUNKS_MIN: u32 = 4;
     const TIME_MIN: Duration = Duration::from_millis(10);
-    /// A rate is told again if it differs by so much from what was told,
+    /// A rate is told again if it is so much less or more than what was told,
     const NEWS: f64 = 2.0;
-    /// or so long after.
+    /// and so long after.
     const TELL_AGAIN: Duration = Duration::from_secs(1);
 
     /// A chunk of so many bytes begins its way to a site.
@@ -202,13 +202,11 @@ impl SendRates {
         let rates: Vec<_> = rates
             .filter(|(_, rate)| rate.least > 0.0 || rate.most.is_finite())
             .collect();
-        let differ = |one: f64, other: f64| {
-            let is_same = one == other || (one * Self::NEWS > other && other * Self::NEWS > one);
-            !is_same
-        };
         let is_news = |&(site, rate): &(Site, RateBounds)| {
             self.told.get(&site).is_none_or(|&(told, at)| {
-                differ(rate.least, told.least) || differ(rate.most, told.most) || at + Self::TELL_AGAIN < now
+                let is_other = rate.most * Self::NEWS < told.most || rate.least > told.least * Self::NEWS;
+                let age = now.saturating_sub(at);
+                age > Self::TELL_AGAIN || (is_other && age > Self::TIME_MIN)
             })
         };
         if !rates.iter().any(is_news) {
