@@ -63,6 +63,16 @@ pub struct RateBounds {
     pub most: f64,
 }
 
+impl RateBounds {
+    fn estimate(&self) -> f64 {
+        if self.most.is_finite() {
+            self.most
+        } else {
+            self.least
+        }
+    }
+}
+
 /// Chunks on their way to one receiver, or to all.
 #[derive(Debug, Default)]
 struct Flow {
@@ -86,14 +96,15 @@ struct Tally {
 }
 
 impl Tally {
-    /// After so many chunks half of what was counted is forgotten.
+    /// After so much time, and no fewer chunks, half of what was counted is forgotten.
+    const TIME_MAX: Duration = Duration::from_millis(40);
     const CHUNKS_MAX: u32 = 32;
 
     fn add(&mut self, bytes: u64, time: Duration) {
         self.chunks += 1;
         self.bytes += bytes;
         self.time += time;
-        if self.chunks >= Self::CHUNKS_MAX {
+        if self.chunks >= Self::CHUNKS_MAX && self.time >= Self::TIME_MAX {
             self.chunks /= 2;
             self.bytes /= 2;
             self.time /= 2;
@@ -204,7 +215,8 @@ impl SendRates {
             .collect();
         let is_news = |&(site, rate): &(Site, RateBounds)| {
             self.told.get(&site).is_none_or(|&(told, at)| {
-                let is_other = rate.most * Self::NEWS < told.most || rate.least > told.least * Self::NEWS;
+                let (told, rate) = (told.estimate(), rate.estimate());
+                let is_other = rate * Self::NEWS < told || rate > told * Self::NEWS;
                 let age = now.saturating_sub(at);
                 age > Self::TELL_AGAIN || (is_other && age > Self::TIME_MIN)
             })
