@@ -14,8 +14,9 @@ use super::{
 };
 
 const BLOCK_MIN: usize = 16;
-/// A site folds if its rate is at least this part of the fastest one's.
-const FOLDS: f64 = 0.4;
+/// A site folds if its rate is at least this part of the fastest one's. To fold elsewhere costs two transfers more, so
+/// that a rate that was low for a moment had better not count.
+const FOLDS: f64 = 0.25;
 
 /// The number of members in a block of the fixed bracketing of so many `members`: they are folded from left to right
 /// within blocks, and blocks from left to right.
