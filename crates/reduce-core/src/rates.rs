@@ -160,12 +160,12 @@ impl Flow {
 impl SendRates {
     /// The window before anything is known.
     pub const WINDOW_FIRST: u32 = 4;
-    const WINDOW_MAX: u32 = 64;
+    const WINDOW_MAX: u32 = 256;
     /// A rate is that of so many chunks and of so much time at least: in less, a process that waits for its processor
     /// looks like a slow link.
     const CHUNKS_MIN: u32 = 4;
     const TIME_MIN: Duration = Duration::from_millis(10);
-    /// A rate is told again if it is so much less or more than what was told,
+    /// A rate is told again if it is bounded for the first time, or so much less or more than what was told,
     const NEWS: f64 = 2.0;
     /// and so long after.
     const TELL_AGAIN: Duration = Duration::from_secs(1);
@@ -186,8 +186,9 @@ impl SendRates {
         }
     }
 
-    /// The number of chunks that should be on their way: those that the links hold, and two that wait. With fewer a
-    /// link stands idle, with more a chunk that is needed waits behind others.
+    /// The number of chunks that should be on their way: twice those that the links hold, as it seems, and two that wait.
+    /// With fewer a link stands idle, with more a chunk that is needed waits behind others. Twice, because what a link
+    /// holds is only seen when more is on its way.
     pub fn window(&self) -> u32 {
         let arrived = &self.all.arrived;
         let busy = arrived.time.as_secs_f64();
@@ -196,7 +197,7 @@ impl SendRates {
             return Self::WINDOW_FIRST;
         };
         let held = f64::from(arrived.chunks) / busy * delay.as_secs_f64();
-        (held.ceil() as u32 + 2).clamp(Self::WINDOW_FIRST, Self::WINDOW_MAX)
+        ((2.0 * held).ceil() as u32 + 2).clamp(Self::WINDOW_FIRST, Self::WINDOW_MAX)
     }
 
     /// A chunk of so many bytes has arrived. Returns the rates to receivers, if it is worth while to
@@ -215,8 +216,9 @@ impl SendRates {
             .collect();
         let is_news = |&(site, rate): &(Site, RateBounds)| {
             self.told.get(&site).is_none_or(|&(told, at)| {
+                let is_bounded = rate.most.is_finite() && told.most.is_infinite();
                 let (told, rate) = (told.estimate(), rate.estimate());
-                let is_other = rate * Self::NEWS < told || rate > told * Self::NEWS;
+                let is_other = is_bounded || rate * Self::NEWS < told || rate > told * Self::NEWS;
                 let age = now.saturating_sub(at);
                 age > Self::TELL_AGAIN || (is_other && age > Self::TIME_MIN)
             })

@@ -28,7 +28,8 @@ use self::{
 /// takes the actions from [`poll_action`](Self::poll_action) until there is none, carries them out in order, and
 /// answers each [`WorkerAction::SendChunk`] and [`WorkerAction::Fold`] once, at any time.
 ///
-/// It keeps [`WINDOWS`](Self::WINDOWS) chunks of each session, at least two for each of its nodes, and
+/// It keeps [`WINDOW_BYTES`](Self::WINDOW_BYTES) of each session, at least two chunks for each of its nodes and at most
+/// [`WINDOWS`](Self::WINDOWS) chunks, and
 /// [`ENDED_MAX`](Self::ENDED_MAX) ends of sessions.
 #[derive(Debug)]
 pub struct Worker {
@@ -53,8 +54,11 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Windows of a session on one site, spread over its nodes.
-    pub const WINDOWS: u32 = 128;
+    /// Bytes of a session on one site that are kept for its nodes: behind a full queue of a switch a chunk takes 40 to
+    /// 80 ms, its grant as long, and for so long what arrives needs a place.
+    pub const WINDOW_BYTES: u64 = 8 << 20;
+    /// Chunks of a session on one site that are kept at most, spread over its nodes.
+    pub const WINDOWS: u32 = 512;
     /// Ends that are remembered for late callers.
     pub const ENDED_MAX: usize = 1_024;
     /// Grants that may come before their rows: one for each class and child of a plan or two.
@@ -288,7 +292,8 @@ impl Worker {
     }
 
     fn windows_of(chunking: &Chunking) -> u32 {
-        (Self::WINDOWS / u32::from(chunking.classes)).max(2)
+        let chunks = (Self::WINDOW_BYTES / chunking.chunk_bytes.max(1)).min(u64::from(Self::WINDOWS));
+        (chunks as u32 / u32::from(chunking.classes)).max(2)
     }
 
     fn window(&self, session: Session, stream: StreamId, index: u32, child: usize) -> Place {
