@@ -238,6 +238,8 @@ pub(crate) struct RateTable {
     rates: BTreeMap<Site, BTreeMap<Site, (RateBounds, Duration)>>,
     verdicts: BTreeMap<Site, Verdict>,
     usual: Option<f64>,
+    /// Reports since the last look at all rates.
+    reports: usize,
 }
 
 /// A site receives slowly.
@@ -258,6 +260,9 @@ impl RateTable {
     /// A site counts as slow if its rate is below this part of the usual one.
     const SLOW: f64 = 0.4;
 
+    /// After reports of one of so many receivers all are looked at, which costs O(p log p): O(log p) for each report.
+    const REPORTS: usize = 16;
+
     /// Receivers that are known at most.
     const RECEIVERS_MAX: usize = 1 << 16;
     /// Receivers of one sender that are looked at: there is one for each class of chunks in a plan or two.
@@ -265,6 +270,7 @@ impl RateTable {
 
     /// Takes the rates from a sender.
     pub(crate) fn note(&mut self, now: Duration, from: Site, rates: Vec<(Site, RateBounds)>) {
+        self.reports += 1;
         let rates = rates.into_iter().take(Self::REPORTED_MAX);
         let makes_sense = |rate: &RateBounds| rate.least.is_finite() && rate.least >= 0.0 && rate.most > 0.0;
         for (to, rate) in rates.filter(|(_, rate)| makes_sense(rate)) {
@@ -274,10 +280,16 @@ impl RateTable {
         }
     }
 
+    /// Says if there is enough news to [judge](Self::judge) again.
+    pub(crate) fn has_news(&self) -> bool {
+        self.reports * Self::REPORTS >= self.rates.len()
+    }
+
     /// Looks at what was told. A slow rate may be the sender's or the receiver's: a sender is slow if it is so to two
     /// receivers or more, and says nothing of them; otherwise it is the receiver, which will have other senders if that is
     /// wrong.
     pub(crate) fn judge(&mut self, now: Duration) {
+        self.reports = 0;
         for senders in self.rates.values_mut() {
             senders.retain(|_, (_, at)| *at + Self::AGE_MAX > now);
         }

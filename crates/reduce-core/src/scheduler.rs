@@ -427,6 +427,9 @@ impl Scheduler {
     /// Sites that turn out to be slow get another place in the trees of what is left.
     fn take_rates(&mut self, now: Duration, from: Site, rates: Vec<(Site, RateBounds)>) {
         self.view.rates.note(now, from, rates);
+        if !self.view.rates.has_news() {
+            return;
+        }
         let fallen = self.view.measure(now);
         if fallen.is_empty() || !self.awaited.is_empty() {
             return;
