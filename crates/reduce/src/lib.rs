@@ -14,6 +14,12 @@
 #[allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
+    reason = "memory that outlives its process"
+)]
+mod buffer;
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
     reason = "the effects around what is decided"
 )]
 mod driver;
@@ -26,7 +32,10 @@ mod outcome;
 mod signature;
 mod source;
 
-pub use driver::{BootstrapError, Group, Job, Outcome, Protection, ReduceError, ReduceOptions, Reduction};
+pub use buffer::Buffer;
+pub use driver::{
+    BootstrapError, BufferReduction, Group, Job, Outcome, Protection, ReduceError, ReduceOptions, Reduction,
+};
 pub use operation::{
     DecodeError, Max, Min, Number, ObjectReducer, Operation, Prod, Reducer, Sum, elementwise, object,
 };

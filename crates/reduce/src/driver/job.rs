@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use bytemuck::Pod;
 use ropewalk_fabric::{AgentLink, HoldId, SpanKind, TraceEvent, Waker};
 use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
@@ -22,10 +23,11 @@ use super::{
     contribution::SpareMemory,
     group::Group,
     progress::ProgressThread,
+    reduction::ReduceError,
     session::Begin,
     trace::{Tracer, now_ns},
 };
-use crate::ids::GroupId;
+use crate::{buffer::Buffer, ids::GroupId};
 
 /// This process's membership in its job.
 ///
@@ -132,6 +134,18 @@ impl Job {
     /// The group of all ranks.
     pub fn world(&self) -> Group {
         Group::new(Arc::clone(&self.shared), ProcessGroup::world(self.shared.size))
+    }
+
+    /// Memory for `length` zero elements, of which reductions need no copy: [`Group::reduce_buffer`] takes it and gives
+    /// it back.
+    ///
+    /// # Errors
+    /// [`ReduceError::Memory`] if the system is out of descriptors or address space, or the process may not have as much.
+    ///
+    /// # Panics
+    /// If `T` has no size, or is aligned more strictly than a page.
+    pub fn buffer<T: Pod>(&self, length: usize) -> Result<Buffer<T>, ReduceError> {
+        Buffer::zeroed(length).map_err(ReduceError::Memory)
     }
 
     /// Tells whoever watches the job how far a part of the work is.

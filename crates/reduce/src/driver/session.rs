@@ -61,9 +61,9 @@ pub(super) enum Originals {
 
 impl Originals {
     /// The memory that the agent need not hold any more.
-    pub(super) fn take_hold(&mut self) -> Option<HoldId> {
+    pub(super) fn take_hold(&mut self) -> Option<(HoldId, Bytes)> {
         match self {
-            Self::Own { hold, .. } => hold.take(),
+            Self::Own { hold, bytes, .. } => hold.take().map(|hold| (hold, bytes.clone())),
             Self::Shared(_) => None,
         }
     }
@@ -124,7 +124,7 @@ impl Running {
     }
 
     /// The memory that the agent need not hold any more.
-    pub(super) fn take_hold(&mut self) -> Option<HoldId> {
+    pub(super) fn take_hold(&mut self) -> Option<(HoldId, Bytes)> {
         self.originals.take_hold()
     }
 
