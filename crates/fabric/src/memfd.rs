@@ -379,6 +379,77 @@ mod tests {
         assert_eq!(bytes, &[1; 100][..]);
     }
 
+    /// Memory that is read-only has the same place and bytes, for who holds it too, and is writable again afterwards.
+    #[test]
+    fn read_only_memory_is_writable_again() {
+        let mut memory = WritableMemfd::unforked("test", 5000).unwrap();
+        memory[4999] = 42;
+        let place = memory.as_ptr();
+        let read_only = memory.into_read_only().unwrap();
+        let held = HeldMemfd::of(read_only.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        assert_eq!(
+            (read_only.as_ptr(), read_only[4998], read_only[4999]),
+            (place, 0, 42)
+        );
+        let mut memory = read_only.into_writable().unwrap();
+        memory[4998] = 41;
+        let read_only = memory.into_read_only().unwrap();
+        assert!(rustix::io::write(read_only.as_fd(), b"x").is_err());
+        drop(read_only);
+        let bytes = held.into_bytes().unwrap();
+        assert_eq!(bytes[4998..], [41, 42]);
+    }
+
+    /// A write into read-only memory by a pointer from before kills the process; once it is writable again it does not.
+    #[test]
+    fn stray_writes_kill() {
+        const STRAY: &str = "ROPEWALK_TEST_STRAY";
+        match std::env::var(STRAY).as_deref() {
+            Ok("write") => {
+                let mut memory = WritableMemfd::unforked("test", 5000).unwrap();
+                let place = memory.as_mut_ptr();
+                let _read_only = memory.into_read_only().unwrap();
+                // SAFETY: this is not sound. The memory is mapped, and read-only: the write must kill this process.
+                unsafe { place.write_volatile(1) };
+            }
+            Ok("nothing") => {
+                let mut memory = WritableMemfd::unforked("test", 5000).unwrap();
+                let place = memory.as_mut_ptr();
+                let _memory = memory.into_read_only().unwrap().into_writable().unwrap();
+                // SAFETY: the memory is mapped for writing, and nobody has a reference to it.
+                unsafe { place.write_volatile(1) };
+            }
+            _ => {
+                let name = "memfd::tests::stray_writes_kill";
+                for (what, signal) in [("write", Some(11)), ("nothing", None)] {
+                    let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+                    let again = again.args([name, "--exact"]).env(STRAY, what);
+                    let status = again.output().unwrap().status;
+                    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), signal);
+                    assert_eq!(status.success(), signal.is_none());
+                }
+            }
+        }
+    }
+
+    /// A child that is forked off does not have the memory of a buffer, in which it could write.
+    #[test]
+    fn children_do_not_have_unforked_memory() {
+        let memory = WritableMemfd::unforked("roots-only", 5000).unwrap();
+        let shared = WritableMemfd::with("for-all", &[], 5000).unwrap();
+        let maps = || std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let flags = |name: &str| {
+            let maps = maps();
+            let of_mapping = maps.split(name).nth(1).unwrap();
+            let flags = of_mapping.lines().find_map(|line| line.strip_prefix("VmFlags:"));
+            flags.unwrap().to_owned()
+        };
+        // See proc_pid_smaps(5): "dc" says that the area is not copied on fork.
+        assert!(flags("memfd:roots-only").split(' ').any(|flag| flag == "dc"));
+        assert!(!flags("memfd:for-all").split(' ').any(|flag| flag == "dc"));
+        drop((memory, shared));
+    }
+
     /// No bytes are memory too.
     #[test]
     fn empty_memory_can_be_held() {
