@@ -69,6 +69,18 @@ fn a_stray_write_faults() {
     assert!(text.contains("SIGSEGV"), "{text}");
 }
 
+/// Buffers come back from calls that go wrong, on the rank at fault and on the others, and can be reduced again.
+#[test]
+fn buffers_come_back_from_errors() {
+    let output = run(&[], 3, &["errors"]);
+    let (text, count) = lines(&output);
+    assert_eq!(
+        (output.status.code(), count("buffers: ok")),
+        (Some(0), 3),
+        "{text}"
+    );
+}
+
 /// A rank has its buffer in memory, and the root the result too, and hardly more.
 #[test]
 fn no_copy_is_in_memory() {

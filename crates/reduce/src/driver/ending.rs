@@ -141,3 +141,86 @@ impl Drop for Returns {
 
 /// A buffer is waited for so long: a rank that gets a chunk of which nobody has any more use may be stopped.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ropewalk_fabric::memfd::WritableMemfd;
+
+    use super::*;
+    use crate::driver::{lent_memory::LentMemory, reduction::ReduceError};
+
+    /// A reduction is over for its caller when its buffer is free, and after a while also if it is not.
+    #[test]
+    fn the_end_waits_for_the_buffer() {
+        let begun = Instant::now();
+        for is_freed in [true, false] {
+            let memory = WritableMemfd::unforked("test", 10)
+                .unwrap()
+                .into_read_only()
+                .unwrap();
+            let (lent, loan) = LentMemory::new(Arc::new(memory), 10);
+            let mut bytes = Bytes::from_owner(lent);
+            let chunk = bytes.split_off(5);
+            let (completion, slot) = Completion::new(Some(loan));
+            let mut returns = Returns::default();
+            returns.end(completion, Err(ReduceError::JobEnded));
+            assert!(
+                returns
+                    .next_deadline()
+                    .is_some_and(|until| until >= begun + PATIENCE)
+            );
+            drop(bytes);
+            returns.see_to(begun);
+            assert!(!slot.is_full(), "a chunk is still being sent");
+            match is_freed {
+                true => drop(chunk),
+                false => returns.see_to(begun + PATIENCE * 1000),
+            }
+            returns.see_to(begun);
+            assert!(slot.is_full() && returns.next_deadline().is_none());
+        }
+    }
+
+    /// What was not lent is not waited for; and when the thread ends nothing is.
+    #[test]
+    fn other_ends_do_not_wait() {
+        let (completion, slot) = Completion::new(None);
+        let mut returns = Returns::default();
+        returns.end(completion, Err(ReduceError::JobEnded));
+        assert!(slot.is_full());
+        let memory = WritableMemfd::unforked("test", 10)
+            .unwrap()
+            .into_read_only()
+            .unwrap();
+        let (_lent, loan) = LentMemory::new(Arc::new(memory), 10);
+        let (completion, slot) = Completion::new(Some(loan));
+        returns.end(completion, Err(ReduceError::JobEnded));
+        assert!(!slot.is_full());
+        drop(returns);
+        assert!(slot.is_full());
+    }
+
+    /// Memory is not used again before the agent has been told to let go of it.
+    #[test]
+    fn memory_waits_for_the_agent() {
+        let (agent, rank) = AgentLink::pair().unwrap();
+        while rank.send(&ToAgent::Attach, None).is_ok() {}
+        let memory = WritableMemfd::unforked("test", 10)
+            .unwrap()
+            .into_read_only()
+            .unwrap();
+        let (lent, loan) = LentMemory::new(Arc::new(memory), 10);
+        let mut releases = Releases(VecDeque::from([(HoldId(3), Bytes::from_owner(lent))]));
+        releases.send(Some(&rank));
+        assert!(!loan.is_over() && !releases.is_empty());
+        while agent.receive::<ToAgent>().unwrap().is_some() {}
+        releases.send(Some(&rank));
+        assert!(loan.is_over() && releases.is_empty());
+        assert_eq!(
+            agent.receive::<ToAgent>().unwrap().unwrap().0,
+            ToAgent::Release(HoldId(3))
+        );
+    }
+}

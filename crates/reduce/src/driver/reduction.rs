@@ -53,7 +53,7 @@ impl<V> Reduction<V> {
 
     /// Says if [`get`](Self::get) would return at once.
     pub fn is_done(&self) -> bool {
-        self.slot.lock().result.is_some()
+        self.slot.is_full()
     }
 
     /// Says if this rank's contribution is protected as [`Protection`] says. Before that, the loss that it is to
@@ -178,6 +178,11 @@ impl Slot {
             state: Mutex::new(state),
             changed: Condvar::new(),
         })
+    }
+
+    /// Says if the end has been left here, and not been taken.
+    pub(super) fn is_full(&self) -> bool {
+        self.lock().result.is_some()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -3,6 +3,7 @@
 //! - `rounds VICTIM`: the ranks reduce the same buffer in eight rounds. Rank VICTIM kills itself in the middle, right after
 //!   its call, and the others go on without it.
 //! - `stray VICTIM`: rank VICTIM writes into its contribution by an old pointer, which kills it.
+//! - `errors`: calls that go wrong give the buffer back too.
 //! - `memory`: ranks reduce a large buffer, and look at the most memory that they had.
 //!
 //! The last line of a rank that got the right end is `buffers: ok`.
@@ -11,7 +12,10 @@ mod stray_write;
 
 use std::{process::ExitCode, time::Duration};
 
-use ropewalk::reduce::{Buffer, Job, Rank, ReduceOptions, RootFailure, Sum};
+use ropewalk::reduce::{
+    Buffer, BufferReduction, DecodeError, Job, ObjectReducer, Rank, ReduceError, ReduceOptions,
+    ReductionError, RootFailure, Sum, object,
+};
 use rustix::process::{Signal, getpid, kill_process};
 
 type Failure = Box<dyn std::error::Error>;
@@ -93,6 +97,7 @@ fn rounds(job: &Job, victim: Rank) -> Result<(), Failure> {
             println!("round: {round}");
         }
     }
+    println!("moves: {moves}");
     if moves == ROUNDS {
         return Err("the buffer was copied in each round".into());
     }
@@ -124,6 +129,66 @@ fn stray(job: &Job, victim: Rank) -> Result<(), Failure> {
     // By now it may be written again.
     stray_write::write(buffer.as_mut_ptr());
     Ok(())
+}
+
+/// The error of a reduction, and its buffer, whose content has to be that of the rank.
+fn failed(reduction: BufferReduction<u64>, me: Rank) -> Result<(ReduceError, Buffer<u64>), Failure> {
+    let (outcome, buffer) = reduction.get();
+    match outcome {
+        Ok(outcome) => Err(format!("{:?}", outcome.receipt).into()),
+        Err(_) if !is_from(&[me], 0, &buffer) => Err("the buffer does not have its content".into()),
+        Err(error) => Ok((error, buffer)),
+    }
+}
+
+fn errors(job: &Job) -> Result<(), Failure> {
+    let (me, world, options) = (job.rank(), job.world(), options());
+    let mut buffer = job.buffer::<u64>(ELEMENTS)?;
+    fill(&mut buffer, me, 0);
+    let (error, buffer) = failed(world.reduce_buffer(buffer, Sum, Rank(job.size()), &options), me)?;
+    if !matches!(error, ReduceError::RootNotMember { .. }) {
+        return Err(error.into());
+    }
+    // The others have called when this one has not.
+    let (error, buffer) = match me {
+        Rank(1) => failed(world.reduce_buffer(buffer, object(First), Rank(0), &options), me)?,
+        _ => failed(world.reduce_buffer(buffer, Sum, Rank(0), &options), me)?,
+    };
+    match (me, error) {
+        (Rank(1), ReduceError::NotElementwise { .. }) => {}
+        (_, ReduceError::Reduction(ReductionError::Withdrawn { rank: Rank(1), .. })) => {}
+        (_, error) => return Err(error.into()),
+    }
+    let (outcome, _) = world.reduce_buffer(buffer, Sum, Rank(0), &options).get();
+    if outcome?.value.is_some_and(|sum| !is_from(world.ranks(), 0, &sum)) {
+        return Err("the result is wrong".into());
+    }
+    // No elements can be reduced too.
+    let empty = job.buffer::<u64>(0)?;
+    let (outcome, empty) = world.reduce_buffer(empty, Sum, Rank(0), &options).get();
+    if outcome?.receipt.contributions != job.size() || !empty.is_empty() {
+        return Err("nothing did not come back".into());
+    }
+    Ok(())
+}
+
+/// A vector as a whole.
+struct First;
+
+impl ObjectReducer for First {
+    type Value = Vec<u64>;
+
+    fn combine(&self, left: Vec<u64>, _right: Vec<u64>) -> Vec<u64> {
+        left
+    }
+
+    fn encode(&self, value: &Vec<u64>) -> Vec<u8> {
+        value.iter().flat_map(|element| element.to_ne_bytes()).collect()
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Result<Vec<u64>, DecodeError> {
+        Ok(vec![0; bytes.len() / 8])
+    }
 }
 
 fn memory(job: &Job) -> Result<(), Failure> {
@@ -158,6 +223,7 @@ fn run(scenario: &str, victim: Rank) -> Result<(), Failure> {
     match scenario {
         "rounds" => rounds(&job, victim)?,
         "stray" => stray(&job, victim)?,
+        "errors" => errors(&job)?,
         "memory" => memory(&job)?,
         other => return Err(format!("no scenario {other:?}").into()),
     }
