@@ -5,6 +5,7 @@ mod bootstrap;
 mod buffer_reduction;
 mod contribution;
 mod copies;
+mod digests;
 mod ending;
 mod group;
 mod inherited;

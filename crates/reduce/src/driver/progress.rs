@@ -243,6 +243,7 @@ impl ProgressThread {
             for copy in self.copies.kept() {
                 self.tell_seat(from, ToSeat::Copy(copy));
             }
+            self.tell_all_digests(from);
         }
         if let FromScheduler::Ended { session, .. } = &message {
             self.copies.forget(&mut self.engine, *session);
@@ -393,7 +394,9 @@ impl ProgressThread {
             },
             WorkerAction::SendChunk(chunk) => {
                 let running = self.running.get_mut(&chunk.header.session);
-                match running.map(|running| running.take(chunk.place, chunk.range)) {
+                let taken = running.map(|running| running.take(chunk.place, chunk.range));
+                self.tell_digests(chunk.header.session);
+                match taken {
                     Some(Ok(bytes)) => {
                         let now = self.now();
                         self.rates.handle_begun(now, chunk.to, bytes.len() as u64);
@@ -466,6 +469,7 @@ impl ProgressThread {
         let folded = running.fold(operands, into, range);
         let progress = (into == Place::Result).then(|| running.progress()).flatten();
         let number = running.id.number;
+        self.tell_digests(session);
         match folded {
             Ok(()) => self.worker.handle_folded(session, stream, index),
             Err(error) => {
