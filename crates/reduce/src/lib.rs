@@ -6,16 +6,13 @@
 //! may be killed at any moment after its call, and the result is exact. After C. Li, C. Zhao, H. Yan et al.,
 //! "High-performance distributed reduction framework for complex environments".
 //!
-//! [`Job::from_env`] and [`Group::reduce`] are where to begin. All that is decided is decided in
-//! `ropewalk-reduce-core`, which `ropewalk-sim` drives in virtual time; memory, messages and time around it are here.
+//! [`Job::from_env`] and [`Group::reduce`] are where to begin. [`Group::reduce_buffer`] needs no copy of the
+//! contribution, and [`Group::reduce_sources`] takes contributions that several ranks can read or
+//! [make](Sources::from_fn). All that is decided is decided in `ropewalk-reduce-core`, which `ropewalk-sim` drives in
+//! virtual time; memory, messages and time around it are here.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
-#[allow(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "memory that outlives its process"
-)]
 mod buffer;
 #[allow(
     clippy::disallowed_methods,

@@ -1,14 +1,18 @@
 //! A reduction of vectors that each rank can make:
-//! `ropewalk run -n 3 --on-failure continue reduce_made VICTIM HOW`.
+//! `ropewalk run -n 3 --on-failure continue reduce_made VICTIM HOW FILE`.
 //!
-//! Rank VICTIM kills itself while rank 2 is busy with the first vector that it makes: by then VICTIM has made its own ones
-//! and sent some of them. HOW is `alike`, or `otherwise`: then each rank makes other vectors, which must be an error if
-//! one dies. The last line of a rank that got the right end is `made: ok`.
+//! Rank VICTIM kills itself while rank 2 is busy with the first vector that it makes; rank 1 has made its own ones by then.
+//! Before that it makes FILE, for which rank 2 waits. HOW is `alike`, or `otherwise`: then each rank makes other vectors,
+//! which must be an error if rank 1 dies. The last line of a rank that got the right end is `made: ok`.
 
 use std::{
+    path::PathBuf,
     process::ExitCode,
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use ropewalk::reduce::{Job, Rank, ReduceError, ReduceOptions, ReductionError, RootFailure, Sources, Sum};
@@ -23,19 +27,32 @@ fn element(member: u32, at: usize) -> f64 {
     ((member as usize * 7_919 + at * 104_729) % 1_000_003) as f64 / 7.0
 }
 
-fn run(victim: Rank, how: &str) -> Result<(), Box<dyn std::error::Error>> {
+/// Waits for something, but not for ever.
+fn wait_until(is_so: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !is_so() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn run(victim: Rank, how: &str, file: PathBuf) -> Result<(), Box<dyn std::error::Error>> {
     let job = Job::from_env()?;
     let me = job.rank();
     let odd = match how {
         "otherwise" => f64::from(me.0),
         _ => 0.0,
     };
-    let is_first = AtomicBool::new(true);
+    let has_victim = victim.0 < job.size();
+    let made = Arc::new(AtomicU32::new(0));
+    let (count, mark) = (Arc::clone(&made), file.clone());
     let make = move |member| {
-        if me == SLOW && is_first.swap(false, Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(800));
+        if me == SLOW && has_victim && count.load(Ordering::Relaxed) == 0 {
+            wait_until(|| mark.exists());
+            std::thread::sleep(Duration::from_millis(100));
         }
-        (0..ELEMENTS).map(|at| element(member, at) + odd).collect()
+        let vector = (0..ELEMENTS).map(|at| element(member, at) + odd).collect();
+        count.fetch_add(1, Ordering::Relaxed);
+        vector
     };
     let sources = Sources::from_fn(MEMBERS, ELEMENTS, make);
     let options = ReduceOptions {
@@ -47,7 +64,10 @@ fn run(victim: Rank, how: &str) -> Result<(), Box<dyn std::error::Error>> {
         .world()
         .reduce_sources::<f64>(sources, Sum, Rank(0), &options)?;
     if me == victim {
-        std::thread::sleep(Duration::from_millis(400));
+        // The root makes its vectors when others come to it.
+        wait_until(|| me == Rank(0) || made.load(Ordering::Relaxed) > 0);
+        std::thread::sleep(Duration::from_millis(300));
+        std::fs::write(file, "")?;
         kill_process(getpid(), Signal::KILL)?;
     }
     match reduction.get() {

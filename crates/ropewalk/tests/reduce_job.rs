@@ -174,6 +174,46 @@ fn sources_survive_any_rank() {
     }
 }
 
+/// Vectors that each rank can make are made again if a rank dies; if they are others then, all are told.
+#[test]
+fn vectors_are_made_again() {
+    let ropewalk = Path::new(env!("CARGO_BIN_EXE_ropewalk"));
+    let program = ropewalk.with_file_name("examples").join("reduce_made");
+    for (victim, how) in [
+        (9, "alike"),
+        (0, "alike"),
+        (1, "alike"),
+        (9, "otherwise"),
+        (1, "otherwise"),
+    ] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let output = Command::new(ropewalk)
+            .args(["run", "-n", "3", "--on-failure", "continue", "--timeout", "60"])
+            .arg(&program)
+            .args([&victim.to_string(), how])
+            .arg(folder.path().join("dies"))
+            .timeout(Duration::from_secs(90))
+            .output()
+            .expect("the command runs");
+        let (stdout, stderr) = (
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+        );
+        let said = |line: &str| stdout.matches(line).count();
+        let expected = match (victim, how) {
+            (9, "otherwise") => (3, 0, 0),
+            (_, "otherwise") => (2, 0, 2),
+            (9, _) => (3, 1, 0),
+            _ => (2, 1, 0),
+        };
+        assert_eq!(
+            (said("made: ok"), said("result without"), said("odd: ")),
+            expected,
+            "{victim} dies, {how}: {stdout}{stderr}"
+        );
+    }
+}
+
 /// A contribution that another host has a copy of survives the loss of its host, that with the scheduler and the root
 /// too; without a copy it is lost, and all are told whose it was.
 #[test]

@@ -259,7 +259,8 @@ impl Group {
     /// Reduces contributions that several ranks can read, in the order of their numbers: the result has the bits of a
     /// serial loop over all of them, however many ranks there are, and whatever died on the way. `root` gets it.
     ///
-    /// Every rank of the group calls, with the sources that it can read. Each contribution is read by one of the ranks
+    /// Every rank of the group calls, with the sources that it can read; [`Sources::from_fn`] makes them of vectors that each
+    /// rank can compute. Each contribution is read by one of the ranks
     /// that hold it, and by another one if that dies: a rank that is lost costs time only, also before it has called.
     /// With [`RootFailure::MoveToLowest`] the root may be lost too. `order` and `on_loss` of the options are of no
     /// account: the loss of all ranks that can read a contribution is an error. Memory for one result is needed, and up
