@@ -98,10 +98,8 @@ fn run(victim: Rank, how: &str, file: PathBuf) -> Result<(), Box<dyn std::error:
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
     let victim = words.next().and_then(|word| word.parse().ok());
-    match run(
-        Rank(victim.unwrap_or(u32::MAX)),
-        &words.next().unwrap_or_default(),
-    ) {
+    let (how, file) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    match run(Rank(victim.unwrap_or(u32::MAX)), &how, file.into()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("made: {error}");
