@@ -14,9 +14,9 @@ use ropewalk_fabric::memfd::{ReadOnlyMemfd, WritableMemfd};
 /// [`Job::buffer`](crate::Job::buffer) makes one.
 ///
 /// It is used as a `&mut [T]`. A reduction takes the buffer and gives it back at its end, with its content. Meanwhile
-/// nobody can write the memory: a write by a pointer from before kills the process by SIGSEGV. Processes that are forked
-/// off this one do not have the memory, and are killed likewise if they touch it; those that are started by `exec` have
-/// nothing to do with it.
+/// nobody can write the memory: a write by a pointer from before kills the process by SIGSEGV. Processes that are
+/// forked off this one do not have the memory, and are killed likewise if they touch it; those that are started by
+/// `exec` have nothing to do with it.
 pub struct Buffer<T> {
     /// `None` if there is nothing in it.
     memory: Option<WritableMemfd>,

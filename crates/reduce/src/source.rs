@@ -56,12 +56,12 @@ impl Sources {
     /// The most contributions in a reduction of sources.
     pub const MEMBERS_MAX: u32 = Contributions::SHARED_MAX;
 
-    /// Vectors of `elements` elements that each rank can make, as `make` returns them by their numbers. A rank that dies
-    /// costs nothing but time: another one makes its contributions again.
+    /// Vectors of `elements` elements that each rank can make, as `make` returns them by their numbers. A rank that
+    /// dies costs nothing but time: another one makes its contributions again.
     ///
-    /// A vector is made on the job's progress thread when it is needed for the first time, on one of the ranks unless that
-    /// dies, and kept until the end: a rank needs memory for `members` vectors, divided by the number of ranks. It is not
-    /// said which rank makes which; for one contribution of each rank `members` is the number of ranks.
+    /// A vector is made on the job's progress thread when it is needed for the first time, on one of the ranks unless
+    /// that dies, and kept until the end: a rank needs memory for `members` vectors, divided by the number of ranks.
+    /// It is not said which rank makes which; for one contribution of each rank `members` is the number of ranks.
     ///
     /// `make` has to return the same bits for the same number on all ranks. A vector that was made again and has
     /// another digest than the scheduler knows from the rank before ends the reduction with

@@ -1,9 +1,9 @@
 //! A reduction of vectors that each rank can make:
 //! `ropewalk run -n 3 --on-failure continue reduce_made VICTIM HOW FILE`.
 //!
-//! Rank VICTIM kills itself while rank 2 is busy with the first vector that it makes; rank 1 has made its own ones by then.
-//! Before that it makes FILE, for which rank 2 waits. HOW is `alike`, or `otherwise`: then each rank makes other vectors,
-//! which must be an error if rank 1 dies. The last line of a rank that got the right end is `made: ok`.
+//! Rank VICTIM kills itself while rank 2 is busy with the first vector that it makes; rank 1 has made its own ones by
+//! then. Before that it makes FILE, for which rank 2 waits. HOW is `alike`, or `otherwise`: then each rank makes other
+//! vectors, which must be an error if rank 1 dies. The last line of a rank that got the right end is `made: ok`.
 
 use std::{
     path::PathBuf,

@@ -102,8 +102,8 @@ fn after_an_error_nobody_waits_long_to_leave() {
     assert_eq!(told.count(), 2, "{stderr}");
 }
 
-/// A rank joins its job with one program. Another hears at once that it is too late, whether the first lives, and reads what
-/// the agent says, or is gone.
+/// A rank joins its job with one program. Another hears at once that it is too late, whether the first lives, and
+/// reads what the agent says, or is gone.
 #[test]
 fn a_second_program_of_a_rank_is_refused_at_once() {
     let ropewalk = Path::new(env!("CARGO_BIN_EXE_ropewalk"));
@@ -111,8 +111,8 @@ fn a_second_program_of_a_rank_is_refused_at_once() {
     let program = program.display();
     // The process manager would refuse it too.
     let second = format!("env -u PMI_FD timeout 10 {program} sizes");
-    // A program has memory of its endpoint once its agent has told it who it is. Rank 1 does not begin before the second
-    // program of rank 0 was refused, so that the first cannot be over by then.
+    // A program has memory of its endpoint once its agent has told it who it is. Rank 1 does not begin before the
+    // second program of rank 0 was refused, so that the first cannot be over by then.
     let folder = tempfile::tempdir().expect("a temporary folder");
     let refused = folder.path().join("refused");
     let refused = refused.display();

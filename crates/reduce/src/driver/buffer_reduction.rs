@@ -16,8 +16,9 @@ use crate::buffer::Buffer;
 
 /// A reduction under way that has this rank's buffer; [`Group::reduce_buffer`](crate::Group::reduce_buffer) begins one.
 ///
-/// Wait for it with [`get`](Self::get) or `.await`, or ask [`is_done`](Self::is_done) between other work. Dropping it does
-/// not end it, since the other members need this rank's part; the buffer is then freed when nobody needs it any more.
+/// Wait for it with [`get`](Self::get) or `.await`, or ask [`is_done`](Self::is_done) between other work. Dropping it
+/// does not end it, since the other members need this rank's part; the buffer is then freed when nobody needs it any
+/// more.
 #[must_use = "whether the reduction worked is known only from its outcome, with which the buffer comes back"]
 pub struct BufferReduction<T: Pod> {
     reduction: Reduction<Vec<T>>,
@@ -25,7 +26,7 @@ pub struct BufferReduction<T: Pod> {
     lent: Option<Lent<T>>,
 }
 
-/// What the caller gets back.
+/// The part of a reduction that the caller gets back.
 enum Lent<T> {
     Memory(Arc<ReadOnlyMemfd>, usize),
     /// The call went wrong before anything was lent.
@@ -66,8 +67,8 @@ impl<T: Pod> BufferReduction<T> {
 
     /// Waits for the end. Returns the outcome, and the buffer with its content, which can be written again.
     ///
-    /// If some of the memory is still being sent 0.1 s after the end, to a rank that is stopped, the buffer that comes back
-    /// is a copy; pointers into the old one are then of no use.
+    /// If some of the memory is still being sent 0.1 s after the end, to a rank that is stopped, the buffer that comes
+    /// back is a copy; pointers into the old one are then of no use.
     ///
     /// # Errors
     /// As [`Reduction::get`], and what went wrong in the call. If there is no memory for that copy the error is

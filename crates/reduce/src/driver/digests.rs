@@ -1,7 +1,7 @@
 //! The digests of shared contributions: ranks that read the same one have to come to the same.
 //!
-//! A rank tells the scheduler the digest of a contribution before it sends a chunk of it. When another rank has to make the
-//! contribution again, because that one is lost, the scheduler compares.
+//! A rank tells the scheduler the digest of a contribution before it sends a chunk of it. When another rank has to
+//! make the contribution again, because that one is lost, the scheduler compares.
 
 use std::collections::BTreeMap;
 

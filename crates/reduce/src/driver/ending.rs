@@ -183,7 +183,7 @@ mod tests {
         }
     }
 
-    /// What was not lent is not waited for; and when the thread ends nothing is.
+    /// The end of a reduction of a vector does not wait, and at the end of the thread none does.
     #[test]
     fn other_ends_do_not_wait() {
         let (completion, slot) = Completion::new(None);

@@ -147,14 +147,14 @@ impl Group {
         })
     }
 
-    /// As [`reduce`](Self::reduce), without a copy of the data: the reduction takes the buffer, and gives it back with its
-    /// content when it has ended, whether it worked or not. A loop over steps allocates once.
+    /// As [`reduce`](Self::reduce), without a copy of the data: the reduction takes the buffer, and gives it back with
+    /// its content when it has ended, whether it worked or not. A loop over steps allocates once.
     ///
-    /// Like the send buffer of `MPI_Ireduce`, the buffer must not be written meanwhile. Here nobody can: this rank has no
-    /// access to it, and a stray write by an old pointer kills the process by SIGSEGV, so that the others still get the
-    /// result of what was contributed.
+    /// Like the send buffer of `MPI_Ireduce`, the buffer must not be written meanwhile. Here nobody can: this rank has
+    /// no access to it, and a stray write by an old pointer kills the process by SIGSEGV, so that the others still get
+    /// the result of what was contributed.
     ///
-    /// What goes wrong in the call itself is told by [`BufferReduction::get`] too, so that the buffer is not lost.
+    /// Errors of the call itself are returned by [`BufferReduction::get`] too, so that the buffer is not lost.
     ///
     /// # Examples
     /// ```
@@ -259,12 +259,11 @@ impl Group {
     /// Reduces contributions that several ranks can read, in the order of their numbers: the result has the bits of a
     /// serial loop over all of them, however many ranks there are, and whatever died on the way. `root` gets it.
     ///
-    /// Every rank of the group calls, with the sources that it can read; [`Sources::from_fn`] makes them of vectors that each
-    /// rank can compute. Each contribution is read by one of the ranks
-    /// that hold it, and by another one if that dies: a rank that is lost costs time only, also before it has called.
-    /// With [`RootFailure::MoveToLowest`] the root may be lost too. `order` and `on_loss` of the options are of no
-    /// account: the loss of all ranks that can read a contribution is an error. Memory for one result is needed, and up
-    /// to as much for what is on its way.
+    /// Every rank of the group calls, with the sources that it can read; [`Sources::from_fn`] makes them of vectors
+    /// that each rank can compute. Each contribution is read by one of the ranks that hold it, and by another one if
+    /// that dies: a rank that is lost costs time only, also before it has called. With [`RootFailure::MoveToLowest`]
+    /// the root may be lost too. `order` and `on_loss` of the options are of no account: the loss of all ranks that
+    /// can read a contribution is an error. Memory for one result is needed, and up to as much for what is on its way.
     ///
     /// # Errors
     /// As [`reduce`](Self::reduce), and [`ReduceError::Sources`] if the sources make no sense.

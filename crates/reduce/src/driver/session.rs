@@ -81,8 +81,9 @@ pub(super) struct Running {
     length: u64,
     fold: Fold,
     windows: BTreeMap<Place, Memory>,
-    /// The shared contributions of which something was read since that was looked at, and those whose digests were told.
+    /// The shared contributions that were read since the last look at their digests.
     read: BTreeSet<Member>,
+    /// Those whose digests were told.
     digested: BTreeSet<Member>,
     /// At the root, from the first chunk on.
     result: Option<ResultMemory>,

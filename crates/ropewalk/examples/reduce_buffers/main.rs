@@ -1,7 +1,7 @@
 //! Reductions of buffers: `ropewalk run -n 4 --on-failure continue reduce_buffers SCENARIO [VICTIM]`.
 //!
-//! - `rounds VICTIM`: the ranks reduce the same buffer in eight rounds. Rank VICTIM kills itself in the middle, right after
-//!   its call, and the others go on without it.
+//! - `rounds VICTIM`: the ranks reduce the same buffer in eight rounds. Rank VICTIM kills itself in the middle, right
+//!   after its call, and the others go on without it.
 //! - `stray VICTIM`: rank VICTIM writes into its contribution by an old pointer, which kills it.
 //! - `errors`: calls that go wrong give the buffer back too.
 //! - `memory`: ranks reduce a large buffer, and look at the most memory that they had.
