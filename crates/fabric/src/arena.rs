@@ -9,10 +9,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use rustix::{
-    fs::{FallocateFlags, fallocate},
-    process::{Resource, getrlimit},
-};
+use rustix::fs::{FallocateFlags, fallocate};
 
 use self::free_list::FreeList;
 use crate::{Buffer, fork_guard::ForkGuard, memfd::SharedMapping};
@@ -34,13 +31,6 @@ impl Arena {
     /// # Errors
     /// If the system is out of descriptors or address space, or the process may not make files of that size.
     pub(crate) fn create(length: u64) -> io::Result<Arc<Self>> {
-        // To exceed this limit would not fail but kill us.
-        if (getrlimit(Resource::Fsize).current).is_some_and(|largest| largest < length) {
-            return Err(io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                format!("an arena of {length} bytes is more than a file may have; raise `ulimit -f`"),
-            ));
-        }
         let length = usize::try_from(length).map_err(io::Error::other)? / PAGE * PAGE;
         let (descriptor, mapping) = SharedMapping::create("ropewalk-arena", length)?;
         Ok(Arc::new(Self {

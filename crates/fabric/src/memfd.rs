@@ -18,7 +18,8 @@ use rustix::{
         memfd_create,
     },
     io::Errno,
-    mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap},
+    mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mprotect, munmap},
+    process::{Resource, getrlimit},
 };
 
 /// A memfd of fixed length that this process alone writes. Its descriptor may be handed to others
@@ -55,6 +56,29 @@ impl WritableMemfd {
         fcntl_add_seals(&descriptor, SealFlags::FUTURE_WRITE)?;
         Ok(Self { descriptor, mapping })
     }
+
+    /// A memfd of `capacity` zero bytes that processes forked off this one do not have: an access kills them by
+    /// SIGSEGV. Its pages come when they are touched. `name` shows in `/proc/PID/maps`.
+    ///
+    /// # Errors
+    /// If the system is out of descriptors or address space, or the process may not make files of that size.
+    pub fn unforked(name: &str, capacity: usize) -> io::Result<Self> {
+        let memory = Self::with(name, &[], capacity)?;
+        memory.mapping.keep_from_children()?;
+        Ok(memory)
+    }
+
+    /// Makes the memory read-only, for pointers from before too: a write kills the process by SIGSEGV.
+    ///
+    /// # Errors
+    /// If the system refuses; the memory is returned with the reason.
+    pub fn into_read_only(self) -> Result<ReadOnlyMemfd, (Self, io::Error)> {
+        let Self { descriptor, mapping } = self;
+        match mapping.protect(MprotectFlags::READ) {
+            Ok(()) => Ok(ReadOnlyMemfd { descriptor, mapping }),
+            Err(error) => Err((Self { descriptor, mapping }, error)),
+        }
+    }
 }
 
 impl AsFd for WritableMemfd {
@@ -77,6 +101,43 @@ impl DerefMut for WritableMemfd {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`; the exclusive borrow of `self` makes this the only view of the bytes here.
         unsafe { std::slice::from_raw_parts_mut(self.mapping.start.as_ptr(), self.mapping.length) }
+    }
+}
+
+/// A [`WritableMemfd`] that nobody can write until it is [made writable](Self::into_writable) again.
+#[derive(Debug)]
+pub struct ReadOnlyMemfd {
+    descriptor: OwnedFd,
+    mapping: Mapping,
+}
+
+impl ReadOnlyMemfd {
+    /// Makes the memory writable again.
+    ///
+    /// # Errors
+    /// If the system refuses; the memory is returned with the reason.
+    pub fn into_writable(self) -> Result<WritableMemfd, (Self, io::Error)> {
+        let Self { descriptor, mapping } = self;
+        match mapping.protect(MprotectFlags::READ | MprotectFlags::WRITE) {
+            Ok(()) => Ok(WritableMemfd { descriptor, mapping }),
+            Err(error) => Err((Self { descriptor, mapping }, error)),
+        }
+    }
+}
+
+impl AsFd for ReadOnlyMemfd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl Deref for ReadOnlyMemfd {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the mapping covers `length` readable bytes for as long as `self` lives. It cannot be written, the
+        // seal leaves no other one that can, and `into_writable` takes `self`.
+        unsafe { std::slice::from_raw_parts(self.mapping.start.as_ptr(), self.mapping.length) }
     }
 }
 
@@ -147,6 +208,13 @@ impl AsRef<[u8]> for FrozenMapping {
 /// A memfd of `length` zero bytes that keeps its length: nobody can shrink it under a reader and so kill that reader
 /// with SIGBUS.
 fn create(name: &str, length: usize) -> io::Result<OwnedFd> {
+    // To exceed this limit would not fail but kill us.
+    if (getrlimit(Resource::Fsize).current).is_some_and(|largest| largest < length as u64) {
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("{length} bytes of shared memory are more than a file may have; raise `ulimit -f`"),
+        ));
+    }
     let descriptor = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&descriptor, length as u64)?;
     fcntl_add_seals(&descriptor, SealFlags::SHRINK | SealFlags::GROW)?;
@@ -199,11 +267,7 @@ impl SharedMapping {
     /// # Errors
     /// If the descriptor that it was mapped from is not open for writing, or sealed against it.
     pub(crate) fn allow_writing(&mut self) -> io::Result<()> {
-        let start = self.0.start.as_ptr().cast();
-        // SAFETY: the range is a mapping of ours, whose bytes nobody reaches but through raw pointers; more may be
-        // done with it than before.
-        unsafe { mprotect(start, self.0.length, MprotectFlags::READ | MprotectFlags::WRITE)? };
-        Ok(())
+        self.0.protect(MprotectFlags::READ | MprotectFlags::WRITE)
     }
 
     /// The magic number of tmpfs, see statfs(2).
@@ -254,6 +318,26 @@ impl Mapping {
         let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mmap returned address 0"))?;
         Ok(Self { start, length })
     }
+
+    /// Says what may be done with the memory from now on.
+    fn protect(&self, protection: MprotectFlags) -> io::Result<()> {
+        if self.length > 0 {
+            // SAFETY: this is the whole of a mapping that `new` made. It stays readable and as it is; an access that is
+            // not allowed any more ends the process, and does no more.
+            unsafe { mprotect(self.start.as_ptr().cast(), self.length, protection)? };
+        }
+        Ok(())
+    }
+
+    /// Leaves the mapping out of what processes get that are forked off this one.
+    fn keep_from_children(&self) -> io::Result<()> {
+        if self.length > 0 {
+            // SAFETY: this is the whole of a mapping that `new` made, and nothing changes for this process. In a child
+            // nothing of ours uses it: an access there ends the child, and does no more.
+            unsafe { madvise(self.start.as_ptr().cast(), self.length, Advice::LinuxDontFork)? };
+        }
+        Ok(())
+    }
 }
 
 impl Drop for Mapping {
@@ -293,6 +377,77 @@ mod tests {
         let bytes = held.into_bytes().unwrap();
         memory.fill(2);
         assert_eq!(bytes, &[1; 100][..]);
+    }
+
+    /// Memory that is read-only has the same place and bytes, for who holds it too, and is writable again afterwards.
+    #[test]
+    fn read_only_memory_is_writable_again() {
+        let mut memory = WritableMemfd::unforked("test", 5000).unwrap();
+        memory[4999] = 42;
+        let place = memory.as_ptr();
+        let read_only = memory.into_read_only().unwrap();
+        let held = HeldMemfd::of(read_only.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        assert_eq!(
+            (read_only.as_ptr(), read_only[4998], read_only[4999]),
+            (place, 0, 42)
+        );
+        let mut memory = read_only.into_writable().unwrap();
+        memory[4998] = 41;
+        let read_only = memory.into_read_only().unwrap();
+        assert!(rustix::io::write(read_only.as_fd(), b"x").is_err());
+        drop(read_only);
+        let bytes = held.into_bytes().unwrap();
+        assert_eq!(bytes[4998..], [41, 42]);
+    }
+
+    /// A write into read-only memory by a pointer from before kills the process; once it is writable again it does not.
+    #[test]
+    fn stray_writes_kill() {
+        const STRAY: &str = "ROPEWALK_TEST_STRAY";
+        match std::env::var(STRAY).as_deref() {
+            Ok("write") => {
+                let mut memory = WritableMemfd::unforked("test", 5000).unwrap();
+                let place = memory.as_mut_ptr();
+                let _read_only = memory.into_read_only().unwrap();
+                // SAFETY: this is not sound. The memory is mapped, and read-only: the write must kill this process.
+                unsafe { place.write_volatile(1) };
+            }
+            Ok("nothing") => {
+                let mut memory = WritableMemfd::unforked("test", 5000).unwrap();
+                let place = memory.as_mut_ptr();
+                let _memory = memory.into_read_only().unwrap().into_writable().unwrap();
+                // SAFETY: the memory is mapped for writing, and nobody has a reference to it.
+                unsafe { place.write_volatile(1) };
+            }
+            _ => {
+                let name = "memfd::tests::stray_writes_kill";
+                for (what, signal) in [("write", Some(11)), ("nothing", None)] {
+                    let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+                    let again = again.args([name, "--exact"]).env(STRAY, what);
+                    let status = again.output().unwrap().status;
+                    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), signal);
+                    assert_eq!(status.success(), signal.is_none());
+                }
+            }
+        }
+    }
+
+    /// A child that is forked off does not have the memory of a buffer, in which it could write.
+    #[test]
+    fn children_do_not_have_unforked_memory() {
+        let memory = WritableMemfd::unforked("roots-only", 5000).unwrap();
+        let shared = WritableMemfd::with("for-all", &[], 5000).unwrap();
+        let maps = || std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let flags = |name: &str| {
+            let maps = maps();
+            let of_mapping = maps.split(name).nth(1).unwrap();
+            let flags = of_mapping.lines().find_map(|line| line.strip_prefix("VmFlags:"));
+            flags.unwrap().to_owned()
+        };
+        // See proc_pid_smaps(5): "dc" says that the area is not copied on fork.
+        assert!(flags("memfd:roots-only").split(' ').any(|flag| flag == "dc"));
+        assert!(!flags("memfd:for-all").split(' ').any(|flag| flag == "dc"));
+        drop((memory, shared));
     }
 
     /// No bytes are memory too.

@@ -6,6 +6,7 @@
 
 use std::{
     env,
+    error::Error,
     fmt::Display,
     iter,
     os::unix::net::UnixDatagram,
@@ -15,8 +16,8 @@ use std::{
 };
 
 use ropewalk_reduce::{
-    Job, Operation, Order, Protection, Rank, ReduceError, ReduceOptions, Reducer, Reduction, RootFailure,
-    Sum, elementwise,
+    Buffer, Job, Operation, Order, Outcome, Protection, Rank, ReduceError, ReduceOptions, Reducer,
+    RootFailure, Sum, elementwise,
 };
 
 /// The choices, each by its name, an equals sign and its value.
@@ -36,12 +37,14 @@ struct Words {
     hog: Option<u32>,
     /// Other hosts that keep a copy of each contribution before it counts.
     copies: u32,
+    /// `odd`: ranks of odd number contribute a buffer, always the same; `none`: none does.
+    has_buffers: bool,
     /// The rank that contributes later than the others, and by how many milliseconds.
     late: Option<u32>,
     late_ms: u64,
 }
 
-fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
+fn main() -> Result<ExitCode, Box<dyn Error>> {
     let words = Words::read()?;
     let job = Job::from_env()?;
     let moments = Moments::from_env()?;
@@ -58,6 +61,10 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         ..ReduceOptions::default()
     };
     let mut is_well = true;
+    let mut buffer = match words.has_buffers && job.rank().0 % 2 == 1 {
+        true => Some(job.buffer(words.bytes / size_of::<u64>())?),
+        false => None,
+    };
     for repeat in 0..words.repeats {
         let is_sum = words.is_sum == repeat.is_multiple_of(2);
         let mine = contribution(is_sum, job.rank(), words.bytes / size_of::<u64>());
@@ -67,22 +74,27 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         moments.tell(&job, "calls");
         let start = Instant::now();
         let root = Rank(words.root % job.size());
-        let outcome = reduce(&job, mine, is_sum, root, &options).and_then(|reduction| {
+        let outcome = reduce(&job, mine, &mut buffer, is_sum, root, &options, |wait| {
             if words.copies > 0 {
-                reduction.wait_until_protected();
+                wait();
             }
             moments.tell(&job, "returned");
             if words.hog == Some(job.rank().0) {
                 take_all_memory();
             }
-            Ok(reduction.get()?)
         });
         let elapsed = start.elapsed().as_secs_f64() * 1e3;
         moments.tell(&job, "answered");
         match outcome {
             Ok(outcome) => {
                 let receipt = outcome.receipt;
+                let is_intact = |buffer: &Buffer<u64>| {
+                    **buffer == *contribution(is_sum, job.rank(), words.bytes / size_of::<u64>())
+                };
                 let how = match outcome.value.map(|found| check(is_sum, &found, job.size())) {
+                    _ if !buffer.as_ref().is_none_or(is_intact) => {
+                        "wrong (its buffer was changed)".to_owned()
+                    }
                     None => "told".to_owned(),
                     Some(Ok(())) => "exact".to_owned(),
                     Some(Err(at)) => format!("wrong ({at})"),
@@ -98,7 +110,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
             }
             Err(error) => {
                 is_well = false;
-                let causes = iter::successors(error.source(), |cause| cause.source());
+                let causes = iter::successors(error.source(), |&cause| cause.source());
                 let causes: String = causes.map(|cause| format!(": {cause}")).collect();
                 println!("error: {error}{causes}");
             }
@@ -115,19 +127,32 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     })
 }
 
+/// Reduces a vector, or the buffer with its content. `has_called` is told how to wait for the copies.
 fn reduce(
     job: &Job,
     mine: Vec<u64>,
+    buffer: &mut Option<Buffer<u64>>,
     is_sum: bool,
     root: Rank,
     options: &ReduceOptions,
-) -> Result<Reduction<Vec<u64>>, Box<dyn std::error::Error>> {
+    has_called: impl FnOnce(&dyn Fn() -> bool),
+) -> Result<Outcome<Vec<u64>>, ReduceError> {
     let operation: Operation<Vec<u64>> = match is_sum {
         true => Sum.into_operation(),
         false => elementwise("xor", |a: u64, b: u64| a ^ b),
     };
-    let reduction: Result<_, ReduceError> = job.world().reduce(mine, operation, root, options);
-    Ok(reduction?)
+    let Some(mut lent) = buffer.take() else {
+        let reduction = job.world().reduce(mine, operation, root, options)?;
+        has_called(&|| reduction.wait_until_protected());
+        return reduction.get();
+    };
+    lent.copy_from_slice(&mine);
+    drop(mine);
+    let reduction = job.world().reduce_buffer(lent, operation, root, options);
+    has_called(&|| reduction.wait_until_protected());
+    let (outcome, back) = reduction.get();
+    *buffer = Some(back);
+    outcome
 }
 
 /// Each rank's elements. Of a sum: its own power of two, another one at each place. Of an exclusive or: random words.
@@ -209,6 +234,7 @@ impl Words {
             is_sum: true,
             hog: None,
             copies: 0,
+            has_buffers: false,
             late: None,
             late_ms: 0,
         };
@@ -224,6 +250,8 @@ impl Words {
                 ("operation", "sum") => words.is_sum = true,
                 ("operation", "xor") => words.is_sum = false,
                 ("copies", _) => words.copies = number(value)?,
+                ("buffers", "odd") => words.has_buffers = true,
+                ("buffers", "none") => words.has_buffers = false,
                 ("hog", _) => words.hog = Some(number(value)?),
                 ("late", _) => words.late = Some(number(value)?),
                 ("late-ms", _) => words.late_ms = number(value)?,

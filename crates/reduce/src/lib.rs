@@ -6,11 +6,14 @@
 //! may be killed at any moment after its call, and the result is exact. After C. Li, C. Zhao, H. Yan et al.,
 //! "High-performance distributed reduction framework for complex environments".
 //!
-//! [`Job::from_env`] and [`Group::reduce`] are where to begin. All that is decided is decided in
-//! `ropewalk-reduce-core`, which `ropewalk-sim` drives in virtual time; memory, messages and time around it are here.
+//! [`Job::from_env`] and [`Group::reduce`] are where to begin. [`Group::reduce_buffer`] needs no copy of the
+//! contribution, and [`Group::reduce_sources`] takes contributions that several ranks can read or
+//! [make](Sources::from_fn). All that is decided is decided in `ropewalk-reduce-core`, which `ropewalk-sim` drives in
+//! virtual time; memory, messages and time around it are here.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod buffer;
 #[allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -26,7 +29,10 @@ mod outcome;
 mod signature;
 mod source;
 
-pub use driver::{BootstrapError, Group, Job, Outcome, Protection, ReduceError, ReduceOptions, Reduction};
+pub use buffer::Buffer;
+pub use driver::{
+    BootstrapError, BufferReduction, Group, Job, Outcome, Protection, ReduceError, ReduceOptions, Reduction,
+};
 pub use operation::{
     DecodeError, Max, Min, Number, ObjectReducer, Operation, Prod, Reducer, Sum, elementwise, object,
 };

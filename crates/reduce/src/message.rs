@@ -47,6 +47,13 @@ pub(crate) enum ToSeat {
     },
     /// The rank keeps a copy of the contribution of another one.
     Copy(KeptCopy),
+    /// The rank has read shared contributions, and they have these digests.
+    Digests {
+        /// The reduction.
+        session: Session,
+        /// The digests, by the contributions' numbers.
+        digests: Vec<(Member, [u8; 32])>,
+    },
 }
 
 /// A copy of a contribution.

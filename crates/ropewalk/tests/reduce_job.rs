@@ -102,8 +102,8 @@ fn after_an_error_nobody_waits_long_to_leave() {
     assert_eq!(told.count(), 2, "{stderr}");
 }
 
-/// A rank joins its job with one program. Another hears at once that it is too late, whether the first lives, and reads what
-/// the agent says, or is gone.
+/// A rank joins its job with one program. Another hears at once that it is too late, whether the first lives, and
+/// reads what the agent says, or is gone.
 #[test]
 fn a_second_program_of_a_rank_is_refused_at_once() {
     let ropewalk = Path::new(env!("CARGO_BIN_EXE_ropewalk"));
@@ -111,8 +111,8 @@ fn a_second_program_of_a_rank_is_refused_at_once() {
     let program = program.display();
     // The process manager would refuse it too.
     let second = format!("env -u PMI_FD timeout 10 {program} sizes");
-    // A program has memory of its endpoint once its agent has told it who it is. Rank 1 does not begin before the second
-    // program of rank 0 was refused, so that the first cannot be over by then.
+    // A program has memory of its endpoint once its agent has told it who it is. Rank 1 does not begin before the
+    // second program of rank 0 was refused, so that the first cannot be over by then.
     let folder = tempfile::tempdir().expect("a temporary folder");
     let refused = folder.path().join("refused");
     let refused = refused.display();
@@ -171,6 +171,46 @@ fn sources_survive_any_rank() {
                 "{victim} dies in read {reads}: {stdout}{stderr}"
             );
         }
+    }
+}
+
+/// Vectors that each rank can make are made again if a rank dies; if they are others then, all are told.
+#[test]
+fn vectors_are_made_again() {
+    let ropewalk = Path::new(env!("CARGO_BIN_EXE_ropewalk"));
+    let program = ropewalk.with_file_name("examples").join("reduce_made");
+    for (victim, how) in [
+        (9, "alike"),
+        (0, "alike"),
+        (1, "alike"),
+        (9, "otherwise"),
+        (1, "otherwise"),
+    ] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let output = Command::new(ropewalk)
+            .args(["run", "-n", "3", "--on-failure", "continue", "--timeout", "60"])
+            .arg(&program)
+            .args([&victim.to_string(), how])
+            .arg(folder.path().join("dies"))
+            .timeout(Duration::from_secs(90))
+            .output()
+            .expect("the command runs");
+        let (stdout, stderr) = (
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+        );
+        let said = |line: &str| stdout.matches(line).count();
+        let expected = match (victim, how) {
+            (9, "otherwise") => (3, 0, 0),
+            (_, "otherwise") => (2, 0, 2),
+            (9, _) => (3, 1, 0),
+            _ => (2, 1, 0),
+        };
+        assert_eq!(
+            (said("made: ok"), said("result without"), said("odd: ")),
+            expected,
+            "{victim} dies, {how}: {stdout}{stderr}"
+        );
     }
 }
 

@@ -175,6 +175,7 @@ impl<'a> Trial<'a> {
             format!("root={}", self.root),
             format!("next={}", self.next),
             format!("copies={}", self.copies),
+            "buffers=odd".to_owned(),
         ];
         let mut arguments: Vec<_> = arguments.map(Into::into).into();
         let mut program = worker.clone();

@@ -82,6 +82,10 @@ const UNSAFE: &[(&str, &str)] = &[
         "crates/fabric/src/agent_link.rs",
         "takes over the descriptor that the agent let it inherit",
     ),
+    (
+        "crates/ropewalk/examples/reduce_buffers/stray_write.rs",
+        "writes where it must not, to show that it cannot",
+    ),
     ("crates/fabric/src/arena.rs", "views its blocks as bytes"),
     ("crates/fabric/src/buffer.rs", "asks for large pages"),
     (

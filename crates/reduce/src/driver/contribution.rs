@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::fd::AsFd,
+    os::fd::{AsFd, BorrowedFd},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -10,6 +10,7 @@ use std::{
 use bytes::Bytes;
 use ropewalk_fabric::{AgentLink, AgentLinkError, Held, HoldId, ToAgent, memfd::WritableMemfd};
 
+use super::lent_memory::LentMemory;
 use crate::message::Contribution;
 
 /// Memory of earlier contributions that is free again. To write new pages takes several times as long as to write old
@@ -19,7 +20,16 @@ pub(super) struct SpareMemory(Arc<Mutex<Vec<WritableMemfd>>>);
 
 /// A contribution's data, in memory that outlives its process.
 #[derive(Debug)]
-pub(super) struct ContributionMemory {
+pub(super) enum ContributionMemory {
+    /// A copy of the caller's data.
+    Copied(CopiedMemory),
+    /// The caller's [buffer](crate::Buffer) itself.
+    Lent(LentMemory),
+}
+
+/// A copy of a contribution's data.
+#[derive(Debug)]
+pub(super) struct CopiedMemory {
     /// `None` once it was given back.
     memory: Option<WritableMemfd>,
     length: usize,
@@ -69,16 +79,34 @@ impl ContributionMemory {
             }
             None => WritableMemfd::with("ropewalk-contribution", &[data], capacity(length))?,
         };
-        Ok(Self {
+        Ok(Self::Copied(CopiedMemory {
             memory: Some(memory),
             length,
             spare: spare.clone(),
-        })
+        }))
     }
 
-    /// The data. When nobody needs them any more the memory takes another contribution.
+    /// The data. When nobody needs them any more the memory takes another contribution, or goes back to the caller.
     pub(super) fn into_bytes(self) -> Bytes {
-        Bytes::from_owner(self)
+        match self {
+            Self::Copied(memory) => Bytes::from_owner(memory),
+            Self::Lent(memory) => Bytes::from_owner(memory),
+        }
+    }
+
+    /// Bytes of the data.
+    pub(super) fn length(&self) -> usize {
+        match self {
+            Self::Copied(memory) => memory.length,
+            Self::Lent(memory) => memory.as_ref().len(),
+        }
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Copied(copied) => copied.memory.as_ref().map(AsFd::as_fd),
+            Self::Lent(memory) => Some(memory.as_fd()),
+        }
     }
 
     /// Hands the memory to the agent. When this returns the contribution outlives its process.
@@ -92,7 +120,7 @@ impl ContributionMemory {
         if label.len() > AgentLink::LABEL_SIZE_MAX {
             return Err(AgentLinkError::TooLarge { size: label.len() });
         }
-        let descriptor = self.memory.as_ref().map(AsFd::as_fd);
+        let descriptor = self.descriptor();
         let message = ToAgent::Hold(Held { id, label });
         let deadline = Instant::now() + AGENT_PATIENCE;
         loop {
@@ -106,14 +134,14 @@ impl ContributionMemory {
     }
 }
 
-impl AsRef<[u8]> for ContributionMemory {
+impl AsRef<[u8]> for CopiedMemory {
     fn as_ref(&self) -> &[u8] {
         let memory = self.memory.as_ref();
         memory.map_or(&[], |memory| &memory[..self.length])
     }
 }
 
-impl Drop for ContributionMemory {
+impl Drop for CopiedMemory {
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take() {
             self.spare.give_back(memory);

@@ -2,20 +2,24 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use bytemuck::Pod;
 use ropewalk_fabric::HoldId;
 use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{Member, Token};
 
 use super::{
+    buffer_reduction::BufferReduction,
     contribution::ContributionMemory,
     copies::WishedCopies,
     job::{Shared, Wish},
-    reduction::{Completion, ReduceError, Reduction},
+    lent_memory::LentMemory,
+    reduction::{Completion, ReduceError, Reduction, Slot},
     session::{Begin, Originals},
     sites::Sites,
 };
 use crate::{
+    buffer::Buffer,
     ids::{GroupId, ReductionId, ReductionNumber},
     message::{Contribution, Introduction},
     operation::{Fold, Operation, Reducer},
@@ -130,61 +134,136 @@ impl Group {
         options: &ReduceOptions,
     ) -> Result<Reduction<V>, ReduceError> {
         let operation = reducer.into_operation();
-        let place = self.place()?;
+        self.place()?;
         self.call(options, |id| {
             let encoded = operation.codec.encode(&data);
-            let length = encoded.len() as u64;
-            let signature = self.signature(&operation, length, None, root, options)?;
-            let contribution = Contribution {
-                session: id.session(),
-                members: self.members_if_not_all(),
-                signature: signature.clone(),
-                member: place,
-                token: draw_token()?,
-                length,
-            };
+            let signature = self.signature(&operation, encoded.len() as u64, None, root, options)?;
             let memory =
                 ContributionMemory::new(&self.job.spare_memory, &encoded).map_err(ReduceError::Memory)?;
-            let wished = self.wished_copies(options.protection)?;
-            let hold = match options.protection {
-                Protection::None => None,
-                _ => self.protect(&memory, &contribution)?,
-            };
-            self.job.tracer.mark("contributed");
+            let (completion, slot) = Completion::new(None);
+            self.contribute(id, signature, memory, operation.fold, options, completion)?;
             drop(encoded);
-            let bytes = memory.into_bytes();
-            let copies = wished.map(|(count, is_acknowledged)| WishedCopies {
-                contribution: contribution.clone(),
-                bytes: bytes.clone(),
-                count,
-                is_acknowledged,
-            });
-            let (completion, slot) = Completion::new();
-            if copies.is_none() {
-                completion.settle(hold.map(|_| Duration::ZERO));
-            }
-            let begin = Begin {
-                originals: Originals::Own {
-                    token: contribution.token,
-                    bytes,
-                    hold,
-                },
-                copies,
-                ..self.begin(id, signature, length, operation.fold, options.timeout, completion)?
-            };
-            self.job.wish(Wish::Begin(Box::new(begin)));
             Ok(Reduction::new(slot, operation.codec, self.job.rank))
         })
+    }
+
+    /// As [`reduce`](Self::reduce), without a copy of the data: the reduction takes the buffer, and gives it back with
+    /// its content when it has ended, whether it worked or not. A loop over steps allocates once.
+    ///
+    /// Like the send buffer of `MPI_Ireduce`, the buffer must not be written meanwhile. Here nobody can: this rank has
+    /// no access to it, and a stray write by an old pointer kills the process by SIGSEGV, so that the others still get
+    /// the result of what was contributed.
+    ///
+    /// Errors of the call itself are returned by [`BufferReduction::get`] too, so that the buffer is not lost.
+    ///
+    /// # Examples
+    /// ```
+    /// use ropewalk_names::Rank;
+    /// use ropewalk_reduce::{Job, ReduceOptions, Sum};
+    ///
+    /// let job = Job::from_env()?;
+    /// let world = job.world();
+    /// let mut gradient = job.buffer::<f64>(1000)?;
+    /// for step in 0..3 {
+    ///     gradient.fill(f64::from(step));
+    ///     let reduction = world.reduce_buffer(gradient, Sum, Rank(0), &ReduceOptions::default());
+    ///     // .. other work ..
+    ///     let outcome;
+    ///     (outcome, gradient) = reduction.get();
+    ///     if let Some(sum) = outcome?.value {
+    ///         println!("step {step}: {}", sum[0]);
+    ///     }
+    /// }
+    /// job.finalize()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reduce_buffer<T: Pod>(
+        &self,
+        buffer: Buffer<T>,
+        reducer: impl Reducer<Vec<T>>,
+        root: Rank,
+        options: &ReduceOptions,
+    ) -> BufferReduction<T> {
+        let operation = reducer.into_operation();
+        let (elements, bytes) = (buffer.len(), size_of_val(&*buffer));
+        let memory = match buffer.lend() {
+            Ok(memory) => memory,
+            Err((buffer, error)) => {
+                let called = self.call(options, |_| Err(ReduceError::Memory(error)));
+                let slot = called.unwrap_or_else(Slot::failed);
+                let reduction = Reduction::new(slot, operation.codec, self.job.rank);
+                return BufferReduction::unlent(reduction, buffer);
+            }
+        };
+        let called = self.call(options, |id| {
+            let length = bytes as u64;
+            let signature = self.signature(&operation, length, None, root, options)?;
+            if operation.element_size.is_none() {
+                let operation = operation.name.clone();
+                return Err(ReduceError::NotElementwise { operation });
+            }
+            let (lent, loan) = LentMemory::new(Arc::clone(&memory), bytes);
+            let (completion, slot) = Completion::new(Some(loan));
+            let (lent, fold) = (ContributionMemory::Lent(lent), operation.fold.clone());
+            self.contribute(id, signature, lent, fold, options, completion)?;
+            Ok(slot)
+        });
+        let slot = called.unwrap_or_else(Slot::failed);
+        let reduction = Reduction::new(slot, operation.codec, self.job.rank);
+        BufferReduction::lent(reduction, memory, elements)
+    }
+
+    /// Protects a contribution, and leaves it to the progress thread.
+    fn contribute(
+        &self,
+        id: ReductionId,
+        signature: Signature,
+        memory: ContributionMemory,
+        fold: Fold,
+        options: &ReduceOptions,
+        completion: Completion,
+    ) -> Result<(), ReduceError> {
+        let length = memory.length() as u64;
+        let contribution = Contribution {
+            session: id.session(),
+            members: self.members_if_not_all(),
+            signature: signature.clone(),
+            member: self.place()?,
+            token: draw_token()?,
+            length,
+        };
+        let wished = self.wished_copies(options.protection)?;
+        let mut begin = self.begin(id, signature, length, fold, options.timeout, completion)?;
+        let hold = match options.protection {
+            Protection::None => None,
+            _ => self.protect(&memory, &contribution)?,
+        };
+        self.job.tracer.mark("contributed");
+        let (token, bytes) = (contribution.token, memory.into_bytes());
+        match wished {
+            None => begin.completion.settle(hold.map(|_| Duration::ZERO)),
+            Some((count, is_acknowledged)) => {
+                begin.copies = Some(WishedCopies {
+                    contribution,
+                    bytes: bytes.clone(),
+                    count,
+                    is_acknowledged,
+                });
+            }
+        }
+        begin.originals = Originals::Own { token, bytes, hold };
+        self.job.wish(Wish::Begin(Box::new(begin)));
+        Ok(())
     }
 
     /// Reduces contributions that several ranks can read, in the order of their numbers: the result has the bits of a
     /// serial loop over all of them, however many ranks there are, and whatever died on the way. `root` gets it.
     ///
-    /// Every rank of the group calls, with the sources that it can read. Each contribution is read by one of the ranks
-    /// that hold it, and by another one if that dies: a rank that is lost costs time only, also before it has called.
-    /// With [`RootFailure::MoveToLowest`] the root may be lost too. `order` and `on_loss` of the options are of no
-    /// account: the loss of all ranks that can read a contribution is an error. Memory for one result is needed, and up
-    /// to as much for what is on its way.
+    /// Every rank of the group calls, with the sources that it can read; [`Sources::from_fn`] makes them of vectors
+    /// that each rank can compute. Each contribution is read by one of the ranks that hold it, and by another one if
+    /// that dies: a rank that is lost costs time only, also before it has called. With [`RootFailure::MoveToLowest`]
+    /// the root may be lost too. `order` and `on_loss` of the options are of no account: the loss of all ranks that
+    /// can read a contribution is an error. Memory for one result is needed, and up to as much for what is on its way.
     ///
     /// # Errors
     /// As [`reduce`](Self::reduce), and [`ReduceError::Sources`] if the sources make no sense.
@@ -238,7 +317,7 @@ impl Group {
                 self.signature(&operation, sources.bytes, Some(sources.members), root, &options)?;
             let held = sources.held.into_iter();
             let held = held.map(|(member, source)| (Member(member), source));
-            let (completion, slot) = Completion::new();
+            let (completion, slot) = Completion::new(None);
             let (length, timeout) = (sources.bytes, options.timeout);
             let begin = Begin {
                 originals: Originals::Shared(held.collect()),
@@ -251,11 +330,11 @@ impl Group {
 
     /// Makes a call of the group. If it goes wrong here, the others are told: they have called, or will, and must not
     /// wait for what will not come.
-    fn call<V>(
+    fn call<R>(
         &self,
         options: &ReduceOptions,
-        make: impl FnOnce(ReductionId) -> Result<Reduction<V>, ReduceError>,
-    ) -> Result<Reduction<V>, ReduceError> {
+        make: impl FnOnce(ReductionId) -> Result<R, ReduceError>,
+    ) -> Result<R, ReduceError> {
         let place = self.place()?;
         let id = ReductionId {
             group: self.id,

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use bytemuck::Pod;
 use ropewalk_fabric::{AgentLink, HoldId, SpanKind, TraceEvent, Waker};
 use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
@@ -22,10 +23,11 @@ use super::{
     contribution::SpareMemory,
     group::Group,
     progress::ProgressThread,
+    reduction::ReduceError,
     session::Begin,
     trace::{Tracer, now_ns},
 };
-use crate::ids::GroupId;
+use crate::{buffer::Buffer, ids::GroupId};
 
 /// This process's membership in its job.
 ///
@@ -81,9 +83,9 @@ impl Job {
     /// speaks PMI-1, on one host; without one the process is a job of its own. Call it once in a process.
     ///
     /// The variable `ROPEWALK_TRANSPORTS`, which has to be the same for all ranks, says by which ways they reach each
-    /// other: `tcp`, `shm`, both with a comma between them, which is the default, `unix` for ranks of one host that share
-    /// nothing, or `ofi:PROVIDER` with a provider of libfabric, by which however the memory of ranks that are gone cannot be
-    /// reached.
+    /// other: `tcp`, `shm`, both with a comma between them, which is the default, `unix` for ranks of one host that
+    /// share nothing, or `ofi:PROVIDER` with a provider of libfabric, by which however the memory of ranks that are
+    /// gone cannot be reached.
     ///
     /// # Errors
     /// If the environment is malformed, or a rank or the process manager does not do its part.
@@ -134,6 +136,19 @@ impl Job {
         Group::new(Arc::clone(&self.shared), ProcessGroup::world(self.shared.size))
     }
 
+    /// Memory for `length` zero elements, of which reductions need no copy: [`Group::reduce_buffer`] takes it and gives
+    /// it back.
+    ///
+    /// # Errors
+    /// [`ReduceError::Memory`] if the system is out of descriptors or address space, or the process may not have as
+    /// much.
+    ///
+    /// # Panics
+    /// If `T` has no size, or is aligned more strictly than a page.
+    pub fn buffer<T: Pod>(&self, length: usize) -> Result<Buffer<T>, ReduceError> {
+        Buffer::zeroed(length).map_err(ReduceError::Memory)
+    }
+
     /// Tells whoever watches the job how far a part of the work is.
     pub fn progress(&self, label: &str, done: u64, total: u64) {
         self.shared.tracer.progress(label, done, total);
@@ -164,8 +179,8 @@ impl Job {
     /// never comes, and go on when this rank is gone.
     ///
     /// # Errors
-    /// If the process manager does not answer, or says that a rank is gone that was waited for, or the others did not come
-    /// in time.
+    /// If the process manager does not answer, or says that a rank is gone that was waited for, or the others did not
+    /// come in time.
     pub fn finalize(mut self) -> Result<(), ClientError> {
         let Some(pmi) = self.pmi.take() else {
             return Ok(());

@@ -2,11 +2,15 @@
 
 mod arrivals;
 mod bootstrap;
+mod buffer_reduction;
 mod contribution;
 mod copies;
+mod digests;
+mod ending;
 mod group;
 mod inherited;
 mod job;
+mod lent_memory;
 mod outbox;
 mod peers;
 mod procedures;
@@ -19,6 +23,7 @@ mod trace;
 
 pub use self::{
     bootstrap::BootstrapError,
+    buffer_reduction::BufferReduction,
     group::{Group, Protection, ReduceOptions},
     job::Job,
     reduction::{Outcome, ReduceError, Reduction},

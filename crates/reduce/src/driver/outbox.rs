@@ -203,7 +203,7 @@ impl Outbox {
     pub(super) fn is_telling_of(&self, session: Session, owner: Rank) -> bool {
         let is_word = |message: &ToSeat| match message {
             ToSeat::Copy(copy) => copy.owner == owner && copy.contribution.session == session,
-            ToSeat::Worker { .. } => false,
+            ToSeat::Worker { .. } | ToSeat::Digests { .. } => false,
         };
         let lines = self.messages.values().map(|messages| &messages.to_seat);
         lines.into_iter().any(|line| {

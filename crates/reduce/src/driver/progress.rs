@@ -1,19 +1,18 @@
 //! The thread that drives a rank's machines.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     os::fd::AsFd,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use ropewalk_fabric::{
-    Address, AgentLink, AgentLinkError, FromAgent, Held, HoldId, Identity, RegionHandle, Role, SpanKind,
-    ToAgent,
+    Address, AgentLink, AgentLinkError, FromAgent, Held, Identity, RegionHandle, Role, SpanKind,
 };
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{
-    End, Failure, FromScheduler, GiveUp, Grant, Place, SendRates, Session, Site, StreamId, Term, ToScheduler,
+    Failure, FromScheduler, GiveUp, Grant, Place, SendRates, Session, Site, StreamId, Term, ToScheduler,
     Worker, WorkerAction,
 };
 use ropewalk_rpc::Engine;
@@ -23,6 +22,7 @@ use super::{
     arrivals::Arrivals,
     bootstrap::HostMark,
     copies::Copies,
+    ending::{Releases, Returns},
     inherited::Inherited,
     job::{Shared, Wish},
     outbox::Outbox,
@@ -36,7 +36,7 @@ use crate::{
     ids::ReductionNumber,
     message::{Circumstances, Contribution, Introduction, ToSeat, ToSite},
     operation::FoldError,
-    outcome::{ReductionError, verdict},
+    outcome::ReductionError,
     signature::cut,
 };
 
@@ -57,16 +57,17 @@ pub(super) struct ProgressThread {
     pub(super) outbox: Outbox,
     pub(super) running: BTreeMap<Session, Running>,
     pub(super) arrivals: Arrivals,
-    /// What the agent need not hold any longer and has not been told yet.
-    unsent_releases: VecDeque<HoldId>,
+    pub(super) releases: Releases,
     /// The circumstances of the ends that were told here, for late calls.
-    ended: BTreeMap<Session, Circumstances>,
+    pub(super) ended: BTreeMap<Session, Circumstances>,
     /// The identifiers that were used.
     names: BTreeSet<Session>,
     /// The reductions to which this rank could not contribute.
     withdrawn: BTreeMap<Session, Introduction>,
     /// Nothing can be reduced on this rank any more, for this reason.
-    given_up: Option<ReductionError>,
+    pub(super) given_up: Option<ReductionError>,
+    /// The last that goes: by then nobody reads memory that was lent.
+    pub(super) returns: Returns,
 }
 
 impl ProgressThread {
@@ -94,11 +95,12 @@ impl ProgressThread {
             outbox: Outbox::default(),
             running: BTreeMap::new(),
             arrivals,
-            unsent_releases: VecDeque::new(),
+            releases: Releases::default(),
             ended: BTreeMap::new(),
             names: BTreeSet::new(),
             withdrawn: BTreeMap::new(),
             given_up: None,
+            returns: Returns::default(),
             shared,
         }
     }
@@ -178,7 +180,7 @@ impl ProgressThread {
         if is_named && !self.names.insert(session) {
             let error = ReductionError::IdReused { reduction: id };
             self.release(begin.originals.take_hold());
-            return begin.completion.complete(Err(error.into()));
+            return self.returns.end(begin.completion, Err(error.into()));
         }
         while self.names.len() > NAMES_MAX {
             self.names.pop_first();
@@ -187,7 +189,7 @@ impl ProgressThread {
         let mut running = Running::new(begin, Instant::now());
         if let Some(error) = self.given_up.clone() {
             self.release(running.take_hold());
-            return running.completion.complete(Err(error.into()));
+            return self.returns.end(running.completion, Err(error.into()));
         }
         self.running.insert(session, running);
         let waits = copies.as_ref().is_some_and(|wish| wish.is_acknowledged);
@@ -241,6 +243,7 @@ impl ProgressThread {
             for copy in self.copies.kept() {
                 self.tell_seat(from, ToSeat::Copy(copy));
             }
+            self.tell_all_digests(from);
         }
         if let FromScheduler::Ended { session, .. } = &message {
             self.copies.forget(&mut self.engine, *session);
@@ -391,7 +394,9 @@ impl ProgressThread {
             },
             WorkerAction::SendChunk(chunk) => {
                 let running = self.running.get_mut(&chunk.header.session);
-                match running.map(|running| running.take(chunk.place, chunk.range)) {
+                let taken = running.map(|running| running.take(chunk.place, chunk.range));
+                self.tell_digests(chunk.header.session);
+                match taken {
                     Some(Ok(bytes)) => {
                         let now = self.now();
                         self.rates.handle_begun(now, chunk.to, bytes.len() as u64);
@@ -464,6 +469,7 @@ impl ProgressThread {
         let folded = running.fold(operands, into, range);
         let progress = (into == Place::Result).then(|| running.progress()).flatten();
         let number = running.id.number;
+        self.tell_digests(session);
         match folded {
             Ok(()) => self.worker.handle_folded(session, stream, index),
             Err(error) => {
@@ -487,74 +493,20 @@ impl ProgressThread {
         }
     }
 
-    fn finish(&mut self, session: Session, end: End) {
-        self.inherited.forget(session);
-        self.copies.forget(&mut self.engine, session);
-        let Some(running) = self.running.get(&session) else {
-            return;
-        };
-        let circumstances = self.ended.get(&session).cloned().unwrap_or_default();
-        let signature = running.introduction.signature.as_ref();
-        let sources = signature.and_then(|signature| signature.sources);
-        let root = signature.map_or(self.shared.rank, |signature| signature.root);
-        let result = verdict(end, root, running.members.ranks(), sources, circumstances);
-        self.complete(session, result);
-    }
-
-    fn complete(&mut self, session: Session, result: Result<crate::outcome::Receipt, ReductionError>) {
-        let Some(mut running) = self.running.remove(&session) else {
-            return;
-        };
-        self.copies.disown(&mut self.engine, self.shared.rank, session);
-        self.release(running.take_hold());
-        self.shared.set_failed(result.is_err());
-        let rank = self.shared.rank;
-        let (completion, bytes) = running.into_result();
-        let result = result.map(|receipt| {
-            let bytes = bytes.filter(|_| receipt.root == rank);
-            (receipt, bytes)
-        });
-        completion.complete(result.map_err(Into::into));
-    }
-
-    /// Nothing can be reduced on this rank any more. The others are told so, if they can be.
-    pub(super) fn give_up(&mut self, error: &ReductionError) {
-        if self.given_up.is_some() {
-            return;
-        }
-        self.given_up = Some(error.clone());
-        let sessions: Vec<Session> = self.running.keys().copied().collect();
-        for session in sessions {
-            self.complete(session, Err(error.clone()));
-        }
-        self.worker.leave(error.to_string());
-        self.shared.set_failed(true);
-    }
-
-    fn release(&mut self, hold: Option<HoldId>) {
-        self.unsent_releases.extend(hold);
-    }
-
     fn send(&mut self) {
         for (rank, chunk) in self.outbox.send(&mut self.engine, &self.peers.addresses) {
             self.worker.handle_undelivered(Site(rank.0), &chunk);
             self.rates.forget(Site(rank.0));
             self.suspect(rank, false);
         }
-        let Some(link) = &self.link else { return };
-        while let Some(&hold) = self.unsent_releases.front() {
-            if let Err(AgentLinkError::Full) = link.send(&ToAgent::Release(hold), None) {
-                return;
-            }
-            self.unsent_releases.pop_front();
-        }
+        self.give_back();
     }
 
     fn sleep(&mut self) {
         let now = Instant::now();
         let seat = self.seat.as_ref().and_then(Seat::poll_timeout);
         let seat = seat.and_then(|deadline| self.origin.checked_add(deadline));
-        let is_unsent = !self.outbox.is_empty() || !self.unsent_releases.is_empty();
+        let is_unsent = !self.outbox.is_empty() || !self.releases.is_empty();
         let unsent = is_unsent.then(|| now + UNSENT_RETRY);
         let overdue = self.running.values().filter_map(|running| running.deadline).min();
         let deadlines = [
@@ -562,6 +514,7 @@ impl ProgressThread {
             unsent,
             self.peers.next_deadline(),
             overdue,
+            self.returns.next_deadline(),
             self.engine.next_deadline(),
         ];
         let deadline = deadlines.into_iter().flatten().min();

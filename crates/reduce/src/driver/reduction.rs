@@ -17,7 +17,7 @@ use thiserror::Error;
 
 #[cfg(doc)]
 use super::group::Protection;
-use super::sites::Sites;
+use super::{lent_memory::Loan, sites::Sites};
 use crate::{
     operation::{Codec, DecodeError, ResultMemory},
     outcome::{Receipt, ReductionError},
@@ -53,7 +53,7 @@ impl<V> Reduction<V> {
 
     /// Says if [`get`](Self::get) would return at once.
     pub fn is_done(&self) -> bool {
-        self.slot.lock().result.is_some()
+        self.slot.is_full()
     }
 
     /// Says if this rank's contribution is protected as [`Protection`] says. Before that, the loss that it is to
@@ -78,6 +78,10 @@ impl<V> Reduction<V> {
     /// # Errors
     /// If there is no result. Except for local trouble all members get the same error.
     pub fn get(self) -> Result<Outcome<V>, ReduceError> {
+        self.wait()
+    }
+
+    pub(super) fn wait(&self) -> Result<Outcome<V>, ReduceError> {
         let mut state = self.slot.lock();
         loop {
             if let Some(result) = state.result.take() {
@@ -144,7 +148,7 @@ pub(super) struct Slot {
 }
 
 /// The receipt and, at the root, the result.
-type SlotResult = Result<(Receipt, Option<ResultMemory>), ReduceError>;
+pub(super) type SlotResult = Result<(Receipt, Option<ResultMemory>), ReduceError>;
 
 #[derive(Debug, Default)]
 struct State {
@@ -164,6 +168,23 @@ enum Exposure {
 }
 
 impl Slot {
+    /// The slot of a reduction that has failed in its call.
+    pub(super) fn failed(error: ReduceError) -> Arc<Self> {
+        let state = State {
+            result: Some(Err(error)),
+            ..State::default()
+        };
+        Arc::new(Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// Says if the end has been left here, and not been taken.
+    pub(super) fn is_full(&self) -> bool {
+        self.lock().result.is_some()
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // A waiter that panicked left a state that is whole all the same.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -172,17 +193,30 @@ impl Slot {
 
 /// The duty to fill a [`Slot`]; dropped without that, as by a panic, it tells the caller so.
 #[derive(Debug)]
-pub(super) struct Completion(Option<Arc<Slot>>);
+pub(super) struct Completion {
+    slot: Option<Arc<Slot>>,
+    /// The memory that the caller gets back.
+    loan: Option<Loan>,
+}
 
 impl Completion {
-    pub(super) fn new() -> (Self, Arc<Slot>) {
+    pub(super) fn new(loan: Option<Loan>) -> (Self, Arc<Slot>) {
         let slot = Arc::new(Slot::default());
-        (Self(Some(Arc::clone(&slot))), slot)
+        let completion = Self {
+            slot: Some(Arc::clone(&slot)),
+            loan,
+        };
+        (completion, slot)
+    }
+
+    /// Says if nobody needs what the caller gets back.
+    pub(super) fn is_free(&self) -> bool {
+        self.loan.as_ref().is_none_or(Loan::is_over)
     }
 
     /// The contribution is protected since so long after the call, or will not be.
     pub(super) fn settle(&self, exposure: Option<Duration>) {
-        if let Some(slot) = &self.0 {
+        if let Some(slot) = &self.slot {
             slot.lock().exposure = exposure.map_or(Exposure::Endless, Exposure::Over);
             slot.changed.notify_all();
         }
@@ -193,7 +227,7 @@ impl Completion {
     }
 
     fn fill(&mut self, result: SlotResult) {
-        let Some(slot) = self.0.take() else { return };
+        let Some(slot) = self.slot.take() else { return };
         let mut state = slot.lock();
         state.result = Some(result);
         let waker = state.waker.take();
@@ -227,6 +261,12 @@ pub enum ReduceError {
     /// The memory for the contribution could not be had.
     #[error("no memory for the contribution")]
     Memory(#[source] io::Error),
+    /// A buffer is reduced by an operation on objects.
+    #[error("{operation} combines whole objects, and a buffer is reduced element by element; use `reduce`")]
+    NotElementwise {
+        /// The operation.
+        operation: String,
+    },
     /// This rank is not in the group that reduces.
     #[error("rank {rank} is not a member of the group; only members call reduce")]
     NotMember {

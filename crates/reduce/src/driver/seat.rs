@@ -13,7 +13,10 @@ use ropewalk_reduce_core::{
     ToScheduler,
 };
 
-use super::sites::{Kind, Sites};
+use super::{
+    digests::Digests,
+    sites::{Kind, Sites},
+};
 use crate::{
     ids::{GroupId, ReductionId, ReductionNumber},
     message::{Circumstances, Contribution, Introduction, KeptCopy, ToSeat, ToSite},
@@ -34,6 +37,7 @@ pub(super) struct Seat {
     lost: BTreeSet<Rank>,
     /// The number of the newest plan of each session that has not ended.
     plans: BTreeMap<Session, u32>,
+    digests: Digests,
     /// The circumstances of ends, for late callers.
     ended: BTreeMap<Session, Circumstances>,
 }
@@ -50,6 +54,7 @@ impl Seat {
             calls: BTreeMap::new(),
             lost: BTreeSet::new(),
             plans: BTreeMap::new(),
+            digests: Digests::default(),
             ended: BTreeMap::new(),
         }
     }
@@ -112,6 +117,17 @@ impl Seat {
                 self.announce_for(now, site, copy.owner, &copy.contribution);
             }
             ToSeat::Copy(_) => {}
+            ToSeat::Digests { session, digests } => {
+                if self.ended.contains_key(&session) {
+                    return;
+                }
+                for (member, digest) in digests {
+                    if let Some(failure) = self.digests.insert(session, member, from, digest) {
+                        let failed = ToScheduler::Failed { session, failure };
+                        self.scheduler.handle_message(now, Site(from.0), failed);
+                    }
+                }
+            }
         }
     }
 
@@ -278,6 +294,7 @@ impl Seat {
         });
         let plans = self.plans.remove(&session).unwrap_or_default();
         self.copies.retain(|(known, _), _| *known != session);
+        self.digests.forget(session);
         let circumstances = Circumstances { lost, plans, calls };
         self.ended.insert(session, circumstances.clone());
         while self.ended.len() > Scheduler::ENDED_MAX {

@@ -1,7 +1,7 @@
 //! The memory of one reduction on a rank that has called.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     ops::Range,
     sync::Arc,
@@ -61,9 +61,9 @@ pub(super) enum Originals {
 
 impl Originals {
     /// The memory that the agent need not hold any more.
-    pub(super) fn take_hold(&mut self) -> Option<HoldId> {
+    pub(super) fn take_hold(&mut self) -> Option<(HoldId, Bytes)> {
         match self {
-            Self::Own { hold, .. } => hold.take(),
+            Self::Own { hold, bytes, .. } => hold.take().map(|hold| (hold, bytes.clone())),
             Self::Shared(_) => None,
         }
     }
@@ -81,6 +81,10 @@ pub(super) struct Running {
     length: u64,
     fold: Fold,
     windows: BTreeMap<Place, Memory>,
+    /// The shared contributions that were read since the last look at their digests.
+    read: BTreeSet<Member>,
+    /// Those whose digests were told.
+    digested: BTreeSet<Member>,
     /// At the root, from the first chunk on.
     result: Option<ResultMemory>,
     /// Bytes that were folded into the result, and those of them that were told.
@@ -104,6 +108,8 @@ impl Running {
             length: begin.length,
             fold: begin.fold,
             windows: BTreeMap::new(),
+            read: BTreeSet::new(),
+            digested: BTreeSet::new(),
             result: None,
             merged: 0,
             told: 0,
@@ -124,7 +130,7 @@ impl Running {
     }
 
     /// The memory that the agent need not hold any more.
-    pub(super) fn take_hold(&mut self) -> Option<HoldId> {
+    pub(super) fn take_hold(&mut self) -> Option<(HoldId, Bytes)> {
         self.originals.take_hold()
     }
 
@@ -140,6 +146,34 @@ impl Running {
                     .collect()
             }
         }
+    }
+
+    /// The digests of the contributions that were read here.
+    pub(super) fn digests(&self) -> Vec<(Member, [u8; 32])> {
+        match &self.originals {
+            Originals::Own { .. } => Vec::new(),
+            Originals::Shared(sources) => {
+                let digest =
+                    |(member, source): (&Member, &Arc<dyn Source>)| Some((*member, source.digest()?));
+                sources.iter().filter_map(digest).collect()
+            }
+        }
+    }
+
+    /// Those of them that are new.
+    pub(super) fn take_digests(&mut self) -> Vec<(Member, [u8; 32])> {
+        let read = std::mem::take(&mut self.read);
+        let Originals::Shared(sources) = &self.originals else {
+            return Vec::new();
+        };
+        let digest = |member| Some((member, sources.get(&member)?.digest()?));
+        let new: Vec<_> = read
+            .into_iter()
+            .filter(|member| !self.digested.contains(member))
+            .filter_map(digest)
+            .collect();
+        self.digested.extend(new.iter().map(|(member, _)| *member));
+        new
     }
 
     /// At the root, the bytes of the result that are done and all of them; each time when a good part more is done.
@@ -220,6 +254,9 @@ impl Running {
     }
 
     fn operand(&mut self, place: Place, range: &Range<u64>) -> Operand {
+        if let (Place::Original(member), Originals::Shared(_)) = (place, &self.originals) {
+            self.read.insert(member);
+        }
         match place {
             Place::Original(member) => match &self.originals {
                 Originals::Own { bytes, .. } if self.is_vector() => {

@@ -1,0 +1,226 @@
+//! The end of a reduction on a rank: its memory is let go of, and its caller is told.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use ropewalk_fabric::{AgentLink, AgentLinkError, HoldId, ToAgent};
+use ropewalk_reduce_core::{End, Session};
+
+use super::{
+    progress::ProgressThread,
+    reduction::{Completion, SlotResult},
+};
+use crate::outcome::{Receipt, ReductionError, verdict};
+
+impl ProgressThread {
+    pub(super) fn finish(&mut self, session: Session, end: End) {
+        self.inherited.forget(session);
+        self.copies.forget(&mut self.engine, session);
+        let Some(running) = self.running.get(&session) else {
+            return;
+        };
+        let circumstances = self.ended.get(&session).cloned().unwrap_or_default();
+        let signature = running.introduction.signature.as_ref();
+        let sources = signature.and_then(|signature| signature.sources);
+        let root = signature.map_or(self.shared.rank, |signature| signature.root);
+        let result = verdict(end, root, running.members.ranks(), sources, circumstances);
+        self.complete(session, result);
+    }
+
+    pub(super) fn complete(&mut self, session: Session, result: Result<Receipt, ReductionError>) {
+        let Some(mut running) = self.running.remove(&session) else {
+            return;
+        };
+        self.copies.disown(&mut self.engine, self.shared.rank, session);
+        self.release(running.take_hold());
+        self.shared.set_failed(result.is_err());
+        let rank = self.shared.rank;
+        let (completion, bytes) = running.into_result();
+        let result = result.map(|receipt| {
+            let bytes = bytes.filter(|_| receipt.root == rank);
+            (receipt, bytes)
+        });
+        self.returns.end(completion, result.map_err(Into::into));
+    }
+
+    /// Nothing can be reduced on this rank any more. The others are told so, if they can be.
+    pub(super) fn give_up(&mut self, error: &ReductionError) {
+        if self.given_up.is_some() {
+            return;
+        }
+        self.given_up = Some(error.clone());
+        let sessions: Vec<Session> = self.running.keys().copied().collect();
+        for session in sessions {
+            self.complete(session, Err(error.clone()));
+        }
+        self.worker.leave(error.to_string());
+        self.shared.set_failed(true);
+    }
+
+    pub(super) fn release(&mut self, hold: Option<(HoldId, Bytes)>) {
+        self.releases.0.extend(hold);
+    }
+
+    /// Lets go of memory that nobody needs any more, and completes the reductions that waited for that.
+    pub(super) fn give_back(&mut self) {
+        self.releases.send(self.link.as_deref());
+        self.returns.see_to(Instant::now());
+    }
+}
+
+/// The memory that the agent need not hold any longer and has not been told of yet. It is not used again before that:
+/// if this process dies, the agent must not serve the next contribution in place of this one.
+#[derive(Default)]
+pub(super) struct Releases(VecDeque<(HoldId, Bytes)>);
+
+impl Releases {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Tells the agent, if it has room for that.
+    fn send(&mut self, link: Option<&AgentLink>) {
+        while let Some((hold, _)) = self.0.front() {
+            let sent = link.map(|link| link.send(&ToAgent::Release(*hold), None));
+            if let Some(Err(AgentLinkError::Full)) = sent {
+                return;
+            }
+            self.0.pop_front();
+        }
+    }
+}
+
+/// The reductions whose ends are known and not told, because their callers get a buffer back that is still read: by the
+/// sends of chunks that nobody waits for any more.
+#[derive(Default)]
+pub(super) struct Returns(Vec<Return>);
+
+struct Return {
+    completion: Completion,
+    result: SlotResult,
+    /// The caller gets a copy of the buffer then.
+    until: Instant,
+}
+
+impl Returns {
+    /// Completes a reduction, as soon as its buffer is free.
+    pub(super) fn end(&mut self, completion: Completion, result: SlotResult) {
+        if completion.is_free() {
+            return completion.complete(result);
+        }
+        let until = Instant::now() + PATIENCE;
+        self.0.push(Return {
+            completion,
+            result,
+            until,
+        });
+    }
+
+    fn see_to(&mut self, now: Instant) {
+        let is_due = |waiting: &mut Return| waiting.completion.is_free() || waiting.until <= now;
+        for due in self.0.extract_if(.., is_due) {
+            due.completion.complete(due.result);
+        }
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.0.iter().map(|waiting| waiting.until).min()
+    }
+}
+
+impl Drop for Returns {
+    fn drop(&mut self) {
+        for waiting in self.0.drain(..) {
+            waiting.completion.complete(waiting.result);
+        }
+    }
+}
+
+/// A buffer is waited for so long: a rank that gets a chunk of which nobody has any more use may be stopped.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ropewalk_fabric::memfd::WritableMemfd;
+
+    use super::*;
+    use crate::driver::{lent_memory::LentMemory, reduction::ReduceError};
+
+    /// A reduction is over for its caller when its buffer is free, and after a while also if it is not.
+    #[test]
+    fn the_end_waits_for_the_buffer() {
+        let begun = Instant::now();
+        for is_freed in [true, false] {
+            let memory = WritableMemfd::unforked("test", 10)
+                .unwrap()
+                .into_read_only()
+                .unwrap();
+            let (lent, loan) = LentMemory::new(Arc::new(memory), 10);
+            let mut bytes = Bytes::from_owner(lent);
+            let chunk = bytes.split_off(5);
+            let (completion, slot) = Completion::new(Some(loan));
+            let mut returns = Returns::default();
+            returns.end(completion, Err(ReduceError::JobEnded));
+            assert!(
+                returns
+                    .next_deadline()
+                    .is_some_and(|until| until >= begun + PATIENCE)
+            );
+            drop(bytes);
+            returns.see_to(begun);
+            assert!(!slot.is_full(), "a chunk is still being sent");
+            match is_freed {
+                true => drop(chunk),
+                false => returns.see_to(begun + PATIENCE * 1000),
+            }
+            returns.see_to(begun);
+            assert!(slot.is_full() && returns.next_deadline().is_none());
+        }
+    }
+
+    /// The end of a reduction of a vector does not wait, and at the end of the thread none does.
+    #[test]
+    fn other_ends_do_not_wait() {
+        let (completion, slot) = Completion::new(None);
+        let mut returns = Returns::default();
+        returns.end(completion, Err(ReduceError::JobEnded));
+        assert!(slot.is_full());
+        let memory = WritableMemfd::unforked("test", 10)
+            .unwrap()
+            .into_read_only()
+            .unwrap();
+        let (_lent, loan) = LentMemory::new(Arc::new(memory), 10);
+        let (completion, slot) = Completion::new(Some(loan));
+        returns.end(completion, Err(ReduceError::JobEnded));
+        assert!(!slot.is_full());
+        drop(returns);
+        assert!(slot.is_full());
+    }
+
+    /// Memory is not used again before the agent has been told to let go of it.
+    #[test]
+    fn memory_waits_for_the_agent() {
+        let (agent, rank) = AgentLink::pair().unwrap();
+        while rank.send(&ToAgent::Attach, None).is_ok() {}
+        let memory = WritableMemfd::unforked("test", 10)
+            .unwrap()
+            .into_read_only()
+            .unwrap();
+        let (lent, loan) = LentMemory::new(Arc::new(memory), 10);
+        let mut releases = Releases(VecDeque::from([(HoldId(3), Bytes::from_owner(lent))]));
+        releases.send(Some(&rank));
+        assert!(!loan.is_over() && !releases.is_empty());
+        while agent.receive::<ToAgent>().unwrap().is_some() {}
+        releases.send(Some(&rank));
+        assert!(loan.is_over() && releases.is_empty());
+        assert_eq!(
+            agent.receive::<ToAgent>().unwrap().unwrap().0,
+            ToAgent::Release(HoldId(3))
+        );
+    }
+}
