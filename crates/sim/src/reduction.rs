@@ -158,6 +158,12 @@ impl<'a> Job<'a> {
         };
         let mut scheduler = Scheduler::new(site, costs, Duration::from(setting.patience));
         scheduler.add_group(SESSION.group, (0..setting.hosts).map(Site).collect());
+        let host_of = |site: u32| match site / setting.hosts {
+            0 | 1 => site % setting.hosts,
+            _ => (site + 1) % setting.hosts,
+        };
+        let sites = 0..3 * setting.hosts;
+        scheduler.set_hosts(sites.map(|site| (Site(site), u64::from(host_of(site)))));
         for site in setting.hosts..3 * setting.hosts {
             scheduler.set_capacity(Site(site), 0.0);
         }
