@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{
-    Call, Contributions, End, Failure, GiveUp, Member, OnLoss, OnRootLoss, Order, PlanId, Roster, Session, ShareId,
-    Site, Standing, Term, Token, View,
+    Call, Contributions, End, Failure, GiveUp, Member, OnLoss, OnRootLoss, Order, PlanId, Roster, Session,
+    ShareId, Site, Standing, Term, Token, View,
     detours::{self, Detours},
     rows,
 };
@@ -539,7 +539,12 @@ impl Collective {
             .chunking
             .get_or_insert_with(|| planner.chunking(bytes, element_bytes, members_in_all as usize));
         let mut trees = planner.trees(&sources, &chunking);
-        detours::go_around(&mut trees, view.troubles.broken(), &sources);
+        if !view.troubles.broken().is_empty() {
+            // Those who have no part in this share may help too.
+            let folds = self.sites().filter(|site| capacity(site) > 0.0);
+            let between: BTreeSet<Site> = folds.filter(|site| !view.lost.contains(site)).collect();
+            detours::go_around(&mut trees, view.troubles.broken(), between);
+        }
         self.plans += 1;
         let plan = PlanId {
             term: self.term,

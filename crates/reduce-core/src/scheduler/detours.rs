@@ -6,10 +6,7 @@ use std::{
 };
 
 use super::{End, Failure, PlanId, Site, View, collective::Collective};
-use crate::{
-    planner::Source,
-    tree::{Operand, Tree},
-};
+use crate::tree::{Operand, Tree};
 
 /// The pairs of sites that do not reach each other.
 ///
@@ -147,13 +144,9 @@ impl Collective {
 }
 
 /// Lets chunks between sites that do not reach each other pass through one that both reach, where there is one: each tree
-/// begins to look for it at another of the sources.
-pub(super) fn go_around(trees: &mut [Tree], broken: &BTreeSet<(Site, Site)>, sources: &[Source]) {
-    if broken.is_empty() {
-        return;
-    }
-    let folds = sources.iter().filter(|source| source.capacity > 0.0);
-    let sites: Vec<Site> = folds.map(|source| source.site).collect();
+/// begins to look for it at another of these sites.
+pub(super) fn go_around(trees: &mut [Tree], broken: &BTreeSet<(Site, Site)>, between: BTreeSet<Site>) {
+    let sites: Vec<Site> = between.into_iter().collect();
     let mut turn = 0;
     for tree in trees {
         for at in 0..tree.0.len() {
@@ -167,7 +160,8 @@ pub(super) fn go_around(trees: &mut [Tree], broken: &BTreeSet<(Site, Site)>, sou
                 }
                 let reaches = |one: Site, other: Site| one != other && !broken.contains(&(one, other));
                 let mut order = (0..sites.len()).map(|step| (turn + step) % sites.len());
-                let between = order.find(|&site| reaches(ends.0, sites[site]) && reaches(sites[site], ends.1));
+                let between =
+                    order.find(|&site| reaches(ends.0, sites[site]) && reaches(sites[site], ends.1));
                 if let Some(between) = between {
                     turn = between + 1;
                     let node = tree.add(sites[between], vec![Operand::Child(child)]);
@@ -183,7 +177,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Costs, Member, Order, chunks::Chunking, planner::Planner, scheduler::Contributions};
+    use crate::{
+        Costs, Member, Order,
+        chunks::Chunking,
+        planner::{Planner, Source},
+        scheduler::Contributions,
+    };
 
     const NOW: Duration = Duration::from_secs(1);
 
@@ -261,7 +260,7 @@ mod tests {
             let chunking = Chunking { bytes: 1 << 20, chunk_bytes: 1 << 14, classes };
             let mut trees = planner.trees(&sources, &chunking);
             let before: Vec<_> = trees.iter().map(Tree::members).collect();
-            go_around(&mut trees, &broken, &sources);
+            go_around(&mut trees, &broken, (0..sites).map(Site).collect());
             for (tree, before) in trees.iter().zip(before) {
                 prop_assert_eq!(tree.members(), before);
                 for (at, parent) in tree.parents().into_iter().enumerate() {

@@ -153,7 +153,9 @@ impl ProgressThread {
             }
             Letters::Grants(batch) => {
                 let grants = taken.take(from, Kind::Grants, batch);
-                grants.into_iter().for_each(|grant| self.worker.handle_grant(grant));
+                grants
+                    .into_iter()
+                    .for_each(|grant| self.worker.handle_grant(grant));
             }
         }
     }

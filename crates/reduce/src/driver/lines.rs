@@ -125,7 +125,8 @@ impl Lines {
 
     /// Says if nothing waits that could be sent now or soon.
     pub(super) fn is_empty(&self, roads: &Roads) -> bool {
-        let is_empty = |(rank, messages): (&Rank, &Messages)| !messages.could_be_sent() || roads.is_paused(*rank);
+        let is_empty =
+            |(rank, messages): (&Rank, &Messages)| !messages.could_be_sent() || roads.is_paused(*rank);
         self.messages.iter().all(is_empty)
     }
 
@@ -323,8 +324,8 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 #[cfg(test)]
 mod tests {
-    use ropewalk_fabric::Role;
     use super::*;
+    use ropewalk_fabric::Role;
 
     /// What comes by two roads counts once, and nothing that is late gets before what came after it.
     #[test]

@@ -68,7 +68,11 @@ impl Roads {
     /// The road to a rank, unless none has led there a moment ago.
     pub(super) fn to<'a>(&mut self, rank: Rank, addresses: &'a [Option<Address>]) -> Option<Road<'a>> {
         let now = Instant::now();
-        if self.detours.get(&rank).is_some_and(|detour| detour.ends_at <= now) {
+        if self
+            .detours
+            .get(&rank)
+            .is_some_and(|detour| detour.ends_at <= now)
+        {
             self.detours.remove(&rank);
         }
         let detour = self.detours.get(&rank);
