@@ -93,26 +93,61 @@ impl Troubles {
 /// The detours of one session.
 #[derive(Debug, Default)]
 pub(super) struct Detours {
-    /// When each pair was told first.
-    pairs: BTreeMap<(Site, Site), Duration>,
+    pairs: BTreeMap<(Site, Site), Pair>,
     count: u32,
+}
+
+#[derive(Debug)]
+struct Pair {
+    first: Duration,
+    /// Until then there is no other plan for its sake, and after the next one for twice as long.
+    next: Duration,
+    pause: Duration,
+}
+
+/// The answer to a failed link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Plan,
+    /// Both ends try again by themselves, and one may only be busy for long: another plan would begin anew what it does.
+    Wait,
+    Fail,
 }
 
 impl Detours {
     /// After so many failed links for each site, sites that live do not reach each other at all.
     const PER_SITE: u32 = 4;
-    /// So long may a pair fail that no plan can go around. One of the two may only be stopped.
+    const PAUSE: Duration = Duration::from_secs(10);
+    /// So long may a site fail to be read where nobody is that could try again.
     const PATIENCE: Duration = Duration::from_secs(40);
 
-    /// Says if there may be another plan.
-    fn may_go_on(&mut self, now: Duration, pair: (Site, Site), sites: usize) -> bool {
-        let known = self.pairs.get(&pair).filter(|_| pair.0 != pair.1);
-        if let Some(&first) = known {
-            return now < first + Self::PATIENCE;
+    fn answer(&mut self, now: Duration, pair: (Site, Site), is_passive: bool, sites: usize) -> Answer {
+        if let Some(known) = self.pairs.get_mut(&pair).filter(|_| pair.0 != pair.1) {
+            if is_passive {
+                return match now < known.first + Self::PATIENCE {
+                    true => Answer::Plan,
+                    false => Answer::Fail,
+                };
+            }
+            if now < known.next {
+                return Answer::Wait;
+            }
+            known.pause *= 2;
+            known.next = now + known.pause;
+            return Answer::Plan;
         }
-        self.pairs.insert(pair, now);
+        let pause = Self::PAUSE;
+        let pair_of_now = Pair {
+            first: now,
+            next: now + pause,
+            pause,
+        };
+        self.pairs.insert(pair, pair_of_now);
         self.count += 1;
-        self.count <= Self::PER_SITE * (sites as u32 + 1)
+        match self.count <= Self::PER_SITE * (sites as u32 + 1) {
+            true => Answer::Plan,
+            false => Answer::Fail,
+        }
     }
 }
 
@@ -131,9 +166,11 @@ impl Collective {
         } else {
             view.troubles.note(now, site, other);
         }
-        let ranks = self.ranks();
-        if !self.detours.may_go_on(now, (site, other), ranks) {
-            return Some(End::Failed(Failure::Unreachable(site, other)));
+        let (ranks, is_passive) = (self.ranks(), view.capacity(other) == 0.0);
+        match self.detours.answer(now, (site, other), is_passive, ranks) {
+            Answer::Plan => {}
+            Answer::Wait => return None,
+            Answer::Fail => return Some(End::Failed(Failure::Unreachable(site, other))),
         }
         let end = self.heed(view, now);
         if end.is_none() {
@@ -221,16 +258,23 @@ mod tests {
         }
     }
 
-    /// A pair that fails on and on ends the session, in time; new pairs do so when there are too many.
+    /// A pair that fails on and on gets another plan now and then; if one of the two cannot try again by itself it ends the
+    /// session, in time. New pairs do so when there are too many.
     #[test]
     fn patience_has_an_end() {
         let mut detours = Detours::default();
-        let pair = (Site(0), Site(1));
-        assert!(detours.may_go_on(NOW, pair, 2));
-        assert!(detours.may_go_on(NOW + Detours::PATIENCE / 2, pair, 2));
-        assert!(!detours.may_go_on(NOW + Detours::PATIENCE, pair, 2));
-        let others = (2..100).take_while(|&other| detours.may_go_on(NOW, (Site(0), Site(other)), 2));
-        assert_eq!(others.count(), 11);
+        let (active, passive) = ((Site(0), Site(1)), (Site(0), Site(2)));
+        let mut answer =
+            |at: u64, pair, is_passive| detours.answer(Duration::from_secs(at), pair, is_passive, 2);
+        let answers: Vec<u64> = (0..71)
+            .filter(|&at| answer(at, active, false) == Answer::Plan)
+            .collect();
+        assert_eq!(answers, [0, 10, 30, 70]);
+        assert_eq!(answer(0, passive, true), Answer::Plan);
+        assert_eq!(answer(39, passive, true), Answer::Plan);
+        assert_eq!(answer(40, passive, true), Answer::Fail);
+        let others = (3..100).take_while(|&other| answer(0, (Site(0), Site(other)), false) == Answer::Plan);
+        assert_eq!(others.count(), 10);
     }
 
     proptest! {

@@ -3,11 +3,12 @@
 use std::{sync::mpsc, time::Duration};
 
 use ropewalk_fabric::{Buffer, Identity, RegionHandle, Role};
-use ropewalk_reduce_core::{ChunkHeader, Site, ToScheduler};
+use ropewalk_reduce_core::{ChunkHeader, Failure, Site, ToScheduler};
 use ropewalk_rpc::{Caller, Engine, Fault, Responder, Transfer};
 
 use super::{
     lines::{Kind, Taken},
+    outbox::is_silent,
     procedures::{AskedCopy, ChunkBytes, Forward, KeepCopy, TakeChunk, TakeGrants, TellSeat, TellSite},
     progress::ProgressThread,
 };
@@ -192,9 +193,16 @@ impl ProgressThread {
             let to = Site(rank.0);
             self.worker.handle_sent(to, &chunk);
             self.hear_chunk_answer(rank, result.is_ok());
-            let Ok(bytes) = result else {
-                self.rates.forget(to);
-                continue;
+            let bytes = match result {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    if is_silent(&error) && self.worker.is_needed(&chunk) {
+                        let failure = Failure::Unreachable(Site(self.shared.rank.0), to);
+                        self.worker.handle_failure(chunk.session, failure);
+                    }
+                    self.rates.forget(to);
+                    continue;
+                }
             };
             let rates = self.rates.handle_ended(now, to, bytes);
             self.worker.set_sends(self.rates.window());

@@ -31,7 +31,9 @@ struct Chunk {
     to: Rank,
     header: ChunkHeader,
     bytes: Bytes,
-    /// How often it was under way when a connection broke, and until when it waits for that.
+    /// When it was under way first and got no answer, how often that was a connection that broke, and until when it waits
+    /// for that.
+    first_loss: Option<Instant>,
     losses: u32,
     not_before: Option<Instant>,
 }
@@ -50,6 +52,7 @@ impl Outbox {
             to,
             header: chunk,
             bytes,
+            first_loss: None,
             losses: 0,
             not_before: None,
         });
@@ -58,6 +61,19 @@ impl Outbox {
     /// Says if nothing waits to be sent that could be now or soon.
     pub(super) fn is_empty(&self, roads: &Roads) -> bool {
         self.chunks.is_empty() && self.lines.is_empty(roads)
+    }
+
+    /// Gives up the chunks that wait because they got no answer, and are of no use any more.
+    pub(super) fn drop_late(&mut self, is_needed: impl Fn(&ChunkHeader) -> bool) -> Vec<(Rank, ChunkHeader)> {
+        let mut dropped = Vec::new();
+        self.chunks.retain(|chunk| {
+            let is_kept = chunk.first_loss.is_none() || is_needed(&chunk.header);
+            if !is_kept {
+                dropped.push((chunk.to, chunk.header));
+            }
+            is_kept
+        });
+        dropped
     }
 
     /// Gives up the chunks for a rank, those under way too. Their calls may end late: a connection that is still being
@@ -139,12 +155,17 @@ impl Outbox {
             Some(result) => {
                 sent.exposed.take().and_then(|handle| engine.withdraw(&handle));
                 let chunk = &mut sent.chunk;
+                let now = Instant::now();
+                let first_loss = *chunk.first_loss.get_or_insert(now);
                 match result {
-                    Err(error) if is_broken(&error) && chunk.losses < LOSSES_MAX => {
-                        chunk.losses += 1;
+                    Err(error)
+                        if is_broken(&error) && chunk.losses < LOSSES_MAX
+                            || is_silent(&error) && now < first_loss + SILENCE_MAX =>
+                    {
+                        chunk.losses += u32::from(!is_silent(&error));
                         chunks.push_back(Chunk {
                             bytes: std::mem::take(&mut chunk.bytes),
-                            not_before: Some(Instant::now() + AFTER_LOSS),
+                            not_before: Some(now + AFTER_LOSS),
                             ..*chunk
                         });
                     }
@@ -167,6 +188,12 @@ fn reads_itself(engine: &mut Engine, address: &Address, bytes: &Bytes) -> bool {
 /// Says if a connection broke under a call, over which nothing can be said of its other end.
 fn is_broken(error: &CallError) -> bool {
     matches!(error, CallError::PeerDied { source, .. } if may_be_mended(source))
+}
+
+/// Says if the receiver was silent under a call.
+pub(super) fn is_silent(error: &CallError) -> bool {
+    let is_silence = |source: &PeerDeath| matches!(source, PeerDeath::Silent | PeerDeath::ConnectTimedOut);
+    matches!(error, CallError::PeerDied { source, .. } if is_silence(source))
 }
 
 /// Says if another connection to the peer may follow the one that is lost.
@@ -193,5 +220,8 @@ pub(super) fn is_busy(error: &CallError) -> bool {
 const CHUNK_TIMEOUT: Duration = Duration::from_secs(60);
 /// So often may a connection break under a message or a chunk; then its receiver cannot be reached.
 pub(super) const LOSSES_MAX: u32 = 40;
+/// So long is a chunk sent again to a receiver that is silent. It may be stopped, or work on something long; one that is
+/// silent on all roads counts as gone before.
+const SILENCE_MAX: Duration = Duration::from_secs(40);
 /// So long after its connection broke a chunk is sent again.
 const AFTER_LOSS: Duration = Duration::from_millis(20);

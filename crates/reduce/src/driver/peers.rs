@@ -213,7 +213,7 @@ impl ProgressThread {
     fn take_another_road(&mut self, rank: Rank) {
         self.roads.fail(rank, None, &self.peers.addresses);
         self.outbox.lines.recall(rank, None);
-        self.abandon_chunks(rank);
+        self.rates.forget(Site(rank.0));
     }
 
     /// Nothing that was sent to a rank counts on being answered.

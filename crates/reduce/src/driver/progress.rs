@@ -490,6 +490,9 @@ impl ProgressThread {
     }
 
     fn send(&mut self) {
+        for (rank, chunk) in self.outbox.drop_late(|chunk| self.worker.is_needed(chunk)) {
+            self.worker.handle_sent(Site(rank.0), &chunk);
+        }
         let addresses = &self.peers.addresses;
         for (rank, chunk) in self.outbox.send(&mut self.engine, addresses, &mut self.roads) {
             self.worker.handle_sent(Site(rank.0), &chunk);
