@@ -27,7 +27,7 @@ pub(super) struct Cell {
     pub(super) shortage: Option<Shortage>,
     /// Hosts that keep a copy of each contribution before it counts.
     pub(super) copies: u32,
-    /// A rank that stays stopped for the detection time is killed, as `--on-stopped fail` asks.
+    /// A rank that stays stopped for the detection time is killed, as `--stopped fail` asks.
     pub(super) kills_stopped: bool,
 }
 
@@ -247,7 +247,7 @@ pub(super) const CELLS: &[Cell] = &[
         kills_stopped: true,
         ..cell(
             "stop-fail",
-            "SIGSTOP of any rank, in a job with --on-stopped fail",
+            "SIGSTOP of any rank, in a job with `--stopped fail`",
             |draw| stop(draw, Duration::from_secs(10))[..1].to_vec(),
         )
     },
