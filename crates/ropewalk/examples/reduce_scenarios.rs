@@ -452,18 +452,7 @@ fn sizes(job: &Job) -> Result {
 /// Goal: groups reduce by themselves, at the same time, also without rank 0; and only members may call.
 fn subgroups(job: &Job) -> Result {
     let world = job.world();
-    let odd: Vec<Rank> = world
-        .ranks()
-        .iter()
-        .copied()
-        .filter(|rank| rank.0 % 2 == 1)
-        .collect();
-    let even: Vec<Rank> = world
-        .ranks()
-        .iter()
-        .copied()
-        .filter(|rank| rank.0 % 2 == 0)
-        .collect();
+    let (odd, even): (Vec<Rank>, Vec<Rank>) = world.ranks().iter().partition(|rank| rank.0 % 2 == 1);
     let (mine, other) = if job.rank().0 % 2 == 1 {
         (odd, even)
     } else {
