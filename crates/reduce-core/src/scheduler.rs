@@ -277,8 +277,8 @@ impl Scheduler {
         self.view.capacities.insert(site, capacity);
     }
 
-    /// Tells which sites are on one host. A pair that does not reach each other is then taken for what it mostly shows: a
-    /// pair of hosts that do not.
+    /// Tells which sites are on one host. A pair that does not reach each other is then taken for what it mostly
+    /// shows: a pair of hosts that do not.
     pub fn set_hosts(&mut self, hosts: impl IntoIterator<Item = (Site, u64)>) {
         self.view.troubles.set_hosts(hosts);
     }

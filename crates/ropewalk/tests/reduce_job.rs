@@ -60,7 +60,7 @@ fn check_on(hosts: &[&str], ranks: u32, scenario: &str, dead: u32, environment: 
     assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
 }
 
-/// Whoever works on one thing for longer than the detection time is silent meanwhile, and nobody gives it up.
+/// A rank that works on one thing for longer than the detection time is silent meanwhile, and nobody gives it up.
 #[test]
 fn an_operation_may_take_its_time() {
     let detect = ["--detect", "0.5"];

@@ -474,8 +474,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// The sites of two hosts do not reach each other. Their messages go through a third host that both reach, if there is
-    /// one.
+    /// The sites of two hosts do not reach each other. Their messages go through a third host that both reach, if
+    /// there is one.
     fn note_silence(&mut self, from: u32, to: u32) {
         let ends = (Host(from), Host(to));
         let simulation = &self.simulation;

@@ -111,8 +111,8 @@ fn late_ranks_cost_one_transfer() {
     }
 }
 
-/// Nothing arrives at one host from another, for ever: whichever the two are, the scheduler's and the root's too, a third
-/// host that reaches both is all that it takes.
+/// Nothing arrives at one host from another, for ever: whichever the two are, the scheduler's and the root's too, a
+/// third host that reaches both is all that it takes.
 #[test]
 fn one_way_cuts_are_gone_around() {
     const FOR_EVER: Nanos = Nanos::from_millis(500_000);

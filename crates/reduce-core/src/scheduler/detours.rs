@@ -10,8 +10,8 @@ use crate::tree::{Operand, Tree};
 
 /// The pairs of sites that do not reach each other.
 ///
-/// A pair of ranks on two hosts shows mostly that the hosts do not reach each other. But a site that is accused from its
-/// own host, or from two others, is silent itself, as a stopped process is, and says nothing of its host.
+/// A pair of ranks on two hosts shows mostly that the hosts do not reach each other. But a site that is accused from
+/// its own host, or from two others, is silent itself, as a stopped process is, and says nothing of its host.
 #[derive(Debug, Default)]
 pub(super) struct Troubles {
     hosts: BTreeMap<Site, u64>,
@@ -48,7 +48,7 @@ impl Troubles {
         self.derive();
     }
 
-    /// What was told long ago may not be true any more.
+    /// Forgets news that is too old to be relied on.
     pub(super) fn forget_old(&mut self, now: Duration) {
         let before = self.told.len();
         self.told.retain(|_, told| now < *told + Self::MEMORY);
@@ -109,7 +109,8 @@ struct Pair {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Plan,
-    /// Both ends try again by themselves, and one may only be busy for long: another plan would begin anew what it does.
+    /// Both ends try again by themselves, and one may only be busy for long: another plan would begin anew what it
+    /// does.
     Wait,
     Fail,
 }
@@ -180,8 +181,8 @@ impl Collective {
     }
 }
 
-/// Lets chunks between sites that do not reach each other pass through one that both reach, where there is one: each tree
-/// begins to look for it at another of these sites.
+/// Lets chunks between sites that do not reach each other pass through one that both reach, where there is one: each
+/// tree begins to look for it at another of these sites.
 pub(super) fn go_around(trees: &mut [Tree], broken: &BTreeSet<(Site, Site)>, between: BTreeSet<Site>) {
     let sites: Vec<Site> = between.into_iter().collect();
     let mut turn = 0;
@@ -258,8 +259,8 @@ mod tests {
         }
     }
 
-    /// A pair that fails on and on gets another plan now and then; if one of the two cannot try again by itself it ends the
-    /// session, in time. New pairs do so when there are too many.
+    /// A pair that fails on and on gets another plan now and then; if one of the two cannot try again by itself it
+    /// ends the session, in time. New pairs do so when there are too many.
     #[test]
     fn patience_has_an_end() {
         let mut detours = Detours::default();
@@ -278,8 +279,9 @@ mod tests {
     }
 
     proptest! {
-        /// Of two hosts that do not reach each other nobody has a neighbour on the other, whatever the order of folding and
-        /// wherever the root is, as long as a third host reaches both. Each member is there once, in its place.
+        /// Of two hosts that do not reach each other nobody has a neighbour on the other, whatever the order of
+        /// folding and wherever the root is, as long as a third host reaches both. Each member is there once, in its
+        /// place.
         #[test]
         fn trees_go_around_a_pair_of_hosts(
             sites in 3_u32..20,

@@ -187,8 +187,8 @@ fn key_of_address(rank: Rank) -> String {
     format!("ropewalk-address-{rank}")
 }
 
-/// A process of a job of ours that is silent for the job's detection time is gone around from then on, within these bounds:
-/// a busy machine makes any process silent for a moment.
+/// A process of a job of ours that is silent for the job's detection time is gone around from then on, within these
+/// bounds: a busy machine makes any process silent for a moment.
 const SILENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 const TRANSPORTS_VARIABLE: &str = "ROPEWALK_TRANSPORTS";
 const KEY_OF_SECRET: &str = "ropewalk-secret";

@@ -17,8 +17,8 @@ use super::{
 };
 use crate::message::{Forwarded, Letters, Numbered, ToSeat, ToSite};
 
-/// The messages to all ranks. One that has a number is sent until its receiver has answered; of those with the same number
-/// the receiver takes the first.
+/// The messages to all ranks. One that has a number is sent until its receiver has answered; of those with the same
+/// number the receiver takes the first.
 #[derive(Default)]
 pub(super) struct Lines {
     messages: BTreeMap<Rank, Messages>,
@@ -158,7 +158,7 @@ impl Lines {
         self.messages.remove(&rank);
     }
 
-    /// What is under way to a rank, through `via` or directly, waits again: it goes another way.
+    /// Lets messages under way to a rank, through `via` or directly, wait again: they go another way.
     pub(super) fn recall(&mut self, rank: Rank, via: Option<Rank>) {
         if let Some(messages) = self.messages.get_mut(&rank) {
             messages.to_seat.recall(via);
@@ -327,7 +327,7 @@ mod tests {
     use super::*;
     use ropewalk_fabric::Role;
 
-    /// What comes by two roads counts once, and nothing that is late gets before what came after it.
+    /// A message that comes by two roads counts once, and none that is late gets before one that came after it.
     #[test]
     fn messages_are_taken_once() {
         let from = |incarnation| Identity {

@@ -31,8 +31,8 @@ struct Chunk {
     to: Rank,
     header: ChunkHeader,
     bytes: Bytes,
-    /// When it was under way first and got no answer, how often that was a connection that broke, and until when it waits
-    /// for that.
+    /// When it was under way first and got no answer, how often that was a connection that broke, and until when it
+    /// waits for that.
     first_loss: Option<Instant>,
     losses: u32,
     not_before: Option<Instant>,
@@ -94,7 +94,8 @@ impl Outbox {
         waiting.into_iter().chain(abandoned).collect()
     }
 
-    /// Hands to the engine as much as it takes, messages on these roads. Chunks for ranks without an address have failed.
+    /// Hands to the engine as much as it takes, messages on these roads. Chunks for ranks without an address have
+    /// failed.
     pub(super) fn send(
         &mut self,
         engine: &mut Engine,
@@ -220,8 +221,8 @@ pub(super) fn is_busy(error: &CallError) -> bool {
 const CHUNK_TIMEOUT: Duration = Duration::from_secs(60);
 /// So often may a connection break under a message or a chunk; then its receiver cannot be reached.
 pub(super) const LOSSES_MAX: u32 = 40;
-/// So long is a chunk sent again to a receiver that is silent. It may be stopped, or work on something long; one that is
-/// silent on all roads counts as gone before.
+/// So long is a chunk sent again to a receiver that is silent. It may be stopped, or work on something long; one that
+/// is silent on all roads counts as gone before.
 const SILENCE_MAX: Duration = Duration::from_secs(40);
 /// So long after its connection broke a chunk is sent again.
 const AFTER_LOSS: Duration = Duration::from_millis(20);

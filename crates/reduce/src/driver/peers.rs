@@ -209,7 +209,7 @@ impl ProgressThread {
         }
     }
 
-    /// What was sent to a rank directly does not get there.
+    /// Messages that were sent to a rank directly do not get there.
     fn take_another_road(&mut self, rank: Rank) {
         self.roads.fail(rank, None, &self.peers.addresses);
         self.outbox.lines.recall(rank, None);
@@ -320,8 +320,8 @@ const CUT_VERDICT_TIME: Duration = Duration::from_millis(500);
 /// So long after a connection broke the agent is waited for to say that the peer is gone. Its word may have to go
 /// through the launcher, over links that are mended.
 const AGENT_VERDICT_TIME: Duration = Duration::from_secs(10);
-/// How long a process may be silent on all roads that its agent does not report as gone. It may be stopped and go on, and
-/// then nothing is lost; but nobody waits longer for one that hangs.
+/// How long a process may be silent on all roads that its agent does not report as gone. It may be stopped and go on,
+/// and then nothing is lost; but nobody waits longer for one that hangs.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// So long may a reduction take before the ranks that it needs are watched, and so often it is looked who these are.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);

@@ -119,8 +119,8 @@ impl Roads {
         self.detours.remove(&rank);
     }
 
-    /// A road has not led to a rank. If it is the present one another one is tried next: through ranks of other hosts than
-    /// the two, one after the other, and then directly.
+    /// A road has not led to a rank. If it is the present one another one is tried next: through ranks of other hosts
+    /// than the two, one after the other, and then directly.
     pub(super) fn fail(&mut self, rank: Rank, via: Option<Rank>, addresses: &[Option<Address>]) {
         let now = Instant::now();
         let cut_off: BTreeSet<Rank> = self.detours.keys().copied().collect();
