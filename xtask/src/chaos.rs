@@ -215,6 +215,7 @@ impl Stage {
             is_sum: draw.below(2) == 0,
             shortage,
             copies: cell.copies,
+            kills_stopped: cell.kills_stopped,
             expected: cell.expected,
             time_max: Duration::from_secs(u64::from(cell.seconds_max)),
             ..Trial::new(&self.programs, &draw, steps)

@@ -49,6 +49,8 @@ pub struct Welcome {
     /// Whether the job encrypts what goes from host to host: [`EndpointOptions::of_welcome`](crate::EndpointOptions::of_welcome)
     /// goes by it, and so has every endpoint of the job.
     pub encrypt: bool,
+    /// How long a silent process or host of the job is waited for, as its user has said.
+    pub detect: Duration,
 }
 
 /// From a rank to its agent.
@@ -376,6 +378,7 @@ mod tests {
             size: 9,
             agent: "tcp://127.0.0.1:1".parse().unwrap(),
             encrypt: false,
+            detect: Duration::from_secs(3),
         };
         let departure = Departure {
             rank: Rank(0),

@@ -232,6 +232,7 @@ mod tests {
                     size: 2,
                     agent: agent.parse().unwrap(),
                     encrypt,
+                    detect: std::time::Duration::from_secs(3),
                 });
                 assert_eq!(
                     (options.bind.to_string(), options.encrypt),

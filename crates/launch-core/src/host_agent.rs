@@ -153,6 +153,7 @@ impl HostAgent {
             size: self.start.size.max(rank.0 + 1),
             agent: self.address.clone(),
             encrypt: self.start.encrypt,
+            detect: self.start.detect,
         })
     }
 

@@ -131,6 +131,7 @@ impl Plan {
             ranks: ranks.into_iter().flatten().collect(),
             is_alone: self.hosts.len() == 1,
             encrypt: self.encrypt,
+            detect: self.detect,
             respawns: self.respawns,
             is_singleton: self.singleton.is_some(),
             shares_names: self.shares_names,

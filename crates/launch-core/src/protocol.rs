@@ -117,6 +117,8 @@ pub struct Start {
     pub is_alone: bool,
     /// Ranks encrypt what they send to other hosts.
     pub encrypt: bool,
+    /// The detection time of the job.
+    pub detect: Duration,
     /// Ranks that fail may get another process.
     pub respawns: bool,
     /// Its only rank was not started by us.

@@ -6,16 +6,18 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ids::{Member, Session, ShareId, Site, Term, Token},
+    ids::{Member, PlanId, Session, ShareId, Site, Term, Token},
     message::{FromScheduler, Standing, ToScheduler},
     planner::{Costs, Order},
     rates::{RateBounds, RateTable},
 };
 
 mod collective;
+mod detours;
 mod rows;
 
 use collective::Collective;
+use detours::Troubles;
 
 /// A collective as a member calls it. All members have to call it alike.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -203,8 +205,7 @@ struct View {
     rates: RateTable,
     /// Relative rates of the sites that are slow, as measured.
     slow: BTreeMap<Site, f64>,
-    /// Pairs of sites that do not reach each other, in both orders.
-    broken: BTreeSet<(Site, Site)>,
+    troubles: Troubles,
     costs: Costs,
     patience: Duration,
 }
@@ -246,7 +247,7 @@ impl Scheduler {
                 capacities: BTreeMap::new(),
                 rates: RateTable::default(),
                 slow: BTreeMap::new(),
-                broken: BTreeSet::new(),
+                troubles: Troubles::default(),
                 costs,
                 patience,
             },
@@ -279,6 +280,12 @@ impl Scheduler {
         self.view.capacities.insert(site, capacity);
     }
 
+    /// Tells which sites are on one host. A pair that does not reach each other is then taken for what it mostly
+    /// shows: a pair of hosts that do not.
+    pub fn set_hosts(&mut self, hosts: impl IntoIterator<Item = (Site, u64)>) {
+        self.view.troubles.set_hosts(hosts);
+    }
+
     /// The next thing to do.
     pub fn poll_action(&mut self) -> Option<SchedulerAction> {
         self.actions.pop_front()
@@ -308,6 +315,9 @@ impl Scheduler {
             } => {
                 if !self.view.slow.is_empty() {
                     self.view.measure(now);
+                }
+                if !self.sessions.contains_key(&session) {
+                    self.view.troubles.forget_old(now);
                 }
                 self.announce(from, session, &call, &originals);
                 self.consider(now, session);
@@ -393,6 +403,7 @@ impl Scheduler {
         if !self.view.lost.insert(site) {
             return;
         }
+        self.view.troubles.forget_site(site);
         let was_awaited = self.awaited.remove(&site);
         if was_awaited && self.awaited.is_empty() {
             self.open(now);

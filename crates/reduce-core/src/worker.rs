@@ -195,6 +195,12 @@ impl Worker {
             .then(|| self.window(chunk.session, chunk.to, chunk.index, child))
     }
 
+    /// Says if a chunk that this site was to send is still of use.
+    pub fn is_needed(&self, chunk: &ChunkHeader) -> bool {
+        let part = self.sessions.get(&chunk.session);
+        part.is_some_and(|part| part.streams.contains_key(&chunk.sender()))
+    }
+
     /// A chunk is in its [place](Self::place).
     pub fn handle_chunk(&mut self, chunk: &ChunkHeader) {
         if let Some(stream) = self.stream(chunk.session, chunk.to)

@@ -1,8 +1,8 @@
 //! The messages between processes: those of the core, with what the core does not need to know.
 
 use ropewalk_membership::ProcessGroup;
-use ropewalk_names::{Rank, RegionHandle};
-use ropewalk_reduce_core::{FromScheduler, Member, Session, ToScheduler, Token};
+use ropewalk_names::{Identity, Rank, RegionHandle};
+use ropewalk_reduce_core::{FromScheduler, Grant, Member, Session, ToScheduler, Token};
 use serde::{Deserialize, Serialize};
 
 use crate::signature::Signature;
@@ -33,6 +33,37 @@ pub(crate) struct Introduction {
     pub members: Option<ProcessGroup>,
     /// The sender's call; `None` if that could not be made.
     pub signature: Option<Signature>,
+}
+
+/// A message with its number: those of one rank ascend.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Numbered<M> {
+    /// Its number.
+    pub number: u64,
+    /// The message.
+    pub message: M,
+}
+
+/// Messages that go through another rank, because sender and receiver do not reach each other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Forwarded {
+    /// The sender.
+    pub from: Identity,
+    /// The receiver.
+    pub to: Rank,
+    /// The messages.
+    pub letters: Letters,
+}
+
+/// Messages of one kind, in their order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Letters {
+    /// For the scheduler.
+    ToSeat(Vec<Numbered<ToSeat>>),
+    /// Of the scheduler.
+    ToSite(Vec<Numbered<ToSite>>),
+    /// From a parent in a tree to its children.
+    Grants(Vec<Numbered<Grant>>),
 }
 
 /// From a rank to the scheduler.

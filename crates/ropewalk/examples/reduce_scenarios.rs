@@ -25,7 +25,7 @@ type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 type Scenario = fn(&Job) -> Result;
 
-const SCENARIOS: [(&str, Scenario); 23] = [
+const SCENARIOS: [(&str, Scenario); 24] = [
     ("arithmetic", arithmetic),
     ("awaited", awaited),
     ("broken-link", broken_link),
@@ -45,6 +45,7 @@ const SCENARIOS: [(&str, Scenario); 23] = [
     ("panic", panicking),
     ("reused-id", reused_id),
     ("sizes", sizes),
+    ("slow", slow),
     ("stopped", stopped),
     ("subgroups", subgroups),
     ("threads", threads),
@@ -90,6 +91,11 @@ fn check<T: PartialEq + std::fmt::Debug>(what: &str, found: T, expected: T) -> R
     } else {
         Err(format!("{what}: expected {expected:?}, found {found:?}").into())
     }
+}
+
+/// A one of each rank, on rank 0.
+fn check_count(job: &Job, found: Option<Vec<u32>>) -> Result {
+    check("sum", found, (job.rank() == Rank(0)).then(|| vec![job.size()]))
 }
 
 /// Goal: every predefined operation, on integers and floats, with every rank as the root.
@@ -401,11 +407,20 @@ fn panicking(job: &Job) -> Result {
         other => return Err(format!("expected the operation's panic, found {other:?}").into()),
     }
     let after = job.world().reduce(vec![1u32], Sum, Rank(0), &options())?.get()?;
-    check(
-        "sum",
-        after.value,
-        (job.rank() == Rank(0)).then(|| vec![job.size()]),
-    )
+    check_count(job, after.value)
+}
+
+/// Goal: an operation may take longer than a silent process is waited for.
+fn slow(job: &Job) -> Result {
+    let operation = elementwise("slow", |a: u32, b: u32| {
+        std::thread::sleep(Duration::from_millis(1_500));
+        a + b
+    });
+    let sum = job
+        .world()
+        .reduce(vec![1u32], operation, Rank(0), &options())?
+        .get()?;
+    check_count(job, sum.value)
 }
 
 /// Goal: an identifier that was used is refused; the first use's result is not given for the second's.
@@ -437,18 +452,7 @@ fn sizes(job: &Job) -> Result {
 /// Goal: groups reduce by themselves, at the same time, also without rank 0; and only members may call.
 fn subgroups(job: &Job) -> Result {
     let world = job.world();
-    let odd: Vec<Rank> = world
-        .ranks()
-        .iter()
-        .copied()
-        .filter(|rank| rank.0 % 2 == 1)
-        .collect();
-    let even: Vec<Rank> = world
-        .ranks()
-        .iter()
-        .copied()
-        .filter(|rank| rank.0 % 2 == 0)
-        .collect();
+    let (odd, even): (Vec<Rank>, Vec<Rank>) = world.ranks().iter().partition(|rank| rank.0 % 2 == 1);
     let (mine, other) = if job.rank().0 % 2 == 1 {
         (odd, even)
     } else {
@@ -511,11 +515,7 @@ fn withdrawn(job: &Job) -> Result {
         other => return Err(format!("expected a withdrawal, found {other:?}").into()),
     }
     let next = job.world().reduce(vec![1u32], Sum, Rank(0), &options())?.get()?;
-    check(
-        "sum",
-        next.value,
-        (job.rank() == Rank(0)).then(|| vec![job.size()]),
-    )
+    check_count(job, next.value)
 }
 
 /// Goal: an error that one rank has by itself ends the reductions of all, whether that rank has called or not.

@@ -60,6 +60,15 @@ fn check_on(hosts: &[&str], ranks: u32, scenario: &str, dead: u32, environment: 
     assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
 }
 
+/// A rank that works on one thing for longer than the detection time is silent meanwhile, and nobody gives it up.
+#[test]
+fn an_operation_may_take_its_time() {
+    let detect = ["--detect", "0.5"];
+    check_on(&detect, 4, "slow", 0, &[]);
+    let hosts = ["-launcher", "fork", "-hosts", "h1,h2,h3,h4"];
+    check_on(&[&detect[..], &hosts[..]].concat(), 4, "slow", 0, &[]);
+}
+
 /// By whatever ways the ranks are told to reach each other, results are the same; where they name none, it is said.
 #[test]
 fn transports_are_chosen_by_the_environment() {

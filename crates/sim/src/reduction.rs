@@ -79,6 +79,15 @@ enum What {
     Fault(usize),
     Thaw(u32),
     Heal(u32, u32),
+    /// One host has heard nothing of another one for long, if the cut between them lasts.
+    Silent(u32, u32),
+}
+
+impl What {
+    /// Says if it may go through other hosts, as all messages but chunks do.
+    fn may_be_forwarded(&self) -> bool {
+        !matches!(self, Self::Chunk(..))
+    }
 }
 
 struct Job<'a> {
@@ -158,6 +167,12 @@ impl<'a> Job<'a> {
         };
         let mut scheduler = Scheduler::new(site, costs, Duration::from(setting.patience));
         scheduler.add_group(SESSION.group, (0..setting.hosts).map(Site).collect());
+        let host_of = |site: u32| match site / setting.hosts {
+            0 | 1 => site % setting.hosts,
+            _ => (site + 1) % setting.hosts,
+        };
+        let sites = 0..3 * setting.hosts;
+        scheduler.set_hosts(sites.map(|site| (Site(site), u64::from(host_of(site)))));
         for site in setting.hosts..3 * setting.hosts {
             scheduler.set_capacity(Site(site), 0.0);
         }
@@ -294,6 +309,10 @@ impl<'a> Job<'a> {
                 self.simulation.thaw(self.copy_kept_by(rank));
             }
             What::Heal(from, to) => self.simulation.heal(Host(from), Host(to)),
+            What::Silent(from, to) if self.simulation.is_cut(Host(from), Host(to)) => {
+                self.note_silence(from, to);
+            }
+            What::Silent(..) => {}
         }
     }
 
@@ -447,13 +466,40 @@ impl<'a> Job<'a> {
                 let world = Process(3 * setting.hosts);
                 self.simulation.after(span, world, What::Heal(from, to));
                 if span > setting.link_timeout && from != to {
-                    for (site, other) in self.pairs(from, to) {
-                        let what = What::Unreachable(Site(other));
-                        self.simulation.after(setting.link_timeout, Process(site), what);
-                    }
+                    let what = What::Silent(from, to);
+                    self.simulation.after(setting.link_timeout, world, what);
                 }
             }
         }
+    }
+
+    /// The sites of two hosts do not reach each other. Their messages go through a third host that both reach, if
+    /// there is one.
+    fn note_silence(&mut self, from: u32, to: u32) {
+        let ends = (Host(from), Host(to));
+        let simulation = &self.simulation;
+        let is_between = |third: &Host| {
+            let ways = [
+                (ends.0, *third),
+                (*third, ends.1),
+                (ends.1, *third),
+                (*third, ends.0),
+            ];
+            *third != ends.0
+                && *third != ends.1
+                && simulation.runs(Process(third.0))
+                && ways.iter().all(|(one, other)| !simulation.is_cut(*one, *other))
+        };
+        if (0..self.setting.hosts).map(Host).any(|third| is_between(&third)) {
+            self.simulation.let_pass(ends.0, ends.1, What::may_be_forwarded);
+        }
+        for (site, other) in self.pairs(from, to) {
+            let what = What::Unreachable(Site(other));
+            self.simulation.after(Nanos::ZERO, Process(site), what);
+        }
+        let world = Process(3 * self.setting.hosts);
+        self.simulation
+            .after(self.setting.link_timeout, world, What::Silent(from, to));
     }
 
     /// The sites of two hosts, each with each, both ways.

@@ -66,7 +66,7 @@ pub struct Simulation<T> {
     processes: Vec<State<T>>,
     queue: BinaryHeap<Reverse<Entry<T>>>,
     /// The messages that wait where none passes, by sender's and receiver's host.
-    cuts: BTreeMap<(Host, Host), Vec<Entry<T>>>,
+    cuts: BTreeMap<(Host, Host), Held<T>>,
     sequence: u64,
     digest: u64,
     events: u64,
@@ -78,6 +78,13 @@ enum State<T> {
     /// The events that wait until the process goes on.
     Frozen(Vec<T>),
     Dead,
+}
+
+#[derive(Debug)]
+struct Held<T> {
+    messages: Vec<Entry<T>>,
+    /// The messages that get through all the same.
+    passes: fn(&T) -> bool,
 }
 
 #[derive(Debug)]
@@ -204,13 +211,38 @@ impl<T> Simulation<T> {
 
     /// Lets no message pass from one host to another, until it is [healed](Self::heal).
     pub fn cut(&mut self, from: Host, to: Host) {
-        self.cuts.entry((from, to)).or_default();
+        self.cuts.entry((from, to)).or_insert_with(|| Held {
+            messages: Vec::new(),
+            passes: |_| false,
+        });
+    }
+
+    /// Says if no message passes from one host to another.
+    pub fn is_cut(&self, from: Host, to: Host) -> bool {
+        self.cuts.contains_key(&(from, to))
+    }
+
+    /// Lets these messages pass where none do, from now on and those that were held too: they take another way.
+    pub fn let_pass(&mut self, from: Host, to: Host, passes: fn(&T) -> bool) {
+        let Some(held) = self.cuts.get_mut(&(from, to)) else {
+            return;
+        };
+        held.passes = passes;
+        let messages = std::mem::take(&mut held.messages);
+        let (free, held): (Vec<_>, Vec<_>) = messages.into_iter().partition(|entry| passes(&entry.what));
+        if let Some(known) = self.cuts.get_mut(&(from, to)) {
+            known.messages = held;
+        }
+        for entry in free {
+            self.push(self.now, entry.to, entry.kind, entry.what);
+        }
     }
 
     /// Lets messages pass from one host to another again: those that were held too, in their order, as a connection
     /// that repeats what was lost does.
     pub fn heal(&mut self, from: Host, to: Host) {
-        for entry in self.cuts.remove(&(from, to)).into_iter().flatten() {
+        let held = self.cuts.remove(&(from, to));
+        for entry in held.into_iter().flat_map(|held| held.messages) {
             self.push(self.now, entry.to, entry.kind, entry.what);
         }
     }
@@ -239,8 +271,10 @@ impl<T> Simulation<T> {
     fn take(&mut self, entry: Entry<T>) -> Option<Event<T>> {
         if let Kind::Enters { from, .. } | Kind::Arrives { from } = entry.kind {
             let way = (self.host_of(from), self.host_of(entry.to));
-            if let Some(held) = self.cuts.get_mut(&way) {
-                held.push(entry);
+            if let Some(held) = self.cuts.get_mut(&way)
+                && !(held.passes)(&entry.what)
+            {
+                held.messages.push(entry);
                 return None;
             }
         }

@@ -111,6 +111,46 @@ fn late_ranks_cost_one_transfer() {
     }
 }
 
+/// Nothing arrives at one host from another, for ever: whichever the two are, the scheduler's and the root's too, a
+/// third host that reaches both is all that it takes.
+#[test]
+fn one_way_cuts_are_gone_around() {
+    const FOR_EVER: Nanos = Nanos::from_millis(500_000);
+    for (hosts, order) in [
+        (3, Order::Any),
+        (3, Order::Ordered),
+        (5, Order::Any),
+        (5, Order::Ordered),
+    ] {
+        for root in [0, 1] {
+            let mut setting = Setting::new(hosts, 4 * MIB);
+            (setting.order, setting.root) = (order, root);
+            let undisturbed = run(&setting).unwrap().time.as_seconds();
+            for (from, to) in (0..hosts).flat_map(|from| (0..hosts).map(move |to| (from, to))) {
+                if from == to {
+                    continue;
+                }
+                for at in [0.0, undisturbed / 2.0] {
+                    setting.faults = vec![(Nanos::from_seconds(at), Fault::Cut(from, to, FOR_EVER))];
+                    let outcome = run(&setting).unwrap();
+                    let expected = End::Done {
+                        root: Member(root),
+                        excluded: Vec::new(),
+                    };
+                    let case = format!("{hosts} hosts, root {root}, {order:?}, {from} to {to} at {at} s");
+                    assert_eq!(outcome.end, Some(expected), "{case}");
+                    let limit = 4.0 * undisturbed + 3.0 * setting.link_timeout.as_seconds();
+                    assert!(
+                        outcome.time.as_seconds() < limit,
+                        "{case}: {}",
+                        outcome.time.as_seconds()
+                    );
+                }
+            }
+        }
+    }
+}
+
 /// A lost host takes a contribution with it. The others go on without it if they may.
 #[test]
 fn a_lost_host_can_be_excluded() {

@@ -27,6 +27,8 @@ pub(super) struct Cell {
     pub(super) shortage: Option<Shortage>,
     /// Hosts that keep a copy of each contribution before it counts.
     pub(super) copies: u32,
+    /// A rank that stays stopped for the detection time is killed, as `--stopped fail` asks.
+    pub(super) kills_stopped: bool,
 }
 
 /// The outcome that counts as right.
@@ -60,6 +62,7 @@ const fn cell(name: &'static str, fault: &'static str, draw: fn(&mut Draw) -> Ve
         weather: None,
         shortage: None,
         copies: 0,
+        kills_stopped: false,
     }
 }
 
@@ -239,6 +242,17 @@ pub(super) const CELLS: &[Cell] = &[
     },
     Cell {
         layouts: ALL,
+        detect: 0.5,
+        seconds_max: 5,
+        kills_stopped: true,
+        ..cell(
+            "stop-fail",
+            "SIGSTOP of any rank, in a job with `--stopped fail`",
+            |draw| stop(draw, Duration::from_secs(10))[..1].to_vec(),
+        )
+    },
+    Cell {
+        layouts: ALL,
         runs: 8,
         shortage: Some(Shortage::Memory),
         ..cell(
@@ -280,10 +294,7 @@ pub(super) const CELLS: &[Cell] = &[
     Cell {
         bytes: LONG,
         detect: 1.0,
-        runs: 5,
-        // It fails when one of the two has the scheduler: see docs/faults.md.
-        short_runs: 0,
-        seconds_max: 60,
+        seconds_max: 10,
         ..cell(
             "one-way",
             "nothing arrives at one host from another; a third reaches both",

@@ -14,7 +14,7 @@ use std::{
 };
 
 use anyhow::Context;
-use ropewalk_launch::{JobEvent, JobSpec, Launcher, OnFailure, hosts::parse_hosts};
+use ropewalk_launch::{JobEvent, JobSpec, Launcher, OnFailure, OnStopped, hosts::parse_hosts};
 use ropewalk_names::Rank;
 use rustix::{
     process::{Pid, Signal, kill_process},
@@ -80,6 +80,8 @@ pub(super) struct Trial<'a> {
     pub(super) shortage: Option<(Shortage, u32)>,
     /// Hosts that keep a copy of each contribution before it counts.
     pub(super) copies: u32,
+    /// A rank that stays stopped is killed.
+    pub(super) kills_stopped: bool,
     pub(super) expected: Expected,
     /// The job has ended so long after the first step.
     pub(super) time_max: Duration,
@@ -107,6 +109,7 @@ impl<'a> Trial<'a> {
             steps,
             shortage: None,
             copies: 0,
+            kills_stopped: false,
             expected: Expected::Exact,
             time_max: Duration::from_secs(20),
         }
@@ -204,6 +207,9 @@ impl<'a> Trial<'a> {
             detect: self.detect,
             ..JobSpec::new(agent, program)
         };
+        if self.kills_stopped {
+            spec.on_stopped = OnStopped::Fail;
+        }
         if let Some(network) = self.network {
             let slots = self.layout.slots();
             let hosts = (1..=self.layout.hosts).map(|host| format!("{}:{slots}", network.address(host)));

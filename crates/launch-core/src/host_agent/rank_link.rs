@@ -1,5 +1,7 @@
 //! The messages between a rank and the agent of its host, without the descriptors and the keys that go with them.
 
+use std::time::Duration;
+
 use ropewalk_membership::Departure;
 use ropewalk_names::{Address, Held, HoldId, Identity, Incarnation, JobId, Rank, RegionHandle, TraceEvent};
 
@@ -53,4 +55,6 @@ pub struct Welcome {
     pub agent: Address,
     /// The job encrypts what goes from host to host.
     pub encrypt: bool,
+    /// How long a silent process or host of the job is waited for.
+    pub detect: Duration,
 }

@@ -17,6 +17,7 @@ fn agent(ranks: u32) -> HostAgent {
         ranks: (0..ranks).map(Rank).collect(),
         is_alone: true,
         encrypt: false,
+        detect: std::time::Duration::from_secs(3),
         respawns: false,
         is_singleton: false,
         shares_names: false,

@@ -6,13 +6,14 @@ use std::{
 };
 
 use super::{
-    Call, Contributions, End, Failure, GiveUp, Member, OnLoss, OnRootLoss, Order, Roster, Session, ShareId,
-    Site, Standing, Term, Token, View, rows,
+    Call, Contributions, End, Failure, GiveUp, Member, OnLoss, OnRootLoss, Order, PlanId, Roster, Session,
+    ShareId, Site, Standing, Term, Token, View,
+    detours::{self, Detours},
+    rows,
 };
 use crate::{
     canary::{Canary, is_put_back},
     chunks::Chunking,
-    ids::PlanId,
     message::{Row, RowNode},
     planner::Planner,
     sharing,
@@ -41,8 +42,7 @@ pub(super) struct Collective {
     /// When to begin without those who are late.
     deadline: Option<Duration>,
     plans: u32,
-    /// Plans that were made because sites did not reach each other.
-    detours: u32,
+    pub(super) detours: Detours,
     roster: Roster,
     next_share: u32,
     /// Sites that had a part in plans before the roster changed.
@@ -57,9 +57,9 @@ struct Original {
 }
 
 #[derive(Debug)]
-struct Share {
+pub(super) struct Share {
     members: Vec<Member>,
-    plan: PlanId,
+    pub(super) plan: PlanId,
     /// The root's watermarks as last told.
     merged: Vec<u32>,
     /// The sites that have a part in the plan.
@@ -69,8 +69,6 @@ struct Share {
 impl Collective {
     /// Ranks that share contributions are waited for so many times as long as others.
     const PATIENCE_TO_SHARE: u32 = 20;
-    /// After so many failed links for each site, sites that live do not reach each other at all.
-    const DETOURS_PER_SITE: u32 = 4;
 
     pub(super) fn new(session: Session, term: Term, call: Call, ranks: Vec<Site>) -> Self {
         let roster = Roster {
@@ -92,7 +90,7 @@ impl Collective {
             newcomers: BTreeSet::new(),
             deadline: None,
             plans: 0,
-            detours: 0,
+            detours: Detours::default(),
             roster,
             next_share: 0,
             former: BTreeSet::new(),
@@ -309,11 +307,8 @@ impl Collective {
 
     /// A site is lost: new plans for the shares in whose plans it was.
     pub(super) fn lose(&mut self, view: &View, now: Duration, site: Site) -> Option<End> {
-        for original in self.originals.values_mut() {
-            original.sites.retain(|known| *known != site);
-        }
-        self.has_unheeded = true;
-        let end = self.consider(view, now);
+        self.forget_holder(site);
+        let end = self.heed(view, now);
         if end.is_none() {
             self.replan(view, |share| share.sites.contains(&site));
         }
@@ -399,33 +394,22 @@ impl Collective {
             .collect()
     }
 
-    /// Two sites that live do not reach each other: the next plan goes around.
-    pub(super) fn avoid(
-        &mut self,
-        view: &mut View,
-        now: Duration,
-        plan: PlanId,
-        site: Site,
-        other: Site,
-    ) -> Option<End> {
-        if site == other {
-            // It does not hold what it announced.
-            for original in self.originals.values_mut() {
-                original.sites.retain(|known| *known != other);
-            }
-        } else {
-            view.broken.extend([(site, other), (other, site)]);
+    /// The number of ranks in the group.
+    pub(super) fn ranks(&self) -> usize {
+        self.ranks.len()
+    }
+
+    /// A site does not hold what it announced.
+    pub(super) fn forget_holder(&mut self, site: Site) {
+        for original in self.originals.values_mut() {
+            original.sites.retain(|known| *known != site);
         }
-        self.detours += 1;
-        if self.detours > Self::DETOURS_PER_SITE * (self.ranks.len() as u32 + 1) {
-            return Some(End::Failed(Failure::Unreachable(site, other)));
-        }
+    }
+
+    /// Decides anew what there is to decide after a loss.
+    pub(super) fn heed(&mut self, view: &View, now: Duration) -> Option<End> {
         self.has_unheeded = true;
-        let end = self.consider(view, now);
-        if end.is_none() {
-            self.replan(view, |share| share.plan == plan);
-        }
-        end
+        self.consider(view, now)
     }
 
     /// Some sites are far slower than they counted when the plans were made.
@@ -519,7 +503,7 @@ impl Collective {
         })
     }
 
-    fn replan(&mut self, view: &View, is_concerned: impl Fn(&Share) -> bool) {
+    pub(super) fn replan(&mut self, view: &View, is_concerned: impl Fn(&Share) -> bool) {
         let concerned = self.shares.iter();
         let concerned = concerned.filter(|(_, share)| is_concerned(share) && !self.is_merged(share));
         let concerned: Vec<ShareId> = concerned.map(|(id, _)| *id).collect();
@@ -535,7 +519,7 @@ impl Collective {
             root,
             order: self.call.order,
             contributions: self.call.contributions,
-            broken: &view.broken,
+            broken: view.troubles.broken(),
             costs: view.costs,
         };
         let capacity = |site: &Site| view.capacity(*site);
@@ -552,7 +536,13 @@ impl Collective {
         let chunking = *self
             .chunking
             .get_or_insert_with(|| planner.chunking(bytes, element_bytes, members_in_all as usize));
-        let trees = planner.trees(&sources, &chunking);
+        let mut trees = planner.trees(&sources, &chunking);
+        if !view.troubles.broken().is_empty() {
+            // Those who have no part in this share may help too.
+            let folds = self.sites().filter(|site| capacity(site) > 0.0);
+            let between: BTreeSet<Site> = folds.filter(|site| !view.lost.contains(site)).collect();
+            detours::go_around(&mut trees, view.troubles.broken(), between);
+        }
         self.plans += 1;
         let plan = PlanId {
             term: self.term,

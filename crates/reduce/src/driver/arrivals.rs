@@ -3,30 +3,32 @@
 use std::{sync::mpsc, time::Duration};
 
 use ropewalk_fabric::{Buffer, Identity, RegionHandle, Role};
-use ropewalk_reduce_core::{ChunkHeader, Grant, Site, ToScheduler};
+use ropewalk_reduce_core::{ChunkHeader, Failure, Site, ToScheduler};
 use ropewalk_rpc::{Caller, Engine, Fault, Responder, Transfer};
 
 use super::{
-    procedures::{AskedCopy, ChunkBytes, KeepCopy, TakeChunk, TakeGrants, TellSeat, TellSite},
+    lines::{Kind, Taken},
+    outbox::is_silent,
+    procedures::{AskedCopy, ChunkBytes, Forward, KeepCopy, TakeChunk, TakeGrants, TellSeat, TellSite},
     progress::ProgressThread,
 };
 use crate::{
     folding::Memory,
-    message::{ToSeat, ToSite},
+    message::{Forwarded, Letters, ToSeat},
 };
 
 /// Everything that came and was not looked at yet, in its order, and the chunks that are being read. Grants bound the
 /// chunks; of messages a rank sends a few for each reduction.
 pub(super) struct Arrivals {
     mail: mpsc::Receiver<(Identity, Mail)>,
+    taken: Taken,
     reads: Vec<Read>,
 }
 
 /// Something that came.
 enum Mail {
-    ToSeat(Vec<ToSeat>),
-    ToSite(Vec<ToSite>),
-    Grants(Vec<Grant>),
+    Letters(Letters),
+    Forward(Box<Forwarded>, Responder<()>),
     Chunk(Box<(ChunkHeader, ChunkBytes)>, Responder<()>),
     Copy(Box<AskedCopy>, Responder<()>),
 }
@@ -44,18 +46,22 @@ impl Arrivals {
         let (sender, mail) = mpsc::channel();
         let queue = sender.clone();
         engine.serve::<TellSeat>(move |caller, messages| {
-            deliver(&queue, caller, Mail::ToSeat(messages));
+            deliver(&queue, caller, Mail::Letters(Letters::ToSeat(messages)));
             Ok(())
         });
         let queue = sender.clone();
         engine.serve::<TellSite>(move |caller, messages| {
-            deliver(&queue, caller, Mail::ToSite(messages));
+            deliver(&queue, caller, Mail::Letters(Letters::ToSite(messages)));
             Ok(())
         });
         let queue = sender.clone();
         engine.serve::<TakeGrants>(move |caller, grants| {
-            deliver(&queue, caller, Mail::Grants(grants));
+            deliver(&queue, caller, Mail::Letters(Letters::Grants(grants)));
             Ok(())
+        });
+        let queue = sender.clone();
+        engine.serve_later::<Forward>(move |_, caller, letters, responder| {
+            deliver(&queue, &caller, Mail::Forward(letters, responder));
         });
         let queue = sender.clone();
         engine.serve_later::<KeepCopy>(move |_, caller, asked, responder| {
@@ -66,6 +72,7 @@ impl Arrivals {
         });
         Self {
             mail,
+            taken: Taken::default(),
             reads: Vec::new(),
         }
     }
@@ -102,16 +109,22 @@ impl ProgressThread {
             if self.peers.gone.contains(&from) {
                 continue;
             }
+            self.hear_from(from);
             match mail {
-                Mail::ToSeat(messages) => self.hear_as_seat(now, identity, messages),
-                Mail::ToSite(messages) => {
-                    messages
-                        .into_iter()
-                        .for_each(|message| self.hear_seat(from, message));
+                Mail::Letters(letters) => self.take_letters(now, identity, letters),
+                Mail::Forward(letters, responder) if letters.to == self.shared.rank => {
+                    let from = letters.from;
+                    let is_heard = from.role == Role::Rank && from.rank.0 < self.shared.size;
+                    if is_heard && !self.peers.gone.contains(&from.rank) {
+                        self.take_letters(now, from, letters.letters);
+                    }
+                    responder.answer(Ok(()));
                 }
-                Mail::Grants(grants) => grants
-                    .into_iter()
-                    .for_each(|grant| self.worker.handle_grant(grant)),
+                Mail::Forward(letters, responder) => {
+                    let address = self.peers.addresses.get(letters.to.index());
+                    let address = address.and_then(Option::as_ref);
+                    self.roads.forward(&mut self.engine, address, letters, responder);
+                }
                 Mail::Copy(asked, responder) => self.copies.keep(*asked, responder),
                 Mail::Chunk(input, responder) => match *input {
                     (chunk, ChunkBytes::Here(bytes)) => {
@@ -122,6 +135,28 @@ impl ProgressThread {
                         self.read_chunk(chunk, &handle, length, responder);
                     }
                 },
+            }
+        }
+    }
+
+    /// Messages of a rank, which may have come by two roads.
+    fn take_letters(&mut self, now: Duration, from: Identity, letters: Letters) {
+        let taken = &mut self.arrivals.taken;
+        match letters {
+            Letters::ToSeat(batch) => {
+                let messages = taken.take(from, Kind::ToSeat, batch);
+                self.hear_as_seat(now, from, messages);
+            }
+            Letters::ToSite(batch) => {
+                let messages = taken.take(from, Kind::ToSite, batch);
+                let hear = |message| self.hear_seat(from.rank, message);
+                messages.into_iter().for_each(hear);
+            }
+            Letters::Grants(batch) => {
+                let grants = taken.take(from, Kind::Grants, batch);
+                grants
+                    .into_iter()
+                    .for_each(|grant| self.worker.handle_grant(grant));
             }
         }
     }
@@ -156,11 +191,18 @@ impl ProgressThread {
         let now = self.now();
         for (rank, chunk, result) in self.outbox.collect(&mut self.engine) {
             let to = Site(rank.0);
-            self.hear_answer(rank, result.is_ok());
-            let Ok(bytes) = result else {
-                self.worker.handle_undelivered(to, &chunk);
-                self.rates.forget(to);
-                continue;
+            self.hear_chunk_answer(rank, result.is_ok());
+            let bytes = match result {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    self.worker.handle_undelivered(to, &chunk);
+                    if is_silent(&error) && self.worker.is_needed(&chunk) {
+                        let failure = Failure::Unreachable(Site(self.shared.rank.0), to);
+                        self.worker.handle_failure(chunk.session, failure);
+                    }
+                    self.rates.forget(to);
+                    continue;
+                }
             };
             self.worker.handle_delivered(to, &chunk);
             let rates = self.rates.handle_ended(now, to, bytes);
@@ -177,11 +219,9 @@ impl ProgressThread {
                 );
             }
         }
-        let (reached, unreachable) = self.outbox.collect_messages();
-        reached.into_iter().for_each(|rank| self.hear_answer(rank, true));
-        unreachable
-            .into_iter()
-            .for_each(|rank| self.hear_answer(rank, false));
+        for answered in self.outbox.lines.collect() {
+            self.hear_answer(&answered);
+        }
     }
 
     /// Reads a chunk, if it has a place here.

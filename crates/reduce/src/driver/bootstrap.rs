@@ -33,8 +33,12 @@ pub(super) struct Bootstrapped {
 pub(super) struct HostMark(u64);
 
 impl HostMark {
+    pub(super) fn number(self) -> u64 {
+        self.0
+    }
+
     /// The mark of the host with this name.
-    fn of(name: &str) -> Self {
+    pub(super) fn of(name: &str) -> Self {
         let mut mark = [0; 8];
         blake3::Hasher::new()
             .update(name.as_bytes())
@@ -55,27 +59,24 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
     let (rank, size) = pmi
         .as_ref()
         .map_or((Rank(0), 1), |pmi| (Rank(pmi.rank()), pmi.size()));
-    let (options, host) = match &link {
+    let (mut options, host) = match &link {
         Some(link) => {
             let welcome = receive_welcome(link, rank, size)?;
+            let silence_max = welcome.detect.clamp(SILENCE.0, SILENCE.1);
             link.send(&ropewalk_fabric::ToAgent::Attach, None)?;
             // Each host has one agent.
             let host = HostMark::of(&welcome.agent.to_string());
-            (EndpointOptions::of_welcome(welcome), host)
+            let mut options = EndpointOptions::of_welcome(welcome);
+            options.limits.heartbeat = Some(silence_max);
+            options.limits.connect_timeout = silence_max;
+            (options, host)
         }
         None => {
             let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
             (agree_on_key(&pmi, rank)?, HostMark::of(&name))
         }
     };
-    let mut options = EndpointOptions {
-        transports: transports_from_env()?,
-        ..options
-    };
-    if link.is_some() {
-        options.limits.heartbeat = Some(SILENCE_MAX);
-        options.limits.connect_timeout = SILENCE_MAX;
-    }
+    options.transports = transports_from_env()?;
     let endpoint = ropewalk_rpc::bind(options)?;
     let found = exchange_addresses(&pmi, (endpoint.address(), host), rank, size)?;
     let (addresses, hosts) = found.into_iter().unzip();
@@ -186,9 +187,9 @@ fn key_of_address(rank: Rank) -> String {
     format!("ropewalk-address-{rank}")
 }
 
-/// How long a process may be silent that its agent does not report as gone. It may be stopped and go on, and then nothing
-/// is lost; but nobody waits longer for one that hangs.
-const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// A process of a job of ours that is silent for the job's detection time is gone around from then on, within these
+/// bounds: a busy machine makes any process silent for a moment.
+const SILENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 const TRANSPORTS_VARIABLE: &str = "ROPEWALK_TRANSPORTS";
 const KEY_OF_SECRET: &str = "ropewalk-secret";
 

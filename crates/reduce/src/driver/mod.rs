@@ -1,5 +1,6 @@
 //! The effects around the core: memory, messages, time, and the user's side of a reduction.
 
+mod agent;
 mod arrivals;
 mod bootstrap;
 mod buffer_reduction;
@@ -11,11 +12,13 @@ mod group;
 mod inherited;
 mod job;
 mod lent_memory;
+mod lines;
 mod outbox;
 mod peers;
 mod procedures;
 mod progress;
 mod reduction;
+mod roads;
 mod seat;
 mod session;
 mod sites;

@@ -1,7 +1,7 @@
 //! The other ranks: who lives, and what becomes of those that do not.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     time::{Duration, Instant},
 };
 
@@ -10,6 +10,7 @@ use ropewalk_names::Rank;
 use ropewalk_reduce_core::{Costs, Site};
 
 use super::{
+    lines::Answered,
     outbox::may_be_mended,
     progress::ProgressThread,
     seat::{Seat, costs},
@@ -37,13 +38,24 @@ pub(super) struct Peers {
     watch_at: Option<Instant>,
 }
 
-/// A connection broke, and nobody says that its peer is gone.
+/// A peer cannot be reached, and nobody says that it is gone.
 #[derive(Clone, Copy, Debug)]
 struct Suspicion {
     /// From then on the peer lives and cannot be reached.
     cut_at: Option<Instant>,
     /// From then on it counts as gone.
     gone_at: Instant,
+}
+
+/// The sign that something is wrong with a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sign {
+    /// A connection broke, which its agent may explain.
+    Broken,
+    /// It gave no sign of life for the detection time.
+    Silent,
+    /// Messages have not got to it, on whichever road.
+    Unheard,
 }
 
 impl Peers {
@@ -82,14 +94,18 @@ impl ProgressThread {
                 // All that it may have cost is sent again, and its agent tells if the peer is gone.
                 continue;
             }
+            let is_silent = matches!(lost.cause, PeerDeath::Silent | PeerDeath::ConnectTimedOut);
             let known = self
                 .peers
                 .addresses
                 .iter()
                 .position(|address| address.as_ref() == Some(&lost.address));
             if let Some(index) = known {
-                // Of one that was silent for long the agent had the time to speak.
-                self.suspect(Rank(index as u32), matches!(lost.cause, PeerDeath::Silent));
+                let rank = Rank(index as u32);
+                if is_silent && self.link.is_some() {
+                    self.take_another_road(rank);
+                }
+                self.suspect(rank, if is_silent { Sign::Silent } else { Sign::Broken });
             }
         }
         let now = Instant::now();
@@ -123,6 +139,10 @@ impl ProgressThread {
         let is_idle =
             self.running.is_empty() && self.seat.as_ref().is_none_or(|seat| seat.needed().is_empty());
         if is_idle {
+            if self.link.is_some() {
+                // Nobody waits for them.
+                self.peers.suspects.clear();
+            }
             self.peers.watch_at = None;
             return self.watch(BTreeSet::new());
         }
@@ -141,8 +161,13 @@ impl ProgressThread {
         }));
         needed.extend(self.copies.keepers());
         needed.remove(&self.shared.rank);
-        needed.retain(|rank| !self.peers.suspects.contains_key(rank));
-        self.watch(needed);
+        let (reached, others): (BTreeSet<Rank>, BTreeSet<Rank>) = needed
+            .into_iter()
+            .partition(|rank| !self.peers.suspects.contains_key(rank) && !self.roads.is_detour(*rank));
+        for rank in others.difference(&self.peers.gone) {
+            self.outbox.lines.ask(*rank);
+        }
+        self.watch(reached);
     }
 
     fn watch(&mut self, needed: BTreeSet<Rank>) {
@@ -158,34 +183,75 @@ impl ProgressThread {
             if let Some(address) = &self.peers.addresses[rank.index()] {
                 match self.engine.watch(address) {
                     Ok(()) | Err(SubmitError::Busy { .. }) => {}
-                    Err(_) => self.suspect(rank, false),
+                    Err(_) => self.suspect(rank, Sign::Broken),
                 }
             }
         }
     }
 
-    /// A rank may be gone, or cut off. `is_overdue` says that its agent would have spoken.
-    pub(super) fn suspect(&mut self, rank: Rank, is_overdue: bool) {
+    /// A rank may be gone, stopped or cut off.
+    pub(super) fn suspect(&mut self, rank: Rank, sign: Sign) {
         let now = Instant::now();
-        let is_overdue = is_overdue || self.link.is_none();
-        let (cut_at, gone_at) = match is_overdue {
-            true => (now, now),
-            false => (now + CUT_VERDICT_TIME, now + AGENT_VERDICT_TIME),
+        let (cut_at, gone_at) = match sign {
+            _ if self.link.is_none() => (now, now),
+            Sign::Broken => (now + CUT_VERDICT_TIME, now + AGENT_VERDICT_TIME),
+            Sign::Silent | Sign::Unheard => (now, now + SILENCE_MAX),
         };
-        let new = Suspicion {
-            cut_at: Some(cut_at),
+        let known = self.peers.suspects.entry(rank);
+        let is_known = matches!(known, Entry::Occupied(_));
+        let known = known.or_insert(Suspicion {
+            cut_at: None,
             gone_at,
-        };
-        let known = self.peers.suspects.entry(rank).or_insert(new);
+        });
         known.gone_at = gone_at.min(known.gone_at);
+        if sign != Sign::Unheard || !is_known {
+            known.cut_at = Some(known.cut_at.map_or(cut_at, |at| at.min(cut_at)));
+        }
     }
 
-    /// A rank has answered, or could not be reached for as long as connections are mended.
-    pub(super) fn hear_answer(&mut self, rank: Rank, is_reached: bool) {
+    /// Messages that were sent to a rank directly do not get there.
+    fn take_another_road(&mut self, rank: Rank) {
+        self.roads.fail(rank, None, &self.peers.addresses);
+        self.outbox.lines.recall(rank, None);
+        self.rates.forget(Site(rank.0));
+    }
+
+    /// Nothing that was sent to a rank counts on being answered.
+    fn abandon_chunks(&mut self, rank: Rank) {
+        for chunk in self.outbox.abandon(&mut self.engine, rank) {
+            self.worker.handle_undelivered(Site(rank.0), &chunk);
+        }
+        self.rates.forget(Site(rank.0));
+    }
+
+    /// A chunk was answered by its receiver, or could not be brought to it for as long as connections are mended.
+    pub(super) fn hear_chunk_answer(&mut self, rank: Rank, is_reached: bool) {
         match is_reached {
             true => drop(self.peers.suspects.remove(&rank)),
             false if self.peers.gone.contains(&rank) => {}
-            false => self.suspect(rank, false),
+            false => self.suspect(rank, Sign::Silent),
+        }
+    }
+
+    /// Messages were answered, or their road has not led to their receiver.
+    pub(super) fn hear_answer(&mut self, answered: &Answered) {
+        let Answered {
+            rank,
+            via,
+            is_reached,
+        } = *answered;
+        if is_reached {
+            self.peers.suspects.remove(&rank);
+        } else if !self.peers.gone.contains(&rank) {
+            self.roads.fail(rank, via, &self.peers.addresses);
+            self.suspect(rank, Sign::Unheard);
+        }
+    }
+
+    /// Something has come from a rank directly.
+    pub(super) fn hear_from(&mut self, rank: Rank) {
+        if self.peers.suspects.remove(&rank).is_some() {
+            self.roads.open(rank);
         }
     }
 
@@ -222,11 +288,9 @@ impl ProgressThread {
         }
         self.peers.addresses[rank.index()] = None;
         self.peers.suspects.remove(&rank);
-        self.outbox.forget(rank);
-        for chunk in self.outbox.abandon(&mut self.engine, rank) {
-            self.worker.handle_undelivered(Site(rank.0), &chunk);
-        }
-        self.rates.forget(Site(rank.0));
+        self.outbox.lines.forget(rank);
+        self.roads.open(rank);
+        self.abandon_chunks(rank);
         let left = self.sites.of_left(rank);
         self.copies
             .handle_gone(rank, |session| self.inherited.contains(session, left));
@@ -241,7 +305,7 @@ impl ProgressThread {
             let (gone, inherited) = (&self.peers.gone, self.inherited.left(self.sites));
             self.seat = Some(Seat::take_over(
                 self.shared.rank,
-                size,
+                self.roads.hosts(),
                 self.peers.costs,
                 gone,
                 inherited,
@@ -256,5 +320,8 @@ const CUT_VERDICT_TIME: Duration = Duration::from_millis(500);
 /// So long after a connection broke the agent is waited for to say that the peer is gone. Its word may have to go
 /// through the launcher, over links that are mended.
 const AGENT_VERDICT_TIME: Duration = Duration::from_secs(10);
+/// How long a process may be silent on all roads that its agent does not report as gone. It may be stopped and go on,
+/// and then nothing is lost; but nobody waits longer for one that hangs.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// So long may a reduction take before the ranks that it needs are watched, and so often it is looked who these are.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);

@@ -7,14 +7,14 @@ use ropewalk_reduce_core::{ChunkHeader, Grant};
 use ropewalk_rpc::Procedure;
 use serde::{Deserialize, Serialize};
 
-use crate::message::{Contribution, ToSeat, ToSite};
+use crate::message::{Contribution, Forwarded, Numbered, ToSeat, ToSite};
 
 /// Brings messages to the scheduler.
 pub(super) struct TellSeat;
 
 impl Procedure for TellSeat {
     const NAME: &'static str = "ropewalk.reduce.tell-seat";
-    type Input = Vec<ToSeat>;
+    type Input = Vec<Numbered<ToSeat>>;
     type Output = ();
 }
 
@@ -23,7 +23,7 @@ pub(super) struct TellSite;
 
 impl Procedure for TellSite {
     const NAME: &'static str = "ropewalk.reduce.tell-site";
-    type Input = Vec<ToSite>;
+    type Input = Vec<Numbered<ToSite>>;
     type Output = ();
 }
 
@@ -32,7 +32,16 @@ pub(super) struct TakeGrants;
 
 impl Procedure for TakeGrants {
     const NAME: &'static str = "ropewalk.reduce.take-grants";
-    type Input = Vec<Grant>;
+    type Input = Vec<Numbered<Grant>>;
+    type Output = ();
+}
+
+/// Brings messages through a third rank; the answer says that their receiver has them.
+pub(super) struct Forward;
+
+impl Procedure for Forward {
+    const NAME: &'static str = "ropewalk.reduce.forward";
+    type Input = Box<Forwarded>;
     type Output = ();
 }
 

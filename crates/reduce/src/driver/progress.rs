@@ -7,9 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk_fabric::{
-    Address, AgentLink, AgentLinkError, FromAgent, Held, Identity, RegionHandle, Role, SpanKind,
-};
+use ropewalk_fabric::{Address, AgentLink, SpanKind};
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{
     Failure, FromScheduler, GiveUp, Grant, Place, SendRates, Session, Site, StreamId, Term, ToScheduler,
@@ -26,7 +24,8 @@ use super::{
     inherited::Inherited,
     job::{Shared, Wish},
     outbox::Outbox,
-    peers::Peers,
+    peers::{Peers, Sign},
+    roads::Roads,
     seat::{Seat, costs},
     session::{Begin, Running},
     sites::{Kind, Sites},
@@ -34,7 +33,7 @@ use super::{
 };
 use crate::{
     ids::ReductionNumber,
-    message::{Circumstances, Contribution, Introduction, ToSeat, ToSite},
+    message::{Circumstances, Introduction, ToSeat, ToSite},
     operation::FoldError,
     outcome::ReductionError,
     signature::cut,
@@ -55,6 +54,7 @@ pub(super) struct ProgressThread {
     pub(super) copies: Copies,
     pub(super) sites: Sites,
     pub(super) outbox: Outbox,
+    pub(super) roads: Roads,
     pub(super) running: BTreeMap<Session, Running>,
     pub(super) arrivals: Arrivals,
     pub(super) releases: Releases,
@@ -81,18 +81,21 @@ impl ProgressThread {
         let arrivals = Arrivals::serve(&mut engine);
         let rank = shared.rank;
         let worker = Worker::new(Site(rank.0), Site(0), Term(0));
+        let seat = (rank == Rank(0)).then(|| Seat::new(rank, &hosts, costs(&addresses)));
+        let roads = Roads::new(engine.identity(), hosts.clone());
         Self {
             link: shared.link.clone(),
             engine,
             origin: Instant::now(),
             worker,
             rates: SendRates::default(),
-            seat: (rank == Rank(0)).then(|| Seat::new(rank, shared.size, costs(&addresses))),
+            seat,
             peers: Peers::new(addresses),
             inherited: Inherited::default(),
             copies: Copies::new(hosts),
             sites: Sites::new(shared.size),
             outbox: Outbox::default(),
+            roads,
             running: BTreeMap::new(),
             arrivals,
             releases: Releases::default(),
@@ -118,6 +121,7 @@ impl ProgressThread {
             self.receive_mail();
             self.receive_reads();
             self.receive_answers();
+            self.roads.see_to_forwarded();
             self.notice_lost_peers();
             self.watch_peers();
             self.handle_time();
@@ -136,7 +140,7 @@ impl ProgressThread {
         loop {
             self.act();
             self.send();
-            if !self.outbox.has_unsent() || Instant::now() > end {
+            if !self.outbox.lines.has_unsent() || Instant::now() > end {
                 break;
             }
             // What was sent before has to be answered.
@@ -216,7 +220,7 @@ impl ProgressThread {
             self.tell_seat(self.peers.seat, ToSeat::Copy(copy));
         }
         self.copies
-            .confirm(|session, owner| self.outbox.is_telling_of(session, owner));
+            .confirm(|session, owner| self.outbox.lines.is_telling_of(session, owner));
         let own = self.shared.rank;
         let settled = self.copies.ask(&mut self.engine, own, &self.peers.addresses);
         for settled in settled.into_iter().filter(|settled| settled.owner == own) {
@@ -253,55 +257,6 @@ impl ProgressThread {
             }
         }
         self.worker.handle_scheduler(Site(from.0), message);
-    }
-
-    fn receive_from_agent(&mut self) {
-        let Some(link) = self.link.clone() else { return };
-        loop {
-            match link.receive::<FromAgent>() {
-                Ok(Some((message, _))) => self.hear_agent(message),
-                Ok(None) => return,
-                Err(AgentLinkError::Encoding(_)) => {}
-                Err(_) => {
-                    // Nobody would tell of a death any more.
-                    self.link = None;
-                    return self.give_up(&ReductionError::AgentLost);
-                }
-            }
-        }
-    }
-
-    fn hear_agent(&mut self, message: FromAgent) {
-        match message {
-            FromAgent::Inherited {
-                rank, held, handle, ..
-            } => self.inherit(rank, &held, handle),
-            FromAgent::Departed(departure) => {
-                self.engine.fence(Identity {
-                    role: Role::Rank,
-                    rank: departure.rank,
-                    incarnation: departure.incarnation,
-                });
-                self.handle_gone(departure.rank);
-            }
-            FromAgent::Taken | FromAgent::Welcome(_) => {}
-        }
-    }
-
-    fn inherit(&mut self, rank: Rank, held: &Held, handle: RegionHandle) {
-        // What is no contribution was held for somebody else.
-        let Ok(contribution) = postcard::from_bytes::<Contribution>(&held.label) else {
-            return;
-        };
-        let (session, now) = (contribution.session, self.now());
-        if let Some(seat) = &mut self.seat {
-            seat.inherit(now, rank, &contribution);
-        }
-        let site = self.sites.of_left(rank);
-        self.inherited.insert(site, contribution, handle);
-        for (parent, grant) in self.inherited.take_early(session, site) {
-            self.grant_to_inherited(site, parent, grant);
-        }
     }
 
     fn handle_time(&mut self) {
@@ -364,7 +319,7 @@ impl ProgressThread {
         if rank == self.shared.rank {
             return self.hear_seat(rank, message);
         }
-        self.outbox.tell_site(rank, message);
+        self.outbox.lines.tell_site(rank, message);
     }
 
     /// A message for the scheduler, which may be here.
@@ -372,7 +327,7 @@ impl ProgressThread {
         let now = self.now();
         match &mut self.seat {
             Some(own) if seat == self.shared.rank => own.handle(now, self.shared.rank, mail),
-            _ => self.outbox.tell_seat(seat, mail),
+            _ => self.outbox.lines.tell_seat(seat, mail),
         }
     }
 
@@ -389,7 +344,7 @@ impl ProgressThread {
                 );
             }
             WorkerAction::Grant { to, parent, grant } => match self.sites.kind(to) {
-                Kind::Rank(rank) => self.outbox.grant(rank, grant),
+                Kind::Rank(rank) => self.outbox.lines.grant(rank, grant),
                 Kind::Left(_) | Kind::Copy { .. } => self.grant_to_inherited(to, parent, grant),
             },
             WorkerAction::SendChunk(chunk) => {
@@ -441,7 +396,7 @@ impl ProgressThread {
         }
     }
 
-    fn grant_to_inherited(&mut self, site: Site, parent: StreamId, grant: Grant) {
+    pub(super) fn grant_to_inherited(&mut self, site: Site, parent: StreamId, grant: Grant) {
         let Some(chunking) = self.worker.chunking(grant.session) else {
             return;
         };
@@ -494,10 +449,14 @@ impl ProgressThread {
     }
 
     fn send(&mut self) {
-        for (rank, chunk) in self.outbox.send(&mut self.engine, &self.peers.addresses) {
+        for (rank, chunk) in self.outbox.drop_late(|chunk| self.worker.is_needed(chunk)) {
+            self.worker.handle_undelivered(Site(rank.0), &chunk);
+        }
+        let addresses = &self.peers.addresses;
+        for (rank, chunk) in self.outbox.send(&mut self.engine, addresses, &mut self.roads) {
             self.worker.handle_undelivered(Site(rank.0), &chunk);
             self.rates.forget(Site(rank.0));
-            self.suspect(rank, false);
+            self.suspect(rank, Sign::Broken);
         }
         self.give_back();
     }
@@ -506,13 +465,14 @@ impl ProgressThread {
         let now = Instant::now();
         let seat = self.seat.as_ref().and_then(Seat::poll_timeout);
         let seat = seat.and_then(|deadline| self.origin.checked_add(deadline));
-        let is_unsent = !self.outbox.is_empty() || !self.releases.is_empty();
+        let is_unsent = !self.outbox.is_empty(&self.roads) || !self.releases.is_empty();
         let unsent = is_unsent.then(|| now + UNSENT_RETRY);
         let overdue = self.running.values().filter_map(|running| running.deadline).min();
         let deadlines = [
             seat,
             unsent,
             self.peers.next_deadline(),
+            self.roads.next_deadline(),
             overdue,
             self.returns.next_deadline(),
             self.engine.next_deadline(),

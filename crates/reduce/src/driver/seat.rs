@@ -14,6 +14,7 @@ use ropewalk_reduce_core::{
 };
 
 use super::{
+    bootstrap::HostMark,
     digests::Digests,
     sites::{Kind, Sites},
 };
@@ -28,6 +29,8 @@ pub(super) struct Seat {
     scheduler: Scheduler,
     /// Ranks of the job.
     size: u32,
+    /// Their hosts.
+    hosts: Vec<HostMark>,
     sites: Sites,
     /// The copies of contributions to sessions that have not ended, by their sites.
     copies: BTreeMap<(Session, Site), (Rank, KeptCopy)>,
@@ -43,12 +46,20 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    /// The seat of a rank in a job of so many.
-    pub(super) fn new(rank: Rank, size: u32, costs: Costs) -> Self {
+    /// The seat of a rank in a job of ranks on these hosts.
+    pub(super) fn new(rank: Rank, hosts: &[HostMark], costs: Costs) -> Self {
+        let size = hosts.len() as u32;
+        let sites = Sites::new(size);
+        let mut scheduler = Scheduler::new(Site(rank.0), costs, PATIENCE);
+        for (rank, host) in (0..size).map(Rank).zip(hosts) {
+            let here = [Site(rank.0), sites.of_left(rank)];
+            scheduler.set_hosts(here.map(|site| (site, host.number())));
+        }
         Self {
-            scheduler: Scheduler::new(Site(rank.0), costs, PATIENCE),
+            scheduler,
             size,
-            sites: Sites::new(size),
+            hosts: hosts.to_vec(),
+            sites,
             copies: BTreeMap::new(),
             groups: BTreeMap::new(),
             calls: BTreeMap::new(),
@@ -62,13 +73,14 @@ impl Seat {
     /// A seat after the one of a rank that is gone. It asks all others, and answers for what they have left.
     pub(super) fn take_over<'a>(
         rank: Rank,
-        size: u32,
+        hosts: &[HostMark],
         costs: Costs,
         gone: &BTreeSet<Rank>,
         inherited: impl Iterator<Item = (Rank, &'a Contribution)>,
         now: Duration,
     ) -> Self {
-        let mut seat = Self::new(rank, size, costs);
+        let mut seat = Self::new(rank, hosts, costs);
+        let size = seat.size;
         for &rank in gone {
             seat.lose(now, rank);
         }
@@ -111,6 +123,8 @@ impl Seat {
             ToSeat::Copy(copy) if copy.owner.0 < self.size && !self.lost.contains(&from) => {
                 let site = self.sites.of_copy(from, copy.owner);
                 let session = copy.contribution.session;
+                let host = self.hosts[from.index()].number();
+                self.scheduler.set_hosts([(site, host)]);
                 if !self.ended.contains_key(&session) {
                     self.copies.insert((session, site), (from, copy.clone()));
                 }

@@ -73,6 +73,7 @@ pub(super) fn to_rank(message: ToRank, key: &JobKey) -> FromAgent {
             size: welcome.size,
             agent: welcome.agent,
             encrypt: welcome.encrypt,
+            detect: welcome.detect,
         }),
     }
 }

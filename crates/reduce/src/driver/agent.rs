@@ -1,0 +1,59 @@
+//! The news of the agent: who is gone, and what those have left.
+
+use ropewalk_fabric::{AgentLinkError, FromAgent, Held, Identity, RegionHandle, Role};
+use ropewalk_names::Rank;
+
+use super::progress::ProgressThread;
+use crate::{message::Contribution, outcome::ReductionError};
+
+impl ProgressThread {
+    /// Looks at what the agent says.
+    pub(super) fn receive_from_agent(&mut self) {
+        let Some(link) = self.link.clone() else { return };
+        loop {
+            match link.receive::<FromAgent>() {
+                Ok(Some((message, _))) => self.hear_agent(message),
+                Ok(None) => return,
+                Err(AgentLinkError::Encoding(_)) => {}
+                Err(_) => {
+                    // Nobody would tell of a death any more.
+                    self.link = None;
+                    return self.give_up(&ReductionError::AgentLost);
+                }
+            }
+        }
+    }
+
+    fn hear_agent(&mut self, message: FromAgent) {
+        match message {
+            FromAgent::Inherited {
+                rank, held, handle, ..
+            } => self.inherit(rank, &held, handle),
+            FromAgent::Departed(departure) => {
+                self.engine.fence(Identity {
+                    role: Role::Rank,
+                    rank: departure.rank,
+                    incarnation: departure.incarnation,
+                });
+                self.handle_gone(departure.rank);
+            }
+            FromAgent::Taken | FromAgent::Welcome(_) => {}
+        }
+    }
+
+    fn inherit(&mut self, rank: Rank, held: &Held, handle: RegionHandle) {
+        // What is no contribution was held for somebody else.
+        let Ok(contribution) = postcard::from_bytes::<Contribution>(&held.label) else {
+            return;
+        };
+        let (session, now) = (contribution.session, self.now());
+        if let Some(seat) = &mut self.seat {
+            seat.inherit(now, rank, &contribution);
+        }
+        let site = self.sites.of_left(rank);
+        self.inherited.insert(site, contribution, handle);
+        for (parent, grant) in self.inherited.take_early(session, site) {
+            self.grant_to_inherited(site, parent, grant);
+        }
+    }
+}

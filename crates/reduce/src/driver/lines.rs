@@ -1,0 +1,352 @@
+//! The messages that wait for other ranks. They get there in their order and once each, on whichever road.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use ropewalk_fabric::{Address, Identity};
+use ropewalk_names::{Incarnation, Rank};
+use ropewalk_reduce_core::{Grant, Session};
+use ropewalk_rpc::{Call, CallError, CallOptions, Engine, Procedure};
+
+use super::{
+    outbox::{LOSSES_MAX, is_busy},
+    procedures::{Forward, MESSAGES_MAX, TakeGrants, TellSeat, TellSite},
+    roads::{Road, Roads},
+};
+use crate::message::{Forwarded, Letters, Numbered, ToSeat, ToSite};
+
+/// The messages to all ranks. One that has a number is sent until its receiver has answered; of those with the same
+/// number the receiver takes the first.
+#[derive(Default)]
+pub(super) struct Lines {
+    messages: BTreeMap<Rank, Messages>,
+    /// The number of the last message.
+    last: u64,
+}
+
+/// The messages for one rank.
+#[derive(Default)]
+struct Messages {
+    to_seat: Line<ToSeat>,
+    to_site: Line<ToSite>,
+    grants: Line<Grant>,
+}
+
+/// Messages of one kind for one rank. They arrive in order: a batch waits for the answer to the one before it.
+struct Line<M> {
+    waiting: VecDeque<Numbered<M>>,
+    under_way: Option<Batch<M>>,
+    /// An empty batch is to be sent, whose answer shows that the rank is there.
+    has_to_ask: bool,
+}
+
+/// Messages under way, through another rank if so.
+struct Batch<M> {
+    messages: Vec<Numbered<M>>,
+    via: Option<Rank>,
+    answer: Call<()>,
+}
+
+/// A batch was answered, or will never be.
+pub(super) struct Answered {
+    pub(super) rank: Rank,
+    /// Another rank that it went through.
+    pub(super) via: Option<Rank>,
+    pub(super) is_reached: bool,
+}
+
+/// Something that has a line.
+trait Letter: Clone {
+    /// Takes it to its receiver.
+    type Direct: Procedure<Input = Vec<Numbered<Self>>, Output = ()>;
+
+    fn pack(batch: Vec<Numbered<Self>>) -> Letters;
+}
+
+impl Letter for ToSeat {
+    type Direct = TellSeat;
+
+    fn pack(batch: Vec<Numbered<Self>>) -> Letters {
+        Letters::ToSeat(batch)
+    }
+}
+
+impl Letter for ToSite {
+    type Direct = TellSite;
+
+    fn pack(batch: Vec<Numbered<Self>>) -> Letters {
+        Letters::ToSite(batch)
+    }
+}
+
+impl Letter for Grant {
+    type Direct = TakeGrants;
+
+    fn pack(batch: Vec<Numbered<Self>>) -> Letters {
+        Letters::Grants(batch)
+    }
+}
+
+impl Lines {
+    pub(super) fn tell_seat(&mut self, to: Rank, message: ToSeat) {
+        let message = self.number(message);
+        self.of(to).to_seat.waiting.push_back(message);
+    }
+
+    pub(super) fn tell_site(&mut self, to: Rank, message: ToSite) {
+        let message = self.number(message);
+        self.of(to).to_site.waiting.push_back(message);
+    }
+
+    pub(super) fn grant(&mut self, to: Rank, grant: Grant) {
+        let grant = self.number(grant);
+        self.of(to).grants.waiting.push_back(grant);
+    }
+
+    /// Finds out if a rank can be reached.
+    pub(super) fn ask(&mut self, rank: Rank) {
+        let line = &mut self.of(rank).to_site;
+        line.has_to_ask = line.under_way.is_none();
+    }
+
+    fn number<M>(&mut self, message: M) -> Numbered<M> {
+        self.last += 1;
+        Numbered {
+            number: self.last,
+            message,
+        }
+    }
+
+    fn of(&mut self, to: Rank) -> &mut Messages {
+        self.messages.entry(to).or_default()
+    }
+
+    /// Says if nothing waits that could be sent now or soon.
+    pub(super) fn is_empty(&self, roads: &Roads) -> bool {
+        let is_empty =
+            |(rank, messages): (&Rank, &Messages)| !messages.could_be_sent() || roads.is_paused(*rank);
+        self.messages.iter().all(is_empty)
+    }
+
+    /// Says if messages wait that were never sent.
+    pub(super) fn has_unsent(&self) -> bool {
+        let waiting = |messages: &Messages| {
+            !(messages.to_seat.waiting.is_empty()
+                && messages.to_site.waiting.is_empty()
+                && messages.grants.waiting.is_empty())
+        };
+        self.messages.values().any(waiting)
+    }
+
+    /// Says if word of a copy waits for a scheduler, or is on its way to it.
+    pub(super) fn is_telling_of(&self, session: Session, owner: Rank) -> bool {
+        let is_word = |numbered: &Numbered<ToSeat>| match &numbered.message {
+            ToSeat::Copy(copy) => copy.owner == owner && copy.contribution.session == session,
+            ToSeat::Worker { .. } | ToSeat::Digests { .. } => false,
+        };
+        self.messages.values().any(|messages| {
+            let line = &messages.to_seat;
+            let under_way = line.under_way.iter().flat_map(|batch| &batch.messages);
+            under_way.chain(&line.waiting).any(is_word)
+        })
+    }
+
+    /// A rank is gone: it gets nothing any more.
+    pub(super) fn forget(&mut self, rank: Rank) {
+        self.messages.remove(&rank);
+    }
+
+    /// Lets messages under way to a rank, through `via` or directly, wait again: they go another way.
+    pub(super) fn recall(&mut self, rank: Rank, via: Option<Rank>) {
+        if let Some(messages) = self.messages.get_mut(&rank) {
+            messages.to_seat.recall(via);
+            messages.to_site.recall(via);
+            messages.grants.recall(via);
+        }
+    }
+
+    /// Hands to the engine as much as it takes.
+    pub(super) fn send(&mut self, engine: &mut Engine, addresses: &[Option<Address>], roads: &mut Roads) {
+        self.messages.retain(|&rank, messages| {
+            if addresses[rank.index()].is_none() {
+                return false;
+            }
+            if messages.could_be_sent()
+                && let Some(road) = roads.to(rank, addresses)
+            {
+                messages.to_seat.send(engine, &road);
+                messages.to_site.send(engine, &road);
+                messages.grants.send(engine, &road);
+            }
+            !messages.is_done()
+        });
+    }
+
+    /// The batches that were answered since the last call, or will never be. The latter wait again.
+    pub(super) fn collect(&mut self) -> Vec<Answered> {
+        let mut answered = Vec::new();
+        for (&rank, messages) in &mut self.messages {
+            let answers = [
+                messages.to_seat.answer(),
+                messages.to_site.answer(),
+                messages.grants.answer(),
+            ];
+            answered.extend(answers.into_iter().flatten().map(|(via, result)| Answered {
+                rank,
+                via,
+                is_reached: result.is_ok(),
+            }));
+        }
+        answered
+    }
+}
+
+impl Messages {
+    fn could_be_sent(&self) -> bool {
+        self.to_seat.could_be_sent() || self.to_site.could_be_sent() || self.grants.could_be_sent()
+    }
+
+    fn is_done(&self) -> bool {
+        self.to_seat.is_done() && self.to_site.is_done() && self.grants.is_done()
+    }
+}
+
+impl<M: Letter> Line<M> {
+    /// Sends the next batch, if the receiver has room for it.
+    fn send(&mut self, engine: &mut Engine, road: &Road<'_>) {
+        if !self.could_be_sent() {
+            return;
+        }
+        let batch: Vec<Numbered<M>> = self.waiting.iter().take(MESSAGES_MAX).cloned().collect();
+        let call = match road.via {
+            None => {
+                let options = CallOptions {
+                    retries: LOSSES_MAX,
+                    ..CallOptions::new(MESSAGE_TIMEOUT)
+                };
+                engine.call::<M::Direct>(road.address, &batch, options)
+            }
+            // If that cannot be reached itself there are others.
+            Some(_) => {
+                let letters = Forwarded {
+                    from: road.from,
+                    to: road.to,
+                    letters: M::pack(batch.clone()),
+                };
+                engine.call::<Forward>(road.address, &Box::new(letters), MESSAGE_TIMEOUT)
+            }
+        };
+        match call {
+            Err(error) if is_busy(&error) => return,
+            Ok(answer) => {
+                self.waiting.drain(..batch.len());
+                self.under_way = Some(Batch {
+                    messages: batch,
+                    via: road.via,
+                    answer,
+                });
+            }
+            // Those that cannot be sent at all are for a peer that is gone, which is noticed apart from this.
+            Err(_) => drop(self.waiting.drain(..batch.len())),
+        }
+        self.has_to_ask = false;
+    }
+
+    fn answer(&mut self) -> Option<(Option<Rank>, Result<(), CallError>)> {
+        let batch = self.under_way.as_mut()?;
+        let answer = batch.answer.try_take()?;
+        let via = batch.via;
+        match answer {
+            Ok(()) => self.under_way = None,
+            Err(_) => self.recall(via),
+        }
+        Some((via, answer))
+    }
+
+    fn recall(&mut self, via: Option<Rank>) {
+        if let Some(batch) = self.under_way.take_if(|batch| batch.via == via) {
+            for message in batch.messages.into_iter().rev() {
+                self.waiting.push_front(message);
+            }
+        }
+    }
+}
+
+impl<M> Line<M> {
+    fn could_be_sent(&self) -> bool {
+        self.under_way.is_none() && (self.has_to_ask || !self.waiting.is_empty())
+    }
+
+    fn is_done(&self) -> bool {
+        self.under_way.is_none() && self.waiting.is_empty() && !self.has_to_ask
+    }
+}
+
+impl<M> Default for Line<M> {
+    fn default() -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            under_way: None,
+            has_to_ask: false,
+        }
+    }
+}
+
+/// The messages that each rank has taken: of several with one number the first counts.
+#[derive(Default)]
+pub(super) struct Taken(BTreeMap<(Rank, Incarnation, Kind), u64>);
+
+/// The kinds of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    ToSeat,
+    ToSite,
+    Grants,
+}
+
+impl Taken {
+    /// The messages that were not taken yet.
+    pub(super) fn take<M>(&mut self, from: Identity, kind: Kind, batch: Vec<Numbered<M>>) -> Vec<M> {
+        let last = self.0.entry((from.rank, from.incarnation, kind)).or_default();
+        let fresh = batch.into_iter().filter_map(|numbered| {
+            let is_new = numbered.number > *last;
+            *last = numbered.number.max(*last);
+            is_new.then_some(numbered.message)
+        });
+        fresh.collect()
+    }
+}
+
+/// A message may wait so long: a receiver may be stopped, and one that is gone is noticed earlier.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ropewalk_fabric::Role;
+
+    /// A message that comes by two roads counts once, and none that is late gets before one that came after it.
+    #[test]
+    fn messages_are_taken_once() {
+        let from = |incarnation| Identity {
+            role: Role::Rank,
+            rank: Rank(3),
+            incarnation: Incarnation(incarnation),
+        };
+        let batch = |numbers: &[u64]| -> Vec<Numbered<u64>> {
+            let numbered = numbers.iter().map(|&number| Numbered {
+                number,
+                message: number,
+            });
+            numbered.collect()
+        };
+        let mut taken = Taken::default();
+        assert_eq!(taken.take(from(0), Kind::ToSite, batch(&[2, 5])), [2, 5]);
+        assert_eq!(taken.take(from(0), Kind::ToSite, batch(&[2, 5, 6])), [6]);
+        assert_eq!(taken.take(from(0), Kind::ToSite, batch(&[5])), []);
+        assert_eq!(taken.take(from(0), Kind::Grants, batch(&[3])), [3]);
+        assert_eq!(taken.take(from(1), Kind::ToSite, batch(&[1])), [1]);
+    }
+}
