@@ -144,6 +144,11 @@ impl Agreement {
         self.suspects.is_empty()
     }
 
+    /// Says if a member is suspected, by this member or another.
+    pub fn suspects(&self, rank: Rank) -> bool {
+        self.suspects.contains_key(&rank)
+    }
+
     /// A member cannot be reached any more.
     pub fn handle_suspected(&mut self, now: Duration, rank: Rank) {
         self.suspect(now, self.own, [rank]);

@@ -26,7 +26,9 @@ mod outcome;
 mod signature;
 mod source;
 
-pub use driver::{BootstrapError, Group, Job, Outcome, Protection, ReduceError, ReduceOptions, Reduction};
+pub use driver::{
+    BootstrapError, Group, Job, LeaveError, Outcome, Protection, ReduceError, ReduceOptions, Reduction,
+};
 pub use operation::{
     DecodeError, Max, Min, Number, ObjectReducer, Operation, Prod, Reducer, Sum, elementwise, object,
 };

@@ -7,7 +7,9 @@ use ropewalk_reduce_core::{ChunkHeader, Grant, Site, ToScheduler};
 use ropewalk_rpc::{Caller, Engine, Fault, Responder, Transfer};
 
 use super::{
-    procedures::{AskedCopy, ChunkBytes, KeepCopy, TakeChunk, TakeGrants, TellSeat, TellSite},
+    procedures::{
+        AskedCopy, ChunkBytes, KeepCopy, TakeChunk, TakeGrants, TellMember, TellSeat, TellSite, ToMember,
+    },
     progress::ProgressThread,
 };
 use crate::{
@@ -27,6 +29,7 @@ enum Mail {
     ToSeat(Vec<ToSeat>),
     ToSite(Vec<ToSite>),
     Grants(Vec<Grant>),
+    ToMember(Vec<ToMember>),
     Chunk(Box<(ChunkHeader, ChunkBytes)>, Responder<()>),
     Copy(Box<AskedCopy>, Responder<()>),
 }
@@ -55,6 +58,11 @@ impl Arrivals {
         let queue = sender.clone();
         engine.serve::<TakeGrants>(move |caller, grants| {
             deliver(&queue, caller, Mail::Grants(grants));
+            Ok(())
+        });
+        let queue = sender.clone();
+        engine.serve::<TellMember>(move |caller, messages| {
+            deliver(&queue, caller, Mail::ToMember(messages));
             Ok(())
         });
         let queue = sender.clone();
@@ -112,6 +120,7 @@ impl ProgressThread {
                 Mail::Grants(grants) => grants
                     .into_iter()
                     .for_each(|grant| self.worker.handle_grant(grant)),
+                Mail::ToMember(messages) => self.hear_member(from, messages),
                 Mail::Copy(asked, responder) => self.copies.keep(*asked, responder),
                 Mail::Chunk(input, responder) => match *input {
                     (chunk, ChunkBytes::Here(bytes)) => {

@@ -64,6 +64,7 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
             (EndpointOptions::of_welcome(welcome), host)
         }
         None => {
+            super::notices::survive();
             let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
             (agree_on_key(&pmi, rank)?, HostMark::of(&name))
         }
@@ -78,7 +79,11 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
     }
     let endpoint = ropewalk_rpc::bind(options)?;
     let found = exchange_addresses(&pmi, (endpoint.address(), host), rank, size)?;
-    let (addresses, hosts) = found.into_iter().unzip();
+    let (addresses, mut hosts): (Vec<_>, Vec<HostMark>) = found.into_iter().unzip();
+    if link.is_none() && hosts.iter().all(|host| *host == hosts[0]) {
+        // No agent outlives a process: copies are of use on other ranks of the same host too.
+        hosts = (0..u64::from(size)).map(HostMark).collect();
+    }
     Ok(Bootstrapped {
         rank,
         size,

@@ -5,6 +5,7 @@ use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
     },
     thread::JoinHandle,
     time::Duration,
@@ -16,6 +17,7 @@ use ropewalk_names::Rank;
 use ropewalk_pmi_client::{Client, ClientError};
 use ropewalk_reduce_core::{Member, Session};
 use ropewalk_rpc::{Engine, EngineOptions};
+use thiserror::Error;
 
 use super::{
     bootstrap::{BootstrapError, bootstrap},
@@ -71,6 +73,8 @@ pub(super) enum Wish {
         members: Option<ProcessGroup>,
         message: String,
     },
+    /// Leave the job when all others want to leave too, and then say so.
+    Leave(mpsc::Sender<()>),
 }
 
 /// The wishes that the progress thread has not seen yet; `None` once it takes no more.
@@ -166,18 +170,39 @@ impl Job {
     /// # Errors
     /// If the process manager does not answer, or says that a rank is gone that was waited for, or the others did not come
     /// in time.
-    pub fn finalize(mut self) -> Result<(), ClientError> {
+    pub fn finalize(mut self) -> Result<(), LeaveError> {
         let Some(pmi) = self.pmi.take() else {
             return Ok(());
         };
         // The others may need this rank, and above all the scheduler, until they are done.
-        pmi.set_timeout(match self.shared.has_failed.load(Ordering::Relaxed) {
+        let patience = match self.shared.has_failed.load(Ordering::Relaxed) {
             true => LEAVE_PATIENCE_AFTER_ERROR,
             false => LEAVE_PATIENCE,
-        });
-        let fenced = pmi.fence();
+        };
+        let left = match self.shared.link {
+            Some(_) => {
+                pmi.set_timeout(patience);
+                pmi.fence().map_err(LeaveError::from)
+            }
+            // A process manager that is not ours may wait for ever for a rank that is gone.
+            None => {
+                pmi.set_timeout(LEAVE_PATIENCE_AFTER_ERROR);
+                self.leave_with_the_others(patience)
+            }
+        };
         self.stop();
-        fenced.and(pmi.finalize())
+        left.and(pmi.finalize().map_err(LeaveError::from))
+    }
+
+    /// Waits until all ranks that live want to leave.
+    fn leave_with_the_others(&self, patience: Duration) -> Result<(), LeaveError> {
+        let (done, all_leave) = mpsc::channel();
+        self.shared.wish(Wish::Leave(done));
+        match all_leave.recv_timeout(patience) {
+            // Without a sender there are no others, or the progress thread has ended.
+            Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => Ok(()),
+            Err(mpsc::RecvTimeoutError::Timeout) => Err(LeaveError::Others { waited: patience }),
+        }
     }
 
     fn stop(&mut self) {
@@ -244,6 +269,21 @@ impl Shared {
     fn lock_inbox(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The reason for which a job was not left together with all others.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LeaveError {
+    /// The other ranks do not want to leave yet.
+    #[error("other ranks of the job did not leave it within {waited:?}")]
+    Others {
+        /// The time that they had.
+        waited: Duration,
+    },
+    /// The process manager failed, or says that a rank is gone.
+    #[error(transparent)]
+    ProcessManager(#[from] ClientError),
 }
 
 /// The largest message: a chunk of 1 MiB, with elements of some hundred bytes, and what is sent with it.

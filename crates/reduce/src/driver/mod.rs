@@ -4,9 +4,11 @@ mod arrivals;
 mod bootstrap;
 mod contribution;
 mod copies;
+mod council;
 mod group;
 mod inherited;
 mod job;
+mod notices;
 mod outbox;
 mod peers;
 mod procedures;
@@ -20,6 +22,6 @@ mod trace;
 pub use self::{
     bootstrap::BootstrapError,
     group::{Group, Protection, ReduceOptions},
-    job::Job,
+    job::{Job, LeaveError},
     reduction::{Outcome, ReduceError, Reduction},
 };

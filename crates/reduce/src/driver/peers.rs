@@ -10,6 +10,7 @@ use ropewalk_names::Rank;
 use ropewalk_reduce_core::{Costs, Site};
 
 use super::{
+    council::Council,
     outbox::may_be_mended,
     progress::ProgressThread,
     seat::{Seat, costs},
@@ -73,12 +74,13 @@ impl Peers {
 
 impl ProgressThread {
     /// A broken connection may have cost messages. An agent says soon whether the process is gone; if it does not,
-    /// plans go around the pair, and later, or if there is no agent, the peer counts as gone, so that nobody waits
-    /// for ever.
+    /// plans go around the pair, and later the peer counts as gone, so that nobody waits for ever. Without agents it is
+    /// asked if it can be reached, and else suspected.
     pub(super) fn notice_lost_peers(&mut self) {
         while let Some(lost) = self.engine.poll_lost_peer() {
             self.leave_if_fenced(&lost.cause);
-            if self.link.is_some() && may_be_mended(&lost.cause) {
+            let is_mended = may_be_mended(&lost.cause);
+            if self.link.is_some() && is_mended {
                 // All that it may have cost is sent again, and its agent tells if the peer is gone.
                 continue;
             }
@@ -88,8 +90,12 @@ impl ProgressThread {
                 .iter()
                 .position(|address| address.as_ref() == Some(&lost.address));
             if let Some(index) = known {
-                // Of one that was silent for long the agent had the time to speak.
-                self.suspect(Rank(index as u32), matches!(lost.cause, PeerDeath::Silent));
+                let rank = Rank(index as u32);
+                match is_mended {
+                    true => self.probe(rank),
+                    // Of one that was silent for long the agent had the time to speak.
+                    false => self.suspect(rank, matches!(lost.cause, PeerDeath::Silent)),
+                }
             }
         }
         let now = Instant::now();
@@ -120,8 +126,10 @@ impl ProgressThread {
     /// While a reduction takes long, those are watched that it needs.
     pub(super) fn watch_peers(&mut self) {
         let now = Instant::now();
-        let is_idle =
-            self.running.is_empty() && self.seat.as_ref().is_none_or(|seat| seat.needed().is_empty());
+        let awaited = self.council.as_ref().map(Council::awaited).unwrap_or_default();
+        let is_idle = self.running.is_empty()
+            && awaited.is_empty()
+            && self.seat.as_ref().is_none_or(|seat| seat.needed().is_empty());
         if is_idle {
             self.peers.watch_at = None;
             return self.watch(BTreeSet::new());
@@ -140,8 +148,13 @@ impl ProgressThread {
             Kind::Left(_) => None,
         }));
         needed.extend(self.copies.keepers());
+        needed.extend(awaited);
         needed.remove(&self.shared.rank);
-        needed.retain(|rank| !self.peers.suspects.contains_key(rank));
+        let council = &self.council;
+        needed.retain(|rank| {
+            !self.peers.suspects.contains_key(rank)
+                && !council.as_ref().is_some_and(|council| council.doubts(*rank))
+        });
         self.watch(needed);
     }
 
@@ -164,10 +177,14 @@ impl ProgressThread {
         }
     }
 
-    /// A rank may be gone, or cut off. `is_overdue` says that its agent would have spoken.
+    /// A rank may be gone, or cut off. `is_overdue` says that its agent would have spoken. Without agents a majority
+    /// decides.
     pub(super) fn suspect(&mut self, rank: Rank, is_overdue: bool) {
+        let elapsed = self.now();
+        if let Some(council) = &mut self.council {
+            return council.suspect(elapsed, rank);
+        }
         let now = Instant::now();
-        let is_overdue = is_overdue || self.link.is_none();
         let (cut_at, gone_at) = match is_overdue {
             true => (now, now),
             false => (now + CUT_VERDICT_TIME, now + AGENT_VERDICT_TIME),

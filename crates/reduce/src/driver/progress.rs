@@ -8,12 +8,11 @@ use std::{
 };
 
 use ropewalk_fabric::{
-    Address, AgentLink, AgentLinkError, FromAgent, Held, HoldId, Identity, RegionHandle, Role, SpanKind,
-    ToAgent,
+    Address, AgentLink, AgentLinkError, FromAgent, HoldId, Identity, Role, SpanKind, ToAgent,
 };
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{
-    End, Failure, FromScheduler, GiveUp, Grant, Place, SendRates, Session, Site, StreamId, Term, ToScheduler,
+    End, Failure, FromScheduler, GiveUp, Place, SendRates, Session, Site, StreamId, Term, ToScheduler,
     Worker, WorkerAction,
 };
 use ropewalk_rpc::Engine;
@@ -23,6 +22,7 @@ use super::{
     arrivals::Arrivals,
     bootstrap::HostMark,
     copies::Copies,
+    council::Council,
     inherited::Inherited,
     job::{Shared, Wish},
     outbox::Outbox,
@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{
     ids::ReductionNumber,
-    message::{Circumstances, Contribution, Introduction, ToSeat, ToSite},
+    message::{Circumstances, Introduction, ToSeat, ToSite},
     operation::FoldError,
     outcome::{ReductionError, verdict},
     signature::cut,
@@ -46,11 +46,13 @@ pub(super) struct ProgressThread {
     /// The link to the agent, until that is gone.
     pub(super) link: Option<Arc<AgentLink>>,
     pub(super) engine: Engine,
-    origin: Instant,
+    pub(super) origin: Instant,
     pub(super) worker: Worker,
     pub(super) rates: SendRates,
     pub(super) seat: Option<Seat>,
     pub(super) peers: Peers,
+    /// Decides who belongs to the job, if no agent says so.
+    pub(super) council: Option<Council>,
     pub(super) inherited: Inherited,
     pub(super) copies: Copies,
     pub(super) sites: Sites,
@@ -88,6 +90,7 @@ impl ProgressThread {
             rates: SendRates::default(),
             seat: (rank == Rank(0)).then(|| Seat::new(rank, shared.size, costs(&addresses))),
             peers: Peers::new(addresses),
+            council: (shared.link.is_none() && shared.size > 1).then(|| Council::new(rank, shared.size)),
             inherited: Inherited::default(),
             copies: Copies::new(hosts),
             sites: Sites::new(shared.size),
@@ -118,6 +121,7 @@ impl ProgressThread {
             self.receive_answers();
             self.notice_lost_peers();
             self.watch_peers();
+            self.confer();
             self.handle_time();
             self.see_to_copies();
             let is_done = self.act();
@@ -151,6 +155,10 @@ impl ProgressThread {
     fn fulfil(&mut self, wish: Wish) {
         match wish {
             Wish::Begin(begin) => self.begin(*begin),
+            Wish::Leave(done) => match &mut self.council {
+                Some(council) => council.leave(done),
+                None => drop(done),
+            },
             Wish::Withdraw {
                 session,
                 member,
@@ -282,22 +290,6 @@ impl ProgressThread {
                 self.handle_gone(departure.rank);
             }
             FromAgent::Taken | FromAgent::Welcome(_) => {}
-        }
-    }
-
-    fn inherit(&mut self, rank: Rank, held: &Held, handle: RegionHandle) {
-        // What is no contribution was held for somebody else.
-        let Ok(contribution) = postcard::from_bytes::<Contribution>(&held.label) else {
-            return;
-        };
-        let (session, now) = (contribution.session, self.now());
-        if let Some(seat) = &mut self.seat {
-            seat.inherit(now, rank, &contribution);
-        }
-        let site = self.sites.of_left(rank);
-        self.inherited.insert(site, contribution, handle);
-        for (parent, grant) in self.inherited.take_early(session, site) {
-            self.grant_to_inherited(site, parent, grant);
         }
     }
 
@@ -436,18 +428,6 @@ impl ProgressThread {
         }
     }
 
-    fn grant_to_inherited(&mut self, site: Site, parent: StreamId, grant: Grant) {
-        let Some(chunking) = self.worker.chunking(grant.session) else {
-            return;
-        };
-        if !self
-            .inherited
-            .grant(&mut self.engine, site, parent, grant, &chunking)
-        {
-            self.worker.handle_unreachable(site);
-        }
-    }
-
     fn fold(
         &mut self,
         session: Session,
@@ -531,6 +511,10 @@ impl ProgressThread {
         self.shared.set_failed(true);
     }
 
+    pub(super) fn has_given_up(&self) -> bool {
+        self.given_up.is_some()
+    }
+
     fn release(&mut self, hold: Option<HoldId>) {
         self.unsent_releases.extend(hold);
     }
@@ -554,13 +538,16 @@ impl ProgressThread {
         let now = Instant::now();
         let seat = self.seat.as_ref().and_then(Seat::poll_timeout);
         let seat = seat.and_then(|deadline| self.origin.checked_add(deadline));
-        let is_unsent = !self.outbox.is_empty() || !self.unsent_releases.is_empty();
+        let is_unsent = !self.outbox.is_empty()
+            || !self.unsent_releases.is_empty()
+            || self.council.as_ref().is_some_and(Council::has_unsent);
         let unsent = is_unsent.then(|| now + UNSENT_RETRY);
         let overdue = self.running.values().filter_map(|running| running.deadline).min();
         let deadlines = [
             seat,
             unsent,
             self.peers.next_deadline(),
+            self.council_deadline(),
             overdue,
             self.engine.next_deadline(),
         ];
