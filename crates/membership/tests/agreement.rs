@@ -15,7 +15,7 @@ const TIMES: AgreementTimes = AgreementTimes {
     patience: Duration::from_secs(2),
 };
 
-/// What happens next.
+/// One step of a schedule.
 #[derive(Clone, Debug)]
 enum Step {
     /// One of the messages that are under way arrives; if it stays, it will arrive again.

@@ -63,8 +63,8 @@ pub enum ReductionError {
         /// The call of that one.
         found: String,
     },
-    /// This process reaches too few others: they may go on without it, and so it may not. Only where no launcher of ours
-    /// says who is gone.
+    /// This process reaches too few others: they may go on without it, and so it may not. Only where no launcher of
+    /// ours says who is gone.
     #[error(
         "this process, rank {rank}, is in the minority and stops: with those that it reaches it is one of {reached} of \
          {members} members, and does not reach {}",

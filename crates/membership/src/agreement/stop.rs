@@ -37,7 +37,8 @@ pub enum Stop {
     },
     /// A majority seemed to be reached, and did not agree in time.
     #[error(
-        "rank {rank} found no majority in time: {promised} of {members} members answered, while {} could not be reached",
+        "rank {rank} found no majority in time: {promised} of {members} members answered, while {} could not be \
+         reached",
         Ranks(lost)
     )]
     NoAgreement {

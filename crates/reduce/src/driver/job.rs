@@ -43,7 +43,7 @@ pub struct Job {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the program's threads and the progress thread share.
+/// The state that the program's threads and the progress thread share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) rank: Rank,
@@ -84,14 +84,14 @@ impl Job {
     /// Joins the job that this process was started for: by `ropewalk run`, or by any process manager that
     /// speaks PMI-1 or PMI-2, on one host; without one the process is a job of its own. Call it once in a process.
     ///
-    /// Under a process manager that is not ours a majority of the ranks agrees on who is lost. It must be told not to end
-    /// the others then, as by `mpiexec.hydra -disable-auto-cleanup` or `srun --kill-on-bad-exit=0`. Hydra's notice of a lost
-    /// rank, SIGUSR1, is ignored if the program has no handler for it.
+    /// Under a process manager that is not ours a majority of the ranks agrees on who is lost. It must be told not to
+    /// end the others then, as by `mpiexec.hydra -disable-auto-cleanup` or `srun --kill-on-bad-exit=0`. Hydra's notice
+    /// of a lost rank, SIGUSR1, is ignored if the program has no handler for it.
     ///
     /// The variable `ROPEWALK_TRANSPORTS`, which has to be the same for all ranks, says by which ways they reach each
-    /// other: `tcp`, `shm`, both with a comma between them, which is the default, `unix` for ranks of one host that share
-    /// nothing, or `ofi:PROVIDER` with a provider of libfabric, by which however the memory of ranks that are gone cannot be
-    /// reached.
+    /// other: `tcp`, `shm`, both with a comma between them, which is the default, `unix` for ranks of one host that
+    /// share nothing, or `ofi:PROVIDER` with a provider of libfabric, by which however the memory of ranks that are
+    /// gone cannot be reached.
     ///
     /// # Errors
     /// If the environment is malformed, or a rank or the process manager does not do its part.
@@ -172,8 +172,9 @@ impl Job {
     /// never comes, and go on when this rank is gone.
     ///
     /// # Errors
-    /// If the process manager does not answer, or says that a rank is gone that was waited for, or the others did not come
-    /// in time. Under a process manager that is not ours the ranks wait for each other by themselves, and not for lost ones.
+    /// If the process manager does not answer, or says that a rank is gone that was waited for, or the others did not
+    /// come in time. Under a process manager that is not ours the ranks wait for each other by themselves, and not for
+    /// lost ones.
     pub fn finalize(mut self) -> Result<(), LeaveError> {
         let Some(pmi) = self.pmi.take() else {
             return Ok(());

@@ -257,7 +257,15 @@ impl ProgressThread {
                 self.ended.pop_first();
             }
         }
+        let ended = match &message {
+            FromScheduler::Ended { session, .. } => Some(*session),
+            _ => None,
+        };
         self.worker.handle_scheduler(Site(from.0), message);
+        if let Some(session) = ended {
+            // A call that waits for its copies has ended too.
+            self.announce(session);
+        }
     }
 
     fn receive_from_agent(&mut self) {
