@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::{
     canary::{Canary, is_put_back},
     chunks::Chunking,
-    ids::{Member, Session, Site, StreamId, Term, Token},
+    ids::{Member, Session, ShareId, Site, StreamId, Term, Token},
     message::{ChunkHeader, FromScheduler, Grant, Input, Row, Standing, ToScheduler},
     rates::SendRates,
     scheduler::{Call, End, Failure, GiveUp},
@@ -43,6 +43,8 @@ pub struct Worker {
     sends: Sends,
     /// Grants that came before the row that they are for.
     early: BTreeMap<(Session, StreamId), Grant>,
+    /// The newest rows of sessions to which this site has not contributed yet: others may hold its original.
+    early_rows: BTreeMap<(Session, ShareId), Row>,
     /// The nodes that may have something to fold.
     foldable: VecDeque<(Session, StreamId)>,
     is_folding: bool,
@@ -64,6 +66,9 @@ impl Worker {
     /// Grants that may come before their rows: one for each class and child of a plan or two.
     pub const EARLY_MAX: usize = 4_096;
 
+    /// Rows that may come before this site has contributed to their sessions.
+    pub const EARLY_ROWS_MAX: usize = 1_024;
+
     /// A site without sessions; `scheduler` is where the first seat is.
     pub fn new(site: Site, scheduler: Site, term: Term) -> Self {
         Self {
@@ -75,6 +80,7 @@ impl Worker {
             sendable: BTreeSet::new(),
             sends: Sends::new(SendRates::WINDOW_FIRST),
             early: BTreeMap::new(),
+            early_rows: BTreeMap::new(),
             foldable: VecDeque::new(),
             is_folding: false,
             given_up: BTreeMap::new(),
@@ -136,6 +142,14 @@ impl Worker {
             call,
             originals,
         });
+        let rows = (session, ShareId(0))..=(session, ShareId(u32::MAX));
+        let rows: Vec<Row> = self
+            .early_rows
+            .extract_if(rows, |_, _| true)
+            .map(|(_, row)| row)
+            .collect();
+        rows.into_iter().for_each(|row| self.take_row(row));
+        self.work();
     }
 
     /// Gives a session up for all, in the name of a member.
@@ -297,6 +311,16 @@ impl Worker {
         }
     }
 
+    fn keep_early_row(&mut self, row: Row) {
+        let key = (row.session, row.share);
+        let known = self.early_rows.get(&key);
+        let is_newer = known.is_none_or(|known| known.plan < row.plan);
+        let has_room = known.is_some() || self.early_rows.len() < Self::EARLY_ROWS_MAX;
+        if is_newer && has_room && !self.ended.contains_key(&row.session) {
+            self.early_rows.insert(key, row);
+        }
+    }
+
     fn windows_of(chunking: &Chunking) -> u32 {
         let chunks = (Self::WINDOW_BYTES / chunking.chunk_bytes.max(1)).min(u64::from(Self::WINDOWS));
         (chunks as u32 / u32::from(chunking.classes)).max(2)
@@ -317,6 +341,7 @@ impl Worker {
         self.scheduler = scheduler;
         self.sendable.clear();
         self.early.clear();
+        self.early_rows.clear();
         self.foldable.clear();
         let mut sessions = Vec::new();
         for (&session, part) in &mut self.sessions {
@@ -350,6 +375,7 @@ impl Worker {
     fn end(&mut self, session: Session, end: End) {
         self.sendable.retain(|(known, ..)| *known != session);
         self.early.retain(|(known, _), _| *known != session);
+        self.early_rows.retain(|(known, _), _| *known != session);
         self.foldable.retain(|(known, _)| *known != session);
         self.given_up.remove(&session);
         self.ended.insert(session, end.clone());
@@ -364,7 +390,7 @@ impl Worker {
     fn take_row(&mut self, row: Row) {
         self.term = row.plan.term;
         let Some(part) = self.sessions.get_mut(&row.session) else {
-            return;
+            return self.keep_early_row(row);
         };
         if part.plans.get(&row.share).is_some_and(|known| *known >= row.plan) || !row.is_valid(part.chunking)
         {

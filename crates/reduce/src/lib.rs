@@ -31,7 +31,8 @@ mod source;
 
 pub use buffer::Buffer;
 pub use driver::{
-    BootstrapError, BufferReduction, Group, Job, Outcome, Protection, ReduceError, ReduceOptions, Reduction,
+    BootstrapError, BufferReduction, Group, Job, LeaveError, Outcome, Protection, ReduceError, ReduceOptions,
+    Reduction,
 };
 pub use operation::{
     DecodeError, Max, Min, Number, ObjectReducer, Operation, Prod, Reducer, Sum, elementwise, object,

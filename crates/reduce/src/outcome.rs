@@ -63,6 +63,31 @@ pub enum ReductionError {
         /// The call of that one.
         found: String,
     },
+    /// This process reaches too few others: they may go on without it, and so it may not. Only where no launcher of
+    /// ours says who is gone.
+    #[error(
+        "this process, rank {rank}, is in the minority and stops: with those that it reaches it is one of {reached} of \
+         {members} members, and does not reach {}",
+        Ranks(lost)
+    )]
+    Minority {
+        /// The rank.
+        rank: Rank,
+        /// The members that it reaches, itself included.
+        reached: u32,
+        /// The members of the job as it last knew them.
+        members: u32,
+        /// The members that it does not reach, ascending.
+        lost: Vec<Rank>,
+    },
+    /// This process found no majority in time that agrees on who is gone. Only where no launcher of ours says so.
+    #[error("this process, rank {rank}, stops: {why}")]
+    NoMajority {
+        /// The rank.
+        rank: Rank,
+        /// The rest.
+        why: String,
+    },
     /// The operation failed or panicked.
     #[error("the operation failed on rank {rank}: {message}")]
     Operation {
@@ -97,7 +122,7 @@ pub enum ReductionError {
         /// The rank.
         rank: Rank,
     },
-    /// The process with the scheduler is gone, and there is no agent that could tell all the others so.
+    /// The process with the scheduler does not answer for long, and no agent says that it is gone.
     #[error("the scheduler of the reduction was lost with rank {rank}")]
     SchedulerLost {
         /// The rank.
@@ -145,7 +170,12 @@ impl ReductionError {
     pub fn is_local(&self) -> bool {
         matches!(
             self,
-            Self::AgentLost | Self::Fenced { .. } | Self::SchedulerLost { .. } | Self::IdReused { .. }
+            Self::AgentLost
+                | Self::Fenced { .. }
+                | Self::SchedulerLost { .. }
+                | Self::IdReused { .. }
+                | Self::Minority { .. }
+                | Self::NoMajority { .. }
         )
     }
 }

@@ -6,7 +6,7 @@
 //! [`Simulation::cut`] and [`Network::set_rate_in`]. A [`Dice`] draws everything that is random from one seed.
 //!
 //! A [`World`] is what the events happen to: processes with their machines. [`reduction`] has reductions in virtual
-//! time, [`launch`] whole jobs from their start to the verdict.
+//! time, [`launch`] whole jobs from their start to the verdict, [`views`] members that agree on who belongs to a job.
 //!
 //! The same calls in the same order give the same events at the same times: [`Simulation::digest`] tells two runs
 //! apart.
@@ -34,6 +34,7 @@ mod nanos;
 mod network;
 pub mod reduction;
 mod simulation;
+pub mod views;
 
 pub use self::{
     dice::Dice,

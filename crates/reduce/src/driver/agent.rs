@@ -1,10 +1,9 @@
 //! The news of the agent: who is gone, and what those have left.
 
-use ropewalk_fabric::{AgentLinkError, FromAgent, Held, Identity, RegionHandle, Role};
-use ropewalk_names::Rank;
+use ropewalk_fabric::{AgentLinkError, FromAgent, Identity, Role};
 
 use super::progress::ProgressThread;
-use crate::{message::Contribution, outcome::ReductionError};
+use crate::outcome::ReductionError;
 
 impl ProgressThread {
     /// Looks at what the agent says.
@@ -38,22 +37,6 @@ impl ProgressThread {
                 self.handle_gone(departure.rank);
             }
             FromAgent::Taken | FromAgent::Welcome(_) => {}
-        }
-    }
-
-    fn inherit(&mut self, rank: Rank, held: &Held, handle: RegionHandle) {
-        // What is no contribution was held for somebody else.
-        let Ok(contribution) = postcard::from_bytes::<Contribution>(&held.label) else {
-            return;
-        };
-        let (session, now) = (contribution.session, self.now());
-        if let Some(seat) = &mut self.seat {
-            seat.inherit(now, rank, &contribution);
-        }
-        let site = self.sites.of_left(rank);
-        self.inherited.insert(site, contribution, handle);
-        for (parent, grant) in self.inherited.take_early(session, site) {
-            self.grant_to_inherited(site, parent, grant);
         }
     }
 }

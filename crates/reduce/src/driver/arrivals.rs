@@ -9,7 +9,10 @@ use ropewalk_rpc::{Caller, Engine, Fault, Responder, Transfer};
 use super::{
     lines::{Kind, Taken},
     outbox::is_silent,
-    procedures::{AskedCopy, ChunkBytes, Forward, KeepCopy, TakeChunk, TakeGrants, TellSeat, TellSite},
+    procedures::{
+        AskedCopy, ChunkBytes, Forward, KeepCopy, TakeChunk, TakeGrants, TellMember, TellSeat, TellSite,
+        ToMember,
+    },
     progress::ProgressThread,
 };
 use crate::{
@@ -29,6 +32,7 @@ pub(super) struct Arrivals {
 enum Mail {
     Letters(Letters),
     Forward(Box<Forwarded>, Responder<()>),
+    ToMember(Vec<ToMember>),
     Chunk(Box<(ChunkHeader, ChunkBytes)>, Responder<()>),
     Copy(Box<AskedCopy>, Responder<()>),
 }
@@ -62,6 +66,11 @@ impl Arrivals {
         let queue = sender.clone();
         engine.serve_later::<Forward>(move |_, caller, letters, responder| {
             deliver(&queue, &caller, Mail::Forward(letters, responder));
+        });
+        let queue = sender.clone();
+        engine.serve::<TellMember>(move |caller, messages| {
+            deliver(&queue, caller, Mail::ToMember(messages));
+            Ok(())
         });
         let queue = sender.clone();
         engine.serve_later::<KeepCopy>(move |_, caller, asked, responder| {
@@ -125,6 +134,7 @@ impl ProgressThread {
                     let address = address.and_then(Option::as_ref);
                     self.roads.forward(&mut self.engine, address, letters, responder);
                 }
+                Mail::ToMember(messages) => self.hear_member(from, messages),
                 Mail::Copy(asked, responder) => self.copies.keep(*asked, responder),
                 Mail::Chunk(input, responder) => match *input {
                     (chunk, ChunkBytes::Here(bytes)) => {

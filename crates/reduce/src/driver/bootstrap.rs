@@ -72,6 +72,7 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
             (options, host)
         }
         None => {
+            super::notices::survive();
             let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
             (agree_on_key(&pmi, rank)?, HostMark::of(&name))
         }
@@ -79,7 +80,11 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
     options.transports = transports_from_env()?;
     let endpoint = ropewalk_rpc::bind(options)?;
     let found = exchange_addresses(&pmi, (endpoint.address(), host), rank, size)?;
-    let (addresses, hosts) = found.into_iter().unzip();
+    let (addresses, mut hosts): (Vec<_>, Vec<HostMark>) = found.into_iter().unzip();
+    if link.is_none() && hosts.iter().all(|host| *host == hosts[0]) {
+        // No agent outlives a process: copies are of use on other ranks of the same host too.
+        hosts = (0..u64::from(size)).map(HostMark).collect();
+    }
     Ok(Bootstrapped {
         rank,
         size,

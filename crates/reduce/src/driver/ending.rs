@@ -60,6 +60,10 @@ impl ProgressThread {
         self.shared.set_failed(true);
     }
 
+    pub(super) fn has_given_up(&self) -> bool {
+        self.given_up.is_some()
+    }
+
     pub(super) fn release(&mut self, hold: Option<(HoldId, Bytes)>) {
         self.releases.0.extend(hold);
     }

@@ -45,7 +45,8 @@ pub enum Protection {
     #[default]
     Process,
     /// The loss of this host too: so many ranks of other hosts copy it, in the background.
-    /// [`Reduction::wait_until_protected`] tells when they have. If one of them is lost another one is asked.
+    /// [`Reduction::wait_until_protected`] tells when they have. If one of them is lost another one is asked. Under a
+    /// process manager that is not ours each rank counts as a host if all are on one.
     Hosts {
         /// The number of other hosts, at least one.
         copies: u32,

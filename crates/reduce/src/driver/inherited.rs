@@ -5,12 +5,15 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use ropewalk_fabric::{Buffer, RegionHandle};
+use ropewalk_fabric::{Buffer, Held, RegionHandle};
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{ChunkHeader, Chunking, Grant, Session, Site, StreamId};
 use ropewalk_rpc::{Engine, Transfer};
 
-use super::sites::{Kind, Sites};
+use super::{
+    progress::ProgressThread,
+    sites::{Kind, Sites},
+};
 use crate::message::Contribution;
 
 /// The contributions that agents have inherited, and the reads of them that are under way.
@@ -129,6 +132,38 @@ impl Inherited {
         self.early.retain(|(_, _, grant)| grant.session != session);
         self.read.retain(|(known, _), _| *known != session);
         self.reads.retain(|read| read.chunk.session != session);
+    }
+}
+
+impl ProgressThread {
+    /// The agent has inherited this of a rank.
+    pub(super) fn inherit(&mut self, rank: Rank, held: &Held, handle: RegionHandle) {
+        // What is no contribution was held for somebody else.
+        let Ok(contribution) = postcard::from_bytes::<Contribution>(&held.label) else {
+            return;
+        };
+        let (session, now) = (contribution.session, self.now());
+        if let Some(seat) = &mut self.seat {
+            seat.inherit(now, rank, &contribution);
+        }
+        let site = self.sites.of_left(rank);
+        self.inherited.insert(site, contribution, handle);
+        for (parent, grant) in self.inherited.take_early(session, site) {
+            self.grant_to_inherited(site, parent, grant);
+        }
+    }
+
+    /// A parent in a tree grants something to a site where nobody is.
+    pub(super) fn grant_to_inherited(&mut self, site: Site, parent: StreamId, grant: Grant) {
+        let Some(chunking) = self.worker.chunking(grant.session) else {
+            return;
+        };
+        if !self
+            .inherited
+            .grant(&mut self.engine, site, parent, grant, &chunking)
+        {
+            self.worker.handle_unreachable(site);
+        }
     }
 }
 

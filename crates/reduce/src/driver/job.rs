@@ -5,6 +5,7 @@ use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
     },
     thread::JoinHandle,
     time::Duration,
@@ -17,6 +18,7 @@ use ropewalk_names::Rank;
 use ropewalk_pmi_client::{Client, ClientError};
 use ropewalk_reduce_core::{Member, Session};
 use ropewalk_rpc::{Engine, EngineOptions};
+use thiserror::Error;
 
 use super::{
     bootstrap::{BootstrapError, bootstrap},
@@ -43,7 +45,7 @@ pub struct Job {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the program's threads and the progress thread share.
+/// The state that the program's threads and the progress thread share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) rank: Rank,
@@ -73,6 +75,8 @@ pub(super) enum Wish {
         members: Option<ProcessGroup>,
         message: String,
     },
+    /// Leave the job when all others want to leave too, and then say so.
+    Leave(mpsc::Sender<()>),
 }
 
 /// The wishes that the progress thread has not seen yet; `None` once it takes no more.
@@ -80,7 +84,11 @@ type Inbox = Option<VecDeque<Wish>>;
 
 impl Job {
     /// Joins the job that this process was started for: by `ropewalk run`, or by any process manager that
-    /// speaks PMI-1, on one host; without one the process is a job of its own. Call it once in a process.
+    /// speaks PMI-1 or PMI-2, on one host; without one the process is a job of its own. Call it once in a process.
+    ///
+    /// Under a process manager that is not ours a majority of the ranks agrees on who is lost. It must be told not to
+    /// end the others then, as by `mpiexec.hydra -disable-auto-cleanup` or `srun --kill-on-bad-exit=0`. Hydra's notice
+    /// of a lost rank, SIGUSR1, is ignored if the program has no handler for it.
     ///
     /// The variable `ROPEWALK_TRANSPORTS`, which has to be the same for all ranks, says by which ways they reach each
     /// other: `tcp`, `shm`, both with a comma between them, which is the default, `unix` for ranks of one host that
@@ -180,19 +188,41 @@ impl Job {
     ///
     /// # Errors
     /// If the process manager does not answer, or says that a rank is gone that was waited for, or the others did not
-    /// come in time.
-    pub fn finalize(mut self) -> Result<(), ClientError> {
+    /// come in time. Under a process manager that is not ours the ranks wait for each other by themselves, and not for
+    /// lost ones.
+    pub fn finalize(mut self) -> Result<(), LeaveError> {
         let Some(pmi) = self.pmi.take() else {
             return Ok(());
         };
         // The others may need this rank, and above all the scheduler, until they are done.
-        pmi.set_timeout(match self.shared.has_failed.load(Ordering::Relaxed) {
+        let patience = match self.shared.has_failed.load(Ordering::Relaxed) {
             true => LEAVE_PATIENCE_AFTER_ERROR,
             false => LEAVE_PATIENCE,
-        });
-        let fenced = pmi.fence();
+        };
+        let left = match self.shared.link {
+            Some(_) => {
+                pmi.set_timeout(patience);
+                pmi.fence().map_err(LeaveError::from)
+            }
+            // A process manager that is not ours may wait for ever for a rank that is gone.
+            None => {
+                pmi.set_timeout(LEAVE_PATIENCE_AFTER_ERROR);
+                self.leave_with_the_others(patience)
+            }
+        };
         self.stop();
-        fenced.and(pmi.finalize())
+        left.and(pmi.finalize().map_err(LeaveError::from))
+    }
+
+    /// Waits until all ranks that live want to leave.
+    fn leave_with_the_others(&self, patience: Duration) -> Result<(), LeaveError> {
+        let (done, all_leave) = mpsc::channel();
+        self.shared.wish(Wish::Leave(done));
+        match all_leave.recv_timeout(patience) {
+            // Without a sender there are no others, or the progress thread has ended.
+            Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => Ok(()),
+            Err(mpsc::RecvTimeoutError::Timeout) => Err(LeaveError::Others { waited: patience }),
+        }
     }
 
     fn stop(&mut self) {
@@ -259,6 +289,21 @@ impl Shared {
     fn lock_inbox(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The reason for which a job was not left together with all others.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LeaveError {
+    /// The other ranks do not want to leave yet.
+    #[error("other ranks of the job did not leave it within {waited:?}")]
+    Others {
+        /// The time that they had.
+        waited: Duration,
+    },
+    /// The process manager failed, or says that a rank is gone.
+    #[error(transparent)]
+    ProcessManager(#[from] ClientError),
 }
 
 /// The largest message: a chunk of 1 MiB, with elements of some hundred bytes, and what is sent with it.

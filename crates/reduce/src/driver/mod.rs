@@ -6,6 +6,7 @@ mod bootstrap;
 mod buffer_reduction;
 mod contribution;
 mod copies;
+mod council;
 mod digests;
 mod ending;
 mod group;
@@ -13,6 +14,7 @@ mod inherited;
 mod job;
 mod lent_memory;
 mod lines;
+mod notices;
 mod outbox;
 mod peers;
 mod procedures;
@@ -28,6 +30,6 @@ pub use self::{
     bootstrap::BootstrapError,
     buffer_reduction::BufferReduction,
     group::{Group, Protection, ReduceOptions},
-    job::Job,
+    job::{Job, LeaveError},
     reduction::{Outcome, ReduceError, Reduction},
 };

@@ -10,6 +10,7 @@ use ropewalk_names::Rank;
 use ropewalk_reduce_core::{Costs, Site};
 
 use super::{
+    council::Council,
     lines::Answered,
     outbox::may_be_mended,
     progress::ProgressThread,
@@ -85,12 +86,13 @@ impl Peers {
 
 impl ProgressThread {
     /// A broken connection may have cost messages. An agent says soon whether the process is gone; if it does not,
-    /// plans go around the pair, and later, or if there is no agent, the peer counts as gone, so that nobody waits
-    /// for ever.
+    /// plans go around the pair, and later the peer counts as gone, so that nobody waits for ever. Without agents it is
+    /// asked if it can be reached, and else suspected.
     pub(super) fn notice_lost_peers(&mut self) {
         while let Some(lost) = self.engine.poll_lost_peer() {
             self.leave_if_fenced(&lost.cause);
-            if self.link.is_some() && may_be_mended(&lost.cause) {
+            let is_mended = may_be_mended(&lost.cause);
+            if self.link.is_some() && is_mended {
                 // All that it may have cost is sent again, and its agent tells if the peer is gone.
                 continue;
             }
@@ -102,6 +104,10 @@ impl ProgressThread {
                 .position(|address| address.as_ref() == Some(&lost.address));
             if let Some(index) = known {
                 let rank = Rank(index as u32);
+                if self.link.is_none() && is_mended {
+                    self.probe(rank);
+                    continue;
+                }
                 if is_silent && self.link.is_some() {
                     self.take_another_road(rank);
                 }
@@ -136,8 +142,10 @@ impl ProgressThread {
     /// While a reduction takes long, those are watched that it needs.
     pub(super) fn watch_peers(&mut self) {
         let now = Instant::now();
-        let is_idle =
-            self.running.is_empty() && self.seat.as_ref().is_none_or(|seat| seat.needed().is_empty());
+        let awaited = self.council.as_ref().map(Council::awaited).unwrap_or_default();
+        let is_idle = self.running.is_empty()
+            && awaited.is_empty()
+            && self.seat.as_ref().is_none_or(|seat| seat.needed().is_empty());
         if is_idle {
             if self.link.is_some() {
                 // Nobody waits for them.
@@ -160,10 +168,13 @@ impl ProgressThread {
             Kind::Left(_) => None,
         }));
         needed.extend(self.copies.keepers());
+        needed.extend(awaited);
         needed.remove(&self.shared.rank);
-        let (reached, others): (BTreeSet<Rank>, BTreeSet<Rank>) = needed
-            .into_iter()
-            .partition(|rank| !self.peers.suspects.contains_key(rank) && !self.roads.is_detour(*rank));
+        let council = &self.council;
+        let is_doubted = |rank: &Rank| council.as_ref().is_some_and(|council| council.doubts(*rank));
+        let (reached, others): (BTreeSet<Rank>, BTreeSet<Rank>) = needed.into_iter().partition(|rank| {
+            !self.peers.suspects.contains_key(rank) && !self.roads.is_detour(*rank) && !is_doubted(rank)
+        });
         for rank in others.difference(&self.peers.gone) {
             self.outbox.lines.ask(*rank);
         }
@@ -189,11 +200,14 @@ impl ProgressThread {
         }
     }
 
-    /// A rank may be gone, stopped or cut off.
+    /// A rank may be gone, stopped or cut off. Without agents a majority decides.
     pub(super) fn suspect(&mut self, rank: Rank, sign: Sign) {
+        let elapsed = self.now();
+        if let Some(council) = &mut self.council {
+            return council.suspect(elapsed, rank);
+        }
         let now = Instant::now();
         let (cut_at, gone_at) = match sign {
-            _ if self.link.is_none() => (now, now),
             Sign::Broken => (now + CUT_VERDICT_TIME, now + AGENT_VERDICT_TIME),
             Sign::Silent | Sign::Unheard => (now, now + SILENCE_MAX),
         };

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use ropewalk_fabric::RegionHandle;
+use ropewalk_membership::AgreementMessage;
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{ChunkHeader, Grant};
 use ropewalk_rpc::Procedure;
@@ -61,6 +62,28 @@ impl Procedure for KeepCopy {
     const NAME: &'static str = "ropewalk.reduce.keep-copy";
     type Input = Box<AskedCopy>;
     type Output = ();
+}
+
+/// Brings messages between the ranks of a job that no launcher of ours runs.
+pub(super) struct TellMember;
+
+impl Procedure for TellMember {
+    const NAME: &'static str = "ropewalk.reduce.tell-member";
+    type Input = Vec<ToMember>;
+    type Output = ();
+}
+
+/// A message between the ranks of a job that no launcher of ours runs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum ToMember {
+    /// It is about who belongs to the job.
+    Agreement(Box<AgreementMessage>),
+    /// The sender wants to leave the job, and stays until all do.
+    Leaves,
+    /// All want to leave.
+    MayLeave,
+    /// The answer says that the receiver is reached.
+    Probe,
 }
 
 /// A contribution that is to be copied.

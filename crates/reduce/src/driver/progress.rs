@@ -10,8 +10,8 @@ use std::{
 use ropewalk_fabric::{Address, AgentLink, SpanKind};
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{
-    Failure, FromScheduler, GiveUp, Grant, Place, SendRates, Session, Site, StreamId, Term, ToScheduler,
-    Worker, WorkerAction,
+    Failure, FromScheduler, GiveUp, Place, SendRates, Session, Site, StreamId, Term, ToScheduler, Worker,
+    WorkerAction,
 };
 use ropewalk_rpc::Engine;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -20,6 +20,7 @@ use super::{
     arrivals::Arrivals,
     bootstrap::HostMark,
     copies::Copies,
+    council::Council,
     ending::{Releases, Returns},
     inherited::Inherited,
     job::{Shared, Wish},
@@ -45,11 +46,13 @@ pub(super) struct ProgressThread {
     /// The link to the agent, until that is gone.
     pub(super) link: Option<Arc<AgentLink>>,
     pub(super) engine: Engine,
-    origin: Instant,
+    pub(super) origin: Instant,
     pub(super) worker: Worker,
     pub(super) rates: SendRates,
     pub(super) seat: Option<Seat>,
     pub(super) peers: Peers,
+    /// Decides who belongs to the job, if no agent says so.
+    pub(super) council: Option<Council>,
     pub(super) inherited: Inherited,
     pub(super) copies: Copies,
     pub(super) sites: Sites,
@@ -91,6 +94,7 @@ impl ProgressThread {
             rates: SendRates::default(),
             seat,
             peers: Peers::new(addresses),
+            council: (shared.link.is_none() && shared.size > 1).then(|| Council::new(rank, shared.size)),
             inherited: Inherited::default(),
             copies: Copies::new(hosts),
             sites: Sites::new(shared.size),
@@ -124,6 +128,7 @@ impl ProgressThread {
             self.roads.see_to_forwarded();
             self.notice_lost_peers();
             self.watch_peers();
+            self.confer();
             self.handle_time();
             self.see_to_copies();
             let is_done = self.act();
@@ -157,6 +162,10 @@ impl ProgressThread {
     fn fulfil(&mut self, wish: Wish) {
         match wish {
             Wish::Begin(begin) => self.begin(*begin),
+            Wish::Leave(done) => match &mut self.council {
+                Some(council) => council.leave(done),
+                None => drop(done),
+            },
             Wish::Withdraw {
                 session,
                 member,
@@ -256,7 +265,15 @@ impl ProgressThread {
                 self.ended.pop_first();
             }
         }
+        let ended = match &message {
+            FromScheduler::Ended { session, .. } => Some(*session),
+            _ => None,
+        };
         self.worker.handle_scheduler(Site(from.0), message);
+        if let Some(session) = ended {
+            // A call that waits for its copies has ended too.
+            self.announce(session);
+        }
     }
 
     fn handle_time(&mut self) {
@@ -396,18 +413,6 @@ impl ProgressThread {
         }
     }
 
-    pub(super) fn grant_to_inherited(&mut self, site: Site, parent: StreamId, grant: Grant) {
-        let Some(chunking) = self.worker.chunking(grant.session) else {
-            return;
-        };
-        if !self
-            .inherited
-            .grant(&mut self.engine, site, parent, grant, &chunking)
-        {
-            self.worker.handle_unreachable(site);
-        }
-    }
-
     fn fold(
         &mut self,
         session: Session,
@@ -465,7 +470,9 @@ impl ProgressThread {
         let now = Instant::now();
         let seat = self.seat.as_ref().and_then(Seat::poll_timeout);
         let seat = seat.and_then(|deadline| self.origin.checked_add(deadline));
-        let is_unsent = !self.outbox.is_empty(&self.roads) || !self.releases.is_empty();
+        let is_unsent = !self.outbox.is_empty(&self.roads)
+            || !self.releases.is_empty()
+            || self.council.as_ref().is_some_and(Council::has_unsent);
         let unsent = is_unsent.then(|| now + UNSENT_RETRY);
         let overdue = self.running.values().filter_map(|running| running.deadline).min();
         let deadlines = [
@@ -473,6 +480,7 @@ impl ProgressThread {
             unsent,
             self.peers.next_deadline(),
             self.roads.next_deadline(),
+            self.council_deadline(),
             overdue,
             self.returns.next_deadline(),
             self.engine.next_deadline(),

@@ -254,3 +254,32 @@ fn slurm_starts_agents_and_our_libraries_speak_with_it() {
         assert_eq!(met, 4, "{dialect}: {output:?}");
     }
 }
+
+/// Under Slurm's own `srun`, which is told to let the others live, a rank is killed while it reduces: the others get an
+/// error that names it, or go on without it.
+#[test]
+fn ranks_under_srun_go_on_without_a_lost_one() {
+    let Some(network) = Network::new(79) else {
+        return;
+    };
+    let slurm = Slurm::start(&network);
+    let program = Path::new(ROPEWALK)
+        .with_file_name("examples")
+        .join("reduce_foreign");
+    for (way, victim) in [("fail", 2), ("exclude", 0)] {
+        let victim_word = victim.to_string();
+        let srun = ["srun", "--mpi=pmi2", "--kill-on-bad-exit=0", "-N1", "-n4"];
+        let words = [program.to_str().unwrap(), way, &victim_word, "500"];
+        let output = slurm.output(&network, &[&srun[..], &words].concat());
+        let stdout = text(&output.stdout);
+        let mut lines: Vec<&str> = stdout.lines().collect();
+        lines.sort_unstable();
+        let told = match way {
+            "fail" => format!("contributions were lost with rank {victim}"),
+            _ => format!("went on without [{victim}]"),
+        };
+        let others = (0..4).filter(|rank| *rank != victim);
+        let expected: Vec<String> = others.map(|rank| format!("rank {rank}: {told}")).collect();
+        assert_eq!(lines, expected, "{output:?}");
+    }
+}
