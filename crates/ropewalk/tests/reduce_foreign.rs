@@ -45,7 +45,7 @@ fn hydra(ranks: u32, words: &[&str]) -> Command {
 }
 
 /// The lines of the ranks in order; Hydra may add its own.
-fn told(output: &Output) -> Vec<String> {
+fn lines_of(output: &Output) -> Vec<String> {
     let lines = rig::sorted_lines(output);
     lines
         .into_iter()
@@ -57,7 +57,7 @@ fn told(output: &Output) -> Vec<String> {
 fn check(command: Command, ranks: impl Iterator<Item = u32>, told: &str) {
     let output = rig::output(command);
     let expected: Vec<String> = ranks.map(|rank| format!("rank {rank}: {told}")).collect();
-    assert_eq!(told(&output), expected, "{}", rig::text(&output.stderr));
+    assert_eq!(lines_of(&output), expected, "{}", rig::text(&output.stderr));
 }
 
 fn others(victim: u32) -> impl Iterator<Item = u32> {
@@ -114,7 +114,7 @@ fn a_minority_stops_and_says_so() {
     }
     let output = job.wait_with_output().unwrap();
     assert_eq!(
-        told(&output),
+        lines_of(&output),
         [
             "rank 0: went on without [2]",
             "rank 1: went on without [2]",
@@ -139,7 +139,7 @@ fn a_rank_that_stood_still_is_fenced() {
     kill_process(process, Signal::CONT).unwrap();
     let output = job.wait_with_output().unwrap();
     assert_eq!(
-        told(&output),
+        lines_of(&output),
         [
             "rank 0: error: this process, rank 0 (incarnation 0), is fenced: the others count it as gone",
             "rank 1: went on without [0]",
