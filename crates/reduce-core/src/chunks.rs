@@ -20,6 +20,18 @@ impl Chunking {
     /// Each class has a tree, and a row for each site in it.
     pub const CLASSES_MAX: u16 = 64;
 
+    /// Bytes of a session that a site keeps for its nodes: behind a full queue of a switch a chunk takes 40 to 80 ms,
+    /// its grant as long, and for so long it needs a place.
+    pub const WINDOW_BYTES: u64 = 8 << 20;
+    /// Chunks of a session that a site keeps at most, with two for each node at least.
+    pub const WINDOWS_MAX: u64 = 512;
+
+    /// The number of windows of a node: chunks that are granted, or wait to be folded or sent.
+    pub(crate) fn windows(&self) -> u32 {
+        let all = (Self::WINDOW_BYTES / self.chunk_bytes.max(1)).min(Self::WINDOWS_MAX);
+        (all as u32 / u32::from(self.classes)).max(2)
+    }
+
     /// The number of chunks. An empty vector has one, which is empty: it has to be waited for like any other.
     pub fn chunks(&self) -> u64 {
         self.bytes.div_ceil(self.chunk_bytes).max(1)

@@ -1,9 +1,9 @@
 //! Trees for the classes of chunks, from rates and from who holds what.
 //!
 //! Each site but the root sends every chunk once, so that trees differ in who receives: a site receives a chunk
-//! from each of its children. As long as fast sites can have one child each, the tree is the same chain in all classes,
-//! in which each link in has one sender; the slowest site is its leaf. Otherwise the planner gives each site a number of
-//! children, over all classes together, in proportion to the rate at which it receives and folds.
+//! from each of its children. As long as fast sites can have one child each, the tree is the same chain in all
+//! classes, in which each link in has one sender; the slowest site is its leaf. Otherwise the planner gives each site
+//! a number of children, over all classes together, in proportion to the rate at which it receives and folds.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -86,8 +86,8 @@ impl Shape {
     }
 
     /// The time of a link, in times of what its bytes take. In binary trees a site is sent to by two others at once in
-    /// half of the classes and by nobody in the rest, and these do not alternate as evenly as they should: measured, with
-    /// 8 hosts at 400 Mbit/s and 2 to 32 MiB.
+    /// half of the classes and by nobody in the rest, and these do not alternate as evenly as they should: measured,
+    /// with 8 hosts at 400 Mbit/s and 2 to 32 MiB.
     fn sharing(self) -> f64 {
         match self {
             Self::Chain | Self::Blocks => 1.0,
@@ -404,7 +404,8 @@ mod tests {
         }
     }
 
-    /// Equal sites receive as much as they send, one of them nothing, or all equally much; and the root each chunk once.
+    /// Equal sites receive as much as they send, one of them nothing, or all equally much. The root receives each
+    /// chunk once.
     #[test]
     fn equal_sites_share_equally() {
         for sites in [1, 2, 3, 5, 8, 16, 33, 200, 1_000] {

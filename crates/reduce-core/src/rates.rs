@@ -83,7 +83,7 @@ struct Flow {
     last: Duration,
     /// All that arrived.
     arrived: Tally,
-    /// What arrived close behind others.
+    /// Those that arrived close behind others.
     in_row: Tally,
 }
 
@@ -186,8 +186,9 @@ impl SendRates {
         }
     }
 
-    /// The number of chunks that should be on their way: twice those that the links hold, as it seems, and two that wait.
-    /// With fewer a link stands idle, with more a chunk that is needed waits behind others. Twice, because what a link
+    /// The number of chunks that should be on their way: twice those that the links hold, as it seems, and two that
+    /// wait. With fewer a link stands idle, with more a chunk that is needed waits behind others. Twice, since what a
+    /// link
     /// holds is only seen when more is on its way.
     pub fn window(&self) -> u32 {
         let arrived = &self.all.arrived;
@@ -285,9 +286,9 @@ impl RateTable {
         self.reports * Self::REPORTS >= self.rates.len()
     }
 
-    /// Looks at what was told. A slow rate may be the sender's or the receiver's: a sender is slow if it is so to two
-    /// receivers or more, and says nothing of them; otherwise it is the receiver, which will have other senders if that is
-    /// wrong.
+    /// Looks at all rates. A slow one may be the sender's or the receiver's: a sender is slow if it is so to two
+    /// receivers or more, and says nothing of them; otherwise it is the receiver, which will have other senders if that
+    /// is wrong.
     pub(crate) fn judge(&mut self, now: Duration) {
         self.reports = 0;
         for senders in self.rates.values_mut() {

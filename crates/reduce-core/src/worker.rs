@@ -28,8 +28,7 @@ use self::{
 /// takes the actions from [`poll_action`](Self::poll_action) until there is none, carries them out in order, and
 /// answers each [`WorkerAction::SendChunk`] and [`WorkerAction::Fold`] once, at any time.
 ///
-/// It keeps [`WINDOW_BYTES`](Self::WINDOW_BYTES) of each session, at least two chunks for each of its nodes and at most
-/// [`WINDOWS`](Self::WINDOWS) chunks, and
+/// It keeps [`WINDOW_BYTES`](Chunking::WINDOW_BYTES) of each session, at least two chunks for each of its nodes, and
 /// [`ENDED_MAX`](Self::ENDED_MAX) ends of sessions.
 #[derive(Debug)]
 pub struct Worker {
@@ -56,11 +55,6 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Bytes of a session on one site that are kept for its nodes: behind a full queue of a switch a chunk takes 40 to
-    /// 80 ms, its grant as long, and for so long what arrives needs a place.
-    pub const WINDOW_BYTES: u64 = 8 << 20;
-    /// Chunks of a session on one site that are kept at most, spread over its nodes.
-    pub const WINDOWS: u32 = 512;
     /// Ends that are remembered for late callers.
     pub const ENDED_MAX: usize = 1_024;
     /// Grants that may come before their rows: one for each class and child of a plan or two.
@@ -321,16 +315,11 @@ impl Worker {
         }
     }
 
-    fn windows_of(chunking: &Chunking) -> u32 {
-        let chunks = (Self::WINDOW_BYTES / chunking.chunk_bytes.max(1)).min(u64::from(Self::WINDOWS));
-        (chunks as u32 / u32::from(chunking.classes)).max(2)
-    }
-
     fn window(&self, session: Session, stream: StreamId, index: u32, child: usize) -> Place {
         let chunking = self.chunking(session);
         Place::Window {
             stream,
-            slot: index % chunking.map_or(2, |chunking| Self::windows_of(&chunking)),
+            slot: index % chunking.map_or(2, |chunking| chunking.windows()),
             child,
         }
     }
@@ -398,7 +387,7 @@ impl Worker {
         }
         part.withdraw(&row);
         let (session, plan, share) = (row.session, row.plan, row.share);
-        let windows = Self::windows_of(&row.chunking);
+        let windows = row.chunking.windows();
         let mut begun = Vec::new();
         for node in row.nodes {
             let own = node.inputs.iter().filter_map(|input| match input {

@@ -4,8 +4,8 @@ use crate::ids::Site;
 
 /// The chunks that a site is sending.
 ///
-/// A receiver gets one at first, and with each answer one more, up to half of all if others get some too: so that a slow
-/// one has little in its link, where the scheduler's messages have to pass too, and does not hold up the others.
+/// A receiver gets one at first, and with each answer one more, up to half of all if others get some too: so that a
+/// slow one has little in its link, where the scheduler's messages have to pass too, and does not hold up the others.
 #[derive(Debug)]
 pub(super) struct Sends {
     max: u32,
