@@ -188,8 +188,7 @@ impl SendRates {
 
     /// The number of chunks that should be on their way: twice those that the links hold, as it seems, and two that
     /// wait. With fewer a link stands idle, with more a chunk that is needed waits behind others. Twice, since what a
-    /// link
-    /// holds is only seen when more is on its way.
+    /// link holds is only seen when more is on its way.
     pub fn window(&self) -> u32 {
         let arrived = &self.all.arrived;
         let busy = arrived.time.as_secs_f64();
