@@ -17,6 +17,7 @@ use super::{
     agent::{Agent, Preparation},
     branch::Position,
     keeper::{self, FAILED, Part},
+    launch_error::with_causes,
     process::Slots,
 };
 use crate::driver::bootstrap::Bootstrap;
@@ -40,7 +41,7 @@ pub fn agent_main() -> ExitCode {
 pub(super) unsafe fn serve(known: Option<Position>) -> u8 {
     // SAFETY: as the caller has promised.
     unsafe { run(known) }.unwrap_or_else(|error| {
-        eprintln!("ropewalk agent: {error}");
+        eprintln!("ropewalk agent: {}", with_causes(&error));
         FAILED
     })
 }

@@ -18,6 +18,7 @@ use super::{
     Branch, BranchEvent, SIGKILL, Wait,
     mending::{Mending, Sight},
 };
+use crate::driver::launch_error::with_causes;
 
 /// The link to the node above.
 pub(super) struct Above {
@@ -183,7 +184,7 @@ impl Branch {
         let detect = self.position.plan.detect;
         let how = match cause {
             PeerDeath::Silent => format!("gave no sign of life for {} s", detect.as_secs_f64()),
-            cause => format!("lost its connection: {}", chain(cause)),
+            cause => format!("lost its connection: {}", with_causes(cause)),
         };
         child.may_come_back = is_break(cause) && !child.is_given_up;
         let wait = match child.starter {
@@ -207,7 +208,7 @@ impl Branch {
         let above = &mut self.above;
         above.peer = None;
         above.link.handle_cut();
-        let (now, why) = (Instant::now(), chain(cause));
+        let (now, why) = (Instant::now(), with_causes(cause));
         let detect = self.position.plan.detect;
         let progress = above.link.progress();
         let was_idle = above.link.is_idle();
@@ -385,15 +386,4 @@ pub(super) fn send_bodies<T: Serialize>(
         sent = true;
     }
     sent
-}
-
-/// An error with its causes, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(": {error}");
-        cause = error.source();
-    }
-    text
 }
