@@ -8,8 +8,8 @@
 //!
 //! [`Job::from_env`] and [`Group::reduce`] are where to begin. [`Group::reduce_buffer`] needs no copy of the
 //! contribution, and [`Group::reduce_sources`] takes contributions that several ranks can read or
-//! [make](Sources::from_fn). All that is decided is decided in `ropewalk-reduce-core`, which `ropewalk-sim` drives in
-//! virtual time; memory, messages and time around it are here.
+//! [make](Sources::from_fn). [`Group::barrier`] is a reduction of nothing. All that is decided is decided in
+//! `ropewalk-reduce-core`, which `ropewalk-sim` drives in virtual time; memory, messages and time around it are here.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -31,8 +31,8 @@ mod source;
 
 pub use buffer::Buffer;
 pub use driver::{
-    BootstrapError, BufferReduction, Group, Job, LeaveError, Outcome, Protection, ReduceError, ReduceOptions,
-    Reduction,
+    Barrier, BootstrapError, BufferReduction, Group, Job, LeaveError, Outcome, Protection, ReduceError,
+    ReduceOptions, Reduction,
 };
 pub use operation::{
     DecodeError, Max, Min, Number, ObjectReducer, Operation, Prod, Reducer, Sum, elementwise, object,

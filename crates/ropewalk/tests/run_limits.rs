@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
 
-/// With any limit of descriptors a job runs, or one line says that descriptors were missing, with the system's own words
-/// behind ours; nothing panics or hangs.
+/// With any limit of descriptors a job runs, or one line says that descriptors were missing, with the system's own
+/// words behind ours; nothing panics or hangs.
 #[test]
 fn any_limit_of_descriptors_is_survived_or_named() {
     for limit in 4..40 {

@@ -2,6 +2,7 @@
 
 mod agent;
 mod arrivals;
+mod barrier;
 mod bootstrap;
 mod buffer_reduction;
 mod contribution;
@@ -27,6 +28,7 @@ mod sites;
 mod trace;
 
 pub use self::{
+    barrier::Barrier,
     bootstrap::BootstrapError,
     buffer_reduction::BufferReduction,
     group::{Group, Protection, ReduceOptions},
