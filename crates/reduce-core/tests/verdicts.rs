@@ -118,3 +118,22 @@ fn a_site_leaves() {
     scheduler.handle_message(Duration::ZERO, Site(0), announce(0));
     assert_eq!(ends(&mut scheduler), []);
 }
+
+/// The scheduler hears of a copy before it hears of the rank that the copy is of, and the keeper is lost: the rank
+/// itself still comes.
+#[test]
+fn a_copy_is_lost_before_its_owner_calls() {
+    let mut scheduler = scheduler();
+    let now = Duration::ZERO;
+    let copy = Site(10);
+    scheduler.handle_message(now, copy, announce(0));
+    scheduler.handle_message(now, Site(2), announce(2));
+    scheduler.handle_message(now, Site(11), announce(1));
+    for lost in [copy, Site(1)] {
+        scheduler.handle_lost(now, lost);
+    }
+    assert_eq!(ends(&mut scheduler), []);
+    scheduler.handle_lost(now, Site(11));
+    let lost = End::Lost(vec![Member(1)]);
+    assert!(ends(&mut scheduler).contains(&(Site(0), lost)));
+}

@@ -60,6 +60,8 @@ pub fn run(setting: &Setting) -> Result<Outcome, Violation> {
 #[derive(Clone, Debug)]
 enum What {
     Call,
+    /// The copy of the original that a rank was called with is kept: its call counts.
+    Acknowledged,
     /// A copy of this member's original is here.
     Copied(Member),
     ToScheduler(Site, ToScheduler),
@@ -236,10 +238,17 @@ impl<'a> Job<'a> {
                     if let Some(span) = self.setting.copies.filter(|_| self.setting.hosts > 1) {
                         let copy = Process(2 * self.setting.hosts + process.0);
                         self.simulation.after(span, copy, What::Copied(Member(process.0)));
+                        if let Some(answer) = self.setting.acknowledged {
+                            self.oracle.note_holder(Member(process.0), process.0);
+                            self.simulation.after(span + answer, process, What::Acknowledged);
+                            return;
+                        }
                     }
                 }
                 self.hold(process, held);
             }
+            // If the keeper is lost, another one would be asked: that takes longer, and is left out.
+            What::Acknowledged => self.hold(process, vec![Member(process.0)]),
             What::Copied(member) => {
                 // The contributor has to be there to be copied.
                 let keeper = (member.0 + 1) % self.setting.hosts;
@@ -493,7 +502,7 @@ impl<'a> Job<'a> {
         if (0..self.setting.hosts).map(Host).any(|third| is_between(&third)) {
             self.simulation.let_pass(ends.0, ends.1, What::may_be_forwarded);
         }
-        for (site, other) in self.pairs(from, to) {
+        for (site, other) in self.setting.pairs(from, to) {
             let what = What::Unreachable(Site(other));
             self.simulation.after(Nanos::ZERO, Process(site), what);
         }
@@ -502,19 +511,11 @@ impl<'a> Job<'a> {
             .after(self.setting.link_timeout, world, What::Silent(from, to));
     }
 
-    /// The sites of two hosts, each with each, both ways.
-    fn pairs(&self, from: u32, to: u32) -> impl Iterator<Item = (u32, u32)> + use<> {
-        let hosts = self.setting.hosts;
-        let of = move |host: u32| [host, host + hosts, 2 * hosts + (host + hosts - 1) % hosts];
-        of(from).into_iter().flat_map(move |one| {
-            of(to)
-                .into_iter()
-                .flat_map(move |other| [(one, other), (other, one)])
-        })
-    }
-
     /// The agent of a rank sees that the rank is gone, or fences it.
     fn give_up_rank(&mut self, rank: u32) {
+        if self.oracle.is_gone(rank) {
+            return;
+        }
         self.oracle.note_gone(rank);
         self.oracle.note_gone(self.copy_kept_by(rank).0);
         let agent = Process(rank + self.setting.hosts);

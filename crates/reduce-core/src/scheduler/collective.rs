@@ -28,7 +28,7 @@ pub(super) struct Collective {
     ranks: Vec<Site>,
     /// Their places in the group.
     places: BTreeMap<Site, Member>,
-    /// The sites that have told what they hold.
+    /// The sites that have told what they hold. A copy may be told of before the rank that it is of.
     called: BTreeSet<Site>,
     /// Something may be lost since it was looked last.
     has_unheeded: bool,
@@ -204,8 +204,14 @@ impl Collective {
 
     /// The ranks whose contributions have not come.
     pub(super) fn missing_ranks(&self) -> Vec<Member> {
+        let is_merged = |rank: &Member| {
+            let mut merged = self.shares.values().filter(|share| self.is_merged(share));
+            merged.any(|share| share.members.contains(rank))
+        };
         let has_come = |rank: &Member| match self.call.contributions {
-            Contributions::Each => self.originals.contains_key(rank),
+            Contributions::Each => {
+                self.has_holder(*rank) || self.called.contains(&self.site_of(*rank)) || is_merged(rank)
+            }
             Contributions::Shared(_) => self.called.contains(&self.site_of(*rank)),
         };
         let ranks = (0..self.ranks.len() as u32).map(Member);
@@ -297,9 +303,10 @@ impl Collective {
     pub(super) fn begin_without_late(&mut self, view: &View) {
         self.deadline = None;
         let may_begin = match self.call.contributions {
-            Contributions::Each => self.originals.contains_key(&self.roster.root),
+            Contributions::Each => self.has_holder(self.roster.root),
             Contributions::Shared(_) => self.called.contains(&self.root()) && self.are_all_here(),
         };
+        let may_begin = may_begin && self.newcomers.iter().any(|member| self.has_holder(*member));
         if may_begin {
             self.plan_newcomers(view);
         }
@@ -374,15 +381,13 @@ impl Collective {
     /// The members that count, whose contributions nobody has or never will, and which the root still needs.
     fn lost(&self, view: &View) -> Vec<Member> {
         let merged = self.shares.values().filter(|share| self.is_merged(share));
-        let unmerged = self.shares.values().filter(|share| !self.is_merged(share));
-        let unmerged: BTreeSet<Member> = unmerged.flat_map(|share| share.members.iter().copied()).collect();
         let merged: BTreeSet<Member> = merged.flat_map(|share| share.members.iter().copied()).collect();
         let have_all_called = self.have_all_called(view);
         let is_lost = |member: &Member| {
             let may_come = match self.call.contributions {
                 Contributions::Each => {
-                    let is_rank_lost = || view.lost.contains(&self.site_of(*member));
-                    !self.originals.contains_key(member) && !unmerged.contains(member) && !is_rank_lost()
+                    let rank = self.site_of(*member);
+                    !self.called.contains(&rank) && !view.lost.contains(&rank)
                 }
                 Contributions::Shared(_) => !have_all_called,
             };
@@ -482,7 +487,10 @@ impl Collective {
         if self.shares.values().any(|share| !self.is_merged(share)) {
             self.begin_anew();
         }
-        let members = std::mem::take(&mut self.newcomers);
+        let (members, waited_for): (BTreeSet<Member>, BTreeSet<Member>) = std::mem::take(&mut self.newcomers)
+            .into_iter()
+            .partition(|member| self.has_holder(*member));
+        self.newcomers = waited_for;
         self.deadline = None;
         let id = ShareId(self.next_share);
         self.next_share += 1;

@@ -15,6 +15,8 @@ pub struct Setting {
     pub shared: Option<Shared>,
     /// So long after its rank has called a contribution is also on the next host; never if there is no time.
     pub copies: Option<Nanos>,
+    /// Calls count only so long after their copies are made; if there is no time, at once.
+    pub acknowledged: Option<Nanos>,
     /// The order of folding.
     pub order: Order,
     /// The answer to the loss of contributions.
@@ -91,6 +93,7 @@ impl Setting {
             root: 0,
             shared: None,
             copies: None,
+            acknowledged: None,
             order: Order::Any,
             on_loss: OnLoss::Fail,
             on_root_loss: OnRootLoss::Fail,
@@ -163,11 +166,22 @@ impl Setting {
             });
         } else if dice.once_in(3) {
             setting.copies = Some(when(&mut dice));
+            setting.acknowledged = dice.once_in(2).then(|| when(&mut dice));
         }
         if dice.once_in(4) {
             setting.on_root_loss = OnRootLoss::MoveToLowest;
         }
         setting
+    }
+
+    /// The sites of two hosts, each with each, both ways.
+    pub(super) fn pairs(&self, from: u32, to: u32) -> impl Iterator<Item = (u32, u32)> + use<> {
+        let hosts = self.hosts;
+        let of = move |host: u32| [host, host + hosts, 2 * hosts + (host + hosts - 1) % hosts];
+        let both = move |one, other| [(one, other), (other, one)];
+        of(from)
+            .into_iter()
+            .flat_map(move |one| of(to).into_iter().flat_map(move |other| both(one, other)))
     }
 
     pub(super) fn contributions(&self) -> Contributions {
