@@ -36,6 +36,11 @@ pub struct PlanId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ShareId(pub u32);
 
+impl ShareId {
+    /// The result on its way from the root to all other ranks.
+    pub const SPREAD: Self = Self(u32::MAX);
+}
+
 /// A node of a plan: one site's part in the tree of one class of chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct StreamId {

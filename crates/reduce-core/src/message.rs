@@ -31,7 +31,7 @@ pub enum ToScheduler {
         /// By class.
         merged: Vec<u32>,
     },
-    /// The root holds the whole result of these shares.
+    /// This site holds the whole result.
     Complete {
         /// The session.
         session: Session,
@@ -93,14 +93,27 @@ pub struct Standing {
     pub call: Call,
     /// The contributions it holds, and their tokens.
     pub originals: Vec<(Member, Token)>,
-    /// The shares that it merged as root, with their members and watermarks by class.
-    pub shares: Vec<(ShareId, Vec<Member>, Vec<u32>)>,
+    /// The shares that it merged as root.
+    pub shares: Vec<MergedShare>,
     /// How the vector is cut, once that is decided.
     pub chunking: Option<Chunking>,
     /// The newest roster that this site was told of.
     pub roster: Option<Roster>,
     /// The end, if it was decided.
     pub end: Option<End>,
+}
+
+/// A share at the root.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MergedShare {
+    /// The share.
+    pub id: ShareId,
+    /// The members whose contributions it is of.
+    pub members: Vec<Member>,
+    /// The sum of their tokens.
+    pub tokens: Token,
+    /// How many chunks are merged, by class.
+    pub merged: Vec<u32>,
 }
 
 impl Standing {
@@ -113,13 +126,13 @@ impl Standing {
         };
         let is_chunking = chunking.is_valid() && chunking.bytes == self.call.bytes;
         let fits = |(class, merged): (usize, &u32)| *merged <= chunking.chunks_of(class as u16);
-        let is_share = |(id, members, merged): &(ShareId, Vec<Member>, Vec<u32>)| {
-            id.0 < u32::MAX
-                && members.iter().all(is_member)
-                && merged.len() == usize::from(chunking.classes)
-                && merged.iter().enumerate().all(fits)
+        let is_share = |share: &MergedShare| {
+            share.id < ShareId::SPREAD
+                && share.members.iter().all(is_member)
+                && share.merged.len() == usize::from(chunking.classes)
+                && share.merged.iter().enumerate().all(fits)
         };
-        let shares = self.shares.iter().flat_map(|(_, members, _)| members);
+        let shares = self.shares.iter().flat_map(|share| &share.members);
         let mut counted: Vec<Member> = shares.chain(&roster.excluded).copied().collect();
         let count = counted.len();
         counted.sort();
@@ -165,9 +178,10 @@ pub struct Row {
     pub chunking: Chunking,
     /// The nodes on this site; none if it has no part in this plan.
     pub nodes: Vec<RowNode>,
-    /// For the root alone: the members of the share, whose tokens have to add up.
+    /// For those who merge it: the members of the share, whose tokens have to add up. A result that is
+    /// [spread](ShareId::SPREAD) counts as one contribution, that of the root.
     pub members: Vec<(Member, Token)>,
-    /// For the root alone: the number of members in all shares together, after which it is complete.
+    /// For those who merge it: the number of members in all shares together, after which they are complete.
     pub members_in_all: u32,
     /// Who takes part. If it is newer than what is known, all of the session before is void.
     pub roster: Roster,
@@ -205,6 +219,8 @@ pub enum Input {
     Own(Member),
     /// The outcome of another node of the tree, on that site.
     Child(Site, u32),
+    /// The result as far as this site holds it; alone.
+    Final,
 }
 
 /// Sent with each chunk, from child to parent in a tree.

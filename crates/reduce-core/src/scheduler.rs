@@ -15,6 +15,7 @@ use super::{
 mod collective;
 mod detours;
 mod rows;
+mod spreading;
 
 use collective::Collective;
 use detours::Troubles;
@@ -30,6 +31,8 @@ pub struct Call {
     pub contributions: Contributions,
     /// The rank that gets the result, by its place in the group.
     pub root: Member,
+    /// All ranks get the result, from the root.
+    pub is_spread: bool,
     /// The order of folding.
     pub order: Order,
     /// A digest of the operation and the type of its elements.
@@ -339,10 +342,9 @@ impl Scheduler {
             } => {
                 // A new seat does not know all contributions yet. The root tells again after its next row.
                 let is_ours = term == self.term && self.awaited.is_empty();
-                if let Some(collective) = self.collective(session, from).filter(|_| is_ours)
-                    && let Some(end) = collective.complete(generation, tokens)
-                {
-                    self.end(session, end);
+                if let Some(collective) = self.sessions.get_mut(&session).filter(|_| is_ours) {
+                    let end = collective.complete(from, generation, tokens);
+                    self.settle(session, end);
                 }
             }
             ToScheduler::Rates(rates) => self.take_rates(now, from, rates),
@@ -526,7 +528,12 @@ impl Scheduler {
 
     /// Sends what a session has to say, and ends it if there is a verdict.
     fn settle(&mut self, session: Session, end: Option<End>) {
-        if let Some(end) = end {
+        let collective = self
+            .sessions
+            .get_mut(&session)
+            .filter(|_| self.awaited.is_empty());
+        let spread = || collective.and_then(|collective| collective.spread(&self.view, &self.left));
+        if let Some(end) = end.or_else(spread) {
             self.end(session, end);
         } else if let Some(collective) = self.sessions.get_mut(&session) {
             for (site, row) in collective.take_rows() {

@@ -74,7 +74,7 @@ impl Stream {
                 node,
                 granted: 0,
             }),
-            Input::Own(_) => None,
+            Input::Own(_) | Input::Final => None,
         });
         let from = from.min(end);
         let mut stream = Self {
@@ -101,6 +101,19 @@ impl Stream {
     /// It has one original and no children: nothing is folded.
     pub(crate) fn sends_original(&self) -> bool {
         self.parent.is_some() && matches!(self.inputs[..], [Input::Own(_)])
+    }
+
+    /// It sends the result on.
+    pub(crate) fn sends_final(&self) -> bool {
+        matches!(self.inputs[..], [Input::Final])
+    }
+
+    /// The chunks of the result before this index are here: they can be sent on, and need not come any more.
+    pub(crate) fn note_final(&mut self, until: u32) {
+        match self.sends_final() {
+            true => self.folded = self.folded.max(until.min(self.end)),
+            false => self.note_taken(until),
+        }
     }
 
     /// The number of a child among the children.
@@ -155,7 +168,7 @@ impl Stream {
 
     /// Returns the index after the last window.
     fn open(&mut self) -> u32 {
-        if self.sends_original() {
+        if self.sends_original() || self.sends_final() {
             return self.taken;
         }
         // Buffers go round.
@@ -193,7 +206,7 @@ impl Stream {
 
     /// The next chunk to fold, and the sum of its tokens, if all its operands are here.
     pub(crate) fn foldable(&self) -> Option<(u32, Token)> {
-        if self.sends_original() {
+        if self.sends_original() || self.sends_final() {
             return None;
         }
         let window = self.windows.get((self.folded - self.taken) as usize)?;

@@ -13,6 +13,7 @@ use super::{
 mod action;
 mod merge;
 mod part;
+mod result;
 mod sends;
 
 pub use self::action::{Chunk, Place, WorkerAction};
@@ -137,11 +138,10 @@ impl Worker {
             originals,
         });
         let rows = (session, ShareId(0))..=(session, ShareId(u32::MAX));
-        let rows: Vec<Row> = self
-            .early_rows
-            .extract_if(rows, |_, _| true)
-            .map(|(_, row)| row)
-            .collect();
+        let rows = self.early_rows.extract_if(rows, |_, _| true);
+        let mut rows: Vec<Row> = rows.map(|(_, row)| row).collect();
+        // As they were made: each row drops what is older.
+        rows.sort_by_key(|row| row.plan);
         rows.into_iter().for_each(|row| self.take_row(row));
         self.work();
     }
@@ -265,6 +265,7 @@ impl Worker {
             known.note_folded(index);
             self.advance(session, stream);
         }
+        self.spread(session, stream.class);
         self.report(session);
         self.work();
     }
@@ -292,10 +293,12 @@ impl Worker {
 
     /// Keeps a grant for a plan that is newer than what is known here: its row is on the way.
     fn keep_early(&mut self, grant: Grant) {
-        let Some(part) = self.sessions.get(&grant.session) else {
+        if self.ended.contains_key(&grant.session) {
             return;
-        };
-        let newest = part.plans.values().max();
+        }
+        // The row may wait for this site's own call.
+        let part = self.sessions.get(&grant.session);
+        let newest = part.and_then(|part| part.plans.values().max());
         let is_newer = newest.is_none_or(|newest| grant.to.plan > *newest);
         let is_kept = is_newer && !is_put_back(Canary::EarlyGrantForgotten);
         if is_kept && grant.to.plan.term >= self.term && self.early.len() < Self::EARLY_MAX {
@@ -391,10 +394,11 @@ impl Worker {
         let mut begun = Vec::new();
         for node in row.nodes {
             let own = node.inputs.iter().filter_map(|input| match input {
-                Input::Own(member) => Some(member),
+                Input::Own(member) => Some(part.originals.get(member).copied()),
+                Input::Final => Some(Some(Token::sum(row.members.iter().map(|(_, token)| *token)))),
                 Input::Child(..) => None,
             });
-            let tokens: Option<Vec<Token>> = own.map(|member| part.originals.get(member).copied()).collect();
+            let tokens: Option<Vec<Token>> = own.collect();
             let Some(tokens) = tokens else {
                 let site = self.site;
                 self.tell(ToScheduler::Unreachable { session, plan, site });
@@ -411,6 +415,9 @@ impl Worker {
                 .max(merge.map_or(0, |merge| merge.until(share, node.class)));
             let end = row.chunking.chunks_of(node.class);
             let mut stream = Stream::new(node, share, Token::sum(tokens), from, end, windows);
+            if share == ShareId::SPREAD {
+                stream.note_final(part.merge.as_ref().map_or(0, |merge| merge.finals(id.class)));
+            }
             if let Some(grant) = self.early.remove(&(session, id)) {
                 stream.note_grant(grant.taken, grant.until);
             }
@@ -494,6 +501,7 @@ impl Worker {
         let (index, tokens) = stream.next_to_send()?;
         let place = match stream.inputs[..] {
             [Input::Own(member)] => Place::Original(member),
+            [Input::Final] => Place::Result,
             _ => self.window(session, id, index, 0),
         };
         Some(Chunk {
@@ -525,6 +533,7 @@ impl Worker {
         let mut children = 0..;
         let operand = |input: &Input| match input {
             Input::Own(member) => Place::Original(*member),
+            Input::Final => Place::Result,
             Input::Child(..) => self.window(session, id, index, children.next().unwrap_or_default()),
         };
         let mut operands: Vec<Place> = stream.inputs.iter().map(operand).collect();
@@ -556,37 +565,5 @@ impl Worker {
             operands,
             into,
         });
-    }
-
-    /// The root tells its watermarks now and then, and that it is complete.
-    fn report(&mut self, session: Session) {
-        let term = self.term;
-        let Some(part) = self.sessions.get_mut(&session) else {
-            return;
-        };
-        let generation = part.generation().unwrap_or_default();
-        let Some(merge) = &mut part.merge else { return };
-        let tokens = merge.take_completion();
-        let watermarks = merge.take_report();
-        if let Some(tokens) = tokens {
-            return self.tell(ToScheduler::Complete {
-                session,
-                term,
-                generation,
-                tokens,
-            });
-        }
-        for (share, merged) in watermarks {
-            self.tell(ToScheduler::Progress {
-                session,
-                share,
-                merged,
-            });
-        }
-    }
-
-    /// The root's side of a session.
-    fn merge(&mut self, session: Session) -> Option<&mut Merge> {
-        self.sessions.get_mut(&session)?.merge.as_mut()
     }
 }

@@ -1,7 +1,7 @@
 //! Reduces vectors whose result shows any contribution that is missing or counted twice, and says how it went.
 //!
 //! Run it under `ropewalk run` with words such as `bytes=8388608 order=ordered`; see [`Words`]. Each rank prints a line
-//! for each reduction: `exact` with the receipt at the rank with the result, `told` at the others, `wrong` or `error`.
+//! for each reduction: `exact` with the receipt at a rank with the result, `told` at the others, `wrong` or `error`.
 //! If the environment names a socket by `CHAOS_SOCKET`, it gets a datagram at each [moment](Moments::tell).
 
 use std::{
@@ -31,6 +31,8 @@ struct Words {
     /// The root, and who is root if that is lost.
     root: u32,
     next: u32,
+    /// `all` get the result, or the `root` alone.
+    is_for_all: bool,
     /// The first operation, `sum` or `xor`; the other one is next.
     is_sum: bool,
     /// The rank that takes all memory it gets once it has contributed.
@@ -73,7 +75,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         }
         moments.tell(&job, "calls");
         let start = Instant::now();
-        let root = Rank(words.root % job.size());
+        let root = (!words.is_for_all).then_some(Rank(words.root % job.size()));
         let outcome = reduce(&job, mine, &mut buffer, is_sum, root, &options, |wait| {
             if words.copies > 0 {
                 wait();
@@ -127,13 +129,13 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     })
 }
 
-/// Reduces a vector, or the buffer with its content. `has_called` is told how to wait for the copies.
+/// Reduces a vector, or the buffer with its content, to the root or, without one, to all. `has_called` is told how to wait for the copies.
 fn reduce(
     job: &Job,
     mine: Vec<u64>,
     buffer: &mut Option<Buffer<u64>>,
     is_sum: bool,
-    root: Rank,
+    root: Option<Rank>,
     options: &ReduceOptions,
     has_called: impl FnOnce(&dyn Fn() -> bool),
 ) -> Result<Outcome<Vec<u64>>, ReduceError> {
@@ -142,13 +144,19 @@ fn reduce(
         false => elementwise("xor", |a: u64, b: u64| a ^ b),
     };
     let Some(mut lent) = buffer.take() else {
-        let reduction = job.world().reduce(mine, operation, root, options)?;
+        let reduction = match root {
+            Some(root) => job.world().reduce(mine, operation, root, options)?,
+            None => job.world().allreduce(mine, operation, options)?,
+        };
         has_called(&|| reduction.wait_until_protected());
         return reduction.get();
     };
     lent.copy_from_slice(&mine);
     drop(mine);
-    let reduction = job.world().reduce_buffer(lent, operation, root, options);
+    let reduction = match root {
+        Some(root) => job.world().reduce_buffer(lent, operation, root, options),
+        None => job.world().allreduce_buffer(lent, operation, options),
+    };
     has_called(&|| reduction.wait_until_protected());
     let (outcome, back) = reduction.get();
     *buffer = Some(back);
@@ -231,6 +239,7 @@ impl Words {
             order: Order::Any,
             root: 0,
             next: 1,
+            is_for_all: false,
             is_sum: true,
             hog: None,
             copies: 0,
@@ -247,6 +256,8 @@ impl Words {
                 ("order", "ordered") => words.order = Order::Ordered,
                 ("root", _) => words.root = number(value)?,
                 ("next", _) => words.next = number(value)?,
+                ("result", "all") => words.is_for_all = true,
+                ("result", "root") => words.is_for_all = false,
                 ("operation", "sum") => words.is_sum = true,
                 ("operation", "xor") => words.is_sum = false,
                 ("copies", _) => words.copies = number(value)?,

@@ -23,6 +23,8 @@ pub(crate) struct Signature {
     pub sources: Option<u32>,
     /// The rank that gets the result.
     pub root: Rank,
+    /// All members get it, from the root.
+    pub is_spread: bool,
     /// The order of combination.
     pub order: Order,
     /// The answer to the loss of contributions.
@@ -68,6 +70,7 @@ impl Signature {
             element_bytes: self.element_size.map_or(1, NonZeroU32::get),
             contributions: self.sources.map_or(Contributions::Each, Contributions::Shared),
             root: member(self.root)?,
+            is_spread: self.is_spread,
             order: self.order,
             operation: u64::from_le_bytes(digest),
             on_loss: self.on_loss,
@@ -86,12 +89,17 @@ impl fmt::Display for Signature {
             (Some(length), Some(size)) => write!(f, "{} x {}", length / u64::from(size.get()), self.element)?,
             _ => write!(f, "{}", self.element)?,
         }
-        write!(f, " to root {}, {:?} order", self.root, self.order)?;
+        match self.is_spread {
+            true => f.write_str(" to all")?,
+            false => write!(f, " to root {}", self.root)?,
+        }
+        write!(f, ", {:?} order", self.order)?;
         if self.on_loss == OnLoss::Exclude {
             f.write_str(", without members that are lost")?;
         }
         match self.on_root_loss {
             RootFailure::Fail => Ok(()),
+            _ if self.is_spread => Ok(()),
             RootFailure::MoveTo(rank) => write!(f, ", or else to rank {rank}"),
             RootFailure::MoveToLowest => f.write_str(", or else to the lowest rank"),
         }

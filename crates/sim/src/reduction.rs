@@ -139,6 +139,7 @@ impl<'a> Job<'a> {
                 element_bytes: 1,
                 contributions: setting.contributions(),
                 root: Member(setting.root),
+                is_spread: setting.is_spread,
                 order: setting.order,
                 operation: 7,
                 on_loss: setting.on_loss,

@@ -1,5 +1,7 @@
 //! One session at the scheduler: who has announced what, in which share it travels, and the newest plan of each share.
 
+mod planning;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -7,16 +9,12 @@ use std::{
 
 use super::{
     Call, Contributions, End, Failure, GiveUp, Member, OnLoss, OnRootLoss, Order, PlanId, Roster, Session,
-    ShareId, Site, Standing, Term, Token, View,
-    detours::{self, Detours},
-    rows,
+    ShareId, Site, Standing, Term, Token, View, detours::Detours, spreading::Spread,
 };
 use crate::{
     canary::{Canary, is_put_back},
     chunks::Chunking,
-    message::{Row, RowNode},
-    planner::Planner,
-    sharing,
+    message::Row,
 };
 
 #[derive(Debug)]
@@ -47,6 +45,7 @@ pub(super) struct Collective {
     next_share: u32,
     /// Sites that had a part in plans before the roster changed.
     former: BTreeSet<Site>,
+    pub(super) spread: Spread,
     rows: Vec<(Site, Row)>,
 }
 
@@ -59,6 +58,8 @@ struct Original {
 #[derive(Debug)]
 pub(super) struct Share {
     members: Vec<Member>,
+    /// The sum of their tokens.
+    tokens: Token,
     pub(super) plan: PlanId,
     /// The root's watermarks as last told.
     merged: Vec<u32>,
@@ -94,6 +95,7 @@ impl Collective {
             roster,
             next_share: 0,
             former: BTreeSet::new(),
+            spread: Spread::default(),
             rows: Vec::new(),
         }
     }
@@ -135,7 +137,7 @@ impl Collective {
     }
 
     pub(super) fn is_current(&self, plan: PlanId) -> bool {
-        self.shares.values().any(|share| share.plan == plan)
+        self.shares.values().any(|share| share.plan == plan) || self.spread.is_current(plan)
     }
 
     /// A site holds originals.
@@ -188,18 +190,18 @@ impl Collective {
         }
     }
 
-    /// The root holds everything, if the tokens add up. A result of an older roster is none.
-    pub(super) fn complete(&self, generation: u32, tokens: Token) -> Option<End> {
-        if generation != self.roster.generation {
+    /// A site holds everything, if the tokens add up. A result of an older roster is none.
+    pub(super) fn complete(&mut self, from: Site, generation: u32, tokens: Token) -> Option<End> {
+        let may_be_complete = from == self.root() || (self.call.is_spread && self.places.contains_key(&from));
+        if generation != self.roster.generation || !may_be_complete {
             return None;
         }
-        let all = Token::sum(self.originals.values().map(|original| original.token));
-        // A new seat does not know the tokens of contributions that were merged and lost before it.
-        let are_known = self.originals.len() == self.counted();
-        if self.members_in_shares() == self.counted() && (all == tokens || !are_known) {
-            return Some(self.done());
+        let all = Token::sum(self.shares.values().map(|share| share.tokens));
+        if !self.are_all_in_shares() || all != tokens {
+            return Some(End::Failed(Failure::Tokens));
         }
-        Some(End::Failed(Failure::Tokens))
+        self.spread.note_complete(from);
+        (!self.call.is_spread).then(|| self.done())
     }
 
     /// The ranks whose contributions have not come.
@@ -245,7 +247,12 @@ impl Collective {
         self.shares.values().map(|share| share.members.len()).sum()
     }
 
-    fn done(&self) -> End {
+    /// Says if each contribution that counts is in a share.
+    pub(super) fn are_all_in_shares(&self) -> bool {
+        self.members_in_shares() == self.counted()
+    }
+
+    pub(super) fn done(&self) -> End {
         End::Done {
             root: self.roster.root,
             excluded: self.roster.excluded.clone(),
@@ -372,6 +379,7 @@ impl Collective {
     /// The root has nothing yet, and all contributions are new: the roster has changed.
     fn begin_anew(&mut self) {
         self.roster.generation += 1;
+        self.spread = Spread::default();
         for share in std::mem::take(&mut self.shares).into_values() {
             self.former.extend(share.sites);
         }
@@ -420,6 +428,7 @@ impl Collective {
     /// Some sites are far slower than they counted when the plans were made.
     pub(super) fn go_around_slow(&mut self, view: &View, fallen: &BTreeSet<Site>) {
         self.replan(view, |share| !share.sites.is_disjoint(fallen));
+        self.spread.go_around_slow(fallen);
     }
 
     /// A new seat learns from a site which roster was decided last and, from the root, what it has merged.
@@ -435,18 +444,19 @@ impl Collective {
         }
         self.roster = roster.clone();
         self.chunking = Some(chunking);
-        for (id, members, merged) in &standing.shares {
+        for known in &standing.shares {
             if is_put_back(Canary::MergedForgotten) {
                 break;
             }
             let share = Share {
-                members: members.clone(),
+                members: known.members.clone(),
+                tokens: known.tokens,
                 plan: PlanId::default(),
-                merged: merged.clone(),
+                merged: known.merged.clone(),
                 sites: BTreeSet::new(),
             };
-            self.next_share = self.next_share.max(id.0 + 1);
-            self.shares.insert(*id, share);
+            self.next_share = self.next_share.max(known.id.0 + 1);
+            self.shares.insert(known.id, share);
         }
     }
 
@@ -472,36 +482,12 @@ impl Collective {
         if end.is_some() || self.roster.generation > generation {
             return end;
         }
-        if self.members_in_shares() == self.counted()
-            && self.shares.values().all(|share| self.is_merged(share))
-        {
-            return Some(self.done());
+        if self.are_all_in_shares() && self.shares.values().all(|share| self.is_merged(share)) {
+            self.spread.note_complete(self.root());
+            return (!self.call.is_spread).then(|| self.done());
         }
         self.replan(view, |share| share.plan == PlanId::default());
         None
-    }
-
-    /// A share is a vector of its own into the root, and so is its rest: it is faster to begin anew with all than to
-    /// add a share to one that is not there yet.
-    fn plan_newcomers(&mut self, view: &View) {
-        if self.shares.values().any(|share| !self.is_merged(share)) {
-            self.begin_anew();
-        }
-        let (members, waited_for): (BTreeSet<Member>, BTreeSet<Member>) = std::mem::take(&mut self.newcomers)
-            .into_iter()
-            .partition(|member| self.has_holder(*member));
-        self.newcomers = waited_for;
-        self.deadline = None;
-        let id = ShareId(self.next_share);
-        self.next_share += 1;
-        let share = Share {
-            members: members.into_iter().collect(),
-            plan: PlanId::default(),
-            merged: Vec::new(),
-            sites: std::mem::take(&mut self.former),
-        };
-        self.shares.insert(id, share);
-        self.plan(view, id);
     }
 
     fn is_merged(&self, share: &Share) -> bool {
@@ -509,88 +495,5 @@ impl Collective {
             (0..chunking.classes)
                 .all(|class| share.merged.get(usize::from(class)) == Some(&chunking.chunks_of(class)))
         })
-    }
-
-    pub(super) fn replan(&mut self, view: &View, is_concerned: impl Fn(&Share) -> bool) {
-        let concerned = self.shares.iter();
-        let concerned = concerned.filter(|(_, share)| is_concerned(share) && !self.is_merged(share));
-        let concerned: Vec<ShareId> = concerned.map(|(id, _)| *id).collect();
-        for id in concerned {
-            self.plan(view, id);
-        }
-    }
-
-    /// Makes a plan for a share, and a row for each site that has a part in it or in the plan before.
-    fn plan(&mut self, view: &View, id: ShareId) {
-        let root = self.root();
-        let planner = Planner {
-            root,
-            order: self.call.order,
-            contributions: self.call.contributions,
-            broken: view.troubles.broken(),
-            costs: view.costs,
-        };
-        let capacity = |site: &Site| view.capacity(*site);
-        let held = self.shares[&id].members.iter();
-        let held = held.filter_map(|member| Some((*member, &self.originals.get(member)?.sites[..])));
-        let held: Vec<(Member, &[Site])> = held.collect();
-        let dealt = match self.call.contributions {
-            Contributions::Each => sharing::first(&held),
-            Contributions::Shared(_) => sharing::deal(&held, root, capacity),
-        };
-        let sources = rows::sources(dealt, capacity);
-        let members_in_all = self.counted() as u32;
-        let (bytes, element_bytes) = (self.call.bytes, self.call.element_bytes);
-        let chunking = *self
-            .chunking
-            .get_or_insert_with(|| planner.chunking(bytes, element_bytes, members_in_all as usize));
-        let mut trees = planner.trees(&sources, &chunking);
-        if !view.troubles.broken().is_empty() {
-            // Those who have no part in this share may help too.
-            let folds = self.sites().filter(|site| capacity(site) > 0.0);
-            let between: BTreeSet<Site> = folds.filter(|site| !view.lost.contains(site)).collect();
-            detours::go_around(&mut trees, view.troubles.broken(), between);
-        }
-        self.plans += 1;
-        let plan = PlanId {
-            term: self.term,
-            number: self.plans,
-        };
-        let Some(share) = self.shares.get_mut(&id) else {
-            return;
-        };
-        share.merged.resize(usize::from(chunking.classes), 0);
-        let mut nodes: BTreeMap<Site, Vec<RowNode>> = BTreeMap::new();
-        for (class, tree) in trees.iter().enumerate() {
-            for (site, node) in rows::nodes(tree, class as u16, share.merged[class]) {
-                nodes.entry(site).or_default().push(node);
-            }
-        }
-        share.plan = plan;
-        let sites: BTreeSet<Site> = nodes.keys().copied().collect();
-        let before = std::mem::replace(&mut share.sites, sites);
-        // Those who have no part any more are told too.
-        for site in before.difference(&view.lost) {
-            nodes.entry(*site).or_default();
-        }
-        let members = share
-            .members
-            .iter()
-            .filter_map(|member| Some((*member, self.originals.get(member)?.token)));
-        let members: Vec<_> = members.collect();
-        for (site, nodes) in nodes {
-            let is_root = site == root;
-            let row = Row {
-                session: self.session,
-                plan,
-                share: id,
-                chunking,
-                nodes,
-                members: if is_root { members.clone() } else { Vec::new() },
-                members_in_all: if is_root { members_in_all } else { 0 },
-                roster: self.roster.clone(),
-            };
-            self.rows.push((site, row));
-        }
     }
 }

@@ -4,7 +4,7 @@ use crate::{
     canary::{Canary, is_put_back},
     chunks::Chunking,
     ids::{Member, ShareId, Token},
-    message::Row,
+    message::{MergedShare, Row},
 };
 
 /// The shares that the root has merged into its result, and how far.
@@ -67,6 +67,19 @@ impl Merge {
             tokens: Token::sum(row.members.iter().map(|(_, token)| *token)),
             until: vec![0; classes],
         });
+    }
+
+    /// The chunks of a class before this index are those of the result, and stay.
+    pub(super) fn finals(&self, class: u16) -> u32 {
+        let members: usize = self.shares.values().map(|merged| merged.members.len()).sum();
+        if members < self.members_in_all as usize {
+            return 0;
+        }
+        let settled = self.shares.iter().map(|(share, merged)| {
+            let is_pending = self.pending == Some((*share, class));
+            merged.until[usize::from(class)].saturating_sub(u32::from(is_pending))
+        });
+        settled.min().unwrap_or_default()
     }
 
     /// The chunks of a share and class before this index are merged.
@@ -134,21 +147,27 @@ impl Merge {
             return Vec::new();
         }
         self.since_report = 0;
-        let shares = self.shares.iter();
+        let shares = self.shares.iter().filter(|(share, _)| **share != ShareId::SPREAD);
         shares
             .map(|(&share, merged)| (share, merged.until.clone()))
             .collect()
     }
 
     /// The shares, their members and what is merged of them for certain.
-    pub(super) fn standing(&self) -> Vec<(ShareId, Vec<Member>, Vec<u32>)> {
-        let shares = self.shares.iter().map(|(&share, merged)| {
+    pub(super) fn standing(&self) -> Vec<MergedShare> {
+        let reduced = self.shares.iter().filter(|(share, _)| **share != ShareId::SPREAD);
+        let shares = reduced.map(|(&share, merged)| {
             let mut until = merged.until.clone();
             let pending = self.pending.filter(|(known, _)| *known == share);
             if let Some((_, class)) = pending.filter(|_| !is_put_back(Canary::MergedTooLate)) {
                 until[usize::from(class)] -= 1;
             }
-            (share, merged.members.clone(), until)
+            MergedShare {
+                id: share,
+                members: merged.members.clone(),
+                tokens: merged.tokens,
+                merged: until,
+            }
         });
         shares.collect()
     }
@@ -222,9 +241,9 @@ mod tests {
             }
         }
         assert_eq!(merge.take_completion(), None);
-        assert_eq!(merge.standing()[1].2, [3, 1]);
+        assert_eq!(merge.standing()[1].merged, [3, 1]);
         merge.finish();
-        assert_eq!(merge.standing()[1].2, [3, 2]);
+        assert_eq!(merge.standing()[1].merged, [3, 2]);
         assert_eq!(merge.take_completion(), Some(Token(7)));
         assert_eq!(merge.take_completion(), None);
     }

@@ -38,9 +38,11 @@ impl ProgressThread {
         self.release(running.take_hold());
         self.shared.set_failed(result.is_err());
         let rank = self.shared.rank;
+        let signature = running.introduction.signature.as_ref();
+        let is_for_all = signature.is_some_and(|signature| signature.is_spread);
         let (completion, bytes) = running.into_result();
         let result = result.map(|receipt| {
-            let bytes = bytes.filter(|_| receipt.root == rank);
+            let bytes = bytes.filter(|_| is_for_all || receipt.root == rank);
             (receipt, bytes)
         });
         self.returns.end(completion, result.map_err(Into::into));

@@ -75,6 +75,13 @@ pub struct ReduceOptions {
     pub id: Option<u64>,
 }
 
+/// Who gets a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Recipient {
+    Root(Rank),
+    All,
+}
+
 impl Group {
     pub(super) fn new(job: Arc<Shared>, members: ProcessGroup) -> Self {
         let id = GroupId::of(&members);
@@ -134,11 +141,21 @@ impl Group {
         root: Rank,
         options: &ReduceOptions,
     ) -> Result<Reduction<V>, ReduceError> {
+        self.reduce_to(data, reducer, Recipient::Root(root), options)
+    }
+
+    pub(super) fn reduce_to<V>(
+        &self,
+        data: V,
+        reducer: impl Reducer<V>,
+        recipient: Recipient,
+        options: &ReduceOptions,
+    ) -> Result<Reduction<V>, ReduceError> {
         let operation = reducer.into_operation();
         self.place()?;
         self.call(options, |id| {
             let encoded = operation.codec.encode(&data);
-            let signature = self.signature(&operation, encoded.len() as u64, None, root, options)?;
+            let signature = self.signature(&operation, encoded.len() as u64, None, recipient, options)?;
             let memory =
                 ContributionMemory::new(&self.job.spare_memory, &encoded).map_err(ReduceError::Memory)?;
             let (completion, slot) = Completion::new(None);
@@ -185,6 +202,16 @@ impl Group {
         root: Rank,
         options: &ReduceOptions,
     ) -> BufferReduction<T> {
+        self.reduce_buffer_to(buffer, reducer, Recipient::Root(root), options)
+    }
+
+    pub(super) fn reduce_buffer_to<T: Pod>(
+        &self,
+        buffer: Buffer<T>,
+        reducer: impl Reducer<Vec<T>>,
+        recipient: Recipient,
+        options: &ReduceOptions,
+    ) -> BufferReduction<T> {
         let operation = reducer.into_operation();
         let (elements, bytes) = (buffer.len(), size_of_val(&*buffer));
         let memory = match buffer.lend() {
@@ -198,7 +225,7 @@ impl Group {
         };
         let called = self.call(options, |id| {
             let length = bytes as u64;
-            let signature = self.signature(&operation, length, None, root, options)?;
+            let signature = self.signature(&operation, length, None, recipient, options)?;
             if operation.element_size.is_none() {
                 let operation = operation.name.clone();
                 return Err(ReduceError::NotElementwise { operation });
@@ -314,8 +341,14 @@ impl Group {
                 let Sources { members, bytes, .. } = sources;
                 return Err(ReduceError::Sources { members, bytes });
             }
-            let signature =
-                self.signature(&operation, sources.bytes, Some(sources.members), root, &options)?;
+            let recipient = Recipient::Root(root);
+            let signature = self.signature(
+                &operation,
+                sources.bytes,
+                Some(sources.members),
+                recipient,
+                &options,
+            )?;
             let held = sources.held.into_iter();
             let held = held.map(|(member, source)| (Member(member), source));
             let (completion, slot) = Completion::new(None);
@@ -366,9 +399,13 @@ impl Group {
         operation: &Operation<V>,
         length: u64,
         sources: Option<u32>,
-        root: Rank,
+        recipient: Recipient,
         options: &ReduceOptions,
     ) -> Result<Signature, ReduceError> {
+        let (root, on_root_loss) = match recipient {
+            Recipient::Root(root) => (root, options.on_root_loss),
+            Recipient::All => (self.ranks()[0], RootFailure::MoveToLowest),
+        };
         if !self.members.contains(root) {
             return Err(ReduceError::RootNotMember { root });
         }
@@ -379,9 +416,10 @@ impl Group {
             length: operation.element_size.is_some().then_some(length),
             sources,
             root,
+            is_spread: recipient == Recipient::All,
             order: options.order,
             on_loss: options.on_loss,
-            on_root_loss: options.on_root_loss,
+            on_root_loss,
         })
     }
 

@@ -1,6 +1,7 @@
 //! The effects around the core: memory, messages, time, and the user's side of a reduction.
 
 mod agent;
+mod allreduce;
 mod arrivals;
 mod barrier;
 mod bootstrap;

@@ -37,7 +37,7 @@ pub struct Reduction<V> {
 /// The outcome of a reduction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome<V> {
-    /// The result at the root, nothing elsewhere.
+    /// The result: at the root, or at all if all get it; nothing elsewhere.
     pub value: Option<V>,
     /// The members of the result, and the proof that each contribution was counted exactly once.
     pub receipt: Receipt,
@@ -147,7 +147,7 @@ pub(super) struct Slot {
     changed: Condvar,
 }
 
-/// The receipt and, at the root, the result.
+/// The receipt and the result, where it is.
 pub(super) type SlotResult = Result<(Receipt, Option<ResultMemory>), ReduceError>;
 
 #[derive(Debug, Default)]

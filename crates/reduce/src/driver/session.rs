@@ -85,7 +85,7 @@ pub(super) struct Running {
     read: BTreeSet<Member>,
     /// Those whose digests were told.
     digested: BTreeSet<Member>,
-    /// At the root, from the first chunk on.
+    /// Where it is merged, from the first chunk on.
     result: Option<ResultMemory>,
     /// Bytes that were folded into the result, and those of them that were told.
     merged: u64,
@@ -206,10 +206,23 @@ impl Running {
     /// # Errors
     /// If it cannot be read.
     pub(super) fn take(&mut self, place: Place, range: Range<u64>) -> Result<Bytes, FoldError> {
+        if place == Place::Result {
+            return Ok(self.copy_of_result(range));
+        }
         Ok(match self.operand(place, &range).read()? {
             Operand::Kept(bytes) => bytes,
             operand => operand.into_free().freeze(),
         })
+    }
+
+    /// What is sent on of the result stays here too.
+    fn copy_of_result(&mut self, range: Range<u64>) -> Bytes {
+        let range = range.start as usize..range.end as usize;
+        match &mut self.result {
+            Some(ResultMemory::Elements(elements)) => Bytes::copy_from_slice(&elements.bytes_mut()[range]),
+            Some(ResultMemory::Object(object)) => Bytes::copy_from_slice(object),
+            None => Bytes::new(),
+        }
     }
 
     /// Folds a chunk.

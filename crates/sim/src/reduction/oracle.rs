@@ -36,6 +36,7 @@ pub(super) struct Oracle {
     hosts: u32,
     shared: Option<Shared>,
     root: u32,
+    is_spread: bool,
     bytes: u64,
     /// Sites that died, or were given up.
     gone: BTreeSet<u32>,
@@ -55,6 +56,7 @@ impl Oracle {
             hosts: setting.hosts,
             shared: setting.shared,
             root: setting.root,
+            is_spread: setting.is_spread,
             bytes: setting.bytes,
             gone: BTreeSet::new(),
             holders: BTreeMap::new(),
@@ -111,7 +113,10 @@ impl Oracle {
         let is_explained = match told {
             None => true,
             Some(End::Done { root, excluded }) => {
-                self.check(&sites[root.0 as usize], excluded)?;
+                let living = (0..self.hosts).filter(|rank| self.is_spread && !self.is_gone(*rank));
+                for rank in living.chain([root.0]) {
+                    self.check(&sites[rank as usize], excluded)?;
+                }
                 are_lost(excluded)
             }
             Some(End::Lost(members)) => are_lost(members),
@@ -125,9 +130,9 @@ impl Oracle {
         }
     }
 
-    fn check(&self, root: &SiteState, excluded: &[Member]) -> Result<(), Violation> {
+    fn check(&self, holder: &SiteState, excluded: &[Member]) -> Result<(), Violation> {
         let mut covered = 0;
-        for (&start, &(bytes, word)) in &root.result {
+        for (&start, &(bytes, word)) in &holder.result {
             if start != covered || word != self.expected(start, excluded) {
                 return Err(Violation::Wrong { at: start });
             }

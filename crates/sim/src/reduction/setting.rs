@@ -11,6 +11,8 @@ pub struct Setting {
     pub bytes: u64,
     /// The rank that gets the result.
     pub root: u32,
+    /// All ranks get the result.
+    pub is_spread: bool,
     /// The contributions, if each may be on several hosts; otherwise each rank makes one.
     pub shared: Option<Shared>,
     /// So long after its rank has called a contribution is also on the next host; never if there is no time.
@@ -93,6 +95,7 @@ impl Setting {
             root: 0,
             shared: None,
             copies: None,
+            is_spread: false,
             acknowledged: None,
             order: Order::Any,
             on_loss: OnLoss::Fail,
@@ -171,6 +174,7 @@ impl Setting {
         if dice.once_in(4) {
             setting.on_root_loss = OnRootLoss::MoveToLowest;
         }
+        setting.is_spread = dice.once_in(3);
         setting
     }
 

@@ -1,0 +1,214 @@
+//! Plans of a session: for its shares, and for its result on the way to all.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    super::{detours, rows, spreading},
+    Collective, Contributions, End, Member, Order, PlanId, Row, Share, ShareId, Site, Token, View,
+};
+use crate::{
+    message::RowNode,
+    planner::{Planner, Source},
+    sharing,
+};
+
+impl Collective {
+    /// A share is a vector of its own into the root, and so is its rest: it is faster to begin anew with all than to
+    /// add a share to one that is not there yet.
+    pub(super) fn plan_newcomers(&mut self, view: &View) {
+        if self.shares.values().any(|share| !self.is_merged(share)) {
+            self.begin_anew();
+        }
+        let (members, waited_for): (BTreeSet<Member>, BTreeSet<Member>) = std::mem::take(&mut self.newcomers)
+            .into_iter()
+            .partition(|member| self.has_holder(*member));
+        self.newcomers = waited_for;
+        self.deadline = None;
+        let id = ShareId(self.next_share);
+        self.next_share += 1;
+        let tokens = members
+            .iter()
+            .filter_map(|member| Some(self.originals.get(member)?.token));
+        let share = Share {
+            tokens: Token::sum(tokens),
+            members: members.into_iter().collect(),
+            plan: PlanId::default(),
+            merged: Vec::new(),
+            sites: std::mem::take(&mut self.former),
+        };
+        self.shares.insert(id, share);
+        self.plan(view, id);
+    }
+
+    pub(in crate::scheduler) fn replan(&mut self, view: &View, is_concerned: impl Fn(&Share) -> bool) {
+        let concerned = self.shares.iter();
+        let concerned = concerned.filter(|(_, share)| is_concerned(share) && !self.is_merged(share));
+        let concerned: Vec<ShareId> = concerned.map(|(id, _)| *id).collect();
+        for id in concerned {
+            self.plan(view, id);
+        }
+    }
+
+    /// Makes a plan for a share, and a row for each site that has a part in it or in the plan before.
+    fn plan(&mut self, view: &View, id: ShareId) {
+        let root = self.root();
+        let planner = Planner {
+            root,
+            order: self.call.order,
+            contributions: self.call.contributions,
+            broken: view.troubles.broken(),
+            costs: view.costs,
+        };
+        let capacity = |site: &Site| view.capacity(*site);
+        let held = self.shares[&id].members.iter();
+        let held = held.filter_map(|member| Some((*member, &self.originals.get(member)?.sites[..])));
+        let held: Vec<(Member, &[Site])> = held.collect();
+        let dealt = match self.call.contributions {
+            Contributions::Each => sharing::first(&held),
+            Contributions::Shared(_) => sharing::deal(&held, root, capacity),
+        };
+        let sources = rows::sources(dealt, capacity);
+        let members_in_all = self.counted() as u32;
+        let (bytes, element_bytes) = (self.call.bytes, self.call.element_bytes);
+        let chunking = *self
+            .chunking
+            .get_or_insert_with(|| planner.chunking(bytes, element_bytes, members_in_all as usize));
+        let mut trees = planner.trees(&sources, &chunking);
+        if !view.troubles.broken().is_empty() {
+            // Those who have no part in this share may help too.
+            let folds = self.sites().filter(|site| capacity(site) > 0.0);
+            let between: BTreeSet<Site> = folds.filter(|site| !view.lost.contains(site)).collect();
+            detours::go_around(&mut trees, view.troubles.broken(), between);
+        }
+        let plan = self.next_plan();
+        let Some(share) = self.shares.get_mut(&id) else {
+            return;
+        };
+        share.merged.resize(usize::from(chunking.classes), 0);
+        let mut nodes: BTreeMap<Site, Vec<RowNode>> = BTreeMap::new();
+        for (class, tree) in trees.iter().enumerate() {
+            for (site, node) in rows::nodes(tree, class as u16, share.merged[class]) {
+                nodes.entry(site).or_default().push(node);
+            }
+        }
+        share.plan = plan;
+        let sites: BTreeSet<Site> = nodes.keys().copied().collect();
+        let before = std::mem::replace(&mut share.sites, sites);
+        // Those who have no part any more are told too.
+        for site in before.difference(&view.lost) {
+            nodes.entry(*site).or_default();
+        }
+        let members = share
+            .members
+            .iter()
+            .filter_map(|member| Some((*member, self.originals.get(member)?.token)));
+        let members: Vec<_> = members.collect();
+        for (site, nodes) in nodes {
+            let (members, in_all) = match site == root {
+                true => (members.clone(), members_in_all),
+                false => (Vec::new(), 0),
+            };
+            self.push_row(site, plan, id, nodes, members, in_all);
+        }
+    }
+
+    fn push_row(
+        &mut self,
+        site: Site,
+        plan: PlanId,
+        share: ShareId,
+        nodes: Vec<RowNode>,
+        members: Vec<(Member, Token)>,
+        members_in_all: u32,
+    ) {
+        let Some(chunking) = self.chunking else { return };
+        let row = Row {
+            session: self.session,
+            plan,
+            share,
+            chunking,
+            nodes,
+            members,
+            members_in_all,
+            roster: self.roster.clone(),
+        };
+        self.rows.push((site, row));
+    }
+
+    fn next_plan(&mut self) -> PlanId {
+        self.plans += 1;
+        PlanId {
+            term: self.term,
+            number: self.plans,
+        }
+    }
+
+    /// Brings the result to all ranks that live and have not left. The end, once they have it.
+    pub(in crate::scheduler) fn spread(&mut self, view: &View, left: &BTreeMap<Site, String>) -> Option<End> {
+        if !self.call.is_spread || !self.are_all_in_shares() {
+            return None;
+        }
+        let root = self.root();
+        let is_here = |site: &Site| !view.lost.contains(site) && !left.contains_key(site);
+        let here: BTreeSet<Site> = self.ranks.iter().copied().filter(is_here).collect();
+        let called = here
+            .iter()
+            .filter(|site| **site != root && self.called.contains(*site));
+        let receivers: BTreeSet<Site> = called.copied().collect();
+        let spread = &mut self.spread;
+        if here
+            .iter()
+            .chain([&root])
+            .all(|site| spread.complete.contains(site))
+        {
+            return Some(self.done());
+        }
+        if receivers != spread.receivers || spread.is_stale {
+            let before = std::mem::replace(&mut spread.receivers, receivers);
+            spread.is_stale = false;
+            self.plan_spread(view, before);
+        }
+        None
+    }
+
+    fn plan_spread(&mut self, view: &View, before: BTreeSet<Site>) {
+        let Some(chunking) = self.chunking else { return };
+        let root = self.root();
+        let plan = self.next_plan();
+        let spread = &mut self.spread;
+        spread.plan = plan;
+        let sites: BTreeSet<Site> = spread.receivers.iter().copied().chain([root]).collect();
+        let planner = Planner {
+            root,
+            order: Order::Any,
+            contributions: Contributions::Each,
+            broken: view.troubles.broken(),
+            costs: view.costs,
+        };
+        let source = |&site: &Site| Source {
+            site,
+            members: Vec::from_iter(self.places.get(&site).copied()),
+            capacity: view.capacity(site),
+        };
+        let sources: Vec<Source> = sites.iter().map(source).collect();
+        let mut trees = planner.trees(&sources, &chunking);
+        if !view.troubles.broken().is_empty() {
+            detours::go_around(&mut trees, view.troubles.broken(), sites);
+        }
+        let mut nodes: BTreeMap<Site, Vec<RowNode>> = BTreeMap::new();
+        for (class, tree) in trees.iter().enumerate() {
+            for (site, node) in spreading::reversed(tree, class as u16) {
+                nodes.entry(site).or_default().push(node);
+            }
+        }
+        for site in before.difference(&view.lost) {
+            nodes.entry(*site).or_default();
+        }
+        let total = Token::sum(self.shares.values().map(|share| share.tokens));
+        let total = vec![(self.roster.root, total)];
+        for (site, nodes) in nodes {
+            let members_in_all = u32::from(site != root);
+            self.push_row(site, plan, ShareId::SPREAD, nodes, total.clone(), members_in_all);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The result on its way from the root to all other ranks: along the trees of a reduction, read the other way.
+//!
+//! A rank sends on what it holds for good, and begins where the one before it says. So a lost rank costs nothing but
+//! another plan, and what was spread before stays.
+
+use std::collections::BTreeSet;
+
+use super::{PlanId, Site};
+use crate::{
+    message::{Input, RowNode},
+    tree::{Operand, Tree},
+};
+
+/// How far the result of a session is spread.
+#[derive(Debug, Default)]
+pub(super) struct Spread {
+    pub(super) plan: PlanId,
+    /// The ranks to which the newest plan leads.
+    pub(super) receivers: BTreeSet<Site>,
+    /// Another plan would be better.
+    pub(super) is_stale: bool,
+    /// The ranks that hold the whole result.
+    pub(super) complete: BTreeSet<Site>,
+}
+
+impl Spread {
+    pub(super) fn note_complete(&mut self, site: Site) {
+        self.complete.insert(site);
+    }
+
+    pub(super) fn is_current(&self, plan: PlanId) -> bool {
+        self.plan == plan && !self.receivers.is_empty()
+    }
+
+    /// Two sites of a plan do not reach each other.
+    pub(super) fn avoid(&mut self, plan: PlanId) {
+        self.is_stale |= self.is_current(plan);
+    }
+
+    /// Some sites are far slower than they counted.
+    pub(super) fn go_around_slow(&mut self, fallen: &BTreeSet<Site>) {
+        self.is_stale |= !self.receivers.is_disjoint(fallen);
+    }
+}
+
+/// The nodes of a tree that leads from its root to all others: one that receives for each node but the root's, and for
+/// each of those one that sends, at the node's parent.
+pub(super) fn reversed(tree: &Tree, class: u16) -> impl Iterator<Item = (Site, RowNode)> {
+    let count = tree.0.len() as u32;
+    let row = move |node, input, parent| RowNode {
+        class,
+        node,
+        from: 0,
+        inputs: vec![input],
+        parent,
+    };
+    let links = tree.0.iter().flat_map(|parent| {
+        let children = parent.inputs.iter().filter_map(|input| match input {
+            Operand::Child(child) => Some(*child),
+            Operand::Own(_) => None,
+        });
+        children.map(|child| (parent.site, child))
+    });
+    links.flat_map(move |(from, child)| {
+        let (to, sender) = (tree.0[child as usize].site, count + child);
+        [
+            (from, row(sender, Input::Final, Some((to, child)))),
+            (to, row(child, Input::Child(from, sender), None)),
+        ]
+    })
+}
