@@ -213,6 +213,7 @@ impl Stage {
             detect: Duration::try_from_secs_f64(cell.detect)?,
             is_ordered: draw.below(2) == 0,
             is_sum: draw.below(2) == 0,
+            is_for_all: draw.below(3) == 0,
             shortage,
             copies: cell.copies,
             kills_stopped: cell.kills_stopped,

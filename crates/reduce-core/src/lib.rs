@@ -39,7 +39,7 @@ pub use self::{
     bracketing::block_of,
     chunks::Chunking,
     ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
-    message::{ChunkHeader, FromScheduler, Grant, Input, Row, RowNode, Standing, ToScheduler},
+    message::{ChunkHeader, FromScheduler, Grant, Input, MergedShare, Row, RowNode, Standing, ToScheduler},
     planner::{Costs, Order, Planner, Source},
     rates::{RateBounds, SendRates},
     scheduler::{

@@ -17,11 +17,7 @@ mod result;
 mod sends;
 
 pub use self::action::{Chunk, Place, WorkerAction};
-use self::{
-    merge::{Claim, Merge},
-    part::Part,
-    sends::Sends,
-};
+use self::{merge::Claim, part::Part, sends::Sends};
 
 /// One site: it holds originals, and works on its nodes of all plans.
 ///

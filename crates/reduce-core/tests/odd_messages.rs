@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use ropewalk_reduce_core::{
-    Call, ChunkHeader, Chunking, Contributions, Costs, FromScheduler, GiveUp, Grant, Input, Member, OnLoss,
-    OnRootLoss, Order, PlanId, RateBounds, Roster, Row, RowNode, Scheduler, Session, ShareId, Site, Standing,
-    StreamId, Term, ToScheduler, Token, Worker, WorkerAction,
+    Call, ChunkHeader, Chunking, Contributions, Costs, FromScheduler, GiveUp, Grant, Input, Member,
+    MergedShare, OnLoss, OnRootLoss, Order, PlanId, RateBounds, Roster, Row, RowNode, Scheduler, Session,
+    ShareId, Site, Standing, StreamId, Term, ToScheduler, Token, Worker, WorkerAction,
 };
 
 const SESSION: Session = Session { group: 1, call: 0 };
@@ -50,6 +50,7 @@ fn input() -> impl Strategy<Value = Input> {
     prop_oneof![
         number().prop_map(|member| Input::Own(Member(member))),
         (number(), number()).prop_map(|(site, node)| Input::Child(Site(site), node)),
+        Just(Input::Final),
     ]
 }
 
@@ -126,8 +127,9 @@ fn calls() -> impl Strategy<Value = Call> {
         4 => Just(Contributions::Each),
         1 => number().prop_map(Contributions::Shared),
     ];
-    contributions.prop_map(|contributions| Call {
+    (contributions, any::<bool>()).prop_map(|(contributions, is_spread)| Call {
         contributions,
+        is_spread,
         ..call()
     })
 }
@@ -138,6 +140,7 @@ fn call() -> Call {
         bytes: 40,
         element_bytes: 8,
         root: Member(0),
+        is_spread: false,
         order: Order::Any,
         operation: 1,
         on_loss: OnLoss::Exclude,
@@ -154,7 +157,12 @@ fn to_scheduler() -> impl Strategy<Value = ToScheduler> {
     let merged = || prop::collection::vec(number(), 0..4);
     let shares = prop::collection::vec(
         (number(), prop::collection::vec(number(), 0..3), merged()).prop_map(|(share, members, merged)| {
-            (ShareId(share), members.into_iter().map(Member).collect(), merged)
+            MergedShare {
+                id: ShareId(share),
+                members: members.into_iter().map(Member).collect(),
+                tokens: Token(share.into()),
+                merged,
+            }
         }),
         0..3,
     );

@@ -25,12 +25,14 @@ pub(super) struct Seen {
     pub(super) verdict: Option<Verdict>,
     /// A verdict has to blame the memory.
     pub(super) is_out_of_memory: bool,
+    /// All ranks are to have the result.
+    pub(super) is_for_all: bool,
 }
 
 /// The end of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// One rank has the exact result, and all others know.
+    /// The rank or the ranks that are to have the exact result have it, and all others know.
     Exact {
         /// The time of the reduction at that rank.
         elapsed: Duration,
@@ -105,7 +107,7 @@ impl Seen {
             return Outcome::Wrong(format!("rank {rank}: {line}"));
         }
         let exact: Vec<_> = lines().filter(|(_, line)| line.starts_with("exact: ")).collect();
-        if exact.len() > 1 {
+        if exact.len() > 1 && !self.is_for_all {
             return Outcome::Broken(format!("{} ranks have the result: {self}", exact.len()));
         }
         let survivors: Vec<Rank> = (0..ranks)
@@ -123,17 +125,17 @@ impl Seen {
         if errors == survivors.len() {
             return self.judge_error(&survivors, expected, exact.len());
         }
-        if let Some(odd) = survivors
-            .iter()
-            .find(|rank| !last(rank).starts_with("exact: ") && !last(rank).starts_with("told: "))
-        {
+        if let Some(odd) = survivors.iter().find(|rank| {
+            let is_told = !self.is_for_all && last(rank).starts_with("told: ");
+            !last(rank).starts_with("exact: ") && !is_told
+        }) {
             return Outcome::Broken(format!("rank {odd} has no result, others have: {self}"));
         }
         if let Some(blame) = self.unexcused(&survivors) {
             return Outcome::Broken(blame);
         }
         match exact[..] {
-            [(_, line)] => match parse(line) {
+            [(_, line), ..] => match parse(line) {
                 Some((elapsed, has_lost)) => Outcome::Exact { elapsed, has_lost },
                 None => Outcome::Broken(format!("cannot read {line:?}")),
             },
@@ -270,6 +272,18 @@ mod tests {
             Outcome::Wrong(_)
         ));
         assert_eq!(judge(&["", TOLD, TOLD], &[(0, 250)]), Outcome::AfterTheEnd);
+    }
+
+    /// If all are to have the result, a survivor that only knows of it is not well.
+    #[test]
+    fn all_have_the_result() {
+        let for_all = |lines: &[&str]| {
+            let mut seen = seen(lines, &[(2, 150)]);
+            seen.is_for_all = true;
+            seen.judge(lines.len() as u32, Expected::Exact)
+        };
+        assert!(matches!(for_all(&[EXACT, EXACT, ""]), Outcome::Exact { .. }));
+        assert!(matches!(for_all(&[EXACT, TOLD, ""]), Outcome::Broken(_)));
     }
 
     /// An error on all ranks is right only if it names a victim whose call had not returned, or the promise allows it.

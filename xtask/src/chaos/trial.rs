@@ -74,6 +74,8 @@ pub(super) struct Trial<'a> {
     pub(super) detect: Duration,
     pub(super) is_ordered: bool,
     pub(super) is_sum: bool,
+    /// All ranks get the result.
+    pub(super) is_for_all: bool,
     pub(super) root: Rank,
     pub(super) next: Rank,
     pub(super) steps: Vec<Step>,
@@ -104,6 +106,7 @@ impl<'a> Trial<'a> {
             detect: Duration::from_secs(1),
             is_ordered: false,
             is_sum: true,
+            is_for_all: false,
             root: draw.root,
             next: draw.next,
             steps,
@@ -175,6 +178,7 @@ impl<'a> Trial<'a> {
             format!("bytes={}", self.bytes),
             format!("order={}", if self.is_ordered { "ordered" } else { "any" }),
             format!("operation={}", if self.is_sum { "sum" } else { "xor" }),
+            format!("result={}", if self.is_for_all { "all" } else { "root" }),
             format!("root={}", self.root),
             format!("next={}", self.next),
             format!("copies={}", self.copies),
@@ -261,7 +265,10 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(trial: &'a Trial<'a>) -> Self {
-        let mut seen = Seen::default();
+        let mut seen = Seen {
+            is_for_all: trial.is_for_all,
+            ..Seen::default()
+        };
         if let Some((shortage, _)) = trial.shortage {
             seen.is_out_of_memory = shortage == Shortage::Memory;
             seen.victims.insert(Rank(trial.layout.ranks - 1), 0);
