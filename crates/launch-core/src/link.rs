@@ -123,7 +123,8 @@ impl<T> Link<T> {
         self.connection = Connection::Lost;
     }
 
-    /// There is another connection, which this end has made.
+    /// There is another connection, which this end has made; or this end wants to hear at once what has come over the one
+    /// that there is.
     pub fn greet(&mut self) {
         self.connection = Connection::Greeting { is_sent: false };
     }

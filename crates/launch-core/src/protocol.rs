@@ -548,8 +548,6 @@ pub enum Report {
         /// The signal's number.
         signal: i32,
     },
-    /// The agent has heard that the launcher is about to be stopped.
-    Suspended,
     /// A rank says what it does.
     Trace {
         /// The rank.

@@ -248,6 +248,11 @@ impl Relay {
         matches!(self.children.get(&node), Some(Child::Starting { .. }))
     }
 
+    /// Whether a node right below has connected, and hears what is said to it.
+    pub fn is_listening(&self, node: NodeId) -> bool {
+        matches!(self.children.get(&node), Some(Child::Connected | Child::Finished))
+    }
+
     /// An agent right below has connected.
     pub fn handle_connected(&mut self, node: NodeId) {
         let Some(child @ Child::Starting { .. }) = self.children.get_mut(&node) else {
@@ -264,10 +269,7 @@ impl Relay {
         if let Report::Orphaned { heard } = up.report {
             return self.adopt(child, heard);
         }
-        if !matches!(
-            self.children.get(&child),
-            Some(Child::Connected | Child::Finished)
-        ) {
+        if !self.is_listening(child) {
             return;
         }
         let is_last = matches!(up.report, Report::Finished) && child.host() == Some(up.host);

@@ -20,8 +20,6 @@ mod stopped;
 
 use std::{ops::Not, time::Duration};
 
-use ropewalk_names::HostId;
-
 use crate::{
     event::JobEvent,
     injection::Injector,
@@ -206,12 +204,6 @@ impl Supervisor {
     /// Returns true if nothing of the job is left.
     pub fn is_over(&self) -> bool {
         self.ground.phase == Phase::Over
-    }
-
-    /// The hosts that have something to do with the job still.
-    pub fn hosts_left(&self) -> impl Iterator<Item = HostId> {
-        let hosts = (self.ground.hosts.iter().zip(0..)).filter(|(host, _)| !host.is_over);
-        hosts.map(|(_, number)| HostId(number))
     }
 
     /// Nothing more is waited for, neither agents nor output that they have: the verdict is about what is known.

@@ -28,6 +28,7 @@ enum Step {
     Deliver { from: usize, at_most: usize },
     Cut,
     Dial,
+    Ask { end: usize },
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -37,6 +38,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (0..2usize, 1..9usize).prop_map(|(from, at_most)| Step::Deliver { from, at_most }),
         1 => Just(Step::Cut),
         1 => Just(Step::Dial),
+        1 => (0..2usize).prop_map(|end| Step::Ask { end }),
     ];
     vec(step, 0..300)
 }
@@ -75,7 +77,8 @@ impl Pair {
                 self.is_cut = false;
                 self.ends[0].greet();
             }
-            Step::Dial => {}
+            Step::Ask { end } if !self.is_cut => self.ends[end].greet(),
+            Step::Dial | Step::Ask { .. } => {}
         }
     }
 
@@ -115,6 +118,21 @@ proptest! {
             prop_assert_eq!(&pair.heard[end], &all);
             prop_assert!(pair.ends[end].kept.len() <= Link::<u32>::UNTOLD_MAX as usize);
         }
+    }
+
+    /// Who asks hears of all that has come, however little that is.
+    #[test]
+    fn who_asks_hears_what_came(said in 1..9u32) {
+        let mut pair = Pair::default();
+        for _ in 0..said {
+            pair.step(&Step::Say { end: 0 });
+            pair.settle();
+        }
+        prop_assert!(!pair.ends[0].is_idle());
+        pair.step(&Step::Ask { end: 0 });
+        pair.settle();
+        prop_assert!(pair.ends[0].is_idle());
+        prop_assert_eq!(pair.heard[1].len() as u32, said);
     }
 
     /// Without a cut nothing is sent twice, and little is sent only to say what came.

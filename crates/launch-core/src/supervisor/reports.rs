@@ -148,11 +148,7 @@ impl Supervisor {
                 self.fail(now, host, rank, kind, OnFailure::Abort, SIGKILL);
             }
             // What carries bytes is counted and handed on by the driver, and what is about the way by the relay.
-            Report::Heard
-            | Report::Orphaned { .. }
-            | Report::Output { .. }
-            | Report::StdinTaken(_)
-            | Report::Suspended => {}
+            Report::Heard | Report::Orphaned { .. } | Report::Output { .. } | Report::StdinTaken(_) => {}
             Report::Overwritten { rank, key } => ground.tell(JobEvent::Overwritten { rank, key }),
             Report::Pmi(up) => {
                 star::handle_up(ground, host, up);

@@ -3,7 +3,7 @@
 mod stalls;
 
 use ropewalk_membership::{Cause, Departure};
-use ropewalk_names::{Epoch, Incarnation, JobId, Rank};
+use ropewalk_names::{Epoch, HostId, Incarnation, JobId, Rank};
 use ropewalk_pmi as pmi;
 
 use super::{groups::Asker, *};

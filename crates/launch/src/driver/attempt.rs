@@ -28,12 +28,11 @@ use super::{
     descendants,
     idle_memory::IdleMemory,
     input::Input,
-    interrupts::{Signalled, Signals, next_signal},
+    interrupts::{self, RunInProcess, Signalled, Signals, next_signal},
     keeper,
     requests::{Request, Taken},
     shared_names::SharedNames,
     small_files,
-    suspension::{self, Change, Suspendable},
     watched::{Watched, is_readable, watch},
 };
 
@@ -58,7 +57,7 @@ pub(super) struct AttemptRun {
     /// Agents were lost or given up: what they left behind is looked for.
     was_abandoned: bool,
     memory: IdleMemory,
-    suspendable: Suspendable,
+    in_process: RunInProcess,
     pub(super) names: SharedNames,
 }
 
@@ -96,7 +95,7 @@ impl AttemptRun {
             output_credited: 0,
             stdin_taken: vec![0; plan.hosts.len()],
             stdin_told: 0,
-            suspendable: Suspendable::new(&plan),
+            in_process: RunInProcess::default(),
             plan,
             verdict: None,
             groups: Vec::new(),
@@ -144,13 +143,8 @@ impl AttemptRun {
                 self.settle(&mut branch, &reader);
                 break;
             }
-            self.suspendable.stop_if_ready(self.supervisor.hosts_left());
-            // While the job is suspended its clock stands still.
-            let deadline = self
-                .supervisor
-                .deadline()
-                .filter(|_| self.suspendable.since().is_none());
             // A time limit beyond what the clock can show is none.
+            let deadline = self.supervisor.deadline();
             let deadline = deadline.and_then(|after| self.started.checked_add(after));
             let deadline = branch
                 .next_deadline()
@@ -159,12 +153,16 @@ impl AttemptRun {
                 .chain(give_up_at)
                 .chain(self.memory.deadline())
                 .chain(self.names.next_deadline())
-                .chain(self.suspendable.deadline())
                 .min();
             let happening = tokio::select! {
-                // Before anything else is done the clocks are set.
                 biased;
-                change = self.suspendable.changed() => Happening::Suspension(change),
+                () = self.in_process.is_to_stop() => {
+                    let signals = &mut surface.signals;
+                    match self.suspend(&mut branch, &mut give_up_at, signals).await {
+                        Some(signal) => Happening::Signal(signal),
+                        None => Happening::Branch,
+                    }
+                }
                 happening = next_happening(&self.names, &descriptor, deadline, surface, &mut reader) => happening?,
             };
             match happening {
@@ -199,25 +197,10 @@ impl AttemptRun {
                 Happening::Signal(Signalled::Forward(signal)) => {
                     self.supervisor.handle_user_signal(self.now(), signal);
                 }
-                Happening::Signal(Signalled::Suspend) => suspension::request(),
-                Happening::Signal(Signalled::Resume) => suspension::call_off(),
-                // Ranks of a job that no signal is for, as that beside another job which copies its checkpoints, work on.
-                Happening::Suspension(Change::Suspend) => {
-                    let stops_ranks = surface.signals.is_some();
-                    branch.send(Down::Order(Order::Suspend { stops_ranks }));
-                }
-                Happening::Suspension(Change::Resume { suspended, stopped }) => {
-                    if let Some(signals) = &mut surface.signals {
-                        signals.forget_resumed().await;
-                    }
-                    self.started += suspended;
-                    give_up_at = give_up_at.map(|at| at + stopped);
-                    branch.handle_resumed(stopped);
-                    self.supervisor.handle_resumed(self.now(), suspended);
-                    branch.send(Down::Order(Order::Resume));
-                }
+                Happening::Signal(Signalled::Suspend) => interrupts::suspend(),
+                // This process went on already.
+                Happening::Signal(Signalled::Resume) => {}
                 Happening::Signal(Signalled::End(signal)) => {
-                    suspension::call_off();
                     if surface.interrupted.is_none() {
                         surface.interrupted = Some(signal);
                         self.supervisor.handle_interrupt(self.now(), signal);
@@ -243,6 +226,30 @@ impl AttemptRun {
             descendants::kill_job(self.plan.job);
         }
         Ok(self.verdict.take())
+    }
+
+    /// Stops the ranks, and this process once all agents have heard of that; goes on with both. A signal that comes before the
+    /// process is stopped calls that off, and is returned.
+    async fn suspend(
+        &mut self,
+        branch: &mut Branch,
+        give_up_at: &mut Option<Instant>,
+        signals: &mut Option<Signals>,
+    ) -> Option<Signalled> {
+        let since = Instant::now();
+        // Ranks of a job that no signal is for, as that beside another job which copies its checkpoints, work on.
+        let stops_ranks = signals.is_some();
+        branch.send(Down::Order(Order::Suspend { stops_ranks }));
+        // An agent that has not heard misses the launcher while that is stopped.
+        branch.await_heard(self.plan.detect.min(HEARING));
+        let (stopped, signal) = self.in_process.stop(signals).await;
+        let suspended = since.elapsed();
+        self.started += suspended;
+        *give_up_at = give_up_at.map(|at| at + suspended);
+        branch.handle_resumed(stopped);
+        self.supervisor.handle_resumed(self.now(), suspended);
+        branch.send(Down::Order(Order::Resume));
+        signal
     }
 
     /// Ends the job at once: nobody takes notice of it.
@@ -314,7 +321,6 @@ impl AttemptRun {
                 self.waiting.push(Delivery::Output { rank, stream, lines });
             }
             Report::StdinTaken(size) => self.add_taken(up.host, size.into(), input),
-            Report::Suspended => self.suspendable.note_aware(up.host),
             _ => {
                 self.was_abandoned |= matches!(up.report, Report::Lost { .. });
                 if matches!(up.report, Report::Finished | Report::Lost { .. }) {
@@ -374,8 +380,7 @@ impl AttemptRun {
 
     /// The job's clock, which stands still while the job is suspended.
     fn now(&self) -> Duration {
-        let now = self.suspendable.since().unwrap_or_else(Instant::now);
-        now.saturating_duration_since(self.started)
+        self.started.elapsed()
     }
 }
 
@@ -410,6 +415,8 @@ async fn next_happening(
     }
 }
 
+/// How long whoever pressed ^Z waits for agents that do not answer.
+const HEARING: Duration = Duration::from_secs(3);
 /// How long ranks may take to be killed, and their agents to say so, if nobody wants to wait for them: until their keepers are
 /// done too.
 const URGENT: Duration = keeper::PATIENCE.saturating_add(Duration::from_millis(100));
@@ -428,6 +435,4 @@ enum Happening {
     OutputTaken,
     Request(Request),
     Signal(Signalled),
-    /// This process is to be stopped, or goes on.
-    Suspension(Change),
 }

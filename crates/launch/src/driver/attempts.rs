@@ -29,12 +29,11 @@ use super::{
     descendants,
     forked_agent::fork_agent,
     input,
-    interrupts::{Signals, next_ending_signal},
+    interrupts::{self, Signals, next_ending_signal},
     launch_error::{LaunchError, system, with_causes},
     own_host::own_host_name,
     requests::{Request, Taken},
     shared_names::SharedNames,
-    suspension,
 };
 
 /// All attempts of a job.
@@ -98,7 +97,7 @@ impl Attempts {
             between,
             restarts,
             began: Instant::now(),
-            stopped_before: suspension::stopped(),
+            stopped_before: interrupts::stopped(),
             deliveries,
         }
     }
@@ -147,7 +146,7 @@ impl Attempts {
 
     /// The time since the first attempt, without that for which the user had suspended this process.
     fn used(&self) -> Duration {
-        let stopped = suspension::stopped().saturating_sub(self.stopped_before);
+        let stopped = interrupts::stopped().saturating_sub(self.stopped_before);
         self.began.elapsed().saturating_sub(stopped)
     }
 

@@ -1,13 +1,20 @@
-//! The signals that end a job from outside, and those that are for its ranks.
+//! The signals that end a job from outside, those that are for its ranks, and ^Z, which stops the launcher.
 
 use std::{
     future::{pending, ready},
     io,
+    pin::pin,
+    sync::LazyLock,
+    time::{Duration, Instant},
 };
 
-use tokio::signal::unix::{self, SignalKind};
+use tokio::{
+    signal::unix::{self, SignalKind},
+    sync::watch,
+    task::yield_now,
+};
 
-use super::{signals::is_ignored, suspension};
+use super::signals::{is_ignored, stop_this_process};
 
 /// The signals by which users and batch systems end a job, or tell its ranks something.
 pub(super) struct Signals {
@@ -69,14 +76,16 @@ impl Signals {
         })
     }
 
-    /// Forgets what let this process go on after it was stopped: it is none of the next suspension.
-    pub(super) async fn forget_resumed(&mut self) {
+    /// Forgets the signals that stopped this process and let it go on.
+    async fn forget_stop(&mut self) {
         // The runtime looks at what came.
-        tokio::task::yield_now().await;
-        tokio::select! {
-            biased;
-            _ = self.resume.next() => {}
-            () = ready(()) => {}
+        yield_now().await;
+        for listener in [&mut self.suspend, &mut self.resume] {
+            tokio::select! {
+                biased;
+                _ = listener.next() => {}
+                () = ready(()) => {}
+            }
         }
     }
 }
@@ -124,12 +133,116 @@ pub(super) async fn next_ending_signal(signals: &mut Option<Signals>) -> i32 {
     loop {
         match next_signal(signals).await {
             Signalled::End(signal) => {
-                suspension::call_off();
+                call_off();
                 return signal;
             }
             Signalled::Forward(_) => {}
-            Signalled::Resume => suspension::call_off(),
-            Signalled::Suspend => suspension::request(),
+            Signalled::Resume => call_off(),
+            Signalled::Suspend => suspend(),
         }
+    }
+}
+
+/// This process, which may run several jobs, and is stopped for all of them together.
+#[derive(Debug, Default)]
+struct Process {
+    /// Its user wants it stopped, and it has not been since.
+    is_to_stop: bool,
+    runs: usize,
+    /// Runs whose agents have heard that it is to be stopped.
+    ready: usize,
+    /// How long it was stopped, all in all.
+    stopped: Duration,
+}
+
+static PROCESS: LazyLock<watch::Sender<Process>> = LazyLock::new(watch::Sender::default);
+
+impl Process {
+    /// Stops this process if all its runs are ready. Returns when it goes on; meanwhile no thread of it does anything.
+    fn stop_if_ready(&mut self) {
+        if self.is_to_stop && self.ready == self.runs {
+            let begun = Instant::now();
+            stop_this_process();
+            self.stopped += begun.elapsed();
+            self.is_to_stop = false;
+        }
+    }
+}
+
+/// The user wants this process stopped. It is as soon as all its runs are ready: at once, if it has none.
+pub(super) fn suspend() {
+    PROCESS.send_modify(|process| {
+        process.is_to_stop = true;
+        process.stop_if_ready();
+    });
+}
+
+/// The user does not want it stopped after all.
+fn call_off() {
+    PROCESS.send_modify(|process| process.is_to_stop = false);
+}
+
+/// How long this process was stopped, all in all.
+pub(super) fn stopped() -> Duration {
+    PROCESS.borrow().stopped
+}
+
+/// One run of a job by this process, which is not stopped before that run is ready.
+pub(super) struct RunInProcess {
+    process: watch::Receiver<Process>,
+}
+
+impl Default for RunInProcess {
+    fn default() -> Self {
+        PROCESS.send_modify(|process| process.runs += 1);
+        let process = PROCESS.subscribe();
+        Self { process }
+    }
+}
+
+impl RunInProcess {
+    /// Waits until this process is to be stopped: then tell the agents, and call [`stop`](Self::stop).
+    pub(super) async fn is_to_stop(&mut self) {
+        // It never fails: the sender is static.
+        let _ = self.process.wait_for(|process| process.is_to_stop).await;
+    }
+
+    /// The agents have heard of it. Returns when this process goes on, and how long it was stopped. Of the signals that come
+    /// before, any but another ^Z calls the stop off, and is returned.
+    pub(super) async fn stop(&mut self, signals: &mut Option<Signals>) -> (Duration, Option<Signalled>) {
+        let stopped_before = stopped();
+        PROCESS.send_modify(|process| process.ready += 1);
+        // The runtime looks at what came while nobody waited.
+        yield_now().await;
+        let mut gone_on = pin!(async {
+            PROCESS.send_modify(Process::stop_if_ready);
+            let _ = self.process.wait_for(|process| !process.is_to_stop).await;
+        });
+        let signal = loop {
+            tokio::select! {
+                biased;
+                signal = next_signal(signals) => match signal {
+                    Signalled::Suspend => {}
+                    signal => break Some(signal),
+                },
+                () = &mut gone_on => break None,
+            }
+        };
+        match (&signal, signals) {
+            (Some(_), _) => call_off(),
+            (None, Some(signals)) => signals.forget_stop().await,
+            (None, None) => {}
+        }
+        PROCESS.send_modify(|process| process.ready -= 1);
+        (stopped() - stopped_before, signal)
+    }
+}
+
+impl Drop for RunInProcess {
+    fn drop(&mut self) {
+        PROCESS.send_modify(|process| {
+            process.runs -= 1;
+            process.stop_if_ready();
+        });
     }
 }

@@ -30,7 +30,6 @@ mod shared_names;
 mod signals;
 mod small_files;
 mod starter;
-mod suspension;
 mod tcp_counters;
 mod watched;
 

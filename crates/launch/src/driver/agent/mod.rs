@@ -359,7 +359,6 @@ impl Agent {
             }
             Order::Suspend { stops_ranks } => {
                 self.branch.set_launcher_suspended(true);
-                self.branch.report(Report::Suspended);
                 if stops_ranks {
                     self.mind.handle_suspend();
                 }

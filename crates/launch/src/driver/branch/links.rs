@@ -3,7 +3,10 @@
 //! One that breaks although both ends live, by a reset or a byte that came wrong, is made again by the node below, which has
 //! the detection time for that. Nobody but the two hears of it, for what was under way is [sent again](Link).
 
-use std::{io, time::Instant};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
 use ropewalk_fabric::{Address, Body, Endpoint, PeerDeath, PeerId, SubmitError};
 use ropewalk_launch_core::{
@@ -12,6 +15,7 @@ use ropewalk_launch_core::{
     tree::NodeId,
 };
 use ropewalk_names::HostId;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use super::{
@@ -233,6 +237,29 @@ impl Branch {
         };
     }
 
+    /// At the launcher: waits until all agents right below have what was said to them, but no longer than `patience`.
+    pub(in crate::driver) fn await_heard(&mut self, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        loop {
+            let mut is_heard = true;
+            for (&node, child) in &mut self.children {
+                let has_unheard = self.relay.is_listening(node) && !child.link.is_idle();
+                is_heard &= !has_unheard && !self.relay.is_awaited(node);
+                if has_unheard && child.link.is_sent() {
+                    child.link.greet();
+                }
+            }
+            if is_heard || deadline <= Instant::now() {
+                return;
+            }
+            self.flush();
+            let mut polled = [PollFd::new(&self.poller, PollFlags::IN)];
+            // An interruption is for the next look.
+            let _ = poll(&mut polled, Some(&TICK));
+            self.progress();
+        }
+    }
+
     /// Makes a lost connection to the node above again, or gives that up.
     pub(super) fn mend(&mut self) {
         let is_connected = self.is_connected();
@@ -387,3 +414,9 @@ pub(super) fn send_bodies<T: Serialize>(
     }
     sent
 }
+
+/// Between two looks at the clock while agents are waited for.
+const TICK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 10_000_000,
+};
