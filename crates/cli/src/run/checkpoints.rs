@@ -17,7 +17,7 @@ use ropewalk_launch::{
 };
 
 use super::{
-    partners::{Partners, Rumours},
+    partners::{HostJournals, Partners},
     saving::Saving,
     say,
     summary::Summary,
@@ -43,7 +43,7 @@ pub(super) struct CheckpointOptions {
 #[derive(Debug)]
 pub(super) struct Checkpoints {
     supervisor: Supervisor,
-    rumours: Rumours,
+    journals: HostJournals,
     partners: Option<Partners>,
     upload: Option<String>,
 }
@@ -52,7 +52,7 @@ pub(super) struct Checkpoints {
 #[derive(Clone, Debug)]
 pub(super) struct Bookkeeper {
     supervisor: Supervisor,
-    rumours: Rumours,
+    journals: HostJournals,
 }
 
 impl Checkpoints {
@@ -66,13 +66,13 @@ impl Checkpoints {
                 has_partners: options.has_partners,
             },
         )?;
-        let rumours = Rumours::new(supervisor.clone());
         let partners = options
             .has_partners
-            .then(|| Partners::new(supervisor.directory().to_owned(), rumours.clone()));
+            .then(|| Partners::new(supervisor.clone(), say));
+        let journals = partners.as_ref().map(Partners::journals).unwrap_or_default();
         Ok(Self {
             supervisor,
-            rumours,
+            journals,
             partners,
             upload: options.upload.clone(),
         })
@@ -82,7 +82,7 @@ impl Checkpoints {
     pub(super) fn bookkeeper(&self) -> Bookkeeper {
         Bookkeeper {
             supervisor: self.supervisor.clone(),
-            rumours: self.rumours.clone(),
+            journals: self.journals.clone(),
         }
     }
 
@@ -121,10 +121,10 @@ impl Checkpoints {
             Some(partners) => {
                 let ready = partners.prepare(start, spec)?;
                 let decided = Decided {
-                    generation: ready.restore.map(|(generation, ..)| generation),
+                    generation: ready.restore.map(|held| held.generation),
                     next: ready.next,
                 };
-                set.extend(self.supervisor.decide(decided, ready.before())?);
+                set.extend(self.supervisor.decide(decided, ready.totals_before())?);
                 (
                     agreed(&ready, self.supervisor.directory()),
                     ready.quarantined.len(),
@@ -172,7 +172,7 @@ impl Bookkeeper {
         total: Duration,
         verdict: &Verdict,
     ) -> anyhow::Result<Summary> {
-        let told = self.rumours.last_word();
+        let told = self.journals.last_word();
         let account = self.supervisor.finish(total, end_of(verdict), told)?;
         let saving = account
             .totals
@@ -205,13 +205,8 @@ fn end_of(verdict: &Verdict) -> AttemptEnd {
 
 /// The save that hosts have agreed on, and its folder.
 fn agreed(ready: &Ready, directory: &Path) -> Option<(Held, PathBuf)> {
-    let (generation, step, ranks) = ready.restore?;
-    let in_folder = || StoreOptions::new(directory).generation_path(generation);
-    let held = Held {
-        generation,
-        step,
-        ranks,
-    };
+    let held = ready.restore?;
+    let in_folder = || StoreOptions::new(directory).generation_path(held.generation);
     Some((held, ready.root.clone().unwrap_or_else(in_folder)))
 }
 

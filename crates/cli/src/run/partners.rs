@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeSet,
-    path::PathBuf,
+    fmt, io,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -13,23 +13,29 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, bail};
-use ropewalk_checkpoint::{Held, History, LastWord, LastWords, StoreOptions, Supervisor};
+use ropewalk_checkpoint::{History, LastWord, LastWords, StoreOptions, Supervisor};
 use ropewalk_launch::{
-    Ending, JobEvent, JobSpec, Launcher, Layout, OnFailure, OutputStream, Placement, hosts::HostSlots,
+    Ending, JobEvent, JobSpec, LaunchError, Launcher, Layout, OnFailure, OutputStream, Placement, Verdict,
+    hosts::{HostError, HostSlots},
 };
+use thiserror::Error;
 
-use super::say;
-use crate::partner::{Ready, Said, encode_ranks};
+use crate::partner::{PartnerOrders, Ready, Said};
 
-/// The processes beside a job that copy its checkpoints.
-#[derive(Debug)]
-pub(super) struct Partners {
-    /// Of the same name on each host, and each host's own.
-    directory: PathBuf,
-    rumours: Rumours,
+/// The processes beside a job that copy its checkpoints, one on each of its hosts; they end when this is dropped.
+///
+/// Each host has a directory of its own under the name that the [`Supervisor`] has. The executable of the job's agents
+/// ([`JobSpec::agent`]) is run as `<agent> partner <arguments>` too, and must call `partner_main` with the arguments
+/// then.
+pub struct Partners {
+    supervisor: Supervisor,
+    say: Say,
+    journals: HostJournals,
     running: Option<Running>,
 }
+
+/// Tells a user something.
+type Say = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Processes of one attempt; they end when this is dropped.
 #[derive(Debug)]
@@ -38,10 +44,9 @@ struct Running {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The news that hosts tell of a job while it runs, and their journals when it is over; a clone is the same.
-#[derive(Clone, Debug)]
-pub(super) struct Rumours {
-    supervisor: Supervisor,
+/// The journals that the hosts of a job have when it is over; a clone is the same.
+#[derive(Clone, Debug, Default)]
+pub struct HostJournals {
     asked: Arc<Mutex<Option<Asked>>>,
 }
 
@@ -59,88 +64,131 @@ struct Trouble {
     why: String,
 }
 
+/// Why the hosts of a job cannot be made ready for its next attempt.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum PartnersError {
+    /// The job of the processes does not start, or its launcher fails.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// A host has no name under which a process can be started.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// Each host was left out, for the reasons that were said.
+    #[error("no host is left")]
+    NoHost,
+    /// The processes ended before the hosts had agreed.
+    #[error("the hosts' checkpoints cannot be made ready: {0}")]
+    Ended(Box<Verdict>),
+    /// A host that was left out is in the way all the same.
+    #[error("host {host}, which is left out, is in the way")]
+    InTheWay {
+        /// The host.
+        host: String,
+    },
+    /// The launcher of the processes has ended without a verdict.
+    #[error("the launcher stopped")]
+    Stopped,
+    /// The system gives no thread.
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
+    /// There are too many hosts.
+    #[error("there are too many hosts: {hosts}")]
+    TooManyHosts {
+        /// How many.
+        hosts: usize,
+    },
+}
+
 impl Partners {
-    pub(super) fn new(directory: PathBuf, rumours: Rumours) -> Self {
+    /// The processes for a job with this supervisor, still without any. `say` is told what a user should know.
+    pub fn new(supervisor: Supervisor, say: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self {
-            directory,
-            rumours,
+            supervisor,
+            say: Arc::new(say),
+            journals: HostJournals::default(),
             running: None,
         }
     }
 
-    /// Has the hosts agree on what the attempt starts from, and each rank's part lie where it will run. Hosts that cannot be
-    /// reached are taken out of the job.
-    pub(super) fn prepare(&mut self, start: u64, spec: &mut JobSpec) -> anyhow::Result<Ready> {
+    /// The hosts' journals, to be asked for when the job is over.
+    pub fn journals(&self) -> HostJournals {
+        self.journals.clone()
+    }
+
+    /// Starts the processes for the attempt `spec`, which has number `start` of the [`Supervisor`], in place of those of
+    /// the attempt before. Has the hosts agree on what the attempt starts from, and each rank's part lie where it will
+    /// run. Hosts that cannot be reached are taken out of the job.
+    ///
+    /// # Errors
+    /// If no host is left, or the launcher fails.
+    pub fn prepare(&mut self, start: u64, spec: &mut JobSpec) -> Result<Ready, PartnersError> {
         self.running = None;
         let mut left_out: BTreeSet<String> = BTreeSet::new();
         loop {
             spec.hosts.retain(|host| !left_out.contains(host.name()));
             if spec.hosts.is_empty() {
-                bail!("no host is left");
+                return Err(PartnersError::NoHost);
             }
             let layout = Layout::of(spec)?;
             if layout.hosts.len() == 1 {
-                say("one host is left: checkpoints have no copy");
+                (self.say)("one host is left: checkpoints have no copy");
             }
             let beside = self.beside(start, spec, &layout)?;
             let mut launcher = Launcher::start(beside)?;
-            match wait_until_ready(&mut launcher)? {
+            match wait_until_ready(&mut launcher, &self.say)? {
                 Ok(ready) => {
-                    for (host, path) in &ready.quarantined {
-                        say(&format!("put aside on host {}: {path}", name(&layout, *host)));
-                    }
-                    for (host, why) in &ready.stuck {
-                        say(&format!("host {}: {why}", name(&layout, *host)));
-                    }
-                    if ready.fetched > 0 {
-                        let parts = if ready.fetched == 1 { "part" } else { "parts" };
-                        say(&format!("{} {parts} came from other hosts", ready.fetched));
-                    }
-                    let writer = layout.host_of_rank.first().copied().unwrap_or(0);
-                    self.running = Some(Running::follow(
-                        launcher,
-                        self.rumours.clone(),
-                        writer,
-                        layout.hosts.len(),
-                    )?);
+                    self.say_ready(&ready, &layout);
+                    self.running = Some(self.follow(launcher, &layout)?);
                     return Ok(ready);
                 }
                 Err(Trouble { host, why }) => {
-                    say(&format!("the job goes on without host {host}: {why}"));
-                    if !left_out.insert(host) {
-                        bail!("a host that is left out is in the way");
+                    (self.say)(&format!("the job goes on without host {host}: {why}"));
+                    if !left_out.insert(host.clone()) {
+                        return Err(PartnersError::InTheWay { host });
                     }
                 }
             }
         }
     }
 
+    fn say_ready(&self, ready: &Ready, layout: &Layout) {
+        let name = |host: usize| layout.hosts.get(host).map_or("", String::as_str);
+        for (host, path) in &ready.quarantined {
+            (self.say)(&format!("put aside on host {}: {path}", name(*host)));
+        }
+        for (host, why) in &ready.stuck {
+            (self.say)(&format!("host {}: {why}", name(*host)));
+        }
+        if ready.fetched > 0 {
+            let parts = if ready.fetched == 1 { "part" } else { "parts" };
+            (self.say)(&format!("{} {parts} came from other hosts", ready.fetched));
+        }
+    }
+
     /// The job of the processes beside.
-    fn beside(&self, start: u64, spec: &JobSpec, layout: &Layout) -> anyhow::Result<JobSpec> {
+    fn beside(&self, start: u64, spec: &JobSpec, layout: &Layout) -> Result<JobSpec, PartnersError> {
         let hosts: Vec<HostSlots> = layout
             .hosts
             .iter()
             .map(|name| HostSlots::new(name.as_str(), 1))
             .collect::<Result<_, _>>()?;
-        let mut arguments = vec!["partner".into(), "--directory".into()];
-        arguments.push(self.directory.clone().into_os_string());
-        let told = [
-            ("--start", start.to_string()),
-            ("--towards", layout.interface.to_string()),
-            ("--names", layout.hosts.join(",")),
-            ("--ranks", encode_ranks(&layout.host_of_rank)),
-            (
-                "--restarts-max",
-                StoreOptions::new(&self.directory).restarts_max.to_string(),
-            ),
-        ];
-        arguments.extend(
-            told.into_iter()
-                .flat_map(|(name, value)| [name.into(), value.into()]),
-        );
+        let directory = self.supervisor.directory();
+        let orders = PartnerOrders {
+            directory: directory.to_owned(),
+            start,
+            restarts_max: StoreOptions::new(directory).restarts_max,
+            towards: layout.interface,
+            names: layout.hosts.clone(),
+            host_of_rank: layout.host_of_rank.clone(),
+        };
+        let too_many = |_| PartnersError::TooManyHosts { hosts: hosts.len() };
         Ok(JobSpec {
-            arguments,
-            ranks: u32::try_from(hosts.len()).context("there are too many hosts")?,
+            arguments: ["partner".into()]
+                .into_iter()
+                .chain(orders.to_arguments())
+                .collect(),
+            ranks: u32::try_from(hosts.len()).map_err(too_many)?,
             hosts,
             placement: Placement {
                 ranks_per_host: Some(1),
@@ -156,45 +204,75 @@ impl Partners {
             ..JobSpec::new(&spec.agent, spec.agent.clone())
         })
     }
+
+    /// Takes what the processes say in a thread of its own.
+    fn follow(&self, mut launcher: Launcher, layout: &Layout) -> Result<Running, PartnersError> {
+        let over = Arc::new(AtomicBool::new(false));
+        let wanted = Arc::new(AtomicBool::new(false));
+        // Each host tells its journal once.
+        let (sender, told) = mpsc::sync_channel(layout.hosts.len());
+        *self.journals.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Asked {
+            wanted: Arc::clone(&wanted),
+            told,
+            writer: layout.host_of_rank.first().copied().unwrap_or(0),
+        });
+        let is_over = Arc::clone(&over);
+        let (supervisor, say) = (self.supervisor.clone(), Arc::clone(&self.say));
+        let thread = thread::Builder::new()
+            .name("ropewalk-partners".to_owned())
+            .spawn(move || {
+                let mut is_asked = false;
+                while !is_over.load(Ordering::Relaxed) {
+                    if !is_asked && wanted.load(Ordering::Relaxed) {
+                        is_asked = true;
+                        if let Err(error) = launcher.interrupt(SIGTERM) {
+                            return say(&format!("the hosts cannot be asked what they know: {error}"));
+                        }
+                    }
+                    let event = match launcher.next_event(Some(LOOK)) {
+                        Ok(event) => event,
+                        Err(error) => return say(&format!("checkpoints have no copy any more: {error}")),
+                    };
+                    match event {
+                        Some(JobEvent::Output { rank, line, .. }) => {
+                            let host = launcher.host_of(rank).unwrap_or_default();
+                            if let Some(text) = take(host, &line, &supervisor, &say) {
+                                // Nobody may wait any more.
+                                let _ = sender.try_send((rank.0 as usize, History::read(text.as_bytes())));
+                            }
+                        }
+                        // Who was asked for last words is done.
+                        Some(JobEvent::Departed { departure, host, .. }) if !is_asked => say(&format!(
+                            "host {host} neither copies checkpoints nor has its own copied: {}",
+                            departure.cause
+                        )),
+                        Some(JobEvent::Finished(_)) => return,
+                        _ => {}
+                    }
+                }
+            })
+            .map_err(PartnersError::Thread)?;
+        Ok(Running {
+            over,
+            thread: Some(thread),
+        })
+    }
 }
 
-/// Whether there can be copies on other hosts.
-pub(super) fn check(
-    spec: &JobSpec,
-    has_directory: bool,
-    is_openfoam: bool,
-    is_uploaded: bool,
-) -> anyhow::Result<()> {
-    if is_openfoam {
-        bail!(
-            "--partner cannot be used with --adapter openfoam: this host prepares the case before each start, for which \
-             all hosts have to see its folder, and then they see the checkpoints in it too"
-        );
+impl fmt::Debug for Partners {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Partners")
+            .field("supervisor", &self.supervisor)
+            .field("running", &self.running)
+            .finish_non_exhaustive()
     }
-    if is_uploaded {
-        bail!(
-            "--partner cannot be used with --upload: what is uploaded is read here, where only some ranks' parts lie; \
-             let DIR be a folder that all hosts see, and leave out --partner"
-        );
-    }
-    if !has_directory {
-        bail!("option --partner wants --checkpoint DIR");
-    }
-    let others = spec.hosts.iter().skip(1);
-    let is_one = others
-        .into_iter()
-        .all(|host| Some(host.name()) == spec.hosts.first().map(HostSlots::name));
-    if is_one {
-        bail!("option --partner wants two hosts at least, of which each copies what the other saves");
-    }
-    Ok(())
 }
 
 /// Waits until the hosts have agreed. The inner error is about one of them, without which the others may agree.
-fn wait_until_ready(launcher: &mut Launcher) -> anyhow::Result<Result<Ready, Trouble>> {
+fn wait_until_ready(launcher: &mut Launcher, say: &Say) -> Result<Result<Ready, Trouble>, PartnersError> {
     let mut last_words = String::new();
     loop {
-        let event = launcher.next_event(None)?.context("the launcher stopped")?;
+        let event = launcher.next_event(None)?.ok_or(PartnersError::Stopped)?;
         match event {
             JobEvent::Output { rank, stream, line } => {
                 let own = launcher.host_of(rank).unwrap_or_default().to_owned();
@@ -222,83 +300,16 @@ fn wait_until_ready(launcher: &mut Launcher) -> anyhow::Result<Result<Ready, Tro
             }
             JobEvent::Finished(verdict) => match verdict.ending {
                 Ending::AgentLost { host, how, .. } => return Ok(Err(Trouble { host, why: how })),
-                _ => bail!("the hosts' checkpoints cannot be made ready: {verdict}"),
+                _ => return Err(PartnersError::Ended(Box::new(verdict))),
             },
             _ => {}
         }
     }
 }
 
-fn name(layout: &Layout, host: usize) -> &str {
-    layout.hosts.get(host).map_or("", String::as_str)
-}
-
-impl Running {
-    /// Takes what the processes say, one on each of `hosts` hosts, in a thread of its own. The journal of a job is
-    /// written on the host `writer`.
-    fn follow(mut launcher: Launcher, rumours: Rumours, writer: usize, hosts: usize) -> anyhow::Result<Self> {
-        let over = Arc::new(AtomicBool::new(false));
-        let wanted = Arc::new(AtomicBool::new(false));
-        // Each host tells its journal once.
-        let (sender, told) = mpsc::sync_channel(hosts);
-        *rumours.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Asked {
-            wanted: Arc::clone(&wanted),
-            told,
-            writer,
-        });
-        let is_over = Arc::clone(&over);
-        let thread = thread::Builder::new()
-            .name("ropewalk-partners".to_owned())
-            .spawn(move || {
-                let mut is_asked = false;
-                while !is_over.load(Ordering::Relaxed) {
-                    if !is_asked && wanted.load(Ordering::Relaxed) {
-                        is_asked = true;
-                        if let Err(error) = launcher.interrupt(SIGTERM) {
-                            return say(&format!("the hosts cannot be asked what they know: {error}"));
-                        }
-                    }
-                    let event = match launcher.next_event(Some(LOOK)) {
-                        Ok(event) => event,
-                        Err(error) => return say(&format!("checkpoints have no copy any more: {error}")),
-                    };
-                    match event {
-                        Some(JobEvent::Output { rank, line, .. }) => {
-                            let host = launcher.host_of(rank).unwrap_or_default();
-                            if let Some(text) = take(host, &line, &rumours) {
-                                // Nobody may wait any more.
-                                let _ = sender.try_send((rank.0 as usize, History::read(text.as_bytes())));
-                            }
-                        }
-                        // Who was asked for last words is done.
-                        Some(JobEvent::Departed { departure, host, .. }) if !is_asked => say(&format!(
-                            "host {host} neither copies checkpoints nor has its own copied: {}",
-                            departure.cause
-                        )),
-                        Some(JobEvent::Finished(_)) => return,
-                        _ => {}
-                    }
-                }
-            })
-            .context("cannot start a thread")?;
-        Ok(Self {
-            over,
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Rumours {
-    /// Those of a job with this supervisor.
-    pub(super) fn new(supervisor: Supervisor) -> Self {
-        Self {
-            supervisor,
-            asked: Arc::default(),
-        }
-    }
-
+impl HostJournals {
     /// Ends the processes of the hosts, each of which tells its journal then. Nothing if none does so in time.
-    pub(super) fn last_word(&self) -> Option<LastWord> {
+    pub fn last_word(&self) -> Option<LastWord> {
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         asked.wanted.store(true, Ordering::Relaxed);
         let deadline = Instant::now() + LAST_WORDS_TIMEOUT;
@@ -323,20 +334,11 @@ impl Drop for Running {
     }
 }
 
-/// What a process says; a journal is given back.
-fn take(host: &str, line: &[u8], rumours: &Rumours) -> Option<String> {
+/// Notes what a process says; a journal is given back.
+fn take(host: &str, line: &[u8], supervisor: &Supervisor, say: &Say) -> Option<String> {
     match serde_json::from_slice(line) {
-        Ok(Said::Newest {
-            generation,
-            step,
-            ranks,
-        }) => rumours.supervisor.saved(Held {
-            generation,
-            step,
-            ranks,
-        }),
-        Ok(Said::Note(text)) => say(&format!("host {host}: {text}")),
-        Ok(Said::Failed { why, .. }) => say(&format!("host {host}: {why}")),
+        Ok(Said::Newest(held)) => supervisor.saved(held),
+        Ok(Said::Note(text) | Said::Failed { why: text, .. }) => say(&format!("host {host}: {text}")),
         Ok(Said::Journal { text }) => return Some(text),
         Ok(Said::Ready(_)) => {}
         Err(_) => say(&format!(
