@@ -26,7 +26,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     // For copies on other hosts, a feature.
     (
         "ropewalk-checkpoint",
-        &["ropewalk-agent-link", "ropewalk-checkpoint-core", "ropewalk-rpc"],
+        &[
+            "ropewalk-agent-link",
+            "ropewalk-checkpoint-core",
+            "ropewalk-fabric",
+            "ropewalk-launch",
+            "ropewalk-pmi-client",
+            "ropewalk-rpc",
+        ],
     ),
     (
         "ropewalk-checkpoint-c",
@@ -92,7 +99,6 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ropewalk-names",
             "ropewalk-launch",
             "ropewalk-openfoam",
-            "ropewalk-pmi-client",
             "ropewalk-reduce",
             "ropewalk-reduce-core",
             "ropewalk-rpc",

@@ -8,22 +8,15 @@ use std::{
 
 use anyhow::bail;
 use ropewalk_checkpoint::{
-    AttemptEnd, Decided, Found, Held, Mtbf, StoreError, StoreOptions, SupervisionOptions, Supervisor,
-    SupervisorError, quarantined,
+    AttemptEnd, Decided, Found, Held, HostJournals, Mtbf, Partners, StoreError, StoreOptions,
+    SupervisionOptions, Supervisor, SupervisorError, partner::Ready, quarantined,
 };
 use ropewalk_launch::{
     Ending, FailureKind, JobSpec, Verdict,
     restart::{Attempt, BetweenAttempts, Progress, Refusal},
 };
 
-use super::{
-    partners::{HostJournals, Partners},
-    saving::Saving,
-    say,
-    summary::Summary,
-    upload,
-};
-use crate::partner::Ready;
+use super::{saving::Saving, say, summary::Summary, upload};
 
 /// The user's wishes about checkpoints.
 #[derive(Clone, Debug)]

@@ -13,19 +13,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk_checkpoint::{History, LastWord, LastWords, StoreOptions, Supervisor};
+use ropewalk_checkpoint_core::{
+    History, LastWord, LastWords,
+    partner::{PartnerOrders, Ready, Said},
+};
 use ropewalk_launch::{
     Ending, JobEvent, JobSpec, LaunchError, Launcher, Layout, OnFailure, OutputStream, Placement, Verdict,
     hosts::{HostError, HostSlots},
 };
 use thiserror::Error;
 
-use crate::partner::{PartnerOrders, Ready, Said};
+#[cfg(doc)]
+use super::process::partner_main;
+use crate::{StoreOptions, Supervisor};
 
 /// The processes beside a job that copy its checkpoints, one on each of its hosts; they end when this is dropped.
 ///
 /// Each host has a directory of its own under the name that the [`Supervisor`] has. The executable of the job's agents
-/// ([`JobSpec::agent`]) is run as `<agent> partner <arguments>` too, and must call `partner_main` with the arguments
+/// ([`JobSpec::agent`]) is run as `<agent> partner <arguments>` too, and must call [`partner_main`] with the arguments
 /// then.
 pub struct Partners {
     supervisor: Supervisor,

@@ -10,16 +10,24 @@ use std::{
     thread,
 };
 
-use ropewalk_checkpoint::{PartnerError, Record, Service, ServiceOptions, history_of_host};
+use ropewalk_checkpoint_core::{
+    Record,
+    partner::{PartnerOrders, PartnerOrdersError, Ready, Said},
+};
 use ropewalk_fabric::{AgentLink, AgentLinkError, EndpointOptions};
 use ropewalk_pmi_client::{Client, ClientError};
 use thiserror::Error;
 use tokio::{runtime, signal::unix};
 
-use super::orders::{PartnerOrders, PartnerOrdersError, Ready, Said};
+use super::{
+    copier::with_causes,
+    journals::history_of_host,
+    partner_error::PartnerError,
+    service::{Service, ServiceOptions},
+};
 
 /// Copies what another host's ranks save, with these arguments, until somebody ends the process.
-pub(crate) fn partner_main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+pub fn partner_main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let Err(error) = serve(arguments);
     let host = match &error {
         ProcessError::Partner(PartnerError::Call { host, .. }) => Some(host.clone()),
@@ -133,12 +141,6 @@ fn say(said: &Said) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(line.as_bytes())?;
     out.flush()
-}
-
-/// An error with what caused it, in one line.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// Why the process cannot copy anything.

@@ -3,9 +3,13 @@
 use core::net::IpAddr;
 use std::{ffi::OsString, path::PathBuf};
 
-use ropewalk_checkpoint::{Held, Record, Totals};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+use crate::{
+    generation::Held,
+    journal::{Record, Totals},
+};
 
 /// What such a process is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
