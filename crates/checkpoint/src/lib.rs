@@ -79,8 +79,8 @@ pub use follower::JournalFollower;
 pub use journal_file::JournalFile;
 #[cfg(feature = "partner")]
 pub use partners::{
-    HostJournals, PartnerError, Partners, PartnersError, Report, Service, ServiceOptions, history_of_host,
-    partner_main,
+    Agreed, HostJournals, PartnerError, Partners, PartnersError, Report, Service, ServiceOptions,
+    attempt_end, history_of_host, partner_main,
 };
 pub use restore::{Restored, newest_whole, open_all, restore_all};
 pub use run_advisor::{JOURNAL, RunAdvisor};

@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeSet,
     fmt, io,
+    path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -14,24 +15,89 @@ use std::{
 };
 
 use ropewalk_checkpoint_core::{
-    History, LastWord, LastWords,
+    AttemptEnd, Held, History, LastWord, LastWords,
     partner::{PartnerOrders, Ready, Said},
 };
 use ropewalk_launch::{
-    Ending, JobEvent, JobSpec, LaunchError, Launcher, Layout, OnFailure, OutputStream, Placement, Verdict,
+    Ending, FailureKind, JobEvent, JobSpec, LaunchError, Launcher, Layout, OnFailure, OutputStream,
+    Placement, Verdict,
     hosts::{HostError, HostSlots},
 };
 use thiserror::Error;
 
 #[cfg(doc)]
 use super::process::partner_main;
-use crate::{StoreOptions, Supervisor};
+use crate::{Decided, StoreOptions, Supervisor, SupervisorError, Variables};
 
 /// The processes beside a job that copy its checkpoints, one on each of its hosts; they end when this is dropped.
 ///
 /// Each host has a directory of its own under the name that the [`Supervisor`] has. The executable of the job's agents
 /// ([`JobSpec::agent`]) is run as `<agent> partner <arguments>` too, and must call [`partner_main`] with the arguments
-/// then.
+/// then. The command `ropewalk` does; a program may be its own agent and partner:
+///
+/// ```no_run
+/// use std::{env, error::Error, path::Path, process::ExitCode, time::Instant};
+///
+/// use ropewalk_checkpoint::{Partners, SupervisionOptions, Supervisor, attempt_end, partner_main};
+/// use ropewalk_launch::{
+///     JobEvent, JobSpec, Launcher, OnFailure, agent_main,
+///     hosts::HostSlots,
+///     restart::{Attempt, BetweenAttempts, Progress, Refusal, RestartPolicy},
+/// };
+///
+/// fn main() -> Result<ExitCode, Box<dyn Error>> {
+///     let mut words = env::args_os().skip(1);
+///     match words.next() {
+///         Some(word) if word == "agent" => return Ok(agent_main()),
+///         Some(word) if word == "partner" => return Ok(partner_main(words)),
+///         _ => {}
+///     }
+///     let began = Instant::now();
+///     let options = SupervisionOptions { mtbf: None, host_mtbf: None, has_partners: true };
+///     let supervisor = Supervisor::new(Path::new("/scratch/saves"), options)?;
+///     let partners = Partners::new(supervisor.clone(), |text| eprintln!("{text}"));
+///     let journals = partners.journals();
+///     let spec = JobSpec {
+///         ranks: 8,
+///         hosts: vec![HostSlots::new("node1", 4)?, HostSlots::new("node2", 4)?, HostSlots::new("node3", 4)?],
+///         on_failure: OnFailure::Restart(RestartPolicy::default()),
+///         ..JobSpec::new(env::current_exe()?, "./solver")
+///     };
+///     let mut launcher = Launcher::start_with(spec, Saving { supervisor: supervisor.clone(), partners })?;
+///     while let Some(event) = launcher.next_event(None)? {
+///         if let JobEvent::Finished(verdict) = event {
+///             let account = supervisor.finish(began.elapsed(), attempt_end(&verdict), journals.last_word())?;
+///             println!("{account:?}");
+///         }
+///     }
+///     Ok(ExitCode::SUCCESS)
+/// }
+///
+/// /// Starts each attempt from the newest save that the hosts have together.
+/// struct Saving {
+///     supervisor: Supervisor,
+///     partners: Partners,
+/// }
+///
+/// impl BetweenAttempts for Saving {
+///     fn prepare(&mut self, number: u32, last: Option<&Attempt>, spec: &mut JobSpec) -> Result<(), Refusal> {
+///         if let Some(last) = last {
+///             self.supervisor.failed(last.began, last.lasted, attempt_end(&last.verdict))?;
+///         }
+///         let (start, mut variables) = self.supervisor.prepare(number, spec.hosts.len());
+///         let agreed = self.partners.prepare(start, spec)?;
+///         variables.extend(agreed.variables);
+///         variables.extend(self.supervisor.start(agreed.from, agreed.quarantined)?);
+///         spec.environment.extend(variables.into_iter().map(|(name, value)| (name.into(), value)));
+///         Ok(())
+///     }
+///
+///     fn progress(&mut self, _attempt: &Attempt) -> Progress {
+///         let progress = self.supervisor.progress();
+///         Progress { came_to_something: progress.came_to_something, step: progress.step }
+///     }
+/// }
+/// ```
 pub struct Partners {
     supervisor: Supervisor,
     say: Say,
@@ -63,6 +129,17 @@ struct Asked {
     writer: usize,
 }
 
+/// The start of an attempt, as its hosts have agreed on it.
+#[derive(Debug)]
+pub struct Agreed {
+    /// The save and the folder that ranks are told; the program starts from its beginning if `None`.
+    pub from: Option<(Held, PathBuf)>,
+    /// How many parts of saves were put aside.
+    pub quarantined: u64,
+    /// Variables that the program is to have.
+    pub variables: Variables,
+}
+
 /// Why an attempt cannot be prepared with a host.
 struct Trouble {
     host: String,
@@ -91,6 +168,9 @@ pub enum PartnersError {
         /// The host.
         host: String,
     },
+    /// The supervisor cannot take what the hosts have agreed on.
+    #[error(transparent)]
+    Supervisor(#[from] SupervisorError),
     /// The launcher of the processes has ended without a verdict.
     #[error("the launcher stopped")]
     Stopped,
@@ -123,11 +203,11 @@ impl Partners {
 
     /// Starts the processes for the attempt `spec`, which has number `start` of the [`Supervisor`], in place of those of
     /// the attempt before. Has the hosts agree on what the attempt starts from, and each rank's part lie where it will
-    /// run. Hosts that cannot be reached are taken out of the job.
+    /// run, and tells the supervisor ([`Supervisor::decide`]). Hosts that cannot be reached are taken out of the job.
     ///
     /// # Errors
-    /// If no host is left, or the launcher fails.
-    pub fn prepare(&mut self, start: u64, spec: &mut JobSpec) -> Result<Ready, PartnersError> {
+    /// If no host is left, or the launcher or the supervisor fails.
+    pub fn prepare(&mut self, start: u64, spec: &mut JobSpec) -> Result<Agreed, PartnersError> {
         self.running = None;
         let mut left_out: BTreeSet<String> = BTreeSet::new();
         loop {
@@ -145,7 +225,7 @@ impl Partners {
                 Ok(ready) => {
                     self.say_ready(&ready, &layout);
                     self.running = Some(self.follow(launcher, &layout)?);
-                    return Ok(ready);
+                    return self.agreed(ready);
                 }
                 Err(Trouble { host, why }) => {
                     (self.say)(&format!("the job goes on without host {host}: {why}"));
@@ -155,6 +235,24 @@ impl Partners {
                 }
             }
         }
+    }
+
+    fn agreed(&self, ready: Ready) -> Result<Agreed, PartnersError> {
+        let decided = Decided {
+            generation: ready.restore.map(|held| held.generation),
+            next: ready.next,
+        };
+        let variables = self.supervisor.decide(decided, ready.totals_before())?;
+        let options = StoreOptions::new(self.supervisor.directory());
+        let with_folder = |held: Held| {
+            let usual = || options.generation_path(held.generation);
+            (held, ready.root.unwrap_or_else(usual))
+        };
+        Ok(Agreed {
+            from: ready.restore.map(with_folder),
+            quarantined: ready.quarantined.len() as u64,
+            variables,
+        })
     }
 
     fn say_ready(&self, ready: &Ready, layout: &Layout) {
@@ -270,6 +368,22 @@ impl fmt::Debug for Partners {
             .field("supervisor", &self.supervisor)
             .field("running", &self.running)
             .finish_non_exhaustive()
+    }
+}
+
+/// How an attempt ended, by its verdict.
+pub fn attempt_end(verdict: &Verdict) -> AttemptEnd {
+    // A wrong name of a program says nothing about how often it fails.
+    let never_ran = verdict
+        .failures
+        .first()
+        .is_some_and(|failure| matches!(failure.kind, FailureKind::NotStarted { .. }));
+    match verdict.ending {
+        Ending::AgentLost { .. } => AttemptEnd::HostLost,
+        Ending::Failed if verdict.repeated.is_some() => AttemptEnd::Repeated,
+        Ending::Failed | Ending::Stalled { .. } if !never_ran => AttemptEnd::Failed,
+        // Who is told to end, or has no time left, has not failed.
+        _ => AttemptEnd::Planned,
     }
 }
 

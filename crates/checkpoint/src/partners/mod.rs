@@ -10,7 +10,7 @@ mod procedures;
 mod process;
 mod service;
 
-pub use job_beside::{HostJournals, Partners, PartnersError};
+pub use job_beside::{Agreed, HostJournals, Partners, PartnersError, attempt_end};
 pub use journals::history_of_host;
 pub use partner_error::PartnerError;
 pub use process::partner_main;

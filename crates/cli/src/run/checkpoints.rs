@@ -1,18 +1,18 @@
 //! Jobs that save: each attempt starts from the newest whole checkpoint, and a summary tells what saving cost.
 
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::bail;
 use ropewalk_checkpoint::{
-    AttemptEnd, Decided, Found, Held, HostJournals, Mtbf, Partners, StoreError, StoreOptions,
-    SupervisionOptions, Supervisor, SupervisorError, partner::Ready, quarantined,
+    Found, Held, HostJournals, Mtbf, Partners, StoreError, SupervisionOptions, Supervisor, SupervisorError,
+    attempt_end, quarantined,
 };
 use ropewalk_launch::{
-    Ending, FailureKind, JobSpec, Verdict,
+    JobSpec, Verdict,
     restart::{Attempt, BetweenAttempts, Progress, Refusal},
 };
 
@@ -102,7 +102,7 @@ impl Checkpoints {
 
     fn prepared(&mut self, number: u32, last: Option<&Attempt>, spec: &mut JobSpec) -> anyhow::Result<()> {
         if let Some(last) = last {
-            let end = end_of(&last.verdict);
+            let end = attempt_end(&last.verdict);
             if let Err(error) = self.supervisor.failed(last.began, last.lasted, end) {
                 say(&format!("{:#}", anyhow::Error::from(error)));
             }
@@ -112,22 +112,15 @@ impl Checkpoints {
         set.extend(variables);
         let (from, quarantined) = match &mut self.partners {
             Some(partners) => {
-                let ready = partners.prepare(start, spec)?;
-                let decided = Decided {
-                    generation: ready.restore.map(|held| held.generation),
-                    next: ready.next,
-                };
-                set.extend(self.supervisor.decide(decided, ready.totals_before())?);
-                (
-                    agreed(&ready, self.supervisor.directory()),
-                    ready.quarantined.len(),
-                )
+                let agreed = partners.prepare(start, spec)?;
+                set.extend(agreed.variables);
+                (agreed.from, agreed.quarantined)
             }
             None => {
                 let more = spec.more.iter().map(|segment| segment.ranks);
                 let ranks = more.fold(spec.ranks, u32::saturating_add);
                 let found = self.restored(number, start, ranks)?;
-                (found.from, found.quarantined.len())
+                (found.from, found.quarantined.len() as u64)
             }
         };
         if let Some((Held { generation, step, .. }, _)) = from {
@@ -135,7 +128,7 @@ impl Checkpoints {
                 "attempt {number} starts from generation {generation}, step {step}"
             ));
         }
-        let quarantined = if from.is_some() { quarantined as u64 } else { 0 };
+        let quarantined = if from.is_some() { quarantined } else { 0 };
         set.extend(self.supervisor.start(from, quarantined)?);
         let set = set.into_iter().map(|(name, value)| (name.into(), value));
         spec.environment.extend(set);
@@ -166,7 +159,7 @@ impl Bookkeeper {
         verdict: &Verdict,
     ) -> anyhow::Result<Summary> {
         let told = self.journals.last_word();
-        let account = self.supervisor.finish(total, end_of(verdict), told)?;
+        let account = self.supervisor.finish(total, attempt_end(verdict), told)?;
         let saving = account
             .totals
             .map(|totals| Saving::of(&totals, account.failing, total));
@@ -178,29 +171,6 @@ impl Bookkeeper {
             account,
         })
     }
-}
-
-/// The end of an attempt, by its verdict.
-fn end_of(verdict: &Verdict) -> AttemptEnd {
-    // A wrong name of a program says nothing about how often it fails.
-    let never_ran = verdict
-        .failures
-        .first()
-        .is_some_and(|failure| matches!(failure.kind, FailureKind::NotStarted { .. }));
-    match verdict.ending {
-        Ending::AgentLost { .. } => AttemptEnd::HostLost,
-        Ending::Failed if verdict.repeated.is_some() => AttemptEnd::Repeated,
-        Ending::Failed | Ending::Stalled { .. } if !never_ran => AttemptEnd::Failed,
-        // Who is told to end, or has no time left, has not failed.
-        _ => AttemptEnd::Planned,
-    }
-}
-
-/// The save that hosts have agreed on, and its folder.
-fn agreed(ready: &Ready, directory: &Path) -> Option<(Held, PathBuf)> {
-    let held = ready.restore?;
-    let in_folder = || StoreOptions::new(directory).generation_path(held.generation);
-    Some((held, ready.root.clone().unwrap_or_else(in_folder)))
 }
 
 /// Tells the user what was put aside, or what to do about an error.
