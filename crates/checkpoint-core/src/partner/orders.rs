@@ -1,4 +1,4 @@
-//! What the processes that copy checkpoints are told, and what they tell whoever has started them.
+//! The orders of the processes that copy checkpoints, and the messages to whoever has started them.
 
 use core::net::IpAddr;
 use std::{ffi::OsString, path::PathBuf};
@@ -11,7 +11,7 @@ use crate::{
     journal::{Record, Totals},
 };
 
-/// What such a process is told.
+/// The orders of such a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartnerOrders {
     /// The directory of the job's checkpoints on each host.
@@ -85,7 +85,7 @@ pub enum PartnerOrdersError {
     },
 }
 
-/// What such a process tells.
+/// A message of such a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Said {
     /// The ranks can be started.
@@ -99,7 +99,7 @@ pub enum Said {
     },
     /// All ranks have saved this.
     Newest(Held),
-    /// What its host knows of the job when it is over.
+    /// The knowledge of its host about the job that is over.
     Journal {
         /// A journal.
         text: String,
@@ -108,7 +108,7 @@ pub enum Said {
     Note(String),
 }
 
-/// What ranks are started from.
+/// The save that ranks are started from, and the way to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
     /// The save that they start from; from the beginning if `None`.
@@ -119,16 +119,16 @@ pub struct Ready {
     pub root: Option<PathBuf>,
     /// Parts that came from other hosts.
     pub fetched: usize,
-    /// What was put aside, and the number of the host.
+    /// Parts that were put aside, each with the number of the host.
     pub quarantined: Vec<(usize, String)>,
     /// Sentences about what could not be put aside, and the number of the host.
     pub stuck: Vec<(usize, String)>,
-    /// What happened before, as a line of a journal.
+    /// The totals before this start, as a line of a journal.
     pub before: Option<String>,
 }
 
 impl Ready {
-    /// What happened before, if that is known.
+    /// The totals before this start, if they are known.
     pub fn totals_before(&self) -> Option<Totals> {
         let line = self.before.as_ref()?;
         match Record::parse(line.trim_end().as_bytes()) {

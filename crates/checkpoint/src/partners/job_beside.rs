@@ -201,9 +201,10 @@ impl Partners {
         self.journals.clone()
     }
 
-    /// Starts the processes for the attempt `spec`, which has number `start` of the [`Supervisor`], in place of those of
-    /// the attempt before. Has the hosts agree on what the attempt starts from, and each rank's part lie where it will
-    /// run, and tells the supervisor ([`Supervisor::decide`]). Hosts that cannot be reached are taken out of the job.
+    /// Starts the processes for the attempt `spec`, which has number `start` of the [`Supervisor`], in place of those
+    /// of the attempt before. Has the hosts agree on what the attempt starts from, and each rank's part lie where it
+    /// will run, and tells the supervisor ([`Supervisor::decide`]). Hosts that cannot be reached are taken out of the
+    /// job.
     ///
     /// # Errors
     /// If no host is left, or the launcher or the supervisor fails.

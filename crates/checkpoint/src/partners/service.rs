@@ -446,8 +446,8 @@ const RECOVER_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
 /// The longest that all hosts together may take until ranks can start.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(5 * 3600);
 
-/// So many requests may wait for the worker; whoever makes one beyond is told. Host 0 makes two in each round, one after the
-/// answer to the other, so that more wait only if it has given some up.
+/// So many requests may wait for the worker; whoever makes one beyond is told. Host 0 makes two in each round, one
+/// after the answer to the other, so that more wait only if it has given some up.
 const TASKS_MAX: usize = 2 * ROUNDS_MAX;
 
 /// How often hosts plan anew because a part was lost while it was fetched.

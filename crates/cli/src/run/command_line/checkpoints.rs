@@ -66,8 +66,8 @@ fn can_have_partners(
 ) -> anyhow::Result<()> {
     if is_openfoam {
         bail!(
-            "--partner cannot be used with --adapter openfoam: this host prepares the case before each start, for which \
-             all hosts have to see its folder, and then they see the checkpoints in it too"
+            "--partner cannot be used with --adapter openfoam: this host prepares the case before each start, for \
+             which all hosts have to see its folder, and then they see the checkpoints in it too"
         );
     }
     if is_uploaded {
