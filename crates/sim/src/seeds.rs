@@ -1,7 +1,7 @@
 //! Files of seeds that failed once, which are run again and again.
 
-/// The seeds in the text of such a file, one a line. Empty lines say nothing, and neither does the rest of a line from a
-/// `#` on.
+/// The seeds in the text of such a file, one a line. Empty lines say nothing, and neither does the rest of a line from
+/// a `#` on.
 ///
 /// ```
 /// let seeds = ropewalk_sim::seed_lines("# a lost grant\n17\n\n3 # a hang\n");

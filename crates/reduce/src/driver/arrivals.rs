@@ -31,9 +31,9 @@ pub(super) struct Arrivals {
     reads: Vec<Read>,
 }
 
-/// What came, in its order. The thread that takes it also runs the handlers that put it here, and so it never waits for
-/// room: a caller for whom there is none is told so, sends messages again, and gives a chunk up, for which the scheduler
-/// then finds another way.
+/// The mail, in its order. The thread that takes it also runs the handlers that put it here, and so it never waits for
+/// room. A caller for whom there is none is told so: it sends messages again, and gives a chunk up, for which the
+/// scheduler then finds another way.
 #[derive(Default)]
 struct Queue(Mutex<VecDeque<(Identity, Mail)>>);
 
@@ -113,8 +113,8 @@ impl Arrivals {
 }
 
 impl Queue {
-    /// How much may wait. A round of the engine handles about 256 arrivals, and the progress thread looks at all of them
-    /// before the next round; the end of one pull, though, may let as many requests in as may wait for it
+    /// How much may wait. A round of the engine handles about 256 arrivals, and the progress thread looks at all of
+    /// them before the next round; the end of one pull, though, may let in as many requests as may wait for it
     /// (`EngineOptions::arrivals_max`). This is twice that, and is reached only while a rank leaves, which looks at
     /// nothing any more.
     const WAITING_MAX: usize = 1 << 15;
@@ -334,7 +334,7 @@ mod tests {
 
     use super::*;
 
-    /// What comes to a full queue is refused, and what is in it stays in its order.
+    /// A full queue refuses mail, and keeps the order of the mail in it.
     #[test]
     fn a_full_queue_refuses() {
         let from = |rank| Identity {

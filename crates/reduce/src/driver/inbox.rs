@@ -18,7 +18,7 @@ pub(super) struct Inbox<T> {
     waiting_max: usize,
 }
 
-/// What waits; `None` once nothing is taken any more.
+/// The things that wait; `None` once nothing is taken any more.
 type State<T> = Option<VecDeque<T>>;
 
 impl<T> Inbox<T> {

@@ -291,8 +291,8 @@ pub enum LeaveError {
     ProcessManager(#[from] ClientError),
 }
 
-/// So many wishes may wait for the progress thread, which takes all of them in each of its rounds; a call beyond waits for
-/// the next round. No program gets that far between two rounds unless one of them takes long, as by a slow operation.
+/// So many wishes may wait for the progress thread, which takes all of them in each of its rounds; a call beyond waits
+/// for the next round. No program gets that far between two rounds unless one takes long, as by a slow operation.
 const WISHES_MAX: usize = 1024;
 /// The largest message: a chunk of 1 MiB, with elements of some hundred bytes, and what is sent with it.
 const CHUNK_MESSAGE_MAX: usize = (1 << 20) + (64 << 10);
