@@ -45,9 +45,7 @@ fn job(saves: &Path, options: &[&str], program: &[&str]) -> Command {
 
 /// Two ranks in Rust, each with a store, and rank 0 with the advisor.
 fn saving_ranks() -> String {
-    let tests = env::current_exe().unwrap();
-    let program = tests.ancestors().nth(2).unwrap().join("examples/saving_ranks");
-    program.display().to_string()
+    rig::example("saving_ranks").display().to_string()
 }
 
 /// Two ranks in C.

@@ -7,7 +7,7 @@ mod rig;
 
 use std::{
     collections::BTreeSet,
-    env, fs,
+    fs,
     io::Read,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -139,8 +139,7 @@ impl Hosts {
 }
 
 fn program() -> PathBuf {
-    let tests = env::current_exe().unwrap();
-    tests.ancestors().nth(2).unwrap().join("examples/saving_ranks")
+    rig::example("saving_ranks")
 }
 
 fn manifests(disk: &Path) -> Vec<(u64, u32)> {
