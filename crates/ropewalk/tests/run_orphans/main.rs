@@ -282,8 +282,8 @@ impl Suspendable {
 /// The time that it takes to act on a loss once it is detected.
 const REACTION: Duration = Duration::from_secs(1);
 
-/// Waits until those below a host that was `lost` would be gone, if nobody waited for them: a time-out of their own follows
-/// that of the host.
+/// Waits until those below a host that was `lost` would be gone, if nobody waited for them: a time-out of their own
+/// follows that of the host.
 fn outlast(lost: Instant, detect: Duration) {
     sleep((2 * detect + REACTION).saturating_sub(lost.elapsed()));
 }
