@@ -27,7 +27,9 @@ pub(crate) fn check() -> anyhow::Result<()> {
         ("rules of the house", || {
             report(&rules::broken(&project::rust_files()?)?)
         }),
-        ("plain words", || report(&words::broken(&project::rust_files()?)?)),
+        ("plain words", || {
+            report(&words::broken(&sources_and_documents()?)?)
+        }),
         ("layers", || report(&layers::broken(&packages()?))),
         ("reasons for dependencies", || {
             let page = fs::read_to_string(project::root().join("docs/dependencies.md"))?;
@@ -73,7 +75,13 @@ pub(crate) fn fix() -> anyhow::Result<()> {
         "--allow-staged",
     ]))?;
     run(cargo(&["fmt", "--all"]))?;
-    words::shrink(&project::rust_files()?)
+    words::shrink(&sources_and_documents()?)
+}
+
+fn sources_and_documents() -> anyhow::Result<Vec<(String, String)>> {
+    let mut files = project::rust_files()?;
+    files.extend(project::documents()?);
+    Ok(files)
 }
 
 type Check = (&'static str, fn() -> anyhow::Result<()>);

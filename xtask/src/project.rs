@@ -44,26 +44,44 @@ pub(crate) fn target() -> anyhow::Result<PathBuf> {
 /// # Errors
 /// If a folder or file cannot be read.
 pub(crate) fn rust_files() -> anyhow::Result<Vec<(String, String)>> {
+    files(&["benches", "crates", "examples", "fuzz", "xtask"], "rs")
+}
+
+/// The same of every document in Markdown.
+///
+/// # Errors
+/// If a folder or file cannot be read.
+pub(crate) fn documents() -> anyhow::Result<Vec<(String, String)>> {
+    files(&[""], "md")
+}
+
+fn files(folders: &[&str], extension: &str) -> anyhow::Result<Vec<(String, String)>> {
     let root = root();
     let mut files = Vec::new();
-    for folder in ["benches", "crates", "examples", "fuzz", "xtask"] {
-        collect(&root, &root.join(folder), &mut files)?;
+    for folder in folders {
+        collect(&root, &root.join(folder), extension, &mut files)?;
     }
     files.sort();
     Ok(files)
 }
 
-fn collect(root: &Path, folder: &Path, files: &mut Vec<(String, String)>) -> anyhow::Result<()> {
+fn collect(
+    root: &Path,
+    folder: &Path,
+    extension: &str,
+    files: &mut Vec<(String, String)>,
+) -> anyhow::Result<()> {
     if !folder.is_dir() {
         return Ok(());
     }
     for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
         let path = entry?.path();
         if path.is_dir() {
-            if path.file_name().is_some_and(|name| name != "target") {
-                collect(root, &path, files)?;
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name != "target" && !name.starts_with('.') {
+                collect(root, &path, extension, files)?;
             }
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        } else if path.extension().is_some_and(|found| found == extension) {
             let text =
                 fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
             let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy();

@@ -78,7 +78,10 @@ pub use files::{Entry, EntryKind, Files, RealFiles};
 pub use follower::JournalFollower;
 pub use journal_file::JournalFile;
 #[cfg(feature = "partner")]
-pub use partners::{PartnerError, Report, Service, ServiceOptions, history_of_host};
+pub use partners::{
+    Agreed, HostJournals, PartnerError, Partners, PartnersError, Report, Service, ServiceOptions,
+    attempt_end, history_of_host, partner_main,
+};
 pub use restore::{Restored, newest_whole, open_all, restore_all};
 pub use run_advisor::{JOURNAL, RunAdvisor};
 pub use save::Save;

@@ -80,7 +80,7 @@ fn perform(command: Command, run_words: Vec<OsString>) -> ExitCode {
         Command::Info(arguments) => info::run(&arguments),
         Command::Man(arguments) => man::run(&arguments, documented()),
         Command::Nameserver(arguments) => nameserver::run(&arguments),
-        Command::Partner(arguments) => partner::run(&arguments),
+        Command::Partner(arguments) => ropewalk_checkpoint::partner_main(arguments.orders),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Reduce(arguments) => reduce::run(arguments, run_words),
         Command::ReduceWorker => reduce::worker::run(),

@@ -13,21 +13,12 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use rig::{ROPEWALK, await_true};
+use rig::await_true;
 
 const RANKS: u32 = 4;
 
 fn program() -> PathBuf {
-    let program = Path::new(ROPEWALK)
-        .with_file_name("examples")
-        .join("reduce_foreign");
-    // Cargo builds a package's examples with its tests unless one test is asked for by name.
-    assert!(
-        program.exists(),
-        "{} is not built: run `cargo build --examples` first",
-        program.display()
-    );
-    program
+    rig::example("reduce_foreign")
 }
 
 /// A job under Hydra. Hydra 4.0.2 kills all ranks of a host when one of them is ended by a signal, whatever

@@ -1,39 +1,21 @@
 //! Reductions by real processes under `ropewalk run`. What is checked stands in `examples/reduce_scenarios.rs`.
 
-use std::{path::Path, process::Output, time::Duration};
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use assert_cmd::Command;
+mod rig;
 
-fn run(ranks: u32, scenario: &str, environment: &[(&str, &str)]) -> Output {
+use rig::{example, run_example, told};
+
+type Told = (Option<i32>, String, String);
+
+fn run(ranks: u32, scenario: &str, environment: &[(&str, &str)]) -> Told {
     run_on(&[], ranks, scenario, environment)
 }
 
-fn run_on(hosts: &[&str], ranks: u32, scenario: &str, environment: &[(&str, &str)]) -> Output {
-    let ropewalk = Path::new(env!("CARGO_BIN_EXE_ropewalk"));
-    let program = ropewalk.with_file_name("examples").join("reduce_scenarios");
-    // Cargo builds a package's examples with its tests unless one test is asked for by name.
-    assert!(
-        program.exists(),
-        "{} is not built: run `cargo build --examples` first",
-        program.display()
-    );
-    Command::new(ropewalk)
-        .args([
-            "run",
-            "-n",
-            &ranks.to_string(),
-            "--on-failure",
-            "continue",
-            "--timeout",
-            "100",
-        ])
-        .args(hosts)
-        .arg(program)
-        .arg(scenario)
-        .envs(environment.iter().copied())
-        .timeout(Duration::from_secs(120))
-        .output()
-        .expect("the command runs")
+fn run_on(hosts: &[&str], ranks: u32, scenario: &str, environment: &[(&str, &str)]) -> Told {
+    let mut command = run_example("reduce_scenarios", ranks, hosts, &[scenario]);
+    command.envs(environment.iter().copied());
+    told(command)
 }
 
 /// Runs a scenario of which `dead` ranks do not come back.
@@ -46,18 +28,14 @@ fn check_with(ranks: u32, scenario: &str, dead: u32, environment: &[(&str, &str)
 }
 
 fn check_on(hosts: &[&str], ranks: u32, scenario: &str, dead: u32, environment: &[(&str, &str)]) {
-    let output = run_on(hosts, ranks, scenario, environment);
-    let (stdout, stderr) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
+    let (code, stdout, stderr) = run_on(hosts, ranks, scenario, environment);
     let ok = stdout
         .lines()
         .filter(|line| *line == format!("{scenario}: ok"))
         .count();
     assert_eq!(ok as u32, ranks - dead, "{stdout}{stderr}");
     // Whoever dies, the others hear of it and go well: the program did without.
-    assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
 }
 
 /// A rank that works on one thing for longer than the detection time is silent meanwhile, and nobody gives it up.
@@ -76,9 +54,8 @@ fn transports_are_chosen_by_the_environment() {
     for transports in ["tcp", "shm", "shm,no-process-vm", "unix"] {
         check_with(3, "sizes", 0, &[(VARIABLE, transports)]);
     }
-    let output = run(2, "arithmetic", &[(VARIABLE, "carrier-pigeon")]);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success(), "{stderr}");
+    let (code, _, stderr) = run(2, "arithmetic", &[(VARIABLE, "carrier-pigeon")]);
+    assert_ne!(code, Some(0), "{stderr}");
     assert!(
         stderr.contains("ROPEWALK_TRANSPORTS cannot be understood"),
         "{stderr}"
@@ -105,8 +82,7 @@ fn a_stopped_rank_is_waited_for() {
 /// After an error a rank waits for the others for seconds only, and says for whom in vain.
 #[test]
 fn after_an_error_nobody_waits_long_to_leave() {
-    let output = run(3, "impatient", &[]);
-    let stderr = String::from_utf8_lossy(&output.stderr);
+    let (_, _, stderr) = run(3, "impatient", &[]);
     let told = stderr.matches("impatient: the process manager did not answer");
     assert_eq!(told.count(), 2, "{stderr}");
 }
@@ -115,8 +91,7 @@ fn after_an_error_nobody_waits_long_to_leave() {
 /// reads what the agent says, or is gone.
 #[test]
 fn a_second_program_of_a_rank_is_refused_at_once() {
-    let ropewalk = Path::new(env!("CARGO_BIN_EXE_ropewalk"));
-    let program = ropewalk.with_file_name("examples").join("reduce_scenarios");
+    let program = example("reduce_scenarios");
     let program = program.display();
     // The process manager would refuse it too.
     let second = format!("env -u PMI_FD timeout 10 {program} sizes");
@@ -134,16 +109,9 @@ fn a_second_program_of_a_rank_is_refused_at_once() {
             2) {program} sizes; {second}; exit 0;;
         esac"
     );
-    let output = Command::new(ropewalk)
-        .args(["run", "-n", "3", "--timeout", "60", "sh", "-c", &script])
-        .timeout(Duration::from_secs(90))
-        .output()
-        .expect("the command runs");
-    let (stdout, stderr) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
-    assert!(output.status.success(), "{stdout}{stderr}");
+    let job = rig::run(&["-n", "3", "--timeout", "60", "sh", "-c", &script]);
+    let (code, stdout, stderr) = told(job);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert_eq!(stdout.matches("sizes: ok").count(), 3, "{stdout}{stderr}");
     let refused = stderr.matches("another program of this rank has joined");
     assert_eq!(refused.count(), 2, "{stdout}{stderr}");
@@ -152,21 +120,11 @@ fn a_second_program_of_a_rank_is_refused_at_once() {
 /// Whichever rank dies, and whenever, contributions that all can read are in the result, in order and once.
 #[test]
 fn sources_survive_any_rank() {
-    let ropewalk = Path::new(env!("CARGO_BIN_EXE_ropewalk"));
-    let program = ropewalk.with_file_name("examples").join("reduce_sources");
     for victim in [0, 1, 2, 9] {
         for reads in [0, 1, 6] {
-            let output = Command::new(ropewalk)
-                .args(["run", "-n", "3", "--on-failure", "continue", "--timeout", "60"])
-                .arg(&program)
-                .args([victim, reads].map(|number: u32| number.to_string()))
-                .timeout(Duration::from_secs(90))
-                .output()
-                .expect("the command runs");
-            let (stdout, stderr) = (
-                String::from_utf8_lossy(&output.stdout),
-                String::from_utf8_lossy(&output.stderr),
-            );
+            let arguments = [victim, reads].map(|number: u32| number.to_string());
+            let arguments = [arguments[0].as_str(), &arguments[1]];
+            let (_, stdout, stderr) = told(run_example("reduce_sources", 3, &[], &arguments));
             let said = |line: &str| stdout.matches(line).count();
             let (ok, results) = (said("sources: ok"), said("result: 262144"));
             let is_right = match (victim, reads) {
@@ -186,8 +144,6 @@ fn sources_survive_any_rank() {
 /// Vectors that each rank can make are made again if a rank dies; if they are others then, all are told.
 #[test]
 fn vectors_are_made_again() {
-    let ropewalk = Path::new(env!("CARGO_BIN_EXE_ropewalk"));
-    let program = ropewalk.with_file_name("examples").join("reduce_made");
     for (victim, how) in [
         (9, "alike"),
         (0, "alike"),
@@ -196,18 +152,9 @@ fn vectors_are_made_again() {
         (1, "otherwise"),
     ] {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let output = Command::new(ropewalk)
-            .args(["run", "-n", "3", "--on-failure", "continue", "--timeout", "60"])
-            .arg(&program)
-            .args([&victim.to_string(), how])
-            .arg(folder.path().join("dies"))
-            .timeout(Duration::from_secs(90))
-            .output()
-            .expect("the command runs");
-        let (stdout, stderr) = (
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr),
-        );
+        let dies = folder.path().join("dies");
+        let arguments = [&victim.to_string(), how, dies.to_str().unwrap()];
+        let (_, stdout, stderr) = told(run_example("reduce_made", 3, &[], &arguments));
         let said = |line: &str| stdout.matches(line).count();
         let expected = match (victim, how) {
             (9, "otherwise") => (3, 0, 0),
@@ -227,8 +174,6 @@ fn vectors_are_made_again() {
 /// too; without a copy it is lost, and all are told whose it was.
 #[test]
 fn copies_survive_their_hosts() {
-    let ropewalk = Path::new(env!("CARGO_BIN_EXE_ropewalk"));
-    let program = ropewalk.with_file_name("examples").join("reduce_copies");
     for (victim, how) in [
         (1, "background"),
         (2, "acknowledged"),
@@ -236,18 +181,9 @@ fn copies_survive_their_hosts() {
         (1, "process"),
         (9, "background"),
     ] {
-        let output = Command::new(ropewalk)
-            .args(["run", "-launcher", "fork", "-hosts", "h1,h2,h3,h4", "-n", "4"])
-            .args(["--on-failure", "continue", "--timeout", "60", "--detect", "1"])
-            .arg(&program)
-            .args([&victim.to_string(), how])
-            .timeout(Duration::from_secs(90))
-            .output()
-            .expect("the command runs");
-        let (stdout, stderr) = (
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr),
-        );
+        let options = ["-launcher", "fork", "-hosts", "h1,h2,h3,h4", "--detect", "1"];
+        let job = run_example("reduce_copies", 4, &options, &[&victim.to_string(), how]);
+        let (_, stdout, stderr) = told(job);
         let said = |line: &str| stdout.matches(line).count();
         let (ok, results) = match (victim, how) {
             (9, _) => (4, 1),

@@ -45,9 +45,7 @@ fn job(saves: &Path, options: &[&str], program: &[&str]) -> Command {
 
 /// Two ranks in Rust, each with a store, and rank 0 with the advisor.
 fn saving_ranks() -> String {
-    let tests = env::current_exe().unwrap();
-    let program = tests.ancestors().nth(2).unwrap().join("examples/saving_ranks");
-    program.display().to_string()
+    rig::example("saving_ranks").display().to_string()
 }
 
 /// Two ranks in C.
@@ -80,6 +78,15 @@ fn await_save(job: &mut Child, saves: &Path) {
         sleep(Duration::from_millis(20));
     }
     sleep(Duration::from_millis(300));
+}
+
+/// Says if there are ranks that save here, of whose variables one says where.
+fn has_ranks(saves: &Path) -> bool {
+    let saves = saves.to_str().unwrap();
+    rig::all_pids().any(|pid| {
+        let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        String::from_utf8_lossy(&variables).contains(saves)
+    })
 }
 
 fn end(mut job: Child) -> (i32, String) {
@@ -124,13 +131,14 @@ fn a_job_that_is_told_to_end_saves_first() {
         assert_eq!(manifests.to_string(), ranks, "{name}: {generation} is not whole");
         let number: u64 = generation.trim_start_matches("generation-").parse().unwrap();
         let mut second = job(&saves, &options, &words).spawn().unwrap();
-        sleep(Duration::from_secs(1));
-        signal("INT", second.id());
         let mut lines = BufReader::new(second.stderr.take().unwrap())
             .lines()
             .map(Result::unwrap);
         let from = format!("attempt 1 starts from generation {number},");
         assert!(lines.any(|line| line.contains(&from)), "{name}: {from}");
+        // Before the launcher starts its ranks, the signal ends it at once.
+        rig::await_true("does not run", || has_ranks(&saves));
+        signal("INT", second.id());
         let _ = end(second);
     }
 }

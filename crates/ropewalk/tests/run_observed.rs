@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod rig;
+
 use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
@@ -12,9 +14,7 @@ use std::{
 
 use tempfile::TempDir;
 
-const ROPEWALK: &str = env!("CARGO_BIN_EXE_ropewalk");
-/// Generous: the tests run beside each other on few cores.
-const PATIENCE: Duration = Duration::from_secs(60);
+use rig::{PATIENCE, ROPEWALK};
 
 /// While a job runs Prometheus can read how many ranks run and what they wrote.
 #[test]

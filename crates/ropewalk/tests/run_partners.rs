@@ -7,7 +7,7 @@ mod rig;
 
 use std::{
     collections::BTreeSet,
-    env, fs,
+    fs,
     io::Read,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -22,6 +22,8 @@ use rig::{PATIENCE, ROPEWALK, signal, write_script};
 
 const STEPS: &str = "1500";
 const EVERY: &str = "40";
+/// Longer than the `--detect` of the jobs, with what it may take to be acted on.
+const SUSPENSION: Duration = Duration::from_millis(2500);
 
 /// Hosts behind a command that is used like rsh.
 struct Hosts {
@@ -137,8 +139,7 @@ impl Hosts {
 }
 
 fn program() -> PathBuf {
-    let tests = env::current_exe().unwrap();
-    tests.ancestors().nth(2).unwrap().join("examples/saving_ranks")
+    rig::example("saving_ranks")
 }
 
 fn manifests(disk: &Path) -> Vec<(u64, u32)> {
@@ -276,8 +277,7 @@ fn a_suspended_job_goes_on_with_copies() {
     hosts.wait_until_safe(2, &mut job);
     let pid = job.child.id();
     signal("TSTP", pid);
-    // Longer than the detection time, with what it may take to be acted on.
-    sleep(Duration::from_millis(2500));
+    sleep(SUSPENSION);
     assert_eq!(rig::state(pid), Some('T'));
     let safe = hosts.safe(2).last().copied();
     signal("CONT", pid);

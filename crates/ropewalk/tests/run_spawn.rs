@@ -54,7 +54,7 @@ fn a_pmi1_program_spawns() {
         let output = run(place, &program, &[]);
         assert!(output.status.success(), "{place:?}: {output:?}");
         assert_eq!(count(&output, "of 3 is content"), 3, "{output:?}");
-        let parents = place[1].parse().unwrap();
+        let parents: usize = place[1].parse().unwrap();
         assert_eq!(count(&output, "parent "), parents, "{output:?}");
     }
 }

@@ -310,7 +310,7 @@ fn strangers_do_not_disturb_a_job() {
         let mut said = Vec::new();
         // The end of who has not been let in may be a reset.
         let _ = stream.read_to_end(&mut said);
-        assert_eq!(said, [], "who says nothing is told nothing");
+        assert_eq!(said, [0; 0], "who says nothing is told nothing");
     }
 }
 

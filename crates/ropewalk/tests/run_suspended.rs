@@ -235,7 +235,7 @@ fn a_job_is_suspended_while_it_starts() {
     );
     write_script(&slow, &script);
     let launcher = Command::new(ROPEWALK)
-        .args(["run", "--detect", "2", "-launcher-exec"])
+        .args(["run", "--detect", "1", "-launcher-exec"])
         .arg(&slow)
         .args(["-hosts", "h1,h2", "-iface", "127.0.0.1"])
         .args(["-n", "2", "sh", "-c", "echo $RANK"])
@@ -249,7 +249,7 @@ fn a_job_is_suspended_while_it_starts() {
     let pid = launcher.id();
     signal("TSTP", pid);
     await_true("is not stopped", || state(pid) == Some('T'));
-    sleep(Duration::from_secs(4));
+    sleep(SUSPENSION);
     signal("CONT", pid);
     let ended = launcher.wait_with_output().unwrap();
     let verdict = String::from_utf8_lossy(&ended.stderr);

@@ -2,15 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::collections::BTreeMap;
+mod rig;
+
+use std::{collections::BTreeMap, process::Command};
 
 use serde_json::Value;
 
+use rig::{ROPEWALK, told};
+
 fn sim(words: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = assert_cmd::Command::new(env!("CARGO_BIN_EXE_ropewalk"));
-    let output = command.arg("sim").args(words).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
+    let mut command = Command::new(ROPEWALK);
+    command.arg("sim").args(words);
+    told(command)
 }
 
 /// The streaming reduction is nearest to the floor, with a slow link too, and the paper's master has its messages.

@@ -33,6 +33,7 @@ pub mod launch;
 mod nanos;
 mod network;
 pub mod reduction;
+mod seeds;
 mod simulation;
 pub mod views;
 
@@ -40,5 +41,6 @@ pub use self::{
     dice::Dice,
     nanos::Nanos,
     network::Network,
+    seeds::seed_lines,
     simulation::{Event, Host, Process, Simulation, World},
 };

@@ -23,16 +23,6 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ropewalk-fabric-ofi", &["ropewalk-fabric", "ropewalk-names"]),
     ("ropewalk-rpc", &["ropewalk-fabric", "ropewalk-fabric-ofi"]),
     ("ropewalk-checkpoint-core", &[]),
-    // For copies on other hosts, a feature.
-    (
-        "ropewalk-checkpoint",
-        &["ropewalk-agent-link", "ropewalk-checkpoint-core", "ropewalk-rpc"],
-    ),
-    (
-        "ropewalk-checkpoint-c",
-        &["ropewalk-c-abi", "ropewalk-checkpoint"],
-    ),
-    ("ropewalk-openfoam", &["ropewalk-checkpoint"]),
     (
         "ropewalk-launch-core",
         &["ropewalk-membership", "ropewalk-names", "ropewalk-pmi"],
@@ -50,6 +40,23 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ropewalk-rpc",
         ],
     ),
+    // What starts and connects partners, for copies on other hosts, is a feature.
+    (
+        "ropewalk-checkpoint",
+        &[
+            "ropewalk-agent-link",
+            "ropewalk-checkpoint-core",
+            "ropewalk-fabric",
+            "ropewalk-launch",
+            "ropewalk-pmi-client",
+            "ropewalk-rpc",
+        ],
+    ),
+    (
+        "ropewalk-checkpoint-c",
+        &["ropewalk-c-abi", "ropewalk-checkpoint"],
+    ),
+    ("ropewalk-openfoam", &["ropewalk-checkpoint"]),
     ("ropewalk-reduce-core", &[]),
     (
         "ropewalk-reduce",
@@ -92,7 +99,6 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ropewalk-names",
             "ropewalk-launch",
             "ropewalk-openfoam",
-            "ropewalk-pmi-client",
             "ropewalk-reduce",
             "ropewalk-reduce-core",
             "ropewalk-rpc",

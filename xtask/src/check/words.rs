@@ -1,4 +1,5 @@
-//! Lines that read badly: documentation that begins with a word of questions and is none, and long lines.
+//! Lines that read badly, in Rust and in Markdown: documentation that begins with a word of questions and is none, and
+//! long lines.
 
 use std::{collections::BTreeMap, fs};
 
@@ -33,8 +34,8 @@ pub(super) fn shrink(files: &[(String, String)]) -> anyhow::Result<()> {
     let text = fs::read_to_string(&path)?;
     let listed = parse(&text)?;
     let lower = |(path, text): &(String, String)| {
-        let count = bad_lines(text)
-            .count()
+        let count = bad_lines(path, text)
+            .len()
             .min(listed.get(path.as_str()).copied().unwrap_or_default());
         (count > 0).then(|| format!("{count} {path}\n"))
     };
@@ -58,7 +59,7 @@ fn judge(files: &[(String, String)], listed: &BTreeMap<&str, usize>) -> Vec<Stri
     let mut known = listed.clone();
     for (path, text) in files {
         let listed = known.remove(path.as_str()).unwrap_or_default();
-        let found: Vec<_> = bad_lines(text).collect();
+        let found = bad_lines(path, text);
         if found.len() > listed {
             for (line, why) in found {
                 broken.push(format!("{path}:{line}: {why}"));
@@ -79,24 +80,62 @@ fn judge(files: &[(String, String)], listed: &BTreeMap<&str, usize>) -> Vec<Stri
 }
 
 /// The numbers of the lines, and a reason each.
-fn bad_lines(text: &str) -> impl Iterator<Item = (usize, &'static str)> {
-    let lines = text.lines().enumerate();
-    lines.filter_map(|(at, line)| {
+fn bad_lines(path: &str, text: &str) -> Vec<(usize, &'static str)> {
+    match path.ends_with(".md") {
+        true => bad_lines_of_document(text),
+        false => bad_lines_of_source(text),
+    }
+}
+
+fn bad_lines_of_source(text: &str) -> Vec<(usize, &'static str)> {
+    let lines = (1..).zip(text.lines()).filter_map(|(at, line)| {
         let words = line.trim_start();
         let documentation = words.strip_prefix("/// ").or_else(|| words.strip_prefix("//! "));
-        let begins = |text: &str| OPENINGS.iter().any(|opening| text.starts_with(opening));
-        if documentation.is_some_and(|text| begins(text) && !text.contains('?')) {
-            Some((
-                at + 1,
-                "documentation names its subject first (style: plain words)",
-            ))
-        } else if line.chars().count() > COLUMNS_MAX {
-            Some((at + 1, "longer than 120 columns"))
-        } else {
-            None
-        }
-    })
+        let why = match documentation.is_some_and(asks_nothing) {
+            true => NO_SUBJECT,
+            false if line.chars().count() > COLUMNS_MAX => TOO_LONG,
+            false => return None,
+        };
+        Some((at, why))
+    });
+    lines.collect()
 }
+
+/// A heading may name a question. Rows of tables, headings, and single words that are as long, such as links, cannot be
+/// broken.
+fn bad_lines_of_document(text: &str) -> Vec<(usize, &'static str)> {
+    let mut is_code = false;
+    let lines = (1..).zip(text.lines()).filter_map(|(at, line)| {
+        let words = line.trim_start();
+        let is_fence = words.starts_with("```");
+        is_code ^= is_fence;
+        let is_prose = !is_code && !is_fence && !words.starts_with(['#', '|']);
+        let sentence = without_marker(words);
+        let is_long = line.chars().count() > COLUMNS_MAX;
+        let why = match is_prose && asks_nothing(sentence) {
+            true => NO_SUBJECT,
+            false if is_long && is_code || is_long && is_prose && sentence.contains(' ') => TOO_LONG,
+            false => return None,
+        };
+        Some((at, why))
+    });
+    lines.collect()
+}
+
+/// The text of a line without the sign that an item of a list begins with.
+fn without_marker(line: &str) -> &str {
+    let text = line.trim_start_matches(|sign: char| sign.is_ascii_digit() || "-*.>".contains(sign));
+    text.strip_prefix(' ').map_or(line, str::trim_start)
+}
+
+/// Says if a text begins as a question does, and is none.
+fn asks_nothing(text: &str) -> bool {
+    OPENINGS.iter().any(|opening| text.starts_with(opening)) && !text.contains('?')
+}
+
+const NO_SUBJECT: &str = "documentation names its subject first (style: plain words)";
+
+const TOO_LONG: &str = "longer than 120 columns";
 
 #[cfg(test)]
 mod tests {
@@ -108,8 +147,21 @@ mod tests {
             "/// Whether it is.\n/// What is it?\n//! What it is.\n// What it is.\n{}\n",
             "x".repeat(121)
         );
-        let found: Vec<_> = bad_lines(&text).map(|(line, _)| line).collect();
+        let found: Vec<_> = bad_lines("a.rs", &text).iter().map(|(line, _)| *line).collect();
         assert_eq!(found, [1, 3, 5]);
+    }
+
+    /// In documents prose and code are found; tables, headings and links that nothing can break are not.
+    #[test]
+    fn bad_lines_of_documents_are_found() {
+        let long = "x ".repeat(61);
+        let link = format!("[x](https://{})", "x".repeat(121));
+        let text = format!(
+            "# What it is\n- What it is.\nWhat is it?\n12. Whether it is.\n{long}\n| {long} |\n# {long}\n- {link}\n\
+             - see {link}\n```\nWhat it is\n{long}\n```\n**What it is**\n"
+        );
+        let found: Vec<_> = bad_lines("a.md", &text).iter().map(|(line, _)| *line).collect();
+        assert_eq!(found, [2, 4, 5, 9, 12]);
     }
 
     /// More lines than listed are broken, and so is a list that could shrink.

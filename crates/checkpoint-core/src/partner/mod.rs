@@ -10,6 +10,7 @@
 //! All of it is decided from what hosts say they have; who asks, pulls and removes is elsewhere.
 
 mod guard;
+mod orders;
 mod protection;
 mod recovery;
 mod ring;
@@ -25,6 +26,7 @@ use crate::{
 };
 
 pub use guard::{Action, Guard, GuardOptions};
+pub use orders::{PartnerOrders, PartnerOrdersError, Ready, Said};
 pub use recovery::{Fetch, NUMBERS_LEFT_OUT, Recovery, plan_recovery};
 pub use ring::{guarded_by, partner_of};
 

@@ -38,7 +38,10 @@ pub(super) fn run(
     say: &mut dyn FnMut(String),
     newest: &mut dyn FnMut(Held),
 ) -> Result<Infallible, PartnerError> {
+    // Holds one order at most: a guard wants no other copy before it knows the end of the last one.
     let (orders, wanted) = channel();
+    // Holds three at most: the end of one copy with that of its journal, and before them that of the journal before,
+    // since the next order is given only after a look at the ends of all copies.
     let (sender, ended) = channel();
     let told = thread::current();
     thread::scope(|scope| {

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        mpsc::{Receiver, Sender, channel},
+        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     },
     thread,
     time::Duration,
@@ -117,7 +117,7 @@ impl Service {
             addresses: Mutex::new(Vec::new()),
         });
         let mut engine = Engine::new(Endpoint::bind(endpoint)?);
-        let (tasks, queue) = channel();
+        let (tasks, queue) = sync_channel(TASKS_MAX);
         serve(&mut engine, &options.directory, &shared, &tasks);
         let (driver, handle) = Driver::spawn(engine).map_err(PartnerError::Thread)?;
         let worker = Worker {
@@ -284,13 +284,12 @@ impl Service {
     }
 }
 
-fn serve(engine: &mut Engine, directory: &Path, shared: &Arc<Shared>, tasks: &Sender<Task>) {
+fn serve(engine: &mut Engine, directory: &Path, shared: &Arc<Shared>, tasks: &SyncSender<Task>) {
     let queue = tasks.clone();
-    // If the worker is gone the responder is dropped, which answers too.
-    engine.serve_later::<TakeStock>(move |_, _, (), responder| drop(queue.send(Task::TakeStock(responder))));
+    engine.serve_later::<TakeStock>(move |_, _, (), responder| submit(&queue, Task::TakeStock(responder)));
     let queue = tasks.clone();
     engine.serve_later::<Recover>(move |_, _, orders, responder| {
-        drop(queue.send(Task::Recover(orders, responder)));
+        submit(&queue, Task::Recover(orders, responder));
     });
     let listed = Arc::clone(shared);
     let at = directory.to_owned();
@@ -318,6 +317,22 @@ fn serve(engine: &mut Engine, directory: &Path, shared: &Arc<Shared>, tasks: &Se
         begun.begun.notify_all();
         Ok(())
     });
+}
+
+/// Leaves a task to the worker. Others wait for the thread that does this, and so it does not wait for room.
+fn submit(tasks: &SyncSender<Task>, task: Task) {
+    match tasks.try_send(task) {
+        // If the worker is gone the responder is dropped, which answers too.
+        Ok(()) | Err(TrySendError::Disconnected(_)) => {}
+        Err(TrySendError::Full(Task::TakeStock(responder))) => responder.answer(Err(too_many())),
+        Err(TrySendError::Full(Task::Recover(_, responder))) => responder.answer(Err(too_many())),
+    }
+}
+
+fn too_many() -> Fault {
+    Fault::new(format_args!(
+        "{TASKS_MAX} other requests to take stock or recover wait on this host"
+    ))
 }
 
 fn stock(inventory: Inventory, directory: &Path) -> Stock {
@@ -430,6 +445,10 @@ const RECOVER_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
 
 /// The longest that all hosts together may take until ranks can start.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(5 * 3600);
+
+/// So many requests may wait for the worker; whoever makes one beyond is told. Host 0 makes two in each round, one
+/// after the answer to the other, so that more wait only if it has given some up.
+const TASKS_MAX: usize = 2 * ROUNDS_MAX;
 
 /// How often hosts plan anew because a part was lost while it was fetched.
 const ROUNDS_MAX: usize = 3;

@@ -1,29 +1,22 @@
 //! Jobs that save: each attempt starts from the newest whole checkpoint, and a summary tells what saving cost.
 
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::bail;
 use ropewalk_checkpoint::{
-    AttemptEnd, Decided, Found, Held, Mtbf, StoreError, StoreOptions, SupervisionOptions, Supervisor,
-    SupervisorError, quarantined,
+    Found, Held, HostJournals, Mtbf, Partners, StoreError, SupervisionOptions, Supervisor, SupervisorError,
+    attempt_end, quarantined,
 };
 use ropewalk_launch::{
-    Ending, FailureKind, JobSpec, Verdict,
+    JobSpec, Verdict,
     restart::{Attempt, BetweenAttempts, Progress, Refusal},
 };
 
-use super::{
-    partners::{Partners, Rumours},
-    saving::Saving,
-    say,
-    summary::Summary,
-    upload,
-};
-use crate::partner::Ready;
+use super::{saving::Saving, say, summary::Summary, upload};
 
 /// The user's wishes about checkpoints.
 #[derive(Clone, Debug)]
@@ -43,7 +36,7 @@ pub(super) struct CheckpointOptions {
 #[derive(Debug)]
 pub(super) struct Checkpoints {
     supervisor: Supervisor,
-    rumours: Rumours,
+    journals: HostJournals,
     partners: Option<Partners>,
     upload: Option<String>,
 }
@@ -52,7 +45,7 @@ pub(super) struct Checkpoints {
 #[derive(Clone, Debug)]
 pub(super) struct Bookkeeper {
     supervisor: Supervisor,
-    rumours: Rumours,
+    journals: HostJournals,
 }
 
 impl Checkpoints {
@@ -66,13 +59,13 @@ impl Checkpoints {
                 has_partners: options.has_partners,
             },
         )?;
-        let rumours = Rumours::new(supervisor.clone());
         let partners = options
             .has_partners
-            .then(|| Partners::new(supervisor.directory().to_owned(), rumours.clone()));
+            .then(|| Partners::new(supervisor.clone(), say));
+        let journals = partners.as_ref().map(Partners::journals).unwrap_or_default();
         Ok(Self {
             supervisor,
-            rumours,
+            journals,
             partners,
             upload: options.upload.clone(),
         })
@@ -82,7 +75,7 @@ impl Checkpoints {
     pub(super) fn bookkeeper(&self) -> Bookkeeper {
         Bookkeeper {
             supervisor: self.supervisor.clone(),
-            rumours: self.rumours.clone(),
+            journals: self.journals.clone(),
         }
     }
 
@@ -109,7 +102,7 @@ impl Checkpoints {
 
     fn prepared(&mut self, number: u32, last: Option<&Attempt>, spec: &mut JobSpec) -> anyhow::Result<()> {
         if let Some(last) = last {
-            let end = end_of(&last.verdict);
+            let end = attempt_end(&last.verdict);
             if let Err(error) = self.supervisor.failed(last.began, last.lasted, end) {
                 say(&format!("{:#}", anyhow::Error::from(error)));
             }
@@ -119,22 +112,15 @@ impl Checkpoints {
         set.extend(variables);
         let (from, quarantined) = match &mut self.partners {
             Some(partners) => {
-                let ready = partners.prepare(start, spec)?;
-                let decided = Decided {
-                    generation: ready.restore.map(|(generation, ..)| generation),
-                    next: ready.next,
-                };
-                set.extend(self.supervisor.decide(decided, ready.before())?);
-                (
-                    agreed(&ready, self.supervisor.directory()),
-                    ready.quarantined.len(),
-                )
+                let agreed = partners.prepare(start, spec)?;
+                set.extend(agreed.variables);
+                (agreed.from, agreed.quarantined)
             }
             None => {
                 let more = spec.more.iter().map(|segment| segment.ranks);
                 let ranks = more.fold(spec.ranks, u32::saturating_add);
                 let found = self.restored(number, start, ranks)?;
-                (found.from, found.quarantined.len())
+                (found.from, found.quarantined.len() as u64)
             }
         };
         if let Some((Held { generation, step, .. }, _)) = from {
@@ -142,7 +128,7 @@ impl Checkpoints {
                 "attempt {number} starts from generation {generation}, step {step}"
             ));
         }
-        let quarantined = if from.is_some() { quarantined as u64 } else { 0 };
+        let quarantined = if from.is_some() { quarantined } else { 0 };
         set.extend(self.supervisor.start(from, quarantined)?);
         let set = set.into_iter().map(|(name, value)| (name.into(), value));
         spec.environment.extend(set);
@@ -172,8 +158,8 @@ impl Bookkeeper {
         total: Duration,
         verdict: &Verdict,
     ) -> anyhow::Result<Summary> {
-        let told = self.rumours.last_word();
-        let account = self.supervisor.finish(total, end_of(verdict), told)?;
+        let told = self.journals.last_word();
+        let account = self.supervisor.finish(total, attempt_end(verdict), told)?;
         let saving = account
             .totals
             .map(|totals| Saving::of(&totals, account.failing, total));
@@ -185,34 +171,6 @@ impl Bookkeeper {
             account,
         })
     }
-}
-
-/// The end of an attempt, by its verdict.
-fn end_of(verdict: &Verdict) -> AttemptEnd {
-    // A wrong name of a program says nothing about how often it fails.
-    let never_ran = verdict
-        .failures
-        .first()
-        .is_some_and(|failure| matches!(failure.kind, FailureKind::NotStarted { .. }));
-    match verdict.ending {
-        Ending::AgentLost { .. } => AttemptEnd::HostLost,
-        Ending::Failed if verdict.repeated.is_some() => AttemptEnd::Repeated,
-        Ending::Failed | Ending::Stalled { .. } if !never_ran => AttemptEnd::Failed,
-        // Who is told to end, or has no time left, has not failed.
-        _ => AttemptEnd::Planned,
-    }
-}
-
-/// The save that hosts have agreed on, and its folder.
-fn agreed(ready: &Ready, directory: &Path) -> Option<(Held, PathBuf)> {
-    let (generation, step, ranks) = ready.restore?;
-    let in_folder = || StoreOptions::new(directory).generation_path(generation);
-    let held = Held {
-        generation,
-        step,
-        ranks,
-    };
-    Some((held, ready.root.clone().unwrap_or_else(in_folder)))
 }
 
 /// Tells the user what was put aside, or what to do about an error.

@@ -10,7 +10,6 @@ mod metrics_server;
 mod narrator;
 mod observer;
 mod openfoam;
-mod partners;
 mod pattern;
 mod progress;
 mod rank_map;

@@ -1,13 +1,15 @@
 //! Jobs whose faults are drawn from seeds.
 
 use std::{
-    fs,
+    fs::{self, File},
+    io::Write,
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use anyhow::Context;
 use ropewalk_bench::output::print;
+use ropewalk_sim::seed_lines;
 
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct Seeds {
@@ -57,13 +59,9 @@ impl Seeds {
                 }
             }
         }
-        if let Some(path) = self.failing.as_ref().filter(|_| !broken.is_empty()) {
-            let mut all = known;
-            all.extend(&broken);
-            all.sort_unstable();
-            all.dedup();
-            let text: String = all.iter().map(|seed| format!("{seed}\n")).collect();
-            fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        if let Some(path) = &self.failing {
+            let new = broken.iter().filter(|seed| !known.contains(seed));
+            add(path, &new.map(|seed| format!("{seed}\n")).collect::<String>())?;
         }
         print(format_args!(
             "{} jobs with random faults: {well} end well, {failed} with a verdict, {} break a promise",
@@ -77,17 +75,27 @@ impl Seeds {
     }
 }
 
-/// A seed a line; no file is no seeds.
+/// The seeds in a file; no file is no seeds.
 fn read(path: &Path) -> anyhow::Result<Vec<u64>> {
     if !path.exists() {
         return Ok(Vec::new());
     }
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let seeds = text.lines().map(|line| {
-        let seed = line.trim().parse();
-        seed.with_context(|| format!("{} wants a seed on each line, not {line:?}", path.display()))
+    let seeds = seed_lines(&text).map(|seed| {
+        let number = seed.parse();
+        number.with_context(|| format!("{} wants a seed on each line, not {seed:?}", path.display()))
     });
     seeds.collect()
+}
+
+/// Adds lines to a file, which keeps its comments.
+fn add(path: &Path, lines: &str) -> anyhow::Result<()> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    let file = File::options().create(true).append(true).open(path);
+    let added = file.and_then(|mut file| file.write_all(lines.as_bytes()));
+    added.with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]
@@ -100,7 +108,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("seeds");
         assert_eq!(read(&path).unwrap(), [0; 0]);
-        fs::write(&path, "3\n17\n").unwrap();
+        fs::write(&path, "3 # a hang\n\n17\n").unwrap();
         let seeds = Seeds {
             seeds: Some(5),
             seed: 20,
@@ -120,6 +128,7 @@ mod tests {
             (broken, read(&path).unwrap()),
             (Some(ExitCode::FAILURE), vec![3, 17, 24])
         );
+        assert_eq!(fs::read_to_string(&path).unwrap(), "3 # a hang\n\n17\n24\n");
         fs::write(&path, "three\n").unwrap();
         assert!(seeds.search("reduce", |_| End::Well).is_err());
     }

@@ -18,8 +18,9 @@ fn listed_rules_are_tested() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let own = tests();
     let rules: Vec<_> = RULES
-        .lines()
-        .filter_map(|line| line.strip_prefix("* "))
+        .split("\n* ")
+        .skip(1)
+        .filter_map(|rule| rule.split("\n\n").next())
         .map(plain)
         .collect();
     let mut quoted = BTreeSet::new();

@@ -1,10 +1,14 @@
 //! The messages and chunks that come from other ranks.
 
-use std::{sync::mpsc, time::Duration};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use ropewalk_fabric::{Buffer, Identity, RegionHandle, Role};
 use ropewalk_reduce_core::{ChunkHeader, Failure, Site, ToScheduler};
-use ropewalk_rpc::{Caller, Engine, Fault, Responder, Transfer};
+use ropewalk_rpc::{Engine, Fault, Responder, Transfer};
 
 use super::{
     lines::{Kind, Taken},
@@ -20,13 +24,18 @@ use crate::{
     message::{Forwarded, Letters, ToSeat},
 };
 
-/// Everything that came and was not looked at yet, in its order, and the chunks that are being read. Grants bound the
-/// chunks; of messages a rank sends a few for each reduction.
+/// Everything that came and was not looked at yet, and the chunks that are being read, which grants bound.
 pub(super) struct Arrivals {
-    mail: mpsc::Receiver<(Identity, Mail)>,
+    mail: Arc<Queue>,
     taken: Taken,
     reads: Vec<Read>,
 }
+
+/// The mail, in its order. The thread that takes it also runs the handlers that put it here, and so it never waits for
+/// room. A caller for whom there is none is told so: it sends messages again, and gives a chunk up, for which the
+/// scheduler then finds another way.
+#[derive(Default)]
+struct Queue(Mutex<VecDeque<(Identity, Mail)>>);
 
 /// Something that came.
 enum Mail {
@@ -47,37 +56,40 @@ struct Read {
 impl Arrivals {
     /// Takes what other ranks send by `engine`.
     pub(super) fn serve(engine: &mut Engine) -> Self {
-        let (sender, mail) = mpsc::channel();
-        let queue = sender.clone();
+        let mail = Arc::<Queue>::default();
+        let queue = Arc::clone(&mail);
         engine.serve::<TellSeat>(move |caller, messages| {
-            deliver(&queue, caller, Mail::Letters(Letters::ToSeat(messages)));
-            Ok(())
+            queue.put(caller.identity(), Mail::Letters(Letters::ToSeat(messages)))
         });
-        let queue = sender.clone();
+        let queue = Arc::clone(&mail);
         engine.serve::<TellSite>(move |caller, messages| {
-            deliver(&queue, caller, Mail::Letters(Letters::ToSite(messages)));
-            Ok(())
+            queue.put(caller.identity(), Mail::Letters(Letters::ToSite(messages)))
         });
-        let queue = sender.clone();
+        let queue = Arc::clone(&mail);
         engine.serve::<TakeGrants>(move |caller, grants| {
-            deliver(&queue, caller, Mail::Letters(Letters::Grants(grants)));
-            Ok(())
+            queue.put(caller.identity(), Mail::Letters(Letters::Grants(grants)))
         });
-        let queue = sender.clone();
+        let queue = Arc::clone(&mail);
         engine.serve_later::<Forward>(move |_, caller, letters, responder| {
-            deliver(&queue, &caller, Mail::Forward(letters, responder));
+            queue.put_or_answer(caller.identity(), responder, |responder| {
+                Mail::Forward(letters, responder)
+            });
         });
-        let queue = sender.clone();
+        let queue = Arc::clone(&mail);
         engine.serve::<TellMember>(move |caller, messages| {
-            deliver(&queue, caller, Mail::ToMember(messages));
-            Ok(())
+            queue.put(caller.identity(), Mail::ToMember(messages))
         });
-        let queue = sender.clone();
+        let queue = Arc::clone(&mail);
         engine.serve_later::<KeepCopy>(move |_, caller, asked, responder| {
-            deliver(&queue, &caller, Mail::Copy(asked, responder));
+            queue.put_or_answer(caller.identity(), responder, |responder| {
+                Mail::Copy(asked, responder)
+            });
         });
+        let queue = Arc::clone(&mail);
         engine.serve_later::<TakeChunk>(move |_, caller, input, responder| {
-            deliver(&sender, &caller, Mail::Chunk(Box::new(input), responder));
+            queue.put_or_answer(caller.identity(), responder, |responder| {
+                Mail::Chunk(Box::new(input), responder)
+            });
         });
         Self {
             mail,
@@ -100,19 +112,60 @@ impl Arrivals {
     }
 }
 
-/// Only ranks are heard. Nobody receives any more only when the thread is about to end.
-fn deliver(queue: &mpsc::Sender<(Identity, Mail)>, caller: &Caller, mail: Mail) {
-    let identity = caller.identity();
-    if identity.role == Role::Rank {
-        drop(queue.send((identity, mail)));
+impl Queue {
+    /// How much may wait. A round of the engine handles about 256 arrivals, and the progress thread looks at all of
+    /// them before the next round; the end of one pull, though, may let in as many requests as may wait for it
+    /// (`EngineOptions::arrivals_max`). This is twice that, and is reached only while a rank leaves, which looks at
+    /// nothing any more.
+    const WAITING_MAX: usize = 1 << 15;
+
+    /// Puts mail in, if there is room. Only ranks are heard.
+    fn put(&self, from: Identity, mail: Mail) -> Result<(), Fault> {
+        let mut queue = self.lock();
+        if queue.len() >= Self::WAITING_MAX {
+            return Err(full());
+        }
+        if from.role == Role::Rank {
+            queue.push_back((from, mail));
+        }
+        Ok(())
     }
+
+    /// The same with mail that is answered later, or at once if there is no room.
+    fn put_or_answer(
+        &self,
+        from: Identity,
+        responder: Responder<()>,
+        mail: impl FnOnce(Responder<()>) -> Mail,
+    ) {
+        if self.lock().len() >= Self::WAITING_MAX {
+            return responder.answer(Err(full()));
+        }
+        // There still is room: handlers run one after the other.
+        let _ = self.put(from, mail(responder));
+    }
+
+    fn pop(&self) -> Option<(Identity, Mail)> {
+        self.lock().pop_front()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(Identity, Mail)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn full() -> Fault {
+    Fault::new(format_args!(
+        "{} messages and chunks wait at this rank already",
+        Queue::WAITING_MAX
+    ))
 }
 
 impl ProgressThread {
     /// Looks at what came.
     pub(super) fn receive_mail(&mut self) {
         let now = self.now();
-        while let Ok((identity, mail)) = self.arrivals.mail.try_recv() {
+        while let Some((identity, mail)) = self.arrivals.mail.pop() {
             let from = identity.rank;
             // It came before the sender was fenced.
             if self.peers.gone.contains(&from) {
@@ -274,3 +327,31 @@ impl ProgressThread {
 
 /// One chunk may take so long to read; a sender that is gone is noticed earlier.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use ropewalk_names::{Incarnation, Rank};
+
+    use super::*;
+
+    /// A full queue refuses mail, and keeps the order of the mail in it.
+    #[test]
+    fn a_full_queue_refuses() {
+        let from = |rank| Identity {
+            role: Role::Rank,
+            rank: Rank(rank),
+            incarnation: Incarnation(0),
+        };
+        let queue = Queue::default();
+        for rank in 0..Queue::WAITING_MAX {
+            let put = queue.put(from(rank as u32), Mail::ToMember(Vec::new()));
+            assert_eq!(put, Ok(()));
+        }
+        let refused = queue.put(from(0), Mail::ToMember(Vec::new()));
+        assert_eq!(refused, Err(full()));
+        for rank in 0..Queue::WAITING_MAX {
+            assert_eq!(queue.pop().map(|(from, _)| from), Some(from(rank as u32)));
+        }
+        assert!(queue.pop().is_none());
+    }
+}

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc,
     },
@@ -24,6 +24,7 @@ use super::{
     bootstrap::{BootstrapError, bootstrap},
     contribution::SpareMemory,
     group::Group,
+    inbox::Inbox,
     progress::ProgressThread,
     reduction::ReduceError,
     session::Begin,
@@ -55,7 +56,8 @@ pub(super) struct Shared {
     pub(super) link: Option<Arc<AgentLink>>,
     pub(super) tracer: Tracer,
     waker: Waker,
-    inbox: Mutex<Inbox>,
+    /// The wishes that the progress thread has not seen yet.
+    inbox: Inbox<Wish>,
     calls: Mutex<BTreeMap<GroupId, u64>>,
     holds: AtomicU64,
     pub(super) spare_memory: SpareMemory,
@@ -78,9 +80,6 @@ pub(super) enum Wish {
     /// Leave the job when all others want to leave too, and then say so.
     Leave(mpsc::Sender<()>),
 }
-
-/// The wishes that the progress thread has not seen yet; `None` once it takes no more.
-type Inbox = Option<VecDeque<Wish>>;
 
 impl Job {
     /// Joins the job that this process was started for: by `ropewalk run`, or by any process manager that
@@ -111,7 +110,7 @@ impl Job {
             tracer: Tracer::new(joined.link.clone()),
             link: joined.link,
             waker: engine.waker(),
-            inbox: Mutex::new(Some(VecDeque::new())),
+            inbox: Inbox::new(WISHES_MAX),
             calls: Mutex::default(),
             holds: AtomicU64::new(0),
             spare_memory: SpareMemory::default(),
@@ -216,6 +215,7 @@ impl Job {
 
     /// Waits until all ranks that live want to leave.
     fn leave_with_the_others(&self, patience: Duration) -> Result<(), LeaveError> {
+        // One message at most.
         let (done, all_leave) = mpsc::channel();
         self.shared.wish(Wish::Leave(done));
         match all_leave.recv_timeout(patience) {
@@ -241,31 +241,20 @@ impl Drop for Job {
 }
 
 impl Shared {
-    /// Leaves a wish for the progress thread; one that comes too late ends at once.
+    /// Leaves a wish for the progress thread, as soon as there is room; one that comes too late ends at once.
     pub(super) fn wish(&self, wish: Wish) {
-        let mut inbox = self.lock_inbox();
-        let late = match &mut *inbox {
-            Some(wishes) => {
-                wishes.push_back(wish);
-                None
-            }
-            None => Some(wish),
-        };
-        drop(inbox);
-        // Dropped without the lock, since it tells its waiter.
-        drop(late);
+        self.inbox.put(wish);
         self.waker.wake();
     }
 
     /// Takes what the program left; `None` once it wants no more.
     pub(super) fn take_wishes(&self) -> Option<VecDeque<Wish>> {
-        self.lock_inbox().as_mut().map(std::mem::take)
+        self.inbox.take()
     }
 
     /// Takes no more wishes.
     pub(super) fn close(&self) {
-        let abandoned = self.lock_inbox().take();
-        drop(abandoned);
+        self.inbox.close();
         self.waker.wake();
     }
 
@@ -285,10 +274,6 @@ impl Shared {
     pub(super) fn next_hold(&self) -> HoldId {
         HoldId(self.holds.fetch_add(1, Ordering::Relaxed))
     }
-
-    fn lock_inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// The reason for which a job was not left together with all others.
@@ -306,6 +291,9 @@ pub enum LeaveError {
     ProcessManager(#[from] ClientError),
 }
 
+/// So many wishes may wait for the progress thread, which takes all of them in each of its rounds; a call beyond waits
+/// for the next round. No program gets that far between two rounds unless one takes long, as by a slow operation.
+const WISHES_MAX: usize = 1024;
 /// The largest message: a chunk of 1 MiB, with elements of some hundred bytes, and what is sent with it.
 const CHUNK_MESSAGE_MAX: usize = (1 << 20) + (64 << 10);
 /// How long to wait for the other ranks to want to leave. The agent sees those that die; this is for a process

@@ -12,6 +12,7 @@ mod council;
 mod digests;
 mod ending;
 mod group;
+mod inbox;
 mod inherited;
 mod job;
 mod lent_memory;

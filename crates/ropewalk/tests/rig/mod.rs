@@ -12,7 +12,7 @@ mod processes;
 use std::{
     fs,
     os::unix::fs::PermissionsExt,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     time::Duration,
 };
@@ -34,6 +34,26 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 pub(crate) fn run(words: &[&str]) -> Command {
     let mut command = Command::new(ROPEWALK);
     command.arg("run").args(words).stdin(Stdio::null());
+    command
+}
+
+/// An example of this package, for ranks to run.
+pub(crate) fn example(name: &str) -> PathBuf {
+    let program = Path::new(ROPEWALK).with_file_name("examples").join(name);
+    // Cargo builds a package's examples with its tests unless one test is asked for by name.
+    assert!(
+        program.exists(),
+        "{} is not built: run `cargo build --examples` first",
+        program.display()
+    );
+    program
+}
+
+/// A job of ranks that run an example of this package, and go on without those that die.
+pub(crate) fn run_example(name: &str, ranks: u32, options: &[&str], arguments: &[&str]) -> Command {
+    let mut command = run(&["-n", &ranks.to_string(), "--on-failure", "continue"]);
+    command.args(["--timeout", "100"]).args(options);
+    command.arg(example(name)).args(arguments);
     command
 }
 

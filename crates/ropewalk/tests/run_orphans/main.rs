@@ -209,7 +209,7 @@ struct Suspendable {
 
 impl Suspendable {
     /// Returns it when its ranks begin to say numbers.
-    fn start(remote: &Remote, options: &[&str]) -> Self {
+    fn start(remote: &Remote, detect: Duration) -> Self {
         let script = format!(
             "if [ $RANK = 0 ]; then echo $PPID > $FOLDER/agent; fi; echo up
             until [ -e $FOLDER/go ]; do sleep 0.05; done
@@ -218,7 +218,8 @@ impl Suspendable {
             done
             echo $RANK said $part"
         );
-        let mut job = remote.job(&[&["--on-failure", "continue"], options].concat(), &script);
+        let detect = detect.as_secs().to_string();
+        let mut job = remote.job(&["--on-failure", "continue", "--detect", &detect], &script);
         let launcher = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut launcher = Guarded::from(launcher.unwrap());
         let mut lines = BufReader::new(launcher.stdout.take().unwrap()).lines();
@@ -278,13 +279,23 @@ impl Suspendable {
     }
 }
 
+/// The time that it takes to act on a loss once it is detected.
+const REACTION: Duration = Duration::from_secs(1);
+
+/// Waits until those below a host that was `lost` would be gone, if nobody waited for them: a time-out of their own
+/// follows that of the host.
+fn outlast(lost: Instant, detect: Duration) {
+    sleep((2 * detect + REACTION).saturating_sub(lost.elapsed()));
+}
+
 /// A job that is suspended, and then loses the agent of `h1`. Returns it when those who are not waited for would be gone.
 fn suspended_without_a_host(remote: &Remote) -> Suspendable {
-    let job = Suspendable::start(remote, &[]);
+    let detect = Duration::from_secs(1);
+    let job = Suspendable::start(remote, detect);
     job.suspend();
+    let lost = Instant::now();
     job.signal_agent("KILL");
-    // Twice the detection time, and what it takes to act on that.
-    sleep(Duration::from_secs(5));
+    outlast(lost, detect);
     job
 }
 
@@ -311,11 +322,12 @@ fn hosts_below_one_that_is_lost_end_with_a_suspended_launcher() {
 #[test]
 fn hosts_below_one_that_hangs_hear_of_a_suspension() {
     let remote = Remote::start();
-    let job = Suspendable::start(&remote, &["--detect", "4"]);
+    let detect = Duration::from_secs(2);
+    let job = Suspendable::start(&remote, detect);
+    let lost = Instant::now();
     job.signal_agent("STOP");
     job.suspend();
-    // Twice the detection time after the agent was stopped, and what it takes to act on that.
-    sleep(Duration::from_secs(7));
+    outlast(lost, detect);
     job.check_resumed();
     remote.assert_none_left();
 }

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use ropewalk_checkpoint::Mtbf;
-use ropewalk_launch::JobSpec;
+use ropewalk_launch::{JobSpec, hosts::HostSlots};
 
 use super::given::Given;
 use crate::{
-    run::{checkpoints::CheckpointOptions, openfoam, partners},
+    run::{checkpoints::CheckpointOptions, openfoam},
     times::{TIMES, seconds},
 };
 
@@ -36,7 +36,7 @@ impl Checkpointing {
                     "option -rankmap does not go with --partner: ranks of a host that is lost go to others"
                 );
             }
-            partners::check(spec, directory.is_some(), self.is_openfoam, self.upload.is_some())?;
+            can_have_partners(spec, directory.is_some(), self.is_openfoam, self.upload.is_some())?;
         } else if self.host_mtbf.is_some() {
             bail!(
                 "option --host-mtbf wants --partner: without copies the loss of a host is one failure of many"
@@ -55,6 +55,38 @@ impl Checkpointing {
             None => Ok(None),
         }
     }
+}
+
+/// Refuses copies on other hosts where there can be none.
+fn can_have_partners(
+    spec: &JobSpec,
+    has_directory: bool,
+    is_openfoam: bool,
+    is_uploaded: bool,
+) -> anyhow::Result<()> {
+    if is_openfoam {
+        bail!(
+            "--partner cannot be used with --adapter openfoam: this host prepares the case before each start, for \
+             which all hosts have to see its folder, and then they see the checkpoints in it too"
+        );
+    }
+    if is_uploaded {
+        bail!(
+            "--partner cannot be used with --upload: what is uploaded is read here, where only some ranks' parts lie; \
+             let DIR be a folder that all hosts see, and leave out --partner"
+        );
+    }
+    if !has_directory {
+        bail!("option --partner wants --checkpoint DIR");
+    }
+    let others = spec.hosts.iter().skip(1);
+    let is_one = others
+        .into_iter()
+        .all(|host| Some(host.name()) == spec.hosts.first().map(HostSlots::name));
+    if is_one {
+        bail!("option --partner wants two hosts at least, of which each copies what the other saves");
+    }
+    Ok(())
 }
 
 /// A mean time that is guessed; `None` for `auto`.
