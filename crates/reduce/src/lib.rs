@@ -7,7 +7,7 @@
 //! "High-performance distributed reduction framework for complex environments".
 //!
 //! [`Job::from_env`] and [`Group::reduce`] are where to begin. [`Group::reduce_buffer`] needs no copy of the
-//! contribution, and [`Group::reduce_sources`] takes contributions that several ranks can read or
+//! contribution, [`Group::allreduce`] gives the result to all, and [`Group::reduce_sources`] takes contributions that several ranks can read or
 //! [make](Sources::from_fn). [`Group::barrier`] is a reduction of nothing. All that is decided is decided in
 //! `ropewalk-reduce-core`, which `ropewalk-sim` drives in virtual time; memory, messages and time around it are here.
 

@@ -14,14 +14,15 @@ use crate::{ids::ReductionId, message::Circumstances};
 pub struct Receipt {
     /// The number of contributions in the result, each counted exactly once.
     pub contributions: u32,
-    /// The rank that has the result.
+    /// The rank where the result was made.
     pub root: Rank,
     /// The members that were lost on the way, ascending.
     pub lost: Vec<Rank>,
     /// Those of them whose contributions are not in the result, because nobody had them any more and the call said
     /// [`OnLoss::Exclude`](crate::OnLoss::Exclude).
     pub excluded: Vec<Rank>,
-    /// The number of plans that the scheduler made: one, and another for each late member, loss or broken link.
+    /// The number of plans that the scheduler made: one, or two if all get the result, and another for each late member,
+    /// loss or broken link.
     pub plans: u32,
 }
 

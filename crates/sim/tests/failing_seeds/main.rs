@@ -28,18 +28,6 @@ fn reductions() {
     });
 }
 
-/// Bugs that are known and not mended: reductions that hang. Once one does not, its seed moves to the other file.
-#[test]
-fn reductions_that_hang_still() {
-    for seed in seeds(include_str!("reduce_open.txt")) {
-        let run = reduction::run(&reduction::Setting::random(seed));
-        assert!(
-            matches!(run, Err(reduction::Violation::Hang { .. })),
-            "seed {seed} hangs no more: move it to reduce.txt"
-        );
-    }
-}
-
 /// Whole jobs, as `ropewalk sim launch --seeds 1 --seed SEED` runs them.
 #[test]
 fn jobs() {
