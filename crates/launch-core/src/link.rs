@@ -8,26 +8,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::{LinkError, LinkMessage, decode, encode};
 
-/// What is to be sent to a neighbour, and what is known of what came there and here.
+/// The messages to a neighbour: those to be sent, and those that are known to have come, there and here.
 ///
-/// Send what [`poll_body`](Self::poll_body) says until it says nothing, and tell [`handle_sent`](Self::handle_sent) of each
-/// that was taken; give what comes to [`handle_body`](Self::handle_body). If the connection is lost, say so with
-/// [`handle_cut`](Self::handle_cut); whoever makes another calls [`greet`](Self::greet). What the other end is not known to
-/// have is then sent again, and who has it already drops it.
+/// Send what [`poll_body`](Self::poll_body) says until it says nothing, and tell
+/// [`handle_sent`](Self::handle_sent) of each that was taken; give what comes to
+/// [`handle_body`](Self::handle_body). If the connection is lost, say so with [`handle_cut`](Self::handle_cut);
+/// whoever makes another calls [`greet`](Self::greet). What the other end is not known to have is then sent again,
+/// and who has it already drops it.
 #[derive(Debug)]
 pub struct Link<T> {
-    /// What has no number yet, many messages in one.
+    /// Messages without a number yet, many in one.
     batches: VecDeque<Vec<T>>,
     /// Bytes of output or input in the last of them.
     size: usize,
-    /// What has a number, and is not known to have come: the first has the number after the last that is.
+    /// Batches that have a number and are not known to have come: the first has the number after the last that is.
     kept: VecDeque<Bytes>,
     acknowledged: u64,
     /// How many of these went over this connection.
     sent: usize,
     /// The number of the last that came.
     received: u64,
-    /// What the other end was told of that, and how many bytes came since.
+    /// The number that the other end was told of that, and how many bytes came since.
     told: u64,
     untold_bytes: usize,
     connection: Connection,
@@ -35,7 +36,7 @@ pub struct Link<T> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Connection {
-    /// What is to be sent goes over it.
+    /// Messages go over it.
     Open {
         /// The other end waits to hear what came.
         is_asked: bool,
@@ -47,7 +48,7 @@ enum Connection {
     },
 }
 
-/// What stands before the messages.
+/// The words before the messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     /// From 1 on; 0 if there are no messages.
@@ -75,8 +76,8 @@ impl<T> Default for Link<T> {
 }
 
 impl<T> Link<T> {
-    /// Bytes in one batch, about; a single message that is larger goes alone. What breaks again and again carries small ones
-    /// all the same.
+    /// Bytes in one batch, about; a single message that is larger goes alone. What breaks again and again carries
+    /// small ones all the same.
     const BATCH_SIZE_MAX: usize = 64 << 10;
     /// Messages without bytes of output in one batch.
     const BATCH_LENGTH_MAX: usize = 4096;
@@ -102,13 +103,13 @@ impl<T> Link<T> {
         self.batches.len()
     }
 
-    /// Whether all that was pushed went over this connection, or is known to have come.
+    /// Says if all that was pushed went over this connection, or is known to have come.
     pub fn is_sent(&self) -> bool {
         let is_open = matches!(self.connection, Connection::Open { .. });
         is_open && self.batches.is_empty() && self.sent == self.kept.len()
     }
 
-    /// Whether all that was pushed is known to have come.
+    /// Says if all that was pushed is known to have come.
     pub fn is_idle(&self) -> bool {
         self.kept.is_empty() && self.batches.is_empty()
     }
@@ -123,13 +124,13 @@ impl<T> Link<T> {
         self.connection = Connection::Lost;
     }
 
-    /// There is another connection, which this end has made; or this end wants to hear at once what has come over the one
-    /// that there is.
+    /// There is another connection, which this end has made; or this end wants to hear at once what has come over
+    /// the one that there is.
     pub fn greet(&mut self) {
         self.connection = Connection::Greeting { is_sent: false };
     }
 
-    /// What [`poll_body`](Self::poll_body) said was sent.
+    /// The body that [`poll_body`](Self::poll_body) gave was sent.
     pub fn handle_sent(&mut self) {
         match &mut self.connection {
             Connection::Open { .. } if self.sent < self.kept.len() => self.sent += 1,
@@ -196,7 +197,7 @@ impl<T> Link<T> {
 }
 
 impl<T: Serialize> Link<T> {
-    /// What is to be sent next, and again until [`handle_sent`](Self::handle_sent) is called.
+    /// The body to be sent next, and again until [`handle_sent`](Self::handle_sent) is called.
     pub fn poll_body(&mut self) -> Option<Bytes> {
         let is_asked = match self.connection {
             Connection::Open { is_asked } => is_asked,

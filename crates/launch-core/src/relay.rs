@@ -1,4 +1,4 @@
-//! What a node of the tree does for the nodes below and above it: starts those below, and hands on what goes by.
+//! A node of the tree, as it serves those below and above it: it starts those below, and hands on what goes by.
 
 mod adoption;
 mod orphans;
@@ -20,13 +20,13 @@ use adoption::{Accounts, Kept};
 /// A node's part in the tree, the launcher's as well as an agent's. `now` is any time that only grows.
 ///
 /// Call [`start`](Self::start) once. Tell what happens with `handle_*` and what its own host says with
-/// [`report`](Self::report), after each call do what [`poll_action`](Self::poll_action) says until it says nothing, and
-/// call [`handle_timeout`](Self::handle_timeout) when [`deadline`](Self::deadline) has come.
+/// [`report`](Self::report), after each call do what [`poll_action`](Self::poll_action) says until it says nothing,
+/// and call [`handle_timeout`](Self::handle_timeout) when [`deadline`](Self::deadline) has come.
 ///
 /// Output goes up no faster than it is taken: each link has a window of [`OUTPUT_WINDOW`] bytes, so that a node holds
-/// at most that many for each node below it, and [`own_output`](Self::own_output) says how much of its own host's waits.
-/// Everything else goes by at once. What an agent says last, that it is finished, comes after its output and after the
-/// last of everybody below it: a connection that ends then was not lost.
+/// at most that many for each node below it, and [`own_output`](Self::own_output) says how much of its own host's
+/// waits. Everything else goes by at once. What an agent says last, that it is finished, comes after its output and
+/// after the last of everybody below it: a connection that ends then was not lost.
 ///
 /// In a job that adopts, an agent that loses the node above asks the launcher to be that, and all goes
 /// on: what was under way through the lost node is said again, and who has it already drops it.
@@ -53,7 +53,7 @@ pub struct Relay {
     actions: VecDeque<Action>,
 }
 
-/// What has to be done for a [`Relay`].
+/// Something to do for a [`Relay`].
 #[derive(Debug)]
 pub enum Action {
     /// End what starts or runs this agent, by force if need be: nothing more is expected of it.
@@ -104,8 +104,8 @@ enum Own {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Parent {
     Listening,
-    /// It was lost, and the launcher is asked to be it; how long, once somebody has looked at the clock, and with which
-    /// signal all ends if it does not answer.
+    /// It was lost, and the launcher is asked to be it; how long, once somebody has looked at the clock, and with
+    /// which signal all ends if it does not answer.
     Seeking {
         until: Option<Duration>,
         signal: i32,
@@ -116,8 +116,8 @@ enum Parent {
 }
 
 impl Relay {
-    /// The relay of one node of a job. The launcher has no host of its own. An agent has `start_timeout` to be started
-    /// and to connect; after the detection time the user hears whom the job waits for.
+    /// The relay of one node of a job. The launcher has no host of its own. An agent has `start_timeout` to be
+    /// started and to connect; after the detection time the user hears whom the job waits for.
     pub fn new(tree: Tree, node: NodeId, detect: Duration, start_timeout: Duration) -> Self {
         Self {
             tree,
@@ -152,7 +152,7 @@ impl Relay {
         relay.adopting(plan.adopts())
     }
 
-    /// Whether this is a job in which agents go on whose node above is lost: all of its nodes must know.
+    /// Says if this is a job in which agents go on whose node above is lost: all of its nodes must know.
     fn adopting(mut self, adopts: bool) -> Self {
         let is_root = self.node == NodeId::ROOT;
         self.kept = (adopts && !is_root).then(|| Kept::new(self.node));
@@ -228,7 +228,7 @@ impl Relay {
         }
     }
 
-    /// Whether this node has nothing more to do: all was told to the node above, or there is none any more.
+    /// Says if this node has nothing more to do: all was told to the node above, or there is none any more.
     pub fn is_over(&self) -> bool {
         let told = match self.parent {
             Parent::Listening | Parent::Seeking { .. } => false,
@@ -238,17 +238,18 @@ impl Relay {
         told && self.are_children_over()
     }
 
-    /// Whether an agent below which there is none has said all, if all that it waits for is to hear that this has come.
+    /// Says if an agent below which there is none has said all, if all that it waits for is to hear that this has
+    /// come.
     pub fn has_said_all(&self) -> bool {
         self.own == Own::Told && self.children.is_empty() && !self.adopts()
     }
 
-    /// Whether a node right below is expected to connect.
+    /// Says if a node right below is expected to connect.
     pub fn is_awaited(&self, node: NodeId) -> bool {
         matches!(self.children.get(&node), Some(Child::Starting { .. }))
     }
 
-    /// Whether a node right below has connected, and hears what is said to it.
+    /// Says if a node right below has connected, and hears what is said to it.
     pub fn is_listening(&self, node: NodeId) -> bool {
         matches!(self.children.get(&node), Some(Child::Connected | Child::Finished))
     }
@@ -382,7 +383,8 @@ impl Relay {
         self.send_child(child, Down::Pmi(down), None);
     }
 
-    /// The node above is gone: nobody wants this job any more, and all ends with this signal, if the launcher does not.
+    /// The node above is gone: nobody wants this job any more, and all ends with this signal, if the launcher does
+    /// not.
     pub fn handle_parent_lost(&mut self, signal: i32) {
         let is_listening = self.parent == Parent::Listening;
         if matches!(self.parent, Parent::Satisfied | Parent::Lost)
@@ -442,18 +444,19 @@ impl Relay {
         self.own_output
     }
 
-    /// Whether output waits to be taken.
+    /// Says if output waits to be taken.
     pub fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Whether every agent right below is finished, lost, or given up.
+    /// Says if every agent right below is finished, lost, or given up.
     pub fn are_children_over(&self) -> bool {
         let is_over = |child: &Child| matches!(child, Child::Finished | Child::Over);
         self.children.values().all(is_over)
     }
 
-    /// Those who are still starting need not come any more, but on this host, where they come at once and hear it then.
+    /// Those who are still starting need not come any more, but on this host, where they come at once and hear it
+    /// then.
     fn end(&mut self, order: Down, number: Option<u64>) {
         let starting = |child: &Child| matches!(child, Child::Starting { .. });
         let starting = self
@@ -506,7 +509,7 @@ impl Relay {
         self.send_parent(up);
     }
 
-    /// What goes nowhere while there is nobody above is said again by whoever said it.
+    /// Words that go nowhere while there is nobody above are said again by whoever said them.
     fn send_parent(&mut self, up: Up) {
         if !matches!(self.parent, Parent::Seeking { .. }) {
             self.actions.push_back(Action::SendParent(up));

@@ -1,8 +1,9 @@
 //! Reduces vectors whose result shows any contribution that is missing or counted twice, and says how it went.
 //!
-//! Run it under `ropewalk run` with words such as `bytes=8388608 order=ordered`; see [`Words`]. Each rank prints a line
-//! for each reduction: `exact` with the receipt at a rank with the result, `told` at the others, `wrong` or `error`.
-//! If the environment names a socket by `CHAOS_SOCKET`, it gets a datagram at each [moment](Moments::tell).
+//! Run it under `ropewalk run` with words such as `bytes=8388608 order=ordered`; see [`Words`]. Each rank prints a
+//! line for each reduction: `exact` with the receipt at a rank with the result, `told` at the others, `wrong` or
+//! `error`. If the environment names a socket by `CHAOS_SOCKET`, it gets a datagram at each
+//! [moment](Moments::tell).
 
 use std::{
     env,
@@ -129,7 +130,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     })
 }
 
-/// Reduces a vector, or the buffer with its content, to the root or, without one, to all. `has_called` is told how to wait for the copies.
+/// Reduces a vector, or the buffer with its content, to the root or, without one, to all. `has_called` is told how
+/// to wait for the copies.
 fn reduce(
     job: &Job,
     mine: Vec<u64>,

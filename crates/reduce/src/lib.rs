@@ -1,15 +1,16 @@
 //! Reductions that finish, exactly, when processes die in the middle.
 //!
 //! Every rank of a [`Group`] contributes a value; one, the root, gets what the values are combined to. The vector is
-//! cut into chunks, which stream through trees of ranks. A scheduler lays out the trees from who is there, and anew for
-//! the chunks that are left when a rank is lost. A contribution is kept by the agent of its host too, so that a process
-//! may be killed at any moment after its call, and the result is exact. After C. Li, C. Zhao, H. Yan et al.,
-//! "High-performance distributed reduction framework for complex environments".
+//! cut into chunks, which stream through trees of ranks. A scheduler lays out the trees from who is there, and anew
+//! for the chunks that are left when a rank is lost. A contribution is kept by the agent of its host too, so that a
+//! process may be killed at any moment after its call, and the result is exact. After C. Li, C. Zhao, H. Yan et
+//! al., "High-performance distributed reduction framework for complex environments".
 //!
 //! [`Job::from_env`] and [`Group::reduce`] are where to begin. [`Group::reduce_buffer`] needs no copy of the
-//! contribution, [`Group::allreduce`] gives the result to all, and [`Group::reduce_sources`] takes contributions that several ranks can read or
-//! [make](Sources::from_fn). [`Group::barrier`] is a reduction of nothing. All that is decided is decided in
-//! `ropewalk-reduce-core`, which `ropewalk-sim` drives in virtual time; memory, messages and time around it are here.
+//! contribution, [`Group::allreduce`] gives the result to all, and [`Group::reduce_sources`] takes contributions
+//! that several ranks can read or [make](Sources::from_fn). [`Group::barrier`] is a reduction of nothing. All that
+//! is decided is decided in `ropewalk-reduce-core`, which `ropewalk-sim` drives in virtual time; memory, messages
+//! and time around it are here.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 

@@ -21,8 +21,8 @@ pub struct Receipt {
     /// Those of them whose contributions are not in the result, because nobody had them any more and the call said
     /// [`OnLoss::Exclude`](crate::OnLoss::Exclude).
     pub excluded: Vec<Rank>,
-    /// The number of plans that the scheduler made: one, or two if all get the result, and another for each late member,
-    /// loss or broken link.
+    /// The number of plans that the scheduler made: one, or two if all get the result, and another for each late
+    /// member, loss or broken link.
     pub plans: u32,
 }
 

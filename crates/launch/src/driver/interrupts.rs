@@ -27,7 +27,7 @@ pub(super) struct Signals {
     resume: Listener,
 }
 
-/// What a signal is for.
+/// The purpose of a signal.
 pub(super) enum Signalled {
     /// To end the job.
     End(i32),
@@ -46,8 +46,8 @@ struct Listener {
 }
 
 impl Signals {
-    /// From now on these signals do not end this process, but are told. Some are not if whoever started us wants them ignored, as
-    /// nohup(1) does.
+    /// From now on these signals do not end this process, but are told. Some are not if whoever started us wants
+    /// them ignored, as nohup(1) does.
     pub(super) fn listen() -> io::Result<Self> {
         let unless_ignored = |kind: SignalKind| match is_ignored(kind.as_raw_value()) {
             true => Ok(Listener { kind, signal: None }),
@@ -113,8 +113,8 @@ pub(super) async fn next_signal(signals: &mut Option<Signals>) -> Signalled {
         return pending().await;
     };
     let [user1, user2] = &mut signals.user;
-    // Of signals that came together nothing tells the order. A stopped process whom nobody lets go on is worse than one that was
-    // not stopped: so it is let go on last.
+    // Of signals that came together nothing tells the order. A stopped process whom nobody lets go on is worse than
+    // one that was not stopped: so it is let go on last.
     tokio::select! {
         biased;
         signal = signals.interrupt.next() => Signalled::End(signal),
@@ -158,7 +158,8 @@ struct Process {
 static PROCESS: LazyLock<watch::Sender<Process>> = LazyLock::new(watch::Sender::default);
 
 impl Process {
-    /// Stops this process if all its runs are ready. Returns when it goes on; meanwhile no thread of it does anything.
+    /// Stops this process if all its runs are ready. Returns when it goes on; meanwhile no thread of it does
+    /// anything.
     fn stop_if_ready(&mut self) {
         if self.is_to_stop && self.ready == self.runs {
             let begun = Instant::now();
@@ -207,8 +208,8 @@ impl RunInProcess {
         let _ = self.process.wait_for(|process| process.is_to_stop).await;
     }
 
-    /// The agents have heard of it. Returns when this process goes on, and how long it was stopped. Of the signals that come
-    /// before, any but another ^Z calls the stop off, and is returned.
+    /// The agents have heard of it. Returns when this process goes on, and how long it was stopped. Of the signals
+    /// that come before, any but another ^Z calls the stop off, and is returned.
     pub(super) async fn stop(&mut self, signals: &mut Option<Signals>) -> (Duration, Option<Signalled>) {
         let stopped_before = stopped();
         PROCESS.send_modify(|process| process.ready += 1);

@@ -215,7 +215,7 @@ impl Running {
         })
     }
 
-    /// What is sent on of the result stays here too.
+    /// A part of the result to be sent on, which stays here too.
     fn copy_of_result(&mut self, range: Range<u64>) -> Bytes {
         let range = range.start as usize..range.end as usize;
         match &mut self.result {
