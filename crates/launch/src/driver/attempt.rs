@@ -426,7 +426,7 @@ async fn next_happening(
     }
 }
 
-/// How long whoever pressed ^Z waits for agents that do not answer.
+/// How long whoever pressed ^Z waits for agents that do not answer, and the time between two looks at who has.
 const HEARING: Duration = Duration::from_secs(3);
 const TICK: Duration = Duration::from_millis(1);
 /// How long ranks may take to be killed, and their agents to say so, if nobody wants to wait for them: until their keepers are
