@@ -26,7 +26,7 @@ impl LinkError {
     }
 }
 
-/// What stands before the messages.
+/// The numbers before the messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     /// From 1 on; 0 if there are no messages.

@@ -248,7 +248,7 @@ impl Relay {
         matches!(self.children.get(&node), Some(Child::Starting { .. }))
     }
 
-    /// Whether a node right below has connected, and hears what is said to it.
+    /// Returns true if a node right below has connected, and hears what is said to it.
     pub fn is_listening(&self, node: NodeId) -> bool {
         matches!(self.children.get(&node), Some(Child::Connected | Child::Finished))
     }

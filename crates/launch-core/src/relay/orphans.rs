@@ -19,7 +19,7 @@ impl Relay {
         accounts.is_some_and(|accounts| accounts.may_adopt(node)) && !self.children.contains_key(&node)
     }
 
-    /// Whether nodes that were below a lost one have not asked the launcher yet.
+    /// Returns true if nodes that were below a lost one have not asked the launcher yet.
     pub fn misses_nodes(&self) -> bool {
         let accounts = self.accounts.as_ref();
         accounts.is_some_and(|accounts| accounts.deadline().is_some())

@@ -207,8 +207,8 @@ impl RunInProcess {
         let _ = self.process.wait_for(|process| process.is_to_stop).await;
     }
 
-    /// Lets this process be stopped after the agents have `heard` of that. Returns when it goes on, and how long it was stopped.
-    /// Of the signals that come before, any but another ^Z calls the stop off, and is returned.
+    /// Lets this process be stopped after the agents have `heard` of that. Returns when it goes on, and how long it was
+    /// stopped. Of the signals that come before, any but another ^Z calls the stop off, and is returned.
     pub(super) async fn stop_after(
         &mut self,
         heard: impl Future<Output = ()>,

@@ -233,8 +233,7 @@ impl Branch {
         };
     }
 
-    /// Returns true if all agents below have what was said to them, or have it from a node that is connected. Asks those right
-    /// below that have not said so.
+    /// Returns true if all agents right below have what was said to them. Asks those that have not said so.
     pub(in crate::driver) fn is_heard(&mut self) -> bool {
         let mut is_heard = !self.relay.misses_nodes();
         for (&node, child) in &mut self.children {
