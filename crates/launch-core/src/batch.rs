@@ -1,12 +1,9 @@
 //! What neighbours in the tree send each other: many messages in one.
 
 use bytes::Bytes;
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{
-    link::Head,
-    protocol::{Down, Up},
-};
+use crate::protocol::{Down, Up};
 
 /// A neighbour knows the job's key, but does not speak as this version does.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +24,17 @@ impl LinkError {
             reason: "its numbers do not agree with what came before".to_owned(),
         }
     }
+}
+
+/// The numbers before the messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// From 1 on; 0 if there are no messages.
+    pub(crate) number: u64,
+    /// The number of the last that came from the other end.
+    pub(crate) received: u64,
+    /// This is the first over another connection: the other end answers, so that it is known what came there.
+    pub(crate) greets: bool,
 }
 
 /// A message of a link.

@@ -10,8 +10,7 @@ use thiserror::Error;
 
 use crate::{
     job::{JobSpec, Segment},
-    placement::is_local,
-    protocol::RankRun,
+    placement::{RankRun, is_local},
     tree::NodeId,
 };
 

@@ -10,7 +10,6 @@ use crate::{
     inherited::{Inherited, RankNetwork},
     names::NameServerAccess,
     placement::Placement,
-    restart::RestartPolicy,
 };
 
 /// A job for a launcher.
@@ -245,6 +244,41 @@ impl Default for RespawnPolicy {
             per_rank: 3,
             pause: Duration::from_millis(100),
             pause_max: Duration::from_secs(10),
+        }
+    }
+}
+
+/// When a failed job is started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestartPolicy {
+    /// How many times at most; as long as it is no crash loop if `None`.
+    pub restarts_max: Option<u32>,
+    /// The pause before the first restart, and after each attempt that came to something.
+    pub pause: Duration,
+    /// The longest pause.
+    pub pause_max: Duration,
+    /// How many attempts in a row may come to nothing.
+    pub in_vain_max: u32,
+}
+
+impl Default for RestartPolicy {
+    fn default() -> Self {
+        Self {
+            restarts_max: None,
+            pause: Duration::from_secs(1),
+            pause_max: Duration::from_secs(60),
+            in_vain_max: 5,
+        }
+    }
+}
+
+impl RestartPolicy {
+    /// At most so many restarts, however quickly attempts fail.
+    pub fn at_most(restarts: u32) -> Self {
+        Self {
+            restarts_max: Some(restarts),
+            in_vain_max: u32::MAX,
+            ..Self::default()
         }
     }
 }

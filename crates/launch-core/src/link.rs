@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use crate::batch::{LinkError, LinkMessage, decode, encode};
+use crate::batch::{Head, LinkError, LinkMessage, decode, encode};
 
 /// The messages to a neighbour: those to be sent, and those that are known to have come, there and here.
 ///
@@ -46,17 +46,6 @@ enum Connection {
     Greeting {
         is_sent: bool,
     },
-}
-
-/// The words before the messages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Head {
-    /// From 1 on; 0 if there are no messages.
-    number: u64,
-    /// The number of the last that came from the other end.
-    received: u64,
-    /// This is the first over another connection: the other end answers, so that it is known what came there.
-    greets: bool,
 }
 
 impl<T> Default for Link<T> {

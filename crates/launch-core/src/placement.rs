@@ -8,17 +8,53 @@ mod rank_map;
 use std::collections::BTreeMap;
 
 use ropewalk_names::Rank;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{
-    hosts::HostSlots,
-    protocol::{HostPlan, RankRun},
-};
+use crate::hosts::HostSlots;
 
 pub use binding::{Binding, BindingSyntaxError, CacheKind, Part, Parts, UserBinding};
 pub use bindings::{BindingError, Bindings};
 pub use processors::Processor;
 pub use rank_map::{RankMap, RankMapError};
+
+/// A host and its ranks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostPlan {
+    /// The host's name.
+    pub name: String,
+    /// It is the launcher's own.
+    pub is_local: bool,
+    /// Its ranks, in ascending order.
+    pub runs: Vec<RankRun>,
+}
+
+/// So many ranks in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankRun {
+    /// The first of them.
+    pub first: Rank,
+    /// How many there are.
+    pub count: u32,
+}
+
+impl HostPlan {
+    /// Its ranks, in ascending order.
+    pub fn ranks(&self) -> impl Iterator<Item = Rank> {
+        self.runs
+            .iter()
+            .flat_map(|run| (run.first.0..run.first.0.saturating_add(run.count)).map(Rank))
+    }
+
+    /// Returns true if `rank` runs on this host.
+    pub fn has(&self, rank: Rank) -> bool {
+        self.runs.iter().any(|run| {
+            rank.0
+                .checked_sub(run.first.0)
+                .is_some_and(|index| index < run.count)
+        })
+    }
+}
 
 /// How ranks are dealt to hosts and cores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use crate::{
     hosts::total_slots,
     inherited::RankNetwork,
     job::{JobSpec, OnFailure, Segment, UniverseSize},
-    placement::{Binding, PlacementError, place},
-    protocol::{HostPlan, Plan, Start},
+    placement::{Binding, HostPlan, PlacementError, place},
+    protocol::{Plan, Start},
     tree::NodeId,
 };
 
@@ -321,7 +321,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::{hosts::parse_hosts, inherited::Inherited, protocol::RankRun};
+    use crate::{hosts::parse_hosts, inherited::Inherited, placement::RankRun};
 
     fn around() -> Surroundings {
         Surroundings {

@@ -14,7 +14,7 @@ use crate::{
     group_plan::GroupPlan,
     inherited::{Inherited, RankNetwork},
     job::{Segment, Singleton, Stall, StartMethod, StdinSource},
-    placement::Binding,
+    placement::{Binding, HostPlan},
     tree::{NodeId, Tree},
     verdict::MemoryShortage,
 };
@@ -84,26 +84,6 @@ pub struct Plan {
     pub(crate) master_port: u16,
 }
 
-/// A host and its ranks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HostPlan {
-    /// The host's name.
-    pub name: String,
-    /// It is the launcher's own.
-    pub is_local: bool,
-    /// Its ranks, in ascending order.
-    pub runs: Vec<RankRun>,
-}
-
-/// So many ranks in a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RankRun {
-    /// The first of them.
-    pub first: Rank,
-    /// How many there are.
-    pub count: u32,
-}
-
 /// The facts by which the agent of one host decides.
 #[derive(Clone, Debug)]
 pub struct Start {
@@ -129,24 +109,6 @@ pub struct Start {
     pub(crate) tells_who_may_hang: bool,
     /// The job as process group of PMI.
     pub pmi: pmi::GroupOptions,
-}
-
-impl HostPlan {
-    /// Its ranks, in ascending order.
-    pub fn ranks(&self) -> impl Iterator<Item = Rank> {
-        self.runs
-            .iter()
-            .flat_map(|run| (run.first.0..run.first.0.saturating_add(run.count)).map(Rank))
-    }
-
-    /// Returns true if `rank` runs on this host.
-    pub fn has(&self, rank: Rank) -> bool {
-        self.runs.iter().any(|run| {
-            rank.0
-                .checked_sub(run.first.0)
-                .is_some_and(|index| index < run.count)
-        })
-    }
 }
 
 impl Plan {

@@ -249,7 +249,7 @@ impl Relay {
         matches!(self.children.get(&node), Some(Child::Starting { .. }))
     }
 
-    /// Says if a node right below has connected, and hears what is said to it.
+    /// Returns true if a node right below has connected, and hears what is said to it.
     pub fn is_listening(&self, node: NodeId) -> bool {
         matches!(self.children.get(&node), Some(Child::Connected | Child::Finished))
     }

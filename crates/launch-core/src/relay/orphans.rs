@@ -19,6 +19,12 @@ impl Relay {
         accounts.is_some_and(|accounts| accounts.may_adopt(node)) && !self.children.contains_key(&node)
     }
 
+    /// Returns true if nodes that were below a lost one have not asked the launcher yet.
+    pub fn misses_nodes(&self) -> bool {
+        let accounts = self.accounts.as_ref();
+        accounts.is_some_and(|accounts| accounts.deadline().is_some())
+    }
+
     pub(super) fn adopts(&self) -> bool {
         self.accounts.is_some() || self.kept.is_some()
     }

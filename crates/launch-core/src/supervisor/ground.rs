@@ -13,7 +13,8 @@ use super::{Action, Phase};
 use crate::{
     event::JobEvent,
     job::OnFailure,
-    protocol::{Down, News, Order, Plan, RankRun},
+    placement::RankRun,
+    protocol::{Down, News, Order, Plan},
     tree::{NodeId, Tree},
 };
 

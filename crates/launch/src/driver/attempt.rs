@@ -19,7 +19,7 @@ use ropewalk_names::{HostId, Rank};
 use tokio::{
     io::Interest,
     sync::{mpsc, watch as changing},
-    time::sleep_until,
+    time::{sleep, sleep_until},
 };
 
 use super::{
@@ -240,9 +240,20 @@ impl AttemptRun {
         // Ranks of a job that no signal is for, as that beside another job which copies its checkpoints, work on.
         let stops_ranks = signals.is_some();
         branch.send(Down::Order(Order::Suspend { stops_ranks }));
+        let patience = match self.plan.adopts() {
+            // So long it may take until hosts below one that hangs miss it, and hear from the launcher.
+            true => self.plan.detect * 2,
+            false => self.plan.detect.min(HEARING),
+        };
         // An agent that has not heard misses the launcher while that is stopped.
-        branch.await_heard(self.plan.detect.min(HEARING));
-        let (stopped, signal) = self.in_process.stop(signals).await;
+        let heard = async {
+            while !branch.is_heard() && since.elapsed() < patience {
+                branch.flush();
+                sleep(TICK).await;
+                branch.progress();
+            }
+        };
+        let (stopped, signal) = self.in_process.stop_after(heard, signals).await;
         let suspended = since.elapsed();
         self.started += suspended;
         *give_up_at = give_up_at.map(|at| at + suspended);
@@ -415,8 +426,9 @@ async fn next_happening(
     }
 }
 
-/// How long whoever pressed ^Z waits for agents that do not answer.
+/// How long whoever pressed ^Z waits for agents that do not answer, and the time between two looks at who has.
 const HEARING: Duration = Duration::from_secs(3);
+const TICK: Duration = Duration::from_millis(1);
 /// How long ranks may take to be killed, and their agents to say so, if nobody wants to wait for them: until their keepers are
 /// done too.
 const URGENT: Duration = keeper::PATIENCE.saturating_add(Duration::from_millis(100));

@@ -202,21 +202,23 @@ impl Default for RunInProcess {
 }
 
 impl RunInProcess {
-    /// Waits until this process is to be stopped: then tell the agents, and call [`stop`](Self::stop).
+    /// Waits until this process is to be stopped: then call [`stop_after`](Self::stop_after).
     pub(super) async fn is_to_stop(&mut self) {
         // It never fails: the sender is static.
         let _ = self.process.wait_for(|process| process.is_to_stop).await;
     }
 
-    /// The agents have heard of it. Returns when this process goes on, and how long it was stopped. Of the signals
-    /// that come before, any but another ^Z calls the stop off, and is returned.
-    pub(super) async fn stop(&mut self, signals: &mut Option<Signals>) -> (Duration, Option<Signalled>) {
+    /// Lets this process be stopped after the agents have `heard` of that. Returns when it goes on, and how long it was
+    /// stopped. Of the signals that come before, any but another ^Z calls the stop off, and is returned.
+    pub(super) async fn stop_after(
+        &mut self,
+        heard: impl Future<Output = ()>,
+        signals: &mut Option<Signals>,
+    ) -> (Duration, Option<Signalled>) {
         let stopped_before = stopped();
-        PROCESS.send_modify(|process| process.ready += 1);
-        // The runtime looks at what came while nobody waited.
-        yield_now().await;
         let mut gone_on = pin!(async {
-            PROCESS.send_modify(Process::stop_if_ready);
+            heard.await;
+            let _ready = Ready::new();
             let _ = self.process.wait_for(|process| !process.is_to_stop).await;
         });
         let signal = loop {
@@ -234,7 +236,6 @@ impl RunInProcess {
             (None, Some(signals)) => signals.forget_stop().await,
             (None, None) => {}
         }
-        PROCESS.send_modify(|process| process.ready -= 1);
         (stopped() - stopped_before, signal)
     }
 }
@@ -245,5 +246,24 @@ impl Drop for RunInProcess {
             process.runs -= 1;
             process.stop_if_ready();
         });
+    }
+}
+
+/// A run that is ready for the stop, as long as this is there.
+struct Ready;
+
+impl Ready {
+    fn new() -> Self {
+        PROCESS.send_modify(|process| {
+            process.ready += 1;
+            process.stop_if_ready();
+        });
+        Self
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        PROCESS.send_modify(|process| process.ready -= 1);
     }
 }

@@ -11,10 +11,7 @@ use std::{
     time::Duration,
 };
 
-use ropewalk_launch_core::{
-    StartMethod,
-    protocol::{HostPlan, Plan},
-};
+use ropewalk_launch_core::{StartMethod, placement::HostPlan, protocol::Plan};
 use ropewalk_membership::Cause;
 use rustix::{
     io::{Errno, read, write},

@@ -3,10 +3,7 @@
 //! One that breaks although both ends live, by a reset or a byte that came wrong, is made again by the node below, which has
 //! the detection time for that. Nobody but the two hears of it, for what was under way is [sent again](Link).
 
-use std::{
-    io,
-    time::{Duration, Instant},
-};
+use std::{io, time::Instant};
 
 use ropewalk_fabric::{Address, Body, Endpoint, PeerDeath, PeerId, SubmitError};
 use ropewalk_launch_core::{
@@ -15,7 +12,6 @@ use ropewalk_launch_core::{
     tree::NodeId,
 };
 use ropewalk_names::HostId;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use super::{
@@ -237,27 +233,17 @@ impl Branch {
         };
     }
 
-    /// At the launcher: waits until all agents right below have what was said to them, but no longer than `patience`.
-    pub(in crate::driver) fn await_heard(&mut self, patience: Duration) {
-        let deadline = Instant::now() + patience;
-        loop {
-            let mut is_heard = true;
-            for (&node, child) in &mut self.children {
-                let has_unheard = self.relay.is_listening(node) && !child.link.is_idle();
-                is_heard &= !has_unheard && !self.relay.is_awaited(node);
-                if has_unheard && child.link.is_sent() {
-                    child.link.greet();
-                }
+    /// Returns true if all agents right below have what was said to them. Asks those that have not said so.
+    pub(in crate::driver) fn is_heard(&mut self) -> bool {
+        let mut is_heard = !self.relay.misses_nodes();
+        for (&node, child) in &mut self.children {
+            let is_idle = child.link.is_idle();
+            is_heard &= !self.relay.is_awaited(node) && (is_idle || !self.relay.is_listening(node));
+            if child.link.is_sent() && !is_idle {
+                child.link.greet();
             }
-            if is_heard || deadline <= Instant::now() {
-                return;
-            }
-            self.flush();
-            let mut polled = [PollFd::new(&self.poller, PollFlags::IN)];
-            // An interruption is for the next look.
-            let _ = poll(&mut polled, Some(&TICK));
-            self.progress();
         }
+        is_heard
     }
 
     /// Makes a lost connection to the node above again, or gives that up.
@@ -414,9 +400,3 @@ pub(super) fn send_bodies<T: Serialize>(
     }
     sent
 }
-
-/// Between two looks at the clock while agents are waited for.
-const TICK: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 10_000_000,
-};

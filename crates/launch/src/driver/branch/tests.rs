@@ -3,9 +3,8 @@ use std::net::Ipv4Addr;
 use ropewalk_fabric::{EndpointOptions, Identity, Role};
 use ropewalk_launch_core::{
     JobSpec, StartMethod,
-    batch::encode,
+    batch::{Head, encode},
     hosts::parse_hosts,
-    link::Head,
     plan::{Surroundings, plan},
 };
 use ropewalk_names::{Incarnation, JobId, Rank};
