@@ -1,8 +1,7 @@
 //! The messages of fences.
 
 use ropewalk_launch_core::{
-    batch::encode,
-    link::Head,
+    batch::{Head, encode},
     protocol::{Down, Order, Report, Up},
     tree::NodeId,
 };
