@@ -36,8 +36,8 @@ pub(crate) enum Bracketing {
 impl Bracketing {
     pub(crate) fn of(contributions: Contributions) -> Self {
         match contributions {
-            Contributions::Each => Self::Blocks,
             Contributions::Shared(_) => Self::Serial,
+            _ => Self::Blocks,
         }
     }
 

@@ -37,7 +37,7 @@ mod worker;
 
 pub use self::{
     bracketing::block_of,
-    chunks::Chunking,
+    chunks::{Chunking, Cut},
     ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
     message::{ChunkHeader, FromScheduler, Grant, Input, MergedShare, Row, RowNode, Standing, ToScheduler},
     planner::{Costs, Order, Planner, Source},

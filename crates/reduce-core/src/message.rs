@@ -119,17 +119,21 @@ pub struct MergedShare {
 impl Standing {
     /// Says if what the root has merged makes sense in a group of so many ranks.
     pub(crate) fn is_valid(&self, ranks: usize) -> bool {
-        let members = self.call.contributions.count(ranks);
-        let is_member = |member: &Member| (member.0 as usize) < members;
+        let members = self.call.contributions.members(ranks);
+        let is_member = |member: &Member| members.contains(&member.0);
         let (Some(roster), Some(chunking)) = (&self.roster, &self.chunking) else {
             return false;
         };
-        let is_chunking = chunking.is_valid() && chunking.bytes == self.call.bytes;
-        let fits = |(class, merged): (usize, &u32)| *merged <= chunking.chunks_of(class as u16);
+        let is_chunking = chunking.is_valid()
+            && chunking.bytes == self.call.bytes
+            && chunking.blocks == self.call.contributions.blocks(ranks);
         let is_share = |share: &MergedShare| {
+            let cut = chunking.cut(share.id);
+            let fits = |(class, merged): (usize, &u32)| *merged <= cut.chunks_of(class as u16);
             share.id < ShareId::SPREAD
+                && self.call.contributions.is_share(share.id, &share.members)
                 && share.members.iter().all(is_member)
-                && share.merged.len() == usize::from(chunking.classes)
+                && share.merged.len() == usize::from(cut.classes())
                 && share.merged.iter().enumerate().all(fits)
         };
         let shares = self.shares.iter().flat_map(|share| &share.members);
@@ -141,7 +145,7 @@ impl Standing {
             && roster.generation < u32::MAX
             && (roster.root.0 as usize) < ranks
             && roster.excluded.iter().all(is_member)
-            && (roster.excluded.len() < members || members == 0)
+            && (roster.excluded.len() < members.len() || members.is_empty())
             && counted.len() == count
             && self.shares.iter().all(is_share)
     }
@@ -190,8 +194,10 @@ pub struct Row {
 impl Row {
     /// Says if it makes sense, and fits to how the vector is cut already.
     pub(crate) fn is_valid(&self, chunking: Option<Chunking>) -> bool {
-        let is_node = |node: &RowNode| node.class < self.chunking.classes && !node.inputs.is_empty();
+        let classes = self.chunking.cut(self.share).classes();
+        let is_node = |node: &RowNode| node.class < classes && !node.inputs.is_empty();
         self.chunking.is_valid()
+            && (self.share == ShareId::SPREAD || self.chunking.blocks == 1 || self.share.0 < self.chunking.blocks)
             && chunking.is_none_or(|chunking| chunking == self.chunking)
             && self.nodes.iter().all(is_node)
     }

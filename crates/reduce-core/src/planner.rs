@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     bracketing::{self, Bracketing},
     chunks::Chunking,
-    ids::{Member, Site},
+    ids::{Member, ShareId, Site},
     scheduler::Contributions,
     tree::{Operand, Tree},
 };
@@ -118,12 +118,23 @@ impl Planner<'_> {
 
     /// Cuts a vector of so many `bytes` that so many sites contribute to, between its elements.
     pub fn chunking(&self, bytes: u64, element_bytes: u32, sites: usize) -> Chunking {
+        self.chunking_of_blocks(1, bytes, element_bytes, sites)
+    }
+
+    /// Cuts a vector of so many blocks of so many `bytes`.
+    pub(crate) fn chunking_of_blocks(&self, blocks: u32, bytes: u64, element_bytes: u32, sites: usize) -> Chunking {
+        let whole_bytes = bytes * u64::from(blocks);
         let cuts = (Self::CHUNK_MIN_LOG2..=Self::CHUNK_MAX_LOG2).map(|log2| 1_u64 << log2);
         let best = cuts.min_by(|&one, &other| {
-            let time = |chunk| self.time(bytes, chunk, sites, self.shape(bytes, chunk, sites));
+            let time = |chunk| self.time(whole_bytes, chunk, sites, self.shape(whole_bytes, chunk, sites));
             time(one).total_cmp(&time(other))
         });
-        let chunk_bytes = best.unwrap_or(1).max(bytes.div_ceil(u64::from(u32::MAX)));
+        let chunk_bytes = match blocks {
+            1 => best.unwrap_or(1),
+            // Each block has a stream into the root, and each stream has windows there.
+            blocks => best.unwrap_or(1).min(Chunking::WINDOW_BYTES / u64::from(blocks)).max(1 << Self::CHUNK_MIN_LOG2),
+        };
+        let chunk_bytes = chunk_bytes.max(whole_bytes.div_ceil(u64::from(u32::MAX)));
         let chunk_bytes = chunk_bytes.next_multiple_of(u64::from(element_bytes.max(1)));
         let most = match sites <= Self::SITES_FEW {
             true => Self::CLASSES_MAX,
@@ -131,15 +142,16 @@ impl Planner<'_> {
         };
         // A row names each contribution in each class.
         let most = match (self.contributions, self.order) {
-            (Contributions::Each, _) => most,
             (Contributions::Shared(_), Order::Ordered) => 1,
             (Contributions::Shared(count), Order::Any) => most
                 .min(u64::from(Contributions::SHARED_MAX / count.max(1)))
                 .max(1),
+            _ => most,
         };
-        let classes = bytes.div_ceil(chunk_bytes) / Self::CHUNKS_OF_CLASS_MIN;
+        let classes = whole_bytes.div_ceil(chunk_bytes) / Self::CHUNKS_OF_CLASS_MIN;
         Chunking {
             bytes,
+            blocks,
             chunk_bytes,
             classes: classes.clamp(1, most) as u16,
         }
@@ -149,8 +161,8 @@ impl Planner<'_> {
     pub(crate) fn shape(&self, bytes: u64, chunk_bytes: u64, sites: usize) -> Shape {
         let time = |shape| self.time(bytes, chunk_bytes, sites, shape);
         match (self.order, self.contributions) {
-            (Order::Ordered, Contributions::Each) => return Shape::Blocks,
             (Order::Ordered, Contributions::Shared(_)) => return Shape::Chain,
+            (Order::Ordered, _) => return Shape::Blocks,
             (Order::Any, _) => {}
         }
         match time(Shape::Chain) <= time(Shape::Binary) {
@@ -174,8 +186,8 @@ impl Planner<'_> {
     }
 
     /// A tree for each class. The root's own members, if it contributes to this plan, are among the sources.
-    pub(crate) fn trees(&self, sources: &[Source], chunking: &Chunking) -> Vec<Tree> {
-        let classes = 0..chunking.classes;
+    pub(crate) fn trees(&self, sources: &[Source], chunking: &Chunking, share: ShareId) -> Vec<Tree> {
+        let classes = 0..chunking.cut(share).classes();
         if self.order == Order::Ordered {
             let bracketing = Bracketing::of(self.contributions);
             return classes
@@ -185,7 +197,7 @@ impl Planner<'_> {
         let others: Vec<&Source> = sources.iter().filter(|source| source.site != self.root).collect();
         let own = sources.iter().find(|source| source.site == self.root);
         let own = own.map_or(&[][..], |source| &source.members);
-        let shape = self.shape(chunking.bytes, chunking.chunk_bytes, others.len());
+        let shape = self.shape(chunking.whole_bytes(), chunking.chunk_bytes, others.len());
         let mut shares = ChildShares::new(&others, shape);
         classes
             .map(|_| self.tree(own, &others, shares.next_class()))
@@ -411,7 +423,7 @@ mod tests {
         for sites in [1, 2, 3, 5, 8, 16, 33, 200, 1_000] {
             let none = BTreeSet::new();
             let chunking = planner(&none).chunking(8 << 20, 1, sites);
-            let trees = planner(&none).trees(&sources(&vec![1.0; sites]), &chunking);
+            let trees = planner(&none).trees(&sources(&vec![1.0; sites]), &chunking, ShareId(0));
             assert_all_are_there(&trees, sites);
             let received = received(&trees, sites);
             assert_eq!(received[0], if sites > 1 { trees.len() } else { 0 });
@@ -436,7 +448,7 @@ mod tests {
         let none = BTreeSet::new();
         let depth = |sites: usize| {
             let chunking = planner(&none).chunking(8 << 20, 1, sites);
-            let trees = planner(&none).trees(&sources(&vec![1.0; sites]), &chunking);
+            let trees = planner(&none).trees(&sources(&vec![1.0; sites]), &chunking, ShareId(0));
             trees.iter().map(Tree::depth).max().unwrap()
         };
         assert_eq!(depth(8), 7);
@@ -453,10 +465,11 @@ mod tests {
         capacities[5] = 0.0;
         let chunking = Chunking {
             bytes: 8 << 20,
+            blocks: 1,
             chunk_bytes: 1 << 16,
             classes: 16,
         };
-        let trees = planner(&none).trees(&sources(&capacities), &chunking);
+        let trees = planner(&none).trees(&sources(&capacities), &chunking, ShareId(0));
         assert_all_are_there(&trees, 8);
         let received = received(&trees, 8);
         assert_eq!((received[3], received[5]), (0, 0), "{received:?}");
@@ -472,10 +485,11 @@ mod tests {
         capacities[1..5].fill(0.5);
         let chunking = Chunking {
             bytes: 8 << 20,
+            blocks: 1,
             chunk_bytes: 1 << 16,
             classes: 16,
         };
-        let trees = planner(&none).trees(&sources(&capacities), &chunking);
+        let trees = planner(&none).trees(&sources(&capacities), &chunking, ShareId(0));
         assert_all_are_there(&trees, 8);
         for (site, received) in received(&trees, 8).into_iter().enumerate().skip(1) {
             let ideal = 16.0 * 6.0 * capacities[site] / 5.0;
@@ -491,7 +505,7 @@ mod tests {
     fn agents_alone_hang_at_the_root() {
         let none = BTreeSet::new();
         let chunking = planner(&none).chunking(1 << 20, 1, 3);
-        let trees = planner(&none).trees(&sources(&[0.0, 0.0, 0.0]), &chunking);
+        let trees = planner(&none).trees(&sources(&[0.0, 0.0, 0.0]), &chunking, ShareId(0));
         assert_all_are_there(&trees, 3);
         assert_eq!(trees[0].depth(), 1);
     }
@@ -501,6 +515,7 @@ mod tests {
     fn broken_pairs_are_avoided() {
         let chunking = Chunking {
             bytes: 8 << 20,
+            blocks: 1,
             chunk_bytes: 1 << 16,
             classes: 16,
         };
@@ -508,7 +523,7 @@ mod tests {
             for holder in 1..sites {
                 let parent_site = (holder + 1) % sites;
                 let broken = BTreeSet::from([(Site(parent_site), Site(holder))]);
-                let trees = planner(&broken).trees(&sources(&vec![1.0; sites as usize]), &chunking);
+                let trees = planner(&broken).trees(&sources(&vec![1.0; sites as usize]), &chunking, ShareId(0));
                 assert_all_are_there(&trees, sites as usize);
                 for tree in &trees {
                     let pulls =

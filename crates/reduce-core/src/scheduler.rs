@@ -1,5 +1,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    ops::Range,
     time::Duration,
 };
 
@@ -43,27 +44,51 @@ pub struct Call {
     pub on_root_loss: OnRootLoss,
 }
 
-/// The contributions of a collective.
+/// The contributions of a collective, and how they make its result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Contributions {
-    /// Each rank of the group makes one: the member of its own number.
+    /// Each rank of the group makes one: the member of its own number. They are folded.
     #[default]
     Each,
-    /// So many, each of which any number of ranks may hold, as files that all can read. The collective begins when all
-    /// ranks that live have told which ones they hold, and none is lost while a rank that holds it lives.
+    /// So many, each of which any number of ranks may hold, as files that all can read. They are folded. The collective
+    /// begins when all ranks that live have told which ones they hold, and none is lost while a rank that holds it
+    /// lives.
     Shared(u32),
+    /// This rank makes the only one, which is the result.
+    One(Member),
+    /// Each rank makes one. The result holds them side by side, in the order of the ranks.
+    SideBySide,
 }
 
 impl Contributions {
     /// The most contributions that are shared: a row has to name each, and must fit into one message.
     pub const SHARED_MAX: u32 = 16_384;
 
-    /// The number of contributions in a group of so many ranks.
-    pub(crate) fn count(self, ranks: usize) -> usize {
+    /// The numbers of the members in a group of so many ranks.
+    pub(crate) fn members(self, ranks: usize) -> Range<u32> {
         match self {
-            Self::Each => ranks,
-            Self::Shared(count) => count as usize,
+            Self::Each | Self::SideBySide => 0..ranks as u32,
+            Self::Shared(count) => 0..count,
+            Self::One(member) => member.0..member.0.saturating_add(1),
         }
+    }
+
+    /// The number of blocks of the result in a group of so many ranks.
+    pub(crate) fn blocks(self, ranks: usize) -> u32 {
+        match self {
+            Self::SideBySide => ranks as u32,
+            Self::Each | Self::Shared(_) | Self::One(_) => 1,
+        }
+    }
+
+    /// Any rank may hold any of them; otherwise each is of the rank of its number.
+    pub(crate) fn are_shared(self) -> bool {
+        matches!(self, Self::Shared(_))
+    }
+
+    /// Says if a share may have these members.
+    pub(crate) fn is_share(self, share: ShareId, members: &[Member]) -> bool {
+        self != Self::SideBySide || *members == [Member(share.0)]
     }
 }
 

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{
     canary::{Canary, is_put_back},
-    chunks::Chunking,
+    chunks::Cut,
     ids::{Member, Session, ShareId, Site, StreamId, Term, Token},
     message::{ChunkHeader, FromScheduler, Grant, Input, Row, Standing, ToScheduler},
     rates::SendRates,
@@ -17,7 +17,11 @@ mod result;
 mod sends;
 
 pub use self::action::{Chunk, Place, WorkerAction};
-use self::{merge::Claim, part::Part, sends::Sends};
+use self::{
+    merge::{Claim, Merge},
+    part::Part,
+    sends::Sends,
+};
 
 /// One site: it holds originals, and works on its nodes of all plans.
 ///
@@ -25,7 +29,7 @@ use self::{merge::Claim, part::Part, sends::Sends};
 /// takes the actions from [`poll_action`](Self::poll_action) until there is none, carries them out in order, and
 /// answers each [`WorkerAction::SendChunk`] and [`WorkerAction::Fold`] once, at any time.
 ///
-/// It keeps [`WINDOW_BYTES`](Chunking::WINDOW_BYTES) of each session, at least two chunks for each of its nodes, and
+/// It keeps [`WINDOW_BYTES`](crate::Chunking::WINDOW_BYTES) of each session, at least two chunks for each of its nodes, and
 /// [`ENDED_MAX`](Self::ENDED_MAX) ends of sessions.
 #[derive(Debug)]
 pub struct Worker {
@@ -96,9 +100,9 @@ impl Worker {
         self.sends.set_max(sends);
     }
 
-    /// How the vector of a session is cut, once that is decided.
-    pub fn chunking(&self, session: Session) -> Option<Chunking> {
-        self.sessions.get(&session)?.chunking
+    /// The chunks that a node here works on.
+    pub fn cut(&self, session: Session, stream: StreamId) -> Option<Cut> {
+        self.sessions.get(&session)?.cut(stream)
     }
 
     /// The sites from which chunks come or to which they go.
@@ -254,14 +258,14 @@ impl Worker {
     /// Operands are folded.
     pub fn handle_folded(&mut self, session: Session, stream: StreamId, index: u32) {
         self.is_folding = false;
-        if let Some(merge) = self.merge(session) {
-            merge.finish();
-        }
+        let moved = self.merge(session).and_then(Merge::finish);
         if let Some(known) = self.stream(session, stream) {
             known.note_folded(index);
             self.advance(session, stream);
         }
-        self.spread(session, stream.class);
+        if let Some(class) = moved {
+            self.spread(session, class);
+        }
         self.report(session);
         self.work();
     }
@@ -315,10 +319,10 @@ impl Worker {
     }
 
     fn window(&self, session: Session, stream: StreamId, index: u32, child: usize) -> Place {
-        let chunking = self.chunking(session);
+        let windows = self.cut(session, stream).map_or(2, |cut| cut.windows());
         Place::Window {
             stream,
-            slot: index % chunking.map_or(2, |chunking| chunking.windows()),
+            slot: index % windows,
             child,
         }
     }
@@ -386,7 +390,8 @@ impl Worker {
         }
         part.withdraw(&row);
         let (session, plan, share) = (row.session, row.plan, row.share);
-        let windows = row.chunking.windows();
+        let cut = row.chunking.cut(share);
+        let windows = cut.windows();
         let mut begun = Vec::new();
         for node in row.nodes {
             let own = node.inputs.iter().filter_map(|input| match input {
@@ -409,10 +414,10 @@ impl Worker {
             let from = node
                 .from
                 .max(merge.map_or(0, |merge| merge.until(share, node.class)));
-            let end = row.chunking.chunks_of(node.class);
+            let end = cut.chunks_of(node.class);
             let mut stream = Stream::new(node, share, Token::sum(tokens), from, end, windows);
             if share == ShareId::SPREAD {
-                stream.note_final(part.merge.as_ref().map_or(0, |merge| merge.finals(id.class)));
+                stream.note_final(part.merge.as_mut().map_or(0, |merge| merge.finals(id.class)));
             }
             if let Some(grant) = self.early.remove(&(session, id)) {
                 stream.note_grant(grant.taken, grant.until);
@@ -433,7 +438,7 @@ impl Worker {
         let Some(part) = self.sessions.get_mut(&session) else {
             return;
         };
-        let Some(chunking) = part.chunking else { return };
+        let Some(cut) = part.cut(id) else { return };
         let Some(stream) = part.streams.get_mut(&id) else {
             return;
         };
@@ -452,7 +457,7 @@ impl Worker {
         }
         if let Some(index) = stream.sendable() {
             self.sendable
-                .insert((session, chunking.chunk(id.class, index), id));
+                .insert((session, cut.chunk(id.class, index), id));
         }
         if stream.foldable().is_some() {
             self.foldable.push_back((session, id));
@@ -491,7 +496,7 @@ impl Worker {
     /// Begins to send a chunk, if it is still of use.
     fn next_chunk(&mut self, session: Session, id: StreamId) -> Option<Chunk> {
         let part = self.sessions.get_mut(&session)?;
-        let chunking = part.chunking?;
+        let cut = part.cut(id)?;
         let stream = part.streams.get_mut(&id)?;
         let (to, node) = stream.parent?;
         let (index, tokens) = stream.next_to_send()?;
@@ -509,7 +514,7 @@ impl Worker {
                 index,
                 tokens,
             },
-            range: chunking.range(id.class, index),
+            range: cut.range(id.class, index),
             place,
         })
     }
@@ -518,7 +523,7 @@ impl Worker {
         let Some(part) = self.sessions.get(&session) else {
             return;
         };
-        let Some(chunking) = part.chunking else { return };
+        let Some(cut) = part.cut(id) else { return };
         let Some(stream) = part.streams.get(&id) else {
             return;
         };
@@ -557,7 +562,7 @@ impl Worker {
             session,
             stream: id,
             index,
-            range: chunking.range(id.class, index),
+            range: cut.range(id.class, index),
             operands,
             into,
         });

@@ -30,8 +30,9 @@ fn stream() -> impl Strategy<Value = StreamId> {
 }
 
 fn chunking() -> impl Strategy<Value = Chunking> {
-    (number(), 0_u64..9, 0_u16..4).prop_map(|(bytes, chunk_bytes, classes)| Chunking {
+    (number(), 0_u32..4, 0_u64..9, 0_u16..4).prop_map(|(bytes, blocks, chunk_bytes, classes)| Chunking {
         bytes: bytes.into(),
+        blocks,
         chunk_bytes,
         classes,
     })
@@ -121,11 +122,13 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
     ]
 }
 
-/// Calls with contributions of each rank, and with shared ones, of which there may be too many.
+/// Calls of all kinds, with more shared contributions than there may be, and of ranks that are none.
 fn calls() -> impl Strategy<Value = Call> {
     let contributions = prop_oneof![
         4 => Just(Contributions::Each),
         1 => number().prop_map(Contributions::Shared),
+        1 => number().prop_map(|rank| Contributions::One(Member(rank))),
+        2 => Just(Contributions::SideBySide),
     ];
     (contributions, any::<bool>()).prop_map(|(contributions, is_spread)| Call {
         contributions,

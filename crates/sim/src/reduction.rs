@@ -23,7 +23,7 @@ mod site;
 
 pub use self::{
     oracle::Violation,
-    setting::{Fault, Setting, Shared, Slow},
+    setting::{Fault, Made, Setting, Shared, Slow},
 };
 
 /// A finished simulation.
@@ -233,7 +233,7 @@ impl<'a> Job<'a> {
                 self.sites[at].has_called = true;
                 let held = self.setting.held_by(process.0);
                 // One that was fenced before it called is heard by nobody.
-                if self.setting.shared.is_none() && !self.oracle.is_gone(process.0) {
+                if self.setting.makes_one(process.0) && !self.oracle.is_gone(process.0) {
                     let agent = process.0 + self.setting.hosts;
                     self.oracle.note_holder(Member(process.0), agent);
                     if let Some(span) = self.setting.copies.filter(|_| self.setting.hosts > 1) {
@@ -285,7 +285,7 @@ impl<'a> Job<'a> {
                 let site = &mut self.sites[at];
                 if let Some((chunk, word)) = site.sends.remove(&number) {
                     // The chunk has to stay in its window until it has arrived.
-                    if site.word(self.call.order, chunk.place, chunk.range.start) != word {
+                    if site.word(self.call.order, chunk.place, &chunk.range) != word {
                         self.oracle.note_overwritten(process.0);
                     }
                     site.worker.handle_delivered(chunk.to, &chunk.header);
@@ -409,7 +409,7 @@ impl<'a> Job<'a> {
                     site.worker.handle_undelivered(chunk.to, &chunk.header);
                 }
                 WorkerAction::SendChunk(chunk) => {
-                    let word = site.word(self.setting.order, chunk.place, chunk.range.start);
+                    let word = site.word(self.setting.order, chunk.place, &chunk.range);
                     let bytes = chunk.range.end - chunk.range.start;
                     site.rates.handle_begun(now.into(), chunk.to, bytes);
                     let what = What::Chunk(from, site.sent, chunk.header, word);
@@ -530,7 +530,7 @@ impl<'a> Job<'a> {
         if is_put_back(Canary::DepartureFirst) {
             self.tell_all(agent, rank);
         }
-        if self.sites[rank as usize].has_called && self.setting.shared.is_none() {
+        if self.sites[rank as usize].has_called && self.setting.makes_one(rank) {
             let original = (Member(rank), self.tokens[rank as usize]);
             let site = &mut self.sites[agent.0 as usize];
             site.worker.contribute(SESSION, self.call.clone(), vec![original]);

@@ -4,6 +4,7 @@ mod planning;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::Range,
     time::Duration,
 };
 
@@ -57,6 +58,7 @@ struct Original {
 
 #[derive(Debug)]
 pub(super) struct Share {
+    id: ShareId,
     members: Vec<Member>,
     /// The sum of their tokens.
     tokens: Token,
@@ -112,13 +114,21 @@ impl Collective {
     }
 
     /// All members, also those that are excluded.
-    fn members(&self) -> impl Iterator<Item = Member> + use<> {
-        (0..self.call.contributions.count(self.ranks.len()) as u32).map(Member)
+    fn members(&self) -> Range<u32> {
+        self.call.contributions.members(self.ranks.len())
     }
 
     /// The number of members that count.
     fn counted(&self) -> usize {
-        self.call.contributions.count(self.ranks.len()) - self.roster.excluded.len()
+        self.members().len() - self.roster.excluded.len()
+    }
+
+    /// The order of folding, where there is anything to fold.
+    fn order(&self) -> Order {
+        match self.call.contributions {
+            Contributions::Each | Contributions::Shared(_) => self.call.order,
+            Contributions::One(_) | Contributions::SideBySide => Order::Any,
+        }
     }
 
     pub(super) fn deadline(&self) -> Option<Duration> {
@@ -149,7 +159,7 @@ impl Collective {
         }
         self.called.insert(from);
         for &(member, token) in originals {
-            if member.0 as usize >= self.call.contributions.count(self.ranks.len()) {
+            if !self.members().contains(&member.0) {
                 return Some(End::Mismatch(caller));
             }
             if self.roster.excluded.contains(&member) {
@@ -173,11 +183,14 @@ impl Collective {
     }
 
     fn is_valid(&self) -> bool {
-        let is_count = match self.call.contributions {
+        let ranks = self.ranks.len();
+        let makes_sense = match self.call.contributions {
             Contributions::Each => true,
             Contributions::Shared(count) => (1..=Contributions::SHARED_MAX).contains(&count),
+            Contributions::One(member) => self.site_of(member) != Site(u32::MAX),
+            Contributions::SideBySide => self.call.bytes.checked_mul(ranks as u64).is_some(),
         };
-        is_count && self.root() != Site(u32::MAX)
+        makes_sense && self.root() != Site(u32::MAX)
     }
 
     pub(super) fn note_progress(&mut self, share: ShareId, merged: Vec<u32>) {
@@ -200,6 +213,12 @@ impl Collective {
         if !self.are_all_in_shares() || all != tokens {
             return Some(End::Failed(Failure::Tokens));
         }
+        if let Some(chunking) = self.chunking.filter(|_| from == self.root()) {
+            for share in self.shares.values_mut() {
+                let cut = chunking.cut(share.id);
+                share.merged = (0..cut.classes()).map(|class| cut.chunks_of(class)).collect();
+            }
+        }
         self.spread.note_complete(from);
         (!self.call.is_spread).then(|| self.done())
     }
@@ -210,24 +229,23 @@ impl Collective {
             let mut merged = self.shares.values().filter(|share| self.is_merged(share));
             merged.any(|share| share.members.contains(rank))
         };
-        let has_come = |rank: &Member| match self.call.contributions {
-            Contributions::Each => {
-                self.has_holder(*rank) || self.called.contains(&self.site_of(*rank)) || is_merged(rank)
-            }
-            Contributions::Shared(_) => self.called.contains(&self.site_of(*rank)),
+        let are_shared = self.call.contributions.are_shared();
+        let has_come = |rank: &Member| {
+            self.called.contains(&self.site_of(*rank))
+                || (!are_shared && (self.has_holder(*rank) || is_merged(rank)))
         };
         let ranks = (0..self.ranks.len() as u32).map(Member);
         ranks.filter(|rank| !has_come(rank)).collect()
     }
 
-    /// The end, if a site that has left is missing. One that would only share contributions is not.
+    /// The end, if a site that has left is missing. One that would only share contributions, or get the result, is not.
     pub(super) fn forsaken(&mut self, left: &BTreeMap<Site, String>) -> Option<End> {
         if left.is_empty() {
             return None;
         }
         let missing = self.missing_ranks();
-        let is_needed =
-            |rank: &Member| self.call.contributions == Contributions::Each || *rank == self.roster.root;
+        let makes_one = |rank: &Member| !self.call.contributions.are_shared() && self.members().contains(&rank.0);
+        let is_needed = |rank: &Member| makes_one(rank) || *rank == self.roster.root;
         let gone = missing.iter().find_map(|rank| {
             Some((*rank, left.get(&self.site_of(*rank))?)).filter(|(rank, _)| is_needed(rank))
         });
@@ -270,19 +288,26 @@ impl Collective {
         if self.newcomers.is_empty() {
             return None;
         }
+        if self.call.contributions == Contributions::SideBySide {
+            // Nobody waits for anybody else, but the root has to be there to take them.
+            if self.called.contains(&self.root()) {
+                self.plan_newcomers(view);
+            }
+            return None;
+        }
         let are_all_here = self.are_all_here();
-        let may_be_shared = self.call.contributions != Contributions::Each && !have_all_called;
+        let may_be_shared = self.call.contributions.are_shared() && !have_all_called;
         if are_all_here && !may_be_shared {
             self.plan_newcomers(view);
             return None;
         }
         // The bracketing has a place for each member.
-        if (self.call.order == Order::Any || are_all_here) && self.deadline.is_none() {
+        if (self.order() == Order::Any || are_all_here) && self.deadline.is_none() {
             // Twice as long each time: whoever comes one by one does not cause a plan each.
             let patience = match self.call.contributions {
-                Contributions::Each => view.patience,
                 // Whoever comes too late is given nothing to do.
                 Contributions::Shared(_) => view.patience * Self::PATIENCE_TO_SHARE,
+                _ => view.patience,
             };
             self.deadline = Some(now + patience * 2_u32.saturating_pow(self.next_share));
         }
@@ -298,7 +323,7 @@ impl Collective {
     /// Says if no living rank can tell of further contributions. If each makes one, that is not of interest.
     fn have_all_called(&self, view: &View) -> bool {
         let is_lost = |site: &Site| view.lost.contains(site);
-        self.call.contributions != Contributions::Each
+        self.call.contributions.are_shared()
             && self.called.len() + view.lost.len() >= self.ranks.len()
             && self
                 .ranks
@@ -310,8 +335,8 @@ impl Collective {
     pub(super) fn begin_without_late(&mut self, view: &View) {
         self.deadline = None;
         let may_begin = match self.call.contributions {
-            Contributions::Each => self.has_holder(self.roster.root),
             Contributions::Shared(_) => self.called.contains(&self.root()) && self.are_all_here(),
+            _ => self.has_holder(self.roster.root),
         };
         let may_begin = may_begin && self.newcomers.iter().any(|member| self.has_holder(*member));
         if may_begin {
@@ -393,16 +418,17 @@ impl Collective {
         let have_all_called = self.have_all_called(view);
         let is_lost = |member: &Member| {
             let may_come = match self.call.contributions {
-                Contributions::Each => {
+                Contributions::Shared(_) => !have_all_called,
+                _ => {
                     let rank = self.site_of(*member);
                     !self.called.contains(&rank) && !view.lost.contains(&rank)
                 }
-                Contributions::Shared(_) => !have_all_called,
             };
             !self.has_holder(*member) && !may_come
         };
         let counts = |member: &Member| !merged.contains(member) && !self.roster.excluded.contains(member);
         self.members()
+            .map(Member)
             .filter(|member| counts(member) && is_lost(member))
             .collect()
     }
@@ -449,6 +475,7 @@ impl Collective {
                 break;
             }
             let share = Share {
+                id: known.id,
                 members: known.members.clone(),
                 tokens: known.tokens,
                 plan: PlanId::default(),
@@ -492,8 +519,9 @@ impl Collective {
 
     fn is_merged(&self, share: &Share) -> bool {
         self.chunking.is_some_and(|chunking| {
-            (0..chunking.classes)
-                .all(|class| share.merged.get(usize::from(class)) == Some(&chunking.chunks_of(class)))
+            let cut = chunking.cut(share.id);
+            let is_whole = |class: u16| share.merged.get(usize::from(class)) == Some(&cut.chunks_of(class));
+            (0..cut.classes()).all(is_whole)
         })
     }
 }

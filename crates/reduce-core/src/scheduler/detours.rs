@@ -219,6 +219,7 @@ mod tests {
     use crate::{
         Costs, Member, Order,
         chunks::Chunking,
+        ids::ShareId,
         planner::{Planner, Source},
         scheduler::Contributions,
     };
@@ -304,8 +305,8 @@ mod tests {
                 broken: &broken,
                 costs: Costs { latency: 1e-4, per_chunk: 1e-5, rate: 50e6 },
             };
-            let chunking = Chunking { bytes: 1 << 20, chunk_bytes: 1 << 14, classes };
-            let mut trees = planner.trees(&sources, &chunking);
+            let chunking = Chunking { bytes: 1 << 20, blocks: 1, chunk_bytes: 1 << 14, classes };
+            let mut trees = planner.trees(&sources, &chunking, ShareId(0));
             let before: Vec<_> = trees.iter().map(Tree::members).collect();
             go_around(&mut trees, &broken, (0..sites).map(Site).collect());
             for (tree, before) in trees.iter().zip(before) {

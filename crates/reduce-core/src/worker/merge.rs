@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     canary::{Canary, is_put_back},
-    chunks::Chunking,
+    chunks::{Chunking, Cut},
     ids::{Member, ShareId, Token},
     message::{MergedShare, Row},
 };
@@ -10,10 +10,15 @@ use crate::{
 /// The shares that the root has merged into its result, and how far.
 ///
 /// A chunk of a share is merged once, in its order, and only if its tokens are those of all members of the share.
+/// Shares are folded into the same chunks, or have a block of the result each.
 #[derive(Debug)]
 pub(super) struct Merge {
     chunking: Chunking,
     shares: BTreeMap<ShareId, Merged>,
+    /// Members whose blocks stay empty.
+    excluded: Vec<Member>,
+    /// By class of the whole: the chunks before this index are final, where shares have blocks.
+    finals: Vec<u32>,
     members_in_all: u32,
     /// The share and class of the chunk whose merge has begun and not ended.
     pending: Option<(ShareId, u16)>,
@@ -27,6 +32,14 @@ struct Merged {
     tokens: Token,
     /// By class: the chunks before this index are merged, or the last of them is being merged.
     until: Vec<u32>,
+    /// The scheduler knows that all of it is merged.
+    is_told: bool,
+}
+
+impl Merged {
+    fn is_whole(&self, cut: Cut) -> bool {
+        (0..cut.classes()).all(|class| self.until[usize::from(class)] == cut.chunks_of(class))
+    }
 }
 
 /// How a chunk that has arrived is merged.
@@ -50,6 +63,8 @@ impl Merge {
         Self {
             chunking,
             shares: BTreeMap::new(),
+            excluded: Vec::new(),
+            finals: vec![0; usize::from(chunking.classes)],
             members_in_all: 0,
             pending: None,
             since_report: 0,
@@ -61,25 +76,51 @@ impl Merge {
     pub(super) fn note_row(&mut self, row: &Row) {
         self.members_in_all = row.members_in_all;
         self.is_complete = false;
-        let classes = usize::from(self.chunking.classes);
+        self.excluded.clone_from(&row.roster.excluded);
+        let classes = usize::from(self.chunking.cut(row.share).classes());
         self.shares.entry(row.share).or_insert_with(|| Merged {
             members: row.members.iter().map(|(member, _)| *member).collect(),
             tokens: Token::sum(row.members.iter().map(|(_, token)| *token)),
             until: vec![0; classes],
+            is_told: false,
         });
     }
 
-    /// The chunks of a class before this index are those of the result, and stay.
-    pub(super) fn finals(&self, class: u16) -> u32 {
+    /// The chunks of a class of the whole before this index are those of the result, and stay.
+    pub(super) fn finals(&mut self, class: u16) -> u32 {
+        if self.has_blocks() && !self.shares.contains_key(&ShareId::SPREAD) {
+            return self.finals_of_blocks(class);
+        }
         let members: usize = self.shares.values().map(|merged| merged.members.len()).sum();
         if members < self.members_in_all as usize {
             return 0;
         }
-        let settled = self.shares.iter().map(|(share, merged)| {
-            let is_pending = self.pending == Some((*share, class));
-            merged.until[usize::from(class)].saturating_sub(u32::from(is_pending))
-        });
+        let settled = self.shares.keys().map(|share| self.settled(*share, class));
         settled.min().unwrap_or_default()
+    }
+
+    fn finals_of_blocks(&mut self, class: u16) -> u32 {
+        let whole = self.chunking.cut(ShareId::SPREAD);
+        let mut until = self.finals[usize::from(class)];
+        let is_final = |index| {
+            let (mut blocks, chunk) = whole.blocks(class, index);
+            blocks.all(|block| self.excluded.contains(&Member(block)) || self.settled(ShareId(block), 0) > chunk)
+        };
+        while until < whole.chunks_of(class) && is_final(until) {
+            until += 1;
+        }
+        self.finals[usize::from(class)] = until;
+        until
+    }
+
+    /// The chunks of a share and class before this index are merged, all of them for certain.
+    fn settled(&self, share: ShareId, class: u16) -> u32 {
+        let is_pending = self.pending == Some((share, class));
+        self.until(share, class).saturating_sub(u32::from(is_pending))
+    }
+
+    fn has_blocks(&self) -> bool {
+        self.chunking.blocks > 1
     }
 
     /// The chunks of a share and class before this index are merged.
@@ -108,15 +149,16 @@ impl Merge {
         }
         self.pending = Some((share, class));
         self.since_report += 1;
-        let mut others = self.shares.iter().filter(|(known, _)| **known != share);
+        let are_folded = !self.has_blocks();
+        let mut others = self.shares.iter().filter(|(known, _)| **known != share && are_folded);
         match others.any(|(_, other)| other.until[at] > index) {
             true => Claim::Fold,
             false => Claim::Write,
         }
     }
 
-    /// The chunk that was claimed last is merged.
-    pub(super) fn finish(&mut self) {
+    /// The chunk that was claimed last is merged. Returns the class of the whole of which more is final then.
+    pub(super) fn finish(&mut self) -> Option<u16> {
         let pending = self.pending.take();
         if is_put_back(Canary::MergedTooLate)
             && let Some((share, class)) = pending
@@ -124,33 +166,41 @@ impl Merge {
         {
             merged.until[usize::from(class)] += 1;
         }
+        let (share, class) = pending?;
+        let index = self.until(share, class).checked_sub(1)?;
+        Some(self.chunking.cut(share).class_of_whole(class, index))
     }
 
     /// The sum of all tokens, once everything is merged; it is returned once.
     pub(super) fn take_completion(&mut self) -> Option<Token> {
         let members: usize = self.shares.values().map(|merged| merged.members.len()).sum();
-        let is_whole = |merged: &Merged| {
-            (0..self.chunking.classes)
-                .all(|class| merged.until[usize::from(class)] == self.chunking.chunks_of(class))
-        };
         let is_new = !self.is_complete
             && self.pending.is_none()
             && members == self.members_in_all as usize
-            && self.shares.values().all(is_whole);
+            && self.shares.iter().all(|(share, merged)| merged.is_whole(self.chunking.cut(*share)));
         self.is_complete |= is_new;
         is_new.then(|| Token::sum(self.shares.values().map(|merged| merged.tokens)))
     }
 
-    /// The watermarks, each time when a good part of the chunks has been merged.
+    /// The watermarks, each time when a good part of the chunks has been merged; of blocks each when it is whole.
     pub(super) fn take_report(&mut self) -> Vec<(ShareId, Vec<u32>)> {
-        if self.since_report < self.chunking.chunks().div_ceil(Self::REPORTS) {
-            return Vec::new();
+        let is_due = self.since_report >= self.chunking.cut(ShareId::SPREAD).chunks().div_ceil(Self::REPORTS);
+        if is_due {
+            self.since_report = 0;
         }
-        self.since_report = 0;
-        let shares = self.shares.iter().filter(|(share, _)| **share != ShareId::SPREAD);
-        shares
-            .map(|(&share, merged)| (share, merged.until.clone()))
-            .collect()
+        let has_blocks = self.has_blocks();
+        let mut watermarks = Vec::new();
+        for (&share, merged) in self.shares.range_mut(..ShareId::SPREAD) {
+            let is_news = match has_blocks {
+                true => !merged.is_told && merged.is_whole(self.chunking.cut(share)),
+                false => is_due,
+            };
+            if is_news {
+                merged.is_told = true;
+                watermarks.push((share, merged.until.clone()));
+            }
+        }
+        watermarks
     }
 
     /// The shares, their members and what is merged of them for certain.
@@ -184,6 +234,7 @@ mod tests {
     fn merge() -> Merge {
         let chunking = Chunking {
             bytes: 10,
+            blocks: 1,
             chunk_bytes: 2,
             classes: 2,
         };

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use super::merge::Merge;
 use crate::{
-    chunks::Chunking,
+    chunks::{Chunking, Cut},
     ids::{Member, PlanId, Session, ShareId, StreamId, Token},
     message::{Row, Standing},
     scheduler::{Call, Roster},
@@ -38,6 +38,12 @@ impl Part {
             roster: self.roster.clone(),
             end: None,
         }
+    }
+
+    /// The chunks that a node works on.
+    pub(super) fn cut(&self, stream: StreamId) -> Option<Cut> {
+        let share = self.streams.get(&stream)?.share;
+        Some(self.chunking?.cut(share))
     }
 
     pub(super) fn generation(&self) -> Option<u32> {

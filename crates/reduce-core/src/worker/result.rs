@@ -9,7 +9,7 @@ impl Worker {
         let Some(part) = self.sessions.get_mut(&session) else {
             return;
         };
-        let (Some(&plan), Some(merge)) = (part.plans.get(&ShareId::SPREAD), &part.merge) else {
+        let (Some(&plan), Some(merge)) = (part.plans.get(&ShareId::SPREAD), &mut part.merge) else {
             return;
         };
         let of_class = |node| StreamId { plan, class, node };

@@ -1,10 +1,13 @@
 //! Checks what the user was promised.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 use ropewalk_reduce_core::{End, Member, Order};
 
-use super::{Setting, Shared, SiteState};
+use super::{Made, Setting, Shared, SiteState};
 
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +38,7 @@ pub(super) struct Oracle {
     order: Order,
     hosts: u32,
     shared: Option<Shared>,
+    made: Made,
     root: u32,
     is_spread: bool,
     bytes: u64,
@@ -55,6 +59,7 @@ impl Oracle {
             order: setting.order,
             hosts: setting.hosts,
             shared: setting.shared,
+            made: setting.made,
             root: setting.root,
             is_spread: setting.is_spread,
             bytes: setting.bytes,
@@ -133,15 +138,46 @@ impl Oracle {
     fn check(&self, holder: &SiteState, excluded: &[Member]) -> Result<(), Violation> {
         let mut covered = 0;
         for (&start, &(bytes, word)) in &holder.result {
-            if start != covered || word != self.expected(start, excluded) {
+            covered = self.skip_excluded(covered, start, excluded);
+            let is_right = match self.made {
+                Made::SideBySide => self.is_block(start..start + bytes, word, excluded),
+                Made::ByOne(rank) => word == original(self.order, Member(rank), start),
+                Made::ByEach => word == self.expected(start, excluded),
+            };
+            if start != covered || !is_right {
                 return Err(Violation::Wrong { at: start });
             }
             covered += bytes;
         }
-        match covered == self.bytes {
+        let whole = match self.made {
+            Made::SideBySide => self.bytes * u64::from(self.hosts),
+            Made::ByOne(_) | Made::ByEach => self.bytes,
+        };
+        match self.skip_excluded(covered, whole, excluded) == whole {
             true => Ok(()),
             false => Err(Violation::Wrong { at: covered }),
         }
+    }
+
+    /// Blocks of members that are excluded need not be there.
+    fn skip_excluded(&self, mut covered: u64, until: u64, excluded: &[Member]) -> u64 {
+        let is_excluded = |at: u64| excluded.contains(&Member((at / self.bytes) as u32));
+        while self.made == Made::SideBySide && covered < until && is_excluded(covered) {
+            covered += self.bytes - covered % self.bytes;
+        }
+        covered
+    }
+
+    /// Says if a chunk, of one block or of several whole ones, is right. It need not be where members are excluded.
+    fn is_block(&self, range: Range<u64>, word: u64, excluded: &[Member]) -> bool {
+        if self.bytes == 0 {
+            return true;
+        }
+        let blocks = range.start / self.bytes..range.end.div_ceil(self.bytes);
+        let mut members = blocks.clone().map(|block| Member(block as u32));
+        let starts = |member: Member| range.start.max(u64::from(member.0) * self.bytes);
+        let words = members.clone().map(|member| original(self.order, member, starts(member)));
+        members.any(|member| excluded.contains(&member)) || word == words.fold(0, u64::wrapping_add)
     }
 
     /// A serial loop in blocks.

@@ -13,8 +13,10 @@ pub struct Setting {
     pub root: u32,
     /// All ranks get the result.
     pub is_spread: bool,
-    /// The contributions, if each may be on several hosts; otherwise each rank makes one.
+    /// The contributions, if each may be on several hosts; otherwise ranks make them.
     pub shared: Option<Shared>,
+    /// The ranks that make contributions, if they are not shared, and how these make the result.
+    pub made: Made,
     /// So long after its rank has called a contribution is also on the next host; never if there is no time.
     pub copies: Option<Nanos>,
     /// Calls count only so long after their copies are made; if there is no time, at once.
@@ -58,6 +60,17 @@ pub struct Shared {
     pub holders: u32,
 }
 
+/// The contributions that ranks make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Made {
+    /// Each rank makes one, and they are folded.
+    ByEach,
+    /// The rank of this number makes the only one.
+    ByOne(u32),
+    /// Each rank makes one, and they stand side by side.
+    SideBySide,
+}
+
 /// A slow host.
 #[derive(Clone, Copy, Debug)]
 pub struct Slow {
@@ -94,6 +107,7 @@ impl Setting {
             bytes,
             root: 0,
             shared: None,
+            made: Made::ByEach,
             copies: None,
             is_spread: false,
             acknowledged: None,
@@ -175,6 +189,18 @@ impl Setting {
             setting.on_root_loss = OnRootLoss::MoveToLowest;
         }
         setting.is_spread = dice.once_in(3);
+        match dice.below(4) {
+            _ if setting.shared.is_some() => {}
+            0 => setting.made = Made::ByOne(rank(&mut dice)),
+            1 => {
+                setting.made = Made::SideBySide;
+                setting.bytes /= u64::from(hosts);
+                if dice.once_in(3) {
+                    setting.bytes %= 2_000;
+                }
+            }
+            _ => {}
+        }
         setting
     }
 
@@ -189,15 +215,27 @@ impl Setting {
     }
 
     pub(super) fn contributions(&self) -> Contributions {
-        self.shared.map_or(Contributions::Each, |shared| {
-            Contributions::Shared(shared.members)
-        })
+        match (self.shared, self.made) {
+            (Some(shared), _) => Contributions::Shared(shared.members),
+            (None, Made::ByEach) => Contributions::Each,
+            (None, Made::ByOne(rank)) => Contributions::One(Member(rank)),
+            (None, Made::SideBySide) => Contributions::SideBySide,
+        }
+    }
+
+    /// Says if a rank makes a contribution.
+    pub(super) fn makes_one(&self, rank: u32) -> bool {
+        match self.made {
+            _ if self.shared.is_some() => false,
+            Made::ByEach | Made::SideBySide => true,
+            Made::ByOne(one) => rank == one,
+        }
     }
 
     /// The members whose originals a rank has when it calls.
     pub(super) fn held_by(&self, rank: u32) -> Vec<Member> {
         let Some(Shared { members, holders }) = self.shared else {
-            return vec![Member(rank)];
+            return Vec::from_iter(self.makes_one(rank).then_some(Member(rank)));
         };
         let hosts = self.hosts;
         let is_held = move |member: &u32| (rank + hosts - member % hosts) % hosts < holders;

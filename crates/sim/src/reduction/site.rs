@@ -58,10 +58,14 @@ impl SiteState {
         self.rates.forget(to);
     }
 
-    pub(super) fn word(&self, order: Order, place: Place, start: u64) -> u64 {
+    /// The word of a chunk; that of several chunks of the result is their sum.
+    pub(super) fn word(&self, order: Order, place: Place, range: &Range<u64>) -> u64 {
         match place {
-            Place::Original(member) => oracle::original(order, member, start),
-            Place::Result => self.result.get(&start).map_or(0, |(_, word)| *word),
+            Place::Original(member) => oracle::original(order, member, range.start),
+            Place::Result => {
+                let chunks = self.result.range(range.start..range.end.max(range.start + 1));
+                chunks.fold(0, |sum: u64, (_, (_, word))| sum.wrapping_add(*word))
+            }
             place => self.windows.get(&place).copied().unwrap_or_default(),
         }
     }
@@ -75,7 +79,7 @@ impl SiteState {
 
     pub(super) fn fold(&mut self, order: Order, range: &Range<u64>, operands: &[Place], into: Place) {
         let start = range.start;
-        let words = operands.iter().map(|place| self.word(order, *place, start));
+        let words = operands.iter().map(|place| self.word(order, *place, range));
         let folded = words.reduce(|left, right| oracle::fold(order, left, right));
         let folded = folded.unwrap_or_default();
         match into {

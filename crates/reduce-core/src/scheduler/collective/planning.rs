@@ -7,16 +7,19 @@ use super::{
     Collective, Contributions, End, Member, Order, PlanId, Row, Share, ShareId, Site, Token, View,
 };
 use crate::{
+    chunks::Chunking,
     message::RowNode,
     planner::{Planner, Source},
     sharing,
 };
 
 impl Collective {
-    /// A share is a vector of its own into the root, and so is its rest: it is faster to begin anew with all than to
-    /// add a share to one that is not there yet.
+    /// Contributions that are folded are one share: a share is a vector of its own into the root, and so is its rest. It
+    /// is faster to begin anew with all than to add a share to one that is not there yet. Those that stand side by side
+    /// are a share each.
     pub(super) fn plan_newcomers(&mut self, view: &View) {
-        if self.shares.values().any(|share| !self.is_merged(share)) {
+        let are_folded = self.call.contributions != Contributions::SideBySide;
+        if are_folded && self.shares.values().any(|share| !self.is_merged(share)) {
             self.begin_anew();
         }
         let (members, waited_for): (BTreeSet<Member>, BTreeSet<Member>) = std::mem::take(&mut self.newcomers)
@@ -24,14 +27,24 @@ impl Collective {
             .partition(|member| self.has_holder(*member));
         self.newcomers = waited_for;
         self.deadline = None;
-        let id = ShareId(self.next_share);
-        self.next_share += 1;
+        if are_folded {
+            let id = ShareId(self.next_share);
+            self.next_share += 1;
+            return self.begin_share(view, id, members.into_iter().collect());
+        }
+        for member in members {
+            self.begin_share(view, ShareId(member.0), vec![member]);
+        }
+    }
+
+    fn begin_share(&mut self, view: &View, id: ShareId, members: Vec<Member>) {
         let tokens = members
             .iter()
             .filter_map(|member| Some(self.originals.get(member)?.token));
         let share = Share {
+            id,
             tokens: Token::sum(tokens),
-            members: members.into_iter().collect(),
+            members,
             plan: PlanId::default(),
             merged: Vec::new(),
             sites: std::mem::take(&mut self.former),
@@ -54,7 +67,7 @@ impl Collective {
         let root = self.root();
         let planner = Planner {
             root,
-            order: self.call.order,
+            order: self.order(),
             contributions: self.call.contributions,
             broken: view.troubles.broken(),
             costs: view.costs,
@@ -64,16 +77,14 @@ impl Collective {
         let held = held.filter_map(|member| Some((*member, &self.originals.get(member)?.sites[..])));
         let held: Vec<(Member, &[Site])> = held.collect();
         let dealt = match self.call.contributions {
-            Contributions::Each => sharing::first(&held),
             Contributions::Shared(_) => sharing::deal(&held, root, capacity),
+            _ => sharing::first(&held),
         };
         let sources = rows::sources(dealt, capacity);
         let members_in_all = self.counted() as u32;
-        let (bytes, element_bytes) = (self.call.bytes, self.call.element_bytes);
-        let chunking = *self
-            .chunking
-            .get_or_insert_with(|| planner.chunking(bytes, element_bytes, members_in_all as usize));
-        let mut trees = planner.trees(&sources, &chunking);
+        let chunking = self.chunking.unwrap_or_else(|| self.cut(&planner));
+        self.chunking = Some(chunking);
+        let mut trees = planner.trees(&sources, &chunking, id);
         if !view.troubles.broken().is_empty() {
             // Those who have no part in this share may help too.
             let folds = self.sites().filter(|site| capacity(site) > 0.0);
@@ -84,7 +95,7 @@ impl Collective {
         let Some(share) = self.shares.get_mut(&id) else {
             return;
         };
-        share.merged.resize(usize::from(chunking.classes), 0);
+        share.merged.resize(usize::from(chunking.cut(id).classes()), 0);
         let mut nodes: BTreeMap<Site, Vec<RowNode>> = BTreeMap::new();
         for (class, tree) in trees.iter().enumerate() {
             for (site, node) in rows::nodes(tree, class as u16, share.merged[class]) {
@@ -110,6 +121,18 @@ impl Collective {
             };
             self.push_row(site, plan, id, nodes, members, in_all);
         }
+    }
+
+    /// Cuts the vector for as many sites as a chunk passes.
+    fn cut(&self, planner: &Planner) -> Chunking {
+        let ranks = self.ranks.len();
+        let sites = match self.call.contributions {
+            _ if self.call.is_spread => ranks,
+            Contributions::Each | Contributions::Shared(_) => self.counted(),
+            Contributions::One(_) | Contributions::SideBySide => 2,
+        };
+        let blocks = self.call.contributions.blocks(ranks);
+        planner.chunking_of_blocks(blocks, self.call.bytes, self.call.element_bytes, sites)
     }
 
     fn push_row(
@@ -191,7 +214,7 @@ impl Collective {
             capacity: view.capacity(site),
         };
         let sources: Vec<Source> = sites.iter().map(source).collect();
-        let mut trees = planner.trees(&sources, &chunking);
+        let mut trees = planner.trees(&sources, &chunking, ShareId::SPREAD);
         if !view.troubles.broken().is_empty() {
             detours::go_around(&mut trees, view.troubles.broken(), sites);
         }
