@@ -26,6 +26,8 @@ pub enum ToScheduler {
     Progress {
         /// The session.
         session: Session,
+        /// The generation of the roster that it is of.
+        generation: u32,
         /// The share.
         share: ShareId,
         /// By class.

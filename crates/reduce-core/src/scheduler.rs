@@ -65,7 +65,7 @@ impl Contributions {
     pub const SHARED_MAX: u32 = 16_384;
 
     /// The numbers of the members in a group of so many ranks.
-    pub(crate) fn members(self, ranks: usize) -> Range<u32> {
+    pub fn members(self, ranks: usize) -> Range<u32> {
         match self {
             Self::Each | Self::SideBySide => 0..ranks as u32,
             Self::Shared(count) => 0..count,
@@ -74,7 +74,7 @@ impl Contributions {
     }
 
     /// The number of blocks of the result in a group of so many ranks.
-    pub(crate) fn blocks(self, ranks: usize) -> u32 {
+    pub fn blocks(self, ranks: usize) -> u32 {
         match self {
             Self::SideBySide => ranks as u32,
             Self::Each | Self::Shared(_) | Self::One(_) => 1,
@@ -82,7 +82,7 @@ impl Contributions {
     }
 
     /// Any rank may hold any of them; otherwise each is of the rank of its number.
-    pub(crate) fn are_shared(self) -> bool {
+    pub fn are_shared(self) -> bool {
         matches!(self, Self::Shared(_))
     }
 
@@ -352,11 +352,12 @@ impl Scheduler {
             }
             ToScheduler::Progress {
                 session,
+                generation,
                 share,
                 merged,
             } => {
                 if let Some(collective) = self.collective(session, from) {
-                    collective.note_progress(share, merged);
+                    collective.note_progress(generation, share, merged);
                 }
             }
             ToScheduler::Complete {

@@ -191,6 +191,7 @@ fn to_scheduler() -> impl Strategy<Value = ToScheduler> {
         1 => prop::collection::vec((number().prop_map(Site), bounds()), 0..4).prop_map(ToScheduler::Rates),
         2 => (number(), merged()).prop_map(move |(share, merged)| ToScheduler::Progress {
             session,
+            generation: 0,
             share: ShareId(share),
             merged,
         }),

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use ropewalk_names::{Incarnation, Rank};
-use ropewalk_reduce_core::{End, Failure, GiveUp, Member, Site};
+use ropewalk_reduce_core::{Contributions, End, Failure, GiveUp, Member, Site};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -186,7 +186,7 @@ pub(crate) fn verdict(
     end: End,
     root: Rank,
     members: &[Rank],
-    sources: Option<u32>,
+    contributions: Contributions,
     circumstances: Circumstances,
 ) -> Result<Receipt, ReductionError> {
     let rank_of = |member: Member| {
@@ -198,9 +198,7 @@ pub(crate) fn verdict(
     Err(match end {
         End::Done { root, excluded } => {
             return Ok(Receipt {
-                contributions: sources
-                    .unwrap_or(members.len() as u32)
-                    .saturating_sub(excluded.len() as u32),
+                contributions: contributions.members(members.len()).len() as u32 - excluded.len() as u32,
                 root: rank_of(root),
                 lost: circumstances.lost,
                 excluded: ranks_of(excluded),
@@ -215,7 +213,7 @@ pub(crate) fn verdict(
                 found,
             }
         }
-        End::Lost(lost) if sources.is_some() => ReductionError::SourcesLost {
+        End::Lost(lost) if contributions.are_shared() => ReductionError::SourcesLost {
             members: lost.into_iter().map(|member| member.0).collect(),
         },
         End::Lost(lost) => ReductionError::ContributionLost {

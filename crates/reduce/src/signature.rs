@@ -4,7 +4,8 @@ use std::{fmt, num::NonZeroU32};
 
 use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
-use ropewalk_reduce_core::{Call, Contributions, Member, OnRootLoss};
+use ropewalk_reduce_core::{Call, Member, OnRootLoss};
+pub(crate) use ropewalk_reduce_core::Contributions;
 pub use ropewalk_reduce_core::{OnLoss, Order};
 use serde::{Deserialize, Serialize};
 
@@ -17,10 +18,10 @@ pub(crate) struct Signature {
     pub element: String,
     /// The size of an element in bytes; `None` for an opaque object, which cannot be cut.
     pub element_size: Option<NonZeroU32>,
-    /// The length of the encoded vector in bytes; `None` for an opaque object, whose length may differ.
+    /// The length of an encoded contribution in bytes; `None` for an opaque object, whose length may differ.
     pub length: Option<u64>,
-    /// The number of contributions, if ranks share them; otherwise each rank makes one.
-    pub sources: Option<u32>,
+    /// The contributions.
+    pub contributions: Contributions,
     /// The rank that gets the result.
     pub root: Rank,
     /// All members get it, from the root.
@@ -68,7 +69,7 @@ impl Signature {
         Some(Call {
             bytes: self.length.unwrap_or_default(),
             element_bytes: self.element_size.map_or(1, NonZeroU32::get),
-            contributions: self.sources.map_or(Contributions::Each, Contributions::Shared),
+            contributions: self.contributions,
             root: member(self.root)?,
             is_spread: self.is_spread,
             order: self.order,
@@ -82,18 +83,23 @@ impl Signature {
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of ", self.operation)?;
-        if let Some(sources) = self.sources {
+        if let Contributions::Shared(sources) = self.contributions {
             write!(f, "{sources} sources of ")?;
         }
         match (self.length, self.element_size) {
             (Some(length), Some(size)) => write!(f, "{} x {}", length / u64::from(size.get()), self.element)?,
             _ => write!(f, "{}", self.element)?,
         }
+        if let Contributions::One(_) = self.contributions {
+            write!(f, " from rank {}", self.root)?;
+        }
         match self.is_spread {
             true => f.write_str(" to all")?,
             false => write!(f, " to root {}", self.root)?,
         }
-        write!(f, ", {:?} order", self.order)?;
+        if let Contributions::Each | Contributions::Shared(_) = self.contributions {
+            write!(f, ", {:?} order", self.order)?;
+        }
         if self.on_loss == OnLoss::Exclude {
             f.write_str(", without members that are lost")?;
         }

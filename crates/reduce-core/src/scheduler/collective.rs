@@ -193,8 +193,10 @@ impl Collective {
         makes_sense && self.root() != Site(u32::MAX)
     }
 
-    pub(super) fn note_progress(&mut self, share: ShareId, merged: Vec<u32>) {
+    /// Blocks have the same numbers in all generations.
+    pub(super) fn note_progress(&mut self, generation: u32, share: ShareId, merged: Vec<u32>) {
         if let Some(share) = self.shares.get_mut(&share)
+            && generation == self.roster.generation
             && share.merged.len() == merged.len()
         {
             for (known, merged) in share.merged.iter_mut().zip(merged) {

@@ -44,6 +44,7 @@ impl Worker {
         for (share, merged) in watermarks {
             self.tell(ToScheduler::Progress {
                 session,
+                generation,
                 share,
                 merged,
             });

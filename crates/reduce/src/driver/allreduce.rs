@@ -4,7 +4,8 @@ use bytemuck::Pod;
 
 use super::{
     buffer_reduction::BufferReduction,
-    group::{Group, Recipient, ReduceOptions},
+    group::{Group, ReduceOptions},
+    kind::Kind,
     reduction::{ReduceError, Reduction},
 };
 use crate::{buffer::Buffer, operation::Reducer};
@@ -39,7 +40,7 @@ impl Group {
         reducer: impl Reducer<V>,
         options: &ReduceOptions,
     ) -> Result<Reduction<V>, ReduceError> {
-        self.reduce_to(data, reducer, Recipient::All, options)
+        self.collect(data, reducer, Kind::Allreduce, options)
     }
 
     /// As [`allreduce`](Self::allreduce), with a buffer that is lent as to [`reduce_buffer`](Self::reduce_buffer).
@@ -49,6 +50,6 @@ impl Group {
         reducer: impl Reducer<Vec<T>>,
         options: &ReduceOptions,
     ) -> BufferReduction<T> {
-        self.reduce_buffer_to(buffer, reducer, Recipient::All, options)
+        self.collect_buffer(buffer, reducer, Kind::Allreduce, options)
     }
 }

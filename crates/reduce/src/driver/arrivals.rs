@@ -296,10 +296,8 @@ impl ProgressThread {
         responder: Responder<()>,
     ) {
         let running = self.running.get(&chunk.session);
-        let range = self
-            .worker
-            .chunking(chunk.session)
-            .map(|cut| cut.range(chunk.to.class, chunk.index));
+        let cut = self.worker.cut(chunk.session, chunk.to);
+        let range = cut.map(|cut| cut.range(chunk.to.class, chunk.index));
         let fits = running.is_some_and(|running| running.is_length_of(range, length));
         if !fits || self.worker.place(&chunk).is_none() {
             return responder.answer(Ok(()));

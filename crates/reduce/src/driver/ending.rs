@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use ropewalk_fabric::{AgentLink, AgentLinkError, HoldId, ToAgent};
-use ropewalk_reduce_core::{End, Session};
+use ropewalk_reduce_core::{Contributions, End, Session};
 
 use super::{
     progress::ProgressThread,
@@ -24,9 +24,9 @@ impl ProgressThread {
         };
         let circumstances = self.ended.get(&session).cloned().unwrap_or_default();
         let signature = running.introduction.signature.as_ref();
-        let sources = signature.and_then(|signature| signature.sources);
+        let contributions = signature.map_or(Contributions::Each, |signature| signature.contributions);
         let root = signature.map_or(self.shared.rank, |signature| signature.root);
-        let result = verdict(end, root, running.members.ranks(), sources, circumstances);
+        let result = verdict(end, root, running.members.ranks(), contributions, circumstances);
         self.complete(session, result);
     }
 
@@ -40,6 +40,9 @@ impl ProgressThread {
         let rank = self.shared.rank;
         let signature = running.introduction.signature.as_ref();
         let is_for_all = signature.is_some_and(|signature| signature.is_spread);
+        if let Ok(receipt) = &result {
+            running.clear_blocks(&receipt.excluded);
+        }
         let (completion, bytes) = running.into_result();
         let result = result.map(|receipt| {
             let bytes = bytes.filter(|_| is_for_all || receipt.root == rank);

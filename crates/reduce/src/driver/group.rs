@@ -10,9 +10,10 @@ use ropewalk_reduce_core::{Member, Token};
 
 use super::{
     buffer_reduction::BufferReduction,
-    contribution::ContributionMemory,
+    contribution::{ContributionMemory, SpareMemory},
     copies::WishedCopies,
     job::{Shared, Wish},
+    kind::Kind,
     lent_memory::LentMemory,
     reduction::{Completion, ReduceError, Reduction, Slot},
     session::{Begin, Originals},
@@ -23,7 +24,7 @@ use crate::{
     ids::{GroupId, ReductionId, ReductionNumber},
     message::{Contribution, Introduction},
     operation::{Fold, Operation, Reducer},
-    signature::{OnLoss, Order, RootFailure, Signature, cut},
+    signature::{Contributions, OnLoss, Order, RootFailure, Signature, cut},
     source::Sources,
 };
 
@@ -75,17 +76,19 @@ pub struct ReduceOptions {
     pub id: Option<u64>,
 }
 
-/// Who gets a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Recipient {
-    Root(Rank),
-    All,
-}
-
 impl Group {
     pub(super) fn new(job: Arc<Shared>, members: ProcessGroup) -> Self {
         let id = GroupId::of(&members);
         Self { job, members, id }
+    }
+
+    /// The rank of this process.
+    pub(super) fn rank(&self) -> Rank {
+        self.job.rank
+    }
+
+    pub(super) fn spare_memory(&self) -> &SpareMemory {
+        &self.job.spare_memory
     }
 
     /// The ranks of the group, in order.
@@ -141,25 +144,36 @@ impl Group {
         root: Rank,
         options: &ReduceOptions,
     ) -> Result<Reduction<V>, ReduceError> {
-        self.reduce_to(data, reducer, Recipient::Root(root), options)
+        self.collect(data, reducer, Kind::Reduce(root), options)
     }
 
-    pub(super) fn reduce_to<V>(
+    /// Makes a call of any kind.
+    pub(super) fn collect<V>(
         &self,
         data: V,
         reducer: impl Reducer<V>,
-        recipient: Recipient,
+        kind: Kind,
         options: &ReduceOptions,
     ) -> Result<Reduction<V>, ReduceError> {
         let operation = reducer.into_operation();
         self.place()?;
         self.call(options, |id| {
             let encoded = operation.codec.encode(&data);
-            let signature = self.signature(&operation, encoded.len() as u64, None, recipient, options)?;
-            let memory =
-                ContributionMemory::new(&self.job.spare_memory, &encoded).map_err(ReduceError::Memory)?;
+            let signature = self.signature(&operation, encoded.len() as u64, kind, options)?;
             let (completion, slot) = Completion::new(None);
-            self.contribute(id, signature, memory, operation.fold, options, completion)?;
+            match kind {
+                Kind::Broadcast(root) if root != self.job.rank => {
+                    completion.settle(None);
+                    let length = signature.length.unwrap_or_default();
+                    let begin = self.begin(id, signature, length, operation.fold, options.timeout, completion)?;
+                    self.job.wish(Wish::Begin(Box::new(begin)));
+                }
+                _ => {
+                    let memory = ContributionMemory::new(&self.job.spare_memory, &encoded);
+                    let memory = memory.map_err(ReduceError::Memory)?;
+                    self.contribute(id, signature, memory, operation.fold, options, completion)?;
+                }
+            }
             drop(encoded);
             Ok(Reduction::new(slot, operation.codec, self.job.rank))
         })
@@ -202,14 +216,15 @@ impl Group {
         root: Rank,
         options: &ReduceOptions,
     ) -> BufferReduction<T> {
-        self.reduce_buffer_to(buffer, reducer, Recipient::Root(root), options)
+        self.collect_buffer(buffer, reducer, Kind::Reduce(root), options)
     }
 
-    pub(super) fn reduce_buffer_to<T: Pod>(
+    /// Makes a call of any kind with a buffer.
+    pub(super) fn collect_buffer<T: Pod>(
         &self,
         buffer: Buffer<T>,
         reducer: impl Reducer<Vec<T>>,
-        recipient: Recipient,
+        kind: Kind,
         options: &ReduceOptions,
     ) -> BufferReduction<T> {
         let operation = reducer.into_operation();
@@ -225,7 +240,7 @@ impl Group {
         };
         let called = self.call(options, |id| {
             let length = bytes as u64;
-            let signature = self.signature(&operation, length, None, recipient, options)?;
+            let signature = self.signature(&operation, length, kind, options)?;
             if operation.element_size.is_none() {
                 let operation = operation.name.clone();
                 return Err(ReduceError::NotElementwise { operation });
@@ -242,7 +257,7 @@ impl Group {
     }
 
     /// Protects a contribution, and leaves it to the progress thread.
-    fn contribute(
+    pub(super) fn contribute(
         &self,
         id: ReductionId,
         signature: Signature,
@@ -252,6 +267,7 @@ impl Group {
         completion: Completion,
     ) -> Result<(), ReduceError> {
         let length = memory.length() as u64;
+        let contribution_is_block = signature.contributions == Contributions::SideBySide;
         let contribution = Contribution {
             session: id.session(),
             members: self.members_if_not_all(),
@@ -279,7 +295,15 @@ impl Group {
                 });
             }
         }
-        begin.originals = Originals::Own { token, bytes, hold };
+        begin.originals = Originals::Own {
+            token,
+            bytes,
+            begin: match contribution_is_block {
+                true => u64::from(self.place()?.0) * length,
+                false => 0,
+            },
+            hold,
+        };
         self.job.wish(Wish::Begin(Box::new(begin)));
         Ok(())
     }
@@ -341,14 +365,8 @@ impl Group {
                 let Sources { members, bytes, .. } = sources;
                 return Err(ReduceError::Sources { members, bytes });
             }
-            let recipient = Recipient::Root(root);
-            let signature = self.signature(
-                &operation,
-                sources.bytes,
-                Some(sources.members),
-                recipient,
-                &options,
-            )?;
+            let kind = Kind::ReduceSources(sources.members, root);
+            let signature = self.signature(&operation, sources.bytes, kind, &options)?;
             let held = sources.held.into_iter();
             let held = held.map(|(member, source)| (Member(member), source));
             let (completion, slot) = Completion::new(None);
@@ -364,7 +382,7 @@ impl Group {
 
     /// Makes a call of the group. If it goes wrong here, the others are told: they have called, or will, and must not
     /// wait for what will not come.
-    fn call<R>(
+    pub(super) fn call<R>(
         &self,
         options: &ReduceOptions,
         make: impl FnOnce(ReductionId) -> Result<R, ReduceError>,
@@ -394,36 +412,35 @@ impl Group {
         Ok(Member(index as u32))
     }
 
-    fn signature<V>(
+    pub(super) fn signature<V>(
         &self,
         operation: &Operation<V>,
         length: u64,
-        sources: Option<u32>,
-        recipient: Recipient,
+        kind: Kind,
         options: &ReduceOptions,
     ) -> Result<Signature, ReduceError> {
-        let (root, on_root_loss) = match recipient {
-            Recipient::Root(root) => (root, options.on_root_loss),
-            Recipient::All => (self.ranks()[0], RootFailure::MoveToLowest),
+        let root = kind.root(&self.members);
+        let contributions = kind.contributions(&self.members).filter(|_| self.members.contains(root));
+        let contributions = contributions.ok_or(ReduceError::RootNotMember { root })?;
+        let on_root_loss = match kind.is_for_all() {
+            true => RootFailure::MoveToLowest,
+            false => options.on_root_loss,
         };
-        if !self.members.contains(root) {
-            return Err(ReduceError::RootNotMember { root });
-        }
         Ok(Signature {
             operation: cut(operation.name.clone(), Signature::NAME_LENGTH_MAX),
             element: cut(operation.element.clone(), Signature::NAME_LENGTH_MAX),
             element_size: operation.element_size,
             length: operation.element_size.is_some().then_some(length),
-            sources,
+            contributions,
             root,
-            is_spread: recipient == Recipient::All,
+            is_spread: kind.is_for_all(),
             order: options.order,
             on_loss: options.on_loss,
             on_root_loss,
         })
     }
 
-    /// A call for the progress thread, still without originals.
+    /// A call for the progress thread with contributions of so many bytes, still without originals.
     fn begin(
         &self,
         id: ReductionId,
@@ -434,6 +451,7 @@ impl Group {
         completion: Completion,
     ) -> Result<Begin, ReduceError> {
         let call = signature.call(&self.members);
+        let blocks = signature.contributions.blocks(self.members.len());
         Ok(Begin {
             id,
             members: self.members.clone(),
@@ -445,7 +463,7 @@ impl Group {
                 signature: Some(signature),
             },
             originals: Originals::Shared(BTreeMap::new()),
-            length,
+            length: length * u64::from(blocks),
             fold,
             timeout,
             copies: None,

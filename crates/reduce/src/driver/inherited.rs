@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use ropewalk_fabric::{Buffer, Held, RegionHandle};
 use ropewalk_names::Rank;
-use ropewalk_reduce_core::{ChunkHeader, Chunking, Grant, Session, Site, StreamId};
+use ropewalk_reduce_core::{ChunkHeader, Cut, Grant, Session, Site, StreamId};
 use ropewalk_rpc::{Engine, Transfer};
 
 use super::{
@@ -67,7 +67,7 @@ impl Inherited {
         site: Site,
         parent: StreamId,
         grant: Grant,
-        chunking: &Chunking,
+        cut: Cut,
     ) -> bool {
         let Some((contribution, handle)) = self.contributions.get(&(grant.session, site)) else {
             self.early.push((site, parent, grant));
@@ -78,11 +78,11 @@ impl Inherited {
         *read = begin.max(grant.until);
         for index in begin..grant.until {
             let range = match contribution.signature.length {
-                Some(_) => chunking.range(grant.to.class, index),
+                Some(_) => cut.range(grant.to.class, index),
                 None => 0..contribution.length,
             };
             let into = engine.allocate((range.end - range.start) as usize);
-            let Ok(transfer) = engine.pull(handle, range.start, into, READ_TIMEOUT) else {
+            let Ok(transfer) = engine.pull(handle, range.start - cut.begin(), into, READ_TIMEOUT) else {
                 return false;
             };
             let chunk = ChunkHeader {
@@ -155,12 +155,12 @@ impl ProgressThread {
 
     /// A parent in a tree grants something to a site where nobody is.
     pub(super) fn grant_to_inherited(&mut self, site: Site, parent: StreamId, grant: Grant) {
-        let Some(chunking) = self.worker.chunking(grant.session) else {
+        let Some(cut) = self.worker.cut(grant.session, parent) else {
             return;
         };
         if !self
             .inherited
-            .grant(&mut self.engine, site, parent, grant, &chunking)
+            .grant(&mut self.engine, site, parent, grant, cut)
         {
             self.worker.handle_unreachable(site);
         }

@@ -249,6 +249,14 @@ impl Drop for Completion {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ReduceError {
+    /// A vector is to be dealt in equal blocks, and cannot be cut into so many.
+    #[error("a vector of {elements} elements, or an object, cannot be dealt in {ranks} equal blocks, one for each rank")]
+    Blocks {
+        /// The elements of the vector.
+        elements: usize,
+        /// The ranks of the group.
+        ranks: usize,
+    },
     /// The bytes of the result are no value.
     #[error(transparent)]
     Decode(#[from] DecodeError),

@@ -11,7 +11,8 @@ use std::{
 use bytes::Bytes;
 use ropewalk_fabric::HoldId;
 use ropewalk_membership::ProcessGroup;
-use ropewalk_reduce_core::{Call, Member, Place, Token};
+use ropewalk_names::Rank;
+use ropewalk_reduce_core::{Call, Contributions, Member, Place, Token};
 
 use super::{copies::WishedCopies, reduction::Completion};
 use crate::{
@@ -31,7 +32,7 @@ pub(super) struct Begin {
     pub(super) place: Member,
     pub(super) introduction: Introduction,
     pub(super) originals: Originals,
-    /// Bytes of the vector, or of this rank's object.
+    /// Bytes of the result, or of this rank's object.
     pub(super) length: u64,
     pub(super) fold: Fold,
     pub(super) timeout: Option<Duration>,
@@ -53,9 +54,11 @@ pub(super) enum Originals {
     Own {
         token: Token,
         bytes: Bytes,
+        /// The first byte of the result that it is for.
+        begin: u64,
         hold: Option<HoldId>,
     },
-    /// Those that it shares with others.
+    /// Those that it shares with others; none if only others contribute.
     Shared(BTreeMap<Member, Arc<dyn Source>>),
 }
 
@@ -256,6 +259,20 @@ impl Running {
         fold_into(&**elements, part, in_place, &others)
     }
 
+    /// Where contributions stand side by side, nothing is left of those that were lost on the way.
+    pub(super) fn clear_blocks(&mut self, excluded: &[Rank]) {
+        let signature = self.introduction.signature.as_ref();
+        let are_blocks = signature.is_some_and(|signature| signature.contributions == Contributions::SideBySide);
+        let Some(ResultMemory::Elements(result)) = self.result.as_mut().filter(|_| are_blocks) else {
+            return;
+        };
+        let result = result.bytes_mut();
+        let block = result.len() / self.members.len();
+        for place in excluded.iter().filter_map(|rank| self.members.index_of(*rank)) {
+            result[place * block..(place + 1) * block].fill(0);
+        }
+    }
+
     /// The result, if it is here.
     pub(super) fn into_result(self) -> (Completion, Option<ResultMemory>) {
         (self.completion, self.result)
@@ -272,8 +289,8 @@ impl Running {
         }
         match place {
             Place::Original(member) => match &self.originals {
-                Originals::Own { bytes, .. } if self.is_vector() => {
-                    Operand::Kept(bytes.slice(range.start as usize..range.end as usize))
+                Originals::Own { bytes, begin, .. } if self.is_vector() => {
+                    Operand::Kept(bytes.slice((range.start - begin) as usize..(range.end - begin) as usize))
                 }
                 Originals::Own { bytes, .. } => Operand::Kept(bytes.clone()),
                 Originals::Shared(sources) => sources.get(&member).map_or_else(

@@ -46,7 +46,7 @@ pub fn elementwise<T: Pod + Send + Sync>(
     }
 }
 
-struct Plain;
+pub(super) struct Plain;
 
 impl<T: Pod + Send> Codec<Vec<T>> for Plain {
     fn encode<'a>(&self, value: &'a Vec<T>) -> Cow<'a, [u8]> {

@@ -1,6 +1,7 @@
 //! A kind of value, its encoding as bytes, and the combination of two of them.
 
 mod arithmetic;
+mod carried;
 mod elementwise;
 mod object;
 
@@ -10,6 +11,7 @@ use thiserror::Error;
 
 use crate::folding::Memory;
 
+pub(crate) use self::carried::{carried, carried_whole};
 pub use self::{
     arithmetic::{Max, Min, Number, Prod, Sum},
     elementwise::elementwise,
