@@ -20,7 +20,7 @@ use cells::{CELLS, Cell, Shortage};
 use judge::{Outcome, Seen};
 use record::Tally;
 use steps::{Draw, Layout};
-use trial::{CONTROL_GROUPS, Programs, Trial};
+use trial::{CONTROL_GROUPS, Call, Programs, Trial};
 
 use crate::{
     project,
@@ -207,13 +207,18 @@ impl Stage {
             Some(relay) => Some(relay.network()),
             None => self.network.as_ref().filter(|_| layout.hosts > 1),
         };
+        // A relay has to see as many bytes as a reduction sends.
+        let calls = match relay {
+            None => &Call::ALL[..],
+            Some(_) => &Call::REDUCTIONS[..],
+        };
         let trial = Trial {
             network,
             bytes,
             detect: Duration::try_from_secs_f64(cell.detect)?,
             is_ordered: draw.below(2) == 0,
             is_sum: draw.below(2) == 0,
-            is_for_all: draw.below(3) == 0,
+            call: calls[draw.below(calls.len() as u64) as usize],
             shortage,
             copies: cell.copies,
             kills_stopped: cell.kills_stopped,

@@ -1,4 +1,5 @@
-//! Reduces vectors whose result shows any contribution that is missing or counted twice, and says how it went.
+//! Reduces, broadcasts or gathers vectors whose result shows any contribution that is missing or counted twice, and says
+//! how it went.
 //!
 //! Run it under `ropewalk run` with words such as `bytes=8388608 order=ordered`; see [`Words`]. Each rank prints a
 //! line for each reduction: `exact` with the receipt at a rank with the result, `told` at the others, `wrong` or
@@ -32,8 +33,8 @@ struct Words {
     /// The root, and who is root if that is lost.
     root: u32,
     next: u32,
-    /// `all` get the result, or the `root` alone.
-    is_for_all: bool,
+    /// The collective.
+    call: Call,
     /// The first operation, `sum` or `xor`; the other one is next.
     is_sum: bool,
     /// The rank that takes all memory it gets once it has contributed.
@@ -45,6 +46,16 @@ struct Words {
     /// The rank that contributes later than the others, and by how many milliseconds.
     late: Option<u32>,
     late_ms: u64,
+}
+
+/// A collective; one with a root has that of the words.
+#[derive(Clone, Copy, PartialEq)]
+enum Call {
+    Reduce,
+    Allreduce,
+    Broadcast,
+    Gather,
+    Allgather,
 }
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
@@ -76,8 +87,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         }
         moments.tell(&job, "calls");
         let start = Instant::now();
-        let root = (!words.is_for_all).then_some(Rank(words.root % job.size()));
-        let outcome = reduce(&job, mine, &mut buffer, is_sum, root, &options, |wait| {
+        let outcome = collect(&job, mine, &mut buffer, is_sum, &words, &options, |wait| {
             if words.copies > 0 {
                 wait();
             }
@@ -94,7 +104,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
                 let is_intact = |buffer: &Buffer<u64>| {
                     **buffer == *contribution(is_sum, job.rank(), words.bytes / size_of::<u64>())
                 };
-                let how = match outcome.value.map(|found| check(is_sum, &found, job.size())) {
+                let how = match outcome.value.map(|found| check(is_sum, &found, &words, job.size())) {
                     _ if !buffer.as_ref().is_none_or(is_intact) => {
                         "wrong (its buffer was changed)".to_owned()
                     }
@@ -130,14 +140,13 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     })
 }
 
-/// Reduces a vector, or the buffer with its content, to the root or, without one, to all. `has_called` is told how
-/// to wait for the copies.
-fn reduce(
+/// Calls with a vector, or with the buffer and that content. `has_called` is told how to wait for the copies.
+fn collect(
     job: &Job,
     mine: Vec<u64>,
     buffer: &mut Option<Buffer<u64>>,
     is_sum: bool,
-    root: Option<Rank>,
+    words: &Words,
     options: &ReduceOptions,
     has_called: impl FnOnce(&dyn Fn() -> bool),
 ) -> Result<Outcome<Vec<u64>>, ReduceError> {
@@ -145,19 +154,26 @@ fn reduce(
         true => Sum.into_operation(),
         false => elementwise("xor", |a: u64, b: u64| a ^ b),
     };
-    let Some(mut lent) = buffer.take() else {
-        let reduction = match root {
-            Some(root) => job.world().reduce(mine, operation, root, options)?,
-            None => job.world().allreduce(mine, operation, options)?,
+    let (world, root) = (job.world(), Rank(words.root % job.size()));
+    let has_buffer = words.call != Call::Broadcast;
+    let Some(mut lent) = buffer.take_if(|_| has_buffer) else {
+        let reduction = match words.call {
+            Call::Reduce => world.reduce(mine, operation, root, options)?,
+            Call::Allreduce => world.allreduce(mine, operation, options)?,
+            Call::Broadcast => world.broadcast(mine, root, options)?,
+            Call::Gather => world.gather(mine, root, options)?,
+            Call::Allgather => world.allgather(mine, options)?,
         };
         has_called(&|| reduction.wait_until_protected());
         return reduction.get();
     };
     lent.copy_from_slice(&mine);
     drop(mine);
-    let reduction = match root {
-        Some(root) => job.world().reduce_buffer(lent, operation, root, options),
-        None => job.world().allreduce_buffer(lent, operation, options),
+    let reduction = match words.call {
+        Call::Reduce | Call::Broadcast => world.reduce_buffer(lent, operation, root, options),
+        Call::Allreduce => world.allreduce_buffer(lent, operation, options),
+        Call::Gather => world.gather_buffer(lent, root, options),
+        Call::Allgather => world.allgather_buffer(lent, options),
     };
     has_called(&|| reduction.wait_until_protected());
     let (outcome, back) = reduction.get();
@@ -183,13 +199,25 @@ fn mixed(number: u64) -> u64 {
 }
 
 /// Compares with what all of so many ranks make together.
-fn check(is_sum: bool, found: &[u64], size: u32) -> Result<(), String> {
-    let mut expected = vec![0u64; found.len()];
-    for rank in (0..size).map(Rank) {
-        let contributed = contribution(is_sum, rank, found.len());
-        // Powers of two that differ add up as they exclude each other.
-        let all = expected.iter_mut().zip(contributed);
-        all.for_each(|(all, one)| *all ^= one);
+fn check(is_sum: bool, found: &[u64], words: &Words, size: u32) -> Result<(), String> {
+    let ranks = (0..size).map(Rank);
+    let length = words.bytes / size_of::<u64>();
+    let expected = match words.call {
+        Call::Reduce | Call::Allreduce => {
+            let mut expected = vec![0u64; length];
+            for rank in ranks {
+                let contributed = contribution(is_sum, rank, length);
+                // Powers of two that differ add up as they exclude each other.
+                let all = expected.iter_mut().zip(contributed);
+                all.for_each(|(all, one)| *all ^= one);
+            }
+            expected
+        }
+        Call::Broadcast => contribution(is_sum, Rank(words.root % size), length),
+        Call::Gather | Call::Allgather => ranks.flat_map(|rank| contribution(is_sum, rank, length)).collect(),
+    };
+    if found.len() != expected.len() {
+        return Err(format!("{} elements, not {}", found.len(), expected.len()));
     }
     let odd = found
         .iter()
@@ -241,7 +269,7 @@ impl Words {
             order: Order::Any,
             root: 0,
             next: 1,
-            is_for_all: false,
+            call: Call::Reduce,
             is_sum: true,
             hog: None,
             copies: 0,
@@ -258,8 +286,11 @@ impl Words {
                 ("order", "ordered") => words.order = Order::Ordered,
                 ("root", _) => words.root = number(value)?,
                 ("next", _) => words.next = number(value)?,
-                ("result", "all") => words.is_for_all = true,
-                ("result", "root") => words.is_for_all = false,
+                ("call", "reduce") => words.call = Call::Reduce,
+                ("call", "allreduce") => words.call = Call::Allreduce,
+                ("call", "broadcast") => words.call = Call::Broadcast,
+                ("call", "gather") => words.call = Call::Gather,
+                ("call", "allgather") => words.call = Call::Allgather,
                 ("operation", "sum") => words.is_sum = true,
                 ("operation", "xor") => words.is_sum = false,
                 ("copies", _) => words.copies = number(value)?,

@@ -64,6 +64,44 @@ impl Programs {
     }
 }
 
+/// The collective of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    Reduce,
+    Allreduce,
+    Broadcast,
+    Gather,
+    Allgather,
+}
+
+impl Call {
+    pub(super) const REDUCTIONS: [Self; 3] = [Self::Reduce, Self::Reduce, Self::Allreduce];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Reduce, Self::Reduce, Self::Allreduce, Self::Broadcast, Self::Gather, Self::Allgather];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Reduce => "reduce",
+            Self::Allreduce => "allreduce",
+            Self::Broadcast => "broadcast",
+            Self::Gather => "gather",
+            Self::Allgather => "allgather",
+        }
+    }
+
+    fn is_for_all(self) -> bool {
+        matches!(self, Self::Allreduce | Self::Broadcast | Self::Allgather)
+    }
+
+    /// Bytes of each contribution to a result of so many `bytes`.
+    fn contribution_bytes(self, bytes: u64, ranks: u32) -> u64 {
+        match self {
+            Self::Gather | Self::Allgather => bytes / u64::from(ranks),
+            Self::Reduce | Self::Allreduce | Self::Broadcast => bytes,
+        }
+    }
+}
+
 /// The choices of a run.
 pub(super) struct Trial<'a> {
     pub(super) programs: &'a Programs,
@@ -74,8 +112,7 @@ pub(super) struct Trial<'a> {
     pub(super) detect: Duration,
     pub(super) is_ordered: bool,
     pub(super) is_sum: bool,
-    /// All ranks get the result.
-    pub(super) is_for_all: bool,
+    pub(super) call: Call,
     pub(super) root: Rank,
     pub(super) next: Rank,
     pub(super) steps: Vec<Step>,
@@ -106,7 +143,7 @@ impl<'a> Trial<'a> {
             detect: Duration::from_secs(1),
             is_ordered: false,
             is_sum: true,
-            is_for_all: false,
+            call: Call::Reduce,
             root: draw.root,
             next: draw.next,
             steps,
@@ -175,10 +212,10 @@ impl<'a> Trial<'a> {
             worker,
         } = self.programs;
         let arguments = [
-            format!("bytes={}", self.bytes),
+            format!("bytes={}", self.call.contribution_bytes(self.bytes, self.layout.ranks)),
             format!("order={}", if self.is_ordered { "ordered" } else { "any" }),
             format!("operation={}", if self.is_sum { "sum" } else { "xor" }),
-            format!("result={}", if self.is_for_all { "all" } else { "root" }),
+            format!("call={}", self.call.word()),
             format!("root={}", self.root),
             format!("next={}", self.next),
             format!("copies={}", self.copies),
@@ -266,7 +303,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(trial: &'a Trial<'a>) -> Self {
         let mut seen = Seen {
-            is_for_all: trial.is_for_all,
+            is_for_all: trial.call.is_for_all(),
             ..Seen::default()
         };
         if let Some((shortage, _)) = trial.shortage {
