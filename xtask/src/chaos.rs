@@ -218,7 +218,7 @@ impl Stage {
             detect: Duration::try_from_secs_f64(cell.detect)?,
             is_ordered: draw.below(2) == 0,
             is_sum: draw.below(2) == 0,
-            call: calls[draw.below(calls.len() as u64) as usize],
+            call: calls[draw.below(calls.len() as u32) as usize],
             shortage,
             copies: cell.copies,
             kills_stopped: cell.kills_stopped,
