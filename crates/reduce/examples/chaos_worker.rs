@@ -75,7 +75,9 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         ..ReduceOptions::default()
     };
     let mut is_well = true;
-    let mut buffer = match words.has_buffers && job.rank().0 % 2 == 1 {
+    // A broadcast lends nothing.
+    let has_buffer = words.has_buffers && words.call != Call::Broadcast && job.rank().0 % 2 == 1;
+    let mut buffer = match has_buffer {
         true => Some(job.buffer(words.bytes / size_of::<u64>())?),
         false => None,
     };
@@ -155,8 +157,7 @@ fn collect(
         false => elementwise("xor", |a: u64, b: u64| a ^ b),
     };
     let (world, root) = (job.world(), Rank(words.root % job.size()));
-    let has_buffer = words.call != Call::Broadcast;
-    let Some(mut lent) = buffer.take_if(|_| has_buffer) else {
+    let Some(mut lent) = buffer.take() else {
         let reduction = match words.call {
             Call::Reduce => world.reduce(mine, operation, root, options)?,
             Call::Allreduce => world.allreduce(mine, operation, options)?,
