@@ -1,7 +1,7 @@
 //! The ranks of a job that no launcher of ours runs: who belongs to it is agreed on by a majority, over the engine.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     sync::mpsc,
     time::{Duration, Instant},
 };
@@ -22,7 +22,7 @@ use crate::outcome::ReductionError;
 pub(super) struct Council {
     own: Rank,
     agreement: Agreement,
-    waiting: VecDeque<(Rank, ToMember)>,
+    waiting: Waiting,
     calls: Vec<Call<()>>,
     /// Ranks whose connection broke, and the question if another one can be made.
     probes: BTreeMap<Rank, Call<()>>,
@@ -30,6 +30,10 @@ pub(super) struct Council {
     leavers: BTreeSet<Rank>,
     leaving: Leaving,
 }
+
+/// The messages that the engine did not take yet, in the order of each receiver.
+#[derive(Default)]
+struct Waiting(BTreeMap<Rank, Vec<ToMember>>);
 
 /// This rank's way out of the job.
 enum Leaving {
@@ -51,7 +55,7 @@ impl Council {
         Self {
             own,
             agreement: Agreement::new(own, size, TIMES),
-            waiting: VecDeque::new(),
+            waiting: Waiting::default(),
             calls: Vec::new(),
             probes: BTreeMap::new(),
             leavers: BTreeSet::new(),
@@ -69,7 +73,7 @@ impl Council {
 
     /// Says if messages wait that the engine did not take yet.
     pub(super) fn has_unsent(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.waiting.0.is_empty()
     }
 
     /// The ranks that this one waits for to leave.
@@ -146,7 +150,7 @@ impl Council {
         match &mut self.leaving {
             Leaving::Asks { told, .. } if lowest != self.own => {
                 if told.replace(lowest) != Some(lowest) {
-                    self.waiting.push_back((lowest, ToMember::Leaves));
+                    self.waiting.put(lowest, ToMember::Leaves);
                 }
             }
             Leaving::Asks { done, .. } => {
@@ -154,12 +158,13 @@ impl Council {
                 let members = self.agreement.view().members();
                 let others: Vec<Rank> = members.filter(|rank| *rank != self.own).collect();
                 if others.iter().all(|rank| self.leavers.contains(rank)) {
-                    let words = others.into_iter().map(|rank| (rank, ToMember::MayLeave));
-                    self.waiting.extend(words);
+                    for rank in others {
+                        self.waiting.put(rank, ToMember::MayLeave);
+                    }
                     self.leaving = Leaving::Goes { done };
                 }
             }
-            Leaving::Goes { done } if self.waiting.is_empty() && self.calls.is_empty() => {
+            Leaving::Goes { done } if self.waiting.0.is_empty() && self.calls.is_empty() => {
                 let _ = done.send(());
                 self.leaving = Leaving::Gone;
             }
@@ -174,21 +179,41 @@ impl Council {
             retries: PROBES_MAX,
             ..CallOptions::new(PROBE_TIMEOUT)
         };
-        for _ in 0..self.waiting.len() {
-            let Some((to, message)) = self.waiting.pop_front() else {
-                return;
-            };
+        self.waiting.0.retain(|to, messages| {
             // Whoever departed is refused a connection, and learns so that it is fenced.
             let Some(address) = addresses.get(to.index()).and_then(Option::as_ref) else {
-                continue;
+                return false;
             };
-            match engine.call::<TellMember>(address, &vec![message.clone()], options) {
+            match engine.call::<TellMember>(address, messages, options) {
                 Ok(call) => self.calls.push(call),
-                Err(error) if is_busy(&error) => self.waiting.push_back((to, message)),
+                Err(error) if is_busy(&error) => return true,
                 // The agreement repeats what is lost.
                 Err(_) => {}
             }
+            false
+        });
+    }
+}
+
+impl Waiting {
+    /// How many messages of the agreement may wait for one rank: more than an attempt sends to it. A word of leaving
+    /// waits at most once for each rank besides.
+    const AGREEMENT_MAX: usize = 8;
+
+    /// Lets a message wait. The oldest message of the agreement makes room if need be: messages of the agreement may be
+    /// lost, and the agreement repeats what still counts.
+    fn put(&mut self, to: Rank, message: ToMember) {
+        let messages = self.0.entry(to).or_default();
+        if matches!(message, ToMember::Agreement(_)) {
+            let is_agreement = |one: &ToMember| matches!(one, ToMember::Agreement(_));
+            let count = messages.iter().filter(|one| is_agreement(one)).count();
+            if count >= Self::AGREEMENT_MAX
+                && let Some(oldest) = messages.iter().position(is_agreement)
+            {
+                messages.remove(oldest);
+            }
         }
+        messages.push(message);
     }
 }
 
@@ -250,7 +275,7 @@ impl ProgressThread {
     fn post(&mut self, to: Rank, message: AgreementMessage) {
         if let Some(council) = &mut self.council {
             let message = ToMember::Agreement(Box::new(message));
-            council.waiting.push_back((to, message));
+            council.waiting.put(to, message);
         }
     }
 
@@ -308,3 +333,33 @@ const TIMES: AgreementTimes = AgreementTimes {
 const PROBES_MAX: u32 = 9;
 /// So long a rank may take to answer such a question; one that is stopped is silent.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use ropewalk_membership::{View, Word};
+
+    use super::*;
+
+    /// Of a hundred messages of the agreement the newest wait, and a word of leaving stays before them. Other ranks
+    /// keep what waits for them.
+    #[test]
+    fn the_newest_messages_wait() {
+        let message = |size| {
+            let view = View::first(size);
+            let word = Word::Decided;
+            ToMember::Agreement(Box::new(AgreementMessage { view, word }))
+        };
+        let mut waiting = Waiting::default();
+        waiting.put(Rank(2), message(1));
+        waiting.put(Rank(1), ToMember::Leaves);
+        for size in 1..=100 {
+            waiting.put(Rank(1), message(size));
+        }
+        let sizes = waiting.0[&Rank(1)].iter().map(|message| match message {
+            ToMember::Agreement(message) => Some(message.view.size()),
+            _ => None,
+        });
+        assert!(sizes.eq([None].into_iter().chain((93..=100).map(Some))));
+        assert_eq!(waiting.0[&Rank(2)].len(), 1);
+    }
+}

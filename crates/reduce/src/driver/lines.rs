@@ -1,7 +1,7 @@
 //! The messages that wait for other ranks. They get there in their order and once each, on whichever road.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
@@ -18,12 +18,13 @@ use super::{
 use crate::message::{Forwarded, Letters, Numbered, ToSeat, ToSite};
 
 /// The messages to all ranks. One that has a number is sent until its receiver has answered; of those with the same
-/// number the receiver takes the first.
+/// number the receiver takes the first. A message to a full line is lost, which breaks the line.
 #[derive(Default)]
 pub(super) struct Lines {
     messages: BTreeMap<Rank, Messages>,
     /// The number of the last message.
     last: u64,
+    broken: BTreeSet<(Rank, Kind)>,
 }
 
 /// The messages for one rank.
@@ -92,17 +93,28 @@ impl Letter for Grant {
 impl Lines {
     pub(super) fn tell_seat(&mut self, to: Rank, message: ToSeat) {
         let message = self.number(message);
-        self.of(to).to_seat.waiting.push_back(message);
+        if !self.of(to).to_seat.put(message) {
+            self.broken.insert((to, Kind::ToSeat));
+        }
     }
 
     pub(super) fn tell_site(&mut self, to: Rank, message: ToSite) {
         let message = self.number(message);
-        self.of(to).to_site.waiting.push_back(message);
+        if !self.of(to).to_site.put(message) {
+            self.broken.insert((to, Kind::ToSite));
+        }
     }
 
     pub(super) fn grant(&mut self, to: Rank, grant: Grant) {
         let grant = self.number(grant);
-        self.of(to).grants.waiting.push_back(grant);
+        if !self.of(to).grants.put(grant) {
+            self.broken.insert((to, Kind::Grants));
+        }
+    }
+
+    /// Takes the lines that have lost a message since the last call.
+    pub(super) fn take_broken(&mut self) -> BTreeSet<(Rank, Kind)> {
+        std::mem::take(&mut self.broken)
     }
 
     /// Finds out if a rank can be reached.
@@ -275,6 +287,19 @@ impl<M: Letter> Line<M> {
 }
 
 impl<M> Line<M> {
+    /// How many messages may wait. A reduction sends a few messages to each rank, so that some ten thousand reductions
+    /// have to be under way with a receiver that answers none of them.
+    const WAITING_MAX: usize = 1 << 17;
+
+    /// Lets a message wait, if the line has room for it.
+    fn put(&mut self, message: Numbered<M>) -> bool {
+        let has_room = self.waiting.len() < Self::WAITING_MAX;
+        if has_room {
+            self.waiting.push_back(message);
+        }
+        has_room
+    }
+
     fn could_be_sent(&self) -> bool {
         self.under_way.is_none() && (self.has_to_ask || !self.waiting.is_empty())
     }
@@ -348,5 +373,24 @@ mod tests {
         assert_eq!(taken.take(from(0), Kind::ToSite, batch(&[5])), []);
         assert_eq!(taken.take(from(0), Kind::Grants, batch(&[3])), [3]);
         assert_eq!(taken.take(from(1), Kind::ToSite, batch(&[1])), [1]);
+    }
+
+    /// A message beyond the bound breaks its line, once, and no other line; those that wait stay in their order.
+    #[test]
+    fn a_full_line_breaks() {
+        let message = |_| ToSeat::Digests {
+            session: Session { group: 0, call: 0 },
+            digests: Vec::new(),
+        };
+        let mut lines = Lines::default();
+        (0..Line::<ToSeat>::WAITING_MAX).map(message).for_each(|message| lines.tell_seat(Rank(0), message));
+        assert_eq!(lines.take_broken(), BTreeSet::new());
+        lines.tell_seat(Rank(1), message(0));
+        lines.tell_seat(Rank(0), message(0));
+        assert_eq!(lines.take_broken(), BTreeSet::from([(Rank(0), Kind::ToSeat)]));
+        assert_eq!(lines.take_broken(), BTreeSet::new());
+        let numbers = lines.of(Rank(0)).to_seat.waiting.iter().map(|message| message.number);
+        assert!(numbers.eq(1..=Line::<ToSeat>::WAITING_MAX as u64));
+        assert_eq!(lines.of(Rank(1)).to_seat.waiting.len(), 1);
     }
 }

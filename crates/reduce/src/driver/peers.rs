@@ -11,7 +11,7 @@ use ropewalk_reduce_core::{Costs, Site};
 
 use super::{
     council::Council,
-    lines::Answered,
+    lines::{self, Answered},
     outbox::may_be_mended,
     progress::ProgressThread,
     seat::{Seat, costs},
@@ -137,6 +137,24 @@ impl ProgressThread {
             self.peers.suspects.remove(&rank);
             self.count_as_gone(rank);
         }
+    }
+
+    /// A line that lost a message counts as broken. Without grants a chunk does not move: plans go around the pair, and
+    /// bring grants of their own. Nothing replaces a message of the scheduler or to it: the receiver counts as gone.
+    /// Returns true if there are actions to take then.
+    pub(super) fn give_up_broken_lines(&mut self) -> bool {
+        let broken = self.outbox.lines.take_broken();
+        let is_any = !broken.is_empty();
+        for (rank, kind) in broken {
+            match kind {
+                lines::Kind::Grants => self.worker.handle_unreachable(Site(rank.0)),
+                lines::Kind::ToSeat | lines::Kind::ToSite if self.council.is_some() => {
+                    self.suspect(rank, Sign::Silent);
+                }
+                lines::Kind::ToSeat | lines::Kind::ToSite => self.count_as_gone(rank),
+            }
+        }
+        is_any
     }
 
     /// While a reduction takes long, those are watched that it needs.
@@ -282,7 +300,7 @@ impl ProgressThread {
         }
     }
 
-    /// No agent says so, but a rank was silent for too long for those who need its messages.
+    /// No agent says so, but a rank was silent for too long for those who need its messages, or took too few.
     fn count_as_gone(&mut self, rank: Rank) {
         if self.seat.is_some() {
             // It may only have been away: from now on it counts as gone.

@@ -131,7 +131,7 @@ impl ProgressThread {
             self.confer();
             self.handle_time();
             self.see_to_copies();
-            let is_done = self.act();
+            let is_done = self.act() && !self.give_up_broken_lines();
             self.send();
             if is_done {
                 self.sleep();

@@ -183,7 +183,12 @@ fn hosts_below_a_lost_one_end_with_the_job() {
 #[test]
 fn adopted_hosts_end_with_the_launcher() {
     let remote = Remote::start();
-    let script = "if [ $RANK = 0 ]; then sleep 0.3; kill -KILL $PPID; fi; sleep 1.5; echo up; sleep 100";
+    // A host that is not up yet has nobody to adopt it: the agent above is killed when all are there.
+    let script = "echo > $FOLDER/up.$RANK
+        if [ $RANK = 0 ]; then
+            until [ $(ls $FOLDER/up.* | wc -l) = 7 ]; do sleep 0.05; done; kill -KILL $PPID
+        fi
+        sleep 1.5; echo up; sleep 100";
     let mut job = remote.job(&["--on-failure", "continue"], script);
     let mut job = job.stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(job.stdout.take().unwrap()).lines();

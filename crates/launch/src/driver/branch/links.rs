@@ -32,6 +32,8 @@ pub(super) struct Above {
     pub(super) mending: Option<Mending>,
     /// Whether its user has stopped the launcher, which need not be this node.
     is_launcher_suspended: bool,
+    /// Its silence was excused when this node looked last.
+    was_excused: bool,
     /// Nothing is said to it any more.
     pub(super) is_lost: bool,
     pub(super) why_lost: String,
@@ -48,6 +50,7 @@ impl Above {
             was_connected: false,
             mending: None,
             is_launcher_suspended: false,
+            was_excused: false,
             why_lost: String::new(),
         }
     }
@@ -325,8 +328,10 @@ impl Branch {
         if let Some(mending) = &mut self.above.mending {
             mending.excuse_silence(now, self.position.plan.detect);
         }
-        // Once there is a connection it goes on, and has the time that it always has.
-        if !self.is_connected() && self.relay.excuse_launcher() {
+        // Once there is a connection it goes on, and has the time that it always has: from now on, not since the last look.
+        let is_excused = !self.is_connected();
+        let was_excused = std::mem::replace(&mut self.above.was_excused, is_excused);
+        if (is_excused || was_excused) && self.relay.excuse_launcher() {
             self.events.push_back(BranchEvent::SeeksLauncher);
         }
     }

@@ -2,7 +2,7 @@ use std::net::Ipv4Addr;
 
 use ropewalk_fabric::{EndpointOptions, Identity, Role};
 use ropewalk_launch_core::{
-    JobSpec, StartMethod,
+    JobSpec, OnFailure, StartMethod,
     batch::{Head, encode},
     hosts::parse_hosts,
     plan::{Surroundings, plan},
@@ -16,15 +16,22 @@ const LIMIT: Duration = Duration::from_secs(20);
 const GARBAGE: &[u8] = &[7];
 const LOOPBACK: std::net::IpAddr = std::net::IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// A node of a job on one other host, whose agent is started by a command that does nothing.
-fn position(node: NodeId, parent: Option<Address>) -> Position {
+/// A job on one other host, whose agent is started by a command that does nothing.
+fn spec() -> JobSpec {
     let words = ["sh", "-c", "exec sleep 60"].map(Into::into);
-    let spec = JobSpec {
+    JobSpec {
         hosts: parse_hosts("elsewhere").unwrap(),
         interface: Some(LOOPBACK),
         method: StartMethod::Command(words.into()),
         ..JobSpec::new("agent", "program")
-    };
+    }
+}
+
+fn position(node: NodeId, parent: Option<Address>) -> Position {
+    position_in(&spec(), node, parent)
+}
+
+fn position_in(spec: &JobSpec, node: NodeId, parent: Option<Address>) -> Position {
     let around = Surroundings {
         job: JobId([1; 16]),
         host_name: "here".to_owned(),
@@ -32,7 +39,7 @@ fn position(node: NodeId, parent: Option<Address>) -> Position {
         environment: vec![],
         working_directory: None,
     };
-    let plan = Arc::new(plan(&spec, around).unwrap());
+    let plan = Arc::new(plan(spec, around).unwrap());
     Position {
         node,
         key: JobKey::from_bytes([2; 32]),
@@ -153,5 +160,59 @@ fn a_rank_is_no_parent() {
         rank.send_unexpected(from, TAG_DOWN, order).unwrap();
     });
     assert_eq!(why, "another member of the job answered in its place");
+    branch.end_now(Branch::END);
+}
+
+/// A suspended launcher goes on, and is connected long after the agent looked last: it has all of the detection time to
+/// adopt the agent, not the rest of it since that look.
+#[test]
+fn a_launcher_that_goes_on_has_time_to_adopt() {
+    let detect = Duration::from_secs(2);
+    let spec = JobSpec {
+        hosts: parse_hosts("above,below").unwrap(),
+        ranks: 2,
+        arity: 1,
+        detect,
+        on_failure: OnFailure::Continue,
+        ..spec()
+    };
+    let mut launcher = neighbour(Role::Launcher);
+    let mut above = neighbour(Role::Agent);
+    let mut position = position_in(&spec, NodeId(2), Some(above.address().clone()));
+    position.launcher = Some(launcher.address().clone());
+    let mut branch = branch(position);
+    let begun = Instant::now();
+    while !branch.is_connected() {
+        assert!(begun.elapsed() < LIMIT, "it has not connected");
+        branch.progress();
+        above.wait(Duration::from_millis(5));
+        above.progress();
+    }
+    branch.set_launcher_suspended(true);
+    drop(above);
+    let is_sought = |branch: &Branch| {
+        let peer = branch.above.peer;
+        branch.above.node == NodeId::ROOT && peer.is_some_and(|peer| branch.endpoint.is_reached(peer))
+    };
+    while !is_sought(&branch) {
+        assert!(begun.elapsed() < LIMIT, "the launcher is not sought");
+        branch.progress();
+        branch.flush();
+    }
+    std::thread::sleep(detect / 2);
+    for _ in 0..20 {
+        launcher.wait(Duration::from_millis(5));
+        launcher.progress();
+    }
+    let resumed = branch.begun.elapsed();
+    while !branch.is_connected() {
+        assert!(begun.elapsed() < LIMIT, "the launcher is not reached");
+        branch.progress();
+        branch.flush();
+        launcher.wait(Duration::from_millis(5));
+        launcher.progress();
+    }
+    let deadline = branch.relay.deadline();
+    assert!(deadline.is_some_and(|at| at >= resumed + detect), "{deadline:?} after {resumed:?}");
     branch.end_now(Branch::END);
 }
