@@ -37,7 +37,10 @@ impl Chunking {
             && self.blocks > 0
             && self.bytes.checked_mul(self.blocks.into()).is_some()
             && (1..=Self::CLASSES_MAX).contains(&self.classes)
-            && self.chunks_of_block().checked_mul(self.blocks.into()).is_some_and(|chunks| chunks <= u32::MAX.into())
+            && self
+                .chunks_of_block()
+                .checked_mul(self.blocks.into())
+                .is_some_and(|chunks| chunks <= u32::MAX.into())
     }
 
     /// Bytes of the whole.
@@ -48,7 +51,10 @@ impl Chunking {
     /// The chunks of a share, which has a block of its own if there are several.
     pub fn cut(&self, share: ShareId) -> Cut {
         let block = (self.blocks > 1 && share != ShareId::SPREAD).then_some(share.0);
-        Cut { chunking: *self, block }
+        Cut {
+            chunking: *self,
+            block,
+        }
     }
 
     /// An empty block has one chunk, which is empty: it has to be waited for like any other.
@@ -58,7 +64,9 @@ impl Chunking {
 
     /// The number of short blocks in a chunk of the whole.
     fn blocks_of_chunk(&self) -> u64 {
-        self.chunk_bytes.checked_div(self.bytes).map_or(u64::from(self.blocks), |blocks| blocks.max(1))
+        self.chunk_bytes
+            .checked_div(self.bytes)
+            .map_or(u64::from(self.blocks), |blocks| blocks.max(1))
     }
 }
 
@@ -83,7 +91,8 @@ impl Cut {
 
     /// The number of windows of a node: chunks that are granted, or wait to be folded or sent.
     pub(crate) fn windows(&self) -> u32 {
-        let all = (Chunking::WINDOW_BYTES / self.chunking.chunk_bytes.max(1)).min(Chunking::WINDOWS_MAX) as u32;
+        let all =
+            (Chunking::WINDOW_BYTES / self.chunking.chunk_bytes.max(1)).min(Chunking::WINDOWS_MAX) as u32;
         let nodes = match self.block {
             Some(_) => self.chunking.blocks,
             None => self.chunking.classes.into(),
@@ -132,7 +141,9 @@ impl Cut {
 
     /// The class of the chunk of the whole that a chunk is in.
     pub(crate) fn class_of_whole(&self, class: u16, index: u32) -> u16 {
-        let Some(block) = self.block.map(u64::from) else { return class };
+        let Some(block) = self.block.map(u64::from) else {
+            return class;
+        };
         let number = match self.chunking.chunks_of_block() {
             1 => block / self.chunking.blocks_of_chunk(),
             _ => self.chunk(class, index) * u64::from(self.chunking.blocks) + block,
@@ -142,7 +153,9 @@ impl Cut {
 
     /// The bytes of the result that a chunk holds.
     pub fn range(&self, class: u16, index: u32) -> Range<u64> {
-        let Chunking { bytes, chunk_bytes, .. } = self.chunking;
+        let Chunking {
+            bytes, chunk_bytes, ..
+        } = self.chunking;
         let (blocks, chunk) = self.blocks(class, index);
         let (begin, end) = (u64::from(blocks.start) * bytes, u64::from(blocks.end) * bytes);
         let begin = begin + u64::from(chunk) * chunk_bytes;

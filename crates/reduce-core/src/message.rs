@@ -199,7 +199,9 @@ impl Row {
         let classes = self.chunking.cut(self.share).classes();
         let is_node = |node: &RowNode| node.class < classes && !node.inputs.is_empty();
         self.chunking.is_valid()
-            && (self.share == ShareId::SPREAD || self.chunking.blocks == 1 || self.share.0 < self.chunking.blocks)
+            && (self.share == ShareId::SPREAD
+                || self.chunking.blocks == 1
+                || self.share.0 < self.chunking.blocks)
             && chunking.is_none_or(|chunking| chunking == self.chunking)
             && self.nodes.iter().all(is_node)
     }

@@ -122,7 +122,13 @@ impl Planner<'_> {
     }
 
     /// Cuts a vector of so many blocks of so many `bytes`.
-    pub(crate) fn chunking_of_blocks(&self, blocks: u32, bytes: u64, element_bytes: u32, sites: usize) -> Chunking {
+    pub(crate) fn chunking_of_blocks(
+        &self,
+        blocks: u32,
+        bytes: u64,
+        element_bytes: u32,
+        sites: usize,
+    ) -> Chunking {
         let whole_bytes = bytes * u64::from(blocks);
         let cuts = (Self::CHUNK_MIN_LOG2..=Self::CHUNK_MAX_LOG2).map(|log2| 1_u64 << log2);
         let best = cuts.min_by(|&one, &other| {
@@ -132,7 +138,10 @@ impl Planner<'_> {
         let chunk_bytes = match blocks {
             1 => best.unwrap_or(1),
             // Each block has a stream into the root, and each stream has windows there.
-            blocks => best.unwrap_or(1).min(Chunking::WINDOW_BYTES / u64::from(blocks)).max(1 << Self::CHUNK_MIN_LOG2),
+            blocks => best
+                .unwrap_or(1)
+                .min(Chunking::WINDOW_BYTES / u64::from(blocks))
+                .max(1 << Self::CHUNK_MIN_LOG2),
         };
         let chunk_bytes = chunk_bytes.max(whole_bytes.div_ceil(u64::from(u32::MAX)));
         let chunk_bytes = chunk_bytes.next_multiple_of(u64::from(element_bytes.max(1)));
@@ -523,7 +532,8 @@ mod tests {
             for holder in 1..sites {
                 let parent_site = (holder + 1) % sites;
                 let broken = BTreeSet::from([(Site(parent_site), Site(holder))]);
-                let trees = planner(&broken).trees(&sources(&vec![1.0; sites as usize]), &chunking, ShareId(0));
+                let trees =
+                    planner(&broken).trees(&sources(&vec![1.0; sites as usize]), &chunking, ShareId(0));
                 assert_all_are_there(&trees, sites as usize);
                 for tree in &trees {
                     let pulls =

@@ -456,8 +456,7 @@ impl Worker {
             });
         }
         if let Some(index) = stream.sendable() {
-            self.sendable
-                .insert((session, cut.chunk(id.class, index), id));
+            self.sendable.insert((session, cut.chunk(id.class, index), id));
         }
         if stream.foldable().is_some() {
             self.foldable.push_back((session, id));

@@ -106,7 +106,10 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
                 let is_intact = |buffer: &Buffer<u64>| {
                     **buffer == *contribution(is_sum, job.rank(), words.bytes / size_of::<u64>())
                 };
-                let how = match outcome.value.map(|found| check(is_sum, &found, &words, job.size())) {
+                let how = match outcome
+                    .value
+                    .map(|found| check(is_sum, &found, &words, job.size()))
+                {
                     _ if !buffer.as_ref().is_none_or(is_intact) => {
                         "wrong (its buffer was changed)".to_owned()
                     }
@@ -215,7 +218,9 @@ fn check(is_sum: bool, found: &[u64], words: &Words, size: u32) -> Result<(), St
             expected
         }
         Call::Broadcast => contribution(is_sum, Rank(words.root % size), length),
-        Call::Gather | Call::Allgather => ranks.flat_map(|rank| contribution(is_sum, rank, length)).collect(),
+        Call::Gather | Call::Allgather => ranks
+            .flat_map(|rank| contribution(is_sum, rank, length))
+            .collect(),
     };
     if found.len() != expected.len() {
         return Err(format!("{} elements, not {}", found.len(), expected.len()));

@@ -8,9 +8,10 @@
 //!
 //! [`Job::from_env`] and [`Group::reduce`] are where to begin. [`Group::reduce_buffer`] needs no copy of the
 //! contribution, [`Group::allreduce`] gives the result to all, and [`Group::reduce_sources`] takes contributions
-//! that several ranks can read or [make](Sources::from_fn). [`Group::barrier`] is a reduction of nothing. All that
-//! is decided is decided in `ropewalk-reduce-core`, which `ropewalk-sim` drives in virtual time; memory, messages
-//! and time around it are here.
+//! that several ranks can read or [make](Sources::from_fn). [`Group::broadcast`], [`Group::gather`],
+//! [`Group::allgather`] and [`Group::reduce_scatter`] survive the same, [`Group::barrier`] is a reduction of nothing,
+//! and [`Group::split`] makes groups. All that is decided is decided in `ropewalk-reduce-core`, which `ropewalk-sim`
+//! drives in virtual time; memory, messages and time around it are here.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 

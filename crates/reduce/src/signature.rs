@@ -4,8 +4,8 @@ use std::{fmt, num::NonZeroU32};
 
 use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
-use ropewalk_reduce_core::{Call, Member, OnRootLoss};
 pub(crate) use ropewalk_reduce_core::Contributions;
+use ropewalk_reduce_core::{Call, Member, OnRootLoss};
 pub use ropewalk_reduce_core::{OnLoss, Order};
 use serde::{Deserialize, Serialize};
 

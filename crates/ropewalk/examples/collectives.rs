@@ -109,7 +109,12 @@ impl Step {
         self.check("allreduce", allreduce.get()?, counted, Some(&all))?;
         let of_root = self.vector(root, self.length);
         self.check("broadcast", broadcast.get()?, &[root], Some(&of_root))?;
-        self.check("broadcast of bytes", bytes.get()?, &[root], Some(&text.into_bytes()))?;
+        self.check(
+            "broadcast of bytes",
+            bytes.get()?,
+            &[root],
+            Some(&text.into_bytes()),
+        )?;
         let block = |rank: Rank| match counted.contains(&rank) {
             true => self.vector(rank, self.length),
             false => repeat_n(0, self.length).collect(),
@@ -139,7 +144,11 @@ impl Step {
     ) -> Result {
         let Outcome { value, receipt, .. } = outcome;
         if receipt.contributions as usize != counted.len() {
-            return Err(format!("step {}: {what} is of {receipt:?}, not of {counted:?}", self.number).into());
+            return Err(format!(
+                "step {}: {what} is of {receipt:?}, not of {counted:?}",
+                self.number
+            )
+            .into());
         }
         match value.as_ref() == expected {
             true => Ok(()),

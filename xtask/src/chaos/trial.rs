@@ -76,8 +76,14 @@ pub(super) enum Call {
 
 impl Call {
     pub(super) const REDUCTIONS: [Self; 3] = [Self::Reduce, Self::Reduce, Self::Allreduce];
-    pub(super) const ALL: [Self; 6] =
-        [Self::Reduce, Self::Reduce, Self::Allreduce, Self::Broadcast, Self::Gather, Self::Allgather];
+    pub(super) const ALL: [Self; 6] = [
+        Self::Reduce,
+        Self::Reduce,
+        Self::Allreduce,
+        Self::Broadcast,
+        Self::Gather,
+        Self::Allgather,
+    ];
 
     fn word(self) -> &'static str {
         match self {
@@ -212,7 +218,10 @@ impl<'a> Trial<'a> {
             worker,
         } = self.programs;
         let arguments = [
-            format!("bytes={}", self.call.contribution_bytes(self.bytes, self.layout.ranks)),
+            format!(
+                "bytes={}",
+                self.call.contribution_bytes(self.bytes, self.layout.ranks)
+            ),
             format!("order={}", if self.is_ordered { "ordered" } else { "any" }),
             format!("operation={}", if self.is_sum { "sum" } else { "xor" }),
             format!("call={}", self.call.word()),

@@ -246,7 +246,8 @@ impl Collective {
             return None;
         }
         let missing = self.missing_ranks();
-        let makes_one = |rank: &Member| !self.call.contributions.are_shared() && self.members().contains(&rank.0);
+        let makes_one =
+            |rank: &Member| !self.call.contributions.are_shared() && self.members().contains(&rank.0);
         let is_needed = |rank: &Member| makes_one(rank) || *rank == self.roster.root;
         let gone = missing.iter().find_map(|rank| {
             Some((*rank, left.get(&self.site_of(*rank))?)).filter(|(rank, _)| is_needed(rank))

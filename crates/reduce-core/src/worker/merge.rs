@@ -104,7 +104,9 @@ impl Merge {
         let mut until = self.finals[usize::from(class)];
         let is_final = |index| {
             let (mut blocks, chunk) = whole.blocks(class, index);
-            blocks.all(|block| self.excluded.contains(&Member(block)) || self.settled(ShareId(block), 0) > chunk)
+            blocks.all(|block| {
+                self.excluded.contains(&Member(block)) || self.settled(ShareId(block), 0) > chunk
+            })
         };
         while until < whole.chunks_of(class) && is_final(until) {
             until += 1;
@@ -150,7 +152,10 @@ impl Merge {
         self.pending = Some((share, class));
         self.since_report += 1;
         let are_folded = !self.has_blocks();
-        let mut others = self.shares.iter().filter(|(known, _)| **known != share && are_folded);
+        let mut others = self
+            .shares
+            .iter()
+            .filter(|(known, _)| **known != share && are_folded);
         match others.any(|(_, other)| other.until[at] > index) {
             true => Claim::Fold,
             false => Claim::Write,
@@ -177,14 +182,22 @@ impl Merge {
         let is_new = !self.is_complete
             && self.pending.is_none()
             && members == self.members_in_all as usize
-            && self.shares.iter().all(|(share, merged)| merged.is_whole(self.chunking.cut(*share)));
+            && self
+                .shares
+                .iter()
+                .all(|(share, merged)| merged.is_whole(self.chunking.cut(*share)));
         self.is_complete |= is_new;
         is_new.then(|| Token::sum(self.shares.values().map(|merged| merged.tokens)))
     }
 
     /// The watermarks, each time when a good part of the chunks has been merged; of blocks each when it is whole.
     pub(super) fn take_report(&mut self) -> Vec<(ShareId, Vec<u32>)> {
-        let is_due = self.since_report >= self.chunking.cut(ShareId::SPREAD).chunks().div_ceil(Self::REPORTS);
+        let is_due = self.since_report
+            >= self
+                .chunking
+                .cut(ShareId::SPREAD)
+                .chunks()
+                .div_ceil(Self::REPORTS);
         if is_due {
             self.since_report = 0;
         }

@@ -165,7 +165,8 @@ impl Group {
                 Kind::Broadcast(root) if root != self.job.rank => {
                     completion.settle(None);
                     let length = signature.length.unwrap_or_default();
-                    let begin = self.begin(id, signature, length, operation.fold, options.timeout, completion)?;
+                    let begin =
+                        self.begin(id, signature, length, operation.fold, options.timeout, completion)?;
                     self.job.wish(Wish::Begin(Box::new(begin)));
                 }
                 _ => {
@@ -420,7 +421,9 @@ impl Group {
         options: &ReduceOptions,
     ) -> Result<Signature, ReduceError> {
         let root = kind.root(&self.members);
-        let contributions = kind.contributions(&self.members).filter(|_| self.members.contains(root));
+        let contributions = kind
+            .contributions(&self.members)
+            .filter(|_| self.members.contains(root));
         let contributions = contributions.ok_or(ReduceError::RootNotMember { root })?;
         let on_root_loss = match kind.is_for_all() {
             true => RootFailure::MoveToLowest,

@@ -158,10 +158,7 @@ impl ProgressThread {
         let Some(cut) = self.worker.cut(grant.session, parent) else {
             return;
         };
-        if !self
-            .inherited
-            .grant(&mut self.engine, site, parent, grant, cut)
-        {
+        if !self.inherited.grant(&mut self.engine, site, parent, grant, cut) {
             self.worker.handle_unreachable(site);
         }
     }

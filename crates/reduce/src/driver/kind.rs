@@ -26,7 +26,10 @@ impl Kind {
     /// The rank where the result is made. If all get it, the first one, as long as it lives.
     pub(super) fn root(self, members: &ProcessGroup) -> Rank {
         match self {
-            Self::Reduce(root) | Self::ReduceSources(_, root) | Self::Broadcast(root) | Self::Gather(root) => root,
+            Self::Reduce(root)
+            | Self::ReduceSources(_, root)
+            | Self::Broadcast(root)
+            | Self::Gather(root) => root,
             Self::Allreduce | Self::Allgather => members.ranks()[0],
         }
     }

@@ -65,10 +65,19 @@ impl Group {
                     return Err(ReduceError::Blocks { elements, ranks });
                 }
                 let block = &encoded[place * block_bytes..(place + 1) * block_bytes];
-                let signature = self.signature(&operation, block.len() as u64, Kind::Reduce(root), &options)?;
-                let memory = ContributionMemory::new(self.spare_memory(), block).map_err(ReduceError::Memory)?;
+                let signature =
+                    self.signature(&operation, block.len() as u64, Kind::Reduce(root), &options)?;
+                let memory =
+                    ContributionMemory::new(self.spare_memory(), block).map_err(ReduceError::Memory)?;
                 let (completion, slot) = Completion::new(None);
-                self.contribute(id, signature, memory, operation.fold.clone(), &options, completion)?;
+                self.contribute(
+                    id,
+                    signature,
+                    memory,
+                    operation.fold.clone(),
+                    &options,
+                    completion,
+                )?;
                 Ok(slot)
             });
             match called {

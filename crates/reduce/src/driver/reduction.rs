@@ -250,7 +250,9 @@ impl Drop for Completion {
 #[non_exhaustive]
 pub enum ReduceError {
     /// A vector is to be dealt in equal blocks, and cannot be cut into so many.
-    #[error("a vector of {elements} elements, or an object, cannot be dealt in {ranks} equal blocks, one for each rank")]
+    #[error(
+        "a vector of {elements} elements, or an object, cannot be dealt in {ranks} equal blocks, one for each rank"
+    )]
     Blocks {
         /// The elements of the vector.
         elements: usize,

@@ -262,7 +262,8 @@ impl Running {
     /// Where contributions stand side by side, nothing is left of those that were lost on the way.
     pub(super) fn clear_blocks(&mut self, excluded: &[Rank]) {
         let signature = self.introduction.signature.as_ref();
-        let are_blocks = signature.is_some_and(|signature| signature.contributions == Contributions::SideBySide);
+        let are_blocks =
+            signature.is_some_and(|signature| signature.contributions == Contributions::SideBySide);
         let Some(ResultMemory::Elements(result)) = self.result.as_mut().filter(|_| are_blocks) else {
             return;
         };

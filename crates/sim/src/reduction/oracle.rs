@@ -176,7 +176,9 @@ impl Oracle {
         let blocks = range.start / self.bytes..range.end.div_ceil(self.bytes);
         let mut members = blocks.clone().map(|block| Member(block as u32));
         let starts = |member: Member| range.start.max(u64::from(member.0) * self.bytes);
-        let words = members.clone().map(|member| original(self.order, member, starts(member)));
+        let words = members
+            .clone()
+            .map(|member| original(self.order, member, starts(member)));
         members.any(|member| excluded.contains(&member)) || word == words.fold(0, u64::wrapping_add)
     }
 
