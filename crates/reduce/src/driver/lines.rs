@@ -383,13 +383,20 @@ mod tests {
             digests: Vec::new(),
         };
         let mut lines = Lines::default();
-        (0..Line::<ToSeat>::WAITING_MAX).map(message).for_each(|message| lines.tell_seat(Rank(0), message));
+        (0..Line::<ToSeat>::WAITING_MAX)
+            .map(message)
+            .for_each(|message| lines.tell_seat(Rank(0), message));
         assert_eq!(lines.take_broken(), BTreeSet::new());
         lines.tell_seat(Rank(1), message(0));
         lines.tell_seat(Rank(0), message(0));
         assert_eq!(lines.take_broken(), BTreeSet::from([(Rank(0), Kind::ToSeat)]));
         assert_eq!(lines.take_broken(), BTreeSet::new());
-        let numbers = lines.of(Rank(0)).to_seat.waiting.iter().map(|message| message.number);
+        let numbers = lines
+            .of(Rank(0))
+            .to_seat
+            .waiting
+            .iter()
+            .map(|message| message.number);
         assert!(numbers.eq(1..=Line::<ToSeat>::WAITING_MAX as u64));
         assert_eq!(lines.of(Rank(1)).to_seat.waiting.len(), 1);
     }

@@ -213,6 +213,9 @@ fn a_launcher_that_goes_on_has_time_to_adopt() {
         launcher.progress();
     }
     let deadline = branch.relay.deadline();
-    assert!(deadline.is_some_and(|at| at >= resumed + detect), "{deadline:?} after {resumed:?}");
+    assert!(
+        deadline.is_some_and(|at| at >= resumed + detect),
+        "{deadline:?} after {resumed:?}"
+    );
     branch.end_now(Branch::END);
 }
