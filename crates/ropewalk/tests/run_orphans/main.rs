@@ -295,7 +295,7 @@ fn outlast(lost: Instant, detect: Duration) {
 
 /// A job that is suspended, and then loses the agent of `h1`. Returns it when those who are not waited for would be gone.
 fn suspended_without_a_host(remote: &Remote) -> Suspendable {
-    let detect = Duration::from_secs(2);
+    let detect = Duration::from_secs(1);
     let job = Suspendable::start(remote, detect);
     job.suspend();
     let lost = Instant::now();
@@ -327,7 +327,7 @@ fn hosts_below_one_that_is_lost_end_with_a_suspended_launcher() {
 #[test]
 fn hosts_below_one_that_hangs_hear_of_a_suspension() {
     let remote = Remote::start();
-    let detect = Duration::from_secs(4);
+    let detect = Duration::from_secs(2);
     let job = Suspendable::start(&remote, detect);
     let lost = Instant::now();
     job.signal_agent("STOP");

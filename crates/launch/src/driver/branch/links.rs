@@ -328,7 +328,8 @@ impl Branch {
         if let Some(mending) = &mut self.above.mending {
             mending.excuse_silence(now, self.position.plan.detect);
         }
-        // Once there is a connection it goes on, and has the time that it always has: from now on, not since the last look.
+        // Once there is a connection it goes on, and has the time that it always has: from now on, not since the last
+        // look.
         let is_excused = !self.is_connected();
         let was_excused = std::mem::replace(&mut self.above.was_excused, is_excused);
         if (is_excused || was_excused) && self.relay.excuse_launcher() {
