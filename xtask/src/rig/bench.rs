@@ -90,10 +90,7 @@ pub(super) fn bench(options: &Options) -> anyhow::Result<()> {
     if !options.json {
         let brought = goodput / 1e6;
         println!("{hosts} hosts, {mbit} Mbit/s: a stream brings {brought:.2} MB/s\n");
-        let sizes = options.bytes.iter();
-        let sizes: Vec<String> = sizes
-            .map(|bytes| format!("{} KiB", bytes.div_ceil(1 << 10)))
-            .collect();
+        let sizes: Vec<String> = options.bytes.iter().map(|bytes| size(*bytes)).collect();
         println!("| {} | {} |", options.collective, sizes.join(" | "));
         println!("|---|{}", "---|".repeat(sizes.len()));
     }
@@ -189,11 +186,19 @@ fn job(network: &Network, options: &Options, built: &std::path::Path) -> anyhow:
     })
 }
 
+fn size(bytes: u64) -> String {
+    match bytes % MIB {
+        0 => format!("{} MiB", bytes / MIB),
+        _ => format!("{} KiB", bytes as f64 / 1024.0),
+    }
+}
+
 fn median(values: &mut [f64]) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
+const MIB: u64 = 1 << 20;
 /// Many times what the links let through at once.
 const GOODPUT_BYTES: usize = 24 << 20;
 const JOB_TIME_MAX: Duration = Duration::from_secs(60);
