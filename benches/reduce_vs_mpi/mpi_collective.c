@@ -92,7 +92,8 @@ int main(int argc, char **argv)
         free(result);
     }
 #ifdef MPICH
-    /* MPI_Finalize of MPICH 4.0.2 over UCX hangs when it closes connections that peers no longer look at. */
+    /* MPI_Finalize of MPICH 4.0.2 over UCX hangs when it closes connections that peers no longer look at. Without it
+     * the launcher needs -disable-auto-cleanup. */
     fflush(stdout);
     MPI_Barrier(MPI_COMM_WORLD);
     _exit(0);

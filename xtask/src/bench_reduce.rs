@@ -114,7 +114,7 @@ impl Bench {
                 command.arg(&self.ours).arg(order);
             }
             Kind::Mpich { short_waits } => {
-                command.args(["mpiexec.hydra", "-n", RANKS]);
+                command.args(["mpiexec.hydra", "-disable-auto-cleanup", "-n", RANKS]);
                 if short_waits {
                     command.args(["-env", "LD_PRELOAD"]).arg(&self.short_waits);
                 }

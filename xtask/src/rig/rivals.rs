@@ -84,7 +84,8 @@ impl Programs {
                 command.args(["mpiexec.hydra", "-launcher", "ssh", "-launcher-exec"]);
                 command.arg(network.command());
                 command.args(["-localhost", &network.address(0), "-hosts", &hosts]);
-                command.args(["-n", &ranks, "-ppn", "1", "-env", "LD_PRELOAD"]);
+                command.args(["-disable-auto-cleanup", "-n", &ranks, "-ppn", "1"]);
+                command.arg("-env").arg("LD_PRELOAD");
                 command.arg(&self.short_waits);
                 for (name, value) in MPICH_OVER_TCP.iter().chain(rival.settings) {
                     command.args(["-env", name, value]);
