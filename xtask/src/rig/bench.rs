@@ -118,8 +118,8 @@ pub(super) fn bench(options: &Options) -> anyhow::Result<()> {
 }
 
 impl Options {
-    /// What the busiest link has to carry in one direction. Divided by the goodput of one raw TCP stream over the same
-    /// links in the same run, less what these let through at once after a pause, it is the floor.
+    /// Bytes that the busiest link has to carry in one direction. The floor is that over the goodput of one raw TCP
+    /// stream over the same links in the same run, less what these let through at once after a pause.
     fn bytes_over_a_link(&self, bytes: u64) -> f64 {
         let hosts = f64::from(self.size.hosts);
         match self.collective.as_str() {
