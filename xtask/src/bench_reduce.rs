@@ -88,8 +88,8 @@ impl Bench {
         let target = project::target()?;
         let folder = target.join("bench-reduce");
         fs::create_dir_all(&folder)?;
-        let (mpi, short_waits) = (folder.join("mpi_reduce"), folder.join("short_waits.so"));
-        run(compile("mpicc.mpich", &["-O2"], "mpi_reduce.c", &mpi))?;
+        let (mpi, short_waits) = (folder.join("mpi_collective"), folder.join("short_waits.so"));
+        run(compile("mpicc.mpich", &["-O2"], "mpi_collective.c", &mpi))?;
         run(compile(
             "gcc",
             &["-O2", "-shared", "-fPIC"],
@@ -114,7 +114,7 @@ impl Bench {
                 command.arg(&self.ours).arg(order);
             }
             Kind::Mpich { short_waits } => {
-                command.args(["mpiexec.hydra", "-n", RANKS]);
+                command.args(["mpiexec.hydra", "-disable-auto-cleanup", "-n", RANKS]);
                 if short_waits {
                     command.args(["-env", "LD_PRELOAD"]).arg(&self.short_waits);
                 }
@@ -126,7 +126,8 @@ impl Bench {
     }
 }
 
-fn compile(compiler: &str, flags: &[&str], source: &str, target: &Path) -> Command {
+/// The command that compiles a source of `benches/reduce_vs_mpi`.
+pub(crate) fn compile(compiler: &str, flags: &[&str], source: &str, target: &Path) -> Command {
     let mut command = program(compiler, flags);
     command
         .arg("-o")

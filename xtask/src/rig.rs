@@ -6,6 +6,7 @@ mod flow;
 mod namespace;
 mod network;
 mod relay;
+mod rivals;
 mod weather;
 
 use std::time::Duration;
@@ -42,7 +43,7 @@ pub(crate) enum Task {
         #[arg(long)]
         to: u8,
     },
-    /// Times reductions to rank 0 with one rank a host, in multiples of what the links allow
+    /// Times a collective with one rank a host, in multiples of what the links allow
     Bench(bench::Options),
 }
 

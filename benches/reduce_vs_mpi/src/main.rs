@@ -1,19 +1,24 @@
-//! Times a reduction of floats to rank 0, as `mpi_reduce.c` beside it does for MPI.
+//! Times a collective on floats, as `mpi_collective.c` beside it does for MPI.
 //!
-//! `reduce-vs-mpi any|ordered SIZE...` reduces once for each size in bytes and prints `SIZE NANOSECONDS`
-//! for each. The result is verified. Run it under `ropewalk run`; `cargo xtask bench-reduce` does.
+//! `reduce-vs-mpi [reduce|allreduce] any|ordered SIZE...` calls it for each size in bytes and prints `SIZE NANOSECONDS`
+//! for each. The time is that of the rank that gets its result last, from its own call just after a barrier and two
+//! calls that are not counted. The result is verified on every rank that gets one. Run it under `ropewalk run`;
+//! `cargo xtask bench-reduce` and `cargo xtask rig bench` do.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ropewalk_reduce::{Group, Job, Order, Rank, ReduceOptions, Sum};
+use ropewalk_reduce::{Buffer, Group, Job, Max, Order, Rank, ReduceOptions, Sum};
 
 fn main() -> anyhow::Result<()> {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args().skip(1).peekable();
+    let named = arguments.peek().and_then(|name| Collective::named(name));
+    let collective = named.unwrap_or(Collective::Reduce);
+    let mut arguments = arguments.skip(usize::from(named.is_some()));
     let order = match arguments.next().as_deref() {
         Some("any") => Order::Any,
         Some("ordered") => Order::Ordered,
-        _ => bail!("usage: reduce-vs-mpi any|ordered SIZE..."),
+        _ => bail!("usage: reduce-vs-mpi [reduce|allreduce] any|ordered SIZE..."),
     };
     let options = ReduceOptions {
         order,
@@ -23,37 +28,77 @@ fn main() -> anyhow::Result<()> {
     let world = job.world();
     for size in arguments {
         let bytes: usize = size.parse().context("a size is a number of bytes")?;
-        let mine: Vec<f32> = (0..bytes / size_of::<f32>())
-            .map(|at| ((job.rank().0 + 1) * (at % 7) as u32) as f32)
-            .collect();
+        let mut mine = job.buffer::<f32>(bytes / size_of::<f32>())?;
+        for (element, at) in mine.iter_mut().zip(0u32..) {
+            *element = ((job.rank().0 + 1) * (at % 7)) as f32;
+        }
         let (mut elapsed, mut result) = (Duration::ZERO, None);
         for _ in 0..=WARM_UPS {
-            // The copy that the reduction takes over is made outside the time: MPI leaves the caller's alone.
-            let contribution = mine.clone();
-            wait_for_all(&world)?;
+            world.barrier(&ReduceOptions::default())?.get()?;
             let start = Instant::now();
-            result = world.reduce(contribution, Sum, Rank(0), &options)?.get()?.value;
+            (result, mine) = collective.call(&world, mine, &options)?;
             elapsed = start.elapsed();
         }
-        if let Some(result) = result {
-            let factor = job.size() * (job.size() + 1) / 2;
-            let mut elements = result.iter().zip(0u32..);
-            if let Some((found, at)) = elements.find(|(found, at)| **found != (factor * (at % 7)) as f32) {
-                bail!("element {at} is wrong: {found}");
+        let own = match &result {
+            Some(result) => {
+                verify(result, collective.factor(job.size()))?;
+                u64::try_from(elapsed.as_nanos())?
             }
-            println!("{bytes} {}", elapsed.as_nanos());
+            None => 0,
+        };
+        let longest = world.reduce(vec![own], Max, ROOT, &ReduceOptions::default())?;
+        if let Some(longest) = longest.get()?.value {
+            println!("{bytes} {}", longest[0]);
         }
     }
     job.finalize()?;
     Ok(())
 }
 
-/// A barrier: the end of a reduction is known only when all have contributed.
-fn wait_for_all(world: &Group) -> anyhow::Result<()> {
-    world
-        .reduce(vec![0u8], Sum, Rank(0), &ReduceOptions::default())?
-        .get()?;
-    Ok(())
+#[derive(Clone, Copy)]
+enum Collective {
+    Allreduce,
+    Reduce,
 }
 
+impl Collective {
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            "allreduce" => Some(Self::Allreduce),
+            "reduce" => Some(Self::Reduce),
+            _ => None,
+        }
+    }
+
+    /// Returns the result, if this rank gets one, and the buffer.
+    fn call(
+        self,
+        world: &Group,
+        mine: Buffer<f32>,
+        options: &ReduceOptions,
+    ) -> anyhow::Result<(Option<Vec<f32>>, Buffer<f32>)> {
+        let (outcome, mine) = match self {
+            Self::Allreduce => world.allreduce_buffer(mine, Sum, options).get(),
+            Self::Reduce => world.reduce_buffer(mine, Sum, ROOT, options).get(),
+        };
+        Ok((outcome?.value, mine))
+    }
+
+    /// An element of the result over that of rank 0's contribution.
+    fn factor(self, ranks: u32) -> u32 {
+        match self {
+            Self::Allreduce | Self::Reduce => ranks * (ranks + 1) / 2,
+        }
+    }
+}
+
+fn verify(result: &[f32], factor: u32) -> anyhow::Result<()> {
+    let mut elements = result.iter().zip(0u32..);
+    match elements.find(|(found, at)| **found != (factor * (at % 7)) as f32) {
+        Some((found, at)) => bail!("element {at} is wrong: {found}"),
+        None => Ok(()),
+    }
+}
+
+const ROOT: Rank = Rank(0);
 const WARM_UPS: u32 = 2;

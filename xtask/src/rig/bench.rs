@@ -1,7 +1,8 @@
-//! The time of reductions on several hosts, in multiples of what the links allow.
+//! The time of collectives on several hosts, in multiples of what the links allow.
 
 use std::{
     collections::BTreeMap,
+    fmt::Write as _,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -10,10 +11,15 @@ use anyhow::{Context, bail};
 use ropewalk_launch::{Ending, JobEvent, JobSpec, Launcher, hosts::parse_hosts};
 use serde_json::json;
 
-use super::{Network, Size, flow::goodput, within};
+use super::{
+    Network, Size,
+    flow::goodput,
+    rivals::{Programs, Rival},
+    within,
+};
 use crate::{
     project,
-    shell::{cargo, run},
+    shell::{cargo, output, run},
 };
 
 /// How the measurement is done.
@@ -27,6 +33,12 @@ pub(crate) struct Options {
     /// How often each is measured, in jobs of its own
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    /// The collective; the root of a reduction is rank 0
+    #[arg(long, default_value = "reduce", value_parser = ["reduce", "allreduce"])]
+    collective: String,
+    /// Measures MPICH and Open MPI in turns with it
+    #[arg(long)]
+    rivals: bool,
     /// The order of combination, `any` or `ordered`
     #[arg(long, default_value = "any", value_parser = ["any", "ordered"])]
     order: String,
@@ -38,10 +50,7 @@ pub(crate) struct Options {
     built: Option<PathBuf>,
 }
 
-/// Measures, and prints a table.
-///
-/// The floor of a vector is its length over the goodput of one raw TCP stream over the same links in the same run, less
-/// what these let through at once after a pause: the root has to receive so much. Medians.
+/// Measures, and prints a table of medians.
 ///
 /// # Errors
 /// If something cannot be built or run, or a result is wrong.
@@ -54,55 +63,101 @@ pub(super) fn bench(options: &Options) -> anyhow::Result<()> {
             project::target()?.join("release")
         }
     };
+    let rivals = match options.rivals {
+        true => Some((Programs::build()?, Rival::all(&options.collective))),
+        false => None,
+    };
     let Size { hosts, mbit } = options.size;
     let network = Network::new(hosts, mbit)?;
-    let (mut goodputs, mut times) = (Vec::new(), BTreeMap::<u64, Vec<f64>>::new());
+    let mut times = Times::default();
+    let mut goodputs = Vec::new();
     for round in 1..=options.rounds {
         eprintln!("==> round {round} of {}", options.rounds);
         goodputs.push(goodput(&network, 2, 1, GOODPUT_BYTES)?);
-        let lines = job(&network, options, &built)?;
-        for line in lines.lines() {
-            let (bytes, nanoseconds) = line.split_once(' ').context("a row is two numbers")?;
-            times
-                .entry(bytes.parse()?)
-                .or_default()
-                .push(nanoseconds.trim().parse::<f64>()? / 1e9);
+        times.note(0, &job(&network, options, &built)?)?;
+        if let Some((programs, rivals)) = &rivals {
+            for (rival, at) in rivals.iter().zip(1..) {
+                let command = programs.command(rival, &network, &options.collective, &options.bytes);
+                let said = within(&network.namespace(0), || output(command));
+                times.note(at, &said.with_context(|| format!("{} failed", rival.name))?)?;
+            }
         }
     }
+    let mut names = vec![format!("ropewalk, {}", options.order)];
+    let rivals = rivals.iter().flat_map(|(_, rivals)| rivals);
+    names.extend(rivals.map(|rival| rival.name.to_owned()));
     let goodput = median(&mut goodputs);
     if !options.json {
-        println!(
-            "{hosts} hosts, {mbit} Mbit/s, order {}: a stream brings {:.2} MB/s",
-            options.order,
-            goodput / 1e6
-        );
+        let brought = goodput / 1e6;
+        println!("{hosts} hosts, {mbit} Mbit/s: a stream brings {brought:.2} MB/s\n");
+        let sizes: Vec<String> = options.bytes.iter().map(|bytes| size(*bytes)).collect();
+        println!("| {} | {} |", options.collective, sizes.join(" | "));
+        println!("|---|{}", "---|".repeat(sizes.len()));
     }
-    for (bytes, mut times) in times {
-        let (time, floor) = (median(&mut times), bytes as f64 / goodput);
-        match options.json {
-            true => println!(
-                "{}",
-                json!({
-                    "who": format!("ropewalk, {}", options.order), "hosts": hosts, "mbit": mbit, "bytes": bytes,
-                    "interference": "none", "median_s": time, "floor_s": floor,
-                })
-            ),
-            false => println!(
-                "{:>6.2} MiB {:>8.2} ms = {:.2} x {:.2} ms",
-                bytes as f64 / f64::from(1 << 20),
-                time * 1e3,
-                time / floor,
-                floor * 1e3
-            ),
+    for (name, at) in names.iter().zip(0..) {
+        let mut cells = String::new();
+        for &bytes in &options.bytes {
+            let time = times.median(at, bytes).context("each job times each size")?;
+            let floor = options.bytes_over_a_link(bytes) / goodput;
+            match options.json {
+                true => println!(
+                    "{}",
+                    json!({
+                        "who": name, "collective": options.collective, "hosts": hosts, "mbit": mbit, "bytes": bytes,
+                        "median_s": time, "floor_s": floor, "times_floor": time / floor,
+                    })
+                ),
+                false => write!(cells, " {:.1} ms, {:.2} x |", time * 1e3, time / floor)?,
+            }
+        }
+        if !options.json {
+            println!("| {name} |{cells}");
         }
     }
     Ok(())
 }
 
+impl Options {
+    /// Bytes that the busiest link has to carry in one direction. The floor is that over the goodput of one raw TCP
+    /// stream over the same links in the same run, less what these let through at once after a pause.
+    fn bytes_over_a_link(&self, bytes: u64) -> f64 {
+        let hosts = f64::from(self.size.hosts);
+        match self.collective.as_str() {
+            "allreduce" => bytes as f64 * 2.0 * (hosts - 1.0) / hosts,
+            _ => bytes as f64,
+        }
+    }
+}
+
+/// Seconds of each contestant for each length.
+#[derive(Default)]
+struct Times(BTreeMap<(usize, u64), Vec<f64>>);
+
+impl Times {
+    /// Notes lines of `SIZE NANOSECONDS`.
+    fn note(&mut self, contestant: usize, lines: &str) -> anyhow::Result<()> {
+        for line in lines.lines() {
+            let (bytes, nanoseconds) = line.split_once(' ').context("a row is two numbers")?;
+            let seconds = nanoseconds.trim().parse::<f64>()? / 1e9;
+            self.0
+                .entry((contestant, bytes.parse()?))
+                .or_default()
+                .push(seconds);
+        }
+        Ok(())
+    }
+
+    fn median(&mut self, contestant: usize, bytes: u64) -> Option<f64> {
+        self.0.get_mut(&(contestant, bytes)).map(|times| median(times))
+    }
+}
+
 /// Runs one job with a rank on each host, and returns what its ranks print.
 fn job(network: &Network, options: &Options, built: &std::path::Path) -> anyhow::Result<String> {
     let sizes = options.bytes.iter().map(u64::to_string);
-    let arguments = std::iter::once(options.order.clone()).chain(sizes);
+    let arguments = [options.collective.clone(), options.order.clone()]
+        .into_iter()
+        .chain(sizes);
     let hosts: Vec<String> = (1..=network.hosts()).map(|host| network.address(host)).collect();
     let spec = JobSpec {
         arguments: arguments.map(Into::into).collect(),
@@ -131,11 +186,19 @@ fn job(network: &Network, options: &Options, built: &std::path::Path) -> anyhow:
     })
 }
 
+fn size(bytes: u64) -> String {
+    match bytes % MIB {
+        0 => format!("{} MiB", bytes / MIB),
+        _ => format!("{} KiB", bytes as f64 / 1024.0),
+    }
+}
+
 fn median(values: &mut [f64]) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
+const MIB: u64 = 1 << 20;
 /// Many times what the links let through at once.
 const GOODPUT_BYTES: usize = 24 << 20;
 const JOB_TIME_MAX: Duration = Duration::from_secs(60);

@@ -132,10 +132,11 @@ impl Network {
         }
         let folder = folder(&self.id);
         fs::create_dir_all(&folder)?;
+        // As rsh does, it has a shell read the words; Hydra puts -x before the host.
         let script = format!(
-            "#!/bin/sh\nnumber=$((${{1##*.}} - {FIRST_ADDRESS})); shift\n\
+            "#!/bin/sh\n[ \"$1\" != -x ] || shift\nnumber=$((${{1##*.}} - {FIRST_ADDRESS})); shift\n\
              exec nsenter --net={NAMESPACES}/{}-$number \
-             unshare -u sh -c 'hostname $0; exec \"$@\"' host$number \"$@\"\n",
+             unshare -u sh -c 'hostname $0; eval \"exec $*\"' host$number \"$@\"\n",
             self.prefix(),
         );
         fs::write(self.command(), script)?;
