@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::{
     seeds::{End, Seeds},
-    table_of,
 };
+use crate::table::table_of;
 use crate::times::{seconds, shown};
 
 #[derive(Debug, clap::Args)]
