@@ -5,7 +5,8 @@ use std::{env, ffi::OsString, path::Path, process::ExitCode};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{
-    agent, bench, checkpoints, completions, demo, info, man, nameserver, partner, plan, reduce, rehearse, run, sim,
+    agent, bench, checkpoints, completions, demo, info, man, nameserver, partner, plan, reduce, rehearse,
+    run, sim,
 };
 
 /// Runs parallel jobs, and keeps them going.
@@ -73,7 +74,10 @@ pub fn main() -> ExitCode {
 /// `reduce` and `bench reduce` start ranks by options of `run`.
 fn starts_ranks(words: &[OsString]) -> bool {
     let word = |at: usize| words.get(at).and_then(|word| word.to_str());
-    matches!((word(1), word(2)), (Some("reduce"), _) | (Some("bench"), Some("reduce")))
+    matches!(
+        (word(1), word(2)),
+        (Some("reduce"), _) | (Some("bench"), Some("reduce"))
+    )
 }
 
 /// Runs a command; one that starts ranks with these options of `run`.

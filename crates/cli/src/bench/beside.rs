@@ -98,7 +98,10 @@ mod tests {
     /// A command that fails, prints no table or prints without end is an error.
     #[test]
     fn commands_are_run() {
-        assert_eq!(run("echo '8 5.0'; echo '16 6'").unwrap(), [(8, 5e-6), (16, 6e-6)].into());
+        assert_eq!(
+            run("echo '8 5.0'; echo '16 6'").unwrap(),
+            [(8, 5e-6), (16, 6e-6)].into()
+        );
         for (command, expected) in [
             ("echo 8 5; exit 3", "failed: exit status: 3"),
             ("echo tea", "no line"),

@@ -26,13 +26,19 @@ pub(super) fn lines(rows: &[Row], beside: Option<(&str, &Latencies)>) -> Vec<Lin
             }),
         }
     }
-    lines.extend(beside.map(|(name, latencies)| Line {
-        name: name.to_owned(),
-        points: latencies.iter().map(|(&bytes, &seconds)| (bytes as f64, seconds)).collect(),
+    lines.extend(beside.map(|(name, latencies)| {
+        Line {
+            name: name.to_owned(),
+            points: latencies
+                .iter()
+                .map(|(&bytes, &seconds)| (bytes as f64, seconds))
+                .collect(),
+        }
     }));
     for line in &mut lines {
         // A logarithmic scale has no place for zero.
-        line.points.retain(|&(bytes, seconds)| bytes > 0.0 && seconds > 0.0);
+        line.points
+            .retain(|&(bytes, seconds)| bytes > 0.0 && seconds > 0.0);
         line.points.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     }
     lines
@@ -74,7 +80,10 @@ pub(super) fn draw(lines: &[Line], below: &str) -> String {
         for &(bytes, seconds) in &line.points {
             let (x, y) = (x.place(bytes.log2()), y.place(seconds.log10()));
             let _ = write!(path, "{x:.1},{y:.1} ");
-            let _ = write!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\" fill=\"{colour}\"/>");
+            let _ = write!(
+                svg,
+                "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\" fill=\"{colour}\"/>"
+            );
         }
         let at = TOP + 16.0 + 20.0 * f64::from(row);
         let _ = writeln!(
@@ -217,10 +226,20 @@ mod tests {
             "{drawn}"
         );
         assert!(
-            drawn.contains("<polyline points=\"80.0,275.0\"") && drawn.contains("<polyline points=\"410.0,275.0\""),
+            drawn.contains("<polyline points=\"80.0,275.0\"")
+                && drawn.contains("<polyline points=\"410.0,275.0\""),
             "{drawn}"
         );
-        for text in ["reduce", "allreduce", "a&lt;b", "below", "10 us", "1 ms", "16 B", "1 KiB"] {
+        for text in [
+            "reduce",
+            "allreduce",
+            "a&lt;b",
+            "below",
+            "10 us",
+            "1 ms",
+            "16 B",
+            "1 KiB",
+        ] {
             assert!(drawn.contains(&format!(">{text}</text>")), "{text}: {drawn}");
         }
     }

@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = bytes)]
     bytes: Vec<u64>,
     /// The number of rounds of each row
-    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: u32,
     /// The order in which contributions are combined
     #[arg(long, value_enum, default_value = "any")]

@@ -110,7 +110,11 @@ mod tests {
         let lines = |has_beside| -> Vec<Vec<String>> {
             let text = table(&rows, has_beside).to_string();
             let rows = text.lines().filter(|line| line.starts_with("│ reduce-scatter"));
-            let cells = |line: &str| line.split(['│', '┆']).map(|cell| cell.trim().to_owned()).collect();
+            let cells = |line: &str| {
+                line.split(['│', '┆'])
+                    .map(|cell| cell.trim().to_owned())
+                    .collect()
+            };
             rows.map(cells).collect()
         };
         let own = ["", "reduce-scatter", "1024", "2.0", "2.0", "2.0", "512.0"];
@@ -125,6 +129,9 @@ mod tests {
         let json = |beside| serde_json::to_string(&row(&[0.5], beside).unwrap()).unwrap();
         let own = r#"{"call":"reduce-scatter","ranks":4,"bytes":1024,"order":"any","median_s":0.5,"least_s":0.5,"most_s":0.5"#;
         assert_eq!(json(None), format!("{own}}}"));
-        assert_eq!(json(Some(&[(1024, 0.25)].into())), format!("{own},\"beside_s\":0.25}}"));
+        assert_eq!(
+            json(Some(&[(1024, 0.25)].into())),
+            format!("{own},\"beside_s\":0.25}}")
+        );
     }
 }

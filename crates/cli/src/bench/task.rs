@@ -103,7 +103,9 @@ pub(super) enum BadLength {
         unit: u64,
     },
     /// The vector is not one of numbers.
-    #[error("--bytes {bytes}: vectors have numbers of {ELEMENT} bytes, so a length is a positive multiple of {ELEMENT}")]
+    #[error(
+        "--bytes {bytes}: vectors have numbers of {ELEMENT} bytes, so a length is a positive multiple of {ELEMENT}"
+    )]
     Elements {
         /// The length.
         bytes: u64,
@@ -122,7 +124,12 @@ mod tests {
     fn lengths_fit_their_calls() {
         use Call::{Reduce, ReduceScatter};
         let given = cases(&[Reduce, ReduceScatter], &[24, 48], 3);
-        let expected = [(Reduce, 24), (Reduce, 48), (ReduceScatter, 24), (ReduceScatter, 48)];
+        let expected = [
+            (Reduce, 24),
+            (Reduce, 48),
+            (ReduceScatter, 24),
+            (ReduceScatter, 48),
+        ];
         assert_eq!(given.unwrap(), expected);
         let usual = cases(&[ReduceScatter], &[], 3).unwrap();
         assert_eq!(usual.len(), USUAL_LENGTHS.len());
@@ -133,6 +140,9 @@ mod tests {
         let error = cases(&[Reduce, ReduceScatter], &[8], 3).unwrap_err();
         let (bytes, ranks, unit) = (8, 3, 24);
         assert_eq!(error, BadLength::Blocks { bytes, ranks, unit });
-        assert!(error.to_string().ends_with("a positive multiple of 24"), "{error}");
+        assert!(
+            error.to_string().ends_with("a positive multiple of 24"),
+            "{error}"
+        );
     }
 }

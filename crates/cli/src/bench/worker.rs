@@ -43,11 +43,7 @@ fn measure(arguments: &Arguments) -> anyhow::Result<()> {
         let about = || format!("{} of {bytes} bytes", call.name());
         let seconds = rank.time(call, bytes, task.rounds).with_context(about)?;
         if rank.own == 0 {
-            let times = Times {
-                call,
-                bytes,
-                seconds,
-            };
+            let times = Times { call, bytes, seconds };
             print(serde_json::to_string(&times)?)?;
         }
     }
@@ -93,10 +89,16 @@ impl Rank<'_> {
     fn check(&self, call: Call, elements: usize, result: Option<&[f64]>) -> anyhow::Result<()> {
         let expected = call.result_length(self.own, self.ranks, elements);
         let found = result.map(<[f64]>::len);
-        ensure!(found == expected, "the result has {found:?} elements, not {expected:?}");
+        ensure!(
+            found == expected,
+            "the result has {found:?} elements, not {expected:?}"
+        );
         for (at, &found) in result.unwrap_or_default().iter().enumerate() {
             let expected = call.result(self.own, self.ranks, elements, at);
-            ensure!(found == expected, "element {at} of the result is {found}, not {expected}");
+            ensure!(
+                found == expected,
+                "element {at} of the result is {found}, not {expected}"
+            );
         }
         Ok(())
     }
