@@ -91,8 +91,8 @@ pub(super) fn cases(calls: &[Call], lengths: &[u64], ranks: u32) -> Result<Vec<(
 pub(super) enum BadLength {
     /// The vector is not one of equal blocks.
     #[error(
-        "--bytes {bytes}: reduce-scatter gives equal blocks of {ELEMENT}-byte numbers to {ranks} ranks, so a length is a \
-         positive multiple of {unit}"
+        "--bytes {bytes}: reduce-scatter gives equal blocks of {ELEMENT}-byte numbers to {ranks} ranks, so a length \
+         is a positive multiple of {unit}"
     )]
     Blocks {
         /// The length.
