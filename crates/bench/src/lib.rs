@@ -1,4 +1,4 @@
-//! `ropewalk bench`: remote calls and bulk transfers of this machine or cluster, beside what the machine can do.
+//! `ropewalk bench rpc`: remote calls and bulk transfers of this machine or cluster, beside what the machine can do.
 
 #![deny(
     clippy::print_stdout,
@@ -20,32 +20,4 @@ mod rpc;
 pub mod target;
 mod timing;
 
-use std::process::ExitCode;
-
-use clap::Subcommand;
-
-/// What `ropewalk bench` is told.
-#[derive(Debug, clap::Args)]
-pub struct Arguments {
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(Debug, Subcommand)]
-enum What {
-    Rpc(rpc::Arguments),
-}
-
-/// Runs the command.
-pub fn run(arguments: &Arguments) -> ExitCode {
-    let result = match &arguments.what {
-        What::Rpc(arguments) => rpc::run(arguments),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("ropewalk bench: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
+pub use rpc::{Arguments, run};

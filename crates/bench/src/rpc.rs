@@ -28,7 +28,7 @@ use super::{
 /// memory, bare sockets, process_vm_readv or a copy. On one host the second process is started by the command. For
 /// two hosts, run it with --serve on one and with --connect on the other, with the same --key-file.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub struct Arguments {
     /// Write one JSON array instead of a table, each row on a line of its own and as soon as it is measured
     #[arg(long)]
     json: bool,
@@ -68,7 +68,10 @@ pub(crate) struct Arguments {
 }
 
 /// Measures, or serves.
-pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+///
+/// # Errors
+/// If something cannot be measured, or nobody takes the results.
+pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     allow_descriptors();
     if arguments.serve {
         return serve_others(arguments);

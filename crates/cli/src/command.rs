@@ -5,7 +5,8 @@ use std::{env, ffi::OsString, path::Path, process::ExitCode};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{
-    agent, checkpoints, completions, demo, info, man, nameserver, partner, plan, reduce, rehearse, run, sim,
+    agent, bench, checkpoints, completions, demo, info, man, nameserver, partner, plan, reduce, rehearse,
+    run, sim,
 };
 
 /// Runs parallel jobs, and keeps them going.
@@ -22,7 +23,10 @@ enum Command {
     #[command(hide = true)]
     Agent,
     /// Measure what this machine and ropewalk do.
-    Bench(ropewalk_bench::Arguments),
+    Bench(bench::Arguments),
+    /// One rank of a measurement of collective calls; started by others, not by hand.
+    #[command(hide = true)]
+    BenchReduceWorker(bench::WorkerArguments),
     /// The process at the other end of a measurement; started by others, not by hand.
     #[command(hide = true)]
     BenchTarget,
@@ -54,12 +58,11 @@ pub fn main() -> ExitCode {
         Ok(Command::Run(arguments)) => run::run(arguments),
         Ok(command) => perform(command, Vec::new()),
         Err(words) => {
-            let is_reduction = words.get(1).is_some_and(|word| word == "reduce");
-            let (words, run_words) = match is_reduction {
+            let (words, run_words) = match starts_ranks(&words) {
                 true => run::divide(words, reduce::RUN_OPTIONS),
                 false => (words, Vec::new()),
             };
-            let found = documented_reduction(Arguments::command()).get_matches_from(words);
+            let found = documented_options(Arguments::command()).get_matches_from(words);
             match Arguments::from_arg_matches(&found) {
                 Ok(arguments) => perform(arguments.command, run_words),
                 Err(error) => error.exit(),
@@ -68,11 +71,21 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Runs a command; a reduction with these options of `run`.
+/// `reduce` and `bench reduce` start ranks by options of `run`.
+fn starts_ranks(words: &[OsString]) -> bool {
+    let word = |at: usize| words.get(at).and_then(|word| word.to_str());
+    matches!(
+        (word(1), word(2)),
+        (Some("reduce"), _) | (Some("bench"), Some("reduce"))
+    )
+}
+
+/// Runs a command; one that starts ranks with these options of `run`.
 fn perform(command: Command, run_words: Vec<OsString>) -> ExitCode {
     match command {
         Command::Agent => agent::run(),
-        Command::Bench(arguments) => ropewalk_bench::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments, run_words),
+        Command::BenchReduceWorker(arguments) => bench::work(&arguments),
         Command::BenchTarget => ropewalk_bench::target::run(),
         Command::Checkpoints(arguments) => checkpoints::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments, documented()),
@@ -105,14 +118,15 @@ fn command(mut words: Vec<OsString>) -> Result<Command, Vec<OsString>> {
 
 /// The whole command as completions and the manual show it: `run` reads its words itself.
 fn documented() -> clap::Command {
-    documented_reduction(Arguments::command()).mut_subcommand("run", run::documented)
+    documented_options(Arguments::command()).mut_subcommand("run", run::documented)
 }
 
-/// Adds the options of `run` that `reduce` has.
-fn documented_reduction(command: clap::Command) -> clap::Command {
-    command.mut_subcommand("reduce", |reduce| {
-        run::documented_some(reduce, reduce::RUN_OPTIONS)
-    })
+/// Adds the options of `run` that `reduce` and `bench reduce` have.
+fn documented_options(command: clap::Command) -> clap::Command {
+    let some = |command| run::documented_some(command, reduce::RUN_OPTIONS);
+    command
+        .mut_subcommand("reduce", some)
+        .mut_subcommand("bench", |bench| bench.mut_subcommand("reduce", some))
 }
 
 /// Under the names of other process managers' commands this one is `ropewalk run`. What is started by the launcher as

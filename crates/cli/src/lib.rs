@@ -2,6 +2,7 @@
 
 mod agent;
 mod bars;
+mod bench;
 mod checkpoints;
 mod command;
 mod completions;
@@ -20,6 +21,8 @@ mod reduce;
 mod rehearse;
 mod run;
 mod sim;
+mod size;
+mod table;
 mod times;
 mod watcher;
 

@@ -2,12 +2,9 @@
 
 use std::process::ExitCode;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
-
 mod launch;
 mod reduce;
 mod seeds;
-mod size;
 
 /// Simulate jobs on many hosts, by the machines that run them
 #[derive(Debug, clap::Args)]
@@ -33,17 +30,4 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         eprintln!("ropewalk sim: {error:#}");
         ExitCode::from(2)
     })
-}
-
-/// A table without rows; numbers follow the first column.
-fn table_of(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(UTF8_FULL_CONDENSED)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header(header);
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
 }

@@ -29,8 +29,8 @@ use self::{
 /// takes the actions from [`poll_action`](Self::poll_action) until there is none, carries them out in order, and
 /// answers each [`WorkerAction::SendChunk`] and [`WorkerAction::Fold`] once, at any time.
 ///
-/// It keeps [`WINDOW_BYTES`](crate::Chunking::WINDOW_BYTES) of each session, at least two chunks for each of its nodes, and
-/// [`ENDED_MAX`](Self::ENDED_MAX) ends of sessions.
+/// It keeps [`WINDOW_BYTES`](crate::Chunking::WINDOW_BYTES) of each session, at least two chunks for each of its nodes,
+/// and [`ENDED_MAX`](Self::ENDED_MAX) ends of sessions.
 #[derive(Debug)]
 pub struct Worker {
     site: Site,

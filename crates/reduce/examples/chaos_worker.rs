@@ -1,5 +1,5 @@
-//! Reduces, broadcasts or gathers vectors whose result shows any contribution that is missing or counted twice, and says
-//! how it went.
+//! Reduces, broadcasts or gathers vectors whose result shows any contribution that is missing or counted twice, and
+//! says how it went.
 //!
 //! Run it under `ropewalk run` with words such as `bytes=8388608 order=ordered`; see [`Words`]. Each rank prints a
 //! line for each reduction: `exact` with the receipt at a rank with the result, `told` at the others, `wrong` or

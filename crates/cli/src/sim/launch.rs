@@ -7,10 +7,8 @@ use ropewalk_launch::JobSpec;
 use ropewalk_sim::launch::{self, Costs, Setting, Violation};
 use serde::Serialize;
 
-use super::{
-    seeds::{End, Seeds},
-    table_of,
-};
+use super::seeds::{End, Seeds};
+use crate::table::table_of;
 use crate::times::{seconds, shown};
 
 #[derive(Debug, clap::Args)]

@@ -11,12 +11,12 @@ use ropewalk_sim::{
 };
 use serde::Serialize;
 
-use super::{
-    seeds::{self, Seeds},
+use super::seeds::{self, Seeds};
+use crate::{
     size::bytes,
-    table_of,
+    table::table_of,
+    times::{TIMES, duration, seconds, shown},
 };
-use crate::times::{TIMES, duration, seconds, shown};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {

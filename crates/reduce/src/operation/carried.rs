@@ -1,4 +1,4 @@
-//! What is brought to other ranks as it is.
+//! Contributions that come to other ranks as they are.
 
 use std::sync::Arc;
 

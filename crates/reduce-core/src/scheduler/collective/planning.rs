@@ -14,9 +14,9 @@ use crate::{
 };
 
 impl Collective {
-    /// Contributions that are folded are one share: a share is a vector of its own into the root, and so is its rest. It
-    /// is faster to begin anew with all than to add a share to one that is not there yet. Those that stand side by side
-    /// are a share each.
+    /// Contributions that are folded are one share: a share is a vector of its own into the root, and so is its rest.
+    /// It is faster to begin anew with all than to add a share to one that is not there yet. Those that stand side by
+    /// side are a share each.
     pub(super) fn plan_newcomers(&mut self, view: &View) {
         let are_folded = self.call.contributions != Contributions::SideBySide;
         if are_folded && self.shares.values().any(|share| !self.is_merged(share)) {

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 /// A number of bytes: `4096`, `64KiB`, `1.5MiB` or `2GiB`, and powers of ten as `8MB`.
-pub(super) fn bytes(text: &str) -> Result<u64, NoSize> {
+pub(crate) fn bytes(text: &str) -> Result<u64, NoSize> {
     const UNITS: [(&str, f64); 8] = [
         ("KiB", 1024.0),
         ("MiB", 1_048_576.0),
@@ -27,7 +27,7 @@ pub(super) fn bytes(text: &str) -> Result<u64, NoSize> {
 /// The value of an option is no size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a size is wanted, such as 65536, 64KiB, 128MiB or 1GB")]
-pub(super) struct NoSize;
+pub(crate) struct NoSize;
 
 #[cfg(test)]
 mod tests {
