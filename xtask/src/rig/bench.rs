@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use ropewalk_launch::{Ending, JobEvent, JobSpec, Launcher, hosts::parse_hosts};
 use serde_json::json;
 
@@ -74,12 +74,16 @@ pub(super) fn bench(options: &Options) -> anyhow::Result<()> {
     for round in 1..=options.rounds {
         eprintln!("==> round {round} of {}", options.rounds);
         goodputs.push(goodput(&network, 2, 1, GOODPUT_BYTES)?);
-        times.note(0, &job(&network, options, &built)?)?;
+        times.note(0, &job(&network, options, &built)?, options.bytes.len())?;
         if let Some((programs, rivals)) = &rivals {
             for (rival, at) in rivals.iter().zip(1..) {
                 let command = programs.command(rival, &network, &options.collective, &options.bytes);
                 let said = within(&network.namespace(0), || output(command));
-                times.note(at, &said.with_context(|| format!("{} failed", rival.name))?)?;
+                times.note(
+                    at,
+                    &said.with_context(|| format!("{} failed", rival.name))?,
+                    options.bytes.len(),
+                )?;
             }
         }
     }
@@ -135,7 +139,9 @@ struct Times(BTreeMap<(usize, u64), Vec<f64>>);
 
 impl Times {
     /// Notes lines of `SIZE NANOSECONDS`.
-    fn note(&mut self, contestant: usize, lines: &str) -> anyhow::Result<()> {
+    fn note(&mut self, contestant: usize, lines: &str, expected: usize) -> anyhow::Result<()> {
+        let rows = lines.lines().count();
+        ensure!(rows == expected, "{rows} rows were printed, not {expected}");
         for line in lines.lines() {
             let (bytes, nanoseconds) = line.split_once(' ').context("a row is two numbers")?;
             let seconds = nanoseconds.trim().parse::<f64>()? / 1e9;

@@ -213,8 +213,8 @@ impl Collective {
             members: Vec::from_iter(self.places.get(&site).copied()),
             capacity: view.capacity(site),
         };
-        // Backwards: the chain of the reduction comes to the root from its first site, and the result goes on to its last
-        // one. So each site sends to one other alone, and no two senders meet in a link.
+        // Backwards: the chain of the reduction comes to the root from its first site, and the result goes on to its
+        // last one. So each site sends to one other alone, and no two senders meet in a link.
         let sources: Vec<Source> = sites.iter().rev().map(source).collect();
         let mut trees = planner.trees(&sources, &chunking, ShareId::SPREAD);
         if !view.troubles.broken().is_empty() {
