@@ -482,14 +482,19 @@ impl Worker {
         }
     }
 
-    /// The first node with something to send whose parent has not got its part of the sends.
+    /// The first node with something to send whose parent has not got its part of the sends; or, if there is none, whose
+    /// parent is the only one to which something is being sent.
     fn next_sendable(&self) -> Option<(Session, u64, StreamId)> {
-        let has_room = |(session, _, id): &&(Session, u64, StreamId)| {
-            let stream = self.sessions.get(session).and_then(|part| part.streams.get(id));
-            let parent = stream.and_then(|stream| stream.parent);
-            parent.is_none_or(|(parent, _)| self.sends.has_room_for(parent))
+        let find = |may_send: &dyn Fn(Site) -> bool| {
+            let mut sendable = self.sendable.iter();
+            sendable.find(|(session, _, id)| {
+                let stream = self.sessions.get(session).and_then(|part| part.streams.get(id));
+                let parent = stream.and_then(|stream| stream.parent);
+                parent.is_none_or(|(parent, _)| may_send(parent))
+            })
         };
-        self.sendable.iter().find(has_room).copied()
+        let first = find(&|to| self.sends.has_room_for(to));
+        first.or_else(|| find(&|to| self.sends.has_room_alone(to))).copied()
     }
 
     /// Begins to send a chunk, if it is still of use.

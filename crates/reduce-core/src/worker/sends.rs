@@ -36,13 +36,16 @@ impl Sends {
         self.all < self.max
     }
 
+    /// A receiver has not got its part.
     pub(super) fn has_room_for(&self, to: Site) -> bool {
         let receiver = self.receivers.get(&to);
-        receiver.is_none_or(|receiver| {
-            let is_alone = receiver.sends == self.all;
-            let most = if is_alone { self.max } else { self.max.div_ceil(2) };
-            receiver.sends < receiver.max.min(most)
-        })
+        receiver.is_none_or(|receiver| receiver.sends < receiver.max.min(self.max.div_ceil(2)))
+    }
+
+    /// A receiver has got its part, and may have that of others too: they get nothing.
+    pub(super) fn has_room_alone(&self, to: Site) -> bool {
+        let receiver = self.receivers.get(&to);
+        receiver.is_some_and(|receiver| receiver.sends == self.all && receiver.sends < receiver.max)
     }
 
     pub(super) fn handle_begun(&mut self, to: Site) {
