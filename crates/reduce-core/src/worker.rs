@@ -482,8 +482,8 @@ impl Worker {
         }
     }
 
-    /// The first node with something to send whose parent has not got its part of the sends; or, if there is none, whose
-    /// parent is the only one to which something is being sent.
+    /// The first node with something to send whose parent has not got its part of the sends; or, if there is none,
+    /// whose parent is the only one to which something is being sent.
     fn next_sendable(&self) -> Option<(Session, u64, StreamId)> {
         let find = |may_send: &dyn Fn(Site) -> bool| {
             let mut sendable = self.sendable.iter();
@@ -494,7 +494,9 @@ impl Worker {
             })
         };
         let first = find(&|to| self.sends.has_room_for(to));
-        first.or_else(|| find(&|to| self.sends.has_room_alone(to))).copied()
+        first
+            .or_else(|| find(&|to| self.sends.has_room_alone(to)))
+            .copied()
     }
 
     /// Begins to send a chunk, if it is still of use.
