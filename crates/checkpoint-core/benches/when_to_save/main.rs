@@ -1,5 +1,5 @@
-//! The tables of "When to save" in `docs/benchmarks.md`: `cargo bench -p ropewalk-checkpoint`, with the names of tables as
-//! arguments if not all are wanted, and the number of simulated runs.
+//! The tables of "When to save" in `docs/benchmarks_of_checkpoints.md`: `cargo bench -p ropewalk-checkpoint`, with the
+//! names of tables as arguments if not all are wanted, and the number of simulated runs.
 
 #[path = "../../tests/traces/cases.rs"]
 mod cases;
