@@ -1,5 +1,6 @@
 //! The messages between processes: those of the core, with what the core does not need to know.
 
+use bytes::Bytes;
 use ropewalk_membership::ProcessGroup;
 use ropewalk_names::{Identity, Rank, RegionHandle};
 use ropewalk_reduce_core::{FromScheduler, Grant, Member, Session, ToScheduler, Token};
@@ -75,6 +76,8 @@ pub(crate) enum ToSeat {
         introductions: Vec<Introduction>,
         /// The message.
         message: ToScheduler,
+        /// With an announcement, the contribution itself, if it is [short](ropewalk_reduce_core::Call::may_be_enclosed).
+        enclosed: Option<Bytes>,
     },
     /// The rank keeps a copy of the contribution of another one.
     Copy(KeptCopy),
@@ -107,6 +110,8 @@ pub(crate) struct ToSite {
     pub circumstances: Circumstances,
     /// With a row, the copies that it names as children, and who keeps each.
     pub copies: Vec<(Rank, KeptCopy)>,
+    /// With a row, the contributions that it gives.
+    pub given: Vec<(Member, Bytes)>,
 }
 
 /// What is known beside the end of a reduction.

@@ -340,6 +340,7 @@ impl<'a> Job<'a> {
                     session: standing.session,
                     call: standing.call,
                     originals: standing.originals,
+                    are_enclosed: false,
                 };
                 let what = What::ToScheduler(Site(copy.0), message);
                 self.simulation.send(copy, Process(seat.0), MESSAGE_BYTES, what);
@@ -385,7 +386,7 @@ impl<'a> Job<'a> {
         if let Some(scheduler) = &mut site.scheduler {
             while let Some(SchedulerAction::Send(to, message)) = scheduler.poll_action() {
                 self.from_scheduler += 1;
-                let bytes = MESSAGE_BYTES + row_bytes(&message);
+                let bytes = MESSAGE_BYTES + row_bytes(&message, self.call.bytes);
                 self.simulation
                     .send(process, Process(to.0), bytes, What::FromScheduler(from, message));
             }
@@ -397,9 +398,17 @@ impl<'a> Job<'a> {
         }
         while let Some(action) = site.worker.poll_action() {
             match action {
-                WorkerAction::Tell(to, message) => {
+                WorkerAction::Tell(to, mut message) => {
+                    let mut bytes = MESSAGE_BYTES;
+                    if let ToScheduler::Announce { are_enclosed, .. } = &mut message
+                        && process.0 < hosts
+                        && self.call.may_be_enclosed(hosts as usize)
+                    {
+                        *are_enclosed = true;
+                        bytes += self.call.bytes;
+                    }
                     let what = What::ToScheduler(from, message);
-                    self.simulation.send(process, Process(to.0), MESSAGE_BYTES, what);
+                    self.simulation.send(process, Process(to.0), bytes, what);
                 }
                 WorkerAction::Grant { to, grant, .. } => {
                     self.simulation
@@ -586,10 +595,12 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Rows grow with the classes, and the root's with the members.
-fn row_bytes(message: &FromScheduler) -> u64 {
+/// Rows grow with the classes, and the root's with the members and the contributions that come with it.
+fn row_bytes(message: &FromScheduler, contribution: u64) -> u64 {
     match message {
-        FromScheduler::Row(row) => 20 * (row.nodes.len() + row.members.len()) as u64,
+        FromScheduler::Row(row) => {
+            20 * (row.nodes.len() + row.members.len()) as u64 + contribution * row.given.len() as u64
+        }
         _ => 0,
     }
 }

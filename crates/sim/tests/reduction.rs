@@ -50,6 +50,28 @@ fn results_are_exact() {
     }
 }
 
+/// Short contributions come with their announcements: two messages for each rank and one row. The root has its result
+/// after one hop, if the scheduler is there too, and everybody knows after another one; elsewhere after two more.
+#[test]
+fn short_contributions_take_one_hop() {
+    for order in [Order::Any, Order::Ordered] {
+        for (root, hops) in [(0, 2), (5, 4)] {
+            let mut setting = Setting::new(8, 4_000);
+            (setting.order, setting.root) = (order, root);
+            let outcome = run(&setting).unwrap();
+            let from_scheduler = outcome.messages_from_scheduler;
+            assert_eq!((from_scheduler, outcome.messages_to_scheduler), (9, 9));
+            let links = 2.0 * 8.0 * 4_500.0 / setting.rate;
+            let time = outcome.time.as_seconds() - links;
+            assert!(
+                time <= f64::from(hops) * setting.latency.as_seconds(),
+                "{:?}",
+                outcome.time
+            );
+        }
+    }
+}
+
 /// Undisturbed, on equal links: near the time that one link takes for the vector.
 #[test]
 fn undisturbed_it_is_at_the_floor() {

@@ -54,6 +54,8 @@ pub(super) struct Collective {
 struct Original {
     token: Token,
     sites: Vec<Site>,
+    /// The scheduler's side has the data too.
+    is_enclosed: bool,
 }
 
 #[derive(Debug)]
@@ -151,7 +153,13 @@ impl Collective {
     }
 
     /// A site holds originals.
-    pub(super) fn announce(&mut self, from: Site, call: &Call, originals: &[(Member, Token)]) -> Option<End> {
+    pub(super) fn announce(
+        &mut self,
+        from: Site,
+        call: &Call,
+        originals: &[(Member, Token)],
+        are_enclosed: bool,
+    ) -> Option<End> {
         let place = self.places.get(&from).copied();
         let caller = place.or(originals.first().map(|(member, _)| *member))?;
         if *call != self.call || !self.is_valid() {
@@ -170,6 +178,7 @@ impl Collective {
                 Original {
                     token,
                     sites: Vec::new(),
+                    is_enclosed: false,
                 }
             });
             if known.token != token {
@@ -178,6 +187,7 @@ impl Collective {
             if !known.sites.contains(&from) {
                 known.sites.push(from);
             }
+            known.is_enclosed |= are_enclosed;
         }
         None
     }

@@ -7,11 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use ropewalk_fabric::{Address, AgentLink, SpanKind};
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{
-    Failure, FromScheduler, GiveUp, Place, SendRates, Session, Site, StreamId, Term, ToScheduler, Worker,
-    WorkerAction,
+    Call, Failure, FromScheduler, GiveUp, Place, SendRates, Session, Site, StreamId, Term, ToScheduler,
+    Worker, WorkerAction,
 };
 use ropewalk_rpc::Engine;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -245,7 +246,13 @@ impl ProgressThread {
             message,
             circumstances,
             copies,
+            given,
         } = message;
+        if let FromScheduler::Row(row) = &message
+            && let Some(running) = self.running.get_mut(&row.session)
+        {
+            running.take_given(given);
+        }
         for (keeper, copy) in copies {
             if let Some(site) = self.sites.of_told_copy(keeper, copy.owner) {
                 self.inherited.insert(site, copy.contribution, copy.handle);
@@ -350,13 +357,15 @@ impl ProgressThread {
 
     fn take_action(&mut self, action: WorkerAction) {
         match action {
-            WorkerAction::Tell(seat, message) => {
+            WorkerAction::Tell(seat, mut message) => {
                 let introductions = self.introductions(&message);
+                let enclosed = self.enclose(&mut message);
                 self.tell_seat(
                     Rank(seat.0),
                     ToSeat::Worker {
                         introductions,
                         message,
+                        enclosed,
                     },
                 );
             }
@@ -411,6 +420,25 @@ impl ProgressThread {
                 .collect(),
             _ => Vec::new(),
         }
+    }
+
+    /// The contribution that goes with its announcement, if it is short.
+    fn enclose(&self, message: &mut ToScheduler) -> Option<Bytes> {
+        let ToScheduler::Announce {
+            session,
+            call,
+            are_enclosed,
+            ..
+        } = message
+        else {
+            return None;
+        };
+        let running = self.running.get(session)?;
+        let is_short = |data: &&Bytes| data.len() as u64 <= Call::ENCLOSED_BYTES_MAX;
+        let may_be = call.may_be_enclosed(running.members.len());
+        let own = running.own().filter(is_short).filter(|_| may_be)?;
+        *are_enclosed = true;
+        Some(Bytes::copy_from_slice(own))
     }
 
     fn fold(
