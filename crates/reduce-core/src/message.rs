@@ -46,6 +46,8 @@ pub enum ToScheduler {
         generation: u32,
         /// The sum of the tokens of all that was merged.
         tokens: Token,
+        /// The result comes with the message, and goes with the end to all: see [`Call::may_end_with_result`].
+        is_enclosed: bool,
     },
     /// The rates at which this site sends to others.
     Rates(Vec<(Site, RateBounds)>),

@@ -73,6 +73,18 @@ impl Call {
             && self.bytes <= Self::ENCLOSED_BYTES_MAX
             && self.bytes.saturating_mul(ranks as u64) <= Self::ENCLOSED_IN_ALL_MAX
     }
+
+    /// The most bytes of a result that goes with the end of its session to all. Each rank keeps it as long as the end:
+    /// a new scheduler may have to tell it to others.
+    pub const RESULT_BYTES_MAX: u64 = 1 << 10;
+
+    /// Says if the result for all ranks of a group of so many is so short that it goes with the end.
+    pub fn may_end_with_result(&self, ranks: usize) -> bool {
+        self.is_spread
+            && self.contributions != Contributions::SideBySide
+            && self.bytes <= Self::RESULT_BYTES_MAX
+            && self.bytes.saturating_mul(ranks as u64) <= Self::ENCLOSED_IN_ALL_MAX
+    }
 }
 
 impl Contributions {
@@ -381,11 +393,12 @@ impl Scheduler {
                 term,
                 generation,
                 tokens,
+                is_enclosed,
             } => {
                 // A new seat does not know all contributions yet. The root tells again after its next row.
                 let is_ours = term == self.term && self.awaited.is_empty();
                 if let Some(collective) = self.sessions.get_mut(&session).filter(|_| is_ours) {
-                    let end = collective.complete(from, generation, tokens);
+                    let end = collective.complete(from, generation, tokens, is_enclosed);
                     self.settle(session, end);
                 }
             }

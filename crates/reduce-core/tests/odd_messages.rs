@@ -212,11 +212,12 @@ fn to_scheduler() -> impl Strategy<Value = ToScheduler> {
             share: ShareId(share),
             merged,
         }),
-        1 => (number(), number(), 0_u128..8).prop_map(move |(term, generation, tokens)| ToScheduler::Complete {
+        1 => (number(), number(), 0_u128..8, any::<bool>()).prop_map(move |(term, generation, tokens, is_enclosed)| ToScheduler::Complete {
             session,
             term: Term(term),
             generation,
             tokens: Token(tokens),
+            is_enclosed,
         }),
         2 => (plan(), number()).prop_map(move |(plan, site)| ToScheduler::Unreachable {
             session,

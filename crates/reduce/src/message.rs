@@ -76,8 +76,10 @@ pub(crate) enum ToSeat {
         introductions: Vec<Introduction>,
         /// The message.
         message: ToScheduler,
-        /// With an announcement, the contribution itself, if it is [short](ropewalk_reduce_core::Call::may_be_enclosed).
-        enclosed: Option<Bytes>,
+        /// With an announcement, the contribution itself, if it is
+        /// [short](ropewalk_reduce_core::Call::may_be_enclosed). With a completion, the result, if that
+        /// [is](ropewalk_reduce_core::Call::may_end_with_result); with a standing, the results that came with ends.
+        enclosed: Vec<(Session, Bytes)>,
     },
     /// The rank keeps a copy of the contribution of another one.
     Copy(KeptCopy),
@@ -123,4 +125,6 @@ pub(crate) struct Circumstances {
     pub plans: u32,
     /// If members called for different things: the call of the others, and that of the odd one.
     pub calls: Option<(String, String)>,
+    /// The result, if it is short and all get it.
+    pub result: Option<Bytes>,
 }

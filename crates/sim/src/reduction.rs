@@ -9,17 +9,21 @@
 use std::time::Duration;
 
 use ropewalk_reduce_core::{
-    Call, ChunkHeader, Costs, End, FromScheduler, Grant, Member, Scheduler, SchedulerAction, Session, Site,
-    StreamId, Term, ToScheduler, Token, WorkerAction,
+    Call, Costs, End, FromScheduler, Member, Scheduler, SchedulerAction, Session, Site, Term, ToScheduler,
+    Token, WorkerAction,
     canary::{Canary, is_put_back},
 };
 
-use self::site::SiteState;
+use self::{
+    site::SiteState,
+    what::{What, row_bytes},
+};
 use crate::{Dice, Host, Nanos, Network, Process, Simulation};
 
 mod oracle;
 mod setting;
 mod site;
+mod what;
 
 pub use self::{
     oracle::Violation,
@@ -57,41 +61,6 @@ pub fn run(setting: &Setting) -> Result<Outcome, Violation> {
 }
 
 /// Something that happens to a process.
-#[derive(Clone, Debug)]
-enum What {
-    Call,
-    /// The copy of the original that a rank was called with is kept: its call counts.
-    Acknowledged,
-    /// A copy of this member's original is here.
-    Copied(Member),
-    ToScheduler(Site, ToScheduler),
-    FromScheduler(Site, FromScheduler),
-    Grant(Grant),
-    /// The chunk of this number from a site, and its word.
-    Chunk(Site, u64, ChunkHeader, u64),
-    /// The chunk of this number has arrived.
-    Answered(u64),
-    Unreachable(Site),
-    Folded(Session, StreamId, u32),
-    /// A site was lost.
-    Lost(Site),
-    /// The agent sees that its rank is gone.
-    RankGone,
-    SchedulerDue,
-    Fault(usize),
-    Thaw(u32),
-    Heal(u32, u32),
-    /// One host has heard nothing of another one for long, if the cut between them lasts.
-    Silent(u32, u32),
-}
-
-impl What {
-    /// Says if it may go through other hosts, as all messages but chunks do.
-    fn may_be_forwarded(&self) -> bool {
-        !matches!(self, Self::Chunk(..))
-    }
-}
-
 struct Job<'a> {
     setting: &'a Setting,
     simulation: Simulation<What>,
@@ -257,19 +226,25 @@ impl<'a> Job<'a> {
                     self.hold(process, vec![member]);
                 }
             }
-            What::ToScheduler(from, message) => {
+            What::ToScheduler(from, message, result) => {
+                if result.is_some() {
+                    self.sites[at].enclosed = result;
+                }
                 if let Some(scheduler) = &mut self.sites[at].scheduler {
                     self.to_scheduler += 1;
                     scheduler.handle_message(now.into(), from, message);
                 }
             }
             // A receiver refuses a fenced process, as its connections do.
-            What::FromScheduler(from, message)
+            What::FromScheduler(from, message, result)
                 if !self.sites[at].lost.contains(&from) || is_put_back(Canary::OldTermFollowed) =>
             {
                 if let FromScheduler::NewTerm(term) = message {
                     self.sites[at].seat = from;
                     self.announce_copy(process, from, term);
+                }
+                if let Some(result) = result {
+                    self.sites[at].take_result(result);
                 }
                 self.sites[at].worker.handle_scheduler(from, message);
             }
@@ -294,7 +269,7 @@ impl<'a> Job<'a> {
                     site.worker.set_sends(site.rates.window());
                     if let Some(rates) = rates {
                         let seat = Process(site.seat.0);
-                        let what = What::ToScheduler(Site(process.0), ToScheduler::Rates(rates));
+                        let what = What::ToScheduler(Site(process.0), ToScheduler::Rates(rates), None);
                         self.simulation.send(process, seat, MESSAGE_BYTES, what);
                     }
                 }
@@ -342,7 +317,7 @@ impl<'a> Job<'a> {
                     originals: standing.originals,
                     are_enclosed: false,
                 };
-                let what = What::ToScheduler(Site(copy.0), message);
+                let what = What::ToScheduler(Site(copy.0), message, None);
                 self.simulation.send(copy, Process(seat.0), MESSAGE_BYTES, what);
             }
         }
@@ -387,8 +362,14 @@ impl<'a> Job<'a> {
             while let Some(SchedulerAction::Send(to, message)) = scheduler.poll_action() {
                 self.from_scheduler += 1;
                 let bytes = MESSAGE_BYTES + row_bytes(&message, self.call.bytes);
-                self.simulation
-                    .send(process, Process(to.0), bytes, What::FromScheduler(from, message));
+                let is_end = matches!(message, FromScheduler::Ended { .. });
+                let result = site.enclosed.clone().filter(|_| is_end);
+                self.simulation.send(
+                    process,
+                    Process(to.0),
+                    bytes,
+                    What::FromScheduler(from, message, result),
+                );
             }
             let deadline = scheduler.poll_timeout().map(Nanos::from);
             if let Some(deadline) = deadline.filter(|deadline| site.timer != Some(*deadline)) {
@@ -407,7 +388,8 @@ impl<'a> Job<'a> {
                         *are_enclosed = true;
                         bytes += self.call.bytes;
                     }
-                    let what = What::ToScheduler(from, message);
+                    let result = site.enclose_result(&mut message, &self.call, hosts);
+                    let what = What::ToScheduler(from, message, result);
                     self.simulation.send(process, Process(to.0), bytes, what);
                 }
                 WorkerAction::Grant { to, grant, .. } => {
@@ -544,7 +526,7 @@ impl<'a> Job<'a> {
             let site = &mut self.sites[agent.0 as usize];
             site.worker.contribute(SESSION, self.call.clone(), vec![original]);
             while let Some(WorkerAction::Tell(to, message)) = site.worker.poll_action() {
-                let what = What::ToScheduler(Site(agent.0), message);
+                let what = What::ToScheduler(Site(agent.0), message, None);
                 self.simulation.send(agent, Process(to.0), MESSAGE_BYTES, what);
             }
         }
@@ -592,15 +574,5 @@ impl<'a> Job<'a> {
             let scheduler = scheduler.take_over(living.collect::<Vec<_>>());
             self.sites[at].scheduler = Some(scheduler);
         }
-    }
-}
-
-/// Rows grow with the classes, and the root's with the members and the contributions that come with it.
-fn row_bytes(message: &FromScheduler, contribution: u64) -> u64 {
-    match message {
-        FromScheduler::Row(row) => {
-            20 * (row.nodes.len() + row.members.len()) as u64 + contribution * row.given.len() as u64
-        }
-        _ => 0,
     }
 }

@@ -216,7 +216,13 @@ impl Collective {
     }
 
     /// A site holds everything, if the tokens add up. A result of an older roster is none.
-    pub(super) fn complete(&mut self, from: Site, generation: u32, tokens: Token) -> Option<End> {
+    pub(super) fn complete(
+        &mut self,
+        from: Site,
+        generation: u32,
+        tokens: Token,
+        is_enclosed: bool,
+    ) -> Option<End> {
         let may_be_complete = from == self.root() || (self.call.is_spread && self.places.contains_key(&from));
         if generation != self.roster.generation || !may_be_complete {
             return None;
@@ -232,6 +238,7 @@ impl Collective {
             }
         }
         self.spread.note_complete(from);
+        self.spread.is_enclosed |= is_enclosed;
         (!self.call.is_spread).then(|| self.done())
     }
 

@@ -278,7 +278,7 @@ impl ProgressThread {
                     ToSeat::Worker {
                         introductions,
                         message,
-                        enclosed: None,
+                        enclosed: Vec::new(),
                     },
                 );
             }

@@ -7,12 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use ropewalk_fabric::{Address, AgentLink, SpanKind};
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{
-    Call, Failure, FromScheduler, GiveUp, Place, SendRates, Session, Site, StreamId, Term, ToScheduler,
-    Worker, WorkerAction,
+    Failure, FromScheduler, GiveUp, Place, SendRates, Session, Site, StreamId, Term, ToScheduler, Worker,
+    WorkerAction,
 };
 use ropewalk_rpc::Engine;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -253,6 +252,12 @@ impl ProgressThread {
         {
             running.take_given(given);
         }
+        if let FromScheduler::Ended { session, .. } = &message
+            && let Some(result) = &circumstances.result
+            && let Some(running) = self.running.get_mut(session)
+        {
+            running.take_result(result);
+        }
         for (keeper, copy) in copies {
             if let Some(site) = self.sites.of_told_copy(keeper, copy.owner) {
                 self.inherited.insert(site, copy.contribution, copy.handle);
@@ -420,25 +425,6 @@ impl ProgressThread {
                 .collect(),
             _ => Vec::new(),
         }
-    }
-
-    /// The contribution that goes with its announcement, if it is short.
-    fn enclose(&self, message: &mut ToScheduler) -> Option<Bytes> {
-        let ToScheduler::Announce {
-            session,
-            call,
-            are_enclosed,
-            ..
-        } = message
-        else {
-            return None;
-        };
-        let running = self.running.get(session)?;
-        let is_short = |data: &&Bytes| data.len() as u64 <= Call::ENCLOSED_BYTES_MAX;
-        let may_be = call.may_be_enclosed(running.members.len());
-        let own = running.own().filter(is_short).filter(|_| may_be)?;
-        *are_enclosed = true;
-        Some(Bytes::copy_from_slice(own))
     }
 
     fn fold(

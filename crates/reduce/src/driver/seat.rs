@@ -122,11 +122,10 @@ impl Seat {
                 for introduction in introductions {
                     self.introduce(from, introduction);
                 }
-                if let ToScheduler::Announce { session, .. } = &message {
-                    let is_open =
-                        self.groups.contains_key(&session.group) && !self.ended.contains_key(session);
-                    self.enclosed.keep(&mut message, enclosed.filter(|_| is_open));
-                }
+                let is_open = |session: &Session| {
+                    self.groups.contains_key(&session.group) && !self.ended.contains_key(session)
+                };
+                self.enclosed.keep(&mut message, enclosed, is_open);
                 self.scheduler.handle_message(now, Site(from.0), message);
             }
             ToSeat::Copy(copy) if copy.owner.0 < self.size && !self.lost.contains(&from) => {
@@ -324,8 +323,13 @@ impl Seat {
         let plans = self.plans.remove(&session).unwrap_or_default();
         self.copies.retain(|(known, _), _| *known != session);
         self.digests.forget(session);
-        self.enclosed.forget(session);
-        let circumstances = Circumstances { lost, plans, calls };
+        let result = self.enclosed.forget(session);
+        let circumstances = Circumstances {
+            lost,
+            plans,
+            calls,
+            result: result.filter(|_| matches!(end, End::Done { .. })),
+        };
         self.ended.insert(session, circumstances.clone());
         while self.ended.len() > Scheduler::ENDED_MAX {
             self.ended.pop_first();

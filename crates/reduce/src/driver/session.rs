@@ -169,6 +169,31 @@ impl Running {
         self.given.extend(given.into_iter().filter(fits));
     }
 
+    /// Takes the whole result. What may be here already can be that of an older roster.
+    pub(super) fn take_result(&mut self, result: &Bytes) {
+        self.result = match &self.fold {
+            Fold::Elements(elements) if result.len() as u64 == self.length => {
+                let mut memory = elements.result(result.len());
+                memory.bytes_mut().copy_from_slice(result);
+                Some(ResultMemory::Elements(memory))
+            }
+            Fold::Elements(_) => None,
+            _ => Some(ResultMemory::Object(Memory::from(&result[..]))),
+        };
+    }
+
+    /// The result, which is complete, if all get it and it is short enough to go with the end.
+    pub(super) fn short_result(&mut self) -> Option<Bytes> {
+        let ranks = self.members.len();
+        let signature = self.introduction.signature.as_ref()?;
+        let call = signature.call(&self.members)?;
+        if !call.may_end_with_result(ranks) {
+            return None;
+        }
+        let result = self.copy_of_result(0..self.length);
+        (result.len() as u64 <= Call::RESULT_BYTES_MAX).then_some(result)
+    }
+
     /// The digests of the contributions that were read here.
     pub(super) fn digests(&self) -> Vec<(Member, [u8; 32])> {
         match &self.originals {

@@ -216,11 +216,9 @@ impl Collective {
             .filter(|site| **site != root && self.called.contains(*site));
         let receivers: BTreeSet<Site> = called.copied().collect();
         let spread = &mut self.spread;
-        if here
-            .iter()
-            .chain([&root])
-            .all(|site| spread.complete.contains(site))
-        {
+        let has_it = |site: &Site| spread.complete.contains(site);
+        let gets_it = |site: &Site| spread.is_enclosed && self.called.contains(site);
+        if here.iter().all(|site| has_it(site) || gets_it(site)) && has_it(&root) {
             return Some(self.done());
         }
         if receivers != spread.receivers || spread.is_stale {
