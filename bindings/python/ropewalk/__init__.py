@@ -14,11 +14,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ropewalk._group import Group as Group, Options as Options
+    from ropewalk._group import Contribution as Contribution, Group as Group, Options as Options
     from ropewalk._job import Job as Job, Verdict as Verdict, command as command, run as run
     from ropewalk._reduction import Outcome as Outcome, Receipt as Receipt, Reduction as Reduction
 
 __all__ = [
+    "Contribution",
     "Group",
     "Job",
     "Options",
@@ -30,18 +31,19 @@ __all__ = [
     "run",
 ]
 
-_MODULES = {
-    "_group": ("Group", "Options"),
-    "_job": ("Job", "Verdict", "command", "run"),
-    "_reduction": ("Outcome", "Receipt", "Reduction"),
-}
+# A type checker would take any name for one of the module's.
+if not TYPE_CHECKING:
+    _MODULES = {
+        "_group": ("Contribution", "Group", "Options"),
+        "_job": ("Job", "Verdict", "command", "run"),
+        "_reduction": ("Outcome", "Receipt", "Reduction"),
+    }
 
+    def __getattr__(name: str) -> Any:
+        """Loads the extension module only for a program that uses it: one that only saves checkpoints does not."""
+        from importlib import import_module
 
-def __getattr__(name: str) -> Any:
-    """Loads the extension module only for a program that uses it: one that only saves checkpoints does not."""
-    from importlib import import_module
-
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(import_module(f"ropewalk.{module}"), name)
-    raise AttributeError(f"module 'ropewalk' has no attribute {name!r}")
+        for module, names in _MODULES.items():
+            if name in names:
+                return getattr(import_module(f"ropewalk.{module}"), name)
+        raise AttributeError(f"module 'ropewalk' has no attribute {name!r}")

@@ -5,13 +5,22 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Union
 
 from ropewalk import _native
 from ropewalk._reduction import Outcome, Receipt, Reduction
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Unpack
+
+class Array(Protocol):
+    """A NumPy array, which has the buffer protocol; the type checker knows that from Python 3.12 on only."""
+
+    def __array__(self, *arguments: Any, **named: Any) -> Any: ...
+
+
+Contribution = Union["Buffer", Array]
+"""An object that a collective call takes."""
 
 Operation = Union[Literal["max", "min", "prod", "sum"], Callable[[Any, Any], Any]]
 
@@ -83,11 +92,11 @@ class Group:
 
     def reduce(
         self,
-        data: Buffer,
+        data: Contribution,
         op: Operation = "sum",
         root: int = 0,
         *,
-        out: Buffer | None = None,
+        out: Contribution | None = None,
         **options: Unpack[Options],
     ) -> Outcome:
         """Combines the contributions element by element; ``root`` gets the result, of the contribution's shape.
@@ -101,34 +110,34 @@ class Group:
 
     def ireduce(
         self,
-        data: Buffer,
+        data: Contribution,
         op: Operation = "sum",
         root: int = 0,
         *,
-        out: Buffer | None = None,
+        out: Contribution | None = None,
         **options: Unpack[Options],
     ) -> Reduction:
         """Begins what :meth:`reduce` does."""
         return self._begin("reduce", data, op, root, out, options)
 
     def allreduce(
-        self, data: Buffer, op: Operation = "sum", *, out: Buffer | None = None, **options: Unpack[Options]
+        self, data: Contribution, op: Operation = "sum", *, out: Contribution | None = None, **options: Unpack[Options]
     ) -> Outcome:
         """As :meth:`reduce`; all ranks get the result, each the same bits."""
         return self.iallreduce(data, op, out=out, **options).result()
 
     def iallreduce(
-        self, data: Buffer, op: Operation = "sum", *, out: Buffer | None = None, **options: Unpack[Options]
+        self, data: Contribution, op: Operation = "sum", *, out: Contribution | None = None, **options: Unpack[Options]
     ) -> Reduction:
         """Begins what :meth:`allreduce` does."""
         return self._begin("allreduce", data, op, 0, out, options)
 
     def reduce_scatter(
         self,
-        data: Buffer,
+        data: Contribution,
         op: Literal["max", "min", "prod", "sum"] = "sum",
         *,
-        out: Buffer | None = None,
+        out: Contribution | None = None,
         **options: Unpack[Options],
     ) -> Outcome:
         """As :meth:`reduce`; the result is cut into equal blocks, one for each rank in order.
@@ -140,29 +149,29 @@ class Group:
 
     def ireduce_scatter(
         self,
-        data: Buffer,
+        data: Contribution,
         op: Literal["max", "min", "prod", "sum"] = "sum",
         *,
-        out: Buffer | None = None,
+        out: Contribution | None = None,
         **options: Unpack[Options],
     ) -> Reduction:
         """Begins what :meth:`reduce_scatter` does."""
         return self._begin("reduce_scatter", data, op, 0, out, options)
 
     def broadcast(
-        self, data: Buffer, root: int = 0, *, out: Buffer | None = None, **options: Unpack[Options]
+        self, data: Contribution, root: int = 0, *, out: Contribution | None = None, **options: Unpack[Options]
     ) -> Outcome:
         """All ranks get the contribution of ``root``. The others contribute only its shape and type."""
         return self.ibroadcast(data, root, out=out, **options).result()
 
     def ibroadcast(
-        self, data: Buffer, root: int = 0, *, out: Buffer | None = None, **options: Unpack[Options]
+        self, data: Contribution, root: int = 0, *, out: Contribution | None = None, **options: Unpack[Options]
     ) -> Reduction:
         """Begins what :meth:`broadcast` does."""
         return self._begin("broadcast", data, None, root, out, options)
 
     def gather(
-        self, data: Buffer, root: int = 0, *, out: Buffer | None = None, **options: Unpack[Options]
+        self, data: Contribution, root: int = 0, *, out: Contribution | None = None, **options: Unpack[Options]
     ) -> Outcome:
         """``root`` gets the contributions of all ranks, stacked along a new first axis in the order of the ranks.
 
@@ -171,16 +180,16 @@ class Group:
         return self.igather(data, root, out=out, **options).result()
 
     def igather(
-        self, data: Buffer, root: int = 0, *, out: Buffer | None = None, **options: Unpack[Options]
+        self, data: Contribution, root: int = 0, *, out: Contribution | None = None, **options: Unpack[Options]
     ) -> Reduction:
         """Begins what :meth:`gather` does."""
         return self._begin("gather", data, None, root, out, options)
 
-    def allgather(self, data: Buffer, *, out: Buffer | None = None, **options: Unpack[Options]) -> Outcome:
+    def allgather(self, data: Contribution, *, out: Contribution | None = None, **options: Unpack[Options]) -> Outcome:
         """As :meth:`gather`; all ranks get the result."""
         return self.iallgather(data, out=out, **options).result()
 
-    def iallgather(self, data: Buffer, *, out: Buffer | None = None, **options: Unpack[Options]) -> Reduction:
+    def iallgather(self, data: Contribution, *, out: Contribution | None = None, **options: Unpack[Options]) -> Reduction:
         """Begins what :meth:`allgather` does."""
         return self._begin("allgather", data, None, 0, out, options)
 
@@ -208,35 +217,41 @@ class Group:
     def _begin(
         self,
         kind: str,
-        data: Buffer,
+        data: Contribution,
         op: Operation | None,
         root: int,
-        out: Buffer | None,
+        out: Contribution | None,
         options: Options,
     ) -> Reduction:
         numpy = sys.modules.get("numpy")
         array: Any = data
         array_type = None
-        is_bf16 = False
+        is_bf16 = is_scalar = False
         if numpy is not None and isinstance(data, (numpy.ndarray, numpy.generic)):
             array_type = array.dtype
             if isinstance(data, numpy.generic) or not array.flags.c_contiguous:
                 array = numpy.array(array, order="C")
             is_bf16 = array_type.type.__name__ == "bfloat16"
+            if array.ndim == 0:
+                # The extension wants an axis.
+                array = array.reshape(1)
+                is_scalar = True
             if is_bf16:
                 # NumPy shows no buffer of this type.
                 array = array.view(numpy.uint16)
 
         def finish(memory: _native.Memory) -> Any:
             if out is not None:
-                target = out
+                target: Any = out
                 if numpy is not None and isinstance(out, numpy.ndarray):
                     if not out.flags.c_contiguous:
                         raise ValueError("the elements of out must lie one after the other in C order")
-                    target = out.view(numpy.uint16) if out.dtype.type.__name__ == "bfloat16" else out
+                    target = out.reshape(-1)
+                    target = target.view(numpy.uint16) if out.dtype.type.__name__ == "bfloat16" else target
                 memory.copy_into(target, is_bf16)
                 return out
-            return _shown(memory, array_type)
+            value = _shown(memory, array_type)
+            return value.reshape(value.shape[:-1]) if is_scalar else value
 
         operation = _on_memory(op, array_type) if callable(op) else op
         return Reduction(self._group.begin(kind, array, operation, is_bf16, root, _given(options)), finish)

@@ -138,39 +138,38 @@ def run(
     words += ["-n", str(n)] if n is not None else []
     words += ["-hosts", hosts] if hosts is not None else []
     words += [*options, *(os.fspath(word) for word in program)]
-    process = subprocess.Popen(
+    verdict: dict[str, Any] = {}
+    ranks: dict[int, str] = {}
+    losses: list[str] = []
+    output: list[str] = []
+    with subprocess.Popen(
         words,
         env=None if env is None else {**os.environ, **env},
         stdout=subprocess.PIPE if capture_output else None,
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-    )
-    assert process.stderr is not None
-    verdict: dict[str, Any] = {}
-    ranks: dict[int, str] = {}
-    losses: list[str] = []
-    output: list[str] = []
-    reader = threading.Thread(target=_read, args=(process.stdout, output), daemon=True)
-    try:
+    ) as process:
+        reader = threading.Thread(target=_read, args=(process.stdout, output), daemon=True)
         reader.start()
-        for line in process.stderr:
-            event = _event(line)
-            if event is None:
-                if line.strip() != f"ropewalk: {verdict.get('verdict')}":
-                    sys.stderr.write(line)
-            elif event["event"] == "departed":
-                ranks[event["rank"]] = event["cause"]
-            elif event["event"] == "lost":
-                losses.append(event["what"])
-            elif event["event"] == "finished":
-                verdict = event
-        exit_code = process.wait()
-        reader.join()
-    except BaseException:
-        process.terminate()
-        process.wait()
-        raise
+        try:
+            for line in process.stderr or ():
+                event = _event(line)
+                if event is None:
+                    if line.strip() != f"ropewalk: {verdict.get('verdict')}":
+                        sys.stderr.write(line)
+                elif event["event"] == "departed":
+                    ranks[event["rank"]] = event["cause"]
+                elif event["event"] == "lost":
+                    losses.append(event["what"])
+                elif event["event"] == "finished":
+                    verdict = event
+        except BaseException:
+            process.terminate()
+            raise
+        finally:
+            reader.join()
+    exit_code = process.returncode
     reason = verdict.get("verdict") or ""
     if exit_code != 0 and not reason:
         reason = f"ropewalk run ended with code {exit_code}; its standard error says why"

@@ -1,21 +1,26 @@
 """The extension module. Users have :mod:`ropewalk`."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, final
 
 from typing_extensions import Buffer
 
+__all__ = ["Group", "Job", "Memory", "Pending"]
+
 _Receipt = tuple[int, int, list[int], list[int], int]
 
+@final
 class Memory(Buffer):
     def copy_into(self, object: Buffer, is_bf16: bool) -> None: ...
 
+@final
 class Pending:
     def done(self) -> bool: ...
     def wait(self, timeout: float | None = None) -> bool: ...
     def descriptor(self) -> int: ...
     def take(self) -> tuple[Memory | None, _Receipt, float | None]: ...
 
+@final
 class Group:
     def rank(self) -> int: ...
     def ranks(self) -> list[int]: ...
@@ -33,6 +38,7 @@ class Group:
     def broadcast_bytes(self, data: Buffer, root: int, options: dict[str, Any] | None) -> Pending: ...
     def barrier(self, options: dict[str, Any] | None) -> Pending: ...
 
+@final
 class Job:
     def __new__(cls) -> Job: ...
     @property
