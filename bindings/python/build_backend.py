@@ -78,7 +78,7 @@ def _strip(source, target):
 
 
 def _platform(files):
-    """The tag of systems with a new enough C library (PEP 600): each file names the versions whose functions it uses."""
+    """The tag of systems with a new enough C library (PEP 600): files name the versions that they need."""
     versions = {(2, 17)}
     for file in files:
         found = re.findall(rb"GLIBC_(\d+)\.(\d+)", file.read_bytes())

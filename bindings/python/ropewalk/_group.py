@@ -28,12 +28,12 @@ Operation = Union[Literal["max", "min", "prod", "sum"], Callable[[Any, Any], Any
 class Options(TypedDict, total=False):
     """The choices of a call. All ranks make the same, apart from ``timeout`` and those of protection."""
 
-    #: ``"any"`` (default): contributions are combined as they come. ``"ordered"``: the result has the same bits in each
-    #: run, whichever ranks are lost after their calls.
+    #: ``"any"`` (default): contributions are combined as they come. ``"ordered"``: the result has the same bits in
+    #: each run, whichever ranks are lost after their calls.
     order: Literal["any", "ordered"]
     #: ``"fail"`` (default): the loss of a rank whose contribution nobody has ends the call with
-    #: :exc:`~ropewalk.errors.LostError`. ``"exclude"``: the result is that of the others, and ``receipt.excluded`` names
-    #: the rank.
+    #: :exc:`~ropewalk.errors.LostError`. ``"exclude"``: the result is that of the others, and ``receipt.excluded``
+    #: names the rank.
     on_loss: Literal["exclude", "fail"]
     #: ``"fail"`` (default): the loss of the root is an error. ``"lowest"``, or a rank: this one gets the result.
     on_root_loss: Union[Literal["fail", "lowest"], int]
@@ -55,7 +55,8 @@ class Group:
 
     All ranks of the group call, in the same order, with contributions of the same shape and type. A contribution is an
     object with the buffer protocol whose elements lie in C order: a NumPy array (others than in C order are copied), an
-    ``array.array``, a ``memoryview``. Elements are ``bool``, integers of 8 to 64 bits, floats of 16 to 64 bits, complex
+    ``array.array``, a ``memoryview``. Where NumPy is loaded, a tensor with ``__dlpack__`` in the processor's memory
+    counts as a NumPy array. Elements are ``bool``, integers of 8 to 64 bits, floats of 16 to 64 bits, complex
     numbers, and ``bfloat16`` of ml_dtypes. It is copied in the call, and may be changed after that.
 
     Under ``ropewalk run`` a contribution is safe when a call returns: this process may then be killed, and the result
@@ -189,7 +190,9 @@ class Group:
         """As :meth:`gather`; all ranks get the result."""
         return self.iallgather(data, out=out, **options).result()
 
-    def iallgather(self, data: Contribution, *, out: Contribution | None = None, **options: Unpack[Options]) -> Reduction:
+    def iallgather(
+        self, data: Contribution, *, out: Contribution | None = None, **options: Unpack[Options]
+    ) -> Reduction:
         """Begins what :meth:`allgather` does."""
         return self._begin("allgather", data, None, 0, out, options)
 
@@ -225,11 +228,14 @@ class Group:
     ) -> Reduction:
         numpy = sys.modules.get("numpy")
         array: Any = data
+        if numpy is not None and not isinstance(data, numpy.ndarray) and hasattr(data, "__dlpack__"):
+            # A tensor of another library in the memory of the processor; another device is an error.
+            array = numpy.from_dlpack(data)
         array_type = None
         is_bf16 = is_scalar = False
-        if numpy is not None and isinstance(data, (numpy.ndarray, numpy.generic)):
+        if numpy is not None and isinstance(array, (numpy.ndarray, numpy.generic)):
             array_type = array.dtype
-            if isinstance(data, numpy.generic) or not array.flags.c_contiguous:
+            if isinstance(array, numpy.generic) or not array.flags.c_contiguous:
                 array = numpy.array(array, order="C")
             is_bf16 = array_type.type.__name__ == "bfloat16"
             if array.ndim == 0:

@@ -93,6 +93,20 @@ def buffers(job):
     long = array.array("B", bytes(8))
     job.allreduce(bytes([job.rank] * 8), "max", out=long)
     assert long.tobytes() == bytes([3] * 8)
+
+    class Tensor:
+        """What other libraries have: no buffer, but DLPack."""
+
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    same(job.allreduce(Tensor(np.full((2, 2), 0.5))).value, np.full((2, 2), 2.0))
     value = job.allreduce(np.ones(3)).value
     value += 1
     same(value, np.full(3, 5.0))

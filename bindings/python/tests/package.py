@@ -17,7 +17,11 @@ EXAMPLES = HERE.parent / "examples"
 def run(script: Path, *arguments: str, n: int = 4) -> ropewalk.Verdict:
     """Runs 4 ranks of a script, which go on when one is lost."""
     return ropewalk.run(
-        [sys.executable, script, *arguments], n=n, on_failure="continue", options=["--timeout", "60"], capture_output=True
+        [sys.executable, script, *arguments],
+        n=n,
+        on_failure="continue",
+        options=["--timeout", "60"],
+        capture_output=True,
     )
 
 
@@ -93,7 +97,11 @@ class Package(unittest.TestCase):
 
     def test_verdict(self) -> None:
         """A job that fails is a verdict that says why; what the ranks write to standard error is not swallowed."""
-        script = "import os, sys; print('{not an event', file=sys.stderr); sys.exit(3 if os.environ['PMI_RANK'] == '1' else 0)"
+        script = """if True:
+            import os, sys
+            print("{not an event", file=sys.stderr)
+            sys.exit(3 if os.environ["PMI_RANK"] == "1" else 0)
+        """
         verdict = ropewalk.run([sys.executable, "-c", script], n=2, on_failure="continue")
         self.assertFalse(verdict)
         self.assertEqual(verdict.exit_code, 3)

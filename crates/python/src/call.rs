@@ -80,7 +80,8 @@ impl Call<'_> {
         let shape = self.kind.shape(buffer.shape(), self.group.ranks().len());
         let length = buffer.bytes() / size_of::<T>();
         let is_contributor = self.kind != Kind::Broadcast || self.root == self.shared.rank;
-        let lends = !matches!(self.kind, Kind::Broadcast | Kind::ReduceScatter) && buffer.bytes() >= LENT_BYTES_MIN;
+        let lends =
+            !matches!(self.kind, Kind::Broadcast | Kind::ReduceScatter) && buffer.bytes() >= LENT_BYTES_MIN;
         if lends {
             let mut lent = match self.shared.spare.take::<T>(length) {
                 Some(lent) => lent,

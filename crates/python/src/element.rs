@@ -52,32 +52,81 @@ macro_rules! with_type {
 
         use crate::element::{Bool, ElementType};
         match $element {
-            ElementType::Bf16 => { type $T = bf16; $body }
-            ElementType::Bool => { type $T = Bool; $body }
-            ElementType::C64 => { type $T = Complex<f32>; $body }
-            ElementType::C128 => { type $T = Complex<f64>; $body }
-            ElementType::F16 => { type $T = f16; $body }
-            ElementType::F32 => { type $T = f32; $body }
-            ElementType::F64 => { type $T = f64; $body }
-            ElementType::I8 => { type $T = i8; $body }
-            ElementType::I16 => { type $T = i16; $body }
-            ElementType::I32 => { type $T = i32; $body }
-            ElementType::I64 => { type $T = i64; $body }
-            ElementType::U8 => { type $T = u8; $body }
-            ElementType::U16 => { type $T = u16; $body }
-            ElementType::U32 => { type $T = u32; $body }
-            ElementType::U64 => { type $T = u64; $body }
+            ElementType::Bf16 => {
+                type $T = bf16;
+                $body
+            }
+            ElementType::Bool => {
+                type $T = Bool;
+                $body
+            }
+            ElementType::C64 => {
+                type $T = Complex<f32>;
+                $body
+            }
+            ElementType::C128 => {
+                type $T = Complex<f64>;
+                $body
+            }
+            ElementType::F16 => {
+                type $T = f16;
+                $body
+            }
+            ElementType::F32 => {
+                type $T = f32;
+                $body
+            }
+            ElementType::F64 => {
+                type $T = f64;
+                $body
+            }
+            ElementType::I8 => {
+                type $T = i8;
+                $body
+            }
+            ElementType::I16 => {
+                type $T = i16;
+                $body
+            }
+            ElementType::I32 => {
+                type $T = i32;
+                $body
+            }
+            ElementType::I64 => {
+                type $T = i64;
+                $body
+            }
+            ElementType::U8 => {
+                type $T = u8;
+                $body
+            }
+            ElementType::U16 => {
+                type $T = u16;
+                $body
+            }
+            ElementType::U32 => {
+                type $T = u32;
+                $body
+            }
+            ElementType::U64 => {
+                type $T = u64;
+                $body
+            }
         }
     }};
 }
 pub(crate) use with_type;
 
 impl ElementType {
-    /// The type that a format of Python's module `struct` describes, with the extension of PEP 3118 for complex numbers.
+    /// The type that a format of Python's module `struct` describes; complex numbers are as PEP 3118 has them.
     /// `None` for structures, other byte orders and types without arithmetic.
     pub(crate) fn from_format(format: &CStr, item_bytes: usize) -> Option<Self> {
         let format = format.to_bytes();
-        let native = if cfg!(target_endian = "little") { b'<' } else { b'>' };
+        let native = if cfg!(target_endian = "little") {
+            b'<'
+        } else {
+            b'>'
+        };
         let code = match format {
             [b'@' | b'=', code @ ..] => code,
             [order, code @ ..] if *order == native => code,
@@ -177,8 +226,12 @@ impl Element for Bool {
     /// The smaller is false if one is, the larger true if one is; a sum of truth values is none.
     fn operation(operator: Operator) -> Option<Operation<Vec<Self>>> {
         match operator {
-            Operator::Max => Some(elementwise("max", |left: Self, right: Self| Self(left.0 | right.0))),
-            Operator::Min => Some(elementwise("min", |left: Self, right: Self| Self(left.0 & right.0))),
+            Operator::Max => Some(elementwise("max", |left: Self, right: Self| {
+                Self(left.0 | right.0)
+            })),
+            Operator::Min => Some(elementwise("min", |left: Self, right: Self| {
+                Self(left.0 & right.0)
+            })),
             Operator::Prod | Operator::Sum => None,
         }
     }

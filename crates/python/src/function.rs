@@ -2,11 +2,7 @@
 
 use std::panic::resume_unwind;
 
-use pyo3::{
-    Bound, Py, PyAny, PyErr, PyResult, Python,
-    exceptions::PyValueError,
-    types::PyAnyMethods,
-};
+use pyo3::{Bound, Py, PyAny, PyErr, PyResult, Python, exceptions::PyValueError, types::PyAnyMethods};
 use ropewalk_reduce::{DecodeError, ObjectReducer};
 
 use crate::{

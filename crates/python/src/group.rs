@@ -108,7 +108,9 @@ impl Group {
                 py.detach(|| call.begin::<T>(&buffer, folding))
             })
         };
-        begun.map(Pending::new).map_err(|error| errors::of_call(py, &error))
+        begun
+            .map(Pending::new)
+            .map_err(|error| errors::of_call(py, &error))
     }
 
     /// Begins a broadcast of bytes of which only the root knows the length.
@@ -151,6 +153,8 @@ fn folding<T: Element>(
 ) -> PyResult<ropewalk_reduce::Operation<Vec<T>>> {
     T::operation(operator).ok_or_else(|| {
         let name = buffer.element().name();
-        PyTypeError::new_err(format!("the operation {operator:?} is not defined for elements of type {name}"))
+        PyTypeError::new_err(format!(
+            "the operation {operator:?} is not defined for elements of type {name}"
+        ))
     })
 }

@@ -106,3 +106,13 @@ impl Job {
         py.detach(|| drop(self.shared.take()));
     }
 }
+
+impl Drop for Job {
+    /// Ends the job's thread, which may need Python's lock for an operation in Python until then.
+    fn drop(&mut self) {
+        let end = || drop(self.shared.take());
+        if Python::try_attach(|py| py.detach(end)).is_none() {
+            end();
+        }
+    }
+}

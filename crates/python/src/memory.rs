@@ -76,20 +76,36 @@ impl ObjectBuffer {
     /// Copies the elements out of it.
     pub(crate) fn copy_to<T: Pod>(&self, elements: &mut [T]) {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(elements);
-        assert_eq!(bytes.len(), self.bytes(), "the destination has the length of the buffer");
+        assert_eq!(
+            bytes.len(),
+            self.bytes(),
+            "the destination has the length of the buffer"
+        );
         if !bytes.is_empty() {
             // SAFETY: the exporter keeps that many bytes in place until the buffer is released, and the destination is
             // memory of its own. A thread of Python that writes meanwhile leaves a mixture, as it does with NumPy.
-            unsafe { ptr::copy_nonoverlapping(self.buffer.buf_ptr().cast(), bytes.as_mut_ptr(), bytes.len()) };
+            unsafe {
+                ptr::copy_nonoverlapping(self.buffer.buf_ptr().cast(), bytes.as_mut_ptr(), bytes.len())
+            };
         }
     }
 
     /// Copies elements into it.
     fn copy_from(&self, memory: &Memory) {
-        assert_eq!(memory.bytes, self.bytes(), "the result has the length of the buffer");
+        assert_eq!(
+            memory.bytes,
+            self.bytes(),
+            "the result has the length of the buffer"
+        );
         if self.bytes() > 0 {
             // SAFETY: as in `copy_to`; the buffer is writable, as was asked when it was made.
-            unsafe { ptr::copy_nonoverlapping(memory.pointer.cast::<u8>(), self.buffer.buf_ptr().cast(), self.bytes()) };
+            unsafe {
+                ptr::copy_nonoverlapping(
+                    memory.pointer.cast::<u8>(),
+                    self.buffer.buf_ptr().cast(),
+                    self.bytes(),
+                )
+            };
         }
     }
 }
@@ -114,7 +130,11 @@ unsafe impl Sync for Memory {}
 
 impl Memory {
     /// The memory of a vector; `shape` has as many elements.
-    pub(crate) fn new<T: Pod + Send + Sync>(mut vector: Vec<T>, element: ElementType, shape: &[usize]) -> Self {
+    pub(crate) fn new<T: Pod + Send + Sync>(
+        mut vector: Vec<T>,
+        element: ElementType,
+        shape: &[usize],
+    ) -> Self {
         let bytes = size_of_val(vector.as_slice());
         let item_bytes = crate::element::with_type!(element, E => size_of::<E>());
         assert_eq!(
@@ -168,7 +188,10 @@ impl Memory {
         }
         let memory = slf.get();
         let wishes = |flag: c_int| flags & flag == flag;
-        let (shape, strides) = (memory.shape.as_ptr().cast_mut(), memory.strides.as_ptr().cast_mut());
+        let (shape, strides) = (
+            memory.shape.as_ptr().cast_mut(),
+            memory.strides.as_ptr().cast_mut(),
+        );
         // SAFETY: the view is Python's to be filled. What it points to lives as long as this object, which it owns a
         // reference to; nobody writes through the pointers to format, shape and strides.
         unsafe {
@@ -181,8 +204,16 @@ impl Memory {
                 false => ptr::null_mut(),
             };
             (*view).ndim = memory.shape.len() as c_int;
-            (*view).shape = if wishes(ffi::PyBUF_ND) { shape } else { ptr::null_mut() };
-            (*view).strides = if wishes(ffi::PyBUF_STRIDES) { strides } else { ptr::null_mut() };
+            (*view).shape = if wishes(ffi::PyBUF_ND) {
+                shape
+            } else {
+                ptr::null_mut()
+            };
+            (*view).strides = if wishes(ffi::PyBUF_STRIDES) {
+                strides
+            } else {
+                ptr::null_mut()
+            };
             (*view).suboffsets = ptr::null_mut();
             (*view).internal = ptr::null_mut();
             (*view).obj = slf.into_any().into_ptr();

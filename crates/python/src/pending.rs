@@ -77,7 +77,10 @@ impl Pending {
             return true;
         }
         let has_ended = self.signal.lock();
-        let waited = self.signal.changed.wait_timeout_while(has_ended, patience, |ended| !*ended);
+        let waited = self
+            .signal
+            .changed
+            .wait_timeout_while(has_ended, patience, |ended| !*ended);
         drop(waited);
         self.poll()
     }
@@ -137,7 +140,11 @@ impl Pending {
         let State::Ended(ended) = state else {
             return Err(PyRuntimeError::new_err("the outcome was taken before"));
         };
-        let Ended { memory, receipt, exposure } = ended.map_err(|error| errors::of_call(py, &error))?;
+        let Ended {
+            memory,
+            receipt,
+            exposure,
+        } = ended.map_err(|error| errors::of_call(py, &error))?;
         let numbers = |ranks: Vec<ropewalk_reduce::Rank>| ranks.into_iter().map(|rank| rank.0).collect();
         let receipt = (
             receipt.contributions,
