@@ -260,7 +260,7 @@ class Group:
             return value.reshape(value.shape[:-1]) if is_scalar else value
 
         operation = _on_memory(op, array_type) if callable(op) else op
-        return Reduction(self._group.begin(kind, array, operation, is_bf16, root, _given(options)), finish)
+        return Reduction(self._group.begin(kind, (array, is_bf16), operation, root, _given(options)), finish)
 
 
 def _given(options: Options) -> dict[str, Any] | None:

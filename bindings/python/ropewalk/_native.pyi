@@ -29,9 +29,8 @@ class Group:
     def begin(
         self,
         kind: str,
-        data: Buffer,
+        data: tuple[Buffer, bool],
         operation: str | Callable[[Memory, Memory], Buffer] | None,
-        is_bf16: bool,
         root: int,
         options: dict[str, Any] | None,
     ) -> Pending: ...

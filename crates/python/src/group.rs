@@ -68,22 +68,21 @@ impl Group {
         Ok(group.map(|group| Self::new(group, Arc::clone(&self.shared))))
     }
 
-    /// Begins a collective on a buffer. `operation` is a name, a function of two buffers, or `None` if nothing is
-    /// folded; `is_bf16` says that 16-bit integers are the bits of `bf16`.
-    #[pyo3(signature = (kind, data, operation, is_bf16, root, options))]
+    /// Begins a collective on a buffer, with which stands if its 16-bit integers are the bits of `bf16`. `operation` is a
+    /// name, a function of two buffers, or `None` if nothing is folded.
+    #[pyo3(signature = (kind, data, operation, root, options))]
     fn begin(
         &self,
         py: Python<'_>,
         kind: &str,
-        data: &Bound<'_, PyAny>,
+        data: (Bound<'_, PyAny>, bool),
         operation: Option<&Bound<'_, PyAny>>,
-        is_bf16: bool,
         root: u32,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Pending> {
         let kind = Kind::from_name(kind);
         let kind = kind.ok_or_else(|| PyValueError::new_err("there is no such collective"))?;
-        let buffer = ObjectBuffer::new(data, is_bf16)?;
+        let buffer = ObjectBuffer::new(&data.0, data.1)?;
         let options = options_of(options)?;
         let call = Call {
             group: &self.group,
