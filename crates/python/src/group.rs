@@ -68,8 +68,8 @@ impl Group {
         Ok(group.map(|group| Self::new(group, Arc::clone(&self.shared))))
     }
 
-    /// Begins a collective on a buffer, with which stands if its 16-bit integers are the bits of `bf16`. `operation` is a
-    /// name, a function of two buffers, or `None` if nothing is folded.
+    /// Begins a collective on a buffer; beside it stands if its 16-bit integers are the bits of `bf16`. `operation` is
+    /// a name, a function of two buffers, or `None` if nothing is folded.
     #[pyo3(signature = (kind, data, operation, root, options))]
     fn begin(
         &self,

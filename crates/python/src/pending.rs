@@ -38,7 +38,7 @@ enum State {
     Taken,
 }
 
-/// Whoever waits for the end.
+/// The wake-up of those who wait for the end.
 #[derive(Default)]
 struct Signal {
     has_ended: Mutex<bool>,
