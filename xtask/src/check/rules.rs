@@ -211,6 +211,10 @@ const UNSAFE: &[(&str, &str)] = &[
         "takes over the descriptor that the process manager let it inherit",
     ),
     (
+        "crates/python/src/memory.rs",
+        "copies from and to buffers of Python, and shows it results as such",
+    ),
+    (
         "crates/bench/src/floors/shared_memory.rs",
         "maps memory, reads that of other processes, and locks a mutex in it",
     ),
