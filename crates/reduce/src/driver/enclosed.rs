@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use ropewalk_reduce_core::{Call, Member, Session, ToScheduler};
+use ropewalk_reduce_core::{Call, Member, Scheduler, Session, ToScheduler};
 
 use super::progress::ProgressThread;
 
@@ -22,15 +22,9 @@ impl Enclosed {
     /// The most bytes that are kept of all sessions together.
     const BYTES_MAX: usize = 16 << 20;
 
-    /// Keeps what came with a message, as far as there is room for it and its session has not ended. The scheduler reads
-    /// in the message if that is so.
-    pub(super) fn keep(
-        &mut self,
-        message: &mut ToScheduler,
-        enclosed: Vec<(Session, Bytes)>,
-        is_open: impl Fn(&Session) -> bool,
-    ) {
-        let mut enclosed = enclosed.into_iter().filter(|(session, _)| is_open(session));
+    /// Keeps what came with a message, as far as there is room for it. The scheduler reads in the message if that is so.
+    pub(super) fn keep(&mut self, message: &mut ToScheduler, enclosed: Vec<(Session, Bytes)>) {
+        let mut enclosed = enclosed.into_iter();
         let mut of = |session: &Session| enclosed.find(|(known, _)| known == session);
         match message {
             ToScheduler::Announce {
@@ -91,6 +85,12 @@ impl Enclosed {
             self.length += data.len();
             let before = self.results.insert(session, (generation, data));
             self.length -= before.map_or(0, |(_, before)| before.len());
+        }
+        // Those of ends of which nobody asked.
+        while self.results.len() > Scheduler::ENDED_MAX
+            && let Some((_, (_, oldest))) = self.results.pop_first()
+        {
+            self.length -= oldest.len();
         }
         fits
     }
@@ -166,7 +166,7 @@ mod tests {
             are_enclosed: true,
         };
         let data = Bytes::from(vec![0; length]);
-        enclosed.keep(&mut message, vec![(session, data)], |_| true);
+        enclosed.keep(&mut message, vec![(session, data)]);
         matches!(
             message,
             ToScheduler::Announce {
@@ -185,9 +185,7 @@ mod tests {
             tokens: Token(1),
             is_enclosed: true,
         };
-        enclosed.keep(&mut message, vec![(session, Bytes::from_static(result))], |_| {
-            true
-        });
+        enclosed.keep(&mut message, vec![(session, Bytes::from_static(result))]);
         matches!(
             message,
             ToScheduler::Complete {

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use ropewalk_fabric::Address;
 use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
@@ -122,10 +123,7 @@ impl Seat {
                 for introduction in introductions {
                     self.introduce(from, introduction);
                 }
-                let is_open = |session: &Session| {
-                    self.groups.contains_key(&session.group) && !self.ended.contains_key(session)
-                };
-                self.enclosed.keep(&mut message, enclosed, is_open);
+                self.keep(&mut message, enclosed);
                 self.scheduler.handle_message(now, Site(from.0), message);
             }
             ToSeat::Copy(copy) if copy.owner.0 < self.size && !self.lost.contains(&from) => {
@@ -151,6 +149,15 @@ impl Seat {
                 }
             }
         }
+    }
+
+    /// Keeps what came with a message. A new seat does not know the group of a session that has ended.
+    fn keep(&mut self, message: &mut ToScheduler, mut enclosed: Vec<(Session, Bytes)>) {
+        let is_of_ends = matches!(message, ToScheduler::Standing { .. });
+        enclosed.retain(|(session, _)| {
+            !self.ended.contains_key(session) && (is_of_ends || self.groups.contains_key(&session.group))
+        });
+        self.enclosed.keep(message, enclosed);
     }
 
     /// The agent of a rank that is gone has its contribution.
@@ -304,6 +311,7 @@ impl Seat {
     }
 
     fn circumstances(&mut self, session: Session, end: &End) -> Circumstances {
+        let result = self.enclosed.forget(session);
         if let Some(known) = self.ended.get(&session) {
             return known.clone();
         }
@@ -323,7 +331,6 @@ impl Seat {
         let plans = self.plans.remove(&session).unwrap_or_default();
         self.copies.retain(|(known, _), _| *known != session);
         self.digests.forget(session);
-        let result = self.enclosed.forget(session);
         let circumstances = Circumstances {
             lost,
             plans,
@@ -364,3 +371,105 @@ pub(super) fn costs(addresses: &[Address]) -> Costs {
 
 /// A reduction begins without members that are late by more than this.
 const PATIENCE: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests {
+    use ropewalk_reduce_core::{Contributions, Member, Token};
+
+    use super::*;
+    use crate::signature::{OnLoss, Order, RootFailure};
+
+    const OWN: Rank = Rank(1);
+    const OTHER: Rank = Rank(2);
+
+    fn signature() -> Signature {
+        Signature {
+            operation: "sum".into(),
+            element: "f64".into(),
+            element_size: std::num::NonZeroU32::new(8),
+            length: Some(8),
+            contributions: Contributions::Each,
+            root: Rank(0),
+            is_spread: true,
+            order: Order::Any,
+            on_loss: OnLoss::Fail,
+            on_root_loss: RootFailure::Fail,
+        }
+    }
+
+    fn standing(session: Session, end: Option<End>) -> Standing {
+        Standing {
+            session,
+            call: signature().call(&ProcessGroup::world(3)).unwrap(),
+            originals: vec![(Member(2), Token(2))],
+            shares: Vec::new(),
+            chunking: None,
+            roster: None,
+            end,
+        }
+    }
+
+    /// The scheduler of three ranks is lost when one of the others has heard the end of an allreduce. Its next one tells
+    /// the last rank, with the result.
+    #[test]
+    fn a_new_seat_hears_of_results() {
+        let group = GroupId::of(&ProcessGroup::world(3));
+        let number = ReductionNumber::Call(0);
+        let session = ReductionId { group, number }.session();
+        let hosts = [HostMark::of("host"); 3];
+        let costs = Costs {
+            latency: 1e-4,
+            per_chunk: 1e-5,
+            rate: 1e8,
+        };
+        let gone = BTreeSet::from([Rank(0)]);
+        let mut seat = Seat::take_over(OWN, &hosts, costs, &gone, std::iter::empty(), Duration::ZERO);
+        let tell = |seat: &mut Seat, from, introductions, standing, enclosed| {
+            let message = ToScheduler::Standing {
+                term: Term(OWN.0),
+                sessions: vec![standing],
+            };
+            let mail = ToSeat::Worker {
+                introductions,
+                message,
+                enclosed,
+            };
+            seat.handle(Duration::ZERO, from, mail);
+        };
+        let done = End::Done {
+            root: Member(0),
+            excluded: Vec::new(),
+        };
+        let result = Bytes::from_static(b"the sum.");
+        let enclosed = vec![(session, result.clone())];
+        tell(
+            &mut seat,
+            OWN,
+            Vec::new(),
+            standing(session, Some(done)),
+            enclosed,
+        );
+        let introduction = Introduction {
+            session,
+            members: None,
+            signature: Some(signature()),
+        };
+        tell(
+            &mut seat,
+            OTHER,
+            vec![introduction],
+            standing(session, None),
+            Vec::new(),
+        );
+        let is_end = |to: Site, message: &ToSite| {
+            to == Site(OTHER.0) && matches!(message.message, FromScheduler::Ended { .. })
+        };
+        let told = std::iter::from_fn(|| seat.poll()).filter(|(to, message)| is_end(*to, message));
+        let results: Vec<Option<Bytes>> = told.map(|(_, message)| message.circumstances.result).collect();
+        assert!(!results.is_empty());
+        assert!(
+            results.iter().all(|told| told.as_ref() == Some(&result)),
+            "{results:?}"
+        );
+    }
+}
