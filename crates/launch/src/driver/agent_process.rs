@@ -22,12 +22,16 @@ use super::{
 };
 use crate::driver::bootstrap::Bootstrap;
 
-/// What `ropewalk agent` runs: the agent of one host, which a [`Launcher`](crate::Launcher) or another agent starts.
+/// What `ropewalk agent` runs: the agent of one host, or with the word `pmix` the PMIx server beside it, which a [`Launcher`](crate::Launcher) or another agent starts.
 /// Nobody starts it by hand.
 ///
 /// To be called first of all in a program's `main`: it closes every descriptor that the process inherited besides its
 /// standard streams, and forks.
 pub fn agent_main() -> ExitCode {
+    let mut words = std::env::args_os().skip(2).peekable();
+    if words.next_if(|word| word == "pmix").is_some() {
+        return ropewalk_pmix::helper_main(words);
+    }
     // SAFETY: this is the first that the program does, as the contract has it: nothing is open that somebody owns, and
     // there is one thread.
     ExitCode::from(unsafe { serve(None) })
