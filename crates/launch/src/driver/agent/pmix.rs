@@ -29,7 +29,10 @@ use rustix::{
 };
 
 use super::{Agent, groups::OwnGroup, kind};
-use crate::driver::process::{self, Inherited, ProcessOptions, Program};
+use crate::driver::{
+    agent_process::HELPER_VARIABLE,
+    process::{self, Inherited, ProcessOptions, Program},
+};
 
 /// The helper, as its agent reaches it.
 pub(super) struct Helper {
@@ -130,11 +133,14 @@ impl Agent {
         };
         let temporary = env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
         let directory = temporary.join(format!("ropewalk-pmix-{}-{}", self.plan.job, self.host.0));
-        let mut arguments: Vec<OsString> = vec!["agent".into(), "pmix".into(), directory.clone().into()];
-        arguments.extend(libraries.iter().map(|library| library.clone().into_os_string()));
+        let mut words = directory.clone().into_os_string();
+        for library in libraries {
+            words.push("\n");
+            words.push(library);
+        }
         let segment = Segment {
             program: self.plan.agent.clone(),
-            arguments,
+            arguments: vec!["agent".into()],
             ranks: 1,
             environment: Vec::new(),
             inherited: None,
@@ -146,9 +152,10 @@ impl Agent {
         let inherited = env::vars_os().filter(|(name, _)| !belongs_to_outer_job(name));
         let own = [
             // Shared memory is faster for a thousand ranks, and stays behind when somebody is killed.
-            ("PMIX_MCA_gds", "hash"),
+            ("PMIX_MCA_gds", OsString::from("hash")),
+            (HELPER_VARIABLE, words),
         ];
-        let own = own.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let own = own.map(|(name, value)| (OsString::from(name), value));
         let environment: Vec<CString> = inherited
             .chain(own)
             .map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()))
