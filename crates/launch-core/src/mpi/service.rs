@@ -138,6 +138,11 @@ pub fn variables(
         variables.push(("FLUX_JOB_ID", job.to_string()));
         variables.push(("FLUX_PMI_LIBRARY_PATH", library));
     }
+    // Open MPI 4 takes itself for a job of one rank unless a launcher that it knows has left a sign. This one's, of IBM's
+    // jsrun, makes it ask for PMIx, and means nothing to a launcher of Open MPI that a rank starts.
+    if service.has_pmix() {
+        variables.push(("JSM_JSRUN_PORT", "0".to_owned()));
+    }
     // MPICH 5 ends with an error if it finds variables of both protocols and is not told which to speak.
     if service == Service::Both || choice == PmiChoice::Pmi1 {
         variables.push(("MPIR_CVAR_PMI_VERSION", "1".to_owned()));
@@ -238,8 +243,11 @@ mod tests {
         };
         let flux = "FLUX_JOB_ID FLUX_PMI_LIBRARY_PATH";
         assert_eq!(names(PmiChoice::Auto, Service::Pmi), flux);
-        assert_eq!(names(PmiChoice::Auto, Service::Pmix), "");
-        assert_eq!(names(PmiChoice::Auto, Service::Both), "MPIR_CVAR_PMI_VERSION");
+        assert_eq!(names(PmiChoice::Auto, Service::Pmix), "JSM_JSRUN_PORT");
+        assert_eq!(
+            names(PmiChoice::Auto, Service::Both),
+            "JSM_JSRUN_PORT MPIR_CVAR_PMI_VERSION"
+        );
         assert_eq!(
             names(PmiChoice::Pmi1, Service::Pmi),
             format!("{flux} MPIR_CVAR_PMI_VERSION")
