@@ -142,6 +142,10 @@ impl Helper {
                     Err(errno) => return Err(errno.into()),
                 }
                 while let Some(message) = incoming.next().map_err(io::Error::other)? {
+                    if message == ToHelper::End {
+                        self.end();
+                        return Ok(());
+                    }
                     self.handle_message(message)?;
                 }
             }
@@ -149,6 +153,13 @@ impl Helper {
                 self.handle_call(call)?;
             }
             self.handle_time(Instant::now())?;
+        }
+    }
+
+    /// Has libpmix remove the files that processes registered for their end.
+    fn end(&mut self) {
+        for name in self.groups.keys() {
+            self.server.deregister(name);
         }
     }
 
@@ -223,6 +234,7 @@ impl Helper {
                 self.server.notify_failure(&process);
                 Ok(())
             }
+            ToHelper::End => Ok(()),
         }
     }
 

@@ -69,6 +69,8 @@ pub enum ToHelper {
     },
     /// A process failed.
     Departed(Process),
+    /// No process of this host is left: remove what they had registered for that, and end.
+    End,
 }
 
 /// How a fence ended.

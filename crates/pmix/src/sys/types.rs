@@ -204,6 +204,20 @@ pub(crate) type Spawn = unsafe extern "C" fn(
 pub(crate) type Connect =
     unsafe extern "C" fn(*const Proc, usize, *const Info, usize, OpCallback, *mut c_void) -> Status;
 
+/// `pmix_info_cbfunc_t`.
+pub(crate) type InfoCallback =
+    Option<unsafe extern "C" fn(Status, *mut Info, usize, *mut c_void, ReleaseCallback, *mut c_void)>;
+/// `pmix_server_job_control_fn_t`.
+pub(crate) type JobControl = unsafe extern "C" fn(
+    *const Proc,
+    *const Proc,
+    usize,
+    *const Info,
+    usize,
+    InfoCallback,
+    *mut c_void,
+) -> Status;
+
 /// `pmix_server_module_t` of PMIx 4, to whose end later versions add. What is not served is null.
 #[repr(C)]
 pub(crate) struct Module {
@@ -218,8 +232,11 @@ pub(crate) struct Module {
     pub(crate) spawn: Option<Spawn>,
     pub(crate) connect: Option<Connect>,
     pub(crate) disconnect: Option<Connect>,
-    /// From `register_events` to `fabric`.
-    pub(crate) unserved: [*const c_void; 16],
+    /// From `register_events` to `allocate`.
+    pub(crate) unserved: [*const c_void; 8],
+    pub(crate) job_control: Option<JobControl>,
+    /// From `monitor` to `fabric`.
+    pub(crate) unserved_too: [*const c_void; 7],
     pub(crate) client_connected2: Option<Connected2>,
     /// Room for what later versions add.
     pub(crate) later: [*const c_void; 32],
@@ -234,5 +251,9 @@ const _: () = {
     assert!(size_of::<PublishedData>() == 808 && offset_of!(PublishedData, value) == 776);
     assert!(size_of::<App>() == 56 && offset_of!(App, processes) == 32 && offset_of!(App, infos_count) == 48);
     assert!(offset_of!(Module, fence) == 24 && offset_of!(Module, spawn) == 64);
-    assert!(offset_of!(Module, client_connected2) == 216 && offset_of!(Module, later) == 224);
+    assert!(
+        offset_of!(Module, job_control) == 152
+            && offset_of!(Module, client_connected2) == 216
+            && offset_of!(Module, later) == 224
+    );
 };

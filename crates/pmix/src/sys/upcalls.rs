@@ -15,7 +15,8 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::{
     types::{
-        App, Info, LookupCallback, ModexCallback, Module, OpCallback, Proc, SpawnCallback, Status, status,
+        App, Info, InfoCallback, LookupCallback, ModexCallback, Module, OpCallback, Proc, SpawnCallback,
+        Status, status,
     },
     values::{self, Infos, Item, Published},
 };
@@ -232,7 +233,9 @@ pub(crate) fn module() -> Module {
         spawn: Some(spawn),
         connect: Some(connect),
         disconnect: Some(disconnect),
-        unserved: [ptr::null(); 16],
+        unserved: [ptr::null(); 8],
+        job_control: Some(job_control),
+        unserved_too: [ptr::null(); 7],
         client_connected2: Some(client_connected2),
         later: [ptr::null(); 32],
     }
@@ -484,6 +487,20 @@ unsafe extern "C" fn disconnect(
         disconnects: true,
         reply: OpReply { callback, word },
     })
+}
+
+/// Nothing is controlled here. libpmix itself keeps which files are to be removed when a process ends, but only for servers that
+/// have this function.
+unsafe extern "C" fn job_control(
+    _from: *const Proc,
+    _targets: *const Proc,
+    _count: usize,
+    _directives: *const Info,
+    _directives_count: usize,
+    _callback: InfoCallback,
+    _word: *mut c_void,
+) -> Status {
+    status::NOT_SUPPORTED
 }
 
 /// The answer of libpmix to a request for the data of a process here; `word` is a boxed [`ModexAsker`].

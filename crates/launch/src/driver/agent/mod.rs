@@ -536,8 +536,8 @@ impl Agent {
         match self.ends.sweep {
             Sweep::Killing { next, until } if next <= now => {
                 self.handle_children();
-                let branch = &self.branch;
-                let is_clean = descendants::kill_others(|pid| branch.is_starter(pid));
+                let is_spared = |pid| self.branch.is_starter(pid) || self.is_helper(pid);
+                let is_clean = descendants::kill_others(is_spared) && self.pmix.is_none();
                 self.ends.sweep = if is_clean || until <= now {
                     Sweep::Draining { read: now }
                 } else {

@@ -50,6 +50,8 @@ pub(super) struct Helper {
 
 /// How long libpmix may take to start, and to take a process group.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long it may take to remove files.
+const END: Duration = Duration::from_millis(500);
 /// The exit code of a job whose helper died.
 const LOST: i32 = 125;
 
@@ -324,6 +326,19 @@ impl Agent {
         if let Some(text) = started.and_then(|started| started.silent_end.clone()) {
             self.branch.report(Report::Notice { rank, text });
         }
+    }
+
+    /// No rank is left: the helper is to end by itself, and is killed if it does not.
+    pub(super) fn end_helper(&mut self, now: Instant) {
+        self.tell_helper(&ToHelper::End);
+        if let Some(helper) = &mut self.pmix {
+            helper.answer_by = Some(now + END);
+        }
+    }
+
+    /// Whether a process is the helper.
+    pub(super) fn is_helper(&self, pid: Pid) -> bool {
+        self.pmix.as_ref().is_some_and(|helper| helper.pid == pid)
     }
 
     /// A helper that does not answer is ended.
