@@ -19,7 +19,8 @@ use rustix::{
 };
 
 use crate::{
-    lookups::{Kept, KeptValue, Lookup},
+    lookups::{Kept, KeptValue, Lookup, Reader},
+    meetings::{Known, Meeting},
     namespace,
     sys::{
         Server,
@@ -79,6 +80,8 @@ fn serve(directory: &Path, candidates: &[PathBuf]) -> io::Result<()> {
         waiting: BTreeMap::new(),
         lookups: BTreeMap::new(),
         groups: BTreeMap::new(),
+        meetings: BTreeMap::new(),
+        met: BTreeMap::new(),
         next: 0,
     };
     helper.work()
@@ -88,7 +91,6 @@ fn serve(directory: &Path, candidates: &[PathBuf]) -> io::Result<()> {
 enum Waiting {
     Fence(ModexReply),
     Modex(ModexReply, Instant),
-    Op(OpReply),
     /// A question for one key of a lookup.
     Key {
         lookup: u64,
@@ -107,6 +109,10 @@ enum Waiting {
         from: Process,
     },
     Spawn(SpawnReply),
+    /// The members of a group that take part in a meeting.
+    Group {
+        meeting: u64,
+    },
 }
 
 struct Helper {
@@ -118,7 +124,11 @@ struct Helper {
     waiting: BTreeMap<u64, Waiting>,
     lookups: BTreeMap<u64, Lookup>,
     /// The process groups, by their names.
-    groups: BTreeMap<String, u32>,
+    groups: BTreeMap<String, Known>,
+    /// Connections of several groups that are being made or ended, by their numbers.
+    meetings: BTreeMap<u64, Meeting>,
+    /// How often the same processes have met, by the word for them.
+    met: BTreeMap<String, u64>,
     next: u64,
 }
 
@@ -203,7 +213,7 @@ impl Helper {
         match message {
             ToHelper::Register(namespace) => {
                 let group = namespace.group;
-                self.groups.insert(namespace.name.clone(), group);
+                self.groups.insert(namespace.name.clone(), Known::of(&namespace));
                 let registered = namespace::register(&self.server, &namespace, &self.directory);
                 let environments = registered.map_err(io::Error::other)?;
                 self.tell(&FromHelper::Registered { group, environments })
@@ -248,7 +258,7 @@ impl Helper {
         };
         match self.waiting.remove(&token) {
             Some(Waiting::Fence(reply)) => reply.send(status, data),
-            Some(Waiting::Op(reply)) => reply.send(status),
+            Some(Waiting::Group { meeting }) => return self.handle_group_met(meeting, status),
             _ => {}
         }
         Ok(())
@@ -282,7 +292,11 @@ impl Helper {
             }
             return Ok(());
         };
-        let kept: Option<Kept> = postcard::from_bytes(value).ok();
+        // The sign of a group that has met has no value.
+        let kept: Option<Kept> = match value.is_empty() {
+            true => Some(Kept::sign()),
+            false => postcard::from_bytes(value).ok(),
+        };
         let is_taken = kept.as_ref().is_some_and(|kept| kept.is_taken_by_reader);
         let Some(found) = self.lookups.get_mut(&lookup) else {
             return Ok(());
@@ -382,10 +396,9 @@ impl Helper {
             } => {
                 self.next += 1;
                 let id = self.next;
-                let lookup = Lookup::new(from.clone(), keys, &options, reply, Instant::now());
-                let keys = lookup.keys().to_vec();
-                self.lookups.insert(id, lookup);
-                self.ask_for_keys(id, &from, keys)?;
+                let reader = Reader::Process(reply);
+                let lookup = Lookup::new(from, keys, &options, reader, Instant::now());
+                self.look_up(id, lookup)?;
             }
             Upcall::Unpublish { from, keys, reply } => self.unpublish(from, keys, reply)?,
             Upcall::Spawn { from, apps, reply } => {
@@ -401,16 +414,72 @@ impl Helper {
                     true => "-disconnect",
                     false => "-connect",
                 };
-                let token = self.keep(Waiting::Op(reply));
-                self.tell(&FromHelper::Fence {
-                    token,
-                    members,
-                    tag: tag.to_owned(),
-                    data: Vec::new(),
-                })?;
+                self.meet(tag, members, reply)?;
             }
         }
         Ok(())
+    }
+
+    /// Processes connect or disconnect: all members of each group meet in a fence, and then the groups.
+    fn meet(&mut self, tag: &str, members: Vec<Process>, reply: OpReply) -> io::Result<()> {
+        let meeting = Meeting::new(tag, members, &self.groups, reply);
+        let parts = meeting.parts();
+        let tag = meeting.tag();
+        self.next += 1;
+        let id = self.next;
+        self.meetings.insert(id, meeting);
+        if parts.is_empty() {
+            return self.handle_group_met(id, status::NOT_SUPPORTED);
+        }
+        for members in parts {
+            let token = self.keep(Waiting::Group { meeting: id });
+            let (tag, data) = (tag.clone(), Vec::new());
+            self.tell(&FromHelper::Fence {
+                token,
+                members,
+                tag,
+                data,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn handle_group_met(&mut self, id: u64, status: Status) -> io::Result<()> {
+        let Some(meeting) = self.meetings.get_mut(&id) else {
+            return Ok(());
+        };
+        if !meeting.is_whole(status) {
+            return Ok(());
+        }
+        let Some(meeting) = self.meetings.remove(&id) else {
+            return Ok(());
+        };
+        let count = self.met.entry(meeting.tag()).or_default();
+        *count += 1;
+        let signs = match meeting.signs(*count) {
+            Ok(signs) if signs.expected.len() > 1 => signs,
+            Ok(_) => {
+                meeting.reply.send(status::SUCCESS);
+                return Ok(());
+            }
+            Err(status) => {
+                meeting.reply.send(status);
+                return Ok(());
+            }
+        };
+        for name in signs.own {
+            let value = Vec::new();
+            self.ask(signs.from.clone(), Wish::Publish { name, value }, Waiting::Nobody)?;
+        }
+        let reader = Reader::Meeting(meeting.reply);
+        let lookup = Lookup::new(signs.from, signs.expected, &[], reader, Instant::now());
+        self.look_up(id, lookup)
+    }
+
+    fn look_up(&mut self, id: u64, lookup: Lookup) -> io::Result<()> {
+        let (from, keys) = (lookup.from.clone(), lookup.keys().to_vec());
+        self.lookups.insert(id, lookup);
+        self.ask_for_keys(id, &from, keys)
     }
 
     fn ask_for_keys(&mut self, lookup: u64, from: &Process, keys: Vec<String>) -> io::Result<()> {

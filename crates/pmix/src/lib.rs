@@ -7,6 +7,7 @@
 
 mod helper;
 mod lookups;
+mod meetings;
 mod namespace;
 mod sys;
 

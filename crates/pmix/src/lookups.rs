@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::sys::{
     types::{data_type, status},
-    upcalls::LookupReply,
+    upcalls::{LookupReply, OpReply},
     values::{Item, Published},
 };
 
@@ -21,6 +21,17 @@ pub(crate) struct Kept {
     pub(crate) value: KeptValue,
     /// Who reads it first takes it away.
     pub(crate) is_taken_by_reader: bool,
+}
+
+impl Kept {
+    /// The sign of a process group that has met.
+    pub(crate) fn sign() -> Self {
+        Self {
+            owner: (String::new(), 0),
+            value: KeptValue::Bytes(Vec::new()),
+            is_taken_by_reader: false,
+        }
+    }
 }
 
 /// A value that can be published.
@@ -54,10 +65,18 @@ impl KeptValue {
     }
 }
 
+/// Who waits for values.
+pub(crate) enum Reader {
+    /// A process that looks them up.
+    Process(LookupReply),
+    /// Processes of several groups that connect: they wait for the others, and not for values.
+    Meeting(OpReply),
+}
+
 /// A request for values under several keys.
 pub(crate) struct Lookup {
     pub(crate) from: Process,
-    reply: LookupReply,
+    reader: Reader,
     found: BTreeMap<String, Kept>,
     missing: Vec<String>,
     /// How many of the missing are being asked for.
@@ -80,7 +99,7 @@ impl Lookup {
         from: Process,
         keys: Vec<String>,
         options: &[(String, Option<Item>)],
-        reply: LookupReply,
+        reader: Reader,
         now: Instant,
     ) -> Self {
         let option = |wanted: &str| {
@@ -90,12 +109,13 @@ impl Lookup {
                 _ => None,
             }
         };
-        let waits = options.iter().any(|(key, _)| key == "pmix.wait");
+        let is_meeting = matches!(reader, Reader::Meeting(_));
+        let waits = is_meeting || options.iter().any(|(key, _)| key == "pmix.wait");
         let patience = option("pmix.timeout").filter(|seconds| *seconds > 0);
         let patience = patience.map_or(PATIENCE, |seconds| Duration::from_secs(seconds.into()));
         Self {
             from,
-            reply,
+            reader,
             found: BTreeMap::new(),
             asking: keys.len(),
             missing: keys,
@@ -156,6 +176,9 @@ impl Lookup {
             };
             published.push(&owner, &key, &kept.value.item());
         }
-        self.reply.send(status, &mut published);
+        match self.reader {
+            Reader::Process(reply) => reply.send(status, &mut published),
+            Reader::Meeting(reply) => reply.send(status),
+        }
     }
 }

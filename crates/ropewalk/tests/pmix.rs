@@ -150,7 +150,7 @@ fn a_lost_helper_is_a_verdict() {
     // The helper is the only other child of the rank's parent that has this variable.
     let text_of_script = format!(
         "#!/bin/sh\nfor pid in $(cat /proc/$PPID/task/$PPID/children); do\n  \
-         grep -qa ^ROPEWALK_PMIX_HELPER= /proc/$pid/environ && kill -9 $pid\ndone\nsleep 60\nexec {}\n",
+         grep -qa ROPEWALK_PMIX_HELPER= /proc/$pid/environ && kill -9 $pid\ndone\nsleep 9\nexec {}\n",
         program.display()
     );
     write_script(&script, &text_of_script);
