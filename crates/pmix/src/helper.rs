@@ -11,7 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk_launch_core::pmix::{FenceEnd, FromHelper, Incoming, Process, ToHelper, Wish, encode};
+use ropewalk_launch_core::{
+    group_plan::ENVIRONMENT_KEY,
+    pmix::{FenceEnd, FromHelper, Incoming, Process, ToHelper, Wish, encode},
+};
 use ropewalk_pmi as pmi;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -572,7 +575,10 @@ fn spawn_of(apps: Vec<SpawnedApp>) -> pmi::Spawn {
         if let Some(hosts) = text("pmix.host") {
             info.push(("host".into(), hosts.into()));
         }
-        let _ = environment;
+        let environment = environment
+            .into_iter()
+            .filter(|variable| !variable.starts_with("PMIX_") || variable.starts_with("PMIX_MCA_"));
+        info.extend(environment.map(|variable| (ENVIRONMENT_KEY.into(), variable.into())));
         pmi::SpawnCommand {
             program: program.into(),
             processes,
