@@ -23,7 +23,7 @@ use rustix::{
 
 use crate::{
     lookups::{Kept, KeptValue, Lookup, Reader},
-    meetings::{Known, Meeting},
+    meetings::{Known, Meeting, MeetingReply},
     namespace,
     sys::{
         Server,
@@ -261,7 +261,7 @@ impl Helper {
         };
         match self.waiting.remove(&token) {
             Some(Waiting::Fence(reply)) => reply.send(status, data),
-            Some(Waiting::Group { meeting }) => return self.handle_group_met(meeting, status),
+            Some(Waiting::Group { meeting }) => return self.handle_group_met(meeting, status, &data),
             _ => {}
         }
         Ok(())
@@ -373,6 +373,11 @@ impl Helper {
                 reply.send(status::SUCCESS);
             }
             Upcall::Fence { members, data, reply } => {
+                let first = members.first().map(|member| &member.namespace);
+                if members.iter().any(|member| Some(&member.namespace) != first) {
+                    let reply = MeetingReply::Fence(reply, Vec::new());
+                    return self.meet("-fence", members, reply, &data);
+                }
                 let token = self.keep(Waiting::Fence(reply));
                 self.tell(&FromHelper::Fence {
                     token,
@@ -417,14 +422,14 @@ impl Helper {
                     true => "-disconnect",
                     false => "-connect",
                 };
-                self.meet(tag, members, reply)?;
+                self.meet(tag, members, MeetingReply::Op(reply), &[])?;
             }
         }
         Ok(())
     }
 
     /// Processes connect or disconnect: all members of each group meet in a fence, and then the groups.
-    fn meet(&mut self, tag: &str, members: Vec<Process>, reply: OpReply) -> io::Result<()> {
+    fn meet(&mut self, tag: &str, members: Vec<Process>, reply: MeetingReply, data: &[u8]) -> io::Result<()> {
         let meeting = Meeting::new(tag, members, &self.groups, reply);
         let parts = meeting.parts();
         let tag = meeting.tag();
@@ -432,11 +437,13 @@ impl Helper {
         let id = self.next;
         self.meetings.insert(id, meeting);
         if parts.is_empty() {
-            return self.handle_group_met(id, status::NOT_SUPPORTED);
+            return self.handle_group_met(id, status::NOT_SUPPORTED, &[]);
         }
-        for members in parts {
+        for (index, members) in parts.into_iter().enumerate() {
             let token = self.keep(Waiting::Group { meeting: id });
-            let (tag, data) = (tag.clone(), Vec::new());
+            // The data of all processes here goes with one of their groups.
+            let data = if index == 0 { data.to_vec() } else { Vec::new() };
+            let tag = tag.clone();
             self.tell(&FromHelper::Fence {
                 token,
                 members,
@@ -447,11 +454,11 @@ impl Helper {
         Ok(())
     }
 
-    fn handle_group_met(&mut self, id: u64, status: Status) -> io::Result<()> {
+    fn handle_group_met(&mut self, id: u64, status: Status, data: &[u8]) -> io::Result<()> {
         let Some(meeting) = self.meetings.get_mut(&id) else {
             return Ok(());
         };
-        if !meeting.is_whole(status) {
+        if !meeting.is_whole(status, data) {
             return Ok(());
         }
         let Some(meeting) = self.meetings.remove(&id) else {

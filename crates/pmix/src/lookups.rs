@@ -8,10 +8,13 @@ use std::{
 use ropewalk_launch_core::pmix::Process;
 use serde::{Deserialize, Serialize};
 
-use crate::sys::{
-    types::{data_type, status},
-    upcalls::{LookupReply, OpReply},
-    values::{Item, Published},
+use crate::{
+    meetings::MeetingReply,
+    sys::{
+        types::{data_type, status},
+        upcalls::LookupReply,
+        values::{Item, Published},
+    },
 };
 
 /// A value as the root of the job keeps it.
@@ -70,7 +73,7 @@ pub(crate) enum Reader {
     /// A process that looks them up.
     Process(LookupReply),
     /// Processes of several groups that connect: they wait for the others, and not for values.
-    Meeting(OpReply),
+    Meeting(MeetingReply),
 }
 
 /// A request for values under several keys.

@@ -1,4 +1,4 @@
-//! Connections of processes of several groups.
+//! Connections and fences of processes of several groups.
 //!
 //! The members of each group meet in a fence of their own. Then the host of the first member of a group publishes a sign,
 //! and every host waits for the signs of all groups.
@@ -9,7 +9,7 @@ use ropewalk_launch_core::pmix::{Namespace, Process};
 
 use crate::sys::{
     types::{Status, status},
-    upcalls::OpReply,
+    upcalls::{ModexReply, OpReply},
 };
 
 /// A process group, as far as meetings depend on it.
@@ -26,6 +26,24 @@ impl Known {
     }
 }
 
+/// Who waits for a meeting.
+pub(crate) enum MeetingReply {
+    /// Processes that connect or disconnect.
+    Op(OpReply),
+    /// Processes of several groups in a fence, with the data of those groups that have members here: what members of the
+    /// others have put is asked for when it is wanted.
+    Fence(ModexReply, Vec<u8>),
+}
+
+impl MeetingReply {
+    pub(crate) fn send(self, status: Status) {
+        match self {
+            Self::Op(reply) => reply.send(status),
+            Self::Fence(reply, data) => reply.send(status, data),
+        }
+    }
+}
+
 /// A connection that is being made or ended.
 pub(crate) struct Meeting {
     tag: String,
@@ -36,7 +54,7 @@ pub(crate) struct Meeting {
     /// How many of them have not met yet.
     left: usize,
     failed: Option<Status>,
-    pub(crate) reply: OpReply,
+    pub(crate) reply: MeetingReply,
 }
 
 /// The names by which groups tell each other that they have met.
@@ -55,7 +73,7 @@ impl Meeting {
         kind: &str,
         members: Vec<Process>,
         known: &BTreeMap<String, Known>,
-        reply: OpReply,
+        reply: MeetingReply,
     ) -> Self {
         let sorted: BTreeSet<_> = members.into_iter().collect();
         let tag = format!("{kind}-{:016x}", hash(&sorted));
@@ -96,8 +114,11 @@ impl Meeting {
         parts.collect()
     }
 
-    /// One group has met, or cannot. Returns true if it was the last.
-    pub(crate) fn is_whole(&mut self, found: Status) -> bool {
+    /// One group has met, with data, or cannot. Returns true if it was the last.
+    pub(crate) fn is_whole(&mut self, found: Status, data: &[u8]) -> bool {
+        if let MeetingReply::Fence(_, all) = &mut self.reply {
+            all.extend_from_slice(data);
+        }
         if found != status::SUCCESS {
             self.failed.get_or_insert(found);
         }
