@@ -141,6 +141,32 @@ fn silent_ranks_are_named() {
     assert_eq!(text(&run(&["-n", "2"], &[Path::new("/bin/true")]).stderr), "");
 }
 
+/// Ranks of a script that load Open MPI late, and never ask for each other, are named.
+#[test]
+fn silent_scripts_are_named() {
+    let folder = TempDir::new().unwrap();
+    let (script, program) = (folder.path().join("script"), folder.path().join("slow"));
+    // Without the sign of a launcher Open MPI is a job of one rank.
+    let words = "sleep 0.5; unset JSM_JSRUN_PORT; exec";
+    let slow = folder.path().join("slow.c");
+    fs::write(
+        &slow,
+        "#include <mpi.h>\n#include <unistd.h>\nint main(int n, char **w) { MPI_Init(&n, &w); sleep(1); return MPI_Finalize(); }",
+    )
+    .unwrap();
+    let compiled = Command::new("mpicc.openmpi")
+        .arg(&slow)
+        .arg("-o")
+        .arg(&program)
+        .status();
+    assert!(compiled.unwrap().success());
+    write_script(&script, &format!("#!/bin/sh\n{words} {}\n", program.display()));
+    let output = run(&["-n", "2"], &[&script]);
+    assert!(output.status.success(), "{output:?}");
+    let said = text(&output.stderr);
+    assert!(said.contains("rank 1: is linked with Open MPI"), "{said}");
+}
+
 /// A helper that dies ends the job with a verdict that says so.
 #[test]
 fn a_lost_helper_is_a_verdict() {

@@ -168,6 +168,24 @@ pub fn silent_end(flavour: &Flavour) -> Option<String> {
     ))
 }
 
+/// The same for a process that has these files mapped, as `/proc/PID/maps` names them (proc(5)).
+pub fn silent_end_of_libraries(maps: &str) -> Option<String> {
+    let has = |library: &str| maps.lines().any(|line| line.contains(library));
+    let library = String::new();
+    let flavour = match (
+        has("/libopen-pal.so.") || has("/libopen-rte.so."),
+        has("/libmpi.so."),
+    ) {
+        (true, true) => Flavour::OpenMpi {
+            portable_layer: 0,
+            library,
+        },
+        (false, false) if has("/libpmix.so.") => Flavour::Pmix { library },
+        _ => return None,
+    };
+    silent_end(&flavour)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,6 +235,22 @@ mod tests {
         }
         let refusal = service(Auto, Kind::Linked, &pmix, means(false)).unwrap_err();
         assert!(refusal.contains(PACKAGE), "{refusal}");
+    }
+
+    /// Open MPI and PMIx are known by what a process has mapped, and MPICH's `libmpi` is neither.
+    #[test]
+    fn mapped_libraries_tell_the_flavour() {
+        let line = |path: &str| format!("7f00-7f01 r--p 00000000 08:01 7 {path}\n");
+        let open_mpi = line("/usr/lib/libmpi.so.40") + &line("/usr/lib/libopen-pal.so.80");
+        let found = silent_end_of_libraries(&open_mpi).unwrap();
+        assert!(found.contains("Open MPI"), "{found}");
+        let found = silent_end_of_libraries(&line("/usr/lib/libpmix.so.2")).unwrap();
+        assert!(found.contains("PMIx"), "{found}");
+        assert_eq!(
+            silent_end_of_libraries(&line("/opt/mpich/lib/libmpi.so.12")),
+            None
+        );
+        assert_eq!(silent_end_of_libraries(""), None);
     }
 
     /// Interpreters are known with and without the number of a version.

@@ -28,6 +28,8 @@ pub(super) struct Started {
     pub(super) pmix: Option<Vec<PathBuf>>,
     /// It is served by PMIx only.
     pub(super) needs_pmix: bool,
+    /// It is a script, or runs others: nobody can say what it will load.
+    pub(super) is_open: bool,
     /// The sentence about a rank of it that ended well and never asked for the others, if that is odd.
     pub(super) silent_end: Option<String>,
 }

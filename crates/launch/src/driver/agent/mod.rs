@@ -15,6 +15,7 @@ mod rank_link;
 mod rank_table;
 mod requests;
 mod respawns;
+mod silence;
 mod singleton;
 mod starting;
 mod topology;
@@ -61,6 +62,7 @@ use pmix::Helper;
 pub(super) use preparation::Preparation;
 use rank_io::Reading;
 use rank_table::RankTable;
+use silence::Looks;
 
 /// What an agent is made of. Its mind decides; the branch of the tree below it has a mind of its own.
 pub(super) struct Agent {
@@ -71,6 +73,7 @@ pub(super) struct Agent {
     keeper: KeeperLine,
     kit: StartKit,
     pmix: Option<Helper>,
+    looks: Looks,
     pollers: Pollers,
     ranks: RankTable,
     inputs: Inputs,
@@ -232,6 +235,7 @@ impl Agent {
             branch,
             keeper,
             pmix: None,
+            looks: Looks::default(),
             pollers: Pollers {
                 all: poller,
                 outputs: output_poller,
@@ -273,6 +277,7 @@ impl Agent {
             self.memory.handle_timeout(Instant::now());
             self.ends.memory_kills.handle_time(Instant::now());
             self.look_at_helper(Instant::now());
+            self.look_if_due(Instant::now());
             self.handle_closed(None);
             self.settle();
             let now = Instant::now();
@@ -397,6 +402,7 @@ impl Agent {
             .chain(self.activity.deadline())
             .chain(self.memory.deadline())
             .chain(self.pmix.as_ref().and_then(Helper::deadline))
+            .chain(self.looks.deadline())
             .chain(self.ends.closing.iter().map(|(_, due)| *due))
             .min();
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));

@@ -63,12 +63,14 @@ pub(super) fn programs(plan: &Plan, group: &GroupPlan, host: HostId) -> Vec<Resu
         };
         let program = Program::new(segment, &path).map_err(|error| start_error(&error))?;
         let mut service = Service::Pmi;
+        let mut is_open = false;
         let mut found = Flavour::None;
         let mut libraries = Vec::new();
         if plan.singleton.is_none()
             && let Some(file) = program.file()
         {
             let kind = mpi_programs::kind_of(&file);
+            is_open = kind == Kind::Open;
             found = mpi_host.flavour(&file, &environment);
             let may_need = plan.pmi_choice == PmiChoice::Pmix || found.speaks_pmix() || kind == Kind::Open;
             if may_need && matches!(plan.pmi_choice, PmiChoice::Auto | PmiChoice::Pmix) {
@@ -114,6 +116,7 @@ pub(super) fn programs(plan: &Plan, group: &GroupPlan, host: HostId) -> Vec<Resu
             environment,
             pmix: service.has_pmix().then_some(libraries),
             needs_pmix: service == Service::Pmix,
+            is_open,
             silent_end: (group.size > 1)
                 .then(|| mpi::service::silent_end(&found))
                 .flatten(),
@@ -153,6 +156,7 @@ impl Agent {
         match started {
             Ok(pid) => {
                 self.mind.handle_spawned(rank, pid);
+                self.begin_looks(rank, Instant::now());
                 self.memory.handle_started(Instant::now());
             }
             Err(error) => self.mind.handle_not_spawned(rank, error),
