@@ -231,7 +231,7 @@ pub enum Order {
     ModexFound {
         /// The number of the request on its host.
         token: u64,
-        /// What the rank has put; `None` if it cannot be had.
+        /// The data that the rank has put; `None` if it cannot be had.
         data: Option<Vec<u8>>,
     },
     /// From the launcher's PMI server, if agents have no other above them.
@@ -463,7 +463,7 @@ pub enum Report {
     ModexFound {
         /// Who wants it.
         asker: ModexAsker,
-        /// What the rank has put; `None` if it cannot be had.
+        /// The data that the rank has put; `None` if it cannot be had.
         data: Option<Vec<u8>>,
     },
     /// Tells if one of the host's ranks would wait for ever for a rank that is lost: it began with PMI, has not finalized it,

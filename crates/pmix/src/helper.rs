@@ -33,8 +33,8 @@ use crate::{
     },
 };
 
-/// The PMIx server of a host, for the agent at the other end of standard input. `words` are the folder for its files and
-/// those of its clients, and the files that libpmix may be in. Nobody starts it by hand.
+/// The PMIx server of a host, for the agent at the other end of standard input. `words` are the folder for its files
+/// and those of its clients, and the files that libpmix may be in. Nobody starts it by hand.
 pub fn helper_main(words: impl Iterator<Item = OsString>) -> ExitCode {
     let mut words = words.map(PathBuf::from);
     let directory = words.next().unwrap_or_default();
@@ -154,7 +154,7 @@ impl Helper {
                     Err(Errno::INTR | Errno::AGAIN) => {}
                     Err(errno) => return Err(errno.into()),
                 }
-                while let Some(message) = incoming.next().map_err(io::Error::other)? {
+                while let Some(message) = incoming.next_message().map_err(io::Error::other)? {
                     if message == ToHelper::End {
                         self.end();
                         return Ok(());

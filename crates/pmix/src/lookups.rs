@@ -134,7 +134,7 @@ impl Lookup {
         &self.missing
     }
 
-    /// What came of a question for a key.
+    /// The answer to a question for a key has come.
     pub(crate) fn handle_answer(&mut self, now: Instant, key: &str, kept: Option<Kept>) {
         self.asking = self.asking.saturating_sub(1);
         if let Some(kept) = kept {

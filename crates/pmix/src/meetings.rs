@@ -1,7 +1,7 @@
 //! Connections and fences of processes of several groups.
 //!
-//! The members of each group meet in a fence of their own. Then the host of the first member of a group publishes a sign,
-//! and every host waits for the signs of all groups.
+//! The members of each group meet in a fence of their own. Then the host of the first member of a group publishes a
+//! sign, and every host waits for the signs of all groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,8 +30,8 @@ impl Known {
 pub(crate) enum MeetingReply {
     /// Processes that connect or disconnect.
     Op(OpReply),
-    /// Processes of several groups in a fence, with the data of those groups that have members here: what members of the
-    /// others have put is asked for when it is wanted.
+    /// Processes of several groups in a fence, with the data of those groups that have members here: what members of
+    /// the others have put is asked for when it is wanted.
     Fence(ModexReply, Vec<u8>),
 }
 

@@ -4,8 +4,8 @@
 
 use std::{fs, process::Command};
 
-/// The sizes and places that the assertions in `sys/types.rs` have, and the numbers that the code uses, are those of the
-/// header: a C compiler says so.
+/// The sizes and places that the assertions in `sys/types.rs` have, and the numbers that the code uses, are those of
+/// the header: a C compiler says so.
 #[test]
 fn the_header_agrees() {
     let folder = tempfile::TempDir::new().unwrap();

@@ -46,7 +46,8 @@ fn hosts(count: usize) -> String {
     names.join(",")
 }
 
-/// Ranks of one to three hosts find each other, by data that a fence collects, by data that is asked for, and by names.
+/// Ranks of one to three hosts find each other, by data that a fence collects, by data that is asked for, and by
+/// names.
 #[test]
 fn ranks_find_each_other() {
     let folder = TempDir::new().unwrap();
@@ -81,7 +82,8 @@ fn an_abort_ends_the_job() {
     );
 }
 
-/// A program of Debian's Open MPI is served by PMIx, without the variables of Flux, and by PMI if the user wants that.
+/// A program of Debian's Open MPI is served by PMIx, without the variables of Flux, and by PMI if the user wants
+/// that.
 #[test]
 fn open_mpi_is_served_by_either() {
     let folder = TempDir::new().unwrap();
@@ -151,7 +153,8 @@ fn silent_scripts_are_named() {
     let slow = folder.path().join("slow.c");
     fs::write(
         &slow,
-        "#include <mpi.h>\n#include <unistd.h>\nint main(int n, char **w) { MPI_Init(&n, &w); sleep(1); return MPI_Finalize(); }",
+        "#include <mpi.h>\n#include <unistd.h>\n\
+         int main(int n, char **w) { MPI_Init(&n, &w); sleep(1); return MPI_Finalize(); }",
     )
     .unwrap();
     let compiled = Command::new("mpicc.openmpi")

@@ -20,7 +20,7 @@ pub(super) struct Pmix {
     namespaces: BTreeMap<String, Known>,
     /// How many of them it has not answered yet.
     registering: usize,
-    /// What it is to be told.
+    /// Messages for it.
     messages: VecDeque<ToHelper>,
 }
 
@@ -55,8 +55,8 @@ const NAME_PREFIX: &str = "pmix:";
 const FENCE_TAG: &str = "pmix";
 
 impl HostAgent {
-    /// There is a PMIx server on this host from now on, which is to serve this process group. Its ranks are started when
-    /// it has answered.
+    /// There is a PMIx server on this host from now on, which is to serve this process group. Its ranks are started
+    /// when it has answered.
     pub fn register_namespace(&mut self, namespace: Namespace) {
         self.pmix.state = State::Serving;
         self.pmix.registering += 1;
@@ -125,7 +125,7 @@ impl HostAgent {
             .flatten()
     }
 
-    /// Whether a rank has said anything by PMI or PMIx.
+    /// Returns true if a rank has said anything by PMI or PMIx.
     pub fn has_spoken(&self, rank: Rank) -> bool {
         self.pmi.has_spoken(self.groups.process(rank))
     }
@@ -141,7 +141,7 @@ impl HostAgent {
         }
     }
 
-    /// What a rank of another host has put.
+    /// The data of a rank of another host has come.
     pub fn handle_modex_found(&mut self, token: u64, data: Option<Vec<u8>>) {
         self.tell_helper(ToHelper::ModexAnswered { token, data });
     }

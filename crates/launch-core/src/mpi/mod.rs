@@ -79,12 +79,12 @@ impl Flavour {
         }
     }
 
-    /// Whether a library's name says that it is PMIx itself.
+    /// Returns true if a library's name says that it is PMIx itself.
     pub fn is_pmix(library: &str) -> bool {
         library.starts_with("libpmix.so")
     }
 
-    /// Whether its programs can be started by PMIx.
+    /// Returns true if its programs can be started by PMIx.
     pub fn speaks_pmix(&self) -> bool {
         matches!(self, Self::OpenMpi { .. } | Self::Pmix { .. })
     }

@@ -30,7 +30,7 @@ pub enum Service {
 }
 
 impl Service {
-    /// Whether the helper with libpmix has a part in it.
+    /// Returns true if the helper with libpmix has a part in it.
     pub fn has_pmix(self) -> bool {
         self != Self::Pmi
     }
@@ -125,8 +125,8 @@ pub fn service(choice: PmiChoice, kind: Kind, flavour: &Flavour, means: Means) -
     }
 }
 
-/// The variables that the ranks of a program get for this, besides those that libpmix sets; `flux` is the number of the
-/// job for Open MPI's component for Flux, with the library that it is to load.
+/// The variables that the ranks of a program get for this, besides those that libpmix sets; `flux` is the number of
+/// the job for Open MPI's component for Flux, with the library that it is to load.
 pub fn variables(
     choice: PmiChoice,
     service: Service,
@@ -138,8 +138,8 @@ pub fn variables(
         variables.push(("FLUX_JOB_ID", job.to_string()));
         variables.push(("FLUX_PMI_LIBRARY_PATH", library));
     }
-    // Open MPI 4 takes itself for a job of one rank unless a launcher that it knows has left a sign. This one's, of IBM's
-    // jsrun, makes it ask for PMIx, and means nothing to a launcher of Open MPI that a rank starts.
+    // Open MPI 4 takes itself for a job of one rank unless a launcher that it knows has left a sign. This one's, of
+    // IBM's jsrun, makes it ask for PMIx, and means nothing to a launcher of Open MPI that a rank starts.
     if service.has_pmix() {
         variables.push(("JSM_JSRUN_PORT", "0".to_owned()));
     }
@@ -150,7 +150,8 @@ pub fn variables(
     variables
 }
 
-/// Whether a variable of the ranks is one of PMI, which they do not get with this service if the user wants no PMI.
+/// Returns true if a variable of the ranks is one of PMI, which they do not get with this service if the user wants
+/// no PMI.
 pub fn is_left_out(choice: PmiChoice, name: &str) -> bool {
     choice == PmiChoice::Pmix && name.starts_with("PMI_")
 }
@@ -163,8 +164,8 @@ pub fn silent_end(flavour: &Flavour) -> Option<String> {
         Flavour::Mpich | Flavour::None => return None,
     };
     Some(format!(
-        "is linked with {library}, ended with exit code 0, and never asked its launcher for the other ranks: if it called \
-         MPI_Init, it was a job of one rank"
+        "is linked with {library}, ended with exit code 0, and never asked its launcher for the other ranks: if it \
+         called MPI_Init, it was a job of one rank"
     ))
 }
 
@@ -205,8 +206,8 @@ mod tests {
         }
     }
 
-    /// The whole table: a program that needs no PMIx costs nothing, one that may need it gets it if it is there, and one that
-    /// must have it is refused without.
+    /// The whole table: a program that needs no PMIx costs nothing, one that may need it gets it if it is there, and
+    /// one that must have it is refused without.
     #[test]
     fn programs_get_what_they_need() {
         use PmiChoice::{Auto, Pmi2, Pmix};

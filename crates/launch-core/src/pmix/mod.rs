@@ -64,7 +64,7 @@ pub enum ToHelper {
     ModexAnswered {
         /// The number of the request.
         token: u64,
-        /// What the process has put; `None` if it cannot be had.
+        /// The data that the process has put; `None` if it cannot be had.
         data: Option<Vec<u8>>,
     },
     /// A process failed.
@@ -129,7 +129,7 @@ pub enum FromHelper {
         members: Vec<Process>,
         /// The word that tells it from others with the same members.
         tag: String,
-        /// What the processes here tell all others.
+        /// The data of the processes here, for all others.
         data: Vec<u8>,
     },
     /// A process asks for a name or for processes.
@@ -152,12 +152,12 @@ pub enum FromHelper {
     ModexFound {
         /// Who wants it.
         asker: ModexAsker,
-        /// What the process has put; `None` if it cannot be had.
+        /// The data that the process has put; `None` if it cannot be had.
         data: Option<Vec<u8>>,
     },
 }
 
-/// What a process asks for that only the root knows.
+/// A question of a process that only the root can answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wish {
     /// The value that was published under a name.
@@ -224,7 +224,7 @@ impl Incoming {
     ///
     /// # Errors
     /// If the bytes make none: nothing that follows can be read then.
-    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, MessageError> {
+    pub fn next_message<T: DeserializeOwned>(&mut self) -> Result<Option<T>, MessageError> {
         let rest = &self.bytes[self.taken..];
         let Some((length, rest)) = rest.split_first_chunk::<4>() else {
             return Ok(None);
@@ -272,7 +272,7 @@ mod tests {
             let mut found: Vec<FromHelper> = Vec::new();
             for piece in stream.chunks(size) {
                 incoming.push(piece);
-                while let Some(message) = incoming.next().unwrap() {
+                while let Some(message) = incoming.next_message().unwrap() {
                     found.push(message);
                 }
             }
@@ -286,6 +286,9 @@ mod tests {
         let mut incoming = Incoming::default();
         incoming.push(&[0xff; 4]);
         let size = u32::MAX as usize;
-        assert_eq!(incoming.next::<FromHelper>(), Err(MessageError::TooLong { size }));
+        assert_eq!(
+            incoming.next_message::<FromHelper>(),
+            Err(MessageError::TooLong { size })
+        );
     }
 }

@@ -66,8 +66,8 @@ impl Namespace {
 }
 
 impl Plan {
-    /// A process group as the PMIx server of a host is told. Names of hosts are those that the job has; `own_name` is the
-    /// one of this host if the job has no other.
+    /// A process group as the PMIx server of a host is told. Names of hosts are those that the job has; `own_name` is
+    /// the one of this host if the job has no other.
     pub fn namespace(&self, group: &GroupPlan, host: HostId, own_name: &str) -> Namespace {
         let mut nodes = Vec::new();
         let mut own_node = None;

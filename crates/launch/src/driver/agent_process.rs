@@ -24,8 +24,8 @@ use super::{
 };
 use crate::driver::bootstrap::Bootstrap;
 
-/// What `ropewalk agent` runs: the agent of one host, or the PMIx server beside it, which a [`Launcher`](crate::Launcher) or another agent starts.
-/// Nobody starts it by hand.
+/// The main function of `ropewalk agent`: the agent of one host, or the PMIx server beside it, which a
+/// [`Launcher`](crate::Launcher) or another agent starts. Nobody starts it by hand.
 ///
 /// To be called first of all in a program's `main`: it closes every descriptor that the process inherited besides its
 /// standard streams, and forks.
@@ -39,8 +39,8 @@ pub fn agent_main() -> ExitCode {
     ExitCode::from(unsafe { serve(None) })
 }
 
-/// The variable of a PMIx server: the folder for its files, and the files that libpmix may be in, with line ends between
-/// them.
+/// The variable of a PMIx server: the folder for its files, and the files that libpmix may be in, with line ends
+/// between them.
 pub(super) const HELPER_VARIABLE: &str = "ROPEWALK_PMIX_HELPER";
 
 /// Does what the one above says. Which agent this is, the one at the other end of standard input tells if it is not `known`.

@@ -65,7 +65,7 @@ impl MpiHost {
         self.library.as_ref().or(expected).map(PathBuf::as_path)
     }
 
-    /// What there is here for a program.
+    /// The means of this host for a program.
     pub(super) fn means(&self, flavour: &Flavour, has_pmix: bool) -> Means {
         let lacks_component = match flavour {
             Flavour::OpenMpi { library, .. } => lacks_component(Path::new(library)),
@@ -78,8 +78,8 @@ impl MpiHost {
         }
     }
 
-    /// The files that libpmix may be in for a program: where the environment says, beside its own libraries, where the
-    /// system has it.
+    /// The files that libpmix may be in for a program: where the environment says, beside its own libraries, where
+    /// the system has it.
     pub(super) fn pmix_libraries(
         &self,
         file: &Path,

@@ -1,4 +1,5 @@
-//! Processes that speak another protocol than PMI, such as PMIx: a bridge takes their part in fences and asks for them.
+//! Processes that speak another protocol than PMI, such as PMIx: a bridge takes their part in fences and asks for
+//! them.
 
 use bstr::BString;
 
@@ -55,8 +56,8 @@ impl Server {
         self.resume();
     }
 
-    /// Processes of a group come to a fence through a bridge, all that take part of this host, with data for all. Its end
-    /// is [`Action::BridgedFenceEnded`].
+    /// Processes of a group come to a fence through a bridge, all that take part of this host, with data for all. Its
+    /// end is [`Action::BridgedFenceEnded`].
     pub fn enter_bridged(&mut self, token: BridgeToken, id: GroupId, fence: FenceId, data: &[u8]) {
         let Some(group) = self.groups.get_mut(&id) else {
             return self.end_bridged(token, BridgedFence::Lost);
@@ -117,7 +118,7 @@ impl Server {
         self.actions.push_back(Action::BridgedFenceEnded { token, end });
     }
 
-    /// Whether any process of a group here has said anything, by PMI or through a bridge.
+    /// Returns true if any process of a group here has said anything, by PMI or through a bridge.
     pub fn has_spoken(&self, process: Process) -> bool {
         self.phase(process) != Phase::Silent
     }

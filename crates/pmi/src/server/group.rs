@@ -88,7 +88,7 @@ pub(super) struct Group {
     /// What was put here and below, and is not known above.
     pub(super) unsent: KeyValuePairs,
     pub(super) unsent_size: usize,
-    /// What bridges brought to fences that are not over.
+    /// The data that bridges brought to fences that are not over.
     pub(super) data: BTreeMap<BString, BString>,
     pub(super) fences: Fences<FenceWaiter>,
     pub(super) phases: BTreeMap<u32, Phase>,

@@ -91,7 +91,7 @@ fn a_fence_of_some_waits_for_those() {
     assert_eq!(run(&mut root, &mut below), [(2, complete)]);
 }
 
-/// Whoever waits for a rank that died hears of it.
+/// A rank that died fails the fences that wait for it.
 #[test]
 fn a_lost_rank_fails_a_fence() {
     let (mut root, mut below) = tree();

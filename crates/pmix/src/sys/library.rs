@@ -36,15 +36,6 @@ pub(crate) struct Library {
         unsafe extern "C" fn(Status, *const Proc, u8, *const Info, usize, OpCallback, *mut c_void) -> Status,
 }
 
-/// Looks up a function whose type is that of a field.
-macro_rules! function {
-    ($handle:expr, $name:literal) => {
-        // SAFETY: the field has the type by which pmix_server.h declares the function, and a function has the size of a
-        // pointer.
-        unsafe { mem::transmute::<*mut c_void, _>(symbol($handle, $name)?) }
-    };
-}
-
 impl Library {
     /// Loads the first of these files that is there: a path, or a name that the dynamic loader looks for.
     ///
@@ -62,19 +53,22 @@ impl Library {
     }
 
     fn of(handle: *mut c_void) -> Result<Self, LoadError> {
-        Ok(Self {
-            version: function!(handle, c"PMIx_Get_version"),
-            error_string: function!(handle, c"PMIx_Error_string"),
-            init: function!(handle, c"PMIx_server_init"),
-            generate_regex: function!(handle, c"PMIx_generate_regex"),
-            generate_ppn: function!(handle, c"PMIx_generate_ppn"),
-            register_nspace: function!(handle, c"PMIx_server_register_nspace"),
-            deregister_nspace: function!(handle, c"PMIx_server_deregister_nspace"),
-            register_client: function!(handle, c"PMIx_server_register_client"),
-            setup_fork: function!(handle, c"PMIx_server_setup_fork"),
-            dmodex_request: function!(handle, c"PMIx_server_dmodex_request"),
-            notify_event: function!(handle, c"PMIx_Notify_event"),
-        })
+        // SAFETY: the fields have the types by which pmix.h and pmix_server.h declare the functions.
+        unsafe {
+            Ok(Self {
+                version: function(handle, c"PMIx_Get_version")?,
+                error_string: function(handle, c"PMIx_Error_string")?,
+                init: function(handle, c"PMIx_server_init")?,
+                generate_regex: function(handle, c"PMIx_generate_regex")?,
+                generate_ppn: function(handle, c"PMIx_generate_ppn")?,
+                register_nspace: function(handle, c"PMIx_server_register_nspace")?,
+                deregister_nspace: function(handle, c"PMIx_server_deregister_nspace")?,
+                register_client: function(handle, c"PMIx_server_register_client")?,
+                setup_fork: function(handle, c"PMIx_server_setup_fork")?,
+                dmodex_request: function(handle, c"PMIx_server_dmodex_request")?,
+                notify_event: function(handle, c"PMIx_Notify_event")?,
+            })
+        }
     }
 
     /// The words of libpmix for a status.
@@ -115,6 +109,17 @@ fn open(file: &Path) -> Result<*mut c_void, String> {
         return Err(unsafe { text(libc::dlerror()) });
     }
     Ok(handle)
+}
+
+/// A function of a library.
+///
+/// # Safety
+/// The function has the type `T`, a pointer to functions.
+unsafe fn function<T: Copy>(handle: *mut c_void, name: &'static CStr) -> Result<T, LoadError> {
+    const { assert!(size_of::<T>() == size_of::<*mut c_void>()) };
+    let symbol = symbol(handle, name)?;
+    // SAFETY: as the caller has promised; both have the same size.
+    Ok(unsafe { mem::transmute_copy::<*mut c_void, T>(&symbol) })
 }
 
 fn symbol(handle: *mut c_void, name: &'static CStr) -> Result<*mut c_void, LoadError> {

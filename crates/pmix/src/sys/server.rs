@@ -95,8 +95,8 @@ impl Server {
         let local = i32::try_from(local).unwrap_or(i32::MAX);
         let mut infos = Infos::new(items);
         let (first, count) = infos.as_parts();
-        // SAFETY: the name is an array of the size of the header's; without a callback the function returns when it is
-        // done, and until then the infos live.
+        // SAFETY: the name is an array of the size of the header's; without a callback the function returns when it
+        // is done, and until then the infos live.
         let status = unsafe {
             (self.library.register_nspace)(name.as_ptr(), local, first, count, None, ptr::null_mut())
         };
@@ -114,8 +114,8 @@ impl Server {
     pub(crate) fn register_client(&self, process: &Process) -> Result<Vec<String>, ServerError> {
         let process = proc_of(process);
         let mut environment: *mut *mut c_char = ptr::null_mut();
-        // SAFETY: the process has the layout of the header's; without a callback the functions return when they are done.
-        // The list that the second makes is the caller's to free, as its strings are.
+        // SAFETY: the process has the layout of the header's; without a callback the functions return when they are
+        // done. The list that the second makes is the caller's to free, as its strings are.
         unsafe {
             let (user, group) = (libc::geteuid(), libc::getegid());
             let object = ptr::null_mut();

@@ -1,5 +1,5 @@
-//! The calls of libpmix to its server, which come on its own thread: each becomes an [`Upcall`] in a queue, and its answer
-//! goes back later.
+//! The calls of libpmix to its server, which come on its own thread: each becomes an [`Upcall`] in a queue, and its
+//! answer goes back later.
 
 use std::{
     collections::VecDeque,
@@ -87,8 +87,8 @@ macro_rules! reply {
             word: *mut c_void,
         }
 
-        // SAFETY: the word is libpmix's own, which gives it from any thread and takes it on any (PMIx 4.1, section 4.2:
-        // callbacks may be called by any thread of the host).
+        // SAFETY: the word is libpmix's own, which gives it from any thread and takes it on any (PMIx 4.1, section
+        // 4.2: callbacks may be called by any thread of the host).
         unsafe impl Send for $name {}
     };
 }
@@ -489,8 +489,8 @@ unsafe extern "C" fn disconnect(
     })
 }
 
-/// Nothing is controlled here. libpmix itself keeps which files are to be removed when a process ends, but only for servers that
-/// have this function.
+/// Nothing is controlled here. libpmix itself keeps which files are to be removed when a process ends, but only for
+/// servers that have this function.
 unsafe extern "C" fn job_control(
     _from: *const Proc,
     _targets: *const Proc,

@@ -40,9 +40,9 @@ pub(crate) struct Infos {
 struct Kept {
     texts: Vec<CString>,
     bytes: Vec<Box<[u8]>>,
-    processes: Vec<Box<Proc>>,
+    processes: Vec<Box<[Proc]>>,
     lists: Vec<Box<[Info]>>,
-    arrays: Vec<Box<DataArray>>,
+    arrays: Vec<Box<[DataArray]>>,
 }
 
 impl Infos {
@@ -59,7 +59,7 @@ impl Infos {
     }
 }
 
-/// What was published, for libpmix, with all that it points to.
+/// Published values for libpmix, with all that it points to.
 #[derive(Default)]
 pub(crate) struct Published {
     data: Vec<PublishedData>,
@@ -116,8 +116,8 @@ impl Kept {
                 data_type::PROC_RANK
             }
             Item::Process(process) => {
-                let mut process = Box::new(proc_of(process));
-                data.process = &raw mut *process;
+                let mut process: Box<[Proc]> = Box::new([proc_of(process)]);
+                data.process = process.as_mut_ptr();
                 self.processes.push(process);
                 data_type::PROC
             }
@@ -132,12 +132,12 @@ impl Kept {
             }
             Item::List(items) => {
                 let mut list: Box<[Info]> = items.iter().map(|(key, item)| self.info(key, item)).collect();
-                let mut array = Box::new(DataArray {
+                let mut array: Box<[DataArray]> = Box::new([DataArray {
                     data_type: data_type::INFO,
                     size: list.len(),
                     array: list.as_mut_ptr().cast::<c_void>(),
-                });
-                data.array = &raw mut *array;
+                }]);
+                data.array = array.as_mut_ptr();
                 self.lists.push(list);
                 self.arrays.push(array);
                 data_type::DATA_ARRAY

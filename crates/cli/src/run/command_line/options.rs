@@ -190,7 +190,8 @@ groups! { |to, given|
             to.network.propagates_names = Some(given.truth()?);
         };
         /// The protocol by which ranks find each other: PMIx by libpmix, which a helper on each host loads; PMI-1 and
-        /// PMI-2 only; PMI-1 for MPICH. auto: PMIx for programs of Open MPI and PMIx, both for scripts [default: auto]
+        /// PMI-2 only; PMI-1 for MPICH. auto: PMIx for programs of Open MPI and PMIx, both for scripts [default:
+        /// auto]
         Job "--pmi auto|pmix|pmi2|pmi1" => {
             use PmiChoice::{Auto, Pmi1, Pmi2, Pmix};
             let words = [("auto", Auto), ("pmix", Pmix), ("pmi2", Pmi2), ("pmi1", Pmi1)];

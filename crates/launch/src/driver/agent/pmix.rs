@@ -234,7 +234,7 @@ impl Agent {
                 let Some(helper) = &mut self.pmix else {
                     return;
                 };
-                match helper.incoming.next() {
+                match helper.incoming.next_message() {
                     Ok(Some(message)) => self.handle_helper_message(message),
                     Ok(None) => break,
                     Err(_) => {
@@ -289,7 +289,7 @@ impl Agent {
         }
     }
 
-    /// Whether a process that is gone was the helper; if so, ranks that it served cannot go on.
+    /// Returns true if a process that is gone was the helper; if so, ranks that it served cannot go on.
     pub(super) fn handle_helper_gone(&mut self, pid: Pid, cause: Cause) -> bool {
         if self.pmix.as_ref().is_none_or(|helper| helper.pid != pid) {
             return false;
@@ -336,7 +336,7 @@ impl Agent {
         }
     }
 
-    /// Whether a process is the helper.
+    /// Returns true if a process is the helper.
     pub(super) fn is_helper(&self, pid: Pid) -> bool {
         self.pmix.as_ref().is_some_and(|helper| helper.pid == pid)
     }

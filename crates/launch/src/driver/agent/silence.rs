@@ -10,7 +10,8 @@ use ropewalk_names::Rank;
 
 use super::Agent;
 
-/// When living ranks are looked at, from the first of them on: early, and when slow programs have loaded what they need.
+/// When living ranks are looked at, from the first of them on: early, and when slow programs have loaded what they
+/// need.
 const LOOKS: [Duration; 3] = [
     Duration::from_millis(100),
     Duration::from_secs(1),
