@@ -5,16 +5,16 @@ use std::{
     ffi::OsString,
     fs,
     io::{self, Write},
-    os::{fd::AsFd, unix::net::UnixStream},
+    os::{
+        fd::AsFd,
+        unix::{fs::DirBuilderExt, net::UnixStream},
+    },
     path::{Path, PathBuf},
     process::ExitCode,
     time::{Duration, Instant},
 };
 
-use ropewalk_launch_core::{
-    group_plan::ENVIRONMENT_KEY,
-    pmix::{FenceEnd, FromHelper, Incoming, Process, ToHelper, Wish, encode},
-};
+use ropewalk_launch_core::pmix::{FenceEnd, FromHelper, Incoming, Process, ToHelper, Wish, encode};
 use ropewalk_pmi as pmi;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -22,15 +22,16 @@ use rustix::{
 };
 
 use crate::{
-    lookups::{Kept, KeptValue, Lookup, Reader},
+    lookups::{Kept, Lookup, Reader},
     meetings::{Known, Meeting, MeetingReply},
     namespace,
     sys::{
         Server,
-        types::{Status, data_type, status},
-        upcalls::{ModexReply, OpReply, Queue, SpawnReply, SpawnedApp, Upcall},
+        types::{Status, status},
+        upcalls::{ModexReply, OpReply, Queue, SpawnReply, Upcall},
         values::Item,
     },
+    wishes::{published, spawn_of},
 };
 
 /// The PMIx server of a host, for the agent at the other end of standard input. `words` are the folder for its files
@@ -54,7 +55,7 @@ fn serve(directory: &Path, candidates: &[PathBuf]) -> io::Result<()> {
     let queue = Queue::start()?;
     let directory = directory.to_string_lossy().into_owned();
     // What is there already, and may not be used, libpmix tells.
-    let _ = fs::create_dir_all(&directory);
+    let _ = fs::DirBuilder::new().mode(0o700).create(&directory);
     let options = [
         (
             "pmix.srv.nspace",
@@ -526,75 +527,5 @@ impl Helper {
             from: from.clone(),
         };
         self.ask(from, Wish::Unpublish { name }, waiting)
-    }
-}
-
-/// `PMIX_PERSIST_FIRST_READ`.
-const FIRST_READ: u64 = 1;
-/// Keys of the standard begin with it: here, they are wishes about what is published.
-const RESERVED: &str = "pmix.";
-
-fn published(from: &Process, items: Vec<(String, Option<Item>)>) -> Result<Vec<(String, Vec<u8>)>, Status> {
-    let is_taken_by_reader = items.iter().any(|(key, item)| {
-        key == "pmix.persist"
-            && matches!(item, Some(Item::Number { data_type: data_type::PERSIST, bits }) if bits & 0xff == FIRST_READ)
-    });
-    let values = items.into_iter().filter(|(key, _)| !key.starts_with(RESERVED));
-    let pairs = values.map(|(key, item)| {
-        let value = item.and_then(KeptValue::of).ok_or(status::NOT_SUPPORTED)?;
-        let kept = Kept {
-            owner: (from.namespace.clone(), from.rank.unwrap_or(0)),
-            value,
-            is_taken_by_reader,
-        };
-        let bytes = postcard::to_allocvec(&kept).map_err(|_| status::ERROR)?;
-        Ok((key, bytes))
-    });
-    pairs.collect()
-}
-
-fn spawn_of(apps: Vec<SpawnedApp>) -> pmi::Spawn {
-    let command = |app: SpawnedApp| {
-        let SpawnedApp {
-            program,
-            mut arguments,
-            environment,
-            directory,
-            processes,
-            options,
-        } = app;
-        // The first is the name of the program.
-        let has_name = arguments.first().is_some_and(|first| *first == program);
-        if has_name {
-            arguments.remove(0);
-        }
-        let text = |wanted: &str| {
-            let found = options.into_iter().find(|(key, _)| key == wanted);
-            match found {
-                Some((_, Some(Item::Text(text)))) => Some(text),
-                _ => None,
-            }
-        };
-        let mut info: Vec<(bstr::BString, bstr::BString)> = Vec::new();
-        if let Some(directory) = directory {
-            info.push(("wdir".into(), directory.into()));
-        }
-        if let Some(hosts) = text("pmix.host") {
-            info.push(("host".into(), hosts.into()));
-        }
-        let environment = environment
-            .into_iter()
-            .filter(|variable| !variable.starts_with("PMIX_") || variable.starts_with("PMIX_MCA_"));
-        info.extend(environment.map(|variable| (ENVIRONMENT_KEY.into(), variable.into())));
-        pmi::SpawnCommand {
-            program: program.into(),
-            processes,
-            arguments: arguments.into_iter().map(Into::into).collect(),
-            info,
-        }
-    };
-    pmi::Spawn {
-        preput: Vec::new(),
-        commands: apps.into_iter().map(command).collect(),
     }
 }

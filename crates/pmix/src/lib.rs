@@ -11,6 +11,7 @@ mod lookups;
 mod meetings;
 mod namespace;
 mod sys;
+mod wishes;
 
 pub use helper::helper_main;
 pub use sys::{LoadError, ServerError};
