@@ -112,7 +112,7 @@ const PACKAGES: &[Package] = &[
     },
     Package {
         name: "python3-venv",
-        purpose: "keeps mpi4py and its tests apart from what is installed",
+        purpose: "keeps the package for Python, and mpi4py, apart from what is installed",
         probe: &["/usr/bin/python3", "-c", "import ensurepip"],
     },
     Package {

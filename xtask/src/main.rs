@@ -12,6 +12,7 @@ mod look;
 mod mpi4py;
 mod openfoam;
 mod project;
+mod python;
 mod rig;
 mod sanitize;
 mod shell;
@@ -55,6 +56,8 @@ enum Task {
     Mpi4py(mpi4py::Options),
     /// Builds the function object for OpenFOAM, and kills solvers that it saves
     Openfoam(openfoam::Options),
+    /// Installs the package for Python in a fresh environment, checks its types, and runs its tests and examples
+    Python,
     /// Several hosts on this machine: namespaces with links of their own
     #[command(subcommand)]
     Rig(rig::Task),
@@ -64,6 +67,8 @@ enum Task {
     SoakFiles(soak_files::Options),
     /// Runs the tests, ordinary ones first; on Debian as root it first installs the packages they need
     Test(test::Options),
+    /// Makes the wheel for Python: package, extension module, command and C libraries, in target/wheels
+    Wheel,
     /// Formats the code and applies what clippy suggests
     Fix,
 }
@@ -81,10 +86,12 @@ fn main() -> ExitCode {
         Task::Look { page } => look::look(&page.unwrap_or_else(test::report)).map(drop),
         Task::Mpi4py(options) => mpi4py::mpi4py(&options),
         Task::Openfoam(options) => openfoam::openfoam(&options),
+        Task::Python => python::test(),
         Task::Rig(task) => rig::rig(&task),
         Task::Sanitize => sanitize::sanitize(),
         Task::SoakFiles(options) => soak_files::soak_files(&options),
         Task::Test(options) => test::test(&options),
+        Task::Wheel => python::wheel(),
     };
     if let Err(error) = result {
         eprintln!("error: {error:#}");

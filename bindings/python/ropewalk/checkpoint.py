@@ -14,8 +14,8 @@
             if advisor.step_end():
                 advisor.save(store, step, lambda folder: numpy.save(folder / "state.npy", state))
 
-It is a thin layer over the library ``librw_checkpoint.so``, which is looked for in the file that the variable
-``RW_CHECKPOINT_LIBRARY`` names, beside this file, and where the system looks for libraries. All times are in seconds.
+It is a thin layer over the library ``librw_checkpoint.so``, which the installed package contains; the variable
+``RW_CHECKPOINT_LIBRARY`` names another one. All times are in seconds.
 """
 
 import ctypes
@@ -25,6 +25,18 @@ import os
 import warnings
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional, Union
+
+__all__ = [
+    "FAST",
+    "FULL",
+    "Advisor",
+    "CheckpointError",
+    "Decision",
+    "NoRoomError",
+    "Restored",
+    "Store",
+    "interval",
+]
 
 FAST, FULL = 0, 1
 _NO_ROOM = 2
@@ -128,8 +140,8 @@ def _load() -> ctypes.CDLL:
         library = ctypes.CDLL(path)
     except OSError as error:
         raise ImportError(
-            f"cannot load {path}: build it with `cargo build --release -p ropewalk-checkpoint-c` and name it in "
-            f"RW_CHECKPOINT_LIBRARY, or copy it to {beside}"
+            f"cannot load {path}: install the package with pip, or build the library with `cargo build --release -p "
+            f"ropewalk-checkpoint-c` and name it in RW_CHECKPOINT_LIBRARY"
         ) from error
     pointer, number, text = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_char_p
     for name, arguments in {
@@ -184,7 +196,7 @@ def _unsigned(name: str, value: int, bits: int) -> int:
 
 def interval(save: float, mtbf: float) -> float:
     """The best compute time between two saves if one could save at any moment."""
-    found = _library.rw_checkpoint_interval(save, mtbf)
+    found = float(_library.rw_checkpoint_interval(save, mtbf))
     if math.isnan(found):
         raise ValueError(f"save and mtbf have to be positive numbers of seconds, not {save} and {mtbf}")
     return found

@@ -21,6 +21,9 @@ pub enum ToScheduler {
         call: Call,
         /// The contributions it holds, and their tokens.
         originals: Vec<(Member, Token)>,
+        /// Their data come with the message, and stay with the scheduler until the session has ended: see
+        /// [`Call::may_be_enclosed`].
+        are_enclosed: bool,
     },
     /// The root's watermarks of a share: how many chunks of each class are merged.
     Progress {
@@ -43,6 +46,8 @@ pub enum ToScheduler {
         generation: u32,
         /// The sum of the tokens of all that was merged.
         tokens: Token,
+        /// The result comes with the message, and goes with the end to all: see [`Call::may_end_with_result`].
+        is_enclosed: bool,
     },
     /// The rates at which this site sends to others.
     Rates(Vec<(Site, RateBounds)>),
@@ -184,6 +189,8 @@ pub struct Row {
     pub chunking: Chunking,
     /// The nodes on this site; none if it has no part in this plan.
     pub nodes: Vec<RowNode>,
+    /// The members whose contributions come with this message: the site holds them from now on.
+    pub given: Vec<Member>,
     /// For those who merge it: the members of the share, whose tokens have to add up. A result that is
     /// [spread](ShareId::SPREAD) counts as one contribution, that of the root.
     pub members: Vec<(Member, Token)>,

@@ -60,6 +60,33 @@ pub enum Contributions {
     SideBySide,
 }
 
+impl Call {
+    /// The most bytes of a contribution that comes with its announcement.
+    pub const ENCLOSED_BYTES_MAX: u64 = 8 << 10;
+    /// The most bytes that come so from a whole group.
+    pub const ENCLOSED_IN_ALL_MAX: u64 = 256 << 10;
+
+    /// Says if the contributions of a group of so many ranks are so short that they come with their announcements. If
+    /// all did, the scheduler hands them to the root with its row, and nobody else has a part in the plan.
+    pub fn may_be_enclosed(&self, ranks: usize) -> bool {
+        self.contributions == Contributions::Each
+            && self.bytes <= Self::ENCLOSED_BYTES_MAX
+            && self.bytes.saturating_mul(ranks as u64) <= Self::ENCLOSED_IN_ALL_MAX
+    }
+
+    /// The most bytes of a result that goes with the end of its session to all. Each rank keeps it as long as the end:
+    /// a new scheduler may have to tell it to others.
+    pub const RESULT_BYTES_MAX: u64 = 1 << 10;
+
+    /// Says if the result for all ranks of a group of so many is so short that it goes with the end.
+    pub fn may_end_with_result(&self, ranks: usize) -> bool {
+        self.is_spread
+            && self.contributions != Contributions::SideBySide
+            && self.bytes <= Self::RESULT_BYTES_MAX
+            && self.bytes.saturating_mul(ranks as u64) <= Self::ENCLOSED_IN_ALL_MAX
+    }
+}
+
 impl Contributions {
     /// The most contributions that are shared: a row has to name each, and must fit into one message.
     pub const SHARED_MAX: u32 = 16_384;
@@ -340,6 +367,7 @@ impl Scheduler {
                 session,
                 call,
                 originals,
+                are_enclosed,
             } => {
                 if !self.view.slow.is_empty() {
                     self.view.measure(now);
@@ -347,7 +375,7 @@ impl Scheduler {
                 if !self.sessions.contains_key(&session) {
                     self.view.troubles.forget_old(now);
                 }
-                self.announce(from, session, &call, &originals);
+                self.announce(from, session, &call, &originals, are_enclosed);
                 self.consider(now, session);
             }
             ToScheduler::Progress {
@@ -365,11 +393,12 @@ impl Scheduler {
                 term,
                 generation,
                 tokens,
+                is_enclosed,
             } => {
                 // A new seat does not know all contributions yet. The root tells again after its next row.
                 let is_ours = term == self.term && self.awaited.is_empty();
                 if let Some(collective) = self.sessions.get_mut(&session).filter(|_| is_ours) {
-                    let end = collective.complete(from, generation, tokens);
+                    let end = collective.complete(from, generation, tokens, is_enclosed);
                     self.settle(session, end);
                 }
             }
@@ -489,7 +518,14 @@ impl Scheduler {
             .filter(|collective| collective.root() == from)
     }
 
-    fn announce(&mut self, from: Site, session: Session, call: &Call, originals: &[(Member, Token)]) {
+    fn announce(
+        &mut self,
+        from: Site,
+        session: Session,
+        call: &Call,
+        originals: &[(Member, Token)],
+        are_enclosed: bool,
+    ) {
         if let Some(end) = self.ended.get(&session) {
             let (term, end) = (self.term, end.clone());
             let message = FromScheduler::Ended { session, term, end };
@@ -504,7 +540,7 @@ impl Scheduler {
             .sessions
             .entry(session)
             .or_insert_with(|| Collective::new(session, term, call.clone(), sites.clone()));
-        if let Some(end) = collective.announce(from, call, originals) {
+        if let Some(end) = collective.announce(from, call, originals, are_enclosed) {
             self.end(session, end);
         }
     }
@@ -530,7 +566,7 @@ impl Scheduler {
                 self.end(session, end);
                 continue;
             }
-            self.announce(from, session, &standing.call, &standing.originals);
+            self.announce(from, session, &standing.call, &standing.originals, false);
             if let Some(collective) = self.sessions.get_mut(&session) {
                 collective.restore(&standing);
             }

@@ -136,6 +136,7 @@ impl Worker {
             session,
             call,
             originals,
+            are_enclosed: false,
         });
         let rows = (session, ShareId(0))..=(session, ShareId(u32::MAX));
         let rows = self.early_rows.extract_if(rows, |_, _| true);
@@ -389,6 +390,9 @@ impl Worker {
             return;
         }
         part.withdraw(&row);
+        let is_given = |(member, _): &&(Member, Token)| row.given.contains(member);
+        part.originals
+            .extend(row.members.iter().filter(is_given).copied());
         let (session, plan, share) = (row.session, row.plan, row.share);
         let cut = row.chunking.cut(share);
         let windows = cut.windows();

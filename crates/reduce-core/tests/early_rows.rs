@@ -35,6 +35,7 @@ fn a_root_may_contribute_after_its_copy() {
             session: SESSION,
             call: call(),
             originals: vec![(Member(member), Token(member.into()))],
+            are_enclosed: false,
         };
         scheduler.handle_message(Duration::ZERO, copy, announce);
     }

@@ -74,18 +74,30 @@ fn members() -> impl Strategy<Value = Vec<(Member, Token)>> {
 
 fn row() -> impl Strategy<Value = Row> {
     let nodes = prop::collection::vec(node(), 0..4);
-    (plan(), number(), chunking(), nodes, members(), number(), roster()).prop_map(
-        |(plan, share, chunking, nodes, members, members_in_all, roster)| Row {
-            session: SESSION,
-            plan,
-            share: ShareId(share),
-            chunking,
-            nodes,
-            members,
-            members_in_all,
-            roster,
-        },
+    let given = prop::collection::vec(number(), 0..3);
+    (
+        plan(),
+        number(),
+        chunking(),
+        nodes,
+        members(),
+        number(),
+        roster(),
+        given,
     )
+        .prop_map(
+            |(plan, share, chunking, nodes, members, members_in_all, roster, given)| Row {
+                session: SESSION,
+                plan,
+                share: ShareId(share),
+                chunking,
+                nodes,
+                members,
+                members_in_all,
+                given: given.into_iter().map(Member).collect(),
+                roster,
+            },
+        )
 }
 
 #[derive(Clone, Debug)]
@@ -186,8 +198,13 @@ fn to_scheduler() -> impl Strategy<Value = ToScheduler> {
             end: None,
         });
     prop_oneof![
-        4 => (calls(), members())
-            .prop_map(move |(call, originals)| ToScheduler::Announce { session, call, originals }),
+        4 => ((calls(), members()), any::<bool>())
+            .prop_map(move |((call, originals), are_enclosed)| ToScheduler::Announce {
+                session,
+                call,
+                originals,
+                are_enclosed,
+            }),
         1 => prop::collection::vec((number().prop_map(Site), bounds()), 0..4).prop_map(ToScheduler::Rates),
         2 => (number(), merged()).prop_map(move |(share, merged)| ToScheduler::Progress {
             session,
@@ -195,11 +212,12 @@ fn to_scheduler() -> impl Strategy<Value = ToScheduler> {
             share: ShareId(share),
             merged,
         }),
-        1 => (number(), number(), 0_u128..8).prop_map(move |(term, generation, tokens)| ToScheduler::Complete {
+        1 => (number(), number(), 0_u128..8, any::<bool>()).prop_map(move |(term, generation, tokens, is_enclosed)| ToScheduler::Complete {
             session,
             term: Term(term),
             generation,
             tokens: Token(tokens),
+            is_enclosed,
         }),
         2 => (plan(), number()).prop_map(move |(plan, site)| ToScheduler::Unreachable {
             session,

@@ -29,6 +29,7 @@ fn announce(member: u32) -> ToScheduler {
             ..Call::default()
         },
         originals: vec![(Member(member), Token(member.into()))],
+        are_enclosed: false,
     }
 }
 

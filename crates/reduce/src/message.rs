@@ -1,5 +1,6 @@
 //! The messages between processes: those of the core, with what the core does not need to know.
 
+use bytes::Bytes;
 use ropewalk_membership::ProcessGroup;
 use ropewalk_names::{Identity, Rank, RegionHandle};
 use ropewalk_reduce_core::{FromScheduler, Grant, Member, Session, ToScheduler, Token};
@@ -75,6 +76,10 @@ pub(crate) enum ToSeat {
         introductions: Vec<Introduction>,
         /// The message.
         message: ToScheduler,
+        /// With an announcement, the contribution itself, if it is
+        /// [short](ropewalk_reduce_core::Call::may_be_enclosed). With a completion, the result, if that
+        /// [is](ropewalk_reduce_core::Call::may_end_with_result); with a standing, the results that came with ends.
+        enclosed: Vec<(Session, Bytes)>,
     },
     /// The rank keeps a copy of the contribution of another one.
     Copy(KeptCopy),
@@ -107,6 +112,8 @@ pub(crate) struct ToSite {
     pub circumstances: Circumstances,
     /// With a row, the copies that it names as children, and who keeps each.
     pub copies: Vec<(Rank, KeptCopy)>,
+    /// With a row, the contributions that it gives.
+    pub given: Vec<(Member, Bytes)>,
 }
 
 /// What is known beside the end of a reduction.
@@ -118,4 +125,6 @@ pub(crate) struct Circumstances {
     pub plans: u32,
     /// If members called for different things: the call of the others, and that of the odd one.
     pub calls: Option<(String, String)>,
+    /// The result, if it is short and all get it.
+    pub result: Option<Bytes>,
 }

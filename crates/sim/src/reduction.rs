@@ -9,17 +9,21 @@
 use std::time::Duration;
 
 use ropewalk_reduce_core::{
-    Call, ChunkHeader, Costs, End, FromScheduler, Grant, Member, Scheduler, SchedulerAction, Session, Site,
-    StreamId, Term, ToScheduler, Token, WorkerAction,
+    Call, Costs, End, FromScheduler, Member, Scheduler, SchedulerAction, Session, Site, Term, ToScheduler,
+    Token, WorkerAction,
     canary::{Canary, is_put_back},
 };
 
-use self::site::SiteState;
+use self::{
+    site::SiteState,
+    what::{What, row_bytes},
+};
 use crate::{Dice, Host, Nanos, Network, Process, Simulation};
 
 mod oracle;
 mod setting;
 mod site;
+mod what;
 
 pub use self::{
     oracle::Violation,
@@ -57,41 +61,6 @@ pub fn run(setting: &Setting) -> Result<Outcome, Violation> {
 }
 
 /// Something that happens to a process.
-#[derive(Clone, Debug)]
-enum What {
-    Call,
-    /// The copy of the original that a rank was called with is kept: its call counts.
-    Acknowledged,
-    /// A copy of this member's original is here.
-    Copied(Member),
-    ToScheduler(Site, ToScheduler),
-    FromScheduler(Site, FromScheduler),
-    Grant(Grant),
-    /// The chunk of this number from a site, and its word.
-    Chunk(Site, u64, ChunkHeader, u64),
-    /// The chunk of this number has arrived.
-    Answered(u64),
-    Unreachable(Site),
-    Folded(Session, StreamId, u32),
-    /// A site was lost.
-    Lost(Site),
-    /// The agent sees that its rank is gone.
-    RankGone,
-    SchedulerDue,
-    Fault(usize),
-    Thaw(u32),
-    Heal(u32, u32),
-    /// One host has heard nothing of another one for long, if the cut between them lasts.
-    Silent(u32, u32),
-}
-
-impl What {
-    /// Says if it may go through other hosts, as all messages but chunks do.
-    fn may_be_forwarded(&self) -> bool {
-        !matches!(self, Self::Chunk(..))
-    }
-}
-
 struct Job<'a> {
     setting: &'a Setting,
     simulation: Simulation<What>,
@@ -257,19 +226,25 @@ impl<'a> Job<'a> {
                     self.hold(process, vec![member]);
                 }
             }
-            What::ToScheduler(from, message) => {
+            What::ToScheduler(from, message, result) => {
+                if result.is_some() {
+                    self.sites[at].enclosed = result;
+                }
                 if let Some(scheduler) = &mut self.sites[at].scheduler {
                     self.to_scheduler += 1;
                     scheduler.handle_message(now.into(), from, message);
                 }
             }
             // A receiver refuses a fenced process, as its connections do.
-            What::FromScheduler(from, message)
+            What::FromScheduler(from, message, result)
                 if !self.sites[at].lost.contains(&from) || is_put_back(Canary::OldTermFollowed) =>
             {
                 if let FromScheduler::NewTerm(term) = message {
                     self.sites[at].seat = from;
                     self.announce_copy(process, from, term);
+                }
+                if let Some(result) = result {
+                    self.sites[at].take_result(result);
                 }
                 self.sites[at].worker.handle_scheduler(from, message);
             }
@@ -294,7 +269,7 @@ impl<'a> Job<'a> {
                     site.worker.set_sends(site.rates.window());
                     if let Some(rates) = rates {
                         let seat = Process(site.seat.0);
-                        let what = What::ToScheduler(Site(process.0), ToScheduler::Rates(rates));
+                        let what = What::ToScheduler(Site(process.0), ToScheduler::Rates(rates), None);
                         self.simulation.send(process, seat, MESSAGE_BYTES, what);
                     }
                 }
@@ -340,8 +315,9 @@ impl<'a> Job<'a> {
                     session: standing.session,
                     call: standing.call,
                     originals: standing.originals,
+                    are_enclosed: false,
                 };
-                let what = What::ToScheduler(Site(copy.0), message);
+                let what = What::ToScheduler(Site(copy.0), message, None);
                 self.simulation.send(copy, Process(seat.0), MESSAGE_BYTES, what);
             }
         }
@@ -385,9 +361,15 @@ impl<'a> Job<'a> {
         if let Some(scheduler) = &mut site.scheduler {
             while let Some(SchedulerAction::Send(to, message)) = scheduler.poll_action() {
                 self.from_scheduler += 1;
-                let bytes = MESSAGE_BYTES + row_bytes(&message);
-                self.simulation
-                    .send(process, Process(to.0), bytes, What::FromScheduler(from, message));
+                let bytes = MESSAGE_BYTES + row_bytes(&message, self.call.bytes);
+                let is_end = matches!(message, FromScheduler::Ended { .. });
+                let result = site.enclosed.clone().filter(|_| is_end);
+                self.simulation.send(
+                    process,
+                    Process(to.0),
+                    bytes,
+                    What::FromScheduler(from, message, result),
+                );
             }
             let deadline = scheduler.poll_timeout().map(Nanos::from);
             if let Some(deadline) = deadline.filter(|deadline| site.timer != Some(*deadline)) {
@@ -397,9 +379,18 @@ impl<'a> Job<'a> {
         }
         while let Some(action) = site.worker.poll_action() {
             match action {
-                WorkerAction::Tell(to, message) => {
-                    let what = What::ToScheduler(from, message);
-                    self.simulation.send(process, Process(to.0), MESSAGE_BYTES, what);
+                WorkerAction::Tell(to, mut message) => {
+                    let mut bytes = MESSAGE_BYTES;
+                    if let ToScheduler::Announce { are_enclosed, .. } = &mut message
+                        && process.0 < hosts
+                        && self.call.may_be_enclosed(hosts as usize)
+                    {
+                        *are_enclosed = true;
+                        bytes += self.call.bytes;
+                    }
+                    let result = site.enclose_result(&mut message, &self.call, hosts);
+                    let what = What::ToScheduler(from, message, result);
+                    self.simulation.send(process, Process(to.0), bytes, what);
                 }
                 WorkerAction::Grant { to, grant, .. } => {
                     self.simulation
@@ -535,7 +526,7 @@ impl<'a> Job<'a> {
             let site = &mut self.sites[agent.0 as usize];
             site.worker.contribute(SESSION, self.call.clone(), vec![original]);
             while let Some(WorkerAction::Tell(to, message)) = site.worker.poll_action() {
-                let what = What::ToScheduler(Site(agent.0), message);
+                let what = What::ToScheduler(Site(agent.0), message, None);
                 self.simulation.send(agent, Process(to.0), MESSAGE_BYTES, what);
             }
         }
@@ -583,13 +574,5 @@ impl<'a> Job<'a> {
             let scheduler = scheduler.take_over(living.collect::<Vec<_>>());
             self.sites[at].scheduler = Some(scheduler);
         }
-    }
-}
-
-/// Rows grow with the classes, and the root's with the members.
-fn row_bytes(message: &FromScheduler) -> u64 {
-    match message {
-        FromScheduler::Row(row) => 20 * (row.nodes.len() + row.members.len()) as u64,
-        _ => 0,
     }
 }

@@ -7,7 +7,7 @@ use std::env;
 use ropewalk_reduce_core::{End, Member, OnLoss, OnRootLoss, Order};
 use ropewalk_sim::{
     Nanos,
-    reduction::{Fault, Setting, Shared, Slow, run},
+    reduction::{Fault, Made, Setting, Shared, Slow, run},
 };
 
 const MIB: u64 = 1 << 20;
@@ -46,6 +46,28 @@ fn results_are_exact() {
                     );
                 }
             }
+        }
+    }
+}
+
+/// Short contributions come with their announcements: two messages for each rank and one row. The root has its result
+/// after one hop, if the scheduler is there too, and everybody knows after another one; elsewhere after two more.
+#[test]
+fn short_contributions_take_one_hop() {
+    for order in [Order::Any, Order::Ordered] {
+        for (root, hops) in [(0, 2), (5, 4)] {
+            let mut setting = Setting::new(8, 4_000);
+            (setting.order, setting.root) = (order, root);
+            let outcome = run(&setting).unwrap();
+            let from_scheduler = outcome.messages_from_scheduler;
+            assert_eq!((from_scheduler, outcome.messages_to_scheduler), (9, 9));
+            let links = 2.0 * 8.0 * 4_500.0 / setting.rate;
+            let time = outcome.time.as_seconds() - links;
+            assert!(
+                time <= f64::from(hops) * setting.latency.as_seconds(),
+                "{:?}",
+                outcome.time
+            );
         }
     }
 }
@@ -200,6 +222,34 @@ fn random_faults_break_no_promise() {
     println!("{done} of {seeds} jobs have a result");
     // A test of errors alone would show little.
     assert!(done > seeds / 3 || seeds < 100, "{done} of {seeds}");
+}
+
+/// The same where contributions come with announcements and results with ends, and all happens within three
+/// milliseconds.
+#[test]
+fn random_faults_in_short_collectives() {
+    const SPAN: u64 = 3_000_000;
+    let number = |name| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let begin = number("ROPEWALK_SEED").unwrap_or(0);
+    let seeds = number("ROPEWALK_SEEDS").unwrap_or(2_000);
+    for seed in begin..begin + seeds {
+        let mut setting = Setting::random(seed);
+        setting.shared = None;
+        if setting.made == Made::SideBySide {
+            setting.made = Made::ByEach;
+        }
+        setting.bytes %= 1_025;
+        setting.is_spread = seed % 4 > 0;
+        for (_, at) in &mut setting.late {
+            at.0 %= SPAN;
+        }
+        for (at, _) in &mut setting.faults {
+            at.0 %= SPAN;
+        }
+        if let Err(violation) = run(&setting) {
+            panic!("ROPEWALK_SEED={seed} ROPEWALK_SEEDS=1: {violation:?} in {setting:#?}");
+        }
+    }
 }
 
 /// Contributions that all ranks hold are folded as by a serial loop, in runs of equal length; a rank that dies costs

@@ -170,6 +170,23 @@ pub(super) const CELLS: &[Cell] = &[
         )
     },
     Cell {
+        layouts: ALL,
+        short_runs: 4,
+        bytes: 512,
+        ..cell(
+            "kill-in-short-call",
+            "kill -9 of any rank within 3 ms of its call with 512 bytes; V if that had not returned",
+            |draw| {
+                let victim = draw.any_rank();
+                vec![Step {
+                    from: Moment::Calls(victim),
+                    delay: draw.within(Duration::from_millis(3)),
+                    act: Act::Kill(victim),
+                }]
+            },
+        )
+    },
+    Cell {
         bytes: LONG,
         detect: 1.0,
         expected: Expected::ExactOrNamed,

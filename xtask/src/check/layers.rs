@@ -90,6 +90,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("psdm", &["ropewalk-reduce"]),
     ("reduce-vs-mpi", &["ropewalk-reduce"]),
     ("ropewalk-rivals", &["ropewalk-pmi", "ropewalk-pmi-client"]),
+    // For Python.
+    ("ropewalk-python", &["ropewalk-reduce"]),
     // The commands.
     (
         "ropewalk-cli",

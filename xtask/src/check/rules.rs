@@ -228,6 +228,10 @@ const UNSAFE: &[(&str, &str)] = &[
         "reads values that libpmix lends, and makes values for it",
     ),
     (
+        "crates/python/src/memory.rs",
+        "copies from and to buffers of Python, and shows it results as such",
+    ),
+    (
         "crates/bench/src/floors/shared_memory.rs",
         "maps memory, reads that of other processes, and locks a mutex in it",
     ),

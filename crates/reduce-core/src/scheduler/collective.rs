@@ -54,6 +54,8 @@ pub(super) struct Collective {
 struct Original {
     token: Token,
     sites: Vec<Site>,
+    /// The scheduler's side has the data too.
+    is_enclosed: bool,
 }
 
 #[derive(Debug)]
@@ -151,7 +153,13 @@ impl Collective {
     }
 
     /// A site holds originals.
-    pub(super) fn announce(&mut self, from: Site, call: &Call, originals: &[(Member, Token)]) -> Option<End> {
+    pub(super) fn announce(
+        &mut self,
+        from: Site,
+        call: &Call,
+        originals: &[(Member, Token)],
+        are_enclosed: bool,
+    ) -> Option<End> {
         let place = self.places.get(&from).copied();
         let caller = place.or(originals.first().map(|(member, _)| *member))?;
         if *call != self.call || !self.is_valid() {
@@ -170,6 +178,7 @@ impl Collective {
                 Original {
                     token,
                     sites: Vec::new(),
+                    is_enclosed: false,
                 }
             });
             if known.token != token {
@@ -178,6 +187,7 @@ impl Collective {
             if !known.sites.contains(&from) {
                 known.sites.push(from);
             }
+            known.is_enclosed |= are_enclosed;
         }
         None
     }
@@ -206,7 +216,13 @@ impl Collective {
     }
 
     /// A site holds everything, if the tokens add up. A result of an older roster is none.
-    pub(super) fn complete(&mut self, from: Site, generation: u32, tokens: Token) -> Option<End> {
+    pub(super) fn complete(
+        &mut self,
+        from: Site,
+        generation: u32,
+        tokens: Token,
+        is_enclosed: bool,
+    ) -> Option<End> {
         let may_be_complete = from == self.root() || (self.call.is_spread && self.places.contains_key(&from));
         if generation != self.roster.generation || !may_be_complete {
             return None;
@@ -222,6 +238,7 @@ impl Collective {
             }
         }
         self.spread.note_complete(from);
+        self.spread.is_enclosed |= is_enclosed;
         (!self.call.is_spread).then(|| self.done())
     }
 

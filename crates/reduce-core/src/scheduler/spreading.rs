@@ -19,6 +19,8 @@ pub(super) struct Spread {
     pub(super) receivers: BTreeSet<Site>,
     /// Another plan would be better.
     pub(super) is_stale: bool,
+    /// The scheduler's side has the result, and tells it with the end.
+    pub(super) is_enclosed: bool,
     /// The ranks that hold the whole result.
     pub(super) complete: BTreeSet<Site>,
 }

@@ -259,6 +259,7 @@ mod tests {
                 share: ShareId(share),
                 chunking,
                 nodes: Vec::new(),
+                given: Vec::new(),
                 members: members
                     .iter()
                     .map(|&member| (Member(member), token(member)))

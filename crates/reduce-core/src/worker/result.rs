@@ -39,6 +39,7 @@ impl Worker {
                 term,
                 generation,
                 tokens,
+                is_enclosed: false,
             });
         }
         for (share, merged) in watermarks {

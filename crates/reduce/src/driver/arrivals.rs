@@ -278,6 +278,7 @@ impl ProgressThread {
                     ToSeat::Worker {
                         introductions,
                         message,
+                        enclosed: Vec::new(),
                     },
                 );
             }

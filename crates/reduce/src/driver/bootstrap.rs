@@ -183,7 +183,7 @@ fn exchange_addresses(
             let host = u64::from_str_radix(host, 16).ok()?;
             Some((address.parse().ok()?, HostMark(host)))
         });
-        found[other.index()] = parts.ok_or(BootstrapError::Missing { key })?;
+        found[other.index()] = parts.ok_or(BootstrapError::NotJoined { rank: other })?;
     }
     Ok(found)
 }
@@ -221,6 +221,15 @@ pub enum BootstrapError {
     Missing {
         /// Under which key.
         key: String,
+    },
+    /// Another rank has not said where it is reached.
+    #[error(
+        "rank {rank} has not joined the job: it was lost before it could, or does not use the same ropewalk; a job \
+         survives the loss of ranks once all have joined"
+    )]
+    NotJoined {
+        /// The rank.
+        rank: Rank,
     },
     /// The process manager failed.
     #[error(transparent)]

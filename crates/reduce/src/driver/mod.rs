@@ -11,6 +11,7 @@ mod contribution;
 mod copies;
 mod council;
 mod digests;
+mod enclosed;
 mod ending;
 mod gather;
 mod group;

@@ -245,7 +245,19 @@ impl ProgressThread {
             message,
             circumstances,
             copies,
+            given,
         } = message;
+        if let FromScheduler::Row(row) = &message
+            && let Some(running) = self.running.get_mut(&row.session)
+        {
+            running.take_given(given);
+        }
+        if let FromScheduler::Ended { session, .. } = &message
+            && let Some(result) = &circumstances.result
+            && let Some(running) = self.running.get_mut(session)
+        {
+            running.take_result(result);
+        }
         for (keeper, copy) in copies {
             if let Some(site) = self.sites.of_told_copy(keeper, copy.owner) {
                 self.inherited.insert(site, copy.contribution, copy.handle);
@@ -350,13 +362,15 @@ impl ProgressThread {
 
     fn take_action(&mut self, action: WorkerAction) {
         match action {
-            WorkerAction::Tell(seat, message) => {
+            WorkerAction::Tell(seat, mut message) => {
                 let introductions = self.introductions(&message);
+                let enclosed = self.enclose(&mut message);
                 self.tell_seat(
                     Rank(seat.0),
                     ToSeat::Worker {
                         introductions,
                         message,
+                        enclosed,
                     },
                 );
             }

@@ -16,6 +16,7 @@ use ropewalk_reduce_core::{
 use super::{
     bootstrap::HostMark,
     digests::Digests,
+    enclosed::Enclosed,
     sites::{Kind, Sites},
 };
 use crate::{
@@ -41,6 +42,7 @@ pub(super) struct Seat {
     /// The number of the newest plan of each session that has not ended.
     plans: BTreeMap<Session, u32>,
     digests: Digests,
+    enclosed: Enclosed,
     /// The circumstances of ends, for late callers.
     ended: BTreeMap<Session, Circumstances>,
 }
@@ -66,6 +68,7 @@ impl Seat {
             lost: BTreeSet::new(),
             plans: BTreeMap::new(),
             digests: Digests::default(),
+            enclosed: Enclosed::default(),
             ended: BTreeMap::new(),
         }
     }
@@ -113,11 +116,16 @@ impl Seat {
         match mail {
             ToSeat::Worker {
                 introductions,
-                message,
+                mut message,
+                enclosed,
             } => {
                 for introduction in introductions {
                     self.introduce(from, introduction);
                 }
+                let is_open = |session: &Session| {
+                    self.groups.contains_key(&session.group) && !self.ended.contains_key(session)
+                };
+                self.enclosed.keep(&mut message, enclosed, is_open);
                 self.scheduler.handle_message(now, Site(from.0), message);
             }
             ToSeat::Copy(copy) if copy.owner.0 < self.size && !self.lost.contains(&from) => {
@@ -164,6 +172,7 @@ impl Seat {
                 session,
                 call,
                 originals,
+                are_enclosed: false,
             };
             self.scheduler.handle_message(now, site, message);
         }
@@ -195,12 +204,17 @@ impl Seat {
             FromScheduler::Row(row) => self.copies_in(row),
             _ => Vec::new(),
         };
+        let given = match &message {
+            FromScheduler::Row(row) => self.enclosed.of(row.session, &row.given),
+            _ => Vec::new(),
+        };
         Some((
             site,
             ToSite {
                 message,
                 circumstances,
                 copies,
+                given,
             },
         ))
     }
@@ -309,7 +323,13 @@ impl Seat {
         let plans = self.plans.remove(&session).unwrap_or_default();
         self.copies.retain(|(known, _), _| *known != session);
         self.digests.forget(session);
-        let circumstances = Circumstances { lost, plans, calls };
+        let result = self.enclosed.forget(session);
+        let circumstances = Circumstances {
+            lost,
+            plans,
+            calls,
+            result: result.filter(|_| matches!(end, End::Done { .. })),
+        };
         self.ended.insert(session, circumstances.clone());
         while self.ended.len() > Scheduler::ENDED_MAX {
             self.ended.pop_first();

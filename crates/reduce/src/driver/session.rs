@@ -81,6 +81,8 @@ pub(super) struct Running {
     call: Option<Call>,
     place: Member,
     originals: Originals,
+    /// Short contributions of others, which came with a row.
+    given: BTreeMap<Member, Bytes>,
     length: u64,
     fold: Fold,
     windows: BTreeMap<Place, Memory>,
@@ -108,6 +110,7 @@ impl Running {
             call: Some(begin.call),
             place: begin.place,
             originals: begin.originals,
+            given: BTreeMap::new(),
             length: begin.length,
             fold: begin.fold,
             windows: BTreeMap::new(),
@@ -149,6 +152,46 @@ impl Running {
                     .collect()
             }
         }
+    }
+
+    /// This rank's own contribution.
+    pub(super) fn own(&self) -> Option<&Bytes> {
+        match &self.originals {
+            Originals::Own { bytes, .. } => Some(bytes),
+            Originals::Shared(_) => None,
+        }
+    }
+
+    /// Takes contributions of others. One of another length than the result's is no contribution to it.
+    pub(super) fn take_given(&mut self, given: Vec<(Member, Bytes)>) {
+        let (length, is_vector) = (self.length, self.is_vector());
+        let fits = |(_, data): &(Member, Bytes)| !is_vector || data.len() as u64 == length;
+        self.given.extend(given.into_iter().filter(fits));
+    }
+
+    /// Takes the whole result. What may be here already can be that of an older roster.
+    pub(super) fn take_result(&mut self, result: &Bytes) {
+        self.result = match &self.fold {
+            Fold::Elements(elements) if result.len() as u64 == self.length => {
+                let mut memory = elements.result(result.len());
+                memory.bytes_mut().copy_from_slice(result);
+                Some(ResultMemory::Elements(memory))
+            }
+            Fold::Elements(_) => None,
+            _ => Some(ResultMemory::Object(Memory::from(&result[..]))),
+        };
+    }
+
+    /// The result, which is complete, if all get it and it is short enough to go with the end.
+    pub(super) fn short_result(&mut self) -> Option<Bytes> {
+        let ranks = self.members.len();
+        let signature = self.introduction.signature.as_ref()?;
+        let call = signature.call(&self.members)?;
+        if !call.may_end_with_result(ranks) {
+            return None;
+        }
+        let result = self.copy_of_result(0..self.length);
+        (result.len() as u64 <= Call::RESULT_BYTES_MAX).then_some(result)
     }
 
     /// The digests of the contributions that were read here.
@@ -289,6 +332,17 @@ impl Running {
             self.read.insert(member);
         }
         match place {
+            Place::Original(member) if self.given.contains_key(&member) => {
+                let bytes = &self.given[&member];
+                Operand::Kept(match self.is_vector() {
+                    true => bytes.slice(range.start as usize..range.end as usize),
+                    false => bytes.clone(),
+                })
+            }
+            // It was not of the right length.
+            Place::Original(member) if member != self.place && self.own().is_some() => {
+                Operand::Kept(Bytes::new())
+            }
             Place::Original(member) => match &self.originals {
                 Originals::Own { bytes, begin, .. } if self.is_vector() => {
                     Operand::Kept(bytes.slice((range.start - begin) as usize..(range.end - begin) as usize))

@@ -1,4 +1,4 @@
-use ropewalk_reduce_core::{Contributions, Member, OnLoss, OnRootLoss, Order};
+use ropewalk_reduce_core::{Call, Contributions, Member, OnLoss, OnRootLoss, Order};
 
 use crate::{Dice, Nanos};
 
@@ -199,6 +199,9 @@ impl Setting {
                     setting.bytes %= 2_000;
                 }
             }
+            // So short that contributions come with their announcements, or results with the end.
+            _ if dice.once_in(5) => setting.bytes %= Call::ENCLOSED_BYTES_MAX,
+            _ if dice.once_in(4) => setting.bytes %= Call::RESULT_BYTES_MAX,
             _ => {}
         }
         setting

@@ -3,9 +3,11 @@ use std::{
     ops::Range,
 };
 
-use ropewalk_reduce_core::{Chunk, ChunkHeader, End, Order, Place, Scheduler, SendRates, Site, Term, Worker};
+use ropewalk_reduce_core::{
+    Call, Chunk, ChunkHeader, End, Order, Place, Scheduler, SendRates, Site, Term, ToScheduler, Worker,
+};
 
-use super::oracle;
+use super::{oracle, what::Words};
 use crate::Nanos;
 
 /// A rank or an agent.
@@ -23,7 +25,9 @@ pub(super) struct SiteState {
     /// The words in windows.
     pub(super) windows: BTreeMap<Place, u64>,
     /// The root's chunks by their first byte: their lengths and words.
-    pub(super) result: BTreeMap<u64, (u64, u64)>,
+    pub(super) result: Words,
+    /// The result that came with the end or, at a scheduler, from who had it.
+    pub(super) enclosed: Option<Words>,
     pub(super) fold_ends: Nanos,
     /// When the scheduler's timer fires.
     pub(super) timer: Option<Nanos>,
@@ -43,6 +47,7 @@ impl SiteState {
             lost: BTreeSet::new(),
             windows: BTreeMap::new(),
             result: BTreeMap::new(),
+            enclosed: None,
             fold_ends: Nanos::ZERO,
             timer: None,
             has_called: false,
@@ -67,6 +72,27 @@ impl SiteState {
                 chunks.fold(0, |sum: u64, (_, (_, word))| sum.wrapping_add(*word))
             }
             place => self.windows.get(&place).copied().unwrap_or_default(),
+        }
+    }
+
+    /// A result that comes with the end.
+    pub(super) fn take_result(&mut self, result: Words) {
+        self.result = result.clone();
+        self.enclosed = Some(result);
+    }
+
+    /// The result that goes with a message, if it is short.
+    pub(super) fn enclose_result(&self, message: &mut ToScheduler, call: &Call, hosts: u32) -> Option<Words> {
+        match message {
+            ToScheduler::Complete { is_enclosed, .. } if call.may_end_with_result(hosts as usize) => {
+                *is_enclosed = true;
+                Some(self.result.clone())
+            }
+            ToScheduler::Standing { sessions, .. } => {
+                let have_ended = sessions.iter().any(|standing| standing.end.is_some());
+                self.enclosed.clone().filter(|_| have_ended)
+            }
+            _ => None,
         }
     }
 

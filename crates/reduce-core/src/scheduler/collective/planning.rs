@@ -7,11 +7,20 @@ use super::{
     Collective, Contributions, End, Member, Order, PlanId, Row, Share, ShareId, Site, Token, View,
 };
 use crate::{
+    bracketing::block_of,
     chunks::Chunking,
     message::RowNode,
     planner::{Planner, Source},
     sharing,
 };
+
+/// What a row says to the site that merges.
+#[derive(Default)]
+struct Merged {
+    members: Vec<(Member, Token)>,
+    in_all: u32,
+    given: Vec<Member>,
+}
 
 impl Collective {
     /// Contributions that are folded are one share: a share is a vector of its own into the root, and so is its rest.
@@ -76,7 +85,9 @@ impl Collective {
         let held = self.shares[&id].members.iter();
         let held = held.filter_map(|member| Some((*member, &self.originals.get(member)?.sites[..])));
         let held: Vec<(Member, &[Site])> = held.collect();
+        let given = self.given(id);
         let dealt = match self.call.contributions {
+            _ if given.is_some() => held.iter().map(|(member, _)| (*member, root)).collect(),
             Contributions::Shared(_) => sharing::deal(&held, root, capacity),
             _ => sharing::first(&held),
         };
@@ -115,12 +126,45 @@ impl Collective {
             .filter_map(|member| Some((*member, self.originals.get(member)?.token)));
         let members: Vec<_> = members.collect();
         for (site, nodes) in nodes {
-            let (members, in_all) = match site == root {
-                true => (members.clone(), members_in_all),
-                false => (Vec::new(), 0),
+            let merged = match site == root {
+                true => Merged {
+                    members: members.clone(),
+                    in_all: members_in_all,
+                    given: self.give(given.as_deref().unwrap_or_default()),
+                },
+                false => Merged::default(),
             };
-            self.push_row(site, plan, id, nodes, members, in_all);
+            self.push_row(site, plan, id, nodes, merged);
         }
+    }
+
+    /// The members of a share that the root does not hold, if it gets them all with its row and folds them by itself.
+    fn given(&self, id: ShareId) -> Option<Vec<Member>> {
+        let members = &self.shares.get(&id)?.members;
+        let root = self.root();
+        let are_one_block = self.order() == Order::Any || members.len() <= block_of(members.len());
+        if !self.call.may_be_enclosed(self.ranks.len()) || !are_one_block || !self.called.contains(&root) {
+            return None;
+        }
+        let mut given = Vec::new();
+        for member in members {
+            let original = self.originals.get(member)?;
+            if !original.sites.contains(&root) {
+                original.is_enclosed.then(|| given.push(*member))?;
+            }
+        }
+        Some(given)
+    }
+
+    /// The root holds these from now on.
+    fn give(&mut self, members: &[Member]) -> Vec<Member> {
+        let root = self.root();
+        for member in members {
+            if let Some(original) = self.originals.get_mut(member) {
+                original.sites.push(root);
+            }
+        }
+        members.to_vec()
     }
 
     /// Cuts the vector for as many sites as a chunk passes.
@@ -135,15 +179,7 @@ impl Collective {
         planner.chunking_of_blocks(blocks, self.call.bytes, self.call.element_bytes, sites)
     }
 
-    fn push_row(
-        &mut self,
-        site: Site,
-        plan: PlanId,
-        share: ShareId,
-        nodes: Vec<RowNode>,
-        members: Vec<(Member, Token)>,
-        members_in_all: u32,
-    ) {
+    fn push_row(&mut self, site: Site, plan: PlanId, share: ShareId, nodes: Vec<RowNode>, merged: Merged) {
         let Some(chunking) = self.chunking else { return };
         let row = Row {
             session: self.session,
@@ -151,8 +187,9 @@ impl Collective {
             share,
             chunking,
             nodes,
-            members,
-            members_in_all,
+            given: merged.given,
+            members: merged.members,
+            members_in_all: merged.in_all,
             roster: self.roster.clone(),
         };
         self.rows.push((site, row));
@@ -179,11 +216,9 @@ impl Collective {
             .filter(|site| **site != root && self.called.contains(*site));
         let receivers: BTreeSet<Site> = called.copied().collect();
         let spread = &mut self.spread;
-        if here
-            .iter()
-            .chain([&root])
-            .all(|site| spread.complete.contains(site))
-        {
+        let has_it = |site: &Site| spread.complete.contains(site);
+        let gets_it = |site: &Site| spread.is_enclosed && self.called.contains(site);
+        if here.iter().all(|site| has_it(site) || gets_it(site)) && has_it(&root) {
             return Some(self.done());
         }
         if receivers != spread.receivers || spread.is_stale {
@@ -232,8 +267,12 @@ impl Collective {
         let total = Token::sum(self.shares.values().map(|share| share.tokens));
         let total = vec![(self.roster.root, total)];
         for (site, nodes) in nodes {
-            let members_in_all = u32::from(site != root);
-            self.push_row(site, plan, ShareId::SPREAD, nodes, total.clone(), members_in_all);
+            let merged = Merged {
+                members: total.clone(),
+                in_all: u32::from(site != root),
+                given: Vec::new(),
+            };
+            self.push_row(site, plan, ShareId::SPREAD, nodes, merged);
         }
     }
 }

@@ -1,0 +1,247 @@
+"""Every collective with every type, in a job of 4 ranks: ropewalk run -n 4 python collectives.py"""
+
+import array
+import asyncio
+import threading
+import time
+
+import ml_dtypes
+import numpy as np
+
+import ropewalk
+from ropewalk import errors
+
+NUMBERS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
+FLOATS = [np.float16, np.float32, np.float64, ml_dtypes.bfloat16]
+COMPLEX = [np.complex64, np.complex128]
+FOLDS = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
+
+
+def contribution(rank, shape, dtype):
+    """Small integers, so that every order of combination gives the same in every type."""
+    return (np.arange(np.prod(shape, dtype=int)).reshape(shape) % 3 + rank % 2 + 1).astype(dtype)
+
+
+def folded(op, shape, dtype, size):
+    total = contribution(0, shape, dtype)
+    for rank in range(1, size):
+        total = FOLDS[op](total, contribution(rank, shape, dtype))
+    return total
+
+
+def same(found, expected):
+    assert found.dtype == expected.dtype and found.shape == expected.shape, (found, expected)
+    assert np.array_equal(found, expected), (found, expected)
+
+
+def types_and_shapes(job):
+    """Reductions agree with NumPy's for each type, operation and shape, short and lent."""
+    for dtype in NUMBERS + FLOATS + COMPLEX:
+        for op in ["sum", "prod"] if dtype in COMPLEX else FOLDS:
+            for shape in [(), (0,), (3, 5), (40_000, 4)]:
+                expected = folded(op, shape, dtype, job.size)
+                same(job.allreduce(contribution(job.rank, shape, dtype), op).value, expected)
+    mine = np.array([job.rank == 1, True, False])
+    same(job.allreduce(mine, "max").value, np.array([True, True, False]))
+    same(job.allreduce(mine, "min").value, np.array([False, True, False]))
+
+
+def kinds(job):
+    """Each collective gives each rank its part, in the shape that is promised."""
+    size, rank = job.size, job.rank
+    for shape in [(4, 3), (4000, 30)]:
+        mine = contribution(rank, shape, np.float64)
+        all_of_them = np.stack([contribution(other, shape, np.float64) for other in range(size)])
+        total = folded("sum", shape, np.float64, size)
+        outcome = job.reduce(mine, root=2)
+        assert (outcome.value is not None) == (rank == 2)
+        assert outcome.receipt.contributions == size and outcome.receipt.root == 2
+        if rank == 2:
+            same(outcome.value, total)
+        gathered = job.gather(mine, root=1).value
+        assert (gathered is not None) == (rank == 1)
+        if rank == 1:
+            same(gathered, all_of_them)
+        same(job.allgather(mine).value, all_of_them)
+        same(job.broadcast(mine, root=3).value, all_of_them[3])
+        part = shape[0] // size
+        same(job.reduce_scatter(mine).value, total[rank * part : (rank + 1) * part])
+    # A first axis that cannot be cut, of a vector that can.
+    flat = job.reduce_scatter(np.ones((3, 4))).value
+    same(flat, np.full(3, float(size)))
+    assert job.barrier().contributions == size
+    assert job.broadcast_object({"steps": rank}, root=1) == {"steps": 1}
+    half = job.split(rank % 2, key=-rank)
+    assert half.ranks == ((2, 0) if rank % 2 == 0 else (3, 1))
+    assert half.allreduce(np.array([rank])).value[0] == (2 if rank % 2 == 0 else 4)
+    pair = job.subgroup([0, 3])
+    if rank in pair.ranks:
+        assert pair.allreduce(np.array([1])).value[0] == 2
+
+
+def buffers(job):
+    """Anything with the buffer protocol is reduced, also in place, and what cannot be is refused before the call."""
+    found = job.allreduce(array.array("d", [1.5, job.rank])).value
+    assert isinstance(found, memoryview) and found.format == "d" and found.tolist() == [6.0, 6.0]
+    assert job.allreduce(memoryview(b"\x01\x02"), "max").value.tolist() == [1, 2]
+    x = np.full((300, 100), float(job.rank))
+    assert job.allreduce(x, out=x).value is x
+    same(x, np.full((300, 100), 6.0))
+    strided = np.full((6, 4), 1)[::2, ::3]
+    same(job.allreduce(strided).value, np.full((3, 2), 4))
+    same(job.allreduce(np.float32(2)).value, np.array(8, np.float32))
+    long = array.array("B", bytes(8))
+    job.allreduce(bytes([job.rank] * 8), "max", out=long)
+    assert long.tobytes() == bytes([3] * 8)
+
+    class Tensor:
+        """What other libraries have: no buffer, but DLPack."""
+
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    same(job.allreduce(Tensor(np.full((2, 2), 0.5))).value, np.full((2, 2), 2.0))
+    value = job.allreduce(np.ones(3)).value
+    value += 1
+    same(value, np.full(3, 5.0))
+    for wrong, kind in [
+        (lambda: job.allreduce([1, 2]), TypeError),
+        (lambda: job.allreduce(np.array(["text"])), TypeError),
+        (lambda: job.allreduce(np.ones(2, ">f8")), TypeError),
+        (lambda: job.allreduce(np.ones(2), "mean"), ValueError),
+        (lambda: job.allreduce(np.ones(2, complex), "max"), TypeError),
+        (lambda: job.allreduce(np.ones(2), oder="any"), TypeError),
+        (lambda: job.allreduce(np.ones(2), order="sorted"), ValueError),
+        (lambda: job.reduce_scatter(np.ones(4), max), TypeError),
+    ]:
+        try:
+            wrong()
+        except kind as error:
+            assert not isinstance(error, errors.ReduceError)
+        else:
+            raise AssertionError("it is not refused")
+    try:
+        job.allreduce(np.ones(2), out=np.ones(3))
+    except ValueError as error:
+        assert "16 bytes of float64" in str(error), error
+    else:
+        raise AssertionError("a result is put where it has no room")
+
+
+def functions(job):
+    """Functions in Python combine; an exception ends the call on all ranks, and names the one where it was raised."""
+    mine = contribution(job.rank, (20_000,), np.float64)
+    same(job.allreduce(mine, np.add).value, folded("sum", (20_000,), np.float64, job.size))
+    first = job.allreduce(np.array([job.rank]), lambda left, right: left, order="ordered").value
+    same(first, np.array([0]))
+    narrow = contribution(job.rank, (5,), ml_dtypes.bfloat16)
+    same(job.allreduce(narrow, np.maximum).value, folded("max", (5,), ml_dtypes.bfloat16, job.size))
+    bytes_of_all = job.allreduce(bytes([job.rank]), lambda left, right: bytes([left[0] | right[0]])).value
+    assert bytes_of_all.tolist() == [3]
+
+    def fails(left, right):
+        raise ArithmeticError("seven")
+
+    def grows(left, right):
+        return np.concatenate([left, right])
+
+    for function, reason in [(fails, "ArithmeticError: seven"), (grows, "returned 32 bytes for vectors of 16")]:
+        try:
+            job.allreduce(np.ones(2), function)
+        except errors.OperationError as error:
+            assert reason in str(error) and error.rank in range(job.size), error
+        else:
+            raise AssertionError("it worked")
+
+
+def futures(job):
+    """Calls go on while Python does other work, and can be waited for by threads and event loops."""
+    late = job.rank == 0
+    # Nobody can have a result before rank 0 has called.
+    if late:
+        time.sleep(0.3)
+    reduction = job.iallreduce(np.array([job.rank]))
+    if not late:
+        assert not reduction.done()
+        try:
+            reduction.result(timeout=0.01)
+        except TimeoutError as error:
+            assert not isinstance(error, errors.ReduceError)
+        else:
+            raise AssertionError("there is a result without rank 0")
+    assert reduction.result(60).value[0] == 6
+    assert reduction.done() and reduction.result() is reduction.result() and reduction.exception() is None
+
+    async def both():
+        ticks = 0
+
+        async def tick():
+            nonlocal ticks
+            while True:
+                ticks += 1
+                await asyncio.sleep(0.01)
+
+        ticker = asyncio.create_task(tick())
+        if late:
+            await asyncio.sleep(0.3)
+        first, second = job.iallreduce(np.array([1])), job.iallgather(np.array([job.rank]))
+        outcomes = await asyncio.gather(_awaited(first), _awaited(second))
+        ticker.cancel()
+        assert ticks > 10, ticks
+        return [outcome.value.tolist() for outcome in outcomes]
+
+    assert asyncio.run(both()) == [[4], [[0], [1], [2], [3]]]
+    # Other threads of Python run while one waits.
+    stop, counted = threading.Event(), []
+    counter = threading.Thread(target=lambda: [counted.append(1) or time.sleep(0.01) for _ in iter(stop.is_set, True)])
+    counter.start()
+    if late:
+        time.sleep(0.3)
+    job.barrier()
+    stop.set()
+    counter.join()
+    assert len(counted) > 10, len(counted)
+
+
+async def _awaited(reduction):
+    return await reduction
+
+
+def failures(job):
+    """Errors have the ranks that they are about."""
+    try:
+        job.allreduce(np.ones(3 if job.rank == 2 else 2))
+    except errors.MismatchError as error:
+        assert error.rank in range(job.size) and error.host is None, error
+    else:
+        raise AssertionError("vectors of several lengths are summed")
+    try:
+        job.reduce(np.ones(2), root=9)
+    except errors.UsageError as error:
+        assert error.rank == 9
+    else:
+        raise AssertionError("a root that there is none")
+    if job.rank == 1:
+        time.sleep(1)
+    try:
+        job.allreduce(np.ones(2), timeout=0.3)
+    except errors.TimeoutError as error:
+        assert error.ranks == (1,), error
+    else:
+        raise AssertionError("rank 1 came in time")
+
+
+with ropewalk.Job() as job:
+    assert job.ranks == tuple(range(4)) and job.size == 4
+    for test in [types_and_shapes, kinds, buffers, functions, futures, failures]:
+        began = time.monotonic()
+        test(job)
+        job.barrier()
+        if job.rank == 0:
+            print(f"{test.__name__}: ok, {time.monotonic() - began:.1f} s", flush=True)

@@ -1,0 +1,186 @@
+//! Collective calls of all kinds, operations and types.
+
+use std::sync::Arc;
+
+use ropewalk_reduce::{
+    Barrier, BufferReduction, Group, Operation, Outcome, Rank, ReduceError, ReduceOptions, Reduction, object,
+};
+
+use crate::{
+    element::{Element, ElementType},
+    function::Function,
+    job::Shared,
+    memory::{Memory, ObjectBuffer},
+    pending::{Ended, EndedFuture},
+};
+
+/// A call of a group.
+pub(crate) struct Call<'a> {
+    pub(crate) group: &'a Group,
+    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) kind: Kind,
+    pub(crate) root: Rank,
+    pub(crate) options: &'a ReduceOptions,
+}
+
+/// A collective on vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Allgather,
+    Allreduce,
+    Broadcast,
+    Gather,
+    Reduce,
+    ReduceScatter,
+}
+
+impl Kind {
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "allgather" => Self::Allgather,
+            "allreduce" => Self::Allreduce,
+            "broadcast" => Self::Broadcast,
+            "gather" => Self::Gather,
+            "reduce" => Self::Reduce,
+            "reduce_scatter" => Self::ReduceScatter,
+            _ => return None,
+        })
+    }
+
+    /// Says if contributions are folded by an operation.
+    pub(crate) fn folds(self) -> bool {
+        matches!(self, Self::Allreduce | Self::Reduce | Self::ReduceScatter)
+    }
+
+    /// The shape of a result.
+    fn shape(self, shape: &[usize], ranks: usize) -> Vec<usize> {
+        match (self, shape) {
+            (Self::Allgather | Self::Gather, shape) => [&[ranks], shape].concat(),
+            (Self::ReduceScatter, [first, rest @ ..]) if first.is_multiple_of(ranks) => {
+                [&[first / ranks], rest].concat()
+            }
+            (Self::ReduceScatter, shape) => vec![shape.iter().product::<usize>() / ranks],
+            (Self::Allreduce | Self::Broadcast | Self::Reduce, shape) => shape.to_vec(),
+        }
+    }
+}
+
+/// Longer contributions, in bytes, are copied once, into memory that is lent and used again. Lending costs system
+/// calls, which short ones are not worth.
+const LENT_BYTES_MIN: usize = 64 << 10;
+
+impl Call<'_> {
+    /// Begins it with the elements of a buffer. The operation is `None` if nothing is folded.
+    pub(crate) fn begin<T: Element>(
+        &self,
+        buffer: &ObjectBuffer,
+        operation: Option<Operation<Vec<T>>>,
+    ) -> Result<EndedFuture, ReduceError> {
+        let element = buffer.element();
+        let shape = self.kind.shape(buffer.shape(), self.group.ranks().len());
+        let length = buffer.bytes() / size_of::<T>();
+        let is_contributor = self.kind != Kind::Broadcast || self.root == self.shared.rank;
+        let lends =
+            !matches!(self.kind, Kind::Broadcast | Kind::ReduceScatter) && buffer.bytes() >= LENT_BYTES_MIN;
+        if lends {
+            let mut lent = match self.shared.spare.take::<T>(length) {
+                Some(lent) => lent,
+                None => self.shared.buffer::<T>(length)?,
+            };
+            buffer.copy_to(&mut lent);
+            let (group, root, options) = (self.group, self.root, self.options);
+            let reduction = match (self.kind, operation) {
+                (Kind::Allreduce, Some(operation)) => group.allreduce_buffer(lent, operation, options),
+                (Kind::Reduce, Some(operation)) => group.reduce_buffer(lent, operation, root, options),
+                (Kind::Gather, _) => group.gather_buffer(lent, root, options),
+                _ => group.allgather_buffer(lent, options),
+            };
+            return Ok(Box::pin(self.end_of_lent(reduction, element, shape)));
+        }
+        let mut vector: Vec<T> = bytemuck::allocation::zeroed_vec(length);
+        if is_contributor {
+            buffer.copy_to(&mut vector);
+        }
+        let (group, root, options) = (self.group, self.root, self.options);
+        let reduction = match (self.kind, operation) {
+            (Kind::Allreduce, Some(operation)) => group.allreduce(vector, operation, options),
+            (Kind::Reduce, Some(operation)) => group.reduce(vector, operation, root, options),
+            (Kind::ReduceScatter, Some(operation)) => group.reduce_scatter(vector, operation, options),
+            (Kind::Broadcast, _) => group.broadcast(vector, root, options),
+            (Kind::Gather, _) => group.gather(vector, root, options),
+            _ => group.allgather(vector, options),
+        };
+        Ok(Box::pin(end(reduction?, element, shape)))
+    }
+
+    /// Begins a reduction of whole vectors by a function.
+    pub(crate) fn begin_with_function(
+        &self,
+        buffer: &ObjectBuffer,
+        function: pyo3::Py<pyo3::PyAny>,
+    ) -> Result<EndedFuture, ReduceError> {
+        let (element, shape) = (buffer.element(), buffer.shape().to_vec());
+        let mut vector = vec![0_u8; buffer.bytes()];
+        buffer.copy_to(&mut vector);
+        let operation = object(Function {
+            function,
+            element,
+            shape: shape.clone(),
+        });
+        let reduction = match self.kind {
+            Kind::Allreduce => self.group.allreduce(vector, operation, self.options),
+            _ => self.group.reduce(vector, operation, self.root, self.options),
+        };
+        Ok(Box::pin(end(reduction?, element, shape)))
+    }
+
+    fn end_of_lent<T: Element>(
+        &self,
+        reduction: BufferReduction<T>,
+        element: ElementType,
+        shape: Vec<usize>,
+    ) -> impl Future<Output = Result<Ended, ReduceError>> + Send + use<T> {
+        let shared = Arc::clone(self.shared);
+        async move {
+            let (outcome, buffer) = reduction.await;
+            shared.spare.put(buffer);
+            outcome.map(|outcome| ended(outcome, element, &shape))
+        }
+    }
+}
+
+/// The end of a broadcast of bytes of which only the root knows the length.
+pub(crate) async fn end_of_bytes(reduction: Reduction<Vec<u8>>) -> Result<Ended, ReduceError> {
+    let outcome = reduction.await?;
+    let length = outcome.value.as_ref().map_or(0, Vec::len);
+    Ok(ended(outcome, ElementType::U8, &[length]))
+}
+
+/// The end of a barrier, which has no value.
+pub(crate) async fn end_of_barrier(barrier: Barrier) -> Result<Ended, ReduceError> {
+    Ok(Ended {
+        memory: None,
+        receipt: barrier.await?,
+        exposure: None,
+    })
+}
+
+async fn end<T: bytemuck::Pod + Send + Sync>(
+    reduction: Reduction<Vec<T>>,
+    element: ElementType,
+    shape: Vec<usize>,
+) -> Result<Ended, ReduceError> {
+    reduction.await.map(|outcome| ended(outcome, element, &shape))
+}
+
+fn ended<T: bytemuck::Pod + Send + Sync>(
+    outcome: Outcome<Vec<T>>,
+    element: ElementType,
+    shape: &[usize],
+) -> Ended {
+    Ended {
+        memory: outcome.value.map(|value| Memory::new(value, element, shape)),
+        receipt: outcome.receipt,
+        exposure: outcome.exposure,
+    }
+}

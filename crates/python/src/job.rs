@@ -1,0 +1,118 @@
+//! This process's membership in its job.
+
+use std::sync::{
+    Arc, PoisonError, RwLock,
+    atomic::{AtomicBool, Ordering},
+};
+
+use bytemuck::Pod;
+use pyo3::{PyResult, Python, exceptions::PyRuntimeError, pyclass, pymethods};
+use ropewalk_reduce::{Buffer, Rank, ReduceError};
+
+use crate::{errors, group::Group, spare::SpareBuffers};
+
+/// A membership in a job. `ropewalk.Job` is around it.
+#[pyclass(frozen, module = "ropewalk._native")]
+pub(crate) struct Job {
+    shared: Arc<Shared>,
+}
+
+/// The part of a job that its groups need too.
+pub(crate) struct Shared {
+    /// `None` once the job has been left.
+    job: RwLock<Option<ropewalk_reduce::Job>>,
+    pub(crate) rank: Rank,
+    size: u32,
+    pub(crate) spare: SpareBuffers,
+}
+
+impl Shared {
+    /// Memory that a call is lent.
+    ///
+    /// # Errors
+    /// If there is none, or the job has been left.
+    pub(crate) fn buffer<T: Pod>(&self, length: usize) -> Result<Buffer<T>, ReduceError> {
+        let job = self.job.read().unwrap_or_else(PoisonError::into_inner);
+        job.as_ref().ok_or(ReduceError::JobEnded)?.buffer(length)
+    }
+
+    fn take(&self) -> Option<ropewalk_reduce::Job> {
+        self.job.write().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// A process joins its job once.
+static HAS_JOINED: AtomicBool = AtomicBool::new(false);
+
+#[pymethods]
+impl Job {
+    /// Joins the job that this process was started for.
+    #[new]
+    fn new(py: Python<'_>) -> PyResult<Self> {
+        if HAS_JOINED.swap(true, Ordering::Relaxed) {
+            return Err(PyRuntimeError::new_err(
+                "this process has joined its job before; a process makes one Job",
+            ));
+        }
+        let job = py.detach(ropewalk_reduce::Job::from_env);
+        let job = job.map_err(|error| errors::of_bootstrap(py, &error))?;
+        Ok(Self {
+            shared: Arc::new(Shared {
+                rank: job.rank(),
+                size: job.size(),
+                job: RwLock::new(Some(job)),
+                spare: SpareBuffers::default(),
+            }),
+        })
+    }
+
+    /// The number of this process, from 0.
+    #[getter]
+    fn rank(&self) -> u32 {
+        self.shared.rank.0
+    }
+
+    /// The number of processes that the job was started with.
+    #[getter]
+    fn size(&self) -> u32 {
+        self.shared.size
+    }
+
+    /// The group of all ranks.
+    fn world(&self, py: Python<'_>) -> PyResult<Group> {
+        let job = self.shared.job.read().unwrap_or_else(PoisonError::into_inner);
+        let world = job.as_ref().map(ropewalk_reduce::Job::world);
+        let world = world.ok_or_else(|| errors::of_call(py, &ReduceError::JobEnded))?;
+        Ok(Group::new(world, Arc::clone(&self.shared)))
+    }
+
+    /// Tells whoever watches the job how far a part of the work is.
+    fn progress(&self, label: &str, done: u64, total: u64) {
+        let job = self.shared.job.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(job) = &*job {
+            job.progress(label, done, total);
+        }
+    }
+
+    /// Leaves the job after all other ranks that live want to leave too.
+    fn finalize(&self, py: Python<'_>) -> PyResult<()> {
+        let left = py.detach(|| self.shared.take().map(ropewalk_reduce::Job::finalize));
+        left.transpose().map_err(|error| errors::of_leaving(py, &error))?;
+        Ok(())
+    }
+
+    /// Leaves the job at once: this rank counts as lost when its process is gone.
+    fn abandon(&self, py: Python<'_>) {
+        py.detach(|| drop(self.shared.take()));
+    }
+}
+
+impl Drop for Job {
+    /// Ends the job's thread, which may need Python's lock for an operation in Python until then.
+    fn drop(&mut self) {
+        let end = || drop(self.shared.take());
+        if Python::try_attach(|py| py.detach(end)).is_none() {
+            end();
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The extension module `ropewalk._native`: jobs and their collective calls for Python.
+//!
+//! The package for Python, in `bindings/python`, has the interface that users see; this module has the calls below it.
+//! It copies contributions out of any object with the buffer protocol, lets Python run while it waits, and gives
+//! results as memory with the same protocol.
+
+mod call;
+mod element;
+mod errors;
+mod function;
+mod group;
+mod job;
+mod memory;
+mod options;
+mod pending;
+mod spare;
+
+use pyo3::pymodule;
+
+/// The native part of the package `ropewalk`.
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use super::{group::Group, job::Job, memory::Memory, pending::Pending};
+}

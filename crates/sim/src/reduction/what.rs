@@ -1,0 +1,55 @@
+//! The events of a simulated reduction.
+
+use std::collections::BTreeMap;
+
+use ropewalk_reduce_core::{ChunkHeader, FromScheduler, Grant, Member, Session, Site, StreamId, ToScheduler};
+
+/// The chunks of a result by their first byte: their lengths and words.
+pub(super) type Words = BTreeMap<u64, (u64, u64)>;
+
+#[derive(Clone, Debug)]
+pub(super) enum What {
+    Call,
+    /// The copy of the original that a rank was called with is kept: its call counts.
+    Acknowledged,
+    /// A copy of this member's original is here.
+    Copied(Member),
+    /// With a result that is short, when it is complete or its end is told.
+    ToScheduler(Site, ToScheduler, Option<Words>),
+    /// With an end, a result that is short.
+    FromScheduler(Site, FromScheduler, Option<Words>),
+    Grant(Grant),
+    /// The chunk of this number from a site, and its word.
+    Chunk(Site, u64, ChunkHeader, u64),
+    /// The chunk of this number has arrived.
+    Answered(u64),
+    Unreachable(Site),
+    Folded(Session, StreamId, u32),
+    /// A site was lost.
+    Lost(Site),
+    /// The agent sees that its rank is gone.
+    RankGone,
+    SchedulerDue,
+    Fault(usize),
+    Thaw(u32),
+    Heal(u32, u32),
+    /// One host has heard nothing of another one for long, if the cut between them lasts.
+    Silent(u32, u32),
+}
+
+impl What {
+    /// Says if it may go through other hosts, as all messages but chunks do.
+    pub(super) fn may_be_forwarded(&self) -> bool {
+        !matches!(self, Self::Chunk(..))
+    }
+}
+
+/// Rows grow with the classes, and the root's with the members and the contributions that come with it.
+pub(super) fn row_bytes(message: &FromScheduler, contribution: u64) -> u64 {
+    match message {
+        FromScheduler::Row(row) => {
+            20 * (row.nodes.len() + row.members.len()) as u64 + contribution * row.given.len() as u64
+        }
+        _ => 0,
+    }
+}

@@ -1,0 +1,95 @@
+//! The package for Python: its wheel, and its tests in a fresh environment.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context;
+
+use crate::{
+    project,
+    shell::{cargo, finish, output, program, run},
+};
+
+/// The versions that were seen to work; others may check types in other ways.
+const REQUIREMENTS: [&str; 3] = ["ml-dtypes==0.6.0", "mypy==2.4.1", "numpy==2.4.6"];
+const TIME_MAX: Duration = Duration::from_secs(180);
+/// Debian's has the module that reads the description of the package, and the one that makes environments.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// Makes the wheel that is handed on, below `target/wheels`, and says where it is.
+///
+/// # Errors
+/// If something cannot be built.
+pub(crate) fn wheel() -> anyhow::Result<()> {
+    let wheel = build(&project::target()?.join("wheels"), None)?;
+    println!("{}", wheel.display());
+    Ok(())
+}
+
+/// Installs the package in a fresh environment, checks its types, and runs its tests and examples there. It contains
+/// what a build of the tests has made, so that nothing is compiled twice.
+///
+/// # Errors
+/// If something cannot be built or had from PyPI, or a test fails.
+pub(crate) fn test() -> anyhow::Result<()> {
+    // With the tests, since these choose the features of what all depend on.
+    let words = "build --workspace --all-features --all-targets --locked";
+    run(cargo(&words.split(' ').collect::<Vec<_>>()))?;
+    let target = project::target()?;
+    let folder = target.join("python");
+    let wheel = build(&folder, Some(&target.join("debug")))?;
+    let environment = folder.join("venv");
+    run(program(PYTHON, &["-m", "venv", "--clear", &text(&environment)]))?;
+    let python = text(&environment.join("bin/python"));
+    let mut install = vec!["-m", "pip", "--quiet", "install", "--no-input"];
+    let wheel = text(&wheel);
+    install.extend(REQUIREMENTS.into_iter().chain([wheel.as_str()]));
+    run(program(&python, &install))?;
+
+    let bindings = project::root().join("bindings/python");
+    let there =
+        |files: &[&str]| -> Vec<String> { files.iter().map(|file| text(&bindings.join(file))).collect() };
+    let settings = text(&bindings.join("pyproject.toml"));
+    let users = there(&[
+        "examples/hello.py",
+        "examples/monte_carlo.py",
+        "examples/train.py",
+        "tests/package.py",
+    ]);
+    let own = ["-m", "mypy", "--config-file", &settings, "--package", "ropewalk"];
+    let users: Vec<_> = own[..4]
+        .iter()
+        .copied()
+        .chain(users.iter().map(String::as_str))
+        .collect();
+    let stub = ["-m", "mypy.stubtest", "ropewalk._native"];
+    let tests = there(&["tests/package.py"]);
+    for words in [&own[..], &users, &stub, &[tests[0].as_str()]] {
+        let mut command = program(&python, words);
+        // From a folder where there is no package of the repository.
+        command.current_dir(&folder).env_remove("PYTHONPATH");
+        finish(command, TIME_MAX)?;
+    }
+    Ok(())
+}
+
+/// Makes a wheel in a folder, of what is built there or else of what cargo builds now.
+fn build(folder: &Path, built: Option<&Path>) -> anyhow::Result<PathBuf> {
+    fs::create_dir_all(folder)?;
+    let script = "import build_backend, sys; print('wheel', build_backend.build_wheel(sys.argv[1]))";
+    let mut command = program(PYTHON, &["-B", "-c", script, &text(folder)]);
+    command.current_dir(project::root().join("bindings/python"));
+    if let Some(built) = built {
+        command.env("ROPEWALK_ARTIFACTS", built);
+    }
+    let printed = output(command)?;
+    let name = printed.lines().find_map(|line| line.strip_prefix("wheel "));
+    Ok(folder.join(name.context("the build names no wheel")?))
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
