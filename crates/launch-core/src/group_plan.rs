@@ -236,7 +236,7 @@ pub(crate) fn plan_spawn(
                 program: os(&command.program),
                 arguments: command.arguments.iter().map(os).collect(),
                 ranks: command.processes,
-                environment: Vec::new(),
+                environment: info.environment,
                 inherited: None,
                 working_directory: directory.map(Into::into),
             },
@@ -252,6 +252,15 @@ struct Info<'a> {
     hosts: Vec<&'a str>,
     path: Option<&'a OsStr>,
     wdir: Option<&'a OsStr>,
+    environment: Vec<(OsString, OsString)>,
+}
+
+/// The key of a wish that PMI has no word for: a variable of the new processes, as `NAME=VALUE`.
+pub const ENVIRONMENT_KEY: &str = "ropewalk_env";
+
+fn variable(text: &BString) -> Option<(OsString, OsString)> {
+    let (name, value) = text.split_once_str("=")?;
+    Some((os(&name.into()), os(&value.into())))
 }
 
 impl<'a> Info<'a> {
@@ -269,6 +278,7 @@ impl<'a> Info<'a> {
                 // Its hosts stand here once it is read; to ignore it would put processes where they are not wanted.
                 b"hostfile" => return Err(SpawnRefusal::HostFileUnread),
                 b"path" => info.path = value.to_os_str().ok(),
+                key if key == ENVIRONMENT_KEY.as_bytes() => info.environment.extend(variable(value)),
                 b"wdir" => info.wdir = value.to_os_str().ok(),
                 _ => {}
             }

@@ -6,6 +6,7 @@ mod groups;
 mod holdings;
 mod lives;
 mod oddities;
+mod pmix;
 mod rank_link;
 mod suspension;
 
@@ -25,6 +26,7 @@ use groups::Groups;
 use holdings::Holdings;
 use lives::Lives;
 use oddities::Oddities;
+use pmix::Pmix;
 pub use rank_link::{FromRank, ToRank, Welcome};
 use suspension::Suspension;
 
@@ -39,6 +41,7 @@ pub struct HostAgent {
     address: Address,
     members: Membership,
     pmi: pmi::Server,
+    pmix: Pmix,
     groups: Groups,
     lives: Lives,
     audience: Audience,
@@ -95,6 +98,7 @@ impl HostAgent {
         let mut agent = Self {
             members: Membership::new(start.size),
             pmi,
+            pmix: Pmix::default(),
             groups: Groups::new(start.size),
             lives: Lives::new(&start.ranks),
             start,
@@ -124,12 +128,12 @@ impl HostAgent {
 
     /// Whether ranks are to be started now.
     pub fn is_spawning(&self) -> bool {
-        !self.lives.to_spawn.is_empty() && !self.suspension.is_active()
+        !self.lives.to_spawn.is_empty() && !self.suspension.is_active() && !self.pmix.holds_back()
     }
 
     /// The next rank to be started.
     pub fn poll_spawn(&mut self) -> Option<Rank> {
-        if self.suspension.is_active() {
+        if self.suspension.is_active() || self.pmix.holds_back() {
             return None;
         }
         self.lives.to_spawn.pop_front()
@@ -370,6 +374,8 @@ impl HostAgent {
                     let id = id.0;
                     self.report(Report::AskNames { id, question });
                 }
+                pmi::Action::BridgedAnswer { token, answer } => self.handle_bridged_answer(token, answer),
+                pmi::Action::BridgedFenceEnded { token, end } => self.handle_bridged_fence(token, end),
                 pmi::Action::Close { connection } => {
                     self.actions.push_back(Action::ClosePmi(rank_of(connection)));
                 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     hosts::HostSlots,
     inherited::{Inherited, RankNetwork},
+    mpi::service::PmiChoice,
     names::NameServerAccess,
     placement::Placement,
 };
@@ -106,6 +107,8 @@ pub struct JobSpec {
     /// Where names that programs publish are kept, for all jobs that name the same. With `None` this job has names of its
     /// own.
     pub name_server: Option<NameServerAccess>,
+    /// The protocol by which ranks find each other.
+    pub pmi: PmiChoice,
     /// The executable that is run as `<agent> agent`; it must call `agent_main` of `ropewalk-launch`.
     pub agent: PathBuf,
     /// The first agent on this host is a fork of this process, as long as that has one thread, and not an execution of
@@ -160,6 +163,7 @@ impl JobSpec {
             injection: None,
             singleton: None,
             name_server: None,
+            pmi: PmiChoice::Auto,
             agent: agent.into(),
             fork_agent: false,
         }

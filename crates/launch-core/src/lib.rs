@@ -29,6 +29,7 @@ pub mod mpi;
 pub mod names;
 pub mod placement;
 pub mod plan;
+pub mod pmix;
 pub mod protocol;
 pub mod relay;
 pub mod restart;

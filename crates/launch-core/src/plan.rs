@@ -112,6 +112,7 @@ pub fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, PlacementError
         rank_network: spec.rank_network.clone(),
         gpus_per_rank: spec.gpus_per_rank,
         master_port: MASTER_PORT_MIN + number % MASTER_PORTS,
+        pmi_choice: spec.pmi,
     })
 }
 

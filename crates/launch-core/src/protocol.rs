@@ -14,7 +14,9 @@ use crate::{
     group_plan::GroupPlan,
     inherited::{Inherited, RankNetwork},
     job::{Segment, Singleton, Stall, StartMethod, StdinSource},
+    mpi::service::PmiChoice,
     placement::{Binding, HostPlan},
+    pmix::ModexAsker,
     tree::{NodeId, Tree},
     verdict::MemoryShortage,
 };
@@ -82,6 +84,8 @@ pub struct Plan {
     pub(crate) gpus_per_rank: Option<u16>,
     /// The variable `MASTER_PORT` of the ranks.
     pub(crate) master_port: u16,
+    /// The protocol by which ranks find each other.
+    pub pmi_choice: PmiChoice,
 }
 
 /// The facts by which the agent of one host decides.
@@ -215,6 +219,20 @@ pub enum Order {
         link: Option<u32>,
         /// The end of the job.
         end: AnnouncedEnd,
+    },
+    /// A rank of another host wants what one of this host has put by PMIx.
+    ModexWanted {
+        /// Who wants it.
+        asker: ModexAsker,
+        /// Whose data.
+        rank: Rank,
+    },
+    /// The answer to [`Report::ModexWanted`].
+    ModexFound {
+        /// The number of the request on its host.
+        token: u64,
+        /// The data that the rank has put; `None` if it cannot be had.
+        data: Option<Vec<u8>>,
     },
     /// From the launcher's PMI server, if agents have no other above them.
     Pmi(pmi::Down),
@@ -434,6 +452,20 @@ pub enum Report {
     },
     /// The agent has not come up for the detection time, says the node above; it may still.
     Late,
+    /// A rank wants what one of another host has put by PMIx.
+    ModexWanted {
+        /// The number of the request on its host.
+        token: u64,
+        /// Whose data.
+        rank: Rank,
+    },
+    /// To [`Order::ModexWanted`].
+    ModexFound {
+        /// Who wants it.
+        asker: ModexAsker,
+        /// The data that the rank has put; `None` if it cannot be had.
+        data: Option<Vec<u8>>,
+    },
     /// Tells if one of the host's ranks would wait for ever for a rank that is lost: it began with PMI, has not finalized it,
     /// and does not hear of departures. Said when it changes, in jobs that are watched after losses.
     MayHang(bool),

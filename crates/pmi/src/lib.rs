@@ -30,9 +30,9 @@ pub use key_value_space::{KeyValueSpace, PutError};
 pub use process_mapping::{MappingBlock, MappingError, ProcessMapping};
 pub use rank_set::RankSet;
 pub use server::{
-    AbsentMembers, Action, Answer, ChildId, ConnectionId, Down, FenceId, FenceScope, GroupId, GroupOptions,
-    KeyValuePairs, NameQuestionId, Peer, Process, ProtocolError, Question, Server, SpawnId, SpawnRefused,
-    Spawned, Stage, TreeMessageError, Up,
+    AbsentMembers, Action, Answer, BridgeToken, BridgedFence, ChildId, ConnectionId, Down, FenceId,
+    FenceScope, GroupId, GroupOptions, KeyValuePairs, NameQuestionId, Peer, Process, ProtocolError, Question,
+    Server, SpawnId, SpawnRefused, Spawned, Stage, TreeMessageError, Up,
 };
 pub use wire::{Form, Message, MessageBuffer, MessageError};
 

@@ -18,7 +18,11 @@ use rig::{PATIENCE, ROPEWALK, compile_mpi, libraries, text, write_script};
 fn ropewalk(words: &[&str], program: &Path) -> assert_cmd::Command {
     let mut command = assert_cmd::Command::new(ROPEWALK);
     command.env("ROPEWALK_LIBRARY_DIR", libraries());
-    command.arg("run").args(words).arg(program).timeout(PATIENCE);
+    command
+        .args(["run", "--pmi", "pmi2"])
+        .args(words)
+        .arg(program)
+        .timeout(PATIENCE);
     command
 }
 
@@ -140,7 +144,7 @@ fn the_library_is_looked_for() {
         let mut command = assert_cmd::Command::new(&executable);
         command.env_remove("ROPEWALK_LIBRARY_DIR");
         command
-            .args(["run", "-n", ranks])
+            .args(["run", "--pmi", "pmi2", "-n", ranks])
             .args(first)
             .arg(&program)
             .timeout(PATIENCE)

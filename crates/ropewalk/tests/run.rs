@@ -245,7 +245,8 @@ fn ranks_inherit_no_descriptors_of_others() {
 fn no_secret_shows_in_proc() {
     let marker = marker();
     let script = format!("echo ready; exec sleep {marker}");
-    let mut job = start(&["-n", "1", "sh", "-c", &script]);
+    // The agent has one child then.
+    let mut job = start(&["-n", "1", "--pmi", "pmi2", "sh", "-c", &script]);
     await_line(&mut job, "ready");
     let agent = agent_of(&job);
     let arguments = fs::read_to_string(format!("/proc/{agent}/cmdline")).unwrap();

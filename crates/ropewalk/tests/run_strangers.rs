@@ -227,6 +227,9 @@ impl Waiting {
                 "10",
                 "--timeout",
                 "300",
+                // The ports of libpmix are its own affair.
+                "--pmi",
+                "pmi2",
             ])
             .args(options)
             .args(["sh", "-c", &script])

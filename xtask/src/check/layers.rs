@@ -27,6 +27,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "ropewalk-launch-core",
         &["ropewalk-membership", "ropewalk-names", "ropewalk-pmi"],
     ),
+    ("ropewalk-pmix", &["ropewalk-launch-core", "ropewalk-pmi"]),
     (
         "ropewalk-launch",
         &[
@@ -37,6 +38,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ropewalk-names",
             "ropewalk-pmi",
             "ropewalk-pmi-client",
+            "ropewalk-pmix",
             "ropewalk-rpc",
         ],
     ),

@@ -210,6 +210,23 @@ const UNSAFE: &[(&str, &str)] = &[
         "crates/pmi-client/src/inherited.rs",
         "takes over the descriptor that the process manager let it inherit",
     ),
+    ("crates/pmix/src/sys/library.rs", "loads libpmix"),
+    (
+        "crates/pmix/src/sys/server.rs",
+        "calls the functions of a PMIx server",
+    ),
+    (
+        "crates/pmix/src/sys/types.rs",
+        "names the types of libpmix's functions",
+    ),
+    (
+        "crates/pmix/src/sys/upcalls.rs",
+        "is called by libpmix, and answers it",
+    ),
+    (
+        "crates/pmix/src/sys/values.rs",
+        "reads values that libpmix lends, and makes values for it",
+    ),
     (
         "crates/python/src/memory.rs",
         "copies from and to buffers of Python, and shows it results as such",

@@ -42,6 +42,9 @@ impl HostAgent {
         let stage = stage.filter(|_| unfinished || !cause.is_success());
         self.pmi
             .handle_departure(process, unfinished || !cause.is_success());
+        if unfinished || !cause.is_success() {
+            self.tell_helper_of_departure(rank);
+        }
         self.forward_pmi();
         self.lives.running.remove(&rank);
         // Before the departure: what the launcher says of that depends on it.

@@ -4,10 +4,11 @@
 //! has a component that loads a library with the functions of PMI-1, if its environment says that the job belongs to
 //! the resource manager Flux and names the library: ours does what is asked of it. The variables that each reads mean
 //! nothing to the other, so that every rank gets both, and what starts MPI without saying so (a script, Python) is
-//! served as well. Open MPI 5 can do nothing but PMIx.
+//! served as well. Open MPI 5 can do nothing but PMIx, and both speak it where libpmix is ([`service`]).
 
 pub mod elf;
 pub mod loader_cache;
+pub mod service;
 
 use ropewalk_names::JobId;
 
@@ -23,6 +24,11 @@ pub enum Flavour {
         /// The number of `libopen-pal`.
         portable_layer: u32,
         /// The path of `libmpi`.
+        library: String,
+    },
+    /// PMIx itself, without MPI.
+    Pmix {
+        /// The path of `libpmix`.
         library: String,
     },
 }
@@ -51,6 +57,8 @@ pub struct Means {
     pub has_library: bool,
     /// Open MPI's component is not.
     pub lacks_component: bool,
+    /// libpmix is there.
+    pub has_pmix: bool,
 }
 
 impl Flavour {
@@ -71,19 +79,35 @@ impl Flavour {
         }
     }
 
-    /// Why several ranks of such a program would not find each other, if that is so.
+    /// Returns true if a library's name says that it is PMIx itself.
+    pub fn is_pmix(library: &str) -> bool {
+        library.starts_with("libpmix.so")
+    }
+
+    /// Returns true if its programs can be started by PMIx.
+    pub fn speaks_pmix(&self) -> bool {
+        matches!(self, Self::OpenMpi { .. } | Self::Pmix { .. })
+    }
+
+    /// Why several ranks of such a program would not find each other by PMI, if that is so.
     pub fn refusal(&self, means: Means) -> Option<String> {
-        let Self::OpenMpi {
-            portable_layer,
-            library,
-        } = self
-        else {
-            return None;
+        let (portable_layer, library) = match self {
+            Self::None | Self::Mpich => return None,
+            Self::OpenMpi {
+                portable_layer,
+                library,
+            } => (*portable_layer, library),
+            Self::Pmix { library } => {
+                return Some(format!(
+                    "it is linked with PMIx ({library}), {}",
+                    without_pmix(means)
+                ));
+            }
         };
-        if *portable_layer >= PMIX_ONLY {
+        if portable_layer >= PMIX_ONLY {
             return Some(format!(
-                "it is linked with Open MPI 5 or later ({library}), which can be started by PMIx only, and ropewalk \
-                 speaks PMI: link it with Open MPI 4 or MPICH, or start it with the mpirun of that Open MPI"
+                "it is linked with Open MPI 5 or later ({library}), which can be started by PMIx only, {}",
+                without_pmix(means)
             ));
         }
         if means.lacks_component {
@@ -108,7 +132,7 @@ impl Flavour {
         let name = |flavour: &Self| match flavour {
             Self::OpenMpi { .. } => Some("Open MPI"),
             Self::Mpich => Some("MPICH"),
-            Self::None => None,
+            Self::None | Self::Pmix { .. } => None,
         };
         let own = name(self)?;
         let other = others.iter().filter_map(name).find(|other| *other != own)?;
@@ -116,6 +140,14 @@ impl Flavour {
             "it is linked with {own}, and another program of the job with {other}, and their ranks cannot speak with each \
              other: link all programs of a job with the same MPI, or start each by a command of its own"
         ))
+    }
+}
+
+/// The rest of a sentence about a program that needs PMIx.
+fn without_pmix(means: Means) -> &'static str {
+    match means.has_pmix {
+        true => "and --pmi says that ropewalk serves PMI only: leave that option out",
+        false => "and libpmix is not on this host: install the Debian package libpmix2",
     }
 }
 
@@ -150,6 +182,7 @@ mod tests {
     const ALL: Means = Means {
         has_library: true,
         lacks_component: false,
+        has_pmix: false,
     };
 
     fn flavour(needed: &[&str]) -> Flavour {

@@ -9,6 +9,7 @@ use super::{Action, NameAsker, Phase, SIGKILL, SIGTERM, Supervisor, ground::Runn
 use crate::{
     event::JobEvent,
     job::{OnFailure, RespawnPolicy},
+    pmix::ModexAsker,
     protocol::{News, Order, Report, StartErrorKind, Up},
     tree::NodeId,
     verdict::{Ending, Failure, FailureKind},
@@ -126,6 +127,11 @@ impl Supervisor {
                     handle,
                 });
             }
+            Report::ModexWanted { token, rank } => self.ask_for_modex(ModexAsker { host, token }, rank),
+            Report::ModexFound { asker, data } => {
+                let token = asker.token;
+                self.ground.order(asker.host, Order::ModexFound { token, data });
+            }
             Report::MayHang(may_hang) => self.progress.note_hanging(host, may_hang),
             Report::Late => ground.tell(JobEvent::HostLate {
                 host: ground.name_of(host).to_owned(),
@@ -182,6 +188,25 @@ impl Supervisor {
             }
             Report::Stopped { rank, signal } => self.stoppages.handle_stopped(now, ground, rank, signal),
             Report::Trace { rank, event } => ground.tell(JobEvent::Trace { rank, event }),
+        }
+    }
+
+    /// A rank wants what another has put by PMIx: the agent of its host knows.
+    fn ask_for_modex(&mut self, asker: ModexAsker, rank: Rank) {
+        let first = self.ground.plan.first_group();
+        let mut groups = std::iter::once(&first).chain(self.groups.plans());
+        let node = groups
+            .find(|group| group.has(rank))
+            .and_then(|group| group.node_of(rank));
+        let host = node
+            .and_then(NodeId::host)
+            .filter(|host| !self.ground.host(*host).is_over);
+        match host {
+            Some(host) => self.ground.order(host, Order::ModexWanted { asker, rank }),
+            None => {
+                let (token, data) = (asker.token, None);
+                self.ground.order(asker.host, Order::ModexFound { token, data });
+            }
         }
     }
 

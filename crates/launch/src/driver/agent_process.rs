@@ -1,7 +1,9 @@
 //! How an agent begins, with unsafe code for what may be done only then.
 
 use std::{
+    ffi::OsStr,
     io,
+    os::unix::ffi::OsStrExt,
     process::ExitCode,
     sync::Arc,
     time::{Duration, Instant},
@@ -22,16 +24,24 @@ use super::{
 };
 use crate::driver::bootstrap::Bootstrap;
 
-/// What `ropewalk agent` runs: the agent of one host, which a [`Launcher`](crate::Launcher) or another agent starts.
-/// Nobody starts it by hand.
+/// The main function of `ropewalk agent`: the agent of one host, or the PMIx server beside it, which a
+/// [`Launcher`](crate::Launcher) or another agent starts. Nobody starts it by hand.
 ///
 /// To be called first of all in a program's `main`: it closes every descriptor that the process inherited besides its
 /// standard streams, and forks.
 pub fn agent_main() -> ExitCode {
+    if let Some(helper) = std::env::var_os(HELPER_VARIABLE) {
+        let words = helper.as_bytes().split(|&byte| byte == b'\n');
+        return ropewalk_pmix::helper_main(words.map(|word| OsStr::from_bytes(word).to_owned()));
+    }
     // SAFETY: this is the first that the program does, as the contract has it: nothing is open that somebody owns, and
     // there is one thread.
     ExitCode::from(unsafe { serve(None) })
 }
+
+/// The variable of a PMIx server: the folder for its files, and the files that libpmix may be in, with line ends
+/// between them.
+pub(super) const HELPER_VARIABLE: &str = "ROPEWALK_PMIX_HELPER";
 
 /// Does what the one above says. Which agent this is, the one at the other end of standard input tells if it is not `known`.
 /// Returns the exit code.

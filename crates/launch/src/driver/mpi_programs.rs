@@ -19,6 +19,7 @@ use ropewalk_launch_core::mpi::{
     elf::{Dynamic, read_dynamic},
     is_of_the_system,
     loader_cache::{CACHE_SIZE_MAX, path_of},
+    service::Kind,
 };
 use rustix::{process::getuid, system::uname};
 
@@ -64,16 +65,42 @@ impl MpiHost {
         self.library.as_ref().or(expected).map(PathBuf::as_path)
     }
 
-    /// Why several ranks of a program would not find each other.
-    pub(super) fn refusal(&self, flavour: &Flavour) -> Option<String> {
+    /// The means of this host for a program.
+    pub(super) fn means(&self, flavour: &Flavour, has_pmix: bool) -> Means {
         let lacks_component = match flavour {
             Flavour::OpenMpi { library, .. } => lacks_component(Path::new(library)),
             _ => false,
         };
-        flavour.refusal(Means {
+        Means {
             has_library: self.library.is_some(),
             lacks_component,
-        })
+            has_pmix,
+        }
+    }
+
+    /// The files that libpmix may be in for a program: where the environment says, beside its own libraries, where
+    /// the system has it.
+    pub(super) fn pmix_libraries(
+        &self,
+        file: &Path,
+        flavour: &Flavour,
+        environment: &BTreeMap<&OsString, &OsString>,
+    ) -> Vec<PathBuf> {
+        let variable = |name: &str| environment.get(&OsString::from(name)).map(Path::new);
+        let named = variable(PMIX_VARIABLE).map(Path::to_owned);
+        let own = match flavour {
+            Flavour::OpenMpi { library, .. } | Flavour::Pmix { library } => vec![PathBuf::from(library)],
+            Flavour::None | Flavour::Mpich => {
+                let interpreter = interpreter(file);
+                let prefixes =
+                    ["VIRTUAL_ENV", "CONDA_PREFIX"].map(|name| variable(name).map(|path| path.join("lib/x")));
+                let interpreter = interpreter.into_iter().chain([file.to_owned()]);
+                interpreter.chain(prefixes.into_iter().flatten()).collect()
+            }
+        };
+        let system = path_of(self.loader_cache(), PMIX_LIBRARY).map(PathBuf::from);
+        let found = named.into_iter().chain(own.iter().flat_map(|file| beside(file)));
+        found.chain(system).filter(|path| path.exists()).collect()
     }
 
     /// Looks through what a program needs, and what that needs, until MPI is among it.
@@ -98,6 +125,10 @@ impl MpiHost {
                 let Some(found) = self.find(library, &path, &dynamic, &inherited, library_path) else {
                     continue;
                 };
+                if Flavour::is_pmix(library) {
+                    let library = found.to_string_lossy().into_owned();
+                    return Flavour::Pmix { library };
+                }
                 if Flavour::is_mpi(library) {
                     let needed = dynamic_of(&found).unwrap_or_default().needed;
                     return Flavour::of_library(&found.to_string_lossy(), &needed);
@@ -160,6 +191,42 @@ impl MpiHost {
                 .unwrap_or_default()
         })
     }
+}
+
+/// The variable with the file of libpmix, for whoever has it somewhere else.
+const PMIX_VARIABLE: &str = "ROPEWALK_PMIX_LIBRARY";
+/// The name of libpmix.
+const PMIX_LIBRARY: &str = "libpmix.so.2";
+/// Where it is, from the folder of a program or of `libmpi` on.
+const PMIX_FOLDERS: [&str; 4] = [".", "openmpi", "../lib", "../lib/openmpi"];
+
+fn beside(file: &Path) -> Vec<PathBuf> {
+    let folder = file.parent().unwrap_or(Path::new("/"));
+    let paths = PMIX_FOLDERS.map(|below| folder.join(below).join(PMIX_LIBRARY));
+    paths.into_iter().filter(|path| path.exists()).collect()
+}
+
+/// The program that a script names in its first line.
+fn interpreter(file: &Path) -> Option<PathBuf> {
+    let mut buffer = [0; 256];
+    let length = File::open(file).ok()?.read_at(&mut buffer, 0).ok()?;
+    let words = buffer[..length].strip_prefix(b"#!")?;
+    let line = words.split(|&byte| byte == b'\n').next()?;
+    let mut words = line
+        .split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty());
+    Some(PathBuf::from(OsStr::from_bytes(words.next()?)))
+}
+
+/// The kind of a program.
+pub(super) fn kind_of(file: &Path) -> Kind {
+    let mut magic = [0; 4];
+    let is_file = fs::metadata(file).is_ok_and(|about| about.is_file());
+    let read = is_file
+        .then(|| File::open(file).ok()?.read_exact_at(&mut magic, 0).ok())
+        .flatten();
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    Kind::of(&name, read.is_some() && magic == *b"\x7fELF")
 }
 
 /// Folders between colons, from the file that names them on.

@@ -4,7 +4,7 @@ use bstr::BString;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{Down, FenceId, Question, Up};
+use super::{Answer, BridgeToken, BridgedFence, Down, FenceId, Question, Up};
 use crate::{DecodeError, MessageError, Spawn, SpawnError};
 
 /// A process group of a job: 0 is the one that the job began with, others were spawned.
@@ -67,6 +67,20 @@ pub enum Action {
         id: NameQuestionId,
         /// [`Question::Lookup`], [`Question::Publish`] or [`Question::Unpublish`].
         question: Question,
+    },
+    /// To [`ask_bridged`](crate::Server::ask_bridged).
+    BridgedAnswer {
+        /// The bridge's number.
+        token: BridgeToken,
+        /// The answer.
+        answer: Answer,
+    },
+    /// To [`enter_bridged`](crate::Server::enter_bridged).
+    BridgedFenceEnded {
+        /// The bridge's number.
+        token: BridgeToken,
+        /// How it ended.
+        end: BridgedFence,
     },
     /// Close a connection after what was sent on it.
     Close {

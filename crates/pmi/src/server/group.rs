@@ -7,7 +7,7 @@ use bstr::BString;
 use super::{
     ChildId, GroupId, KeyValuePairs,
     fences::{Above, Fences, Membership},
-    waiter::Waiter,
+    waiter::{FenceWaiter, Waiter},
 };
 use crate::{
     Form, KEY_SIZE_MAX, KVSNAME_SIZE_MAX, KeyValueSpace, LINE_VALUE_SIZE_MAX, ProcessMapping, PutError,
@@ -87,8 +87,10 @@ pub(super) struct Group {
     pub(super) space: KeyValueSpace,
     /// What was put here and below, and is not known above.
     pub(super) unsent: KeyValuePairs,
-    unsent_size: usize,
-    pub(super) fences: Fences<Waiter>,
+    pub(super) unsent_size: usize,
+    /// The data that bridges brought to fences that are not over.
+    pub(super) data: BTreeMap<BString, BString>,
+    pub(super) fences: Fences<FenceWaiter>,
     pub(super) phases: BTreeMap<u32, Phase>,
     pub(super) node_attributes: KeyValueSpace,
     pub(super) node_waiters: BTreeMap<BString, VecDeque<Waiter>>,
@@ -118,6 +120,7 @@ impl Group {
             space,
             unsent: Vec::new(),
             unsent_size: 0,
+            data: BTreeMap::new(),
             fences: Fences::default(),
             phases: BTreeMap::new(),
             node_attributes: KeyValueSpace::new(KEY_SIZE_MAX),
@@ -261,6 +264,9 @@ impl Group {
     /// Pairs that all are to see.
     pub(super) fn spread(&mut self, pairs: &KeyValuePairs) {
         for (key, value) in pairs {
+            if self.take_in(key, value) {
+                continue;
+            }
             // The agent of the process that put it has told it already if the space is full.
             let _ = self.space.put(key.clone(), value.clone());
         }

@@ -1,6 +1,7 @@
 //! The process manager's side of PMI.
 
 mod action;
+mod bridged;
 mod connection;
 mod fences;
 mod group;
@@ -23,11 +24,12 @@ use connection::Connection;
 use fences::{Above, Failure, Settled};
 use group::{Group, Phase};
 use questions::Asker;
-use waiter::Waiter;
+use waiter::{FenceWaiter, Waiter};
 
 pub use action::{
     Action, ChildId, ConnectionId, GroupId, NameQuestionId, Peer, Process, ProtocolError, SpawnId,
 };
+pub use bridged::{BridgeToken, BridgedFence};
 pub use group::{AbsentMembers, GroupOptions};
 pub use stage::Stage;
 pub use tree::{
@@ -485,7 +487,15 @@ impl Server {
             Failure::Gone(rank) => BString::from(format!("rank_{rank}_is_gone")),
             Failure::Lost => "the_process_manager_lost_its_parent".into(),
         });
-        for (_, mut waiter) in released {
+        let mut bridged = Vec::new();
+        for (_, waiter) in released {
+            let mut waiter = match waiter {
+                FenceWaiter::Request(waiter) => waiter,
+                FenceWaiter::Bridge(token) => {
+                    bridged.push(token);
+                    continue;
+                }
+            };
             let response = Response::Fence {
                 tag: waiter.tag.take(),
                 rc: match waiter.form {
@@ -496,6 +506,7 @@ impl Server {
             };
             self.respond(waiter, &response);
         }
+        self.end_bridged_fence(id, fence, bridged, failure);
         if began {
             self.settle(id, fence);
         }

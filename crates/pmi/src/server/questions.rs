@@ -3,7 +3,7 @@
 use bstr::BString;
 
 use super::{
-    Action, Answer, ChildId, Down, NameQuestionId, Question, Server, SpawnId, Up, fences::Above,
+    Action, Answer, BridgeToken, ChildId, Down, NameQuestionId, Question, Server, SpawnId, Up, fences::Above,
     waiter::Waiter, words::words,
 };
 use crate::{Form, LINE_SIZE_MAX, Response};
@@ -13,6 +13,8 @@ use crate::{Form, LINE_SIZE_MAX, Response};
 pub(super) enum Asker {
     /// A server below, which numbers its questions itself.
     Child { child: ChildId, id: u64 },
+    /// A bridge, for a process here.
+    Bridge(BridgeToken),
     /// A process here.
     Local { waiter: Waiter, wanted: Wanted },
 }
@@ -65,6 +67,7 @@ impl Server {
                 child,
                 message: Down::Answer { id, answer },
             }),
+            Asker::Bridge(token) => self.answer_bridge(token, answer),
             Asker::Local { waiter, wanted } => {
                 if let (Wanted::Connect { job }, Answer::Done { done: true }) = (&wanted, &answer)
                     && let Some(connection) = self.connections.get_mut(&waiter.connection)

@@ -8,7 +8,7 @@ use super::{
     fences::Above,
     group::Phase,
     questions::{Asker, Wanted, get_response},
-    waiter::Waiter,
+    waiter::{FenceWaiter, Waiter},
     words::words,
 };
 use crate::{
@@ -344,7 +344,7 @@ impl Server {
         Ok(Answered(response))
     }
 
-    fn set_phase(&mut self, process: Process, phase: Phase) {
+    pub(super) fn set_phase(&mut self, process: Process, phase: Phase) {
         if let Some(group) = self.groups.get_mut(&process.group) {
             group.phases.insert(process.rank, phase);
         }
@@ -488,7 +488,9 @@ impl Server {
         let mut waiter = waiter.clone();
         waiter.tag = named.map(|_| fence.tag.clone());
         if let Some(group) = self.groups.get_mut(&process.group) {
-            group.fences.enter(&fence, process.rank, waiter);
+            group
+                .fences
+                .enter(&fence, process.rank, FenceWaiter::Request(waiter));
         }
         self.settle(process.group, &fence);
         Parked

@@ -2,7 +2,7 @@
 
 use bstr::BString;
 
-use super::ConnectionId;
+use super::{BridgeToken, ConnectionId};
 use crate::Form;
 
 /// A request whose answer is owed.
@@ -14,4 +14,13 @@ pub(super) struct Waiter {
     pub(super) thread: Option<BString>,
     /// The word of a fence of a part of the group, to be repeated.
     pub(super) tag: Option<BString>,
+}
+
+/// Who waits in a fence.
+#[derive(Clone, Debug)]
+pub(super) enum FenceWaiter {
+    /// A request of a process.
+    Request(Waiter),
+    /// A bridge, for a process.
+    Bridge(BridgeToken),
 }

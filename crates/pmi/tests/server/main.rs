@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod bridged;
 mod frames;
 mod limits;
 mod lines;
@@ -60,6 +61,8 @@ fn drain(server: &mut Server) -> Vec<String> {
             }
             Action::Spawn { id, spawn, .. } => lines.push(format!("spawn {} {spawn:?}", id.0)),
             Action::AskNames { id, question } => lines.push(format!("names {} {question:?}", id.0)),
+            Action::BridgedAnswer { token, answer } => lines.push(format!("answer {} {answer:?}", token.0)),
+            Action::BridgedFenceEnded { token, end } => lines.push(format!("fence {} {end:?}", token.0)),
             other @ (Action::ToChild { .. } | Action::ToParent { .. }) => panic!("{other:?}"),
         }
     }

@@ -4,7 +4,9 @@
 //! manual page, completions and suggestions follow from the rows: to add an option, add a row.
 
 use anyhow::Context;
-use ropewalk_launch::{Inherited, OnFailure, OnStopped, Singleton, StdinSource, hosts::parse_hosts};
+use ropewalk_launch::{
+    Inherited, OnFailure, OnStopped, Singleton, StdinSource, hosts::parse_hosts, mpi::service::PmiChoice,
+};
 
 use super::{
     Command, checkpoints,
@@ -186,6 +188,14 @@ groups! { |to, given|
         /// 1 or 0, as -enable-hostname-propagation and -disable-hostname-propagation
         Variable "HYDRA_HOSTNAME_PROPAGATION" => if to.network.propagates_names.is_none() {
             to.network.propagates_names = Some(given.truth()?);
+        };
+        /// The protocol by which ranks find each other: PMIx by libpmix, which a helper on each host loads; PMI-1 and
+        /// PMI-2 only; PMI-1 for MPICH. auto: PMIx for programs of Open MPI and PMIx, both for scripts [default:
+        /// auto]
+        Job "--pmi auto|pmix|pmi2|pmi1" => {
+            use PmiChoice::{Auto, Pmi1, Pmi2, Pmix};
+            let words = [("auto", Auto), ("pmix", Pmix), ("pmi2", Pmi2), ("pmi1", Pmi1)];
+            to.spec.pmi = given.one_of(&words)?;
         };
         /// Encrypt the messages that the launcher, agents and programs that use ropewalk send from host to host;
         /// messages of MPI libraries are not encrypted

@@ -78,6 +78,7 @@ impl Agent {
             }
             Action::Sweep => {
                 let now = std::time::Instant::now();
+                self.end_helper(now);
                 self.ends.sweep = Sweep::Killing {
                     next: now,
                     until: now + SWEEP_MAX,

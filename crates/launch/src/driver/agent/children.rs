@@ -20,6 +20,7 @@ impl Agent {
         while let Some((pid, news)) = next_child() {
             let Some(&index) = self.ranks.pids.get(&pid.as_raw_nonzero().get()) else {
                 if let ChildNews::Gone(cause) = news
+                    && !self.handle_helper_gone(pid, cause)
                     && self.branch.is_starter(pid)
                 {
                     self.branch.handle_reaped(pid, Ended::from(cause));
@@ -40,6 +41,7 @@ impl Agent {
                     // What a process sent before it died counts.
                     while self.read_link(index) {}
                     while self.read_pmi(index) {}
+                    self.read_helper();
                     self.close_advised(rank);
                     self.ranks.pids.remove(&pid.as_raw_nonzero().get());
                     self.handle_closed(Some(rank));
@@ -49,6 +51,7 @@ impl Agent {
                         }
                         _ => None,
                     };
+                    self.notice_silent_end(rank, cause);
                     self.mind.handle_exit(rank, cause, shortage, monotonic_ns());
                     self.inputs.close(index);
                     self.tell_taken();

@@ -1,6 +1,6 @@
 //! The process groups of the job, as an agent starts them.
 
-use std::{ffi::CString, ops::Range};
+use std::{ffi::CString, ops::Range, path::PathBuf};
 
 use ropewalk_launch_core::{
     group_plan::GroupPlan,
@@ -24,6 +24,14 @@ pub(super) struct OwnGroup {
 pub(super) struct Started {
     pub(super) program: Program,
     pub(super) environment: Vec<CString>,
+    /// The files that libpmix may be in, if PMIx has a part in serving it.
+    pub(super) pmix: Option<Vec<PathBuf>>,
+    /// It is served by PMIx only.
+    pub(super) needs_pmix: bool,
+    /// It is a script, or runs others: nobody can say what it will load.
+    pub(super) is_open: bool,
+    /// The sentence about a rank of it that ended well and never asked for the others, if that is odd.
+    pub(super) silent_end: Option<String>,
 }
 
 impl OwnGroup {
@@ -47,6 +55,7 @@ impl Agent {
         let indices = self.ranks.add(&ranks);
         let group = OwnGroup::new(&self.plan, group, self.host, indices);
         self.kit.groups.push(group);
+        self.serve_pmix(self.kit.groups.len() - 1);
     }
 
     /// Nothing is left of a spawned group anywhere.

@@ -8,12 +8,14 @@ mod groups;
 mod inputs;
 mod limits;
 mod memory_kills;
+mod pmix;
 mod preparation;
 mod rank_io;
 mod rank_link;
 mod rank_table;
 mod requests;
 mod respawns;
+mod silence;
 mod singleton;
 mod starting;
 mod topology;
@@ -56,9 +58,11 @@ use groups::OwnGroup;
 use inputs::Inputs;
 use limits::held_bytes_max;
 use memory_kills::MemoryKills;
+use pmix::Helper;
 pub(super) use preparation::Preparation;
 use rank_io::Reading;
 use rank_table::RankTable;
+use silence::Looks;
 
 /// What an agent is made of. Its mind decides; the branch of the tree below it has a mind of its own.
 pub(super) struct Agent {
@@ -68,6 +72,8 @@ pub(super) struct Agent {
     branch: Branch,
     keeper: KeeperLine,
     kit: StartKit,
+    pmix: Option<Helper>,
+    looks: Looks,
     pollers: Pollers,
     ranks: RankTable,
     inputs: Inputs,
@@ -141,6 +147,7 @@ mod kind {
     pub(super) const CHILDREN: u64 = u64::MAX - 1;
     pub(super) const OUTPUTS: u64 = u64::MAX - 2;
     pub(super) const ADVISORS: u64 = u64::MAX - 3;
+    pub(super) const HELPER: u64 = u64::MAX - 4;
     /// With the number of an advisor's link.
     pub(super) const ADVISED: u64 = 1 << 63;
 }
@@ -165,6 +172,7 @@ impl Agent {
         agent.branch.report(Report::Ready {
             host_name: uname().nodename().to_string_lossy().into_owned(),
         });
+        agent.serve_pmix(0);
         agent.work()?;
         agent.branch.finish();
         agent.keeper.wake();
@@ -226,6 +234,8 @@ impl Agent {
             host,
             branch,
             keeper,
+            pmix: None,
+            looks: Looks::default(),
             pollers: Pollers {
                 all: poller,
                 outputs: output_poller,
@@ -266,6 +276,8 @@ impl Agent {
             }
             self.memory.handle_timeout(Instant::now());
             self.ends.memory_kills.handle_time(Instant::now());
+            self.look_at_helper(Instant::now());
+            self.look_if_due(Instant::now());
             self.handle_closed(None);
             self.settle();
             let now = Instant::now();
@@ -292,6 +304,10 @@ impl Agent {
             let mut is_quiet = true;
             while let Some(action) = self.mind.poll_action() {
                 self.perform(action);
+                is_quiet = false;
+            }
+            while let Some(message) = self.mind.poll_helper() {
+                self.tell_helper(&message);
                 is_quiet = false;
             }
             while let Some(event) = self.branch.poll_event() {
@@ -347,6 +363,8 @@ impl Agent {
                 self.mind.handle_resume();
             }
             Order::Signal { rank, signal } => self.mind.handle_signal(rank, signal),
+            Order::ModexWanted { asker, rank } => self.mind.handle_modex_wanted(asker, rank),
+            Order::ModexFound { token, data } => self.mind.handle_modex_found(token, data),
             Order::NamesAnswered { id, answer } => self.mind.handle_names_answer(id, answer),
             Order::Spawned { id, result } => self.mind.handle_spawn_answer(id, result),
             Order::Stdin(bytes) => {
@@ -383,6 +401,8 @@ impl Agent {
             .chain(flush)
             .chain(self.activity.deadline())
             .chain(self.memory.deadline())
+            .chain(self.pmix.as_ref().and_then(Helper::deadline))
+            .chain(self.looks.deadline())
             .chain(self.ends.closing.iter().map(|(_, due)| *due))
             .min();
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -409,6 +429,12 @@ impl Agent {
                 kind::CHILDREN => self.handle_children(),
                 kind::OUTPUTS => self.read_outputs(),
                 kind::ADVISORS => self.accept_advisors(),
+                kind::HELPER => {
+                    if flags.contains(epoll::EventFlags::OUT) {
+                        self.send_to_helper();
+                    }
+                    self.read_helper();
+                }
                 _ if data & kind::ADVISED != 0 => {
                     self.read_advised(data as u32);
                 }
@@ -516,8 +542,8 @@ impl Agent {
         match self.ends.sweep {
             Sweep::Killing { next, until } if next <= now => {
                 self.handle_children();
-                let branch = &self.branch;
-                let is_clean = descendants::kill_others(|pid| branch.is_starter(pid));
+                let is_spared = |pid| self.branch.is_starter(pid) || self.is_helper(pid);
+                let is_clean = descendants::kill_others(is_spared) && self.pmix.is_none();
                 self.ends.sweep = if is_clean || until <= now {
                     Sweep::Draining { read: now }
                 } else {
@@ -534,6 +560,7 @@ impl Agent {
                 if self.ranks.ios.iter().all(Option::is_none) {
                     self.ends.sweep = Sweep::Done;
                     self.remove_leftovers();
+                    self.forget_helper();
                     self.mind.handle_swept();
                 }
             }

@@ -15,7 +15,10 @@ use ropewalk_fabric::AgentLink;
 use ropewalk_launch_core::{
     OutputStream, WholeLines,
     group_plan::{GroupPlan, GroupProgram},
-    mpi,
+    mpi::{
+        self, Flavour,
+        service::{Kind, PmiChoice, Service},
+    },
     plan::INCARNATION_VARIABLE,
     protocol::{Plan, StartError, StartErrorKind},
 };
@@ -25,12 +28,12 @@ use rustix::{event::epoll, io::Errno, thread::sched_getaffinity};
 use super::{
     Agent,
     groups::Started,
-    kind,
+    kind, pmix,
     rank_io::{Output, RankIo, Sockets, pipe_for_reading, pipe_for_writing},
 };
 use crate::driver::{
     keeper,
-    mpi_programs::MpiHost,
+    mpi_programs::{self, MpiHost},
     process::{self, Inherited, LINK_FD, PMI_FD, ProcessError, ProcessOptions, Program},
 };
 
@@ -59,19 +62,30 @@ pub(super) fn programs(plan: &Plan, group: &GroupPlan, host: HostId) -> Vec<Resu
             None => path.to_owned(),
         };
         let program = Program::new(segment, &path).map_err(|error| start_error(&error))?;
-        // One rank alone is what such a program is without us, too.
-        if group.size > 1
+        let mut service = Service::Pmi;
+        let mut is_open = false;
+        let mut found = Flavour::None;
+        let mut libraries = Vec::new();
+        if plan.singleton.is_none()
             && let Some(file) = program.file()
         {
-            let flavour = mpi_host.flavour(&file, &environment);
-            if let Some(reason) = mpi_host
-                .refusal(&flavour)
-                .or_else(|| flavour.refusal_beside(&others))
-            {
+            let kind = mpi_programs::kind_of(&file);
+            is_open = kind == Kind::Open;
+            found = mpi_host.flavour(&file, &environment);
+            let may_need = plan.pmi_choice == PmiChoice::Pmix || found.speaks_pmix() || kind == Kind::Open;
+            if may_need && matches!(plan.pmi_choice, PmiChoice::Auto | PmiChoice::Pmix) {
+                libraries = mpi_host.pmix_libraries(&file, &found, &environment);
+            }
+            let means = mpi_host.means(&found, !libraries.is_empty());
+            let decided = mpi::service::service(plan.pmi_choice, kind, &found, means);
+            let refused = decided.clone().err().or_else(|| found.refusal_beside(&others));
+            // One rank alone is what such a program is without us, too.
+            if let (true, Some(reason)) = (group.size > 1, refused) {
                 let kind = StartErrorKind::NotExecutable;
                 return Err(StartError { kind, reason });
             }
-            others.push(flavour);
+            service = decided.unwrap_or(Service::Pmi);
+            others.push(found.clone());
         }
         let inherited = environment
             .iter()
@@ -83,16 +97,30 @@ pub(super) fn programs(plan: &Plan, group: &GroupPlan, host: HostId) -> Vec<Resu
         let is_crowded = ranks > processors;
         let yields =
             (is_crowded && !environment.contains_key(&yields)).then(|| variable(&yields, OsStr::new("1")));
-        let open_mpi = mpi_host.library(group.size).into_iter().flat_map(|library| {
-            let job = mpi::open_mpi_job(plan.job).to_string();
-            [
-                variable(OsStr::new("FLUX_JOB_ID"), OsStr::new(&job)),
-                variable(OsStr::new("FLUX_PMI_LIBRARY_PATH"), library.as_os_str()),
-            ]
+        let flux = mpi_host.library(group.size).map(|library| {
+            let job = mpi::open_mpi_job(plan.job);
+            (job, library.to_string_lossy().into_owned())
         });
-        let environment = inherited.chain(yields).chain(open_mpi).collect::<Result<_, _>>();
+        let of_service = mpi::service::variables(plan.pmi_choice, service, flux);
+        let of_service = of_service
+            .into_iter()
+            .filter(|(name, _)| !environment.contains_key(&OsString::from(name)))
+            .map(|(name, value)| variable(OsStr::new(name), OsStr::new(&value)));
+        let environment = inherited
+            .chain(yields)
+            .chain(of_service)
+            .collect::<Result<_, _>>();
         let environment = environment.map_err(|error| start_error(&error))?;
-        Ok(Started { program, environment })
+        Ok(Started {
+            program,
+            environment,
+            pmix: service.has_pmix().then_some(libraries),
+            needs_pmix: service == Service::Pmix,
+            is_open,
+            silent_end: (group.size > 1)
+                .then(|| mpi::service::silent_end(&found))
+                .flatten(),
+        })
     };
     group.programs.iter().map(prepare).collect()
 }
@@ -128,6 +156,7 @@ impl Agent {
         match started {
             Ok(pid) => {
                 self.mind.handle_spawned(rank, pid);
+                self.begin_looks(rank, Instant::now());
                 self.memory.handle_started(Instant::now());
             }
             Err(error) => self.mind.handle_not_spawned(rank, error),
@@ -167,8 +196,10 @@ impl Agent {
         let own = self
             .plan
             .rank_variables(plan, self.host, rank, local, group.indices.len());
+        let choice = self.plan.pmi_choice;
         let own = own
             .iter()
+            .filter(|(name, _)| !mpi::service::is_left_out(choice, name))
             .map(|(name, value)| variable(OsStr::new(name), OsStr::new(value)));
         let descriptors = [
             ("PMI_FD", PMI_FD),
@@ -177,6 +208,7 @@ impl Agent {
         ];
         let descriptors = descriptors
             .into_iter()
+            .filter(|(name, _)| !mpi::service::is_left_out(choice, name))
             .map(|(name, number)| variable(OsStr::new(name), OsStr::new(&number.to_string())));
         let advisors = self.advisors.value_for(rank);
         let advisors =
@@ -186,9 +218,14 @@ impl Agent {
             .chain(advisors)
             .collect::<Result<_, _>>()
             .map_err(failed)?;
+        let of_pmix = match started.pmix {
+            Some(_) => pmix::environment(self.pmix.as_ref(), group, rank),
+            None => &[],
+        };
         let environment: Vec<&CStr> = started
             .environment
             .iter()
+            .chain(of_pmix)
             .chain(&own)
             .map(CString::as_c_str)
             .collect();

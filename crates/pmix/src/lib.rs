@@ -1,0 +1,17 @@
+//! The PMIx server of a host: libpmix, loaded at run time in a process of its own.
+//!
+//! An agent runs [`helper_main`] as a child, so that the threads and the crashes of libpmix stay out of the agent.
+//! The two speak over a socket, by the messages of `ropewalk_launch_core::pmix`; the helper decides nothing about the
+//! job.
+
+#![deny(missing_docs)]
+
+mod helper;
+mod lookups;
+mod meetings;
+mod namespace;
+mod sys;
+mod wishes;
+
+pub use helper::helper_main;
+pub use sys::{LoadError, ServerError};

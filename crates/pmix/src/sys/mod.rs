@@ -1,0 +1,11 @@
+//! libpmix, as C has it.
+
+mod library;
+mod server;
+pub(crate) mod types;
+pub(crate) mod upcalls;
+pub(crate) mod values;
+
+pub use library::LoadError;
+pub(crate) use server::Server;
+pub use server::ServerError;

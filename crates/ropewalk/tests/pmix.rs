@@ -1,0 +1,203 @@
+//! Programs that speak PMIx under `ropewalk run`, by Debian's libpmix.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use tempfile::TempDir;
+
+use rig::{PATIENCE, ROPEWALK, compile_mpi, libraries, text, write_script};
+
+/// Compiles a program of `tests/pmix` with Debian's libpmix.
+fn compile(source: &str, folder: &Path) -> PathBuf {
+    let program = folder.join(source).with_extension("");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pmix");
+    let words = Command::new("pkg-config")
+        .args(["--cflags", "--libs", "pmix"])
+        .output()
+        .unwrap();
+    let words = text(&words.stdout);
+    let compiled = Command::new("cc")
+        .args(["-O2", "-Wall", "-Werror", "-o"])
+        .arg(&program)
+        .arg(sources.join(source))
+        .args(words.split_whitespace())
+        .status();
+    let missing = "cc or libpmix is missing: install the Debian packages gcc, pkg-config and libpmix-dev";
+    assert!(compiled.unwrap().success(), "{missing}");
+    program
+}
+
+fn run(words: &[&str], program: &[&Path]) -> Output {
+    let mut command = assert_cmd::Command::new(ROPEWALK);
+    command.env("ROPEWALK_LIBRARY_DIR", libraries());
+    command.arg("run").args(words).args(program).timeout(PATIENCE);
+    command.output().unwrap()
+}
+
+fn hosts(count: usize) -> String {
+    let names: Vec<_> = (0..count).map(|host| format!("host{host}")).collect();
+    names.join(",")
+}
+
+/// Ranks of one to three hosts find each other, by data that a fence collects, by data that is asked for, and by
+/// names.
+#[test]
+fn ranks_find_each_other() {
+    let folder = TempDir::new().unwrap();
+    let program = compile("job.c", folder.path());
+    for (hosts_count, ranks) in [(1, 1), (1, 4), (1, 16), (2, 4), (3, 4), (3, 16)] {
+        let (hosts, count) = (hosts(hosts_count), ranks.to_string());
+        let words = ["-launcher", "fork", "-hosts", &hosts, "-n", &count];
+        let output = run(&words, &[&program]);
+        assert!(output.status.success(), "{hosts_count} {ranks}: {output:?}");
+        let found = text(&output.stdout);
+        for rank in 0..ranks {
+            let next = (rank + 1) % ranks;
+            let sum = (0..ranks).map(|rank| 100 + rank).sum::<usize>() + 1000 + next;
+            let line = format!("rank {rank} of {ranks}: sum {sum}, port of {next} port");
+            assert!(found.lines().any(|found| found == line), "no {line:?} in {found}");
+        }
+    }
+}
+
+/// `PMIx_Abort` is a verdict with its code and its words, whichever host it comes from.
+#[test]
+fn an_abort_ends_the_job() {
+    let folder = TempDir::new().unwrap();
+    let program = compile("job.c", folder.path());
+    let words = ["-launcher", "fork", "-hosts", "a,b", "-n", "2"];
+    let output = run(&words, &[&program, Path::new("abort")]);
+    assert_eq!(output.status.code(), Some(42), "{output:?}");
+    let verdict = text(&output.stderr);
+    assert!(
+        verdict.contains("rank 1 on host b aborted the job with exit code 42 (it was asked to)"),
+        "{verdict}"
+    );
+}
+
+/// A program of Debian's Open MPI is served by PMIx, without the variables of Flux, and by PMI if the user wants
+/// that.
+#[test]
+fn open_mpi_is_served_by_either() {
+    let folder = TempDir::new().unwrap();
+    let program = compile_mpi("mpicc.openmpi", "ring.c", folder.path());
+    for choice in ["auto", "pmix", "pmi2"] {
+        let output = run(&["-n", "3", "--pmi", choice], &[&program]);
+        assert!(output.status.success(), "{choice}: {output:?}");
+        assert!(
+            text(&output.stdout).contains("rank 2 of 3: sum 6"),
+            "{choice}: {output:?}"
+        );
+        assert_eq!(text(&output.stderr), "", "{choice}");
+    }
+    for (choice, flux, pmix) in [("auto", false, true), ("pmi2", true, false)] {
+        let output = run(&["-n", "2", "--pmi", choice], &[Path::new("/usr/bin/env")]);
+        let variables = text(&output.stdout);
+        assert_eq!(variables.contains("FLUX_JOB_ID="), flux, "{choice}: {variables}");
+        assert_eq!(
+            variables.contains("PMIX_NAMESPACE="),
+            pmix,
+            "{choice}: {variables}"
+        );
+    }
+}
+
+/// A rank may itself start Open MPI's launcher.
+#[test]
+fn a_rank_may_start_mpirun() {
+    let folder = TempDir::new().unwrap();
+    let program = compile_mpi("mpicc.openmpi", "ring.c", folder.path());
+    let script = folder.path().join("script");
+    let words = "mpirun.openmpi --allow-run-as-root --oversubscribe -n 2";
+    write_script(&script, &format!("#!/bin/sh\n{words} {}\n", program.display()));
+    let output = run(&["-n", "1"], &[&script]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(text(&output.stdout).contains("rank 1 of 2: sum 3"), "{output:?}");
+}
+
+/// A rank that needs the others and never asks for them is named; one of a program that needs nobody is not.
+#[test]
+fn silent_ranks_are_named() {
+    let folder = TempDir::new().unwrap();
+    let source = folder.path().join("silent.c");
+    fs::write(
+        &source,
+        "#include <pmix.h>\nint main(int n, char **w) { return n > 9 && PMIx_Initialized(); }",
+    )
+    .unwrap();
+    let program = compile(&source.to_string_lossy(), folder.path());
+    let output = run(&["-n", "2"], &[&program]);
+    assert!(output.status.success(), "{output:?}");
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("rank 1: is linked with PMIx") && said.contains("never asked its launcher"),
+        "{said}"
+    );
+    assert_eq!(text(&run(&["-n", "2"], &[Path::new("/bin/true")]).stderr), "");
+}
+
+/// Ranks of a script that load Open MPI late, and never ask for each other, are named.
+#[test]
+fn silent_scripts_are_named() {
+    let folder = TempDir::new().unwrap();
+    let (script, program) = (folder.path().join("script"), folder.path().join("slow"));
+    // Without the sign of a launcher Open MPI is a job of one rank.
+    let words = "sleep 0.5; unset JSM_JSRUN_PORT; exec";
+    let slow = folder.path().join("slow.c");
+    fs::write(
+        &slow,
+        "#include <mpi.h>\n#include <unistd.h>\n\
+         int main(int n, char **w) { MPI_Init(&n, &w); sleep(1); return MPI_Finalize(); }",
+    )
+    .unwrap();
+    let compiled = Command::new("mpicc.openmpi")
+        .arg(&slow)
+        .arg("-o")
+        .arg(&program)
+        .status();
+    assert!(compiled.unwrap().success());
+    write_script(&script, &format!("#!/bin/sh\n{words} {}\n", program.display()));
+    let output = run(&["-n", "2"], &[&script]);
+    assert!(output.status.success(), "{output:?}");
+    let said = text(&output.stderr);
+    assert!(said.contains("rank 1: is linked with Open MPI"), "{said}");
+}
+
+/// A helper that dies ends the job with a verdict that says so.
+#[test]
+fn a_lost_helper_is_a_verdict() {
+    let folder = TempDir::new().unwrap();
+    let program = compile("job.c", folder.path());
+    let script = folder.path().join("script");
+    // The helper is the only other child of the rank's parent that has this variable.
+    let text_of_script = format!(
+        "#!/bin/sh\nfor pid in $(cat /proc/$PPID/task/$PPID/children); do\n  \
+         grep -qa ROPEWALK_PMIX_HELPER= /proc/$pid/environ && kill -9 $pid\ndone\nsleep 9\nexec {}\n",
+        program.display()
+    );
+    write_script(&script, &text_of_script);
+    let output = run(&["-n", "2"], &[&script]);
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    let verdict = text(&output.stderr);
+    assert!(
+        verdict.contains("the PMIx server of its host was killed by signal 9"),
+        "{verdict}"
+    );
+}
+
+/// Known programs of PMIx are refused where libpmix may not serve them, and told what to install or leave out.
+#[test]
+fn known_programs_are_refused_without_pmix() {
+    let folder = TempDir::new().unwrap();
+    let program = compile("job.c", folder.path());
+    let output = run(&["-n", "2", "--pmi", "pmi2"], &[&program]);
+    assert_eq!(output.status.code(), Some(126), "{output:?}");
+    assert!(text(&output.stderr).contains("linked with PMIx"), "{output:?}");
+}
