@@ -212,7 +212,8 @@ fn to_scheduler() -> impl Strategy<Value = ToScheduler> {
             share: ShareId(share),
             merged,
         }),
-        1 => (number(), number(), 0_u128..8, any::<bool>()).prop_map(move |(term, generation, tokens, is_enclosed)| ToScheduler::Complete {
+        1 => (number(), number(), 0_u128..8, any::<bool>())
+            .prop_map(move |(term, generation, tokens, is_enclosed)| ToScheduler::Complete {
             session,
             term: Term(term),
             generation,

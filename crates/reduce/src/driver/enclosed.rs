@@ -8,7 +8,7 @@ use ropewalk_reduce_core::{Call, Member, Scheduler, Session, ToScheduler};
 
 use super::progress::ProgressThread;
 
-/// What the rank with the scheduler's seat keeps of sessions that have not ended.
+/// Short data of sessions that have not ended, on the rank with the scheduler's seat.
 #[derive(Default)]
 pub(super) struct Enclosed {
     contributions: BTreeMap<Session, BTreeMap<Member, Bytes>>,
@@ -22,7 +22,7 @@ impl Enclosed {
     /// The most bytes that are kept of all sessions together.
     const BYTES_MAX: usize = 16 << 20;
 
-    /// Keeps what came with a message, as far as there is room for it. The scheduler reads in the message if that is so.
+    /// Keeps what came with a message, as far as there is room for it. The message says afterwards if that is so.
     pub(super) fn keep(&mut self, message: &mut ToScheduler, enclosed: Vec<(Session, Bytes)>) {
         let mut enclosed = enclosed.into_iter();
         let mut of = |session: &Session| enclosed.find(|(known, _)| known == session);
@@ -113,7 +113,7 @@ impl Enclosed {
 }
 
 impl ProgressThread {
-    /// What goes with a message of this rank's worker.
+    /// Short data that go with a message of this rank's worker.
     pub(super) fn enclose(&mut self, message: &mut ToScheduler) -> Vec<(Session, Bytes)> {
         match message {
             ToScheduler::Announce {

@@ -409,8 +409,8 @@ mod tests {
         }
     }
 
-    /// The scheduler of three ranks is lost when one of the others has heard the end of an allreduce. Its next one tells
-    /// the last rank, with the result.
+    /// The scheduler of three ranks is lost when one of the others has heard the end of an allreduce. The next one
+    /// tells the last rank, with the result.
     #[test]
     fn a_new_seat_hears_of_results() {
         let group = GroupId::of(&ProcessGroup::world(3));

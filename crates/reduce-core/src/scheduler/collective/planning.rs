@@ -14,7 +14,7 @@ use crate::{
     sharing,
 };
 
-/// What a row says to the site that merges.
+/// The part of a row that is for the site that merges.
 #[derive(Default)]
 struct Merged {
     members: Vec<(Member, Token)>,
