@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 
 import ropewalk
-from ropewalk import errors
+from ropewalk import checkpoint, errors
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parent / "examples"
@@ -33,6 +33,7 @@ class Package(unittest.TestCase):
         self.assertEqual(ropewalk.command(), str(Path(sys.prefix) / "bin/ropewalk"))
         for library in ["libpmi.so.0", "libpmi2.so.0"]:
             ctypes.CDLL(str(Path(sys.prefix) / "lib/ropewalk" / library))
+        self.assertAlmostEqual(checkpoint.interval(0.6, 25.0), 5.084744618, places=8)
         for name in ropewalk.__all__:
             self.assertTrue(name == "Contribution" or getattr(ropewalk, name).__doc__, name)
         with self.assertRaises(AttributeError):

@@ -99,6 +99,8 @@ pub(super) struct ProcessOptions<'a> {
     pub(super) descriptors: Rlimit,
     /// The processors that it may run on; all if `None`.
     pub(super) processors: Option<&'a [u32]>,
+    /// Signals other than SIGKILL and SIGSTOP do nothing to it.
+    pub(super) blocks_signals: bool,
 }
 
 /// Why a process could not be started.
@@ -193,6 +195,7 @@ pub(super) fn start(
             rlim_max: options.descriptors.maximum.unwrap_or(libc::RLIM_INFINITY),
         },
         processors: options.processors.map(processor_set),
+        blocks_signals: options.blocks_signals,
         failure: None,
     };
     // Not written here: most of it is never touched.
@@ -247,6 +250,7 @@ struct Child<'a> {
     script: &'a mut [*const c_char],
     descriptors: libc::rlimit,
     processors: Option<libc::cpu_set_t>,
+    blocks_signals: bool,
     /// Why it ended before it ran the program.
     failure: Option<(Step, c_int)>,
 }
@@ -313,9 +317,11 @@ impl Child<'_> {
             }
             // Rust ignores SIGPIPE, and exec would keep that.
             libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-            let mut none = std::mem::zeroed();
-            libc::sigemptyset(&raw mut none);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
+            if !self.blocks_signals {
+                let mut none = std::mem::zeroed();
+                libc::sigemptyset(&raw mut none);
+                libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
+            }
             if let Some(directory) = &self.program.directory
                 && libc::chdir(directory.as_ptr()) < 0
             {

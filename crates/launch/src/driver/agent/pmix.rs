@@ -177,6 +177,8 @@ impl Agent {
             environment: &environment,
             descriptors: self.kit.descriptors,
             processors: None,
+            // A batch system sends them to all processes of a step; what they ask for, the agent does.
+            blocks_signals: true,
         };
         let pid = process::start(&program, &mut self.kit.slots, &options).map_err(failed)?;
         let data = epoll::EventData::new_u64(kind::HELPER);

@@ -247,6 +247,7 @@ impl Agent {
                 environment: &environment,
                 descriptors: self.kit.descriptors,
                 processors: processors.as_deref(),
+                blocks_signals: false,
             },
         );
         let pid = pid.map_err(|error| match error {
