@@ -28,6 +28,9 @@ impl Chunking {
     /// Bytes of a session that a site keeps for its nodes: behind a full queue of a switch a chunk takes 40 to 80 ms,
     /// its grant as long, and for so long it needs a place.
     pub const WINDOW_BYTES: u64 = 8 << 20;
+    /// Bytes of the blocks of a gather that are on their way to the root: all come in by one link, where the answers to
+    /// what the root sends on wait behind them.
+    pub const GATHERED_BYTES: u64 = 512 << 10;
     /// Chunks of a session that a site keeps at most, with two for each node at least.
     pub const WINDOWS_MAX: u64 = 512;
 
@@ -91,12 +94,11 @@ impl Cut {
 
     /// The number of windows of a node: chunks that are granted, or wait to be folded or sent.
     pub(crate) fn windows(&self) -> u32 {
-        let all =
-            (Chunking::WINDOW_BYTES / self.chunking.chunk_bytes.max(1)).min(Chunking::WINDOWS_MAX) as u32;
-        let nodes = match self.block {
-            Some(_) => self.chunking.blocks,
-            None => self.chunking.classes.into(),
+        let (bytes, nodes) = match self.block {
+            Some(_) => (Chunking::GATHERED_BYTES, self.chunking.blocks),
+            None => (Chunking::WINDOW_BYTES, self.chunking.classes.into()),
         };
+        let all = (bytes / self.chunking.chunk_bytes.max(1)).min(Chunking::WINDOWS_MAX) as u32;
         (all / nodes).max(2)
     }
 

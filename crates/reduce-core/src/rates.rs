@@ -21,34 +21,35 @@ pub struct SendRates {
     receivers: BTreeMap<Site, Flow>,
     /// The chunks to all receivers together.
     all: Flow,
-    delay: LeastDelay,
+    /// The time from the beginning of a chunk to its answer without what it waits on its way: lately, on average.
+    delay: Option<Duration>,
     /// The rates as they were told last, and when.
     told: BTreeMap<Site, (RateBounds, Duration)>,
 }
 
-/// The shortest time that a chunk took lately.
+/// The least time lately between the beginning of a chunk, by our clock, and its arrival, by the receiver's: how far
+/// the clocks are apart, and the way of a chunk that waits nowhere.
 #[derive(Debug, Default)]
-struct LeastDelay {
+struct LeastTransit {
     chunks: u32,
-    least: Option<Duration>,
+    least: Option<i128>,
     /// The same of the chunks before these.
-    before: Option<Duration>,
+    before: Option<i128>,
 }
 
-impl LeastDelay {
+impl LeastTransit {
     /// So many chunks are looked at: the first of a session find their link empty.
     const CHUNKS: u32 = 256;
 
-    fn note(&mut self, delay: Duration) {
-        self.least = Some(self.least.map_or(delay, |least| least.min(delay)));
+    /// Takes the time of a chunk in nanoseconds. Returns how long it waited on its way, as it seems.
+    fn note(&mut self, transit: i128) -> Duration {
+        self.least = Some(self.least.map_or(transit, |least| least.min(transit)));
         self.chunks += 1;
+        let least = self.least.into_iter().chain(self.before).min().unwrap_or(transit);
         if self.chunks == Self::CHUNKS {
             (self.chunks, self.before, self.least) = (0, self.least, None);
         }
-    }
-
-    fn get(&self) -> Option<Duration> {
-        self.least.into_iter().chain(self.before).min()
+        Duration::from_nanos(u64::try_from(transit - least).unwrap_or_default())
     }
 }
 
@@ -81,6 +82,7 @@ struct Flow {
     bytes: u64,
     /// When the last chunk arrived.
     last: Duration,
+    transit: LeastTransit,
     /// All that arrived.
     arrived: Tally,
     /// Those that arrived close behind others.
@@ -165,6 +167,8 @@ impl SendRates {
     /// looks like a slow link.
     const CHUNKS_MIN: u32 = 4;
     const TIME_MIN: Duration = Duration::from_millis(10);
+    /// After so long without a chunk the clocks may have drifted apart.
+    const IDLE: Duration = Duration::from_secs(1);
     /// A rate is told again if it is bounded for the first time, or so much less or more than what was told,
     const NEWS: f64 = 2.0;
     /// and so long after.
@@ -192,20 +196,34 @@ impl SendRates {
     pub fn window(&self) -> u32 {
         let arrived = &self.all.arrived;
         let busy = arrived.time.as_secs_f64();
-        let delay = self.delay.get().filter(|_| busy > 0.0);
-        let Some(delay) = delay else {
+        let Some(delay) = self.delay.filter(|_| busy > 0.0) else {
             return Self::WINDOW_FIRST;
         };
         let held = f64::from(arrived.chunks) / busy * delay.as_secs_f64();
         ((2.0 * held).ceil() as u32 + 2).clamp(Self::WINDOW_FIRST, Self::WINDOW_MAX)
     }
 
-    /// A chunk of so many bytes has arrived. Returns the rates to receivers, if it is worth while to
-    /// [tell](super::ToScheduler::Rates) the scheduler.
-    pub fn handle_ended(&mut self, now: Duration, to: Site, bytes: u64) -> Option<Vec<(Site, RateBounds)>> {
-        let delay = self.receivers.get_mut(&to)?.handle_ended(now, bytes);
+    /// A chunk of so many bytes has arrived, by the receiver's own clock at `arrived`. Returns the rates to receivers,
+    /// if it is worth while to [tell](super::ToScheduler::Rates) the scheduler.
+    pub fn handle_ended(
+        &mut self,
+        now: Duration,
+        to: Site,
+        bytes: u64,
+        arrived: Duration,
+    ) -> Option<Vec<(Site, RateBounds)>> {
+        let receiver = self.receivers.get_mut(&to)?;
+        let is_fresh = now.saturating_sub(receiver.last) > Self::IDLE;
+        let delay = receiver.handle_ended(now, bytes);
+        if is_fresh {
+            receiver.transit = LeastTransit::default();
+        }
+        let begun = now.saturating_sub(delay);
+        let nanoseconds = |time: Duration| time.as_nanos().cast_signed();
+        let waited = receiver.transit.note(nanoseconds(arrived) - nanoseconds(begun));
+        let delay = delay.saturating_sub(waited);
+        self.delay = Some(self.delay.map_or(delay, |known| (known * 7 + delay) / 8));
         self.all.handle_ended(now, bytes);
-        self.delay.note(delay);
         let current = self
             .receivers
             .iter()
@@ -373,12 +391,12 @@ mod tests {
             let now = Duration::from_millis(ms);
             for (to, span) in times {
                 if ms % span == 0 {
-                    if let Some(report) = rates.handle_ended(now, Site(*to), 100) {
+                    if let Some(report) = rates.handle_ended(now, Site(*to), 100, now) {
                         reports += 1;
                         table.note(now, from, report);
                         table.judge(now);
                     }
-                    rates.handle_begun(now, Site(*to), 100);
+                    rates.handle_begun(now, Site(*to), 100, now);
                 }
             }
         }

@@ -252,11 +252,13 @@ impl<'a> Job<'a> {
             What::Grant(grant) => self.sites[at].worker.handle_grant(grant),
             What::Chunk(from, number, chunk, word) => {
                 self.sites[at].take(&chunk, word);
-                let answer = self.setting.latency + self.setting.completion;
+                // Each clock began at another time.
+                let arrived = now + Nanos::from_millis(u64::from(process.0) * 1000);
+                let (span, what) = (self.setting.completion, What::Answered(number, arrived));
                 self.simulation
-                    .after(answer, Process(from.0), What::Answered(number));
+                    .send_after(span, process, Process(from.0), MESSAGE_BYTES, what);
             }
-            What::Answered(number) => {
+            What::Answered(number, arrived) => {
                 let site = &mut self.sites[at];
                 if let Some((chunk, word)) = site.sends.remove(&number) {
                     // The chunk has to stay in its window until it has arrived.
@@ -265,7 +267,7 @@ impl<'a> Job<'a> {
                     }
                     site.worker.handle_delivered(chunk.to, &chunk.header);
                     let bytes = chunk.range.end - chunk.range.start;
-                    let rates = site.rates.handle_ended(now.into(), chunk.to, bytes);
+                    let rates = site.rates.handle_ended(now.into(), chunk.to, bytes, arrived.into());
                     site.worker.set_sends(site.rates.window());
                     if let Some(rates) = rates {
                         let seat = Process(site.seat.0);

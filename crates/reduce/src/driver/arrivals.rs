@@ -9,6 +9,7 @@ use std::{
 use ropewalk_fabric::{Buffer, Identity, RegionHandle, Role};
 use ropewalk_reduce_core::{ChunkHeader, Failure, Site, ToScheduler};
 use ropewalk_rpc::{Engine, Fault, Responder, Transfer};
+use serde::Serialize;
 
 use super::{
     lines::{Kind, Taken},
@@ -42,7 +43,7 @@ enum Mail {
     Letters(Letters),
     Forward(Box<Forwarded>, Responder<()>),
     ToMember(Vec<ToMember>),
-    Chunk(Box<(ChunkHeader, ChunkBytes)>, Responder<()>),
+    Chunk(Box<(ChunkHeader, ChunkBytes)>, Responder<Duration>),
     Copy(Box<AskedCopy>, Responder<()>),
 }
 
@@ -50,7 +51,7 @@ enum Mail {
 struct Read {
     chunk: ChunkHeader,
     transfer: Transfer<Buffer>,
-    responder: Responder<()>,
+    responder: Responder<Duration>,
 }
 
 impl Arrivals {
@@ -132,11 +133,11 @@ impl Queue {
     }
 
     /// The same with mail that is answered later, or at once if there is no room.
-    fn put_or_answer(
+    fn put_or_answer<T: Serialize>(
         &self,
         from: Identity,
-        responder: Responder<()>,
-        mail: impl FnOnce(Responder<()>) -> Mail,
+        responder: Responder<T>,
+        mail: impl FnOnce(Responder<T>) -> Mail,
     ) {
         if self.lock().len() >= Self::WAITING_MAX {
             return responder.answer(Err(full()));
@@ -192,7 +193,7 @@ impl ProgressThread {
                 Mail::Chunk(input, responder) => match *input {
                     (chunk, ChunkBytes::Here(bytes)) => {
                         self.take_chunk(&chunk, bytes.into());
-                        responder.answer(Ok(()));
+                        responder.answer(Ok(now));
                     }
                     (chunk, ChunkBytes::There(handle, length)) => {
                         self.read_chunk(chunk, &handle, length, responder);
@@ -236,9 +237,10 @@ impl ProgressThread {
 
     /// Takes the chunks that were read: from their senders, and from what ranks have left.
     pub(super) fn receive_reads(&mut self) {
+        let now = self.now();
         for (read, result) in self.arrivals.collect() {
             let result = result.map(|buffer| self.take_chunk(&read.chunk, Memory::Shared(buffer)));
-            read.responder.answer(result);
+            read.responder.answer(result.map(|()| now));
         }
         let (chunks, failed) = self.inherited.collect();
         for (chunk, buffer) in chunks {
@@ -255,8 +257,8 @@ impl ProgressThread {
         for (rank, chunk, result) in self.outbox.collect(&mut self.engine) {
             let to = Site(rank.0);
             self.hear_chunk_answer(rank, result.is_ok());
-            let bytes = match result {
-                Ok(bytes) => bytes,
+            let (bytes, arrived) = match result {
+                Ok(taken) => taken,
                 Err(error) => {
                     self.worker.handle_undelivered(to, &chunk);
                     if is_silent(&error) && self.worker.is_needed(&chunk) {
@@ -268,7 +270,7 @@ impl ProgressThread {
                 }
             };
             self.worker.handle_delivered(to, &chunk);
-            let rates = self.rates.handle_ended(now, to, bytes);
+            let rates = self.rates.handle_ended(now, to, bytes, arrived);
             self.worker.set_sends(self.rates.window());
             if let Some(rates) = rates {
                 let message = ToScheduler::Rates(rates);
@@ -294,14 +296,14 @@ impl ProgressThread {
         chunk: ChunkHeader,
         handle: &RegionHandle,
         length: u64,
-        responder: Responder<()>,
+        responder: Responder<Duration>,
     ) {
         let running = self.running.get(&chunk.session);
         let cut = self.worker.cut(chunk.session, chunk.to);
         let range = cut.map(|cut| cut.range(chunk.to.class, chunk.index));
         let fits = running.is_some_and(|running| running.is_length_of(range, length));
         if !fits || self.worker.place(&chunk).is_none() {
-            return responder.answer(Ok(()));
+            return responder.answer(Ok(self.now()));
         }
         let into = self.engine.allocate(length as usize);
         match self.engine.pull(handle, 0, into, READ_TIMEOUT) {

@@ -43,7 +43,7 @@ struct Sent {
     chunk: Chunk,
     /// Where the receiver reads it.
     exposed: Option<RegionHandle>,
-    answer: Call<()>,
+    answer: Call<Duration>,
 }
 
 impl Outbox {
@@ -144,11 +144,11 @@ impl Outbox {
         failed
     }
 
-    /// The chunks that have arrived, or will never do so, and their bytes.
+    /// The chunks that have arrived, or will never do so, with their bytes and the times by the receivers' clocks.
     pub(super) fn collect(
         &mut self,
         engine: &mut Engine,
-    ) -> Vec<(Rank, ChunkHeader, Result<u64, CallError>)> {
+    ) -> Vec<(Rank, ChunkHeader, Result<(u64, Duration), CallError>)> {
         let mut ended = Vec::new();
         let chunks = &mut self.chunks;
         self.sends.retain_mut(|sent| match sent.answer.try_take() {
@@ -170,7 +170,10 @@ impl Outbox {
                             ..*chunk
                         });
                     }
-                    result => ended.push((chunk.to, chunk.header, result.map(|()| chunk.bytes.len() as u64))),
+                    result => {
+                        let arrived = result.map(|at| (chunk.bytes.len() as u64, at));
+                        ended.push((chunk.to, chunk.header, arrived));
+                    }
                 }
                 false
             }

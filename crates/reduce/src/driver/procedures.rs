@@ -1,5 +1,7 @@
 //! The remote procedures that carry messages and chunks.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use ropewalk_fabric::RegionHandle;
 use ropewalk_membership::AgreementMessage;
@@ -46,13 +48,13 @@ impl Procedure for Forward {
     type Output = ();
 }
 
-/// Brings a chunk from child to parent; the answer says that it has arrived.
+/// Brings a chunk from child to parent; the answer says when it arrived, by the parent's clock.
 pub(super) struct TakeChunk;
 
 impl Procedure for TakeChunk {
     const NAME: &'static str = "ropewalk.reduce.take-chunk";
     type Input = (ChunkHeader, ChunkBytes);
-    type Output = ();
+    type Output = Duration;
 }
 
 /// Asks a rank of another host to keep a copy of a contribution; the answer says that it is stored.

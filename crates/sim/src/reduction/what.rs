@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use ropewalk_reduce_core::{ChunkHeader, FromScheduler, Grant, Member, Session, Site, StreamId, ToScheduler};
 
+use crate::Nanos;
+
 /// The chunks of a result by their first byte: their lengths and words.
 pub(super) type Words = BTreeMap<u64, (u64, u64)>;
 
@@ -21,8 +23,8 @@ pub(super) enum What {
     Grant(Grant),
     /// The chunk of this number from a site, and its word.
     Chunk(Site, u64, ChunkHeader, u64),
-    /// The chunk of this number has arrived.
-    Answered(u64),
+    /// The chunk of this number has arrived, at a time by the clock of the receiver.
+    Answered(u64, Nanos),
     Unreachable(Site),
     Folded(Session, StreamId, u32),
     /// A site was lost.
