@@ -396,11 +396,41 @@ mod tests {
                         table.note(now, from, report);
                         table.judge(now);
                     }
-                    rates.handle_begun(now, Site(*to), 100, now);
+                    rates.handle_begun(now, Site(*to), 100);
                 }
             }
         }
         reports
+    }
+
+    /// Sends 16 chunks after each other, each of which takes so many milliseconds there and its answer so many back, and
+    /// waits for so many on its way. The clock of the receiver is 5 s behind.
+    fn window_after(there: u64, waits: u64, back: u64) -> u32 {
+        let ms = Duration::from_millis;
+        let mut rates = SendRates::default();
+        let (mut now, behind) = (ms(10_000), ms(5_000));
+        for chunk in 0..16 {
+            let waits = if chunk == 0 { 0 } else { waits };
+            for _ in 0..8 {
+                rates.handle_begun(now, Site(1), 100);
+            }
+            for _ in 0..8 {
+                let arrived = now + ms(there + waits) - behind;
+                rates.handle_ended(now + ms(there + waits + back), Site(1), 100, arrived);
+            }
+            now += ms(there + waits + back);
+        }
+        rates.window()
+    }
+
+    /// The window makes up for answers that wait behind data, and not for a queue before the receiver, which would only
+    /// grow.
+    #[test]
+    fn windows_follow_the_way_back() {
+        assert_eq!(window_after(5, 0, 5), 18);
+        assert_eq!(window_after(5, 0, 45), 18);
+        let queued = window_after(5, 40, 5);
+        assert!(queued < 9, "{queued}");
     }
 
     /// A rate is told once, and one of a receiver that answers nothing before its chunks have arrived.
