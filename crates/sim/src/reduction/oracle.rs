@@ -159,11 +159,11 @@ impl Oracle {
         }
     }
 
-    /// Blocks of members that are excluded need not be there.
+    /// Blocks of members that are excluded need not be there, and may be in part.
     fn skip_excluded(&self, mut covered: u64, until: u64, excluded: &[Member]) -> u64 {
         let is_excluded = |at: u64| excluded.contains(&Member((at / self.bytes) as u32));
         while self.made == Made::SideBySide && covered < until && is_excluded(covered) {
-            covered += self.bytes - covered % self.bytes;
+            covered = (covered + self.bytes - covered % self.bytes).min(until);
         }
         covered
     }
