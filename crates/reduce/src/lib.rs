@@ -23,6 +23,7 @@ mod buffer;
 )]
 mod driver;
 mod folding;
+mod huge_pages;
 pub mod ids;
 mod message;
 mod operation;
