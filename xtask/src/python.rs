@@ -56,6 +56,8 @@ pub(crate) fn test() -> anyhow::Result<()> {
     let users = there(&[
         "examples/hello.py",
         "examples/monte_carlo.py",
+        "examples/plate.py",
+        "examples/plate_ranks.py",
         "examples/train.py",
         "tests/package.py",
     ]);

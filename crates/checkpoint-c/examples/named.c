@@ -3,7 +3,8 @@
  *
  *     named DIRECTORY STEPS [KILL]
  *
- * Prints a hash of the temperatures, which does not depend on how often it was killed. With KILL it kills itself after so many
+ * Prints a hash of the temperatures, which does not depend on how often it was killed, and before, to standard error, where it
+ * begins. With KILL it kills itself after so many
  * steps of this start.
  */
 #include <inttypes.h>
@@ -42,8 +43,10 @@ int main(int argc, char **argv)
     options.mtbf = 0.05;
     u[0] = 100;
     if (rw_resume(argv[1], &options, &run) || rw_protect(run, "u", u, RW_FLOAT64, sizeof *u, 1, shape)
-        || rw_protect(run, "heat", &heat, RW_FLOAT64, sizeof heat, 0, NULL))
+        || rw_protect(run, "heat", &heat, RW_FLOAT64, sizeof heat, 0, NULL)
+        || rw_restore(run, &step))
         return failed();
+    fprintf(stderr, "from step %" PRIu64 "\n", step);
     while ((status = rw_step(run, steps, &step)) == RW_CHECKPOINT_OK && step < steps) {
         for (i = 1; i < CELLS - 1; i++)
             next[i] = u[i] + 0.4 * (u[i - 1] - 2 * u[i] + u[i + 1]);

@@ -89,6 +89,9 @@ fn a_killed_loop_with_named_arrays_ends_as_if_nothing_had_been() {
     let found = heat(&program, &[&killed, STEPS]);
     assert!(found.status.success(), "{found:?}");
     assert_eq!(found.stdout, expected.stdout);
+    let begun = String::from_utf8_lossy(&found.stderr).into_owned();
+    let begun: u64 = begun.trim().trim_start_matches("from step ").parse().unwrap();
+    assert!(begun > 0, "it was never restored");
     let other = TempDir::new().unwrap();
     let source = other.path().join("other.c");
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/named.c")).unwrap();
