@@ -176,10 +176,9 @@ class Run:
 
 def _plain(value: Any) -> Scalar:
     """A scalar as one of Python's own types: that of NumPy's float64 is a subclass of float."""
-    for kind, plain in ((str, str), (bool, bool), (Integral, int), (Real, float)):
-        if isinstance(value, kind):
-            return plain(value)
-    raise TypeError(f"a scalar is an int, a float, a bool or a str, not {type(value).__name__}")
+    if isinstance(value, (str, bool)):
+        return value if isinstance(value, bool) else str(value)
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
 def _memory(name: str, value: Any) -> _Array:
@@ -202,7 +201,7 @@ def _memory(name: str, value: Any) -> _Array:
         raise TypeError(f"{name} has elements of the format {view.format!r}, which cannot be saved")
     element = kinds[code] + ("" if code == "?" else str(8 * view.itemsize))
     address = ctypes.addressof((ctypes.c_char * view.nbytes).from_buffer(view)) if view.nbytes else 0
-    return _Array(value, view, address, element, view.itemsize, view.shape)
+    return _Array(value, view, address, element, view.itemsize, tuple(view.shape or ()))
 
 
 def _numpy(name: str, array: Any, interface: dict[str, Any]) -> _Array:

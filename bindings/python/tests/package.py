@@ -1,7 +1,9 @@
 """The installed package does what its README says; `cargo xtask python` runs this in a fresh environment."""
 
 import array
+import contextlib
 import ctypes
+import glob
 import os
 import random
 import signal
@@ -14,6 +16,7 @@ import unittest
 import uuid
 import warnings
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy
@@ -127,8 +130,14 @@ class Package(unittest.TestCase):
 
 def saved_step(folder: str) -> int:
     """The highest step that a manifest below the folder names."""
-    texts = [path.read_text() for path in Path(folder).glob("generation-*/*.manifest")]
-    return max((int(line.split()[1]) for text in texts for line in text.splitlines() if line[:5] == "step "), default=0)
+    found = 0
+    for path in map(Path, glob.glob(f"{folder}/generation-*/*.manifest")):
+        try:
+            text = path.read_text()
+        except FileNotFoundError:  # Old ones are removed meanwhile.
+            continue
+        found = max([found, *(int(line.split()[1]) for line in text.splitlines() if line.startswith("step "))])
+    return found
 
 
 class NamedState(unittest.TestCase):
@@ -163,33 +172,39 @@ class NamedState(unittest.TestCase):
 
     def test_ranks(self) -> None:
         """One of 4 ranks is killed 20 times, and the job ends with the same bits."""
-        script, steps = EXAMPLES / "plate_ranks.py", "30000"
-        calm = ropewalk.run([sys.executable, script, steps], n=4, capture_output=True, options=[
-            "--checkpoint", os.path.join(self.folder, "calm"), "--timeout", "100"]).check()
-        mark, killed = uuid.uuid4().hex, os.path.join(self.folder, "killed")
+        script, steps = EXAMPLES / "plate_ranks.py", 2000
+        calm, killed = (os.path.join(self.folder, name) for name in ("calm", "killed"))
+        words, options = [sys.executable, str(script), str(steps)], ["--timeout", "150", "--checkpoint"]
+        expected = ropewalk.run(words, n=4, capture_output=True, options=[*options, calm]).check()
+        mark = uuid.uuid4().hex
         kills: list[int] = []
+        ended = threading.Event()
 
         def kill_some() -> None:
-            while len(kills) < 20:
-                time.sleep(random.uniform(0.3, 0.7))
+            while len(kills) < 20 and not ended.wait(0.02):
                 ranks = [process for process in processes_of(mark) if process not in kills]
-                if ranks:
-                    kills.append(random.choice(ranks))
-                    os.kill(kills[-1], signal.SIGKILL)
+                # Spread over the whole run, however fast it is.
+                if ranks and saved_step(killed) >= len(kills) * steps // 22:
+                    random.shuffle(ranks)
+                    time.sleep(random.uniform(0.0, 0.2))
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(ranks[0], signal.SIGKILL)
+                        kills.append(ranks[0])
 
         killer = threading.Thread(target=kill_some, daemon=True)
         killer.start()
-        options = ["--checkpoint", killed, "--on-failure", "restart=25", "--mtbf", "0.5", "--timeout", "100"]
-        verdict = ropewalk.run([sys.executable, script, steps, mark], n=4, capture_output=True, options=options).check()
-        killer.join(timeout=0)
+        options = ["--on-failure", "restart=25", "--mtbf", "0.5", *options, killed]
+        verdict = ropewalk.run([*words, mark], n=4, capture_output=True, options=options).check()
+        ended.set()
+        killer.join()
         self.assertEqual(len(kills), 20, "it ended before its kills")
-        self.assertEqual(verdict.output, calm.output)
+        self.assertEqual(verdict.output, expected.output)
         self.assertEqual(len(verdict.output or ""), 65)
 
     def test_values(self) -> None:
         """Arrays of all kinds and scalars of all types come back in place, to the last bit."""
 
-        def state() -> dict[str, object]:
+        def state() -> dict[str, Any]:
             return {
                 "grid": numpy.zeros((3, 4), numpy.float32),
                 "half": numpy.zeros(5, ml_dtypes.bfloat16),
@@ -231,12 +246,13 @@ class NamedState(unittest.TestCase):
                 run["u"] += 1
         wrong = numpy.zeros(6)
         for _ in range(5):
-            for state, text in [
+            cases: list[tuple[dict[str, Any], str]] = [
                 ({"u": wrong, "n": 1}, "u was saved as float64 of 8 bytes, shape 2x3, and this program has .* shape 6"),
                 ({"u": numpy.zeros((2, 3), int), "n": 1}, "this program has int64"),
                 ({"u": numpy.zeros((2, 3))}, "the save holds n, which this program does not name; it names u"),
                 ({"u": wrong, "n": 1, "w": 0}, "(nothing named w|shape 6)"),
-            ]:
+            ]
+            for state, text in cases:
                 with self.assertRaisesRegex(checkpoint.MismatchError, text):
                     checkpoint.resume(self.folder, **state)
         self.assertFalse(wrong.any())
