@@ -150,7 +150,7 @@ class NamedState(unittest.TestCase):
 
     def test_serial_loop(self) -> None:
         """The loop of a stranger is killed 20 times at random moments, and ends with the same bits."""
-        words = [sys.executable, str(EXAMPLES / "plate.py"), "40000"]
+        words = [sys.executable, str(EXAMPLES / "plate.py"), "60000"]
         calm, killed = (os.path.join(self.folder, name) for name in ("calm", "killed"))
         expected = subprocess.run([*words, calm], check=True, capture_output=True).stdout
         environment = {**os.environ, "ROPEWALK_MTBF": "0.5"}

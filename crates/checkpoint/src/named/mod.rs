@@ -61,6 +61,7 @@ pub struct SavedRun {
     /// How many steps are done.
     step: u64,
     is_in_step: bool,
+    saves_begun: u64,
     failure: Option<RunError>,
 }
 
@@ -92,6 +93,7 @@ impl SavedRun {
             decisions: None,
             step: 0,
             is_in_step: false,
+            saves_begun: 0,
             failure: None,
         })
     }
@@ -160,6 +162,11 @@ impl SavedRun {
     /// How many steps are done.
     pub fn steps_done(&self) -> u64 {
         self.step
+    }
+
+    /// How many saves this start of the program has begun.
+    pub fn saves_begun(&self) -> u64 {
+        self.saves_begun
     }
 
     /// The error of a save that failed since the last call. Saves made before stay as they are.
@@ -273,6 +280,7 @@ impl SavedRun {
         let Phase::Running(writer) = &mut self.phase else {
             return Err(RunError::Refused);
         };
+        self.saves_begun += 1;
         let mut buffer = writer.buffer()?;
         let copied = copy_out(state, &mut buffer);
         let sent = match copied {
