@@ -95,17 +95,28 @@ mod tests {
     fn memory_is_lent() {
         let mut bytes = [1_u8, 2, 3];
         // SAFETY: there are three bytes, used by one object at a time.
-        let mut lent = unsafe { Memory::<ArgumentError>::new(bytes.as_mut_ptr()) }.lend(3).unwrap();
+        let mut lent = unsafe { Memory::<ArgumentError>::new(bytes.as_mut_ptr()) }
+            .lend(3)
+            .unwrap();
         lent.bytes()[1] = 7;
         // SAFETY: as above, and only their addresses are used.
-        let [same, next] = [0, 2].map(|at| unsafe { Memory::<ArgumentError>::new(lent.bytes().as_mut_ptr().add(at)) });
+        let [same, next] =
+            [0, 2].map(|at| unsafe { Memory::<ArgumentError>::new(lent.bytes().as_mut_ptr().add(at)) });
         assert!(same.lend(2).unwrap().overlaps(&lent));
         assert!(!lent.overlaps(&next.lend(0).unwrap()));
         assert_eq!(bytes, [1, 7, 3]);
         // SAFETY: there are three bytes, and null may be given.
-        let (some, none) = unsafe { (InSlice::<u8, ArgumentError>::new(bytes.as_ptr()), InSlice::new(null())) };
+        let (some, none) = unsafe {
+            (
+                InSlice::<u8, ArgumentError>::new(bytes.as_ptr()),
+                InSlice::new(null()),
+            )
+        };
         assert_eq!(some.get(2), Ok(&[1, 7][..]));
-        assert_eq!(<InSlice<u8, ArgumentError>>::get(&none, 1), Err(ArgumentError::NoValue));
+        assert_eq!(
+            <InSlice<u8, ArgumentError>>::get(&none, 1),
+            Err(ArgumentError::NoValue)
+        );
         assert_eq!(none.get(0), Ok(&[][..]));
         // SAFETY: null may be given.
         let nothing = || unsafe { Memory::<ArgumentError>::new(null_mut()) };

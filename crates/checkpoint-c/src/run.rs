@@ -189,9 +189,12 @@ fn named(parts: &mut [Part]) -> Vec<Named<'_>> {
     parts
         .iter_mut()
         .map(|Part { name, content }| match content {
-            Content::Array { element, item, shape, memory } => {
-                Named::memory(name, element, *item, shape, memory.bytes())
-            }
+            Content::Array {
+                element,
+                item,
+                shape,
+                memory,
+            } => Named::memory(name, element, *item, shape, memory.bytes()),
             Content::Value { value, .. } => Named::value(name, value),
         })
         .collect()

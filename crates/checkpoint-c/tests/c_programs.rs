@@ -99,7 +99,10 @@ fn a_killed_loop_with_named_arrays_ends_as_if_nothing_had_been() {
     let refused = heat(&compiled(&source, &other), &[&killed, STEPS]);
     let told = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(1));
-    assert!(told.contains("u was saved as float64 of 8 bytes, shape 5000, and this program has"), "{told}");
+    assert!(
+        told.contains("u was saved as float64 of 8 bytes, shape 5000, and this program has"),
+        "{told}"
+    );
 }
 
 /// A program that cannot write its files commits none of them, and comes to its end without.

@@ -47,7 +47,9 @@ pub enum StateHeaderError {
     #[error("expected a file of named state that begins with \"{VERSION}\"")]
     Version,
     /// The header is longer than any that is written.
-    #[error("the header of the named state has more than {ENTRIES_MAX} entries or {STATE_HEADER_MAX} bytes: name fewer arrays")]
+    #[error(
+        "the header of the named state has more than {ENTRIES_MAX} entries or {STATE_HEADER_MAX} bytes: name fewer arrays"
+    )]
     TooLong,
     /// The checksum is missing or differs.
     #[error("the header of the named state does not match its checksum: it was cut off or changed")]
@@ -62,7 +64,9 @@ pub enum StateHeaderError {
     #[error("{0:?} is no name for saved state: use 1 to {NAME_MAX} bytes without control characters")]
     Name(String),
     /// The type of an element cannot stand in the header.
-    #[error("{0:?} is no type of an element: use 1 to {ELEMENT_MAX} ASCII characters without blanks, as float64")]
+    #[error(
+        "{0:?} is no type of an element: use 1 to {ELEMENT_MAX} ASCII characters without blanks, as float64"
+    )]
     Element(String),
     /// A shape with too many axes or elements.
     #[error("{name} is too large: an array has at most {AXES_MAX} axes and 2**63 - 1 bytes")]
@@ -123,7 +127,9 @@ impl StateEntry {
                 item,
                 shape: shape.to_vec(),
             },
-            bytes: bytes.ok_or_else(|| StateHeaderError::Shape { name: name.to_owned() })?,
+            bytes: bytes.ok_or_else(|| StateHeaderError::Shape {
+                name: name.to_owned(),
+            })?,
         }
         .checked()
     }
@@ -134,7 +140,9 @@ impl StateEntry {
     /// If the name or the type cannot be written, or the value is too large.
     pub fn value(name: &str, kind: &str, bytes: u64) -> Result<Self, StateHeaderError> {
         if bytes > i64::MAX as u64 {
-            return Err(StateHeaderError::Shape { name: name.to_owned() });
+            return Err(StateHeaderError::Shape {
+                name: name.to_owned(),
+            });
         }
         Self {
             name: name.to_owned(),
@@ -177,7 +185,9 @@ impl StateEntry {
     }
 
     fn line(&self) -> String {
-        let Self { name, element, bytes, .. } = self;
+        let Self {
+            name, element, bytes, ..
+        } = self;
         match &self.extent {
             Extent::Array { item, shape } => format!("array {element} {item} {} {name}", written(shape)),
             Extent::Value => format!("value {element} {bytes} {name}"),
@@ -243,7 +253,9 @@ impl StateHeader {
             end = aligned(end)
                 .and_then(|start| start.checked_add(entry.bytes))
                 .filter(|&end| end <= i64::MAX as u64)
-                .ok_or_else(|| StateHeaderError::Shape { name: entry.name.clone() })?;
+                .ok_or_else(|| StateHeaderError::Shape {
+                    name: entry.name.clone(),
+                })?;
         }
         Ok(header)
     }
@@ -292,7 +304,9 @@ impl StateHeader {
             return Err(StateHeaderError::Checksum);
         }
         let text = std::str::from_utf8(bytes).map_err(|_| StateHeaderError::Checksum)?;
-        let body = text.get(..text.len() - LAST_LINE).ok_or(StateHeaderError::Checksum)?;
+        let body = text
+            .get(..text.len() - LAST_LINE)
+            .ok_or(StateHeaderError::Checksum)?;
         let mut entries = Vec::new();
         for (index, line) in body.lines().enumerate().skip(1) {
             entries.push(StateEntry::parse(line).ok_or(StateHeaderError::Line { line: index + 1 })?);
@@ -423,7 +437,11 @@ mod tests {
         assert_eq!(lines[0], format!("ropewalk state 1 {:08}", text.len()));
         assert_eq!(
             lines[1..4],
-            ["array float64 8 3x5 u", "array float64 8 - a time", "value int 2 n"]
+            [
+                "array float64 8 3x5 u",
+                "array float64 8 - a time",
+                "value int 2 n"
+            ]
         );
         let start = (text.len() as u64).next_multiple_of(64);
         assert_eq!(header.offsets(), [start, start + 128, start + 192, start + 194]);
@@ -445,7 +463,10 @@ mod tests {
             Err(StateHeaderError::TooLong)
         );
         let shape = StateHeaderError::Shape { name: "u".into() };
-        assert_eq!(StateEntry::array("u", "float64", 8, &[1 << 62, 4]), Err(shape.clone()));
+        assert_eq!(
+            StateEntry::array("u", "float64", 8, &[1 << 62, 4]),
+            Err(shape.clone())
+        );
         assert_eq!(StateEntry::array("u", "float64", 0, &[1]), Err(shape));
         assert!(StateEntry::array("u\n", "float64", 8, &[1]).is_err());
         assert!(StateEntry::array("", "float64", 8, &[1]).is_err());

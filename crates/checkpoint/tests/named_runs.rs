@@ -14,7 +14,11 @@ const STEPS: u64 = 40;
 fn options(folder: &Path, rank: u32, ranks: u32, start: &str) -> RunOptions {
     let job = RunOptions::of_job(Some(folder)).unwrap().with_mtbf(0.05);
     RunOptions {
-        store: StoreOptions { rank, ranks, ..StoreOptions::new(folder) },
+        store: StoreOptions {
+            rank,
+            ranks,
+            ..StoreOptions::new(folder)
+        },
         start: Some(start.into()),
         patience: Duration::from_secs(20),
         ..job
@@ -97,7 +101,10 @@ fn a_run_continues_where_it_was() {
             run.close(true).unwrap();
         }
     }
-    assert!(begun_at[0] == 0 && begun_at[1] > 0 && begun_at[2] > begun_at[1], "{begun_at:?}");
+    assert!(
+        begun_at[0] == 0 && begun_at[1] > 0 && begun_at[2] > begun_at[1],
+        "{begun_at:?}"
+    );
     assert_eq!(begun_at[3], STEPS);
     assert_eq!(history(folder.path()).failures, 2);
 }
@@ -222,7 +229,10 @@ fn ranks_agree() {
     });
     assert_eq!(begun[0], begun[1]);
     assert_eq!(begun[0], begun[2]);
-    assert!(begun[0][0] == 0 && begun[0][1] > 0 && begun[0][2] > begun[0][1], "{begun:?}");
+    assert!(
+        begun[0][0] == 0 && begun[0][1] > 0 && begun[0][2] > begun[0][1],
+        "{begun:?}"
+    );
 }
 
 /// If one rank has another shape no rank restores.
@@ -246,7 +256,13 @@ fn ranks_refuse_together() {
         });
         match (start, &found[..]) {
             ("a", [Ok((Some(0), 9)), Ok((Some(0), 9))]) | ("b" | "d", [Ok((None, 9)), Ok((None, 9))]) => {}
-            ("c", [Err(RunError::OtherRank { rank: 1, .. }), Err(RunError::Mismatch(_))]) => {}
+            (
+                "c",
+                [
+                    Err(RunError::OtherRank { rank: 1, .. }),
+                    Err(RunError::Mismatch(_)),
+                ],
+            ) => {}
             _ => panic!("start {start}: {found:?}"),
         }
     }
@@ -257,7 +273,10 @@ fn ranks_refuse_together() {
 fn ranks_need_a_start() {
     let folder = TempDir::new().unwrap();
     let opened = |options| SavedRun::open(options).unwrap_err().to_string();
-    let none = RunOptions { start: None, ..options(folder.path(), 1, 4, "") };
+    let none = RunOptions {
+        start: None,
+        ..options(folder.path(), 1, 4, "")
+    };
     assert!(opened(none).contains("`ropewalk run --checkpoint DIR`"));
     assert!(opened(options(folder.path(), 4, 4, "a")).contains("rank 4 of 4 does not exist"));
 }

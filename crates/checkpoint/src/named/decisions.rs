@@ -42,7 +42,10 @@ impl Decisions {
             0 => make(&path),
             _ => await_file(&path, patience),
         };
-        let file = opened.map_err(|source| RunError::Decisions { path: path.clone(), source })?;
+        let file = opened.map_err(|source| RunError::Decisions {
+            path: path.clone(),
+            source,
+        })?;
         Ok(Self {
             path,
             file,
@@ -94,7 +97,11 @@ impl Decisions {
             }
             self.next += RECORD;
             if saved == step {
-                return Ok(Some(if level == Level::Fast as u32 { Level::Fast } else { Level::Full }));
+                return Ok(Some(if level == Level::Fast as u32 {
+                    Level::Fast
+                } else {
+                    Level::Full
+                }));
             }
         }
         Ok(None)
@@ -202,7 +209,10 @@ mod tests {
         let [no, full] = [None, Some(Level::Full)];
         assert_eq!(found, [full, no, no, no, Some(Level::Fast), no, no]);
         drop(writer);
-        assert_eq!([8, 9, 10, 11].map(|step| reader.wait(step).unwrap()), [no, full, no, no]);
+        assert_eq!(
+            [8, 9, 10, 11].map(|step| reader.wait(step).unwrap()),
+            [no, full, no, no]
+        );
         let late = Decisions::open(folder.path(), "8", 1, Duration::ZERO).unwrap_err();
         assert!(late.to_string().contains("all ranks have to see"), "{late}");
     }

@@ -42,7 +42,9 @@ pub enum RunError {
     #[error(transparent)]
     Header(#[from] StateHeaderError),
     /// The program has another state than the save.
-    #[error("cannot restore: {0}. Nothing was changed; start the program that saved it, or name another directory")]
+    #[error(
+        "cannot restore: {0}. Nothing was changed; start the program that saved it, or name another directory"
+    )]
     Mismatch(#[from] StateMismatch),
     /// Another rank cannot restore.
     #[error("rank {rank} cannot restore its state, so this rank does not either: {text}")]
@@ -101,6 +103,9 @@ impl RunError {
 
     /// True if the saved state and that of the program differ.
     pub fn is_mismatch(&self) -> bool {
-        matches!(self, Self::Mismatch(_) | Self::OtherRank { .. } | Self::NoNamedState(_) | Self::Header(_))
+        matches!(
+            self,
+            Self::Mismatch(_) | Self::OtherRank { .. } | Self::NoNamedState(_) | Self::Header(_)
+        )
     }
 }

@@ -221,7 +221,10 @@ impl SavedRun {
         };
         if let (Some((file, indices)), Some((held, folder))) = (file, found) {
             let read = file.read_into(state, &indices);
-            read.map_err(|source| RunError::Unreadable { path: folder.join(STATE_FILE), source })?;
+            read.map_err(|source| RunError::Unreadable {
+                path: folder.join(STATE_FILE),
+                source,
+            })?;
             return Ok(Some(held.step));
         }
         Ok(None)
@@ -234,7 +237,13 @@ impl SavedRun {
             _ => {
                 let start = self.options.start()?;
                 let patience = self.options.patience;
-                Box::new(SharedDirectory::new(&own.directory, &start, own.rank, own.ranks, patience))
+                Box::new(SharedDirectory::new(
+                    &own.directory,
+                    &start,
+                    own.rank,
+                    own.ranks,
+                    patience,
+                ))
             }
         };
         let restored = store.restore(others.as_mut())?;
@@ -254,7 +263,10 @@ impl SavedRun {
             let advice = advisor.step_end();
             if advice.decision.save {
                 level = Some(advice.level);
-                is_urgent = matches!(advice.decision.reason, Reason::EndIsAnnounced | Reason::LimitIsNear);
+                is_urgent = matches!(
+                    advice.decision.reason,
+                    Reason::EndIsAnnounced | Reason::LimitIsNear
+                );
             }
         }
         if let Some(decisions) = &mut self.decisions {
@@ -301,7 +313,14 @@ impl SavedRun {
 
     /// Takes note of the end of a save.
     fn hear(&mut self, written: Option<Written>) {
-        let Some(Written { level, saved, retired }) = written else { return };
+        let Some(Written {
+            level,
+            saved,
+            retired,
+        }) = written
+        else {
+            return;
+        };
         if let Some(advisor) = &mut self.advisor {
             match saved {
                 Ok(_) => advisor.save_end(level),

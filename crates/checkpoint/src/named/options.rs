@@ -75,8 +75,13 @@ impl RunOptions {
 
     /// The name of this start.
     pub(super) fn start(&self) -> Result<String, RunError> {
-        let StoreOptions { rank, ranks, start, .. } = self.store;
-        let name = self.start.clone().or_else(|| start.map(|start| start.to_string()));
+        let StoreOptions {
+            rank, ranks, start, ..
+        } = self.store;
+        let name = self
+            .start
+            .clone()
+            .or_else(|| start.map(|start| start.to_string()));
         name.filter(|name| !name.is_empty() && !name.contains('/'))
             .ok_or(RunError::NoStart { rank, ranks })
     }
@@ -91,7 +96,10 @@ impl RunOptions {
             true => RunAdvisor::start_in_job(&self.advisor),
             false => RunAdvisor::start(&self.advisor, Some(self.journal())),
         };
-        started.map_err(|source| RunError::Journal { path: self.journal(), source })
+        started.map_err(|source| RunError::Journal {
+            path: self.journal(),
+            source,
+        })
     }
 }
 

@@ -111,11 +111,18 @@ impl<'a> Named<'a> {
 
     fn entry(&self) -> Result<StateEntry, StateHeaderError> {
         match &self.content {
-            Content::Array { element, item, shape, bytes } => {
+            Content::Array {
+                element,
+                item,
+                shape,
+                bytes,
+            } => {
                 let entry = StateEntry::array(self.name, element, *item, shape)?;
                 match entry.bytes() == bytes.len() as u64 {
                     true => Ok(entry),
-                    false => Err(StateHeaderError::Shape { name: self.name.into() }),
+                    false => Err(StateHeaderError::Shape {
+                        name: self.name.into(),
+                    }),
                 }
             }
             Content::Value(value) => StateEntry::value(self.name, &value.kind, value.bytes.len() as u64),

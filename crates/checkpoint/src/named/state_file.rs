@@ -19,7 +19,10 @@ pub(super) struct StateFile {
 impl StateFile {
     /// Opens a file and reads its header. The memory that it takes is bounded by the longest header.
     pub(super) fn open(path: &Path) -> Result<Self, RunError> {
-        let cannot = |source| RunError::Unreadable { path: path.to_owned(), source };
+        let cannot = |source| RunError::Unreadable {
+            path: path.to_owned(),
+            source,
+        };
         let file = File::open(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => RunError::NoNamedState(path.to_owned()),
             _ => cannot(error),

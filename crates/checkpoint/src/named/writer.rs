@@ -134,7 +134,11 @@ fn serve(mut store: Store, bytes: usize, ordered: &Receiver<Order>, tell: &Sende
             Ok(_) => store.retire().map(drop),
             Err(_) => Ok(()),
         };
-        let written = Some(Written { level, saved, retired });
+        let written = Some(Written {
+            level,
+            saved,
+            retired,
+        });
         if tell.send(Done { buffer, written }).is_err() {
             return;
         }
