@@ -38,8 +38,8 @@ pub struct Memory<E>(*mut u8, PhantomData<E>);
 
 impl<E: From<ArgumentError>> Memory<E> {
     /// # Safety
-    /// The pointer is null or points to as many bytes as other arguments say. They exist until the object that takes them
-    /// is given back, and nobody else uses them during a call with it.
+    /// The pointer is null or points to as many bytes as other arguments say. They exist until the object that takes
+    /// them is given back, and nobody else uses them during a call with it.
     pub unsafe fn new(pointer: *mut u8) -> Self {
         Self(pointer, PhantomData)
     }

@@ -73,8 +73,8 @@ fn a_killed_program_ends_as_if_nothing_had_been() {
     assert!(generations.count() <= 2);
 }
 
-/// A loop whose arrays have names is killed in 20 of its steps, and ends as if nothing had been; an array of another length is
-/// refused.
+/// A loop whose arrays have names is killed in 20 of its steps, and ends as if nothing had been; an array of another
+/// length is refused.
 #[test]
 fn a_killed_loop_with_named_arrays_ends_as_if_nothing_had_been() {
     let folder = TempDir::new().unwrap();

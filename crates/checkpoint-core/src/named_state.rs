@@ -7,8 +7,8 @@
 //! end BLAKE3                       a checksum of the lines above
 //! ```
 //!
-//! The bytes of the entries follow in the same order, each at the next multiple of [`STATE_ALIGNMENT`], as they stand in
-//! memory (little-endian, the last axis contiguous); the gaps are zero.
+//! The bytes of the entries follow in the same order, each at the next multiple of [`STATE_ALIGNMENT`], as they stand
+//! in memory (little-endian, the last axis contiguous); the gaps are zero.
 
 use std::{
     collections::BTreeSet,
@@ -48,7 +48,7 @@ pub enum StateHeaderError {
     Version,
     /// The header is longer than any that is written.
     #[error(
-        "the header of the named state has more than {ENTRIES_MAX} entries or {STATE_HEADER_MAX} bytes: name fewer arrays"
+        "the header of the state has more than {ENTRIES_MAX} entries or {STATE_HEADER_MAX} bytes: name fewer arrays"
     )]
     TooLong,
     /// The checksum is missing or differs.
@@ -485,6 +485,7 @@ mod tests {
     fn differences_are_named() {
         let (u, t) = (array("u", "float64", &[3, 5]), value("t", "int", 1));
         let saved = header(&[u.clone(), t.clone()]);
+        let saved_u = "float64 of 8 bytes, shape 3x5";
         let said = |entries: &[StateEntry]| {
             let found = header(entries).matching(&saved);
             found.map_err(|error| error.to_string())
@@ -492,11 +493,15 @@ mod tests {
         assert_eq!(said(&[value("t", "float", 8), u.clone()]), Ok(vec![1, 0]));
         assert_eq!(
             said(&[array("u", "float32", &[3, 5]), t.clone()]),
-            Err("u was saved as float64 of 8 bytes, shape 3x5, and this program has float32 of 8 bytes, shape 3x5".into())
+            Err(format!(
+                "u was saved as {saved_u}, and this program has float32 of 8 bytes, shape 3x5"
+            ))
         );
         assert_eq!(
             said(&[array("u", "float64", &[15]), t.clone()]),
-            Err("u was saved as float64 of 8 bytes, shape 3x5, and this program has float64 of 8 bytes, shape 15".into())
+            Err(format!(
+                "u was saved as {saved_u}, and this program has float64 of 8 bytes, shape 15"
+            ))
         );
         assert_eq!(
             said(&[u.clone(), array("t", "int", &[])]),
@@ -513,9 +518,31 @@ mod tests {
     }
 
     proptest! {
+        /// The body of the fuzz target `checkpoint_state`, for lines that come near.
+        #[test]
+        fn a_header_that_is_read_is_what_would_be_written(
+            lines in prop::collection::vec("(array|value)( (u|0?[0-9]{1,19}|-|[0-9]{1,9}x[0-9]{1,9})){2,5}", 0..4),
+        ) {
+            let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
+            let length = FIRST_LINE + lines.len() + LAST_LINE;
+            let body = format!("{VERSION}{length:08}\n{lines}");
+            let text = format!("{body}end {}\n", blake3::hash(body.as_bytes()).to_hex());
+            if let Ok(header) = StateHeader::parse(text.as_bytes()) {
+                prop_assert_eq!(header.encode(), text);
+                let offsets = header.offsets();
+                for (entry, pair) in header.entries().iter().zip(offsets.windows(2)) {
+                    prop_assert!(pair[0] + entry.bytes() <= pair[1]);
+                }
+                prop_assert_eq!(header.matching(&header).map(|found| found.len()), Ok(header.entries().len()));
+            }
+        }
+
         #[test]
         fn any_header_is_read_as_written(
-            arrays in prop::collection::vec(("[a-z ]{1,9}", "[!-~]{1,9}", prop::collection::vec(0_u64..99, 0..4)), 0..6),
+            arrays in prop::collection::vec(
+                ("[a-z ]{1,9}", "[!-~]{1,9}", prop::collection::vec(0_u64..99, 0..4)),
+                0..6,
+            ),
             values in prop::collection::vec(0_u64..999, 0..4),
         ) {
             let mut entries: Vec<StateEntry> = Vec::new();

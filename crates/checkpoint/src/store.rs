@@ -368,8 +368,8 @@ impl<F: Files> Store<F> {
         self.write_restarts(generation, count, start)
     }
 
-    /// Takes back that [`restore`](Self::restore) counted a start from this generation, which ended because the program does
-    /// not fit: the generation is not to blame, and is not put aside after a few such starts.
+    /// Takes back that [`restore`](Self::restore) counted a start from this generation, which ended because the
+    /// program does not fit: the generation is not to blame, and is not put aside after a few such starts.
     ///
     /// # Errors
     /// If the count cannot be written.

@@ -1,8 +1,9 @@
 //! The decisions of rank 0 when to save, which all ranks follow.
 //!
 //! A file of the directory that the ranks share. Its first 16 bytes say up to which step rank 0 has decided; a record
-//! of 16 bytes follows for each save, in order of step. Each has a checksum, so that a reader beside the writer takes nothing
-//! that is half written. Rank 0 never waits; another rank waits at the end of a step until rank 0 has decided on it.
+//! of 16 bytes follows for each save, in order of step. Each has a checksum, so that a reader beside the writer takes
+//! nothing that is half written. Rank 0 never waits; another rank waits at the end of a step until rank 0 has decided
+//! on it.
 
 use std::{
     fs::{self, File},

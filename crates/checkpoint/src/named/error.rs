@@ -18,8 +18,8 @@ pub enum RunError {
     NoDirectory,
     /// Ranks save together, and no start has a name.
     #[error(
-        "the program is rank {rank} of {ranks}, and ranks that save together need the name of this start of the job: start \
-         them by `ropewalk run --checkpoint DIR`, or give all of them the same text, another one at each start"
+        "the program is rank {rank} of {ranks}, and ranks that save together need the name of this start of the job: \
+         start them by `ropewalk run --checkpoint DIR`, or give all of them the same text, another one at each start"
     )]
     NoStart {
         /// This rank.
@@ -55,7 +55,10 @@ pub enum RunError {
         text: String,
     },
     /// The save was made by other means.
-    #[error("{} does not exist: this directory holds files that a program saved by itself, and no named state", .0.display())]
+    #[error(
+        "{} does not exist: this directory holds files that a program saved by itself, and no named state",
+        .0.display()
+    )]
     NoNamedState(PathBuf),
     /// The file of the state cannot be read.
     #[error("cannot read the named state {}", .path.display())]

@@ -33,8 +33,8 @@ pub use state::{Named, SavedValue, StateElement};
 /// copies the state and returns; a thread hashes and writes the copy, which needs as much memory as the state. After a
 /// crash in that time the save before is restored.
 ///
-/// All ranks of a job call the same functions, each with its own state. Rank 0 decides when to save; the ranks have to see
-/// one directory.
+/// All ranks of a job call the same functions, each with its own state. Rank 0 decides when to save; the ranks have
+/// to see one directory.
 ///
 /// # Examples
 /// ```

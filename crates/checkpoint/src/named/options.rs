@@ -22,8 +22,8 @@ pub struct RunOptions {
     pub store: StoreOptions,
     /// The options of the advisor, which rank 0 has.
     pub advisor: AdvisorOptions,
-    /// The name of this start of the job: the same text for all ranks, and another one at each start. By default the number
-    /// that `ropewalk run --checkpoint` gives. A single rank needs none.
+    /// The name of this start of the job: the same text for all ranks, and another one at each start. By default the
+    /// number that `ropewalk run --checkpoint` gives. A single rank needs none.
     pub start: Option<String>,
     /// The time that ranks wait for each other when they restore.
     pub patience: Duration,

@@ -17,8 +17,8 @@ use crate::{
 
 /// A thread that owns the store of a rank and commits one save at a time.
 ///
-/// The buffer of a save travels to the thread and back, so that a save in the next one's time waits for it, and its pages
-/// are touched only once.
+/// The buffer of a save travels to the thread and back, so that a save in the next one's time waits for it, and its
+/// pages are touched only once.
 #[derive(Debug)]
 pub(super) struct Writer {
     orders: Option<Sender<Order>>,
