@@ -126,7 +126,8 @@ fn another_shape_is_refused() {
         named[0] = Named::array_of_shape("field", &mut state.field, &[100, 50]);
         let error = run.restore(&mut named).unwrap_err();
         let expected = "cannot restore: field was saved as float64 of 8 bytes, shape 50x100, and this program has \
-             float64 of 8 bytes, shape 100x50. Nothing was changed; start the program that saved it, or name another directory";
+             float64 of 8 bytes, shape 100x50. Nothing was changed; start the \
+             program that saved it, or name another directory";
         assert_eq!(error.to_string(), expected);
         assert!(matches!(run.step(3, &mut named), Err(RunError::Refused)));
         assert_eq!(other.time.to_bits(), 0);
