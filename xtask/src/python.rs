@@ -15,7 +15,7 @@ use crate::{
 
 /// The versions that were seen to work; others may check types in other ways.
 const REQUIREMENTS: [&str; 3] = ["ml-dtypes==0.6.0", "mypy==2.4.1", "numpy==2.4.6"];
-const TIME_MAX: Duration = Duration::from_secs(180);
+const TIME_MAX: Duration = Duration::from_secs(400);
 /// Debian's has the module that reads the description of the package, and the one that makes environments.
 const PYTHON: &str = "/usr/bin/python3";
 
@@ -56,6 +56,8 @@ pub(crate) fn test() -> anyhow::Result<()> {
     let users = there(&[
         "examples/hello.py",
         "examples/monte_carlo.py",
+        "examples/plate.py",
+        "examples/plate_ranks.py",
         "examples/train.py",
         "tests/package.py",
     ]);

@@ -1,6 +1,14 @@
-"""When to save a long computation so that failures cost least, and a store of checkpoints that is never torn.
+"""Saves the state of long computations, so that failures cost least.
 
-    from ropewalk.checkpoint import Advisor, Store
+Arrays and scalars by name, restored in place where a run begins again:
+
+    from ropewalk import checkpoint
+
+    with checkpoint.resume("saves", u=u, v=v) as run:
+        for step in run.steps(1000):
+            compute(u, v)
+
+Programs that write files of their own have a :class:`Store` and an :class:`Advisor`:
 
     with Store("saves") as store, Advisor("saves/journal") as advisor:
         restored = store.restore()
@@ -20,11 +28,25 @@ It is a thin layer over the library ``librw_checkpoint.so``, which the installed
 
 import ctypes
 import math
-import operator
 import os
 import warnings
 from pathlib import Path
-from typing import Callable, NamedTuple, Optional, Union
+from typing import Callable, NamedTuple, Optional
+
+from ropewalk._library import (
+    AdvisorOptionsC,
+    CheckpointError,
+    DecisionC,
+    MismatchError,
+    NoRoomError,
+    PathLike,
+    RestoredC,
+    StoreOptionsC,
+    call,
+    library,
+    unsigned,
+)
+from ropewalk._named import Run, RunOptions, resume
 
 __all__ = [
     "FAST",
@@ -32,24 +54,17 @@ __all__ = [
     "Advisor",
     "CheckpointError",
     "Decision",
+    "MismatchError",
     "NoRoomError",
     "Restored",
+    "Run",
+    "RunOptions",
     "Store",
     "interval",
+    "resume",
 ]
 
 FAST, FULL = 0, 1
-_NO_ROOM = 2
-
-PathLike = Union[str, "os.PathLike[str]"]
-
-
-class CheckpointError(Exception):
-    """Something about checkpoints could not be done; those made before are as they were."""
-
-
-class NoRoomError(CheckpointError):
-    """The disk is full."""
 
 
 class Decision(NamedTuple):
@@ -79,124 +94,9 @@ class Restored(NamedTuple):
     quarantined: int
 
 
-class _AdvisorOptions(ctypes.Structure):
-    _fields_ = [
-        ("size", ctypes.c_size_t),
-        ("mtbf", ctypes.c_double),
-        ("mtbf_is_known", ctypes.c_int),
-        ("save", ctypes.c_double),
-        ("restore", ctypes.c_double),
-        ("limit", ctypes.c_double),
-        ("steps", ctypes.c_uint64),
-        ("fast_save", ctypes.c_double),
-        ("fast_covers", ctypes.c_double),
-    ]
-
-
-class _Decision(ctypes.Structure):
-    _fields_ = [
-        ("save", ctypes.c_int),
-        ("level", ctypes.c_int),
-        ("reason", ctypes.c_char_p),
-        ("interval", ctypes.c_double),
-        ("overhead", ctypes.c_double),
-        ("mtbf", ctypes.c_double),
-    ]
-
-
-class _StoreOptions(ctypes.Structure):
-    _fields_ = [
-        ("size", ctypes.c_size_t),
-        ("directory", ctypes.c_char_p),
-        ("rank", ctypes.c_uint32),
-        ("ranks", ctypes.c_uint32),
-        ("in_place", ctypes.c_char_p),
-        ("keep", ctypes.c_uint32),
-        ("restarts_max", ctypes.c_uint32),
-    ]
-
-
-class _Restored(ctypes.Structure):
-    _fields_ = [
-        ("found", ctypes.c_int),
-        ("generation", ctypes.c_uint64),
-        ("step", ctypes.c_uint64),
-        ("folder", ctypes.c_char_p),
-        ("quarantined", ctypes.c_uint32),
-        ("stuck", ctypes.c_uint32),
-    ]
-
-
-def _load() -> ctypes.CDLL:
-    named = os.environ.get("RW_CHECKPOINT_LIBRARY")
-    beside = Path(__file__).with_name("librw_checkpoint.so")
-    if named:
-        path = named
-    elif beside.exists():
-        path = str(beside)
-    else:
-        path = "librw_checkpoint.so.0"
-    try:
-        library = ctypes.CDLL(path)
-    except OSError as error:
-        raise ImportError(
-            f"cannot load {path}: install the package with pip, or build the library with `cargo build --release -p "
-            f"ropewalk-checkpoint-c` and name it in RW_CHECKPOINT_LIBRARY"
-        ) from error
-    pointer, number, text = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_char_p
-    for name, arguments in {
-        "advisor_open": [ctypes.POINTER(_AdvisorOptions), text, ctypes.POINTER(pointer)],
-        "advisor_close": [pointer, ctypes.c_int],
-        "step_end": [pointer, ctypes.POINTER(_Decision)],
-        "save_begin": [pointer, ctypes.c_int],
-        "save_copied": [pointer, ctypes.c_int],
-        "save_end": [pointer, ctypes.c_int],
-        "save_failed": [pointer, ctypes.c_int],
-        "failed": [pointer],
-        "restored_end": [pointer],
-        "remaining_steps": [pointer, number],
-        "preempt": [pointer, ctypes.c_double],
-        "store_open": [ctypes.POINTER(_StoreOptions), ctypes.POINTER(pointer)],
-        "store_close": [pointer],
-        "store_restore": [pointer, ctypes.POINTER(_Restored)],
-        "store_restore_shared": [pointer, text, ctypes.c_double, ctypes.POINTER(_Restored)],
-        "store_begin": [pointer, number, ctypes.POINTER(pointer)],
-        "save_level": [pointer, ctypes.c_int],
-        "store_commit": [pointer, pointer],
-        "store_abandon": [pointer, pointer],
-        "store_retire": [pointer],
-    }.items():
-        function = getattr(library, f"rw_checkpoint_{name}")
-        function.argtypes, function.restype = arguments, ctypes.c_int
-    library.rw_checkpoint_error.restype = text
-    library.rw_checkpoint_save_folder.argtypes = [pointer]
-    library.rw_checkpoint_save_folder.restype = text
-    library.rw_checkpoint_interval.argtypes = [ctypes.c_double, ctypes.c_double]
-    library.rw_checkpoint_interval.restype = ctypes.c_double
-    return library
-
-
-_library = _load()
-
-
-def _call(name: str, *arguments: object) -> None:
-    status = getattr(_library, f"rw_checkpoint_{name}")(*arguments)
-    if status != 0:
-        message = _library.rw_checkpoint_error().decode(errors="replace")
-        raise (NoRoomError if status == _NO_ROOM else CheckpointError)(message)
-
-
-def _unsigned(name: str, value: int, bits: int) -> int:
-    """What ctypes would cut to so many bits without a word."""
-    number = operator.index(value)
-    if not 0 <= number < 1 << bits:
-        raise ValueError(f"{name} has to be from 0 to 2**{bits} - 1, not {value}")
-    return number
-
-
 def interval(save: float, mtbf: float) -> float:
     """The best compute time between two saves if one could save at any moment."""
-    found = float(_library.rw_checkpoint_interval(save, mtbf))
+    found = float(library.rw_checkpoint_interval(save, mtbf))
     if math.isnan(found):
         raise ValueError(f"save and mtbf have to be positive numbers of seconds, not {save} and {mtbf}")
     return found
@@ -217,20 +117,20 @@ class Store:
         """By default in the directory that ``ropewalk run --checkpoint`` gives. There has to be room on the disk for one more
         generation than are kept: the oldest is removed when the newest exists. Of ``ranks`` that save together each has a
         store with its own ``rank``; all open and restore theirs before the first saves, and save equally often."""
-        rank, ranks = _unsigned("rank", rank, 32), _unsigned("ranks", ranks, 32)
+        rank, ranks = unsigned("rank", rank, 32), unsigned("ranks", ranks, 32)
         if rank >= ranks:
             raise ValueError(f"rank has to be below ranks, not {rank} of {ranks}")
-        keep, restarts_max = _unsigned("keep", keep, 32), _unsigned("restarts_max", restarts_max, 32)
+        keep, restarts_max = unsigned("keep", keep, 32), unsigned("restarts_max", restarts_max, 32)
         if directory is None and not os.environ.get("ROPEWALK_CHECKPOINT_DIR"):
             raise ValueError(
                 "no directory was given for the store: name one, as in Store(\"saves\"), or start the program by "
                 "`ropewalk run --checkpoint DIR`"
             )
         path = None if directory is None else os.fsencode(directory)
-        options = _StoreOptions(ctypes.sizeof(_StoreOptions), path, rank, ranks, None, keep, restarts_max)
+        options = StoreOptionsC(ctypes.sizeof(StoreOptionsC), path, rank, ranks, None, keep, restarts_max)
         self._ranks = ranks
         self._handle = ctypes.c_void_p()
-        _call("store_open", ctypes.byref(options), ctypes.byref(self._handle))
+        call("checkpoint_store_open", ctypes.byref(options), ctypes.byref(self._handle))
 
     def __enter__(self) -> "Store":
         return self
@@ -241,7 +141,7 @@ class Store:
     def close(self) -> None:
         """Ends the use of the store."""
         if self._handle:
-            _call("store_close", self._handle)
+            call("checkpoint_store_close", self._handle)
             self._handle = ctypes.c_void_p()
 
     def restore(self, start: Optional[str] = None, patience: float = 60.0) -> Optional[Restored]:
@@ -251,9 +151,9 @@ class Store:
         Several ranks agree on it through files of the directory, which all have to see, and wait for each other so many
         seconds. ``start`` is the same text for all of them, and another one at each start of the job; ``ropewalk run
         --checkpoint`` gives one."""
-        found = _Restored()
+        found = RestoredC()
         if self._ranks == 1:
-            _call("store_restore", self._handle, ctypes.byref(found))
+            call("checkpoint_store_restore", self._handle, ctypes.byref(found))
         else:
             start = start or os.environ.get("ROPEWALK_CHECKPOINT_START")
             if not start:
@@ -261,7 +161,7 @@ class Store:
                     "ranks that restore together need a start: a text that is the same for all of them, and another one "
                     "at each start of the job"
                 )
-            _call("store_restore_shared", self._handle, os.fsencode(start), patience, ctypes.byref(found))
+            call("checkpoint_store_restore_shared", self._handle, os.fsencode(start), patience, ctypes.byref(found))
         if not found.found:
             return None
         return Restored(found.generation, found.step, Path(os.fsdecode(found.folder)), found.quarantined)
@@ -269,17 +169,17 @@ class Store:
     def save(self, step: int, write: Callable[[Path], object], level: int = FULL) -> None:
         """Saves what ``write`` puts into the folder that it is given, and removes the oldest generations. Under ``ropewalk
         run --partner`` another host copies saves of level ``FULL``."""
-        step = _unsigned("step", step, 64)
+        step = unsigned("step", step, 64)
         save = ctypes.c_void_p()
-        _call("store_begin", self._handle, step, ctypes.byref(save))
+        call("checkpoint_store_begin", self._handle, step, ctypes.byref(save))
         try:
-            _call("save_level", save, level)
-            write(Path(os.fsdecode(_library.rw_checkpoint_save_folder(save))))
+            call("checkpoint_save_level", save, level)
+            write(Path(os.fsdecode(library.rw_checkpoint_save_folder(save))))
         except BaseException:
-            _call("store_abandon", self._handle, save)
+            call("checkpoint_store_abandon", self._handle, save)
             raise
-        _call("store_commit", self._handle, save)
-        _call("store_retire", self._handle)
+        call("checkpoint_store_commit", self._handle, save)
+        call("checkpoint_store_retire", self._handle)
 
 
 def _is_on_purpose(error: Optional[BaseException]) -> bool:
@@ -311,14 +211,14 @@ class Advisor:
         """What is 0 has its default. In the file ``journal`` it remembers what it learned for the next start; by default
         where ``ropewalk run --checkpoint`` says, or nowhere. ``mtbf`` is a guess of the mean time between failures, from
         which learning starts, unless ``mtbf_is_known``; by default that of ``ropewalk run``, or 5 years."""
-        steps = _unsigned("steps", steps, 64)
-        options = _AdvisorOptions(
-            ctypes.sizeof(_AdvisorOptions), mtbf, mtbf_is_known, save, restore, limit, steps, fast_save, fast_covers
+        steps = unsigned("steps", steps, 64)
+        options = AdvisorOptionsC(
+            ctypes.sizeof(AdvisorOptionsC), mtbf, mtbf_is_known, save, restore, limit, steps, fast_save, fast_covers
         )
         path = None if journal is None else os.fsencode(journal)
         self._handle = ctypes.c_void_p()
         self._level = FULL
-        _call("advisor_open", ctypes.byref(options), path, ctypes.byref(self._handle))
+        call("checkpoint_advisor_open", ctypes.byref(options), path, ctypes.byref(self._handle))
 
     def __enter__(self) -> "Advisor":
         return self
@@ -330,12 +230,12 @@ class Advisor:
         """Ends the run, which is done or was stopped on purpose, or has failed."""
         if self._handle:
             handle, self._handle = self._handle, ctypes.c_void_p()
-            _call("advisor_close", handle, finished)
+            call("checkpoint_advisor_close", handle, finished)
 
     def step_end(self) -> Decision:
         """A time step is over: whether to save now."""
-        found = _Decision()
-        _call("step_end", self._handle, ctypes.byref(found))
+        found = DecisionC()
+        call("checkpoint_step_end", self._handle, ctypes.byref(found))
         self._level = found.level
         return Decision(
             bool(found.save), found.level, found.reason.decode(), found.interval, found.overhead, found.mtbf
@@ -357,32 +257,32 @@ class Advisor:
 
     def save_begin(self, level: int = FULL) -> None:
         """A save begins."""
-        _call("save_begin", self._handle, level)
+        call("checkpoint_save_begin", self._handle, level)
 
     def save_copied(self, level: int = FULL) -> None:
         """The program goes on while the save is written in the background; it protects from :meth:`save_end` on."""
-        _call("save_copied", self._handle, level)
+        call("checkpoint_save_copied", self._handle, level)
 
     def save_end(self, level: int = FULL) -> None:
         """A save is done."""
-        _call("save_end", self._handle, level)
+        call("checkpoint_save_end", self._handle, level)
 
     def save_failed(self, level: int = FULL) -> None:
         """A save could not be made."""
-        _call("save_failed", self._handle, level)
+        call("checkpoint_save_failed", self._handle, level)
 
     def failed(self) -> None:
         """Something failed that this process survives; it will restore its last save."""
-        _call("failed", self._handle)
+        call("checkpoint_failed", self._handle)
 
     def restored(self) -> None:
         """The state is restored."""
-        _call("restored_end", self._handle)
+        call("checkpoint_restored_end", self._handle)
 
     def remaining_steps(self, steps: int) -> None:
         """How many steps are still to be done."""
-        _call("remaining_steps", self._handle, _unsigned("steps", steps, 64))
+        call("checkpoint_remaining_steps", self._handle, unsigned("steps", steps, 64))
 
     def preempt(self, notice: float) -> None:
         """The job will be ended after so many seconds: a save is due at the next step, if there is time."""
-        _call("preempt", self._handle, notice)
+        call("checkpoint_preempt", self._handle, notice)

@@ -1,11 +1,25 @@
 """The installed package does what its README says; `cargo xtask python` runs this in a fresh environment."""
 
+import array
+import contextlib
 import ctypes
+import glob
+import os
+import random
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import unittest
+import uuid
+import warnings
 from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy
 
 import ropewalk
 from ropewalk import checkpoint, errors
@@ -112,6 +126,199 @@ class Package(unittest.TestCase):
             verdict.check()
         self.assertEqual((caught.exception.rank, caught.exception.ranks), (1, (1,)))
         self.assertIn("not-there", ropewalk.run(["/not-there"], n=1).reason)
+
+
+def saved_step(folder: str) -> int:
+    """The highest step that a manifest below the folder names."""
+    found = 0
+    for path in map(Path, glob.glob(f"{folder}/generation-*/*.manifest")):
+        try:
+            text = path.read_text()
+        except FileNotFoundError:  # Old ones are removed meanwhile.
+            continue
+        found = max([found, *(int(line.split()[1]) for line in text.splitlines() if line.startswith("step "))])
+    return found
+
+
+class NamedState(unittest.TestCase):
+    """Arrays and scalars that are saved and restored by name."""
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def test_serial_loop(self) -> None:
+        """The loop of a stranger is killed 20 times at random moments, and ends with the same bits."""
+        words = [sys.executable, str(EXAMPLES / "plate.py"), "60000"]
+        calm, killed = (os.path.join(self.folder, name) for name in ("calm", "killed"))
+        expected = subprocess.run([*words, calm], check=True, capture_output=True).stdout
+        environment = {**os.environ, "ROPEWALK_MTBF": "0.5"}
+        begun = []
+        for _ in range(20):
+            program = subprocess.Popen([*words, killed], env=environment, stdout=subprocess.PIPE)
+            try:
+                program.communicate(timeout=random.uniform(0.15, 0.6))
+            except subprocess.TimeoutExpired:
+                program.kill()
+                program.communicate()
+            self.assertEqual(program.returncode, -signal.SIGKILL, "it was to be killed before its end")
+            begun.append(saved_step(killed))
+        self.assertGreater(len(set(begun)), 5, begun)
+        self.assertEqual(begun, sorted(begun))
+        print("saved at the kills:", begun)
+        found = subprocess.run([*words, killed], check=True, capture_output=True, env=environment).stdout
+        self.assertEqual(found, expected)
+
+    def test_ranks(self) -> None:
+        """One of 4 ranks is killed 20 times, and the job ends with the same bits."""
+        script, steps = EXAMPLES / "plate_ranks.py", 2000
+        calm, killed = (os.path.join(self.folder, name) for name in ("calm", "killed"))
+        words, options = [sys.executable, str(script), str(steps)], ["--timeout", "150", "--checkpoint"]
+        expected = ropewalk.run(words, n=4, capture_output=True, options=[*options, calm]).check()
+        mark = uuid.uuid4().hex
+        kills: list[int] = []
+        ended = threading.Event()
+
+        def kill_some() -> None:
+            while len(kills) < 20 and not ended.wait(0.02):
+                ranks = [process for process in processes_of(mark) if process not in kills]
+                # Spread over the whole run, however fast it is.
+                if ranks and saved_step(killed) >= len(kills) * steps // 22:
+                    random.shuffle(ranks)
+                    time.sleep(random.uniform(0.0, 0.2))
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(ranks[0], signal.SIGKILL)
+                        kills.append(ranks[0])
+
+        killer = threading.Thread(target=kill_some, daemon=True)
+        killer.start()
+        options = ["--on-failure", "restart=25", "--mtbf", "0.5", *options, killed]
+        verdict = ropewalk.run([*words, mark], n=4, capture_output=True, options=options).check()
+        ended.set()
+        killer.join()
+        self.assertEqual(len(kills), 20, "it ended before its kills")
+        self.assertEqual(verdict.output, expected.output)
+        self.assertEqual(len(verdict.output or ""), 65)
+
+    def test_values(self) -> None:
+        """Arrays of all kinds and scalars of all types come back in place, to the last bit."""
+
+        def state() -> dict[str, Any]:
+            return {
+                "grid": numpy.zeros((3, 4), numpy.float32),
+                "half": numpy.zeros(5, ml_dtypes.bfloat16),
+                "point": numpy.zeros((), numpy.complex128),
+                "empty": numpy.zeros((0, 7)),
+                "record": numpy.zeros(2, [("x", "f8"), ("n", "i4")]),
+                "day": numpy.zeros(2, "datetime64[D]"),
+                "numbers": array.array("l", [0] * 9),
+                "bytes": bytearray(4),
+                "count": 0,
+                "t": 0,
+                "done": False,
+                "note": "",
+            }
+
+        with checkpoint.resume(self.folder, **state()) as run:
+            self.assertEqual((run.step, run["note"]), (0, ""))
+            for step in run.steps(3):
+                run["grid"][:] = step + 0.5
+                run["grid"] += 0
+                run["half"][:], run["point"] = step, 1j * step
+                run["record"]["n"], run["day"][:] = step, numpy.datetime64("2026-11-26")
+                run["numbers"][8], run["bytes"][3] = -step, step
+                run["count"] += 10**30
+                run["t"], run["done"], run["note"] = run["t"] + 0.1, True, f"after \N{SNOWMAN} {step}"
+            self.assertEqual(run.step, 3)
+        with checkpoint.resume(self.folder, **state()) as run:
+            self.assertEqual((run.step, list(run.steps(3))), (3, []))
+            self.assertTrue((run["grid"] == 2.5).all() and (run["half"] == 2).all() and run["point"] == 2j)
+            self.assertTrue((run["record"]["n"] == 2).all() and str(run["day"][1]) == "2026-11-26")
+            self.assertEqual((run["numbers"][8], run["bytes"]), (-2, b"\0\0\0\2"))
+            self.assertEqual([run[name] for name in ("count", "done", "note")], [3 * 10**30, True, "after \N{SNOWMAN} 2"])
+            self.assertEqual(run["t"], 0.1 + 0.1 + 0.1)
+
+    def test_mismatch(self) -> None:
+        """A state that differs from the save is refused as often as somebody tries, and nothing is lost."""
+        with checkpoint.resume(self.folder, u=numpy.ones((2, 3)), n=1) as run:
+            for step in run.steps(2):
+                run["u"] += 1
+        wrong = numpy.zeros(6)
+        for _ in range(5):
+            cases: list[tuple[dict[str, Any], str]] = [
+                ({"u": wrong, "n": 1}, "u was saved as float64 of 8 bytes, shape 2x3, and this program has .* shape 6"),
+                ({"u": numpy.zeros((2, 3), int), "n": 1}, "this program has int64"),
+                ({"u": numpy.zeros((2, 3))}, "the save holds n, which this program does not name; it names u"),
+                ({"u": wrong, "n": 1, "w": 0}, "(nothing named w|shape 6)"),
+            ]
+            for state, text in cases:
+                with self.assertRaisesRegex(checkpoint.MismatchError, text):
+                    checkpoint.resume(self.folder, **state)
+        self.assertFalse(wrong.any())
+        right = numpy.zeros((2, 3))
+        with checkpoint.resume(self.folder, u=right, n=0) as run:
+            self.assertEqual((run.step, run["n"], right.tolist()), (2, 1, [[3.0] * 3] * 2))
+        for bad, kind in [
+            (numpy.zeros((4, 4)).T[1:], ValueError),
+            (b"bytes", ValueError),
+            (numpy.array([object()]), TypeError),
+            (numpy.zeros(2, ">f8"), TypeError),
+            ([1.0], TypeError),
+            (None, TypeError),
+        ]:
+            with self.assertRaisesRegex(kind, "^x "):
+                checkpoint.resume(self.folder, x=bad)
+        base = numpy.zeros(4)
+        with self.assertRaisesRegex(checkpoint.CheckpointError, "same memory"):
+            checkpoint.resume(self.folder, a=base, b=base[1:])
+        with self.assertRaises(KeyError):
+            run["new"] = 1
+
+    def test_failures(self) -> None:
+        """A save that fails is a warning, the last one an error; an exception in the loop is a failure of the run."""
+        folder = os.path.join(self.folder, "saves")
+        u = numpy.zeros(1000)
+        options = checkpoint.RunOptions(mtbf=0.01)
+        with self.assertRaises(ZeroDivisionError):
+            with checkpoint.resume(folder, options, u=u) as run:
+                for step in run.steps(50):
+                    u += 1
+                    time.sleep(0.002)
+                    if step == 30:
+                        raise ZeroDivisionError
+        u[:] = 0
+        with warnings.catch_warnings(record=True) as caught, self.assertRaisesRegex(
+            checkpoint.CheckpointError, "generation-"
+        ):
+            warnings.simplefilter("always")
+            with checkpoint.resume(folder, options, u=u) as run:
+                self.assertGreater(run.step, 0)
+                self.assertTrue((u == run.step).all())
+                for generation in range(100):
+                    path = Path(folder, f"generation-{generation:010}")
+                    if not path.exists():
+                        path.touch()
+                for _ in run.steps(50):
+                    u += 1
+                    time.sleep(0.01)
+        self.assertIn("not saved: ", str(caught[0].message))
+        self.assertTrue((u == 50).all())
+        with self.assertRaisesRegex(checkpoint.CheckpointError, "rank 1 of 2"):
+            checkpoint.resume(folder, checkpoint.RunOptions(rank=1, ranks=2), u=u)
+
+
+def processes_of(mark: str) -> list[int]:
+    """The ranks of a job among whose words is a mark."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (path / "cmdline").read_bytes().split(b"\0")
+            if mark.encode() in words and b"python" in words[0] and b"\0PMI_RANK=" in (path / "environ").read_bytes():
+                found.append(int(path.name))
+        except OSError:
+            pass
+    return found
 
 
 if __name__ == "__main__":

@@ -21,9 +21,11 @@
 //! ```
 
 mod error;
+mod memory;
 mod pointers;
 mod text;
 
 pub use error::ArgumentError;
+pub use memory::{InSlice, LentMemory, Memory};
 pub use pointers::{InPtr, Object, OutPtr};
 pub use text::{InText, OutText};

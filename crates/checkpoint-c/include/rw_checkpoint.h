@@ -1,7 +1,16 @@
 /*
  * When to save a long computation so that failures cost least, and a store of checkpoints that is never torn.
  *
- * Link with -lrw_checkpoint. All times are in seconds. Every function that returns int returns RW_CHECKPOINT_OK (0) or
+ * A loop whose arrays are saved and restored by name:
+ *
+ *     rw_run *run;
+ *     uint64_t step, shape[] = { 100, 100 };
+ *     rw_resume("checkpoints", NULL, &run);
+ *     rw_protect(run, "u", u, RW_FLOAT64, sizeof *u, 2, shape);
+ *     while (rw_step(run, steps, &step) == RW_CHECKPOINT_OK && step < steps) { ...compute step number `step`... }
+ *     rw_close(run, step == steps);
+ *
+ * The rest of this comment is for programs that write files of their own. Link with -lrw_checkpoint. All times are in seconds. Every function that returns int returns RW_CHECKPOINT_OK (0) or
  * an RW_CHECKPOINT_... code; rw_checkpoint_error() then says in one line what was wrong. Objects may be used by one
  * thread at a time. Texts are UTF-8 or, for paths, whatever the file system has.
  *
@@ -52,9 +61,78 @@ extern "C" {
 #define RW_CHECKPOINT_FAILED (-1)      /* rw_checkpoint_error() says why */
 #define RW_CHECKPOINT_BAD_ARGUMENT 1   /* a pointer or number that makes no sense */
 #define RW_CHECKPOINT_NO_ROOM 2        /* the disk is full */
+#define RW_CHECKPOINT_MISMATCH 3       /* the saved state has other names, elements or shapes; nothing was changed */
 
 /* The last error of this thread, in one line; valid until its next call. Empty if there was none. */
 const char *rw_checkpoint_error(void);
+
+/* ---- State by name ---- */
+
+typedef struct rw_run rw_run;
+
+/* Begin with RW_RUN_OPTIONS; what is 0 or null has its default. */
+typedef struct {
+    size_t size;          /* sizeof this structure */
+    uint32_t rank;        /* who saves, and how many save together; by default as the launcher says (PMI_RANK and PMI_SIZE, */
+    uint32_t ranks;       /* or RANK and WORLD_SIZE), or one */
+    const char *start;    /* if several save together: another text at each start of the job, and the same for all ranks; by
+                             default that of `ropewalk run --checkpoint` */
+    double patience;      /* how long ranks wait for each other when they restore; by default 60 */
+    double mtbf;          /* a guess of the mean time between failures, from which learning starts */
+    int mtbf_is_known;    /* not 0: `mtbf` is no guess, and nothing is learned */
+    uint32_t keep;        /* how many complete saves are kept; by default two */
+} rw_run_options;
+
+#define RW_RUN_OPTIONS { sizeof(rw_run_options), 0, 0, NULL, 0, 0, 0, 0 }
+
+/* Names of types of elements, as NumPy has them. Any other name without blanks may stand for a type of the program's. */
+#define RW_INT8 "int8"
+#define RW_INT16 "int16"
+#define RW_INT32 "int32"
+#define RW_INT64 "int64"
+#define RW_UINT8 "uint8"
+#define RW_UINT16 "uint16"
+#define RW_UINT32 "uint32"
+#define RW_UINT64 "uint64"
+#define RW_FLOAT32 "float32"
+#define RW_FLOAT64 "float64"
+
+/*
+ * Begins a run that is saved below `directory`, or where `ropewalk run --checkpoint` says if that has started the program.
+ * `options` may be null. Nothing is read yet. All ranks of a job make the same calls; they have to see one directory.
+ */
+int rw_resume(const char *directory, const rw_run_options *options, rw_run **run);
+/*
+ * Saves and restores an array of `item` bytes an element; no axes stand for one element. The memory stays the caller's, and has
+ * to exist until rw_close. To be called for each array before rw_restore or rw_step.
+ */
+int rw_protect(rw_run *run, const char *name, void *data, const char *element, size_t item, uint32_t axes,
+               const uint64_t *shape);
+/*
+ * Saves a copy of a value, whose type and length may change: to be called before rw_restore with a value to begin with, and
+ * again whenever it changes. rw_get returns the value that was put or restored last, valid until the next call with this run.
+ */
+int rw_put(rw_run *run, const char *name, const char *kind, const void *data, size_t length);
+int rw_get(rw_run *run, const char *name, const char **kind, const void **data, size_t *length);
+/*
+ * Restores all that is named from the newest save that all ranks have whole; `step` is how many steps that had done, 0 if
+ * there is none. RW_CHECKPOINT_MISMATCH if the save holds something else: then neither memory nor saves are changed. rw_step
+ * does it too.
+ */
+int rw_restore(rw_run *run, uint64_t *step);
+/*
+ * Ends the step before, if there was one, and begins the next of `steps`, whose number from 0 it returns; `steps` at the end,
+ * when the last state is saved. In between it saves when the advisor says so: it copies the state, and a thread of the
+ * library brings the copy to the disk. A save that fails does not end the run, unless it is the last.
+ */
+int rw_step(rw_run *run, uint64_t steps, uint64_t *step);
+/* The error of a save that failed since the last call, null if none did. Valid until the next call with this run. */
+const char *rw_save_error(rw_run *run);
+/*
+ * Waits for the save under way and ends the run: `finished` is not 0 if it is done or was stopped on purpose, 0 after a
+ * failure. Returns the error of the last save if nobody has heard of it.
+ */
+int rw_close(rw_run *run, int finished);
 
 /* ---- When to save ---- */
 

@@ -17,7 +17,7 @@ use ropewalk_checkpoint::{
     Store, StoreOptions, default_mtbf_of_job, directory_of_job, mtbf_of_job, optimal_interval, restore_all,
 };
 
-use crate::failure::{self, Failure, guarded};
+use crate::failure::{self, Failure};
 
 type InPtr<T> = abi::InPtr<T, Failure>;
 type InText = abi::InText<Failure>;
@@ -93,21 +93,6 @@ pub struct CRestored {
     folder: *const c_char,
     quarantined: u32,
     stuck: u32,
-}
-
-/// Declares functions of the library. Their bodies do not panic across the border.
-macro_rules! exports {
-    ($( fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block )*) => { $(
-        #[doc = concat!("`", stringify!($name), "`: see `include/rw_checkpoint.h`.")]
-        ///
-        /// # Safety
-        /// Its pointers are as the header says.
-        #[unsafe(no_mangle)]
-        #[allow(unused_mut, reason = "objects change, and other arguments do not")]
-        pub unsafe extern "C" fn $name($(mut $argument: $type),*) -> c_int {
-            guarded(move || { $body Ok(()) })
-        }
-    )* };
 }
 
 exports! {

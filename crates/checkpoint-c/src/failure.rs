@@ -7,7 +7,7 @@ use std::{
 };
 
 use ropewalk_c_abi::ArgumentError;
-use ropewalk_checkpoint::StoreError;
+use ropewalk_checkpoint::{RunError, StoreError};
 
 /// Why a function of the library did nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +51,21 @@ impl From<StoreError> for Failure {
     }
 }
 
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        let code = match &error {
+            error if error.is_mismatch() => MISMATCH,
+            error if error.is_for_lack_of_room() => NO_ROOM,
+            RunError::NoDirectory | RunError::NoStart { .. } | RunError::Rank { .. } => BAD_ARGUMENT,
+            _ => FAILED,
+        };
+        Self {
+            code,
+            text: chain(&error),
+        }
+    }
+}
+
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Self::new(format!("cannot use the journal: {error}"))
@@ -58,7 +73,7 @@ impl From<std::io::Error> for Failure {
 }
 
 /// An error and its causes in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let causes: Vec<String> = causes.map(ToString::to_string).collect();
     causes.join(": ")
@@ -90,6 +105,7 @@ thread_local! {
 const FAILED: c_int = -1;
 const BAD_ARGUMENT: c_int = 1;
 const NO_ROOM: c_int = 2;
+const MISMATCH: c_int = 3;
 
 #[cfg(test)]
 mod tests {

@@ -73,6 +73,38 @@ fn a_killed_program_ends_as_if_nothing_had_been() {
     assert!(generations.count() <= 2);
 }
 
+/// A loop whose arrays have names is killed in 20 of its steps, and ends as if nothing had been; an array of another
+/// length is refused.
+#[test]
+fn a_killed_loop_with_named_arrays_ends_as_if_nothing_had_been() {
+    let folder = TempDir::new().unwrap();
+    let program = compiled(Path::new("examples/named.c"), &folder);
+    let [calm, killed] = ["calm", "killed"].map(|name| folder.path().join(name).display().to_string());
+    let expected = heat(&program, &[&calm, STEPS]);
+    assert!(expected.status.success(), "{expected:?}");
+    for kill in 1..=20_u32 {
+        let output = heat(&program, &[&killed, STEPS, &(kill * 200).to_string()]);
+        assert_eq!(output.status.signal(), Some(9), "{output:?}");
+    }
+    let found = heat(&program, &[&killed, STEPS]);
+    assert!(found.status.success(), "{found:?}");
+    assert_eq!(found.stdout, expected.stdout);
+    let begun = String::from_utf8_lossy(&found.stderr).into_owned();
+    let begun: u64 = begun.trim().trim_start_matches("from step ").parse().unwrap();
+    assert!(begun > 0, "it was never restored");
+    let other = TempDir::new().unwrap();
+    let source = other.path().join("other.c");
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/named.c")).unwrap();
+    fs::write(&source, text.replace("CELLS 5000", "CELLS 4000")).unwrap();
+    let refused = heat(&compiled(&source, &other), &[&killed, STEPS]);
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        told.contains("u was saved as float64 of 8 bytes, shape 5000, and this program has"),
+        "{told}"
+    );
+}
+
 /// A program that cannot write its files commits none of them, and comes to its end without.
 #[test]
 fn what_could_not_be_written_is_not_committed() {
@@ -106,16 +138,20 @@ fn what_could_not_be_written_is_not_committed() {
     assert_eq!(saved, 0, "{text}");
 }
 
-/// The header and the example are clean C99 and C++11, with every warning that is usual.
+/// The header and the examples are clean C99 and C++11, with every warning that is usual.
 #[test]
-fn header_and_example_have_no_warnings() {
+fn header_and_examples_have_no_warnings() {
     let folder = TempDir::new().unwrap();
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let compilers: [(&str, &[&str]); 2] = [
         ("gcc", &["-x", "c", "-std=c99", "-Wstrict-prototypes"]),
         ("g++", &["-x", "c++", "-std=c++11"]),
     ];
-    for (compiler, words) in compilers {
+    let examples = ["examples/heat.c", "examples/named.c"];
+    for ((compiler, words), example) in compilers
+        .into_iter()
+        .flat_map(|compiler| examples.map(|example| (compiler, example)))
+    {
         let output = Command::new(compiler)
             .args(words)
             .args([
@@ -129,7 +165,7 @@ fn header_and_example_have_no_warnings() {
             ])
             .arg(folder.path().join("heat.o"))
             .arg(format!("-I{}", here.join("include").display()))
-            .arg(here.join("examples/heat.c"))
+            .arg(here.join(example))
             .output()
             .unwrap_or_else(|_| panic!("{compiler} is missing: install the Debian packages gcc and g++"));
         assert!(
@@ -162,5 +198,5 @@ fn the_library_has_the_functions_of_its_header() {
     let mut exported: Vec<&str> = text.lines().filter_map(|line| line.split(' ').nth(2)).collect();
     exported.sort_unstable();
     assert_eq!(exported, declared);
-    assert!(exported.len() >= 24, "{exported:?}");
+    assert!(exported.len() >= 33, "{exported:?}");
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
-    env, fs,
+    env,
     os::unix::process::ExitStatusExt,
     path::Path,
     process::{Command, Output},

@@ -39,6 +39,7 @@ mod generation;
 mod interval;
 mod journal;
 mod manifest;
+mod named_state;
 pub mod partner;
 mod plan;
 mod policy;
@@ -54,6 +55,9 @@ pub use generation::{Choice, Held, Holdings, KEEP_MIN, Restarts, choose, of_othe
 pub use interval::{daly_first_order, daly_higher_order, optimal_interval, young};
 pub use journal::{COMMAND_BITS, Failing, History, Note, Record, Totals};
 pub use manifest::{MANIFEST_BYTES_MAX, Manifest, ManifestError, Place, SavedFile, is_safe};
+pub use named_state::{
+    STATE_ALIGNMENT, STATE_HEADER_MAX, STATE_PREFIX, StateEntry, StateHeader, StateHeaderError, StateMismatch,
+};
 pub use plan::Plan;
 pub use policy::{Decision, FixedSeconds, FixedSteps, Moment, Nearest, Paper, Policy, Rate, Reason};
 pub use rehearsal::{Rehearsal, Rehearsed};

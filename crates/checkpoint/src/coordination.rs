@@ -166,7 +166,7 @@ impl Coordination for SharedDirectory {
 }
 
 /// What the folders in which ranks meet begin with.
-const MEETING: &str = "meeting-";
+pub(crate) const MEETING: &str = "meeting-";
 
 /// Between two looks for what a rank says.
 const PAUSE: Duration = Duration::from_millis(2);

@@ -45,6 +45,7 @@ mod environment;
 mod files;
 mod follower;
 mod journal_file;
+mod named;
 #[cfg(feature = "partner")]
 mod partners;
 mod quarantine;
@@ -77,6 +78,7 @@ pub use environment::{
 pub use files::{Entry, EntryKind, Files, RealFiles};
 pub use follower::JournalFollower;
 pub use journal_file::JournalFile;
+pub use named::{Named, RunError, RunOptions, SavedRun, SavedValue, StateElement};
 #[cfg(feature = "partner")]
 pub use partners::{
     Agreed, HostJournals, PartnerError, Partners, PartnersError, Report, Service, ServiceOptions,

@@ -365,6 +365,23 @@ impl<F: Files> Store<F> {
             return Ok(());
         }
         let count = before.map_or(0, |(restarts, _)| restarts.count).saturating_add(1);
+        self.write_restarts(generation, count, start)
+    }
+
+    /// Takes back that [`restore`](Self::restore) counted a start from this generation, which ended because the
+    /// program does not fit: the generation is not to blame, and is not put aside after a few such starts.
+    ///
+    /// # Errors
+    /// If the count cannot be written.
+    pub fn forget_restart(&self, generation: u64) -> Result<(), StoreError> {
+        let noted = self.noted_restarts();
+        let Some((restarts, start)) = noted.filter(|(restarts, _)| restarts.generation == generation) else {
+            return Ok(());
+        };
+        self.write_restarts(generation, restarts.count.saturating_sub(1), start)
+    }
+
+    fn write_restarts(&self, generation: u64, count: u32, start: Option<u64>) -> Result<(), StoreError> {
         let path = self.restarts_path();
         let temporary = path.with_extension("tmp");
         let start = start.map(|start| start.to_string()).unwrap_or_default();

@@ -66,6 +66,10 @@ const UNSAFE: &[(&str, &str)] = &[
         "maps files, and catches the signal of pages that are gone",
     ),
     (
+        "crates/c-abi/src/memory.rs",
+        "reads and writes memory that C hands over",
+    ),
+    (
         "crates/c-abi/src/pointers.rs",
         "reads and writes through pointers that C hands over",
     ),
@@ -75,8 +79,16 @@ const UNSAFE: &[(&str, &str)] = &[
         "is the allocator of a test that counts",
     ),
     (
+        "crates/checkpoint-c/src/declared.rs",
+        "declares the functions that are exported to C",
+    ),
+    (
         "crates/checkpoint-c/src/exports.rs",
         "exports the functions of checkpoints to C",
+    ),
+    (
+        "crates/checkpoint-c/src/run.rs",
+        "exports the functions of runs with named state to C",
     ),
     (
         "crates/fabric/src/agent_link.rs",

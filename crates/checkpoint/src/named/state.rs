@@ -1,0 +1,172 @@
+//! Arrays and values of a program, by name.
+
+use std::borrow::Cow;
+
+use bytemuck::Pod;
+use ropewalk_checkpoint_core::{StateEntry, StateHeader, StateHeaderError};
+
+/// A type of numbers whose arrays can be saved by name.
+pub trait StateElement: Pod {
+    /// The name of the type in the file, as NumPy calls it.
+    const NAME: &'static str;
+}
+
+macro_rules! elements {
+    ($($type:ty => $name:literal,)*) => { $(
+        impl StateElement for $type {
+            const NAME: &'static str = $name;
+        }
+    )* };
+}
+
+elements! {
+    u8 => "uint8",
+    u16 => "uint16",
+    u32 => "uint32",
+    u64 => "uint64",
+    i8 => "int8",
+    i16 => "int16",
+    i32 => "int32",
+    i64 => "int64",
+    f32 => "float32",
+    f64 => "float64",
+}
+
+/// A value that may have another type and length in each save, as a text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SavedValue {
+    /// The name of its type: ASCII without blanks.
+    pub kind: String,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// A part of a program's state with its name: memory to save from, and to restore into.
+#[derive(Debug)]
+pub struct Named<'a> {
+    name: &'a str,
+    content: Content<'a>,
+}
+
+#[derive(Debug)]
+enum Content<'a> {
+    Array {
+        element: &'a str,
+        item: u32,
+        shape: Cow<'a, [u64]>,
+        bytes: &'a mut [u8],
+    },
+    Value(&'a mut SavedValue),
+}
+
+impl<'a> Named<'a> {
+    /// An array of one axis.
+    pub fn array<T: StateElement>(name: &'a str, data: &'a mut [T]) -> Self {
+        let shape = Cow::Owned(vec![data.len() as u64]);
+        Self::shaped(name, data, shape)
+    }
+
+    /// An array of several axes, whose lengths have the length of the data as their product.
+    pub fn array_of_shape<T: StateElement>(name: &'a str, data: &'a mut [T], shape: &'a [u64]) -> Self {
+        Self::shaped(name, data, Cow::Borrowed(shape))
+    }
+
+    /// A number.
+    pub fn number<T: StateElement>(name: &'a str, number: &'a mut T) -> Self {
+        Self::shaped(name, std::slice::from_mut(number), Cow::Borrowed(&[]))
+    }
+
+    /// A value of any type and length.
+    pub fn value(name: &'a str, value: &'a mut SavedValue) -> Self {
+        Self {
+            name,
+            content: Content::Value(value),
+        }
+    }
+
+    /// The memory of an array whose elements have a type of any name.
+    pub fn memory(name: &'a str, element: &'a str, item: u32, shape: &'a [u64], bytes: &'a mut [u8]) -> Self {
+        Self {
+            name,
+            content: Content::Array {
+                element,
+                item,
+                shape: Cow::Borrowed(shape),
+                bytes,
+            },
+        }
+    }
+
+    fn shaped<T: StateElement>(name: &'a str, data: &'a mut [T], shape: Cow<'a, [u64]>) -> Self {
+        Self {
+            name,
+            content: Content::Array {
+                element: T::NAME,
+                item: size_of::<T>() as u32,
+                shape,
+                bytes: bytemuck::cast_slice_mut(data),
+            },
+        }
+    }
+
+    fn entry(&self) -> Result<StateEntry, StateHeaderError> {
+        match &self.content {
+            Content::Array {
+                element,
+                item,
+                shape,
+                bytes,
+            } => {
+                let entry = StateEntry::array(self.name, element, *item, shape)?;
+                match entry.bytes() == bytes.len() as u64 {
+                    true => Ok(entry),
+                    false => Err(StateHeaderError::Shape {
+                        name: self.name.into(),
+                    }),
+                }
+            }
+            Content::Value(value) => StateEntry::value(self.name, &value.kind, value.bytes.len() as u64),
+        }
+    }
+
+    /// The bytes to save.
+    pub(super) fn bytes(&self) -> &[u8] {
+        match &self.content {
+            Content::Array { bytes, .. } => bytes,
+            Content::Value(value) => &value.bytes,
+        }
+    }
+
+    /// The room for the bytes of a saved entry that matches.
+    pub(super) fn room(&mut self, saved: &StateEntry) -> &mut [u8] {
+        match &mut self.content {
+            Content::Array { bytes, .. } => bytes,
+            Content::Value(value) => {
+                saved.element().clone_into(&mut value.kind);
+                value.bytes = vec![0; saved.bytes() as usize];
+                &mut value.bytes
+            }
+        }
+    }
+}
+
+/// The header that describes a state.
+pub(super) fn header_of(state: &[Named<'_>]) -> Result<StateHeader, StateHeaderError> {
+    StateHeader::new(state.iter().map(Named::entry).collect::<Result<_, _>>()?)
+}
+
+/// Copies a state to a buffer as it stands in the file. A buffer that was long enough before is not made longer.
+pub(super) fn copy_out(state: &[Named<'_>], buffer: &mut Vec<u8>) -> Result<(), StateHeaderError> {
+    let header = header_of(state)?;
+    let (text, offsets) = (header.encode(), header.offsets());
+    buffer.resize(offsets.last().map_or(0, |&end| end as usize), 0);
+    buffer[..text.len()].copy_from_slice(text.as_bytes());
+    let mut end = text.len();
+    for (named, &start) in state.iter().zip(&offsets) {
+        let (start, bytes) = (start as usize, named.bytes());
+        buffer[end..start].fill(0);
+        end = start + bytes.len();
+        buffer[start..end].copy_from_slice(bytes);
+    }
+    Ok(())
+}
