@@ -403,8 +403,8 @@ mod tests {
         reports
     }
 
-    /// Sends 16 chunks after each other, each of which takes so many milliseconds there and its answer so many back, and
-    /// waits for so many on its way. The clock of the receiver is 5 s behind.
+    /// Sends eight chunks at once, 16 times. They take so many milliseconds there, and wait for so many on their way;
+    /// the answers take so many back. The clock of the receiver is 5 s behind.
     fn window_after(there: u64, waits: u64, back: u64) -> u32 {
         let ms = Duration::from_millis;
         let mut rates = SendRates::default();

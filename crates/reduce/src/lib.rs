@@ -23,7 +23,6 @@ mod buffer;
 )]
 mod driver;
 mod folding;
-mod huge_pages;
 pub mod ids;
 mod message;
 mod operation;

@@ -267,7 +267,9 @@ impl<'a> Job<'a> {
                     }
                     site.worker.handle_delivered(chunk.to, &chunk.header);
                     let bytes = chunk.range.end - chunk.range.start;
-                    let rates = site.rates.handle_ended(now.into(), chunk.to, bytes, arrived.into());
+                    let rates = site
+                        .rates
+                        .handle_ended(now.into(), chunk.to, bytes, arrived.into());
                     site.worker.set_sends(site.rates.window());
                     if let Some(rates) = rates {
                         let seat = Process(site.seat.0);

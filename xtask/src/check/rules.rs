@@ -78,6 +78,7 @@ const UNSAFE: &[(&str, &str)] = &[
         "crates/checkpoint-core/tests/no_allocation/counting_allocator.rs",
         "is the allocator of a test that counts",
     ),
+    ("crates/reduce/src/driver/huge_pages.rs", "gives advice on memory"),
     (
         "crates/checkpoint-c/src/declared.rs",
         "declares the functions that are exported to C",

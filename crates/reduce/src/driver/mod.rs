@@ -15,6 +15,7 @@ mod enclosed;
 mod ending;
 mod gather;
 mod group;
+mod huge_pages;
 mod inbox;
 mod inherited;
 mod job;

@@ -38,6 +38,9 @@ struct Chunk {
     not_before: Option<Instant>,
 }
 
+/// The bytes of a chunk, and the time of its arrival by the receiver's clock.
+pub(super) type Taken = (u64, Duration);
+
 /// A chunk under way.
 struct Sent {
     chunk: Chunk,
@@ -144,11 +147,11 @@ impl Outbox {
         failed
     }
 
-    /// The chunks that have arrived, or will never do so, with their bytes and the times by the receivers' clocks.
+    /// The chunks that have arrived, or will never do so.
     pub(super) fn collect(
         &mut self,
         engine: &mut Engine,
-    ) -> Vec<(Rank, ChunkHeader, Result<(u64, Duration), CallError>)> {
+    ) -> Vec<(Rank, ChunkHeader, Result<Taken, CallError>)> {
         let mut ended = Vec::new();
         let chunks = &mut self.chunks;
         self.sends.retain_mut(|sent| match sent.answer.try_take() {

@@ -14,7 +14,7 @@ use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{Call, Contributions, Member, Place, Token};
 
-use super::{copies::WishedCopies, reduction::Completion};
+use super::{copies::WishedCopies, huge_pages, reduction::Completion};
 use crate::{
     folding::{Memory, Operand, Unread, fold, fold_into},
     ids::ReductionId,
@@ -292,9 +292,11 @@ impl Running {
             return Ok(());
         };
         let length = self.length as usize;
-        let result = self
-            .result
-            .get_or_insert_with(|| ResultMemory::Elements(elements.result(length)));
+        let result = self.result.get_or_insert_with(|| {
+            let mut memory = elements.result(length);
+            huge_pages::advise(memory.bytes_mut());
+            ResultMemory::Elements(memory)
+        });
         let ResultMemory::Elements(result) = result else {
             return Ok(());
         };

@@ -6,7 +6,6 @@ use bytemuck::Pod;
 use ropewalk_fabric::Buffer;
 
 use super::{Codec, DecodeError, Elements, Fold, FoldElements, FoldError, Operation, ResultMemory, Side};
-use crate::huge_pages;
 
 /// A reducer of vectors from a function that combines two elements, the left and the right one.
 ///
@@ -122,8 +121,6 @@ impl<T: Pod + Send, F: Fn(T, T) -> T + Send + Sync> FoldElements for Elementwise
     }
 
     fn result(&self, bytes: usize) -> Box<dyn Elements> {
-        let mut result = bytemuck::allocation::zeroed_vec::<T>(bytes / size_of::<T>());
-        huge_pages::advise(&mut result);
-        Box::new(result)
+        Box::new(bytemuck::allocation::zeroed_vec::<T>(bytes / size_of::<T>()))
     }
 }

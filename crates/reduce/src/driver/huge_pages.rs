@@ -5,22 +5,16 @@ use rustix::mm::{Advice, madvise};
 /// The size of a huge page of most processors. Elsewhere the advice is for fewer pages than it could be.
 const SIZE: usize = 2 << 20;
 
-/// Asks for huge pages under the part of a vector that they can be under, where the system gives them to who asks
+/// Asks for huge pages under the part of a result that they can be under, where the system gives them to who asks
 /// (`/sys/kernel/mm/transparent_hugepage/enabled` is `madvise`). A system that has none says so, and nothing changes.
-pub(crate) fn advise<T>(vector: &mut [T]) {
-    let bytes = vector.as_mut_ptr_range();
+pub(super) fn advise(bytes: &mut [u8]) {
+    let bytes = bytes.as_mut_ptr_range();
     let begin = (bytes.start as usize).next_multiple_of(SIZE);
     let end = bytes.end as usize / SIZE * SIZE;
     if begin < end {
         let offset = begin - bytes.start as usize;
-        // SAFETY: the range lies within a vector that is lent to us alone. The advice changes no byte of it.
-        let _ = unsafe {
-            madvise(
-                bytes.start.byte_add(offset).cast(),
-                end - begin,
-                Advice::LinuxHugepage,
-            )
-        };
+        // SAFETY: the range lies within a slice that is lent to us alone. The advice changes no byte of it.
+        let _ = unsafe { madvise(bytes.start.add(offset).cast(), end - begin, Advice::LinuxHugepage) };
     }
 }
 
@@ -28,7 +22,7 @@ pub(crate) fn advise<T>(vector: &mut [T]) {
 mod tests {
     use super::*;
 
-    /// A vector of any length and place stays as it is.
+    /// A slice of any length and place stays as it is.
     #[test]
     fn bytes_stay() {
         for length in [0, 1, SIZE, 3 * SIZE + 5] {
