@@ -24,6 +24,7 @@ const PLACES: [&[&str]; 2] = [&[], &["-hosts", "h1,h2", "-launcher", "fork", "--
 struct Job {
     launcher: Guarded,
     lines: Lines<BufReader<ChildStdout>>,
+    /// The process number of each rank.
     ranks: Vec<u32>,
 }
 
@@ -36,16 +37,18 @@ impl Job {
         let mut launcher = Command::new(ROPEWALK)
             .arg("run")
             .args(options)
-            .args(["-n", "2", "sh", "-c", &format!("echo $$; {then}")])
+            .args(["-n", "2", "sh", "-c", &format!("echo $RANK $$; {then}")])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(launcher.stdout.take().unwrap()).lines();
-        let ranks = lines.by_ref().take(2).map(|line| line.unwrap().parse().unwrap());
+        let mut ranks: Vec<_> = lines.by_ref().take(2).map(Result::unwrap).collect();
+        ranks.sort_unstable();
+        let pid_of = |line: &String| line.split_once(' ').unwrap().1.parse().unwrap();
         Self {
-            ranks: ranks.collect(),
+            ranks: ranks.iter().map(pid_of).collect(),
             launcher: launcher.into(),
             lines,
         }
@@ -140,7 +143,7 @@ fn a_stopped_rank_is_not_overdue_when_the_job_goes_on() {
     assert!(ended.status.success(), "{verdict}");
 }
 
-/// A job that waits to be suspended until the agent of a host hears of that, which hangs; its number.
+/// A job that waits to be suspended until the agent right below the launcher hears of that, which hangs; its number.
 fn job_with_deaf_agent(then: &str) -> (Job, String) {
     let job = Job::start_with(&[PLACES[1], &["--detect", "6"]].concat(), then);
     let agent = parent(job.ranks[0]).unwrap().to_string();
