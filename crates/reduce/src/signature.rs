@@ -50,6 +50,14 @@ impl Signature {
     /// The longest name of an operation or a type, in bytes; longer ones are cut.
     pub(crate) const NAME_LENGTH_MAX: usize = 200;
 
+    /// The first byte of the result that a contribution is for.
+    pub(crate) fn begin_of(&self, member: Member) -> u64 {
+        match self.contributions {
+            Contributions::SideBySide => u64::from(member.0) * self.length.unwrap_or_default(),
+            _ => 0,
+        }
+    }
+
     /// The call as the core compares it. `None` if a rank that it names is not in the group.
     pub(crate) fn call(&self, members: &ProcessGroup) -> Option<Call> {
         let member = |rank| members.index_of(rank).map(|index| Member(index as u32));

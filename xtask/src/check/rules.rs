@@ -102,6 +102,14 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/fabric/src/arena.rs", "views its blocks as bytes"),
     ("crates/fabric/src/buffer.rs", "asks for large pages"),
     (
+        "crates/fabric/src/call_table/interleavings.rs",
+        "watches the table's memory in tests",
+    ),
+    (
+        "crates/fabric/src/call_table/memory.rs",
+        "reads and writes memory that other processes have too",
+    ),
+    (
         "crates/fabric/src/fork_guard.rs",
         "maps a page that the kernel clears in children",
     ),

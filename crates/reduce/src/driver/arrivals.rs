@@ -243,8 +243,8 @@ impl ProgressThread {
             read.responder.answer(result.map(|()| now));
         }
         let (chunks, failed) = self.inherited.collect();
-        for (chunk, buffer) in chunks {
-            self.take_chunk(&chunk, Memory::Shared(buffer));
+        for (chunk, memory) in chunks {
+            self.take_chunk(&chunk, memory);
         }
         for site in failed {
             self.worker.handle_unreachable(site);

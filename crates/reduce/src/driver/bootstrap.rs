@@ -7,8 +7,8 @@ use std::{
 };
 
 use ropewalk_fabric::{
-    Address, AgentLink, AgentLinkError, BindError, Endpoint, EndpointOptions, Identity, JobKey, Role,
-    Transports, TransportsError, Welcome,
+    Address, AgentLink, AgentLinkError, BindError, CallTable, Endpoint, EndpointOptions, Identity, JobKey, Role,
+    TablePlace, Transports, TransportsError, Welcome,
 };
 use ropewalk_names::{Incarnation, JobId, Rank};
 use ropewalk_pmi_client::{Client, ClientError};
@@ -26,6 +26,8 @@ pub(super) struct Bootstrapped {
     pub(super) addresses: Vec<Address>,
     /// The hosts of all ranks.
     pub(super) hosts: Vec<HostMark>,
+    /// The table of short calls, if all ranks are on one host.
+    pub(super) calls: Option<CallTable>,
 }
 
 /// Ranks of one host have the same one.
@@ -79,9 +81,22 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
     };
     options.transports = transports_from_env()?;
     let endpoint = ropewalk_rpc::bind(options)?;
+    let own_table = match rank {
+        Rank(0) if size as usize <= CallTable::ROWS_MAX => CallTable::create(size as usize).ok(),
+        _ => None,
+    };
+    if let (Some(pmi), Some(table)) = (&pmi, &own_table) {
+        pmi.put(KEY_OF_TABLE, &table.place().to_string())?;
+    }
     let found = exchange_addresses(&pmi, (endpoint.address(), host), rank, size)?;
     let (addresses, mut hosts): (Vec<_>, Vec<HostMark>) = found.into_iter().unzip();
-    if link.is_none() && hosts.iter().all(|host| *host == hosts[0]) {
+    let is_one_host = hosts.iter().all(|host| *host == hosts[0]);
+    let calls = match own_table {
+        Some(own) => Some(own).filter(|_| is_one_host),
+        None if is_one_host => open_table(&pmi, rank, size)?,
+        None => None,
+    };
+    if link.is_none() && is_one_host {
         // No agent outlives a process: copies are of use on other ranks of the same host too.
         hosts = (0..u64::from(size)).map(HostMark).collect();
     }
@@ -93,7 +108,16 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
         endpoint,
         addresses,
         hosts,
+        calls,
     })
+}
+
+/// The table of rank 0. A rank that cannot have it posts nothing, and the others do not wait for that.
+fn open_table(pmi: &Option<Client>, rank: Rank, size: u32) -> Result<Option<CallTable>, BootstrapError> {
+    let Some(pmi) = pmi else { return Ok(None) };
+    let place = pmi.get(KEY_OF_TABLE)?;
+    let place: Option<TablePlace> = place.and_then(|place| place.parse().ok());
+    Ok(place.and_then(|place| CallTable::open(&place, size as usize, rank.index()).ok()))
 }
 
 /// By which ways the ranks are to reach each other: those that the user names, or else all.
@@ -197,6 +221,7 @@ fn key_of_address(rank: Rank) -> String {
 const SILENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 const TRANSPORTS_VARIABLE: &str = "ROPEWALK_TRANSPORTS";
 const KEY_OF_SECRET: &str = "ropewalk-secret";
+const KEY_OF_TABLE: &str = "ropewalk-calls";
 
 /// Why a process could not join its job.
 #[derive(Debug, Error)]

@@ -17,6 +17,7 @@ use super::{
     lent_memory::LentMemory,
     reduction::{Completion, ReduceError, Reduction, Slot},
     session::{Begin, Originals},
+    short_calls::Offered,
     sites::Sites,
 };
 use crate::{
@@ -24,7 +25,7 @@ use crate::{
     ids::{GroupId, ReductionId, ReductionNumber},
     message::{Contribution, Introduction},
     operation::{Fold, Operation, Reducer},
-    signature::{Contributions, OnLoss, Order, RootFailure, Signature, cut},
+    signature::{OnLoss, Order, RootFailure, Signature, cut},
     source::Sources,
 };
 
@@ -85,6 +86,10 @@ impl Group {
     /// The rank of this process.
     pub(super) fn rank(&self) -> Rank {
         self.job.rank
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.job
     }
 
     pub(super) fn spare_memory(&self) -> &SpareMemory {
@@ -161,15 +166,32 @@ impl Group {
             let encoded = operation.codec.encode(&data);
             let signature = self.signature(&operation, encoded.len() as u64, kind, options)?;
             let (completion, slot) = Completion::new(None);
-            match kind {
-                Kind::Broadcast(root) if root != self.job.rank => {
+            let contributes = kind.contributes(self.job.rank);
+            let offered = Offered {
+                id,
+                signature: &signature,
+                fold: &operation.fold,
+                is_total: operation.is_total,
+                is_for_root_only: false,
+                data: contributes.then_some(&encoded[..]),
+                options,
+            };
+            let completion = match self.offer(&offered, completion)? {
+                Ok(waiting) => {
+                    drop(encoded);
+                    return Ok(Reduction::new(slot, operation.codec, self.job.rank).by(Some(waiting)));
+                }
+                Err(completion) => completion,
+            };
+            match contributes {
+                false => {
                     completion.settle(None);
                     let length = signature.length.unwrap_or_default();
                     let begin =
                         self.begin(id, signature, length, operation.fold, options.timeout, completion)?;
                     self.job.wish(Wish::Begin(Box::new(begin)));
                 }
-                _ => {
+                true => {
                     let memory = ContributionMemory::new(&self.job.spare_memory, &encoded);
                     let memory = memory.map_err(ReduceError::Memory)?;
                     self.contribute(id, signature, memory, operation.fold, options, completion)?;
@@ -248,12 +270,25 @@ impl Group {
             }
             let (lent, loan) = LentMemory::new(Arc::clone(&memory), bytes);
             let (completion, slot) = Completion::new(Some(loan));
+            let offered = Offered {
+                id,
+                signature: &signature,
+                fold: &operation.fold,
+                is_total: operation.is_total,
+                is_for_root_only: false,
+                data: Some(lent.as_ref()),
+                options,
+            };
+            let completion = match self.offer(&offered, completion)? {
+                Ok(waiting) => return Ok((slot, Some(waiting))),
+                Err(completion) => completion,
+            };
             let (lent, fold) = (ContributionMemory::Lent(lent), operation.fold.clone());
             self.contribute(id, signature, lent, fold, options, completion)?;
-            Ok(slot)
+            Ok((slot, None))
         });
-        let slot = called.unwrap_or_else(Slot::failed);
-        let reduction = Reduction::new(slot, operation.codec, self.job.rank);
+        let (slot, waiting) = called.unwrap_or_else(|error| (Slot::failed(error), None));
+        let reduction = Reduction::new(slot, operation.codec, self.job.rank).by(waiting);
         BufferReduction::lent(reduction, memory, elements)
     }
 
@@ -268,7 +303,7 @@ impl Group {
         completion: Completion,
     ) -> Result<(), ReduceError> {
         let length = memory.length() as u64;
-        let contribution_is_block = signature.contributions == Contributions::SideBySide;
+        let first = signature.begin_of(self.place()?);
         let contribution = Contribution {
             session: id.session(),
             members: self.members_if_not_all(),
@@ -299,10 +334,7 @@ impl Group {
         begin.originals = Originals::Own {
             token,
             bytes,
-            begin: match contribution_is_block {
-                true => u64::from(self.place()?.0) * length,
-                false => 0,
-            },
+            begin: first,
             hold,
         };
         self.job.wish(Wish::Begin(Box::new(begin)));
@@ -393,7 +425,9 @@ impl Group {
             group: self.id,
             number: self.next_number(options),
         };
-        make(id).inspect_err(|error| {
+        let made = make(id);
+        self.note_call(id, made.is_ok());
+        made.inspect_err(|error| {
             // If the others cannot be told, they hear of it when this process ends, which must not wait for them.
             self.job.set_failed(true);
             self.job.wish(Wish::Withdraw {
@@ -406,7 +440,7 @@ impl Group {
     }
 
     /// This rank's place in the group.
-    fn place(&self) -> Result<Member, ReduceError> {
+    pub(super) fn place(&self) -> Result<Member, ReduceError> {
         let rank = self.job.rank;
         let index = self.members.index_of(rank);
         let index = index.ok_or(ReduceError::NotMember { rank })?;
@@ -444,7 +478,7 @@ impl Group {
     }
 
     /// A call for the progress thread with contributions of so many bytes, still without originals.
-    fn begin(
+    pub(super) fn begin(
         &self,
         id: ReductionId,
         signature: Signature,
@@ -475,7 +509,7 @@ impl Group {
     }
 
     /// The number of copies on other hosts, and if they are waited for.
-    fn wished_copies(&self, protection: Protection) -> Result<Option<(u32, bool)>, ReduceError> {
+    pub(super) fn wished_copies(&self, protection: Protection) -> Result<Option<(u32, bool)>, ReduceError> {
         let Protection::Hosts { copies, acknowledged } = protection else {
             return Ok(None);
         };
@@ -507,7 +541,7 @@ impl Group {
         }
     }
 
-    fn protect(
+    pub(super) fn protect(
         &self,
         memory: &ContributionMemory,
         contribution: &Contribution,

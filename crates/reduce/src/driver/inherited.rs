@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use bytes::Bytes;
 use ropewalk_fabric::{Buffer, Held, RegionHandle};
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{ChunkHeader, Cut, Grant, Session, Site, StreamId};
@@ -14,17 +15,25 @@ use super::{
     progress::ProgressThread,
     sites::{Kind, Sites},
 };
-use crate::message::Contribution;
+use crate::{folding::Memory, message::Contribution};
 
 /// The contributions that agents have inherited, and the reads of them that are under way.
 #[derive(Default)]
 pub(super) struct Inherited {
-    contributions: BTreeMap<(Session, Site), (Contribution, RegionHandle)>,
+    contributions: BTreeMap<(Session, Site), (Contribution, Place)>,
     /// Grants for contributions of which this rank's agent has not told yet.
     early: Vec<(Site, StreamId, Grant)>,
     /// The chunks before this index are read or being read.
     read: BTreeMap<(Session, StreamId), u32>,
     reads: Vec<Read>,
+    /// Chunks that need not be read from elsewhere.
+    ready: Vec<(ChunkHeader, Memory)>,
+}
+
+/// The place of a contribution.
+pub(super) enum Place {
+    Elsewhere(RegionHandle),
+    Here(Bytes),
 }
 
 /// A chunk that is being read.
@@ -38,12 +47,12 @@ impl Inherited {
     /// Contributions that are kept at most: those of reductions that this rank has no part in are not told to be over.
     const CONTRIBUTIONS_MAX: usize = 4_096;
 
-    pub(super) fn insert(&mut self, site: Site, contribution: Contribution, handle: RegionHandle) {
+    pub(super) fn insert(&mut self, site: Site, contribution: Contribution, place: Place) {
         if self.contributions.len() == Self::CONTRIBUTIONS_MAX {
             self.contributions.pop_first();
         }
         self.contributions
-            .insert((contribution.session, site), (contribution, handle));
+            .insert((contribution.session, site), (contribution, place));
     }
 
     /// Those that ranks have left to their agents.
@@ -69,7 +78,7 @@ impl Inherited {
         grant: Grant,
         cut: Cut,
     ) -> bool {
-        let Some((contribution, handle)) = self.contributions.get(&(grant.session, site)) else {
+        let Some((contribution, place)) = self.contributions.get(&(grant.session, site)) else {
             self.early.push((site, parent, grant));
             return true;
         };
@@ -81,16 +90,26 @@ impl Inherited {
                 Some(_) => cut.range(grant.to.class, index),
                 None => 0..contribution.length,
             };
-            let into = engine.allocate((range.end - range.start) as usize);
-            let Ok(transfer) = engine.pull(handle, range.start - cut.begin(), into, READ_TIMEOUT) else {
-                return false;
-            };
             let chunk = ChunkHeader {
                 session: grant.session,
                 to: parent,
                 from: grant.to.node,
                 index,
                 tokens: contribution.token,
+            };
+            let begin = range.start - cut.begin();
+            let length = (range.end - range.start) as usize;
+            let handle = match place {
+                Place::Elsewhere(handle) => handle,
+                Place::Here(bytes) => {
+                    let bytes = &bytes[begin as usize..begin as usize + length];
+                    self.ready.push((chunk, Memory::from(bytes)));
+                    continue;
+                }
+            };
+            let into = engine.allocate(length);
+            let Ok(transfer) = engine.pull(handle, begin, into, READ_TIMEOUT) else {
+                return false;
             };
             self.reads.push(Read {
                 site,
@@ -110,12 +129,12 @@ impl Inherited {
     }
 
     /// The chunks that have come, and the contributions that cannot be read.
-    pub(super) fn collect(&mut self) -> (Vec<(ChunkHeader, Buffer)>, Vec<Site>) {
-        let (mut chunks, mut failed) = (Vec::new(), Vec::new());
+    pub(super) fn collect(&mut self) -> (Vec<(ChunkHeader, Memory)>, Vec<Site>) {
+        let (mut chunks, mut failed) = (std::mem::take(&mut self.ready), Vec::new());
         self.reads.retain_mut(|read| match read.transfer.try_take() {
             None => true,
             Some(Ok(buffer)) => {
-                chunks.push((read.chunk, buffer));
+                chunks.push((read.chunk, Memory::Shared(buffer)));
                 false
             }
             Some(Err(_)) => {
@@ -126,12 +145,18 @@ impl Inherited {
         (chunks, failed)
     }
 
+    /// Says if chunks can be collected at once.
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// A reduction is over.
     pub(super) fn forget(&mut self, session: Session) {
         self.contributions.retain(|(known, _), _| *known != session);
         self.early.retain(|(_, _, grant)| grant.session != session);
         self.read.retain(|(known, _), _| *known != session);
         self.reads.retain(|read| read.chunk.session != session);
+        self.ready.retain(|(chunk, _)| chunk.session != session);
     }
 }
 
@@ -142,12 +167,21 @@ impl ProgressThread {
         let Ok(contribution) = postcard::from_bytes::<Contribution>(&held.label) else {
             return;
         };
+        self.inherit_from(rank, contribution, Place::Elsewhere(handle));
+    }
+
+    /// A rank has left this, and it is here.
+    pub(super) fn inherit_here(&mut self, rank: Rank, contribution: Contribution, bytes: Bytes) {
+        self.inherit_from(rank, contribution, Place::Here(bytes));
+    }
+
+    fn inherit_from(&mut self, rank: Rank, contribution: Contribution, place: Place) {
         let (session, now) = (contribution.session, self.now());
         if let Some(seat) = &mut self.seat {
             seat.inherit(now, rank, &contribution);
         }
         let site = self.sites.of_left(rank);
-        self.inherited.insert(site, contribution, handle);
+        self.inherited.insert(site, contribution, place);
         for (parent, grant) in self.inherited.take_early(session, site) {
             self.grant_to_inherited(site, parent, grant);
         }

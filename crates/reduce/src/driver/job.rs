@@ -12,6 +12,7 @@ use std::{
 };
 
 use bytemuck::Pod;
+use bytes::Bytes;
 use ropewalk_fabric::{AgentLink, HoldId, SpanKind, TraceEvent, Waker};
 use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
@@ -28,6 +29,7 @@ use super::{
     progress::ProgressThread,
     reduction::ReduceError,
     session::Begin,
+    short_calls::ShortCalls,
     trace::{Tracer, now_ns},
 };
 use crate::{buffer::Buffer, ids::GroupId};
@@ -63,6 +65,8 @@ pub(super) struct Shared {
     pub(super) spare_memory: SpareMemory,
     /// The last reduction that ended here brought an error, or none can be done any more.
     has_failed: AtomicBool,
+    /// Of a job on one host.
+    pub(super) short_calls: Option<ShortCalls>,
 }
 
 /// A wish of the program.
@@ -77,6 +81,8 @@ pub(super) enum Wish {
         members: Option<ProcessGroup>,
         message: String,
     },
+    /// Tell the agent that it need not hold this memory any more.
+    Release(HoldId, Bytes),
     /// Leave the job when all others want to leave too, and then say so.
     Leave(mpsc::Sender<()>),
 }
@@ -115,6 +121,10 @@ impl Job {
             holds: AtomicU64::new(0),
             spare_memory: SpareMemory::default(),
             has_failed: AtomicBool::new(false),
+            short_calls: joined.calls.map(|table| {
+                let world = GroupId::of(&ProcessGroup::world(joined.size));
+                ShortCalls::new(table, world, joined.rank)
+            }),
         });
         let progress = ProgressThread::new(Arc::clone(&shared), engine, joined.addresses, joined.hosts);
         let thread = std::thread::Builder::new()
@@ -252,9 +262,17 @@ impl Shared {
         self.inbox.take()
     }
 
+    /// Has the progress thread look at the world.
+    pub(super) fn wake(&self) {
+        self.waker.wake();
+    }
+
     /// Takes no more wishes.
     pub(super) fn close(&self) {
         self.inbox.close();
+        if let Some(calls) = &self.short_calls {
+            calls.abandon();
+        }
         self.waker.wake();
     }
 

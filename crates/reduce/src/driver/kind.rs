@@ -23,6 +23,11 @@ impl Kind {
         matches!(self, Self::Allreduce | Self::Broadcast(_) | Self::Allgather)
     }
 
+    /// Says if a rank makes a contribution.
+    pub(super) fn contributes(self, rank: Rank) -> bool {
+        !matches!(self, Self::Broadcast(root) if root != rank)
+    }
+
     /// The rank where the result is made. If all get it, the first one, as long as it lives.
     pub(super) fn root(self, members: &ProcessGroup) -> Rank {
         match self {

@@ -32,6 +32,7 @@ mod reduction;
 mod roads;
 mod seat;
 mod session;
+mod short_calls;
 mod sites;
 mod split;
 mod trace;

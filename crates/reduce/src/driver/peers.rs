@@ -10,6 +10,7 @@ use ropewalk_names::Rank;
 use ropewalk_reduce_core::{Costs, Site};
 
 use super::{
+    short_calls::ShortCalls,
     council::Council,
     lines::{self, Answered},
     outbox::may_be_mended,
@@ -161,7 +162,10 @@ impl ProgressThread {
     pub(super) fn watch_peers(&mut self) {
         let now = Instant::now();
         let awaited = self.council.as_ref().map(Council::awaited).unwrap_or_default();
+        let short = self.shared.short_calls.as_ref();
+        let short = short.map(ShortCalls::awaited).unwrap_or_default();
         let is_idle = self.running.is_empty()
+            && short.is_empty()
             && awaited.is_empty()
             && self.seat.as_ref().is_none_or(|seat| seat.needed().is_empty());
         if is_idle {
@@ -187,6 +191,7 @@ impl ProgressThread {
         }));
         needed.extend(self.copies.keepers());
         needed.extend(awaited);
+        needed.extend(short);
         needed.remove(&self.shared.rank);
         let council = &self.council;
         let is_doubted = |rank: &Rank| council.as_ref().is_some_and(|council| council.doubts(*rank));
@@ -315,9 +320,11 @@ impl ProgressThread {
 
     /// A rank is gone. If it had the scheduler, the lowest rank that is left takes over.
     pub(super) fn handle_gone(&mut self, rank: Rank) {
-        if !self.peers.gone.insert(rank) {
+        if self.peers.gone.contains(&rank) {
             return;
         }
+        self.lose_in_table(rank);
+        self.peers.gone.insert(rank);
         self.peers.addresses[rank.index()] = None;
         self.peers.suspects.remove(&rank);
         self.outbox.lines.forget(rank);

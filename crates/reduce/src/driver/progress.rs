@@ -22,13 +22,14 @@ use super::{
     copies::Copies,
     council::Council,
     ending::{Releases, Returns},
-    inherited::Inherited,
+    inherited::{self, Inherited},
     job::{Shared, Wish},
     outbox::Outbox,
     peers::{Peers, Sign},
     roads::Roads,
     seat::{Seat, costs},
     session::{Begin, Running},
+    short_calls::ShortCalls,
     sites::{Kind, Sites},
     trace::now_ns,
 };
@@ -69,6 +70,8 @@ pub(super) struct ProgressThread {
     withdrawn: BTreeMap<Session, Introduction>,
     /// Nothing can be reduced on this rank any more, for this reason.
     pub(super) given_up: Option<ReductionError>,
+    /// What the lost have posted of short calls that go by the scheduler is known here.
+    pub(super) has_inherited_short_calls: bool,
     /// The last that goes: by then nobody reads memory that was lent.
     pub(super) returns: Returns,
 }
@@ -107,6 +110,7 @@ impl ProgressThread {
             names: BTreeSet::new(),
             withdrawn: BTreeMap::new(),
             given_up: None,
+            has_inherited_short_calls: false,
             returns: Returns::default(),
             shared,
         }
@@ -120,6 +124,8 @@ impl ProgressThread {
             let Some(wishes) = self.shared.take_wishes() else {
                 return self.say_farewell();
             };
+            // What others have left in the table has to be known before anything of its calls is heard.
+            self.see_to_short_calls();
             wishes.into_iter().for_each(|wish| self.fulfil(wish));
             self.receive_from_agent();
             self.receive_mail();
@@ -162,6 +168,7 @@ impl ProgressThread {
     fn fulfil(&mut self, wish: Wish) {
         match wish {
             Wish::Begin(begin) => self.begin(*begin),
+            Wish::Release(hold, bytes) => self.release(Some((hold, bytes))),
             Wish::Leave(done) => match &mut self.council {
                 Some(council) => council.leave(done),
                 None => drop(done),
@@ -186,7 +193,7 @@ impl ProgressThread {
         }
     }
 
-    fn begin(&mut self, mut begin: Begin) {
+    pub(super) fn begin(&mut self, mut begin: Begin) {
         let id = begin.id;
         let session = id.session();
         let is_named = matches!(id.number, ReductionNumber::Named(_));
@@ -260,7 +267,8 @@ impl ProgressThread {
         }
         for (keeper, copy) in copies {
             if let Some(site) = self.sites.of_told_copy(keeper, copy.owner) {
-                self.inherited.insert(site, copy.contribution, copy.handle);
+                self.inherited
+                    .insert(site, copy.contribution, inherited::Place::Elsewhere(copy.handle));
             }
         }
         if let FromScheduler::NewTerm(_) = &message {
@@ -496,6 +504,7 @@ impl ProgressThread {
             self.roads.next_deadline(),
             self.council_deadline(),
             overdue,
+            self.shared.short_calls.as_ref().and_then(ShortCalls::next_deadline),
             self.returns.next_deadline(),
             self.engine.next_deadline(),
         ];
@@ -503,7 +512,7 @@ impl ProgressThread {
         // The engine may have said that it is ready now, which is later than when this began.
         let now = Instant::now();
         let timeout = deadline.map_or(SLEEP_MAX, |at| at.saturating_duration_since(now).min(SLEEP_MAX));
-        if timeout.is_zero() {
+        if timeout.is_zero() || self.inherited.has_ready() {
             return;
         }
         let mut descriptors = vec![PollFd::from_borrowed_fd(self.engine.as_fd(), PollFlags::IN)];

@@ -3,6 +3,7 @@
 use std::io;
 
 use super::{
+    short_calls::Offered,
     contribution::ContributionMemory,
     group::{Group, ReduceOptions},
     kind::Kind,
@@ -67,9 +68,22 @@ impl Group {
                 let block = &encoded[place * block_bytes..(place + 1) * block_bytes];
                 let signature =
                     self.signature(&operation, block.len() as u64, Kind::Reduce(root), &options)?;
+                let (completion, slot) = Completion::new(None);
+                let offered = Offered {
+                    id,
+                    signature: &signature,
+                    fold: &operation.fold,
+                    is_total: operation.is_total,
+                    is_for_root_only: true,
+                    data: Some(block),
+                    options: &options,
+                };
+                let completion = match self.offer(&offered, completion)? {
+                    Ok(waiting) => return Ok((slot, Some(waiting))),
+                    Err(completion) => completion,
+                };
                 let memory =
                     ContributionMemory::new(self.spare_memory(), block).map_err(ReduceError::Memory)?;
-                let (completion, slot) = Completion::new(None);
                 self.contribute(
                     id,
                     signature,
@@ -78,17 +92,19 @@ impl Group {
                     &options,
                     completion,
                 )?;
-                Ok(slot)
+                Ok((slot, None))
             });
             match called {
-                Ok(slot) if root == self.rank() => own = Some(slot),
+                Ok(called) if root == self.rank() => own = Some(called),
                 Ok(_) => {}
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
         drop(encoded);
         match (failed, own) {
-            (None, Some(slot)) => Ok(Reduction::new(slot, operation.codec, self.rank())),
+            (None, Some((slot, waiting))) => {
+                Ok(Reduction::new(slot, operation.codec, self.rank()).by(waiting))
+            }
             (None, None) => Err(ReduceError::NotMember { rank: self.rank() }),
             (Some(error), _) => Err(error),
         }

@@ -17,7 +17,7 @@ use thiserror::Error;
 
 #[cfg(doc)]
 use super::group::Protection;
-use super::{lent_memory::Loan, sites::Sites};
+use super::{lent_memory::Loan, short_calls::Waiting, sites::Sites};
 use crate::{
     operation::{Codec, DecodeError, ResultMemory},
     outcome::{Receipt, ReductionError},
@@ -32,6 +32,8 @@ pub struct Reduction<V> {
     slot: Arc<Slot>,
     codec: Box<dyn Codec<V>>,
     rank: Rank,
+    /// Of a short call, which its caller ends.
+    waiting: Option<Waiting>,
 }
 
 /// The outcome of a reduction.
@@ -48,11 +50,24 @@ pub struct Outcome<V> {
 
 impl<V> Reduction<V> {
     pub(super) fn new(slot: Arc<Slot>, codec: Box<dyn Codec<V>>, rank: Rank) -> Self {
-        Self { slot, codec, rank }
+        Self {
+            slot,
+            codec,
+            rank,
+            waiting: None,
+        }
+    }
+
+    /// Its end is looked for in this way first.
+    pub(super) fn by(self, waiting: Option<Waiting>) -> Self {
+        Self { waiting, ..self }
     }
 
     /// Says if [`get`](Self::get) would return at once.
     pub fn is_done(&self) -> bool {
+        if let Some(waiting) = &self.waiting {
+            waiting.look();
+        }
         self.slot.is_full()
     }
 
@@ -67,8 +82,7 @@ impl<V> Reduction<V> {
     pub fn wait_until_protected(&self) -> bool {
         let mut state = self.slot.lock();
         while state.result.is_none() && state.exposure == Exposure::Lasts {
-            let wait = self.slot.changed.wait(state);
-            state = wait.unwrap_or_else(PoisonError::into_inner);
+            state = self.slot.wait(state);
         }
         matches!(state.exposure, Exposure::Over(_))
     }
@@ -82,6 +96,9 @@ impl<V> Reduction<V> {
     }
 
     pub(super) fn wait(&self) -> Result<Outcome<V>, ReduceError> {
+        if let Some(waiting) = &self.waiting {
+            waiting.wait(&self.slot);
+        }
         let mut state = self.slot.lock();
         loop {
             if let Some(result) = state.result.take() {
@@ -89,11 +106,7 @@ impl<V> Reduction<V> {
                 drop(state);
                 return self.decode(result, exposure);
             }
-            state = self
-                .slot
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.slot.wait(state);
         }
     }
 
@@ -116,6 +129,9 @@ impl<V> Future for Reduction<V> {
     type Output = Result<Outcome<V>, ReduceError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(waiting) = &self.waiting {
+            waiting.look();
+        }
         let mut state = self.slot.lock();
         match state.result.take() {
             Some(result) => {
@@ -125,6 +141,10 @@ impl<V> Future for Reduction<V> {
             }
             None => {
                 state.waker = Some(context.waker().clone());
+                drop(state);
+                if let Some(waiting) = &self.waiting {
+                    waiting.watch();
+                }
                 Poll::Pending
             }
         }
@@ -155,6 +175,8 @@ struct State {
     result: Option<SlotResult>,
     exposure: Exposure,
     waker: Option<Waker>,
+    /// Threads that wait for a change.
+    waiting: u32,
 }
 
 /// The time in which the loss that a contribution is to be protected from would be fatal.
@@ -183,6 +205,13 @@ impl Slot {
     /// Says if the end has been left here, and not been taken.
     pub(super) fn is_full(&self) -> bool {
         self.lock().result.is_some()
+    }
+
+    fn wait<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.waiting += 1;
+        let mut state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        state.waiting -= 1;
+        state
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -217,8 +246,11 @@ impl Completion {
     /// The contribution is protected since so long after the call, or will not be.
     pub(super) fn settle(&self, exposure: Option<Duration>) {
         if let Some(slot) = &self.slot {
-            slot.lock().exposure = exposure.map_or(Exposure::Endless, Exposure::Over);
-            slot.changed.notify_all();
+            let mut state = slot.lock();
+            state.exposure = exposure.map_or(Exposure::Endless, Exposure::Over);
+            if state.waiting > 0 {
+                slot.changed.notify_all();
+            }
         }
     }
 
@@ -231,8 +263,11 @@ impl Completion {
         let mut state = slot.lock();
         state.result = Some(result);
         let waker = state.waker.take();
+        let is_awaited = state.waiting > 0;
         drop(state);
-        slot.changed.notify_all();
+        if is_awaited {
+            slot.changed.notify_all();
+        }
         if let Some(waker) = waker {
             waker.wake();
         }

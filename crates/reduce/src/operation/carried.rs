@@ -8,7 +8,10 @@ use super::{Fold, FoldError, FoldObjects, Operation, elementwise, elementwise::P
 
 /// Vectors that are never combined.
 pub(crate) fn carried<T: Pod + Send + Sync>(name: &str) -> Operation<Vec<T>> {
-    elementwise(name, |left: T, _| left)
+    Operation {
+        is_total: true,
+        ..elementwise(name, |left: T, _| left)
+    }
 }
 
 /// Bytes that are never combined, nor cut: others do not know their length.
@@ -19,6 +22,7 @@ pub(crate) fn carried_whole(name: &str) -> Operation<Vec<u8>> {
         element_size: None,
         codec: Box::new(Plain),
         fold: Fold::Objects(Arc::new(Carried)),
+        is_total: false,
     }
 }
 

@@ -43,6 +43,7 @@ pub fn elementwise<T: Pod + Send + Sync>(
             combine,
             element: PhantomData,
         })),
+        is_total: false,
     }
 }
 

@@ -35,6 +35,8 @@ pub struct Operation<V> {
     pub(crate) element_size: Option<NonZeroU32>,
     pub(crate) codec: Box<dyn Codec<V>>,
     pub(crate) fold: Fold,
+    /// To combine whole elements never fails, and gives the same on every rank.
+    pub(crate) is_total: bool,
 }
 
 impl<V> Reducer<V> for Operation<V> {

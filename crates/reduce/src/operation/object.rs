@@ -73,6 +73,7 @@ pub fn object<R: ObjectReducer>(reducer: R) -> Operation<R::Value> {
         element_size: None,
         codec: Box::new(Encoded(Arc::clone(&reducer))),
         fold: Fold::Objects(Arc::new(Encoded(reducer))),
+        is_total: false,
     }
 }
 

@@ -1,0 +1,174 @@
+//! Short calls of the processes of one host, in memory that all of them have.
+//!
+//! Each process has a row, into which it alone posts the records of its calls: one after the other, with numbers from 0.
+//! A record that is posted outlives its process. When all rows have posted a call each process reads all its records, and
+//! knows that all others can. A row can be closed by any process: then it gets no further record. So of each call either
+//! all come to know that all have posted it, or all come to know that somebody never will.
+//!
+//! A process that writes on after its row was closed changes nothing: the places that it may write are those of calls that
+//! all have read.
+
+#[cfg(test)]
+mod interleavings;
+mod memory;
+mod row;
+
+use std::{
+    io,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+use self::memory::TableMemory;
+pub use self::{
+    memory::TablePlace,
+    row::{CallState, Post},
+};
+
+/// A process's view of the table.
+#[derive(Debug)]
+pub struct CallTable {
+    memory: TableMemory,
+    rows: usize,
+    own: usize,
+}
+
+impl CallTable {
+    /// The most processes of a table.
+    pub const ROWS_MAX: usize = 256;
+    /// The calls that a process may have posted and another not have read.
+    pub const PLACES: u64 = memory::PLACES as u64;
+    /// The most bytes of what all have to call alike.
+    pub const CALL_SIZE_MAX: usize = memory::CALL_SIZE_MAX;
+    /// The most bytes of a contribution.
+    pub const DATA_SIZE_MAX: usize = memory::DATA_SIZE_MAX;
+    /// A process that waits for others tries again and again for so long before it sleeps.
+    const SPIN: Duration = Duration::from_micros(30);
+
+    /// A new table for so many processes, of which this one has row 0.
+    ///
+    /// # Errors
+    /// If the system is out of descriptors, memory or random numbers.
+    ///
+    /// # Panics
+    /// If there are more rows than [`ROWS_MAX`](Self::ROWS_MAX), or none.
+    pub fn create(rows: usize) -> io::Result<Self> {
+        assert!((1..=Self::ROWS_MAX).contains(&rows), "{rows} rows");
+        Ok(Self::of(TableMemory::create(rows)?, rows, 0))
+    }
+
+    /// The table of another process of this host.
+    ///
+    /// # Errors
+    /// If that process is gone, is of another user or another container, or its table is another one.
+    ///
+    /// # Panics
+    /// If there are more rows than [`ROWS_MAX`](Self::ROWS_MAX), or `own` is none of them.
+    pub fn open(place: &TablePlace, rows: usize, own: usize) -> io::Result<Self> {
+        assert!(rows <= Self::ROWS_MAX && own < rows, "row {own} of {rows}");
+        Ok(Self::of(TableMemory::open(place, rows)?, rows, own))
+    }
+
+    fn of(memory: TableMemory, rows: usize, own: usize) -> Self {
+        memory.row(own).join();
+        Self { memory, rows, own }
+    }
+
+    /// By what others open the table, as long as this process lives.
+    pub fn place(&self) -> TablePlace {
+        self.memory.place()
+    }
+
+    /// The number of processes.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Posts a call of this process: what all have to call alike, and what it contributes.
+    ///
+    /// # Panics
+    /// If the record is too long.
+    pub fn post(&self, number: u64, call: &[u8], data: &[u8]) -> Post {
+        let row = self.memory.row(self.own);
+        match row.posted() {
+            (_, true) => return Post::Closed,
+            (posted, _) if posted != number => return Post::NoRoom,
+            _ if !row::has_place(self.memory.rows(self.rows), number, Self::PLACES) => return Post::NoRoom,
+            _ => {}
+        }
+        self.memory.write_record(self.own, number, call, data);
+        if !row.post(number) {
+            return Post::Closed;
+        }
+        if self.memory.sleepers().load(Ordering::SeqCst) > 0 && self.state(number) != CallState::Open {
+            self.memory.ring();
+        }
+        Post::Done
+    }
+
+    /// What is known of a call.
+    pub fn state(&self, number: u64) -> CallState {
+        row::state(self.memory.rows(self.rows), number)
+    }
+
+    /// The number of calls that a row has posted.
+    pub fn posted(&self, row: usize) -> u64 {
+        self.memory.row(row).posted().0
+    }
+
+    /// The rows that have not posted a call.
+    pub fn missing(&self, number: u64) -> impl Iterator<Item = usize> {
+        (0..self.rows).filter(move |&row| self.posted(row) <= number)
+    }
+
+    /// The rows whose processes do not have the table.
+    pub fn not_joined(&self) -> impl Iterator<Item = usize> {
+        (0..self.rows).filter(|&row| !self.memory.row(row).has_joined())
+    }
+
+    /// A row gets no further record.
+    pub fn close(&self, row: usize) {
+        self.memory.row(row).close();
+        self.memory.ring();
+    }
+
+    /// Appends what a row has called. The call has to be [`Posted`](CallState::Posted), or the row to have posted it, and this
+    /// process not to have [finished](Self::finish) it.
+    pub fn read_call(&self, row: usize, number: u64, into: &mut Vec<u8>) {
+        self.memory.read_call(row, number, into);
+    }
+
+    /// Copies the contribution of a record, as far as there is room for it, under the same conditions. Returns its length.
+    pub fn read_data(&self, row: usize, number: u64, into: &mut [u8]) -> usize {
+        self.memory.read_data(row, number, into)
+    }
+
+    /// This process does not read the records of calls before this one any more.
+    pub fn finish(&self, calls: u64) {
+        self.memory.row(self.own).finish(calls);
+    }
+
+    /// Waits until a call is not open any more, or `is_over` says that nobody waits for that, or the time has come.
+    pub fn wait(&self, number: u64, until: Instant, is_over: impl Fn() -> bool) {
+        let is_to_wait = || self.state(number) == CallState::Open && !is_over();
+        let spin_until = (Instant::now() + Self::SPIN).min(until);
+        while is_to_wait() {
+            if Instant::now() >= spin_until {
+                return self.memory.sleep(until, is_to_wait);
+            }
+            for _ in 0..SPINS_PER_LOOK {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// Wakes all processes that wait.
+    pub fn ring(&self) {
+        self.memory.ring();
+    }
+}
+
+const SPINS_PER_LOOK: u32 = 8;
+
+#[cfg(test)]
+mod tests;

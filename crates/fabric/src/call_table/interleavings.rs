@@ -1,0 +1,112 @@
+//! The rules of a table under every interleaving of its processes, and every order that the memory model allows.
+
+use std::sync::atomic::Ordering;
+
+use loom::{
+    cell::UnsafeCell,
+    sync::{Arc, atomic::AtomicU64},
+    thread,
+};
+
+use super::row::{CallState, Row, Word, has_place, state};
+
+impl Word for AtomicU64 {
+    fn load(&self, ordering: Ordering) -> u64 {
+        self.load(ordering)
+    }
+
+    fn store(&self, value: u64, ordering: Ordering) {
+        self.store(value, ordering);
+    }
+
+    fn compare_exchange(&self, current: u64, new: u64, ordering: Ordering) -> bool {
+        self.compare_exchange(current, new, ordering, Ordering::Relaxed).is_ok()
+    }
+
+    fn fetch_or(&self, bits: u64, ordering: Ordering) {
+        self.fetch_or(bits, ordering);
+    }
+}
+
+/// Two processes with one place each for a record.
+#[derive(Default)]
+struct Table {
+    rows: [Row<AtomicU64>; 2],
+    records: [UnsafeCell<u64>; 2],
+}
+
+impl Table {
+    fn post(&self, row: usize, call: u64) -> bool {
+        if !has_place(self.rows.iter(), call, 1) {
+            return false;
+        }
+        self.records[row].with_mut(|record| {
+            // SAFETY: loom has just checked that nobody reads or writes it.
+            unsafe { *record = 10 * call + row as u64 }
+        });
+        self.rows[row].post(call)
+    }
+
+    fn state(&self, call: u64) -> CallState {
+        state(self.rows.iter(), call)
+    }
+
+    fn read(&self, row: usize) -> u64 {
+        // SAFETY: loom checks that nobody writes it.
+        self.records[row].with(|record| unsafe { *record })
+    }
+}
+
+// SAFETY: the cells are loom's, which fail the test at any access that is not ordered.
+unsafe impl Send for Table {}
+// SAFETY: as above.
+unsafe impl Sync for Table {}
+
+/// A record is read as it was posted, and nobody writes the next one over it before all have read it.
+#[test]
+fn records_are_read_before_they_are_replaced() {
+    loom::model(|| {
+        let table = Arc::new(Table::default());
+        let other = {
+            let table = Arc::clone(&table);
+            thread::spawn(move || {
+                assert!(table.post(1, 0));
+                if table.state(0) == CallState::Posted {
+                    assert_eq!(table.read(0), 0);
+                    table.rows[1].finish(1);
+                    table.post(1, 1);
+                }
+            })
+        };
+        assert!(table.post(0, 0));
+        if table.state(0) == CallState::Posted {
+            assert_eq!(table.read(1), 1);
+            table.rows[0].finish(1);
+            table.post(0, 1);
+        }
+        other.join().unwrap();
+        assert_ne!(table.state(1), CallState::Closed);
+    });
+}
+
+/// Whoever closes the row of a process that posts at the same time: all see the same end of the call.
+#[test]
+fn all_agree_on_the_calls_of_a_closed_row() {
+    loom::model(|| {
+        let table = Arc::new(Table::default());
+        let late = {
+            let table = Arc::clone(&table);
+            thread::spawn(move || {
+                let is_posted = table.post(1, 0);
+                (is_posted, table.state(0))
+            })
+        };
+        assert!(table.post(0, 0));
+        table.rows[1].close();
+        let seen = table.state(0);
+        let (is_posted, seen_late) = late.join().unwrap();
+        assert_ne!(seen, CallState::Open);
+        assert_eq!(seen == CallState::Posted, is_posted);
+        assert!([CallState::Open, seen].contains(&seen_late));
+    });
+}

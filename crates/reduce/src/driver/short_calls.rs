@@ -1,0 +1,344 @@
+//! Short calls of a job whose ranks are all on one host. They end in a table that all ranks have, without the scheduler.
+//!
+//! A rank posts each call of the world with its contribution, and has the result as soon as all have posted: it combines all
+//! contributions by itself. What is posted outlives its rank. Calls that do not suit the table are posted without a
+//! contribution, so that a rank that calls for something else is noticed.
+//!
+//! When a rank is lost before it posts a call, when the calls differ, or when the time of one is over, this call and all
+//! after it go by the scheduler, on all ranks: the rules of the table see to it that all agree on the first of them. What a
+//! lost rank has posted of these is then taken from the table, by each rank for itself, as from an agent.
+
+mod combination;
+mod offering;
+mod progress;
+mod waiting;
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+use bytes::Bytes;
+use ropewalk_fabric::{CallState, CallTable, Post};
+use ropewalk_names::Rank;
+
+use self::combination::Ended;
+pub(super) use self::{offering::Offered, waiting::Waiting};
+use super::session::{Begin, Originals};
+use crate::{ids::GroupId, signature::Signature, source::shared_token};
+
+/// The short calls of this rank.
+#[derive(Debug)]
+pub(super) struct ShortCalls {
+    table: CallTable,
+    /// The group of all ranks.
+    world: GroupId,
+    own: Rank,
+    state: Mutex<State>,
+    /// All goes by the scheduler.
+    has_left: AtomicBool,
+    /// A thread ends the calls that nobody asks for.
+    is_watched: AtomicBool,
+    /// The progress thread does so, since there is no such thread.
+    is_polled: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The first call that has not ended here.
+    next: u64,
+    /// The calls from that one on; none in the place of one that another thread is about to make.
+    calls: VecDeque<Option<OwnCall>>,
+    /// The calls before this one are posted.
+    posted: u64,
+    /// From this call on all go by the scheduler.
+    left_from: Option<u64>,
+    /// The bytes of a record that is looked at.
+    scratch: Vec<u8>,
+}
+
+/// A call of this rank.
+#[derive(Debug)]
+enum OwnCall {
+    /// It goes by the scheduler.
+    Elsewhere,
+    Here(Box<ShortCall>),
+}
+
+/// A call that ends in the table, if all ranks post it.
+#[derive(Debug)]
+pub(super) struct ShortCall {
+    pub(super) begin: Begin,
+    /// The signature, as it is compared.
+    pub(super) call: Vec<u8>,
+    pub(super) signature: Signature,
+    /// This rank contributes.
+    pub(super) contributes: bool,
+    since: Instant,
+}
+
+/// What becomes of a call that is offered to the table.
+#[derive(Debug)]
+pub(super) enum Offer {
+    /// It is posted.
+    Posted,
+    /// It can be posted when there is room. Until then the contribution has to be protected by others; then it has to be
+    /// [kept](ShortCalls::keep).
+    Waits(ShortCall),
+    /// It has to go by the scheduler.
+    Refused(ShortCall),
+}
+
+/// What has come of the calls until now.
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    /// The calls that have ended, for their callers.
+    pub(super) ended: Vec<Ended>,
+    /// Those that go by the scheduler after all.
+    pub(super) left: Vec<Begin>,
+}
+
+impl ShortCalls {
+    pub(super) fn new(table: CallTable, world: GroupId, own: Rank) -> Self {
+        Self {
+            table,
+            world,
+            own,
+            state: Mutex::default(),
+            has_left: AtomicBool::new(false),
+            is_watched: AtomicBool::new(false),
+            is_polled: AtomicBool::new(false),
+        }
+    }
+
+    /// The group of the calls.
+    pub(super) fn world(&self) -> GroupId {
+        self.world
+    }
+
+    /// Says if all calls go by the scheduler.
+    pub(super) fn has_left(&self) -> bool {
+        self.has_left.load(Ordering::Acquire)
+    }
+
+    /// The bytes by which ranks compare their calls, if these are short enough for the table.
+    pub(super) fn compared(signature: &Signature) -> Option<Vec<u8>> {
+        let call = postcard::to_allocvec(signature).ok()?;
+        (call.len() <= CallTable::CALL_SIZE_MAX).then_some(call)
+    }
+
+    /// Offers a call with its contribution.
+    pub(super) fn offer(&self, number: u64, call: ShortCall, data: &[u8]) -> Offer {
+        let mut state = self.lock();
+        if state.left_from.is_some() {
+            return Offer::Refused(call);
+        }
+        if state.posted != number || state.has_unposted() {
+            return Offer::Waits(call);
+        }
+        match self.table.post(number, &call.call, data) {
+            Post::Done => {
+                state.posted = number + 1;
+                state.calls.push_back(Some(OwnCall::Here(Box::new(call))));
+                Offer::Posted
+            }
+            Post::NoRoom => Offer::Waits(call),
+            Post::Closed => Offer::Refused(call),
+        }
+    }
+
+    /// Keeps a call that waits for room.
+    pub(super) fn keep(&self, number: u64, call: ShortCall) -> Ends {
+        self.add(number, OwnCall::Here(Box::new(call)))
+    }
+
+    /// Takes note of a call that goes by the scheduler.
+    pub(super) fn pass(&self, number: u64) -> Ends {
+        self.add(number, OwnCall::Elsewhere)
+    }
+
+    fn add(&self, number: u64, call: OwnCall) -> Ends {
+        let mut state = self.lock();
+        if state.left_from.is_some() {
+            let left = match call {
+                OwnCall::Here(call) => Vec::from_iter(self.leave_with(number, *call, &mut state)),
+                OwnCall::Elsewhere => Vec::new(),
+            };
+            return Ends {
+                left,
+                ..Ends::default()
+            };
+        }
+        let Some(at) = number.checked_sub(state.next) else {
+            return Ends::default();
+        };
+        let at = at as usize;
+        if state.calls.len() <= at {
+            state.calls.resize_with(at + 1, || None);
+        }
+        let place = &mut state.calls[at];
+        if place.is_some() {
+            return Ends::default();
+        }
+        *place = Some(call);
+        self.go_on(&mut state)
+    }
+
+    /// Ends the calls that can be ended. Says what has come of them.
+    pub(super) fn advance(&self) -> Ends {
+        self.go_on(&mut self.lock())
+    }
+
+    /// This rank posts nothing any more.
+    pub(super) fn close(&self) {
+        self.table.close(self.own.index());
+    }
+
+    /// Another rank is lost: it posts nothing any more.
+    pub(super) fn close_of(&self, lost: Rank) {
+        self.table.close(lost.index());
+    }
+
+    /// All is over: nobody ends the calls that are left.
+    pub(super) fn abandon(&self) {
+        let mut state = self.lock();
+        state.left_from.get_or_insert(u64::MAX);
+        self.has_left.store(true, Ordering::Release);
+        let abandoned = std::mem::take(&mut state.calls);
+        drop(state);
+        self.table.ring();
+        drop(abandoned);
+    }
+
+    fn go_on(&self, state: &mut State) -> Ends {
+        let mut ends = Ends::default();
+        while state.left_from.is_none() {
+            self.post_waiting(state);
+            let first = state.calls.front().and_then(Option::as_ref);
+            let is_alike = match (self.table.state(state.next), first) {
+                (CallState::Open, _) => break,
+                // This rank need not have called yet: others may have left.
+                (CallState::Closed, _) => false,
+                (CallState::Posted, Some(first)) => self.is_alike(first, state.next, &mut state.scratch),
+                // Another process writes in this one's row.
+                (CallState::Posted, None) => false,
+            };
+            if !is_alike {
+                ends.left = self.leave(state);
+                break;
+            }
+            if let Some(Some(OwnCall::Here(call))) = state.calls.pop_front() {
+                ends.ended.push(self.end(state.next, *call));
+            }
+            state.next += 1;
+            self.table.finish(state.next);
+        }
+        ends
+    }
+
+    /// Posts the calls that have waited for room.
+    fn post_waiting(&self, state: &mut State) {
+        while let Some(Some(call)) = state.calls.get((state.posted - state.next) as usize) {
+            let posted = match call {
+                OwnCall::Elsewhere => self.table.post(state.posted, &[], &[]),
+                OwnCall::Here(call) => self.table.post(state.posted, &call.call, call.data()),
+            };
+            if posted != Post::Done {
+                return;
+            }
+            state.posted += 1;
+        }
+    }
+
+    /// Says if all ranks have posted what this one has.
+    fn is_alike(&self, own: &OwnCall, number: u64, scratch: &mut Vec<u8>) -> bool {
+        let own = match own {
+            OwnCall::Elsewhere => &[],
+            OwnCall::Here(call) => &call.call[..],
+        };
+        (0..self.table.rows()).all(|row| {
+            scratch.clear();
+            self.table.read_call(row, number, scratch);
+            scratch == own
+        })
+    }
+
+    /// From the next call on all go by the scheduler.
+    fn leave(&self, state: &mut State) -> Vec<Begin> {
+        self.close();
+        state.left_from = Some(state.next);
+        self.has_left.store(true, Ordering::Release);
+        let calls = std::mem::take(&mut state.calls);
+        let calls = (state.next..).zip(calls);
+        let calls = calls.filter_map(|(number, call)| match call {
+            Some(OwnCall::Here(call)) => self.leave_with(number, *call, state),
+            Some(OwnCall::Elsewhere) | None => None,
+        });
+        calls.collect()
+    }
+
+    /// A call that goes by the scheduler after all. What is posted of it needs no other protection.
+    fn leave_with(&self, number: u64, call: ShortCall, state: &mut State) -> Option<Begin> {
+        let place = call.begin.place;
+        let elapsed = call.since.elapsed();
+        let mut begin = call.begin;
+        begin.timeout = begin.timeout.map(|timeout| timeout.saturating_sub(elapsed));
+        if call.contributes && number < state.posted {
+            let mut data = vec![0; call.signature.length.unwrap_or_default() as usize];
+            self.table.read_data(self.own.index(), number, &mut data);
+            let hold = begin.originals.take_hold().map(|(hold, _)| hold);
+            begin.originals = Originals::Own {
+                token: shared_token(begin.id.session(), place),
+                begin: call.signature.begin_of(place),
+                bytes: Bytes::from(data),
+                hold,
+            };
+        }
+        Some(begin)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Whatever panicked left a state that is whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn has_unposted(&self) -> bool {
+        self.next + self.calls.len() as u64 > self.posted
+    }
+
+    /// Says if a call waits for room.
+    fn has_waiting(&self) -> bool {
+        self.left_from.is_none() && self.has_unposted()
+    }
+}
+
+impl ShortCall {
+    /// `begin` has originals if the contribution had to wait.
+    pub(super) fn new(begin: Begin, call: Vec<u8>, signature: Signature, contributes: bool) -> Self {
+        Self {
+            begin,
+            call,
+            signature,
+            contributes,
+            since: Instant::now(),
+        }
+    }
+
+    /// The contribution of a call that waits.
+    fn data(&self) -> &[u8] {
+        match &self.begin.originals {
+            Originals::Own { bytes, .. } => bytes,
+            Originals::Shared(_) => &[],
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.begin.timeout.and_then(|timeout| self.since.checked_add(timeout))
+    }
+}

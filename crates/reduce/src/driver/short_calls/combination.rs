@@ -1,0 +1,117 @@
+//! The end of a call that all ranks have posted.
+
+use ropewalk_fabric::{CallTable, HoldId};
+use ropewalk_reduce_core::{Contributions, Member, block_of};
+
+use super::{ShortCall, ShortCalls};
+use crate::{
+    driver::reduction::{Completion, ReduceError, SlotResult},
+    operation::{Elements, Fold, FoldElements, FoldError, ResultMemory, Side},
+    outcome::{Receipt, ReductionError},
+    signature::{Signature, cut},
+};
+
+/// A call that has ended.
+#[derive(Debug)]
+pub(in crate::driver) struct Ended {
+    pub(in crate::driver) completion: Completion,
+    pub(in crate::driver) result: SlotResult,
+    /// The memory that the agent need not hold any more.
+    pub(in crate::driver) hold: Option<(HoldId, bytes::Bytes)>,
+}
+
+/// The records of one call that all ranks have posted.
+struct Records<'a> {
+    table: &'a CallTable,
+    number: u64,
+}
+
+impl ShortCalls {
+    pub(super) fn end(&self, number: u64, call: ShortCall) -> Ended {
+        let ShortCall { mut begin, signature, .. } = call;
+        let records = Records {
+            table: &self.table,
+            number,
+        };
+        let is_for_me = signature.is_spread || signature.root == self.own;
+        let memory = match &begin.fold {
+            Fold::Elements(elements) if is_for_me => records.combine(&signature, &**elements).map(Some),
+            _ => Ok(None),
+        };
+        let receipt = Receipt {
+            contributions: signature.contributions.members(self.table.rows()).len() as u32,
+            root: signature.root,
+            lost: Vec::new(),
+            excluded: Vec::new(),
+            plans: 0,
+        };
+        let result = memory.map(|memory| (receipt, memory)).map_err(|error| {
+            ReduceError::from(ReductionError::Operation {
+                rank: self.own,
+                message: cut(error.to_string(), ReductionError::MESSAGE_LENGTH_MAX),
+            })
+        });
+        Ended {
+            completion: begin.completion,
+            result,
+            hold: begin.originals.take_hold(),
+        }
+    }
+}
+
+impl Records<'_> {
+    fn combine(&self, signature: &Signature, elements: &dyn FoldElements) -> Result<ResultMemory, FoldError> {
+        let length = signature.length.unwrap_or_default() as usize;
+        let rows = self.table.rows();
+        let result = match signature.contributions {
+            Contributions::One(Member(row)) => {
+                let mut result = elements.result(length);
+                self.read(row as usize, result.bytes_mut())?;
+                result
+            }
+            Contributions::SideBySide => {
+                let mut result = elements.result(length * rows);
+                let blocks = result.bytes_mut().chunks_mut(length.max(1));
+                (0..rows).zip(blocks).try_for_each(|(row, block)| self.read(row, block))?;
+                result
+            }
+            Contributions::Each | Contributions::Shared(_) => self.fold(elements, length)?,
+        };
+        Ok(ResultMemory::Elements(result))
+    }
+
+    /// Folds in the brackets of an ordered reduction.
+    fn fold(&self, elements: &dyn FoldElements, length: usize) -> Result<Box<dyn Elements>, FoldError> {
+        let mut operand = elements.result(length);
+        let mut whole: Option<Box<dyn Elements>> = None;
+        let rows: Vec<usize> = (0..self.table.rows()).collect();
+        for block in rows.chunks(block_of(rows.len())) {
+            let mut folded = elements.result(length);
+            for (at, &row) in block.iter().enumerate() {
+                match at {
+                    0 => self.read(row, folded.bytes_mut())?,
+                    _ => {
+                        self.read(row, operand.bytes_mut())?;
+                        elements.fold(folded.bytes_mut(), operand.bytes_mut(), Side::Right)?;
+                    }
+                }
+            }
+            whole = Some(match whole {
+                None => folded,
+                Some(mut left) => {
+                    elements.fold(left.bytes_mut(), folded.bytes_mut(), Side::Right)?;
+                    left
+                }
+            });
+        }
+        Ok(whole.unwrap_or(operand))
+    }
+
+    fn read(&self, row: usize, into: &mut [u8]) -> Result<(), FoldError> {
+        let left = into.len();
+        match self.table.read_data(row, self.number, into) {
+            right if right == left => Ok(()),
+            right => Err(FoldError::Elements { left, right }),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Calls of a group that may end in the table.
+
+use std::time::Duration;
+
+use ropewalk_fabric::CallTable;
+use ropewalk_reduce_core::Contributions;
+
+use super::{Offer, ShortCall, ShortCalls, Waiting};
+use crate::{
+    driver::{
+        contribution::ContributionMemory,
+        group::{Group, Protection, ReduceOptions},
+        reduction::{Completion, ReduceError},
+        session::Originals,
+    },
+    ids::{ReductionId, ReductionNumber},
+    message::Contribution,
+    operation::Fold,
+    signature::{RootFailure, Signature},
+    source::shared_token,
+};
+
+/// A call that is about to be made.
+pub(in crate::driver) struct Offered<'a> {
+    pub(in crate::driver) id: ReductionId,
+    pub(in crate::driver) signature: &'a Signature,
+    pub(in crate::driver) fold: &'a Fold,
+    /// To combine never fails.
+    pub(in crate::driver) is_total: bool,
+    /// The result is for its root alone, and nobody takes it in its place.
+    pub(in crate::driver) is_for_root_only: bool,
+    /// The contribution of this rank, if it makes one.
+    pub(in crate::driver) data: Option<&'a [u8]>,
+    pub(in crate::driver) options: &'a ReduceOptions,
+}
+
+impl Offered<'_> {
+    /// The number of the call and the bytes by which it is compared, if it suits the table. All ranks that call alike find
+    /// the same.
+    fn suits(&self, calls: &ShortCalls) -> Option<(u64, Vec<u8>)> {
+        let ReductionNumber::Call(number) = self.id.number else {
+            return None;
+        };
+        let signature = self.signature;
+        let length = signature.length? as usize;
+        // Only the root has the result: if it is lost with that, no other could take it.
+        let may_lose_root = signature.is_spread
+            || signature.on_root_loss == RootFailure::Fail
+            || self.is_for_root_only
+            || length == 0;
+        let is_suited = self.id.group == calls.world()
+            && matches!(self.fold, Fold::Elements(_))
+            && (self.is_total || length == 0)
+            && length <= CallTable::DATA_SIZE_MAX
+            && !matches!(signature.contributions, Contributions::Shared(_))
+            && may_lose_root;
+        Some((number, ShortCalls::compared(signature).filter(|_| is_suited)?))
+    }
+}
+
+impl Group {
+    /// Offers a call to the table. Returns the way to its end, or the completion, with which it goes by the scheduler.
+    pub(in crate::driver) fn offer(
+        &self,
+        offered: &Offered<'_>,
+        completion: Completion,
+    ) -> Result<Result<Waiting, Completion>, ReduceError> {
+        let shared = self.shared();
+        let Some(calls) = shared.short_calls.as_ref().filter(|calls| !calls.has_left()) else {
+            return Ok(Err(completion));
+        };
+        let Some((number, compared)) = offered.suits(calls) else {
+            return Ok(Err(completion));
+        };
+        let Offered {
+            id,
+            signature,
+            data,
+            options,
+            ..
+        } = *offered;
+        self.wished_copies(options.protection)?;
+        let length = signature.length.unwrap_or_default();
+        let fold = offered.fold.clone();
+        let begin = self.begin(id, signature.clone(), length, fold, options.timeout, completion)?;
+        let is_protected = data.is_some() && options.protection != Protection::None;
+        begin.completion.settle(is_protected.then_some(Duration::ZERO));
+        let call = ShortCall::new(begin, compared, signature.clone(), data.is_some());
+        match calls.offer(number, call, data.unwrap_or_default()) {
+            Offer::Posted => {}
+            Offer::Waits(mut call) => {
+                if let Some(data) = data {
+                    call.begin.originals = self.protect_waiting(offered, data)?;
+                }
+                shared.settle(calls.keep(number, call));
+                shared.wake();
+            }
+            Offer::Refused(call) => return Ok(Err(call.begin.completion)),
+        }
+        if options.timeout.is_some() {
+            shared.wake();
+        }
+        Ok(Ok(Waiting::new(std::sync::Arc::clone(shared), number)))
+    }
+
+    /// The contribution of a call that is not posted yet.
+    fn protect_waiting(&self, offered: &Offered<'_>, data: &[u8]) -> Result<Originals, ReduceError> {
+        let (id, signature) = (offered.id, offered.signature);
+        let member = self.place()?;
+        let memory = ContributionMemory::new(self.spare_memory(), data).map_err(ReduceError::Memory)?;
+        let contribution = Contribution {
+            session: id.session(),
+            members: None,
+            signature: signature.clone(),
+            member,
+            // As it is if it is found in the table.
+            token: shared_token(id.session(), member),
+            length: data.len() as u64,
+        };
+        let hold = match offered.options.protection {
+            Protection::None => None,
+            _ => self.protect(&memory, &contribution)?,
+        };
+        Ok(Originals::Own {
+            token: contribution.token,
+            bytes: memory.into_bytes(),
+            begin: signature.begin_of(member),
+            hold,
+        })
+    }
+
+    /// A call was made, or could not be.
+    pub(in crate::driver) fn note_call(&self, id: ReductionId, is_made: bool) {
+        let shared = self.shared();
+        let Some(calls) = &shared.short_calls else { return };
+        let ReductionNumber::Call(number) = id.number else { return };
+        if id.group != calls.world() || calls.has_left() {
+            return;
+        }
+        if !is_made {
+            calls.close();
+        }
+        shared.settle(calls.pass(number));
+    }
+}

@@ -1,0 +1,158 @@
+//! What the progress thread does for short calls: it tells of losses and looks at the time.
+
+use std::{
+    collections::BTreeSet,
+    sync::atomic::Ordering,
+    time::Instant,
+};
+
+use bytes::Bytes;
+use ropewalk_names::Rank;
+use ropewalk_reduce_core::{Contributions, Member};
+
+use super::{Ends, OwnCall, ShortCalls, waiting::ROOM_LOOK};
+use crate::{
+    driver::progress::ProgressThread,
+    ids::{ReductionId, ReductionNumber},
+    message::Contribution,
+    signature::Signature,
+    source::shared_token,
+};
+
+impl ProgressThread {
+    /// Looks at the short calls. Calls that leave the table begin here.
+    pub(in crate::driver) fn see_to_short_calls(&mut self) {
+        let shared = std::sync::Arc::clone(&self.shared);
+        let Some(calls) = &shared.short_calls else { return };
+        if !self.has_inherited_short_calls {
+            calls.close_overdue(Instant::now());
+            let ends = calls.advance();
+            self.inherit_short_calls(calls, None);
+            self.settle_short_calls(ends);
+        }
+    }
+
+    /// A rank is lost: it posts nothing any more, and what it has posted of calls that go by the scheduler is inherited.
+    /// This comes before the scheduler hears of the loss.
+    pub(in crate::driver) fn lose_in_table(&mut self, lost: Rank) {
+        let shared = std::sync::Arc::clone(&self.shared);
+        let Some(calls) = &shared.short_calls else { return };
+        calls.close_of(lost);
+        let ends = calls.advance();
+        self.inherit_short_calls(calls, Some(lost));
+        self.settle_short_calls(ends);
+    }
+
+    /// Nothing goes by the table any more.
+    pub(in crate::driver) fn leave_table(&mut self) {
+        let shared = std::sync::Arc::clone(&self.shared);
+        let Some(calls) = &shared.short_calls else { return };
+        calls.close();
+        let ends = calls.advance();
+        self.inherit_short_calls(calls, None);
+        self.settle_short_calls(ends);
+    }
+
+    fn settle_short_calls(&mut self, ends: Ends) {
+        let Ends { ended, left } = ends;
+        self.shared.settle(Ends {
+            ended,
+            left: Vec::new(),
+        });
+        for begin in left {
+            self.begin(begin);
+        }
+    }
+
+    fn inherit_short_calls(&mut self, calls: &ShortCalls, lost: Option<Rank>) {
+        let Some(from) = calls.left_from() else { return };
+        let mut owners: BTreeSet<Rank> = lost.into_iter().collect();
+        if !std::mem::replace(&mut self.has_inherited_short_calls, true) {
+            owners.extend(&self.peers.gone);
+        }
+        for owner in owners {
+            for (contribution, bytes) in calls.left_by(owner, from) {
+                self.inherit_here(owner, contribution, bytes);
+            }
+        }
+    }
+}
+
+impl ShortCalls {
+    /// The first call that goes by the scheduler.
+    fn left_from(&self) -> Option<u64> {
+        self.lock().left_from
+    }
+
+    /// What a rank has posted of the calls from that one on.
+    fn left_by(&self, owner: Rank, from: u64) -> Vec<(Contribution, Bytes)> {
+        let posted = self.table.posted(owner.index());
+        let contributions = (from..posted).filter_map(|number| {
+            let mut call = Vec::new();
+            self.table.read_call(owner.index(), number, &mut call);
+            // A call that goes by the scheduler anyway has none.
+            let signature: Signature = postcard::from_bytes(&call).ok()?;
+            let member = Member(owner.0);
+            if matches!(signature.contributions, Contributions::One(other) if other != member) {
+                return None;
+            }
+            let length = signature.length?;
+            let mut data = vec![0; length as usize];
+            if self.table.read_data(owner.index(), number, &mut data) != data.len() {
+                return None;
+            }
+            let id = ReductionId {
+                group: self.world,
+                number: ReductionNumber::Call(number),
+            };
+            let contribution = Contribution {
+                session: id.session(),
+                members: None,
+                signature,
+                member,
+                token: shared_token(id.session(), member),
+                length,
+            };
+            Some((contribution, Bytes::from(data)))
+        });
+        contributions.collect()
+    }
+
+    /// Closes the rows of the ranks that have not posted a call whose time is over.
+    fn close_overdue(&self, now: Instant) {
+        let state = self.lock();
+        let calls = (state.next..).zip(&state.calls);
+        for (number, call) in calls {
+            if let Some(OwnCall::Here(call)) = call
+                && call.deadline().is_some_and(|deadline| deadline <= now)
+            {
+                self.table.missing(number).for_each(|row| self.table.close(row));
+            }
+        }
+    }
+
+    /// When to look at the calls again.
+    pub(in crate::driver) fn next_deadline(&self) -> Option<Instant> {
+        let state = self.lock();
+        let is_polled = state.has_waiting() || self.is_polled.load(Ordering::Acquire) && !state.calls.is_empty();
+        let look = is_polled.then(|| Instant::now() + ROOM_LOOK);
+        let calls = state.calls.iter().flatten();
+        let deadlines = calls.filter_map(|call| match call {
+            OwnCall::Here(call) => call.deadline(),
+            OwnCall::Elsewhere => None,
+        });
+        deadlines.chain(look).min()
+    }
+
+    /// The ranks that the first call waits for.
+    pub(in crate::driver) fn awaited(&self) -> BTreeSet<Rank> {
+        let state = self.lock();
+        match state.calls.front() {
+            Some(Some(OwnCall::Here(_))) => {
+                let missing = self.table.missing(state.next).filter(|&row| row != self.own.index());
+                missing.map(|row| Rank(row as u32)).collect()
+            }
+            _ => BTreeSet::new(),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Callers that wait for short calls.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use super::{Ends, ShortCalls};
+use crate::driver::{
+    job::{Shared, Wish},
+    reduction::Slot,
+};
+
+/// A caller's way to the end of a short call.
+#[derive(Debug)]
+pub(in crate::driver) struct Waiting {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Waiting {
+    pub(in crate::driver) fn new(shared: Arc<Shared>, number: u64) -> Self {
+        Self { shared, number }
+    }
+
+    /// Ends what can be ended.
+    pub(in crate::driver) fn look(&self) {
+        if let Some(calls) = &self.shared.short_calls {
+            self.shared.settle(calls.advance());
+        }
+    }
+
+    /// Waits until the call has ended, or goes by the scheduler.
+    pub(in crate::driver) fn wait(&self, slot: &Slot) {
+        let Some(calls) = &self.shared.short_calls else { return };
+        let mut patience = Patience::new();
+        loop {
+            self.shared.settle(calls.advance());
+            if slot.is_full() || calls.has_left() {
+                return;
+            }
+            let until = Instant::now() + calls.turn();
+            calls.table.wait(self.number, until, || slot.is_full() || calls.has_left());
+            patience.see_to(calls, &self.shared);
+        }
+    }
+
+    /// Sees to it that the call ends also if nobody asks for it: somebody wants to be told.
+    pub(in crate::driver) fn watch(&self) {
+        let Some(calls) = &self.shared.short_calls else { return };
+        if calls.has_left() || calls.is_watched.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let watch = std::thread::Builder::new().name("ropewalk-watch".into());
+        let started = watch.spawn(move || {
+            if let Some(calls) = &shared.short_calls {
+                calls.watch(&shared);
+            }
+        });
+        if started.is_err() {
+            // The progress thread looks often while there are calls.
+            calls.is_polled.store(true, Ordering::Release);
+            self.shared.wake();
+        }
+    }
+}
+
+impl ShortCalls {
+    /// Ends calls as long as there are any.
+    fn watch(&self, shared: &Shared) {
+        let mut patience = Patience::new();
+        loop {
+            shared.settle(self.advance());
+            let Some(first) = self.first() else {
+                self.is_watched.store(false, Ordering::Release);
+                // One may have come before that could be seen.
+                match self.first().is_some() && !self.is_watched.swap(true, Ordering::AcqRel) {
+                    true => continue,
+                    false => return,
+                }
+            };
+            let until = Instant::now() + self.turn();
+            self.table.wait(first, until, || self.has_left() || self.first() != Some(first));
+            patience.see_to(self, shared);
+        }
+    }
+
+    /// The first call that waits for others.
+    fn first(&self) -> Option<u64> {
+        let state = self.lock();
+        (!state.calls.is_empty()).then_some(state.next)
+    }
+
+    /// How long a caller waits before it looks at all that concerns it.
+    fn turn(&self) -> Duration {
+        match self.lock().has_waiting() {
+            true => ROOM_LOOK,
+            false => TURN,
+        }
+    }
+}
+
+impl Shared {
+    /// Tells callers what has come of short calls.
+    pub(in crate::driver) fn settle(&self, ends: Ends) {
+        let Ends { ended, left } = ends;
+        if !ended.is_empty() {
+            self.set_failed(ended.last().is_some_and(|ended| ended.result.is_err()));
+        }
+        let several = ended.len() > 1;
+        for ended in ended {
+            if let Some((hold, bytes)) = ended.hold {
+                self.wish(Wish::Release(hold, bytes));
+            }
+            ended.completion.complete(ended.result);
+        }
+        if several && let Some(calls) = &self.short_calls {
+            // Other threads of this process may sleep until one of them ends.
+            calls.table.ring();
+        }
+        for begin in left {
+            self.wish(Wish::Begin(Box::new(begin)));
+        }
+    }
+}
+
+/// What is done when a caller has waited for long.
+struct Patience {
+    look_at: Instant,
+}
+
+impl Patience {
+    fn new() -> Self {
+        Self {
+            look_at: Instant::now() + TURN,
+        }
+    }
+
+    fn see_to(&mut self, calls: &ShortCalls, shared: &Shared) {
+        let now = Instant::now();
+        if now < self.look_at {
+            return;
+        }
+        self.look_at = now + TURN;
+        // A rank that cannot reach the table posts nothing.
+        calls.table.not_joined().for_each(|row| calls.table.close(row));
+        // It watches the ranks that are waited for.
+        shared.wake();
+    }
+}
+
+/// So long a caller waits before it asks for those that do not come.
+const TURN: Duration = Duration::from_secs(1);
+/// So often it is looked if there is room for a call that waits for that.
+pub(super) const ROOM_LOOK: Duration = Duration::from_millis(1);
