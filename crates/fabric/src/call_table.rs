@@ -5,6 +5,8 @@
 //! knows that all others can. A row can be closed by any process: then it gets no further record. So of each call either
 //! all come to know that all have posted it, or all come to know that somebody never will.
 //!
+//! A result that one process alone has counts when that has taken it; also that all agree on.
+//!
 //! A process that writes on after its row was closed changes nothing: the places that it may write are those of calls that
 //! all have read.
 
@@ -22,7 +24,7 @@ use std::{
 use self::memory::TableMemory;
 pub use self::{
     memory::TablePlace,
-    row::{CallState, Post},
+    row::{CallState, Post, Taken},
 };
 
 /// A process's view of the table.
@@ -100,10 +102,28 @@ impl CallTable {
         if !row.post(number) {
             return Post::Closed;
         }
-        if self.memory.sleepers().load(Ordering::SeqCst) > 0 && self.state(number) != CallState::Open {
-            self.memory.ring();
+        if self.state(number) != CallState::Open {
+            self.wake();
         }
         Post::Done
+    }
+
+    /// This process takes the result of a call, which is for it alone. Returns false if its row is closed.
+    pub fn take(&self, number: u64) -> bool {
+        let is_taken = self.memory.row(self.own).take(number);
+        self.wake();
+        is_taken
+    }
+
+    /// Says if a process has taken the result of a call.
+    pub fn taken(&self, row: usize, number: u64) -> Taken {
+        self.memory.row(row).taken(number)
+    }
+
+    fn wake(&self) {
+        if self.memory.sleepers().load(Ordering::SeqCst) > 0 {
+            self.memory.ring();
+        }
     }
 
     /// What is known of a call.
@@ -126,7 +146,7 @@ impl CallTable {
         (0..self.rows).filter(|&row| !self.memory.row(row).has_joined())
     }
 
-    /// A row gets no further record.
+    /// A row gets no further record, and its process takes no result.
     pub fn close(&self, row: usize) {
         self.memory.row(row).close();
         self.memory.ring();
@@ -148,9 +168,9 @@ impl CallTable {
         self.memory.row(self.own).finish(calls);
     }
 
-    /// Waits until a call is not open any more, or `is_over` says that nobody waits for that, or the time has come.
-    pub fn wait(&self, number: u64, until: Instant, is_over: impl Fn() -> bool) {
-        let is_to_wait = || self.state(number) == CallState::Open && !is_over();
+    /// Waits as long as `is_to_wait` says so, which is asked again when a call is posted by all or a result is taken, or
+    /// until the time has come.
+    pub fn wait(&self, until: Instant, is_to_wait: impl Fn() -> bool) {
         let spin_until = (Instant::now() + Self::SPIN).min(until);
         while is_to_wait() {
             if Instant::now() >= spin_until {

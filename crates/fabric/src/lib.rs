@@ -39,7 +39,7 @@ mod waker;
 pub use agent_link::{AgentLink, AgentLinkError, FromAgent, ToAgent, Welcome};
 pub use body::Body;
 pub use buffer::Buffer;
-pub use call_table::{CallState, CallTable, Post, TablePlace};
+pub use call_table::{CallState, CallTable, Post, TablePlace, Taken};
 pub use endpoint::{Endpoint, HeartbeatCounts, ToPeer};
 pub use endpoint_options::{EndpointOptions, Transports, TransportsError};
 pub use event::{BindError, Completion, Event, OperationError, OperationId, Peer, PeerDeath, SubmitError};

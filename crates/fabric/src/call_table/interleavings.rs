@@ -8,7 +8,7 @@ use loom::{
     thread,
 };
 
-use super::row::{CallState, Row, Word, has_place, state};
+use super::row::{CallState, Row, Taken, Word, has_place, state};
 
 impl Word for AtomicU64 {
     fn load(&self, ordering: Ordering) -> u64 {
@@ -108,5 +108,21 @@ fn all_agree_on_the_calls_of_a_closed_row() {
         assert_ne!(seen, CallState::Open);
         assert_eq!(seen == CallState::Posted, is_posted);
         assert!([CallState::Open, seen].contains(&seen_late));
+    });
+}
+
+/// Whoever closes the row of a process that takes a result at the same time: all see the same.
+#[test]
+fn all_agree_on_what_is_taken() {
+    loom::model(|| {
+        let table = Arc::new(Table::default());
+        let root = {
+            let table = Arc::clone(&table);
+            thread::spawn(move || table.rows[1].take(0))
+        };
+        table.rows[1].close();
+        let seen = table.rows[1].taken(0);
+        let has_taken = root.join().unwrap();
+        assert_eq!(seen, if has_taken { Taken::Yes } else { Taken::Never });
     });
 }

@@ -18,6 +18,8 @@ pub(super) struct Row<W> {
     posted: W,
     /// The number of calls whose records it does not read any more.
     done: W,
+    /// The number after the last call whose result it alone has, and [`CLOSED`].
+    taken: W,
     /// Not 0 once the process has the table.
     joined: W,
 }
@@ -31,6 +33,18 @@ pub enum CallState {
     Posted,
     /// A row was closed before it posted this call: it never will.
     Closed,
+}
+
+/// What is known of a result that one process alone has. It goes from `NotYet` to one of the others, the same for all
+/// processes, and stays there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// The process has not taken it yet.
+    NotYet,
+    /// It has.
+    Yes,
+    /// Its row was closed before.
+    Never,
 }
 
 /// What became of an attempt to post a call.
@@ -51,9 +65,25 @@ impl<W: Word> Row<W> {
         self.posted.compare_exchange(call, call + 1, Ordering::SeqCst)
     }
 
-    /// Nothing is posted in this row any more, unless it has been before this.
+    /// Nothing is posted in this row any more, nor taken, unless it has been before this.
     pub(super) fn close(&self) {
         self.posted.fetch_or(CLOSED, Ordering::SeqCst);
+        self.taken.fetch_or(CLOSED, Ordering::SeqCst);
+    }
+
+    /// The process takes the result of a call. Returns false if the row is closed.
+    pub(super) fn take(&self, call: u64) -> bool {
+        let before = self.taken.load(Ordering::Acquire);
+        before & CLOSED == 0 && self.taken.compare_exchange(before, call + 1, Ordering::SeqCst)
+    }
+
+    pub(super) fn taken(&self, call: u64) -> Taken {
+        let taken = self.taken.load(Ordering::SeqCst);
+        match (taken & !CLOSED > call, taken & CLOSED != 0) {
+            (true, _) => Taken::Yes,
+            (false, true) => Taken::Never,
+            (false, false) => Taken::NotYet,
+        }
     }
 
     /// The number of calls that were posted, and if the row is closed.

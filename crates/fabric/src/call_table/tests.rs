@@ -30,7 +30,7 @@ fn records_are_what_was_posted() {
         for number in 0..CALLS {
             let data = vec![own as u8; number as usize];
             assert_eq!(table.post(number, &number.to_le_bytes(), &data), Post::Done);
-            table.wait(number, in_a_minute(), || false);
+            table.wait(in_a_minute(), || table.state(number) == CallState::Open);
             assert_eq!(table.state(number), CallState::Posted);
             for row in 0..3 {
                 let (call, data) = read(table, row, number);
@@ -64,6 +64,18 @@ fn there_is_so_much_room() {
     assert_eq!(tables[0].post(CallTable::PLACES, b"", b""), Post::Done);
 }
 
+/// A result is taken once, by the process that has it, and earlier ones with it.
+#[test]
+fn results_are_taken() {
+    let tables = tables(2);
+    assert_eq!(tables[0].taken(1, 3), Taken::NotYet);
+    assert!(tables[1].take(3));
+    assert_eq!(tables[0].taken(1, 3), Taken::Yes);
+    tables[0].close(1);
+    assert_eq!(tables[0].taken(1, 3), Taken::Yes);
+    assert_eq!(tables[0].taken(1, 4), Taken::Never);
+}
+
 /// Of a row that is closed what was posted stays, and nothing comes to it; who waits is woken.
 #[test]
 fn a_closed_row_gets_nothing() {
@@ -73,7 +85,7 @@ fn a_closed_row_gets_nothing() {
     assert_eq!(tables[0].post(1, b"call", b""), Post::Done);
     thread::scope(|scope| {
         let waiting = scope.spawn(|| {
-            tables[0].wait(1, in_a_minute(), || false);
+            tables[0].wait(in_a_minute(), || tables[0].state(1) == CallState::Open);
             tables[0].state(1)
         });
         while tables[0].memory.sleepers().load(Ordering::SeqCst) == 0 {
@@ -86,6 +98,8 @@ fn a_closed_row_gets_nothing() {
     assert_eq!(tables[0].state(0), CallState::Posted);
     assert_eq!(read(&tables[0], 1, 0).1, b"data");
     assert_eq!(tables[0].missing(1).collect::<Vec<_>>(), [1]);
+    assert!(!tables[1].take(0));
+    assert_eq!(tables[0].taken(1, 0), Taken::Never);
 }
 
 /// Another table in the place of the one that is looked for is found out, and so is who has not come.

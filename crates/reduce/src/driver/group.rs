@@ -172,7 +172,7 @@ impl Group {
                 signature: &signature,
                 fold: &operation.fold,
                 is_total: operation.is_total,
-                is_for_root_only: false,
+                is_block: false,
                 data: contributes.then_some(&encoded[..]),
                 options,
             };
@@ -275,7 +275,7 @@ impl Group {
                 signature: &signature,
                 fold: &operation.fold,
                 is_total: operation.is_total,
-                is_for_root_only: false,
+                is_block: false,
                 data: Some(lent.as_ref()),
                 options,
             };

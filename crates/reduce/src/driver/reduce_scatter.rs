@@ -74,7 +74,7 @@ impl Group {
                     signature: &signature,
                     fold: &operation.fold,
                     is_total: operation.is_total,
-                    is_for_root_only: true,
+                    is_block: true,
                     data: Some(block),
                     options: &options,
                 };

@@ -11,6 +11,8 @@
 mod combination;
 mod offering;
 mod progress;
+#[cfg(test)]
+mod tests;
 mod waiting;
 
 use std::{
@@ -23,13 +25,15 @@ use std::{
 };
 
 use bytes::Bytes;
-use ropewalk_fabric::{CallState, CallTable, Post};
+use ropewalk_fabric::{CallState, CallTable, Post, Taken};
 use ropewalk_names::Rank;
 
 use self::combination::Ended;
 pub(super) use self::{offering::Offered, waiting::Waiting};
 use super::session::{Begin, Originals};
-use crate::{ids::GroupId, signature::Signature, source::shared_token};
+use crate::{
+    ids::GroupId, operation::ResultMemory, outcome::ReductionError, signature::Signature, source::shared_token,
+};
 
 /// The short calls of this rank.
 #[derive(Debug)]
@@ -78,7 +82,19 @@ pub(super) struct ShortCall {
     pub(super) signature: Signature,
     /// This rank contributes.
     pub(super) contributes: bool,
-    since: Instant,
+    /// It has ended when the root has taken the result.
+    pub(super) is_taken: bool,
+    pub(super) since: Instant,
+}
+
+/// What is to be done about a call.
+enum Standing {
+    /// It has to be waited for.
+    Open,
+    /// It has ended, with this result.
+    Ends(Result<Option<ResultMemory>, ReductionError>),
+    /// It and all after it go by the scheduler.
+    Leaves,
 }
 
 /// What becomes of a call that is offered to the table.
@@ -126,8 +142,8 @@ impl ShortCalls {
     }
 
     /// The bytes by which ranks compare their calls, if these are short enough for the table.
-    pub(super) fn compared(signature: &Signature) -> Option<Vec<u8>> {
-        let call = postcard::to_allocvec(signature).ok()?;
+    pub(super) fn compared(signature: &Signature, is_taken: bool) -> Option<Vec<u8>> {
+        let call = postcard::to_allocvec(&(signature, is_taken)).ok()?;
         (call.len() <= CallTable::CALL_SIZE_MAX).then_some(call)
     }
 
@@ -219,20 +235,22 @@ impl ShortCalls {
         while state.left_from.is_none() {
             self.post_waiting(state);
             let first = state.calls.front().and_then(Option::as_ref);
-            let is_alike = match (self.table.state(state.next), first) {
-                (CallState::Open, _) => break,
+            let standing = match (self.table.state(state.next), first) {
+                (CallState::Posted, Some(first)) => self.standing(first, state.next, &mut state.scratch),
+                (CallState::Open, _) => Standing::Open,
                 // This rank need not have called yet: others may have left.
-                (CallState::Closed, _) => false,
-                (CallState::Posted, Some(first)) => self.is_alike(first, state.next, &mut state.scratch),
-                // Another process writes in this one's row.
-                (CallState::Posted, None) => false,
+                (CallState::Closed, _) | (CallState::Posted, None) => Standing::Leaves,
             };
-            if !is_alike {
-                ends.left = self.leave(state);
-                break;
-            }
+            let result = match standing {
+                Standing::Open => break,
+                Standing::Ends(result) => result,
+                Standing::Leaves => {
+                    ends.left = self.leave(state);
+                    break;
+                }
+            };
             if let Some(Some(OwnCall::Here(call))) = state.calls.pop_front() {
-                ends.ended.push(self.end(state.next, *call));
+                ends.ended.push(call.end(result));
             }
             state.next += 1;
             self.table.finish(state.next);
@@ -254,17 +272,39 @@ impl ShortCalls {
         }
     }
 
-    /// Says if all ranks have posted what this one has.
-    fn is_alike(&self, own: &OwnCall, number: u64, scratch: &mut Vec<u8>) -> bool {
-        let own = match own {
+    /// What is to be done about a call that all ranks have posted.
+    fn standing(&self, own: &OwnCall, number: u64, scratch: &mut Vec<u8>) -> Standing {
+        let call = match own {
             OwnCall::Elsewhere => &[],
             OwnCall::Here(call) => &call.call[..],
         };
-        (0..self.table.rows()).all(|row| {
+        let is_alike = (0..self.table.rows()).all(|row| {
             scratch.clear();
             self.table.read_call(row, number, scratch);
-            scratch == own
-        })
+            scratch == call
+        });
+        let OwnCall::Here(call) = own else {
+            return if is_alike { Standing::Ends(Ok(None)) } else { Standing::Leaves };
+        };
+        let taker = call.taker();
+        let is_for_me = taker.is_none_or(|taker| taker == self.own);
+        let taken = match taker {
+            _ if !is_alike => Taken::Never,
+            Some(taker) if !is_for_me => self.table.taken(taker.index(), number),
+            _ => Taken::Yes,
+        };
+        match taken {
+            Taken::NotYet => return Standing::Open,
+            Taken::Never => return Standing::Leaves,
+            Taken::Yes => {}
+        }
+        let is_wanted = call.signature.is_spread || call.signature.root == self.own;
+        let result = is_wanted.then(|| self.combine(number, call)).transpose();
+        // The others say that it has ended when this rank has the result.
+        match taker.is_none() || !is_for_me || self.table.take(number) {
+            true => Standing::Ends(result),
+            false => Standing::Leaves,
+        }
     }
 
     /// From the next call on all go by the scheduler.
@@ -319,15 +359,9 @@ impl State {
 }
 
 impl ShortCall {
-    /// `begin` has originals if the contribution had to wait.
-    pub(super) fn new(begin: Begin, call: Vec<u8>, signature: Signature, contributes: bool) -> Self {
-        Self {
-            begin,
-            call,
-            signature,
-            contributes,
-            since: Instant::now(),
-        }
+    /// The rank whose result is waited for.
+    pub(super) fn taker(&self) -> Option<Rank> {
+        self.is_taken.then_some(self.signature.root)
     }
 
     /// The contribution of a call that waits.

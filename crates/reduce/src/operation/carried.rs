@@ -8,10 +8,7 @@ use super::{Fold, FoldError, FoldObjects, Operation, elementwise, elementwise::P
 
 /// Vectors that are never combined.
 pub(crate) fn carried<T: Pod + Send + Sync>(name: &str) -> Operation<Vec<T>> {
-    Operation {
-        is_total: true,
-        ..elementwise(name, |left: T, _| left)
-    }
+    elementwise(name, |left: T, _| left).infallible()
 }
 
 /// Bytes that are never combined, nor cut: others do not know their length.

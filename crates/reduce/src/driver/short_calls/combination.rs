@@ -5,7 +5,8 @@ use ropewalk_reduce_core::{Contributions, Member, block_of};
 
 use super::{ShortCall, ShortCalls};
 use crate::{
-    driver::reduction::{Completion, ReduceError, SlotResult},
+    driver::reduction::{Completion, SlotResult},
+    folding::Memory,
     operation::{Elements, Fold, FoldElements, FoldError, ResultMemory, Side},
     outcome::{Receipt, ReductionError},
     signature::{Signature, cut},
@@ -27,34 +28,39 @@ struct Records<'a> {
 }
 
 impl ShortCalls {
-    pub(super) fn end(&self, number: u64, call: ShortCall) -> Ended {
-        let ShortCall { mut begin, signature, .. } = call;
+    /// The result of a call that all ranks have posted.
+    pub(super) fn combine(&self, number: u64, call: &ShortCall) -> Result<ResultMemory, ReductionError> {
         let records = Records {
             table: &self.table,
             number,
         };
-        let is_for_me = signature.is_spread || signature.root == self.own;
-        let memory = match &begin.fold {
-            Fold::Elements(elements) if is_for_me => records.combine(&signature, &**elements).map(Some),
-            _ => Ok(None),
+        let combined = match &call.begin.fold {
+            Fold::Elements(elements) => records.combine(&call.signature, &**elements),
+            Fold::Objects(_) => Ok(ResultMemory::Object(Memory::default())),
         };
+        combined.map_err(|error| ReductionError::Operation {
+            rank: self.own,
+            message: cut(error.to_string(), ReductionError::MESSAGE_LENGTH_MAX),
+        })
+    }
+}
+
+impl ShortCall {
+    pub(super) fn end(self, result: Result<Option<ResultMemory>, ReductionError>) -> Ended {
+        let Self {
+            mut begin, signature, ..
+        } = self;
         let receipt = Receipt {
-            contributions: signature.contributions.members(self.table.rows()).len() as u32,
+            contributions: signature.contributions.members(begin.members.len()).len() as u32,
             root: signature.root,
             lost: Vec::new(),
             excluded: Vec::new(),
             plans: 0,
         };
-        let result = memory.map(|memory| (receipt, memory)).map_err(|error| {
-            ReduceError::from(ReductionError::Operation {
-                rank: self.own,
-                message: cut(error.to_string(), ReductionError::MESSAGE_LENGTH_MAX),
-            })
-        });
         Ended {
-            completion: begin.completion,
-            result,
             hold: begin.originals.take_hold(),
+            completion: begin.completion,
+            result: result.map(|memory| (receipt, memory)).map_err(Into::into),
         }
     }
 }

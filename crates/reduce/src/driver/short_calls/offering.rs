@@ -1,6 +1,9 @@
 //! Calls of a group that may end in the table.
 
-use std::time::Duration;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use ropewalk_fabric::CallTable;
 use ropewalk_reduce_core::Contributions;
@@ -16,7 +19,7 @@ use crate::{
     ids::{ReductionId, ReductionNumber},
     message::Contribution,
     operation::Fold,
-    signature::{RootFailure, Signature},
+    signature::Signature,
     source::shared_token,
 };
 
@@ -27,8 +30,8 @@ pub(in crate::driver) struct Offered<'a> {
     pub(in crate::driver) fold: &'a Fold,
     /// To combine never fails.
     pub(in crate::driver) is_total: bool,
-    /// The result is for its root alone, and nobody takes it in its place.
-    pub(in crate::driver) is_for_root_only: bool,
+    /// Nobody needs the result if its root is lost.
+    pub(in crate::driver) is_block: bool,
     /// The contribution of this rank, if it makes one.
     pub(in crate::driver) data: Option<&'a [u8]>,
     pub(in crate::driver) options: &'a ReduceOptions,
@@ -43,18 +46,18 @@ impl Offered<'_> {
         };
         let signature = self.signature;
         let length = signature.length? as usize;
-        // Only the root has the result: if it is lost with that, no other could take it.
-        let may_lose_root = signature.is_spread
-            || signature.on_root_loss == RootFailure::Fail
-            || self.is_for_root_only
-            || length == 0;
         let is_suited = self.id.group == calls.world()
             && matches!(self.fold, Fold::Elements(_))
             && (self.is_total || length == 0)
             && length <= CallTable::DATA_SIZE_MAX
-            && !matches!(signature.contributions, Contributions::Shared(_))
-            && may_lose_root;
-        Some((number, ShortCalls::compared(signature).filter(|_| is_suited)?))
+            && !matches!(signature.contributions, Contributions::Shared(_));
+        let compared = ShortCalls::compared(signature, self.is_taken());
+        Some((number, compared.filter(|_| is_suited)?))
+    }
+
+    /// The call has ended when the root has the result: if it is lost before, another one may get it.
+    fn is_taken(&self) -> bool {
+        !self.signature.is_spread && !self.is_block && self.signature.length != Some(0)
     }
 }
 
@@ -85,7 +88,15 @@ impl Group {
         let begin = self.begin(id, signature.clone(), length, fold, options.timeout, completion)?;
         let is_protected = data.is_some() && options.protection != Protection::None;
         begin.completion.settle(is_protected.then_some(Duration::ZERO));
-        let call = ShortCall::new(begin, compared, signature.clone(), data.is_some());
+        let call = ShortCall {
+            begin,
+            call: compared,
+            signature: signature.clone(),
+            contributes: data.is_some(),
+            is_taken: offered.is_taken(),
+            since: Instant::now(),
+        };
+        let waiting = Waiting::new(Arc::clone(shared), number, call.taker());
         match calls.offer(number, call, data.unwrap_or_default()) {
             Offer::Posted => {}
             Offer::Waits(mut call) => {
@@ -100,7 +111,7 @@ impl Group {
         if options.timeout.is_some() {
             shared.wake();
         }
-        Ok(Ok(Waiting::new(std::sync::Arc::clone(shared), number)))
+        Ok(Ok(waiting))
     }
 
     /// The contribution of a call that is not posted yet.

@@ -7,6 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use ropewalk_fabric::Taken;
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{Contributions, Member};
 
@@ -85,13 +86,13 @@ impl ShortCalls {
     }
 
     /// What a rank has posted of the calls from that one on.
-    fn left_by(&self, owner: Rank, from: u64) -> Vec<(Contribution, Bytes)> {
+    pub(super) fn left_by(&self, owner: Rank, from: u64) -> Vec<(Contribution, Bytes)> {
         let posted = self.table.posted(owner.index());
         let contributions = (from..posted).filter_map(|number| {
             let mut call = Vec::new();
             self.table.read_call(owner.index(), number, &mut call);
             // A call that goes by the scheduler anyway has none.
-            let signature: Signature = postcard::from_bytes(&call).ok()?;
+            let (signature, _): (Signature, bool) = postcard::from_bytes(&call).ok()?;
             let member = Member(owner.0);
             if matches!(signature.contributions, Contributions::One(other) if other != member) {
                 return None;
@@ -118,17 +119,26 @@ impl ShortCalls {
         contributions.collect()
     }
 
-    /// Closes the rows of the ranks that have not posted a call whose time is over.
+    /// Closes the rows of the ranks for which a call waits whose time is over.
     fn close_overdue(&self, now: Instant) {
         let state = self.lock();
-        let calls = (state.next..).zip(&state.calls);
-        for (number, call) in calls {
+        for (number, call) in (state.next..).zip(&state.calls) {
             if let Some(OwnCall::Here(call)) = call
                 && call.deadline().is_some_and(|deadline| deadline <= now)
             {
-                self.table.missing(number).for_each(|row| self.table.close(row));
+                self.missing(number, call.taker())
+                    .into_iter()
+                    .for_each(|row| self.table.close(row));
             }
         }
+    }
+
+    /// The rows for which a call waits.
+    fn missing(&self, number: u64, taker: Option<Rank>) -> Vec<usize> {
+        let not_taken = |taker: &Rank| self.table.taken(taker.index(), number) == Taken::NotYet;
+        let taker = taker.filter(not_taken).map(Rank::index);
+        let missing = self.table.missing(number);
+        missing.chain(taker).collect()
     }
 
     /// When to look at the calls again.
@@ -148,9 +158,10 @@ impl ShortCalls {
     pub(in crate::driver) fn awaited(&self) -> BTreeSet<Rank> {
         let state = self.lock();
         match state.calls.front() {
-            Some(Some(OwnCall::Here(_))) => {
-                let missing = self.table.missing(state.next).filter(|&row| row != self.own.index());
-                missing.map(|row| Rank(row as u32)).collect()
+            Some(Some(OwnCall::Here(call))) => {
+                let missing = self.missing(state.next, call.taker()).into_iter();
+                let ranks = missing.map(|row| Rank(row as u32));
+                ranks.filter(|rank| *rank != self.own).collect()
             }
             _ => BTreeSet::new(),
         }

@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Ends, ShortCalls};
+use ropewalk_fabric::{CallState, Taken};
+use ropewalk_names::Rank;
+
+use super::{Ends, OwnCall, ShortCalls};
 use crate::driver::{
     job::{Shared, Wish},
     reduction::Slot,
@@ -16,11 +19,12 @@ use crate::driver::{
 pub(in crate::driver) struct Waiting {
     shared: Arc<Shared>,
     number: u64,
+    taker: Option<Rank>,
 }
 
 impl Waiting {
-    pub(in crate::driver) fn new(shared: Arc<Shared>, number: u64) -> Self {
-        Self { shared, number }
+    pub(in crate::driver) fn new(shared: Arc<Shared>, number: u64, taker: Option<Rank>) -> Self {
+        Self { shared, number, taker }
     }
 
     /// Ends what can be ended.
@@ -40,7 +44,9 @@ impl Waiting {
                 return;
             }
             let until = Instant::now() + calls.turn();
-            calls.table.wait(self.number, until, || slot.is_full() || calls.has_left());
+            calls.table.wait(until, || {
+                calls.is_open(self.number, self.taker) && !slot.is_full() && !calls.has_left()
+            });
             patience.see_to(calls, &self.shared);
         }
     }
@@ -72,7 +78,7 @@ impl ShortCalls {
         let mut patience = Patience::new();
         loop {
             shared.settle(self.advance());
-            let Some(first) = self.first() else {
+            let Some((first, taker)) = self.first() else {
                 self.is_watched.store(false, Ordering::Release);
                 // One may have come before that could be seen.
                 match self.first().is_some() && !self.is_watched.swap(true, Ordering::AcqRel) {
@@ -81,15 +87,32 @@ impl ShortCalls {
                 }
             };
             let until = Instant::now() + self.turn();
-            self.table.wait(first, until, || self.has_left() || self.first() != Some(first));
+            self.table.wait(until, || {
+                self.is_open(first, taker) && self.first() == Some((first, taker)) && !self.has_left()
+            });
             patience.see_to(self, shared);
         }
     }
 
-    /// The first call that waits for others.
-    fn first(&self) -> Option<u64> {
+    /// The first call that waits for others, and the rank whose result is waited for.
+    fn first(&self) -> Option<(u64, Option<Rank>)> {
         let state = self.lock();
-        (!state.calls.is_empty()).then_some(state.next)
+        let first = state.calls.front()?.as_ref();
+        let taker = first.and_then(|call| match call {
+            OwnCall::Here(call) => call.taker(),
+            OwnCall::Elsewhere => None,
+        });
+        Some((state.next, taker))
+    }
+
+    /// Says if nothing is known of the end of a call.
+    fn is_open(&self, number: u64, taker: Option<Rank>) -> bool {
+        match (self.table.state(number), taker) {
+            (CallState::Posted, Some(taker)) if taker != self.own => {
+                self.table.taken(taker.index(), number) == Taken::NotYet
+            }
+            (state, _) => state == CallState::Open,
+        }
     }
 
     /// How long a caller waits before it looks at all that concerns it.

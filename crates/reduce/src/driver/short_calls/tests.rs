@@ -1,0 +1,306 @@
+//! Ranks that call, stop anywhere and close each other's rows, one step after the other.
+
+use std::collections::BTreeMap;
+
+use proptest::{collection::vec, prelude::*};
+use ropewalk_fabric::TablePlace;
+use ropewalk_membership::ProcessGroup;
+use ropewalk_reduce_core::{Contributions, Member, Token};
+
+use super::*;
+use crate::{
+    driver::reduction::{Completion, Slot},
+    ids::{ReductionId, ReductionNumber},
+    message::Introduction,
+    operation::{Fold, Reducer, Sum},
+    signature::{OnLoss, Order, RootFailure},
+};
+
+const RANKS: u32 = 3;
+
+/// The kinds of calls, by their number: the same for all ranks, unless one errs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Allreduce,
+    Reduce(u32),
+    Allgather,
+    Elsewhere,
+}
+
+/// A step of a rank.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Call,
+    /// It calls for something else than the others.
+    Err,
+    Advance,
+    /// It is killed; others hear of that later.
+    Die,
+    /// It hears of the next death.
+    Hear,
+    /// Its patience with all others is over.
+    Close,
+}
+
+struct World {
+    ranks: Vec<Caller>,
+    dead: Vec<u32>,
+}
+
+struct Caller {
+    calls: ShortCalls,
+    made: u64,
+    heard: usize,
+    results: BTreeMap<u64, Option<Vec<u64>>>,
+    left: BTreeMap<u64, Vec<u64>>,
+    slots: BTreeMap<u64, std::sync::Arc<Slot>>,
+}
+
+fn kind_of(number: u64) -> Kind {
+    match number % 5 {
+        0 | 1 => Kind::Allreduce,
+        2 => Kind::Reduce((number / 5) as u32 % RANKS),
+        3 => Kind::Allgather,
+        _ => Kind::Elsewhere,
+    }
+}
+
+fn contribution(rank: u32, number: u64) -> u64 {
+    1 << (8 * rank) << (number % 8)
+}
+
+fn world_id() -> GroupId {
+    GroupId::of(&ProcessGroup::world(RANKS))
+}
+
+fn signature(kind: Kind) -> Signature {
+    let operation = Reducer::<Vec<u64>>::into_operation(Sum);
+    let (contributions, root, is_spread) = match kind {
+        Kind::Reduce(root) => (Contributions::Each, root, false),
+        Kind::Allgather => (Contributions::SideBySide, 0, true),
+        Kind::Allreduce | Kind::Elsewhere => (Contributions::Each, 0, true),
+    };
+    Signature {
+        operation: operation.name,
+        element: operation.element,
+        element_size: operation.element_size,
+        length: Some(8),
+        contributions,
+        root: Rank(root),
+        is_spread,
+        order: Order::Any,
+        on_loss: OnLoss::Fail,
+        on_root_loss: RootFailure::Fail,
+    }
+}
+
+fn short_call(rank: u32, number: u64, kind: Kind, completion: Completion) -> ShortCall {
+    let members = ProcessGroup::world(RANKS);
+    let signature = signature(kind);
+    let id = ReductionId {
+        group: world_id(),
+        number: ReductionNumber::Call(number),
+    };
+    let fold: Fold = Reducer::<Vec<u64>>::into_operation(Sum).fold;
+    let begin = Begin {
+        id,
+        call: signature.call(&members).unwrap(),
+        members,
+        place: Member(rank),
+        introduction: Introduction {
+            session: id.session(),
+            members: None,
+            signature: Some(signature.clone()),
+        },
+        originals: Originals::Shared(BTreeMap::new()),
+        length: 8,
+        fold,
+        timeout: None,
+        copies: None,
+        completion,
+    };
+    let is_taken = !signature.is_spread;
+    ShortCall {
+        begin,
+        call: ShortCalls::compared(&signature, is_taken).unwrap(),
+        signature,
+        contributes: true,
+        is_taken,
+        since: Instant::now(),
+    }
+}
+
+impl World {
+    fn new() -> Self {
+        let first = CallTable::create(RANKS as usize).unwrap();
+        let place: TablePlace = first.place().to_string().parse().unwrap();
+        let others = (1..RANKS).map(|own| CallTable::open(&place, RANKS as usize, own as usize).unwrap());
+        let tables: Vec<_> = std::iter::once(first).chain(others.collect::<Vec<_>>()).collect();
+        let ranks = tables.into_iter().zip(0..).map(|(table, rank)| Caller {
+            calls: ShortCalls::new(table, world_id(), Rank(rank)),
+            made: 0,
+            heard: 0,
+            results: BTreeMap::new(),
+            left: BTreeMap::new(),
+            slots: BTreeMap::new(),
+        });
+        Self {
+            ranks: ranks.collect(),
+            dead: Vec::new(),
+        }
+    }
+
+    fn living(&self) -> impl Iterator<Item = u32> {
+        (0..RANKS).filter(|rank| !self.dead.contains(rank))
+    }
+
+    fn step(&mut self, rank: u32, step: Step) {
+        if self.dead.contains(&rank) {
+            return;
+        }
+        let own = &mut self.ranks[rank as usize];
+        match step {
+            Step::Call => own.call(rank, kind_of(own.made)),
+            Step::Err => own.call(rank, Kind::Reduce(rank)),
+            Step::Advance => own.advance(),
+            Step::Die if self.dead.len() + 1 < RANKS as usize => self.dead.push(rank),
+            Step::Die => {}
+            Step::Hear => {
+                if let Some(&dead) = self.dead.get(own.heard) {
+                    own.heard += 1;
+                    own.calls.close_of(Rank(dead));
+                    own.advance();
+                }
+            }
+            Step::Close => {
+                (0..RANKS).filter(|other| *other != rank).for_each(|other| own.calls.close_of(Rank(other)));
+                own.advance();
+            }
+        }
+    }
+}
+
+impl Caller {
+    fn call(&mut self, rank: u32, kind: Kind) {
+        let number = self.made;
+        self.made += 1;
+        if kind == Kind::Elsewhere {
+            let ends = self.calls.pass(number);
+            return self.take(ends);
+        }
+        let (completion, slot) = Completion::new(None);
+        self.slots.insert(number, slot);
+        let data = contribution(rank, number);
+        match self.calls.offer(number, short_call(rank, number, kind, completion), &data.to_ne_bytes()) {
+            Offer::Posted => {}
+            Offer::Waits(mut call) => {
+                call.begin.originals = Originals::Own {
+                    token: Token(0),
+                    bytes: Bytes::copy_from_slice(&data.to_ne_bytes()),
+                    begin: 0,
+                    hold: None,
+                };
+                let ends = self.calls.keep(number, call);
+                self.take(ends);
+            }
+            Offer::Refused(_) => drop(self.left.insert(number, vec![data])),
+        }
+    }
+
+    fn advance(&mut self) {
+        let ends = self.calls.advance();
+        self.take(ends);
+    }
+
+    fn take(&mut self, ends: Ends) {
+        for ended in ends.ended {
+            let (receipt, result) = ended.result.unwrap();
+            assert_eq!(receipt.contributions, RANKS);
+            let number = self.results.len() as u64 + self.results.len() as u64 / 4;
+            let result = result.map(|memory| match memory {
+                ResultMemory::Elements(elements) => *elements.into_any().downcast::<Vec<u64>>().unwrap(),
+                ResultMemory::Object(_) => panic!("a vector was reduced"),
+            });
+            self.results.insert(number, result);
+        }
+        for begin in ends.left {
+            let ReductionNumber::Call(number) = begin.id.number else { panic!() };
+            let Originals::Own { bytes, .. } = begin.originals else { panic!("{number} has no contribution") };
+            self.left.insert(number, bytemuck::pod_collect_to_vec(&bytes));
+        }
+    }
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        30 => Just(Step::Call),
+        30 => Just(Step::Advance),
+        10 => Just(Step::Hear),
+        1 => Just(Step::Die),
+        1 => Just(Step::Close),
+        1 => Just(Step::Err),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// Whatever is interleaved: all ranks that live agree on the calls that end in the table, these have the right
+    /// results, and of all others every contribution that was posted is found, that of the dead too.
+    #[test]
+    fn all_agree_and_nothing_is_lost(steps in vec((0..RANKS, step()), 1..300)) {
+        let mut world = World::new();
+        for (rank, step) in steps {
+            world.step(rank, step);
+        }
+        let living: Vec<u32> = world.living().collect();
+        // All that live make as many calls, and hear of all deaths.
+        let most = living.iter().map(|rank| world.ranks[*rank as usize].made).max().unwrap();
+        for _ in 0..2 {
+            for &rank in &living {
+                while world.ranks[rank as usize].made < most {
+                    world.step(rank, Step::Call);
+                    for &other in &living {
+                        world.step(other, Step::Advance);
+                    }
+                }
+                (0..RANKS).for_each(|_| world.step(rank, Step::Hear));
+            }
+        }
+        (0..2 * RANKS).for_each(|turn| world.step(living[turn as usize % living.len()], Step::Advance));
+        let ends: Vec<_> = living.iter().map(|rank| world.ranks[*rank as usize].calls.lock().left_from).collect();
+        prop_assert!(ends.iter().all(|end| *end == ends[0]), "{ends:?}");
+        let end = ends[0].unwrap_or(most);
+        for &rank in &living {
+            let own = &world.ranks[rank as usize];
+            for number in (0..end).filter(|number| kind_of(*number) != Kind::Elsewhere) {
+                let all = (0..RANKS).map(|rank| contribution(rank, number));
+                let expected = match kind_of(number) {
+                    Kind::Reduce(root) if root != rank => None,
+                    Kind::Allgather => Some(all.collect()),
+                    _ => Some(vec![all.sum()]),
+                };
+                prop_assert_eq!(own.results.get(&number), Some(&expected), "call {} of {}", number, rank);
+                // A result that nobody has is none.
+                if let Kind::Reduce(root) = kind_of(number) {
+                    let root = &world.ranks[root as usize];
+                    prop_assert!(matches!(root.results.get(&number), Some(Some(_))), "call {}", number);
+                }
+            }
+            for (&number, data) in &own.left {
+                prop_assert!(number >= end);
+                prop_assert_eq!(data, &vec![contribution(rank, number)]);
+            }
+            for &dead in world.dead.iter().filter(|_| ends[0].is_some()) {
+                let dead_rank = &world.ranks[dead as usize];
+                let found = own.calls.left_by(Rank(dead), end);
+                let found: Vec<_> = found.iter().map(|(known, bytes)| (known.session.call, bytes.to_vec())).collect();
+                let posted = (end..own.calls.table.posted(dead as usize)).filter(|call| dead_rank.slots.contains_key(call));
+                let posted: Vec<_> = posted
+                    .map(|call| (call, contribution(dead, call).to_ne_bytes().to_vec()))
+                    .collect();
+                prop_assert_eq!(found, posted);
+            }
+        }
+    }
+}
