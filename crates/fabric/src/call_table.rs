@@ -17,7 +17,9 @@ mod row;
 
 use std::{
     io,
+    num::NonZero,
     sync::atomic::Ordering,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -33,6 +35,8 @@ pub struct CallTable {
     memory: TableMemory,
     rows: usize,
     own: usize,
+    /// There are more processes than processors.
+    is_crowded: bool,
 }
 
 impl CallTable {
@@ -44,8 +48,11 @@ impl CallTable {
     pub const CALL_SIZE_MAX: usize = memory::CALL_SIZE_MAX;
     /// The most bytes of a contribution.
     pub const DATA_SIZE_MAX: usize = memory::DATA_SIZE_MAX;
-    /// A process that waits for others tries again and again for so long before it sleeps.
-    const SPIN: Duration = Duration::from_micros(30);
+    /// A process that waits for others looks again and again for so long before it sleeps: several times as long as one
+    /// that sleeps takes to wake up, or else each would always find the other asleep.
+    const SPIN: Duration = Duration::from_micros(200);
+    /// For so long it keeps its processor meanwhile, if there is one for each process.
+    const SPIN_ALONE: Duration = Duration::from_micros(5);
 
     /// A new table for so many processes, of which this one has row 0.
     ///
@@ -73,7 +80,13 @@ impl CallTable {
 
     fn of(memory: TableMemory, rows: usize, own: usize) -> Self {
         memory.row(own).join();
-        Self { memory, rows, own }
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        Self {
+            memory,
+            rows,
+            own,
+            is_crowded: rows > processors,
+        }
     }
 
     /// By what others open the table, as long as this process lives.
@@ -171,13 +184,17 @@ impl CallTable {
     /// Waits as long as `is_to_wait` says so, which is asked again when a call is posted by all or a result is taken, or
     /// until the time has come.
     pub fn wait(&self, until: Instant, is_to_wait: impl Fn() -> bool) {
-        let spin_until = (Instant::now() + Self::SPIN).min(until);
+        let begun = Instant::now();
+        let sleep_at = (begun + Self::SPIN).min(until);
         while is_to_wait() {
-            if Instant::now() >= spin_until {
+            let now = Instant::now();
+            if now >= sleep_at {
                 return self.memory.sleep(until, is_to_wait);
             }
-            for _ in 0..SPINS_PER_LOOK {
-                std::hint::spin_loop();
+            // The other may wait for this very processor.
+            match self.is_crowded || now > begun + Self::SPIN_ALONE {
+                true => thread::yield_now(),
+                false => (0..SPINS_PER_LOOK).for_each(|_| std::hint::spin_loop()),
             }
         }
     }
