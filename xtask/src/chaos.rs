@@ -221,6 +221,7 @@ impl Stage {
             call: calls[draw.below(calls.len() as u32) as usize],
             shortage,
             copies: cell.copies,
+            late_ms: cell.late_ms,
             kills_stopped: cell.kills_stopped,
             expected: cell.expected,
             time_max: Duration::from_secs(u64::from(cell.seconds_max)),

@@ -157,7 +157,7 @@ fn collect(
 ) -> Result<Outcome<Vec<u64>>, ReduceError> {
     let operation: Operation<Vec<u64>> = match is_sum {
         true => Sum.into_operation(),
-        false => elementwise("xor", |a: u64, b: u64| a ^ b),
+        false => elementwise("xor", |a: u64, b: u64| a ^ b).infallible(),
     };
     let (world, root) = (job.world(), Rank(words.root % job.size()));
     let Some(mut lent) = buffer.take() else {

@@ -27,6 +27,8 @@ pub(super) struct Cell {
     pub(super) shortage: Option<Shortage>,
     /// Hosts that keep a copy of each contribution before it counts.
     pub(super) copies: u32,
+    /// The rank that follows the root calls so much later than the others, in milliseconds.
+    pub(super) late_ms: u32,
     /// A rank that stays stopped for the detection time is killed, as `--stopped fail` asks.
     pub(super) kills_stopped: bool,
 }
@@ -62,6 +64,7 @@ const fn cell(name: &'static str, fault: &'static str, draw: fn(&mut Draw) -> Ve
         weather: None,
         shortage: None,
         copies: 0,
+        late_ms: 0,
         kills_stopped: false,
     }
 }
@@ -74,6 +77,8 @@ const ALL: &[Layout] = &[
     Layout::new(1, 4),
     Layout::new(5, 5),
 ];
+
+const ONE_HOST: &[Layout] = &[Layout::new(1, 2), Layout::new(1, 4), Layout::new(1, 8)];
 
 /// All of them. Each run draws the root and who follows it; the scheduler is rank 0.
 pub(super) const CELLS: &[Cell] = &[
@@ -181,6 +186,25 @@ pub(super) const CELLS: &[Cell] = &[
                 vec![Step {
                     from: Moment::Calls(victim),
                     delay: draw.within(Duration::from_millis(3)),
+                    act: Act::Kill(victim),
+                }]
+            },
+        )
+    },
+    Cell {
+        layouts: ONE_HOST,
+        short_runs: 4,
+        bytes: 512,
+        late_ms: 20,
+        ..cell(
+            "kill-in-table",
+            "on one host, kill -9 of any rank within 25 ms of the call of another with 512 bytes, of which one calls 20 \
+             ms late",
+            |draw| {
+                let (first, victim) = (draw.any_rank(), draw.any_rank());
+                vec![Step {
+                    from: Moment::Calls(first),
+                    delay: draw.within(Duration::from_millis(25)),
                     act: Act::Kill(victim),
                 }]
             },

@@ -125,6 +125,8 @@ pub(super) struct Trial<'a> {
     pub(super) shortage: Option<(Shortage, u32)>,
     /// Hosts that keep a copy of each contribution before it counts.
     pub(super) copies: u32,
+    /// So much later than the others `next` calls, in milliseconds.
+    pub(super) late_ms: u32,
     /// A rank that stays stopped is killed.
     pub(super) kills_stopped: bool,
     pub(super) expected: Expected,
@@ -155,6 +157,7 @@ impl<'a> Trial<'a> {
             steps,
             shortage: None,
             copies: 0,
+            late_ms: 0,
             kills_stopped: false,
             expected: Expected::Exact,
             time_max: Duration::from_secs(20),
@@ -229,6 +232,8 @@ impl<'a> Trial<'a> {
             format!("next={}", self.next),
             format!("copies={}", self.copies),
             "buffers=odd".to_owned(),
+            format!("late={}", self.next),
+            format!("late-ms={}", self.late_ms),
         ];
         let mut arguments: Vec<_> = arguments.map(Into::into).into();
         let mut program = worker.clone();

@@ -61,6 +61,8 @@ struct State {
     posted: u64,
     /// From this call on all go by the scheduler.
     left_from: Option<u64>,
+    /// All ranks have the table.
+    is_shared: bool,
     /// The bytes of a record that is looked at.
     scratch: Vec<u8>,
 }
@@ -102,7 +104,7 @@ enum Standing {
 pub(super) enum Offer {
     /// It is posted.
     Posted,
-    /// It can be posted when there is room. Until then the contribution has to be protected by others; then it has to be
+    /// It can be posted when there is room, and all ranks have the table. Until then the contribution has to be protected by others; then it has to be
     /// [kept](ShortCalls::keep).
     Waits(ShortCall),
     /// It has to go by the scheduler.
@@ -153,7 +155,7 @@ impl ShortCalls {
         if state.left_from.is_some() {
             return Offer::Refused(call);
         }
-        if state.posted != number || state.has_unposted() {
+        if state.posted != number || state.has_unposted() || !self.is_shared(&mut state) {
             return Offer::Waits(call);
         }
         match self.table.post(number, &call.call, data) {
@@ -260,6 +262,9 @@ impl ShortCalls {
 
     /// Posts the calls that have waited for room.
     fn post_waiting(&self, state: &mut State) {
+        if !state.has_unposted() || !self.is_shared(state) {
+            return;
+        }
         while let Some(Some(call)) = state.calls.get((state.posted - state.next) as usize) {
             let posted = match call {
                 OwnCall::Elsewhere => self.table.post(state.posted, &[], &[]),
@@ -270,6 +275,12 @@ impl ShortCalls {
             }
             state.posted += 1;
         }
+    }
+
+    /// Says if all ranks have the table. Before that, what is in it may be lost with the ranks that have it.
+    fn is_shared(&self, state: &mut State) -> bool {
+        state.is_shared = state.is_shared || self.table.not_joined().next().is_none();
+        state.is_shared
     }
 
     /// What is to be done about a call that all ranks have posted.
