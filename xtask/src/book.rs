@@ -60,7 +60,7 @@ pub(crate) fn blocks() -> anyhow::Result<()> {
         target: project::target()?,
         python: python::installed()?,
     };
-    options_page::write(&tools.ropewalk())?;
+    let mut failed = Vec::from_iter(options_page::write(&tools.ropewalk()).err());
     for (path, text) in project::documents()? {
         if path.starts_with(PAGES) || path == "README.md" {
             let page = project::root().join(&path);
@@ -68,8 +68,13 @@ pub(crate) fn blocks() -> anyhow::Result<()> {
                 let folder = page.parent().unwrap_or(&page);
                 Ok(fs::read_to_string(folder.join(included))?)
             })?;
-            blocks::check(&path, &markdown::blocks(&text), &tools)?;
+            failed.extend(blocks::check(&path, &markdown::blocks(&text), &tools).err());
         }
+    }
+    if !failed.is_empty() {
+        // All at once, so that one run shows what there is to mend.
+        let lines: Vec<_> = failed.iter().map(|error| format!("{error:#}")).collect();
+        bail!("{}", lines.join("\n"));
     }
     Ok(())
 }

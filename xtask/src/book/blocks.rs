@@ -63,9 +63,7 @@ pub(super) fn check(page: &str, blocks: &[Block], tools: &Tools) -> anyhow::Resu
             "c" => c(block, folder.path(), tools),
             "python" => python(block, folder.path(), tools),
             "rust" => rust(block, folder.path(), tools),
-            "sh" if block.is("run") => {
-                shell(block, folder.path(), tools).map(|output| printed = output)
-            }
+            "sh" if block.is("run") => shell(block, folder.path(), tools).map(|output| printed = output),
             "text" if block.is("output") => {
                 ensure!(
                     number > 0 && blocks[number - 1].is("run"),
@@ -74,6 +72,7 @@ pub(super) fn check(page: &str, blocks: &[Block], tools: &Tools) -> anyhow::Resu
                 );
                 shown(block, &printed)
             }
+            _ if block.file().is_some() => written(block, "", folder.path()).map(drop),
             _ => Ok(()),
         };
         result.with_context(|| format!("{page}:{}", block.line))?;
@@ -96,7 +95,9 @@ fn c(block: &Block, folder: &Path, tools: &Tools) -> anyhow::Result<()> {
     };
     let mut command = program(compiler, &["-fsyntax-only", "-Wall", "-Werror"]);
     for headers in ["crates/checkpoint-c", "crates/pmi-c", "crates/pmi2-c"] {
-        command.arg("-I").arg(project::root().join(headers).join("include"));
+        command
+            .arg("-I")
+            .arg(project::root().join(headers).join("include"));
     }
     command.arg(path).env("PATH", tools.path()?);
     run(command)

@@ -66,10 +66,7 @@ fn included(line: &str) -> Option<&str> {
 ///
 /// # Errors
 /// Those of reading a file.
-pub(super) fn expanded(
-    text: &str,
-    read: impl Fn(&str) -> anyhow::Result<String>,
-) -> anyhow::Result<String> {
+pub(super) fn expanded(text: &str, read: impl Fn(&str) -> anyhow::Result<String>) -> anyhow::Result<String> {
     let mut all = String::new();
     for line in text.lines() {
         match included(line) {
@@ -158,10 +155,7 @@ echo [no](link.md)
     #[test]
     fn links_are_those_outside_of_code() {
         let expected = [(3, "one.md"), (3, "../two.md#part"), (4, "picture.svg")];
-        assert_eq!(
-            links(PAGE),
-            expected.map(|(line, link)| (line, link.to_owned()))
-        );
+        assert_eq!(links(PAGE), expected.map(|(line, link)| (line, link.to_owned())));
     }
 
     #[test]

@@ -20,7 +20,10 @@ pub(super) fn write(ropewalk: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     fs::write(&path, page)?;
-    bail!("{} was out of date and is written anew: commit it", path.display())
+    bail!(
+        "{} was out of date and is written anew: commit it",
+        path.display()
+    )
 }
 
 fn page(help: &str) -> String {

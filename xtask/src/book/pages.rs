@@ -113,10 +113,16 @@ mod tests {
     #[test]
     fn sound_books_pass() {
         let pages = [
-            ("README.md", "[book](docs/book/src/a.md#part) [web](https://example.org/x)"),
+            (
+                "README.md",
+                "[book](docs/book/src/a.md#part) [web](https://example.org/x)",
+            ),
             ("docs/book/src/SUMMARY.md", "[A](a.md)\n- [B](b/b.md)\n"),
             ("docs/book/src/a.md", "# Part\n[above](#part)\n"),
-            ("docs/book/src/b/b.md", "[a](../a.md) [readme](../../../../README.md)"),
+            (
+                "docs/book/src/b/b.md",
+                "[a](../a.md) [readme](../../../../README.md)",
+            ),
         ];
         assert_eq!(judge(&pages), [""; 0]);
     }
@@ -126,7 +132,10 @@ mod tests {
     fn broken_books_are_found() {
         let pages = [
             ("docs/book/src/SUMMARY.md", "[A](a.md)\n[A again](a.md)\n"),
-            ("docs/book/src/a.md", "[b](c.md)\n[part](b.md#part)\n{{#include d.py}}\n"),
+            (
+                "docs/book/src/a.md",
+                "[b](c.md)\n[part](b.md#part)\n{{#include d.py}}\n",
+            ),
             ("docs/book/src/b.md", "# Other"),
         ];
         let expected = [
