@@ -3,7 +3,7 @@
 //! | block | what is done |
 //! |---|---|
 //! | `python` | compiled |
-//! | `c` | its syntax and types are checked, with the headers of this repository; with MPICH's compiler if it is for MPI |
+//! | `c` | checked by a compiler, with the headers of this repository; by MPICH's if it includes `mpi.h` |
 //! | `rust` | tested by rustdoc, which runs it unless it is marked `no_run` |
 //! | `.. file=NAME` | also written to the page's folder |
 //! | `sh run` | run there, with the command and Python's environment on `PATH` |
@@ -26,7 +26,7 @@ use crate::{
     shell::{finish, program, run},
 };
 
-/// What is built already.
+/// The folders with programs that are built already.
 pub(super) struct Tools {
     pub(super) target: PathBuf,
     /// The folder with Python's programs, one of which has the package.

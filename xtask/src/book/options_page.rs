@@ -27,13 +27,17 @@ pub(super) fn write(ropewalk: &Path) -> anyhow::Result<()> {
 }
 
 fn page(help: &str) -> String {
-    format!(
-        "# Options of `ropewalk run`\n\n\
-         `cargo xtask book` writes this page: it is what `ropewalk run --help` prints. The manual page `ropewalk-run(1)` \n\
-         and the completions of shells come from the same table. `ropewalk COMMAND --help` shows the options of the \n\
-         other commands.\n\n\
-         ```text\n{}\n```\n",
-        help.trim_end()
-    )
-    .replace(" \n", "\n")
+    let lines = [
+        "# Options of `ropewalk run`",
+        "",
+        "`cargo xtask book` writes this page from `ropewalk run --help`. The manual page `ropewalk-run(1)`",
+        "and the completions of shells come from the same table. `ropewalk COMMAND --help` shows the options of the",
+        "other commands.",
+        "",
+        "```text",
+        help.trim_end(),
+        "```",
+        "",
+    ];
+    lines.join("\n")
 }
