@@ -3,6 +3,7 @@
 mod bench_files;
 mod bench_reduce;
 mod bench_rivals;
+mod book;
 mod chaos;
 mod check;
 mod debian;
@@ -39,6 +40,8 @@ enum Task {
     BenchReduce,
     /// Times the command beside Hydra, MPICH and Slurm's PMI library
     BenchRivals(bench_rivals::Options),
+    /// Checks the links of the book, compiles its programs and runs its commands
+    Book,
     /// Reduces in real processes on several hosts that are killed, stopped, cut off and starved
     Chaos(chaos::Options),
     /// Looks at everything and changes nothing: format, rules of the house, clippy, documentation, licences
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Task::BenchFiles(options) => bench_files::bench_files(&options),
         Task::BenchReduce => bench_reduce::bench_reduce(),
         Task::BenchRivals(options) => bench_rivals::bench_rivals(&options),
+        Task::Book => book::book(),
         Task::Chaos(options) => chaos::chaos(&options),
         Task::Check => check::check(),
         Task::Fix => check::fix(),

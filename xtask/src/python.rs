@@ -38,16 +38,9 @@ pub(crate) fn test() -> anyhow::Result<()> {
     // With the tests, since these choose the features of what all depend on.
     let words = "build --workspace --all-features --all-targets --locked";
     run(cargo(&words.split(' ').collect::<Vec<_>>()))?;
-    let target = project::target()?;
-    let folder = target.join("python");
-    let wheel = build(&folder, Some(&target.join("debug")))?;
-    let environment = folder.join("venv");
-    run(program(PYTHON, &["-m", "venv", "--clear", &text(&environment)]))?;
-    let python = text(&environment.join("bin/python"));
-    let mut install = vec!["-m", "pip", "--quiet", "install", "--no-input"];
-    let wheel = text(&wheel);
-    install.extend(REQUIREMENTS.into_iter().chain([wheel.as_str()]));
-    run(program(&python, &install))?;
+    environment()?;
+    let folder = project::target()?.join("python");
+    let python = text(&installed()?.join("python"));
 
     let bindings = project::root().join("bindings/python");
     let there =
@@ -76,6 +69,29 @@ pub(crate) fn test() -> anyhow::Result<()> {
         finish(command, TIME_MAX)?;
     }
     Ok(())
+}
+
+/// Makes a fresh environment with the package, of what is built, and with all that its tests need.
+///
+/// # Errors
+/// If the wheel cannot be made, or something cannot be had from PyPI.
+pub(crate) fn environment() -> anyhow::Result<()> {
+    let target = project::target()?;
+    let folder = target.join("python");
+    let wheel = text(&build(&folder, Some(&target.join("debug")))?);
+    let environment = text(&folder.join("venv"));
+    run(program(PYTHON, &["-m", "venv", "--clear", &environment]))?;
+    let mut install = vec!["-m", "pip", "--quiet", "install", "--no-input"];
+    install.extend(REQUIREMENTS.into_iter().chain([wheel.as_str()]));
+    run(program(&text(&installed()?.join("python")), &install))
+}
+
+/// The folder with the programs of that environment.
+///
+/// # Errors
+/// If cargo does not say where it builds.
+pub(crate) fn installed() -> anyhow::Result<PathBuf> {
+    Ok(project::target()?.join("python/venv/bin"))
 }
 
 /// Makes a wheel in a folder, of what is built there or else of what cargo builds now.
