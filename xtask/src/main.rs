@@ -6,6 +6,7 @@ mod bench_rivals;
 mod chaos;
 mod check;
 mod debian;
+mod dist;
 mod fuzz;
 mod lines;
 mod look;
@@ -43,6 +44,8 @@ enum Task {
     Chaos(chaos::Options),
     /// Looks at everything and changes nothing: format, rules of the house, clippy, documentation, licences
     Check,
+    /// Makes a tarball and a Debian package of command, libraries, headers and pages, in target/dist
+    Dist(dist::Options),
     /// Feeds every parser of foreign bytes with what it does not expect
     Fuzz(fuzz::Options),
     /// Counts lines of Rust by package, product and tests
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
         Task::BenchRivals(options) => bench_rivals::bench_rivals(&options),
         Task::Chaos(options) => chaos::chaos(&options),
         Task::Check => check::check(),
+        Task::Dist(options) => dist::dist(&options),
         Task::Fix => check::fix(),
         Task::Fuzz(options) => fuzz::fuzz(&options),
         Task::Lines => lines::lines(),

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     chaos::{self, chaos},
-    debian, look,
+    debian, dist, look,
     mpi4py::{self, mpi4py},
     openfoam, project, python,
     shell::{cargo, run, succeeds},
@@ -17,7 +17,7 @@ use crate::{
 /// Which tiers run.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Adds what is slow: the demo's report in a browser, a short chaos, the package for Python, mpi4py's suite, OpenFOAM, a choice of libfabric's matrix
+    /// Adds what is slow: the demo's report in a browser, a short chaos, the package for Python, the archives, mpi4py's suite, OpenFOAM, a choice of libfabric's matrix
     #[arg(long)]
     ci: bool,
     /// Adds the rest of libfabric's matrix, which takes about a quarter of an hour
@@ -79,6 +79,7 @@ impl Steps {
         self.step("chaos", || chaos(&chaos::Options::short()))?;
         self.step("soak of files", || soak_files(&soak_files::Options::short()))?;
         self.step("Python", python::test)?;
+        self.step("archives", dist::test)?;
         self.step("mpi4py", || mpi4py(&mpi4py::Options::short()))?;
         self.step("OpenFOAM", openfoam::test)
     }

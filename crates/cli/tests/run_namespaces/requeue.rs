@@ -3,6 +3,7 @@
 use std::{
     env, fs,
     path::Path,
+    process::Output,
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -24,45 +25,68 @@ fn await_words(file: &Path, words: &str) -> String {
     }
 }
 
+/// The path of a batch script of `docs/recipes/slurm`.
+fn recipe(name: &str) -> String {
+    format!("{}/../../docs/recipes/slurm/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Runs sbatch with an environment in which batch scripts find the command.
+fn submitted(slurm: &Slurm, network: &Network, words: &[&str]) -> Output {
+    let folder = Path::new(ROPEWALK).parent().unwrap().display();
+    let path = format!("PATH={folder}:{}", env::var("PATH").unwrap());
+    let interface = format!("HYDRA_IFACE={}", network.address(11));
+    let submitted = slurm.output(
+        network,
+        &[&["env", path.as_str(), interface.as_str()], words].concat(),
+    );
+    assert!(submitted.status.success(), "{submitted:?}");
+    submitted
+}
+
 /// A batch script starts its job again when `ropewalk run` ends with 75. The signal comes as by `--signal=USR1@60`: Slurm sends
 /// it to the agent that srun has started on the second host, and the save is that of both. The job is done in the second
-/// allocation. A job beside it is never told anything and saves before its allocation of a minute is over.
+/// allocation. A job beside it is never told anything and saves before its allocation of a minute is over. Before both, a job without
+/// checkpoints runs on all hosts of its allocation.
 #[test]
 fn a_batch_script_requeues_itself() {
     let Some(network) = Network::new(78) else {
         return;
     };
     let slurm = Slurm::start(&network);
+    let output = network.folder().join("plain").display().to_string();
+    let words = [
+        "sbatch",
+        "--wait",
+        "-o",
+        &output,
+        &recipe("plain.sh"),
+        "-l",
+        "hostname",
+    ];
+    submitted(&slurm, &network, &words);
+    let said = fs::read_to_string(&output).unwrap();
+    assert!(said.contains("[0] host1") && said.contains("[1] host2"), "{said}");
+
     let program = env::current_exe().unwrap();
     let program = program.ancestors().nth(2).unwrap().join("examples/saving_ranks");
     // This Slurm sends signals to all processes of a step. One that knows control groups sends them to what srun has started.
     let program = format!("env --ignore-signal=USR1 {}", program.display());
     let submit = |name: &str, options: &[&str], run: &str| {
-        let folder = network.folder();
-        let (script, output) = (folder.join(format!("{name}.sh")), folder.join(name));
-        let saves = folder.join(format!("{name}-saves"));
-        let text_of_script = format!(
-            "#!/bin/sh\n\
-             {ROPEWALK} run -iface {} --grace 5 --on-failure restart --checkpoint {} {run}\n\
-             code=$?\n\
-             echo \"the code is $code\"\n\
-             [ $code = 75 ] && [ {name} = warned ] && scontrol requeue $SLURM_JOB_ID\n\
-             exit $code\n",
-            network.address(11),
-            saves.display(),
-        );
-        fs::write(&script, text_of_script).unwrap();
-        let (script, path) = (script.display().to_string(), output.display().to_string());
-        let words = ["sbatch", "--parsable", "--open-mode=append", "-o", &path];
-        let submitted = slurm.output(&network, &[&words[..], options, &[&script]].concat());
-        assert!(submitted.status.success(), "{submitted:?}");
+        let [output, saves] =
+            [name.to_owned(), format!("{name}-saves")].map(|name| network.folder().join(name));
+        let script = recipe("requeue.sh");
+        let [path, directory] = [&output, &saves].map(|path| path.display().to_string());
+        let words = ["sbatch", "--parsable", "-o", &path];
+        let run = ["--grace", "5"].into_iter().chain(run.split(' '));
+        let run: Vec<_> = [script.as_str(), &directory].into_iter().chain(run).collect();
+        let submitted = submitted(&slurm, &network, &[&words[..], options, &run].concat());
         (text(&submitted.stdout).trim().to_owned(), output, saves)
     };
     let run = format!("-n 1 {program} 1000000000 advised");
-    let (_, limited, _) = submit("limited", &["-w", "host1", "-n1", "--time=1"], &run);
+    let options = ["-w", "host1", "-N1", "--time=1", "--signal=0", "--no-requeue"];
+    let (_, limited, _) = submit("limited", &options, &run);
     let run = format!("-n 2 {program} 2000 advised 2");
-    let options = ["-N2", "-n2", "--ntasks-per-node=1", "--requeue"];
-    let (job, warned, saves) = submit("warned", &options, &run);
+    let (job, warned, saves) = submit("warned", &[], &run);
     let first = saves.join("generation-0000000001/rank-00001.manifest");
     let deadline = Instant::now() + PATIENCE;
     while !first.exists() {
@@ -72,19 +96,19 @@ fn a_batch_script_requeues_itself() {
     }
     let told = slurm.output(&network, &["scancel", "--signal=USR1", &job]);
     assert!(told.status.success(), "{told:?}");
-    let said = await_words(&warned, "the code is 75");
+    let said = await_words(&warned, "ropewalk run ended with 75");
     assert!(
         said.contains("ended by signal 10 (SIGUSR1); it has saved"),
         "{said}"
     );
-    let said = await_words(&warned, "the code is 0");
+    let said = await_words(&warned, "ropewalk run ended with 0");
     assert!(said.contains("attempt 1 starts from generation"), "{said}");
     for rank in [0, 1] {
         let done = said.matches(&format!("rank {rank} has come to")).count();
         assert_eq!(done, 1, "{said}");
     }
-    let said = await_words(&limited, "the code is");
-    assert!(said.contains("the code is 75"), "{said}");
+    let said = await_words(&limited, "ropewalk run ended with");
+    assert!(said.contains("ropewalk run ended with 75"), "{said}");
     assert!(
         said.contains("the time of the allocation was nearly over"),
         "{said}"
