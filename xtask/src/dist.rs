@@ -139,7 +139,9 @@ fn make(debug: bool) -> anyhow::Result<Archives> {
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
-    let needed = libc_version(&target.join(profile))?;
+    let unnamed = folder.join("unnamed");
+    lay_out(&target.join(profile), &unnamed)?;
+    let needed = libc_version(&unnamed)?;
     let name = format!(
         "ropewalk-{VERSION}-{}-linux-glibc{}.{}",
         env::consts::ARCH,
@@ -147,7 +149,7 @@ fn make(debug: bool) -> anyhow::Result<Archives> {
         needed.1
     );
     let tree = folder.join(&name);
-    lay_out(&target.join(profile), &tree)?;
+    fs::rename(unnamed, &tree)?;
     let tarball = folder.join(format!("{name}.tar.gz"));
     pack(&folder, &name, &tarball, effort)?;
     let debian = match succeeds(program("dpkg-deb", &["--version"])) {
@@ -185,11 +187,12 @@ fn lay_out(built: &Path, tree: &Path) -> anyhow::Result<()> {
     }
     let pages = tree.join(PAGES);
     run(program(&command, &["man", &pages.display().to_string()]))?;
+    // Without name and time the same page is the same file.
+    let mut gzip = program("gzip", &["-9n"]);
     for entry in fs::read_dir(&pages)? {
-        // Without name and time the same page is the same file.
-        run(program("gzip", &["-9n", &entry?.path().display().to_string()]))?;
+        gzip.arg(entry?.path());
     }
-    Ok(())
+    run(gzip)
 }
 
 /// The path of a file in a folder that exists.
@@ -217,10 +220,10 @@ fn pack(folder: &Path, name: &str, tarball: &Path, effort: Effort) -> anyhow::Re
 }
 
 /// The newest version of the C library that a symbol of our files needs.
-fn libc_version(built: &Path) -> anyhow::Result<(u32, u32)> {
+fn libc_version(tree: &Path) -> anyhow::Result<(u32, u32)> {
     let mut versions = BTreeSet::new();
-    for (file, _) in BUILT {
-        let path = built.join(file);
+    for (_, place) in BUILT {
+        let path = tree.join(place);
         let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         versions.extend(libc_versions(&bytes));
     }

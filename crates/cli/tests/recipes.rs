@@ -52,7 +52,7 @@ fn names(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// What a job with checkpoints says of itself once a rank has ended.
+/// What a job with checkpoints says of itself once a rank has ended and its checkpoints were looked at.
 fn metrics() -> String {
     let folder = tempfile::tempdir().unwrap();
     let mut job = Command::new(ROPEWALK)
@@ -71,7 +71,8 @@ fn metrics() -> String {
     let address = address.and_then(|rest| rest.strip_suffix("/metrics")).unwrap();
     let begin = Instant::now();
     let mut said = String::new();
-    while !said.contains("ropewalk_job_ranks_ended_total{") {
+    let wanted = ["ropewalk_job_ranks_ended_total{", "ropewalk_job_saves_total"];
+    while !wanted.iter().all(|name| said.contains(name)) {
         assert!(begin.elapsed() < PATIENCE, "{said}");
         std::thread::sleep(std::time::Duration::from_millis(20));
         let mut connection = TcpStream::connect(address).unwrap();
@@ -116,7 +117,7 @@ fn kubexec_finds_pods_and_starts_agents() {
     const KUBECTL: &str = r#"#!/bin/sh
 printf '%s\n' "$*" >> "${0%/*}/calls"
 case $* in
-*job-name=my-job,*job-completion-index=[01]\ *) index=${3##*=}; echo "pod/my-job-$index-x7k2p" ;;
+*job-name=my-job,*job-completion-index=[01]\ *) index=${4##*=}; echo "pod/my-job-$index-x7k2p" ;;
 "exec --stdin pod/my-job-"[01]"-x7k2p -- /bin/sh -c "*) shift 4; exec "$@" ;;
 get*) ;;
 *) exit 9 ;;

@@ -83,7 +83,7 @@ fn a_batch_script_requeues_itself() {
         (text(&submitted.stdout).trim().to_owned(), output, saves)
     };
     let run = format!("-n 1 {program} 1000000000 advised");
-    let options = ["-w", "host1", "-N1", "--time=1", "--signal=0", "--no-requeue"];
+    let options = ["-w", "host1", "-N1", "--time=1", "--signal=CONT", "--no-requeue"];
     let (_, limited, _) = submit("limited", &options, &run);
     let run = format!("-n 2 {program} 2000 advised 2");
     let (job, warned, saves) = submit("warned", &[], &run);
