@@ -1,5 +1,5 @@
-//! The files of `docs/recipes` work: each is used as far as this machine has what it is for. The batch scripts for Slurm
-//! are used by the tests in `run_namespaces`.
+//! The files of `docs/recipes` work: each is used as far as one machine can. The tests in `run_namespaces` use the
+//! batch scripts for Slurm.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -43,10 +43,10 @@ fn submitted(slurm: &Slurm, network: &Network, words: &[&str]) -> Output {
     submitted
 }
 
-/// A batch script starts its job again when `ropewalk run` ends with 75. The signal comes as by `--signal=USR1@60`: Slurm sends
-/// it to the agent that srun has started on the second host, and the save is that of both. The job is done in the second
-/// allocation. A job beside it is never told anything and saves before its allocation of a minute is over. Before both, a job without
-/// checkpoints runs on all hosts of its allocation.
+/// A batch script starts its job again when `ropewalk run` ends with 75. The signal comes as by `--signal=USR1@60`:
+/// Slurm sends it to the agent that srun has started on the second host, and the save is that of both. The job is done
+/// in the second allocation. A job beside it is never told anything and saves before its allocation of a minute is
+/// over. Before both, a job without checkpoints runs on all hosts of its allocation.
 #[test]
 fn a_batch_script_requeues_itself() {
     let Some(network) = Network::new(78) else {
@@ -69,7 +69,8 @@ fn a_batch_script_requeues_itself() {
 
     let program = env::current_exe().unwrap();
     let program = program.ancestors().nth(2).unwrap().join("examples/saving_ranks");
-    // This Slurm sends signals to all processes of a step. One that knows control groups sends them to what srun has started.
+    // This Slurm sends signals to all processes of a step. One that knows control groups sends them to what srun has
+    // started.
     let program = format!("env --ignore-signal=USR1 {}", program.display());
     let submit = |name: &str, options: &[&str], run: &str| {
         let [output, saves] =
@@ -83,6 +84,7 @@ fn a_batch_script_requeues_itself() {
         (text(&submitted.stdout).trim().to_owned(), output, saves)
     };
     let run = format!("-n 1 {program} 1000000000 advised");
+    // A signal that changes nothing takes the place of the script's.
     let options = ["-w", "host1", "-N1", "--time=1", "--signal=CONT", "--no-requeue"];
     let (_, limited, _) = submit("limited", &options, &run);
     let run = format!("-n 2 {program} 2000 advised 2");
