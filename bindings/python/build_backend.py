@@ -22,8 +22,8 @@ ROOT = HERE.parent.parent
 #: Packages that cargo builds, what it makes of them, and where that goes in the wheel. What is in `data` goes below the
 #: folder of the environment, `scripts` to the commands.
 ARTIFACTS = [
-    ("ropewalk", "ropewalk", "{data}/scripts/ropewalk"),
-    ("ropewalk", "ropewalk-demo-worker", "{data}/scripts/ropewalk-demo-worker"),
+    ("ropewalk-cli", "ropewalk", "{data}/scripts/ropewalk"),
+    ("ropewalk-cli", "ropewalk-demo-worker", "{data}/scripts/ropewalk-demo-worker"),
     ("ropewalk-python", "libropewalk_python.so", "ropewalk/_native.abi3.so"),
     ("ropewalk-checkpoint-c", "librw_checkpoint.so", "ropewalk/librw_checkpoint.so"),
     # The command looks for it in ../lib/ropewalk.

@@ -45,7 +45,7 @@ pub(crate) fn bench_files(options: &Options) -> anyhow::Result<()> {
     let built = match &options.built {
         Some(built) => built.clone(),
         None => {
-            let words = "build --release --locked -p ropewalk --bin ropewalk";
+            let words = "build --release --locked -p ropewalk-cli --bin ropewalk";
             run(cargo(&words.split(' ').collect::<Vec<_>>()))?;
             project::target()?.join("release")
         }

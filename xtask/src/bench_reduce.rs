@@ -83,7 +83,7 @@ struct Bench {
 
 impl Bench {
     fn build() -> anyhow::Result<Self> {
-        let words = "build --release --locked -p ropewalk -p reduce-vs-mpi";
+        let words = "build --release --locked -p ropewalk-cli -p reduce-vs-mpi";
         run(cargo(&words.split(' ').collect::<Vec<_>>()))?;
         let target = project::target()?;
         let folder = target.join("bench-reduce");

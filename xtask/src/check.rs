@@ -3,6 +3,7 @@
 mod layers;
 mod packages;
 mod paths;
+mod published;
 mod reasons;
 mod rules;
 mod words;
@@ -22,7 +23,7 @@ use crate::{
 /// # Errors
 /// Names the checks that failed; what they found stands on standard error.
 pub(crate) fn check() -> anyhow::Result<()> {
-    let checks: [Check; 8] = [
+    let checks: [Check; 10] = [
         ("format", || run(cargo(&["fmt", "--all", "--check"]))),
         ("rules of the house", || {
             report(&rules::broken(&project::rust_files()?)?)
@@ -34,6 +35,14 @@ pub(crate) fn check() -> anyhow::Result<()> {
         ("reasons for dependencies", || {
             let page = fs::read_to_string(project::root().join("docs/dependencies.md"))?;
             report(&reasons::broken(&packages()?, &page))
+        }),
+        ("descriptions and compilers of packages", || {
+            report(&published::broken(&published::metadata()?))
+        }),
+        ("packages for a registry", || {
+            // Without a build, which clippy does; an index of the registry is here since the lock file was made.
+            let words = "package --workspace --no-verify --allow-dirty --offline --quiet";
+            run(cargo(&words.split(' ').collect::<Vec<_>>()))
         }),
         ("clippy", || {
             let words = "clippy --workspace --all-targets --all-features --locked -- -D warnings";

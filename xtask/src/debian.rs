@@ -75,6 +75,11 @@ const PACKAGES: &[Package] = &[
         probe: &["mpicc.mpich", "-show"],
     },
     Package {
+        name: "man-db",
+        purpose: "reads the manual pages as users do",
+        probe: &["man", "--version"],
+    },
+    Package {
         name: "mpich",
         purpose: "starts MPI programs, to be compared with what we do",
         probe: &["mpiexec.hydra", "--version"],
@@ -119,6 +124,11 @@ const PACKAGES: &[Package] = &[
         name: "slurm-wlm",
         purpose: "is the resource manager inside whose allocations jobs must run",
         probe: &["slurmctld", "-V"],
+    },
+    Package {
+        name: "systemd",
+        purpose: "verifies the unit of the name server",
+        probe: &["systemd-analyze", "--version"],
     },
 ];
 

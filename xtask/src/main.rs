@@ -7,6 +7,7 @@ mod book;
 mod chaos;
 mod check;
 mod debian;
+mod dist;
 mod fuzz;
 mod lines;
 mod look;
@@ -46,6 +47,8 @@ enum Task {
     Chaos(chaos::Options),
     /// Looks at everything and changes nothing: format, rules of the house, clippy, documentation, licences
     Check,
+    /// Makes a tarball and a Debian package of command, libraries, headers and pages, in target/dist
+    Dist(dist::Options),
     /// Feeds every parser of foreign bytes with what it does not expect
     Fuzz(fuzz::Options),
     /// Counts lines of Rust by package, product and tests
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Task::Book => book::book(),
         Task::Chaos(options) => chaos::chaos(&options),
         Task::Check => check::check(),
+        Task::Dist(options) => dist::dist(&options),
         Task::Fix => check::fix(),
         Task::Fuzz(options) => fuzz::fuzz(&options),
         Task::Lines => lines::lines(),

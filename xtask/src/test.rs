@@ -8,7 +8,7 @@ use std::{
 use crate::{
     book,
     chaos::{self, chaos},
-    debian, look,
+    debian, dist, look,
     mpi4py::{self, mpi4py},
     openfoam, project, python,
     shell::{cargo, run, succeeds},
@@ -18,7 +18,7 @@ use crate::{
 /// Which tiers run.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Adds what is slow: the demo's report in a browser, a short chaos, the package for Python, the commands in the book, mpi4py's suite, OpenFOAM, a choice of libfabric's matrix
+    /// Adds what is slow: the demo's report in a browser, a short chaos, the package for Python, the archives, the commands in the book, mpi4py's suite, OpenFOAM, a choice of libfabric's matrix
     #[arg(long)]
     ci: bool,
     /// Adds the rest of libfabric's matrix, which takes about a quarter of an hour
@@ -82,6 +82,7 @@ impl Steps {
         self.step("Python", python::test)?;
         // In the environment that the step before has made.
         self.step("book", book::blocks)?;
+        self.step("archives", dist::test)?;
         self.step("mpi4py", || mpi4py(&mpi4py::Options::short()))?;
         self.step("OpenFOAM", openfoam::test)
     }

@@ -449,7 +449,9 @@ fn note_root(files: &impl Files, options: &StoreOptions, root: &Path) {
         return;
     }
     // Nobody reads half of it.
-    let temporary = path.with_added_extension(rank_name(options.rank));
+    let temporary = options
+        .directory
+        .join(format!("{ROOT}.{}", rank_name(options.rank)));
     let _ = files
         .write(&temporary, text)
         .and_then(|()| files.rename(&temporary, &path));

@@ -139,8 +139,9 @@ impl Worker {
             are_enclosed: false,
         });
         let rows = (session, ShareId(0))..=(session, ShareId(u32::MAX));
-        let rows = self.early_rows.extract_if(rows, |_, _| true);
-        let mut rows: Vec<Row> = rows.map(|(_, row)| row).collect();
+        let keys: Vec<_> = self.early_rows.range(rows).map(|(key, _)| *key).collect();
+        let taken = keys.iter().filter_map(|key| self.early_rows.remove(key));
+        let mut rows: Vec<Row> = taken.collect();
         // As they were made: each row drops what is older.
         rows.sort_by_key(|row| row.plan);
         rows.into_iter().for_each(|row| self.take_row(row));

@@ -122,6 +122,9 @@ impl fmt::Display for Signature {
 
 /// The beginning of a text, at most `length_max` bytes of it.
 pub(crate) fn cut(mut text: String, length_max: usize) -> String {
-    text.truncate(text.floor_char_boundary(length_max));
+    if text.len() > length_max {
+        let end = (0..=length_max).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or(0));
+    }
     text
 }

@@ -1,8 +1,14 @@
-//! The runtime that keeps a parallel job going: facade library and command.
+//! The runtime that keeps a parallel job going: the facade library.
 //!
-//! Each system is a crate of its own and usable alone; here they have one name. The `ropewalk` command is an executable
-//! of the same package. Only executables need the feature `cli`, which is on by default: a program that uses the
-//! library alone leaves their dependencies out with `default-features = false`.
+//! Each system is a crate of its own and usable alone; here they have one name. The `ropewalk` command is the executable
+//! of the package `ropewalk-cli`, on which this library does not depend.
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `tokio` | `rpc::tokio`, which drives an engine in a task of tokio |
+//! | `prometheus` | the metrics of an engine of [`rpc`] as text for Prometheus |
+//! | `ofi` | peers over libfabric, which is loaded at run time |
+//! | `object-store` | uploads of checkpoints ([`checkpoint`]) to folders |
 
 pub use ropewalk_checkpoint as checkpoint;
 pub use ropewalk_fabric as fabric;

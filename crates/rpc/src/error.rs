@@ -21,7 +21,11 @@ impl Fault {
     /// A fault with this message.
     pub fn new(message: impl fmt::Display) -> Self {
         let mut message = message.to_string();
-        message.truncate(message.floor_char_boundary(Self::MESSAGE_SIZE_MAX));
+        if message.len() > Self::MESSAGE_SIZE_MAX {
+            let mut ends = (0..=Self::MESSAGE_SIZE_MAX).rev();
+            let end = ends.find(|end| message.is_char_boundary(*end));
+            message.truncate(end.unwrap_or(0));
+        }
         Self { message }
     }
 }

@@ -83,7 +83,8 @@ impl WaveField {
         let damping_of_row = &self.damping_of_row[HALF..end_row];
         for column in first_column..=last_column {
             let line = |distance: isize| {
-                let start = column.strict_add_signed(distance) * rows;
+                let neighbour = column.checked_add_signed(distance);
+                let start = neighbour.expect("HALF columns lie before the first one") * rows;
                 &self.current[start..start + rows]
             };
             let neighbours = Neighbours {

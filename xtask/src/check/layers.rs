@@ -87,36 +87,16 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("kv", &["ropewalk-names", "ropewalk-rpc"]),
     ("pipelined-write", &["ropewalk-names", "ropewalk-rpc"]),
     ("hot-restart", &["ropewalk-names", "ropewalk-rpc"]),
-    ("psdm", &["ropewalk-reduce"]),
+    ("ropewalk-psdm", &["ropewalk-reduce"]),
     ("reduce-vs-mpi", &["ropewalk-reduce"]),
     ("ropewalk-rivals", &["ropewalk-pmi", "ropewalk-pmi-client"]),
     // For Python.
     ("ropewalk-python", &["ropewalk-reduce"]),
-    // The commands.
-    (
-        "ropewalk-cli",
-        &[
-            "ropewalk-bench",
-            "ropewalk-checkpoint",
-            "ropewalk-fabric",
-            "ropewalk-membership",
-            "ropewalk-names",
-            "ropewalk-launch",
-            "ropewalk-openfoam",
-            "ropewalk-reduce",
-            "ropewalk-reduce-core",
-            "ropewalk-rpc",
-            "ropewalk-sim",
-        ],
-    ),
-    // The facade library; what its executables add is behind the feature `cli`, and C libraries are for its tests.
+    // The facade library, with nothing of the command.
     (
         "ropewalk",
         &[
-            "psdm",
             "ropewalk-checkpoint",
-            "ropewalk-checkpoint-c",
-            "ropewalk-cli",
             "ropewalk-fabric",
             "ropewalk-membership",
             "ropewalk-launch",
@@ -124,10 +104,30 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ropewalk-openfoam",
             "ropewalk-pmi",
             "ropewalk-pmi-client",
-            "ropewalk-pmi-c",
-            "ropewalk-pmi2-c",
             "ropewalk-reduce",
             "ropewalk-rpc",
+        ],
+    ),
+    // The command. The facade and the C libraries are for its tests.
+    (
+        "ropewalk-cli",
+        &[
+            "ropewalk",
+            "ropewalk-bench",
+            "ropewalk-checkpoint",
+            "ropewalk-checkpoint-c",
+            "ropewalk-fabric",
+            "ropewalk-membership",
+            "ropewalk-names",
+            "ropewalk-launch",
+            "ropewalk-openfoam",
+            "ropewalk-pmi-c",
+            "ropewalk-pmi2-c",
+            "ropewalk-psdm",
+            "ropewalk-reduce",
+            "ropewalk-reduce-core",
+            "ropewalk-rpc",
+            "ropewalk-sim",
         ],
     ),
     (

@@ -96,7 +96,7 @@ const UNSAFE: &[(&str, &str)] = &[
         "takes over the descriptor that the agent let it inherit",
     ),
     (
-        "crates/ropewalk/examples/reduce_buffers/stray_write.rs",
+        "crates/cli/examples/reduce_buffers/stray_write.rs",
         "writes where it must not, to show that it cannot",
     ),
     ("crates/fabric/src/arena.rs", "views its blocks as bytes"),

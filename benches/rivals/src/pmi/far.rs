@@ -128,7 +128,9 @@ fn forward(mut program: &UnixStream, mut manager: &UnixStream, delay: Duration) 
             }
             under_way.push_back((Instant::now() + delay, buffer[..length].to_vec()));
         }
-        while let Some((_, answer)) = under_way.pop_front_if(|(due, _)| *due <= Instant::now()) {
+        while under_way.front().is_some_and(|(due, _)| *due <= Instant::now())
+            && let Some((_, answer)) = under_way.pop_front()
+        {
             program.write_all(&answer)?;
         }
     }

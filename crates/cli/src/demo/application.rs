@@ -36,7 +36,7 @@ impl Application {
         let path = env::current_exe()
             .context("cannot find my own executable")?
             .with_file_name(NAME);
-        let is_run_by_cargo = env::var_os("CARGO_PKG_NAME").is_some_and(|name| name == "ropewalk");
+        let is_run_by_cargo = env::var_os("CARGO_PKG_NAME").is_some_and(|name| name == "ropewalk-cli");
         if let Some(cargo) = env::var_os("CARGO").filter(|_| is_run_by_cargo) {
             build(&cargo, &path)?;
         }

@@ -91,7 +91,9 @@ impl Kept {
     pub(super) fn acknowledge(&mut self, control: u64, output: u64) {
         for (lane, count) in self.lanes.iter_mut().zip([control, output]) {
             let has = |up: &Up| up.stamp.is_some_and(|stamp| stamp.number <= count);
-            while lane.kept.pop_front_if(|up| has(up)).is_some() {}
+            while lane.kept.front().is_some_and(has) {
+                lane.kept.pop_front();
+            }
         }
     }
 
@@ -344,12 +346,14 @@ impl Accounts {
         let has_heard = |account: &Account, number| {
             account.heard >= number || matches!(account.state, State::Finished | State::Lost)
         };
-        let is_heard = |(number, down): &mut (u64, Down)| match down {
+        let is_heard = |(number, down): &(u64, Down)| match down {
             Down::To(node, _) => accounts
                 .get(node)
                 .is_none_or(|account| has_heard(account, *number)),
             _ => accounts.values().all(|account| has_heard(account, *number)),
         };
-        while self.log.pop_front_if(is_heard).is_some() {}
+        while self.log.front().is_some_and(is_heard) {
+            self.log.pop_front();
+        }
     }
 }

@@ -209,9 +209,10 @@ impl Launcher {
 
     /// Takes notice of attempts and process groups whose events come next.
     fn take_notice(&mut self) {
-        let is_notice =
-            |delivery: &mut Delivery| matches!(delivery, Delivery::Began { .. } | Delivery::Group(_));
-        while let Some(notice) = self.delivered.pop_front_if(is_notice) {
+        let is_notice = |delivery: &Delivery| matches!(delivery, Delivery::Began { .. } | Delivery::Group(_));
+        while self.delivered.front().is_some_and(is_notice)
+            && let Some(notice) = self.delivered.pop_front()
+        {
             match notice {
                 Delivery::Began { attempt, plan } => {
                     // What was taken of the output of an attempt that is over concerns nobody any more.

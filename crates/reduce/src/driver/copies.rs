@@ -253,13 +253,20 @@ impl Copies {
 
     /// A reduction is over.
     pub(super) fn forget(&mut self, engine: &mut Engine, session: Session) {
-        let of_session = (session, Rank(0))..=(session, Rank(u32::MAX));
-        for (_, kept) in self.kept.extract_if(of_session.clone(), |_, _| true) {
-            engine.withdraw(&kept.copy.handle);
-        }
-        for (_, owned) in self.owned.extract_if(of_session, |_, _| true) {
-            engine.withdraw(&owned.handle);
-        }
+        self.kept.retain(|(of, _), kept| {
+            let stays = *of != session;
+            if !stays {
+                engine.withdraw(&kept.copy.handle);
+            }
+            stays
+        });
+        self.owned.retain(|(of, _), owned| {
+            let stays = *of != session;
+            if !stays {
+                engine.withdraw(&owned.handle);
+            }
+            stays
+        });
         self.waiting
             .retain(|(asked, _)| asked.contribution.session != session);
         self.pull

@@ -188,8 +188,14 @@ impl Seat {
     /// A rank is gone, and its agent has told all that it left.
     pub(super) fn lose(&mut self, now: Duration, rank: Rank) {
         if self.lost.insert(rank) {
-            let kept = self.copies.extract_if(.., |_, (keeper, _)| *keeper == rank);
-            let sites: BTreeSet<Site> = kept.map(|((_, site), _)| site).collect();
+            let mut sites = BTreeSet::new();
+            self.copies.retain(|(_, site), (keeper, _)| {
+                let stays = *keeper != rank;
+                if !stays {
+                    sites.insert(*site);
+                }
+                stays
+            });
             for site in sites.into_iter().chain([Site(rank.0)]) {
                 self.scheduler.handle_lost(now, site);
             }

@@ -57,9 +57,13 @@ impl SiteState {
 
     /// A site is gone, or out of reach: nothing that was sent to it will be answered.
     pub(super) fn give_up_sends(&mut self, to: Site) {
-        for (_, (chunk, _)) in self.sends.extract_if(.., |_, (chunk, _)| chunk.to == to) {
-            self.worker.handle_undelivered(to, &chunk.header);
-        }
+        self.sends.retain(|_, (chunk, _)| {
+            let stays = chunk.to != to;
+            if !stays {
+                self.worker.handle_undelivered(to, &chunk.header);
+            }
+            stays
+        });
         self.rates.forget(to);
     }
 

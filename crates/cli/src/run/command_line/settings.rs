@@ -97,8 +97,8 @@ impl<'a> Settings<'a> {
                     bail!("no program behind `--`");
                 };
                 self.programs.current.program = program;
-                while let Some(word) = words.pop_front_if(|word| word != ":") {
-                    self.programs.current.arguments.push(word);
+                while words.front().is_some_and(|word| word != ":") {
+                    self.programs.current.arguments.extend(words.pop_front());
                 }
             }
         }

@@ -12,7 +12,7 @@ use anyhow::{Context, anyhow};
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use psdm::{Migrated, Section, Segy, SurveyOptions, SurveySize, WorkerOptions};
-use ropewalk::reduce::Receipt;
+use ropewalk_reduce::Receipt;
 use serde::Serialize;
 
 /// Kirchhoff pre-stack depth migration of a synthetic survey, reduced by ropewalk.

@@ -1,0 +1,118 @@
+//! Batch scripts that start their job again when it has saved.
+
+use std::{
+    env, fs,
+    path::Path,
+    process::Output,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use super::{Network, ROPEWALK, slurm::Slurm, text};
+
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// Waits until a file holds some words, and returns what it holds.
+fn await_words(file: &Path, words: &str) -> String {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let found = fs::read_to_string(file).unwrap_or_default();
+        if found.contains(words) {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{words:?} does not come: {found}");
+        sleep(Duration::from_millis(100));
+    }
+}
+
+/// The path of a batch script of `docs/recipes/slurm`.
+fn recipe(name: &str) -> String {
+    format!("{}/../../docs/recipes/slurm/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Runs sbatch with an environment in which batch scripts find the command.
+fn submitted(slurm: &Slurm, network: &Network, words: &[&str]) -> Output {
+    let folder = Path::new(ROPEWALK).parent().unwrap().display();
+    let path = format!("PATH={folder}:{}", env::var("PATH").unwrap());
+    let interface = format!("HYDRA_IFACE={}", network.address(11));
+    let submitted = slurm.output(
+        network,
+        &[&["env", path.as_str(), interface.as_str()], words].concat(),
+    );
+    assert!(submitted.status.success(), "{submitted:?}");
+    submitted
+}
+
+/// A batch script starts its job again when `ropewalk run` ends with 75. The signal comes as by `--signal=USR1@60`:
+/// Slurm sends it to the agent that srun has started on the second host, and the save is that of both. The job is done
+/// in the second allocation. A job beside it is never told anything and saves before its allocation of a minute is
+/// over. Before both, a job without checkpoints runs on all hosts of its allocation.
+#[test]
+fn a_batch_script_requeues_itself() {
+    let Some(network) = Network::new(78) else {
+        return;
+    };
+    let slurm = Slurm::start(&network);
+    let output = network.folder().join("plain").display().to_string();
+    let words = [
+        "sbatch",
+        "--wait",
+        "-o",
+        &output,
+        &recipe("plain.sh"),
+        "-l",
+        "hostname",
+    ];
+    submitted(&slurm, &network, &words);
+    let said = fs::read_to_string(&output).unwrap();
+    assert!(said.contains("[0] host1") && said.contains("[1] host2"), "{said}");
+
+    let program = env::current_exe().unwrap();
+    let program = program.ancestors().nth(2).unwrap().join("examples/saving_ranks");
+    // This Slurm sends signals to all processes of a step. One that knows control groups sends them to what srun has
+    // started.
+    let program = format!("env --ignore-signal=USR1 {}", program.display());
+    let submit = |name: &str, options: &[&str], run: &str| {
+        let [output, saves] =
+            [name.to_owned(), format!("{name}-saves")].map(|name| network.folder().join(name));
+        let script = recipe("requeue.sh");
+        let [path, directory] = [&output, &saves].map(|path| path.display().to_string());
+        let words = ["sbatch", "--parsable", "-o", &path];
+        let run = ["--grace", "5"].into_iter().chain(run.split(' '));
+        let run: Vec<_> = [script.as_str(), &directory].into_iter().chain(run).collect();
+        let submitted = submitted(&slurm, &network, &[&words[..], options, &run].concat());
+        (text(&submitted.stdout).trim().to_owned(), output, saves)
+    };
+    let run = format!("-n 1 {program} 1000000000 advised");
+    // A signal that changes nothing takes the place of the script's.
+    let options = ["-w", "host1", "-N1", "--time=1", "--signal=CONT", "--no-requeue"];
+    let (_, limited, _) = submit("limited", &options, &run);
+    let run = format!("-n 2 {program} 2000 advised 2");
+    let (job, warned, saves) = submit("warned", &[], &run);
+    let first = saves.join("generation-0000000001/rank-00001.manifest");
+    let deadline = Instant::now() + PATIENCE;
+    while !first.exists() {
+        let said = fs::read_to_string(&warned);
+        assert!(Instant::now() < deadline, "nothing is saved: {said:?}");
+        sleep(Duration::from_millis(50));
+    }
+    let told = slurm.output(&network, &["scancel", "--signal=USR1", &job]);
+    assert!(told.status.success(), "{told:?}");
+    let said = await_words(&warned, "ropewalk run ended with 75");
+    assert!(
+        said.contains("ended by signal 10 (SIGUSR1); it has saved"),
+        "{said}"
+    );
+    let said = await_words(&warned, "ropewalk run ended with 0");
+    assert!(said.contains("attempt 1 starts from generation"), "{said}");
+    for rank in [0, 1] {
+        let done = said.matches(&format!("rank {rank} has come to")).count();
+        assert_eq!(done, 1, "{said}");
+    }
+    let said = await_words(&limited, "ropewalk run ended with");
+    assert!(said.contains("ropewalk run ended with 75"), "{said}");
+    assert!(
+        said.contains("the time of the allocation was nearly over"),
+        "{said}"
+    );
+}
