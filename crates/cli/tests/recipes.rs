@@ -52,7 +52,7 @@ fn names(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// What a job with checkpoints says of itself once a rank has ended and its checkpoints were looked at.
+/// The metrics of a job with checkpoints, once a rank has ended and its checkpoints were looked at.
 fn metrics() -> String {
     let folder = tempfile::tempdir().unwrap();
     let mut job = Command::new(ROPEWALK)

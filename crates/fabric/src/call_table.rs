@@ -1,14 +1,14 @@
 //! Short calls of the processes of one host, in memory that all of them have.
 //!
-//! Each process has a row, into which it alone posts the records of its calls: one after the other, with numbers from 0.
-//! A record that is posted outlives its process. When all rows have posted a call each process reads all its records, and
-//! knows that all others can. A row can be closed by any process: then it gets no further record. So of each call either
-//! all come to know that all have posted it, or all come to know that somebody never will.
+//! Each process has a row, into which it alone posts the records of its calls: one after the other, with numbers from
+//! 0. A record that is posted outlives its process. When all rows have posted a call each process reads all its
+//! records, and knows that all others can. A row can be closed by any process: then it gets no further record. So of
+//! each call either all come to know that all have posted it, or all come to know that somebody never will.
 //!
 //! A result that one process alone has counts when that has taken it; also that all agree on.
 //!
-//! A process that writes on after its row was closed changes nothing: the places that it may write are those of calls that
-//! all have read.
+//! A process that writes on after its row was closed changes nothing: the places that it may write are those of calls
+//! that all have read.
 
 #[cfg(test)]
 mod interleavings;
@@ -99,7 +99,7 @@ impl CallTable {
         self.rows
     }
 
-    /// Posts a call of this process: what all have to call alike, and what it contributes.
+    /// Posts a call of this process: the bytes that all have to call alike, and its contribution.
     ///
     /// # Panics
     /// If the record is too long.
@@ -139,7 +139,7 @@ impl CallTable {
         }
     }
 
-    /// What is known of a call.
+    /// The state of a call.
     pub fn state(&self, number: u64) -> CallState {
         row::state(self.memory.rows(self.rows), number)
     }
@@ -165,13 +165,14 @@ impl CallTable {
         self.memory.ring();
     }
 
-    /// Appends what a row has called. The call has to be [`Posted`](CallState::Posted), or the row to have posted it, and this
-    /// process not to have [finished](Self::finish) it.
+    /// Appends what a row has called. The call has to be [`Posted`](CallState::Posted), or the row to have posted it,
+    /// and this process not to have [finished](Self::finish) it.
     pub fn read_call(&self, row: usize, number: u64, into: &mut Vec<u8>) {
         self.memory.read_call(row, number, into);
     }
 
-    /// Copies the contribution of a record, as far as there is room for it, under the same conditions. Returns its length.
+    /// Copies the contribution of a record, as far as there is room for it, under the same conditions. Returns its
+    /// length.
     pub fn read_data(&self, row: usize, number: u64, into: &mut [u8]) -> usize {
         self.memory.read_data(row, number, into)
     }
@@ -181,8 +182,8 @@ impl CallTable {
         self.memory.row(self.own).finish(calls);
     }
 
-    /// Waits as long as `is_to_wait` says so, which is asked again when a call is posted by all or a result is taken, or
-    /// until the time has come.
+    /// Waits as long as `is_to_wait` says so, which is asked again when a call is posted by all or a result is taken,
+    /// or until the time has come.
     pub fn wait(&self, until: Instant, is_to_wait: impl Fn() -> bool) {
         let begun = Instant::now();
         let sleep_at = (begun + Self::SPIN).min(until);

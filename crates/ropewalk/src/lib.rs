@@ -1,7 +1,7 @@
 //! The runtime that keeps a parallel job going: the facade library.
 //!
-//! Each system is a crate of its own and usable alone; here they have one name. The `ropewalk` command is the executable
-//! of the package `ropewalk-cli`, on which this library does not depend.
+//! Each system is a crate of its own and usable alone; here they have one name. The `ropewalk` command is the
+//! executable of the package `ropewalk-cli`, on which this library does not depend.
 //!
 //! | feature | adds |
 //! |---|---|

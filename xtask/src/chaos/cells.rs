@@ -198,8 +198,7 @@ pub(super) const CELLS: &[Cell] = &[
         late_ms: 20,
         ..cell(
             "kill-in-table",
-            "on one host, kill -9 of any rank within 25 ms of the call of another with 512 bytes, of which one calls 20 \
-             ms late",
+            "on one host, kill -9 of any rank within 25 ms of a call with 512 bytes; one rank calls 20 ms late",
             |draw| {
                 let (first, victim) = (draw.any_rank(), draw.any_rank());
                 vec![Step {

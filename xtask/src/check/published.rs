@@ -266,8 +266,8 @@ mod tests {
         assert_eq!(world(packages("1.88.1")), expected);
     }
 
-    /// A package without a keyword, one with a repository, one without a compiler and one that is not published although
-    /// another needs it are found.
+    /// A package without a keyword, one with a repository, one without a compiler and one that is not published
+    /// although another needs it are found.
     #[test]
     fn poor_descriptions_are_found() {
         let (mut ours, mut middle) = (package("ours", Some("1.88")), package("middle", None));

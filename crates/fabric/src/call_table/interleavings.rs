@@ -20,7 +20,8 @@ impl Word for AtomicU64 {
     }
 
     fn compare_exchange(&self, current: u64, new: u64, ordering: Ordering) -> bool {
-        self.compare_exchange(current, new, ordering, Ordering::Relaxed).is_ok()
+        self.compare_exchange(current, new, ordering, Ordering::Relaxed)
+            .is_ok()
     }
 
     fn fetch_or(&self, bits: u64, ordering: Ordering) {
@@ -89,7 +90,7 @@ fn records_are_read_before_they_are_replaced() {
     });
 }
 
-/// Whoever closes the row of a process that posts at the same time: all see the same end of the call.
+/// All see the same end of a call that is posted while the row is closed.
 #[test]
 fn all_agree_on_the_calls_of_a_closed_row() {
     loom::model(|| {
@@ -111,7 +112,7 @@ fn all_agree_on_the_calls_of_a_closed_row() {
     });
 }
 
-/// Whoever closes the row of a process that takes a result at the same time: all see the same.
+/// All see the same of a result that is taken while the row is closed.
 #[test]
 fn all_agree_on_what_is_taken() {
     loom::model(|| {

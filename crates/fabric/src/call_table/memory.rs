@@ -1,8 +1,7 @@
 //! The memory of a table: words and bytes that several processes read and write.
 
 use std::{
-    fmt,
-    io,
+    fmt, io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     ptr::NonNull,
     str::FromStr,
@@ -45,7 +44,8 @@ impl Word for AtomicU64 {
     }
 
     fn compare_exchange(&self, current: u64, new: u64, ordering: Ordering) -> bool {
-        self.compare_exchange(current, new, ordering, Ordering::Relaxed).is_ok()
+        self.compare_exchange(current, new, ordering, Ordering::Relaxed)
+            .is_ok()
     }
 
     fn fetch_or(&self, bits: u64, ordering: Ordering) {
@@ -82,7 +82,10 @@ impl TableMemory {
             true => Ok(memory),
             false => Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("descriptor {} of process {} is another table", place.descriptor, place.pid),
+                format!(
+                    "descriptor {} of process {} is another table",
+                    place.descriptor, place.pid
+                ),
             )),
         }
     }
@@ -161,8 +164,12 @@ impl TableMemory {
         // does not look at them: its process has counted as lost before, or does not keep to the rules.
         unsafe {
             record.cast::<[u32; 2]>().write(lengths);
-            record.add(CALL).copy_from_nonoverlapping(NonNull::from(call).cast(), call.len());
-            record.add(DATA).copy_from_nonoverlapping(NonNull::from(data).cast(), data.len());
+            record
+                .add(CALL)
+                .copy_from_nonoverlapping(NonNull::from(call).cast(), call.len());
+            record
+                .add(DATA)
+                .copy_from_nonoverlapping(NonNull::from(data).cast(), data.len());
         }
     }
 
@@ -190,7 +197,11 @@ impl TableMemory {
 
     /// Copies the part of a record that begins there.
     fn copy(&self, row: usize, number: u64, begin: usize, into: &mut [u8]) {
-        assert!(begin + into.len() <= RECORD_SIZE, "{} bytes of a record", into.len());
+        assert!(
+            begin + into.len() <= RECORD_SIZE,
+            "{} bytes of a record",
+            into.len()
+        );
         // SAFETY: just checked. Whatever another process writes meanwhile, some bytes are copied.
         unsafe {
             let from = self.record(row, number).add(begin).as_ptr();

@@ -24,7 +24,8 @@ pub(super) struct Row<W> {
     joined: W,
 }
 
-/// What is known of a call. It goes from `Open` to one of the others, the same for all processes, and stays there.
+/// The state of a call, as far as it is known. It goes from `Open` to one of the others, the same for all processes,
+/// and stays there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallState {
     /// Some rows have neither posted it nor been closed.
@@ -35,7 +36,7 @@ pub enum CallState {
     Closed,
 }
 
-/// What is known of a result that one process alone has. It goes from `NotYet` to one of the others, the same for all
+/// The state of a result that one process alone has. It goes from `NotYet` to one of the others, the same for all
 /// processes, and stays there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
@@ -47,7 +48,7 @@ pub enum Taken {
     Never,
 }
 
-/// What became of an attempt to post a call.
+/// The outcome of an attempt to post a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Post {
     /// The call is posted: it outlives this process.
@@ -110,7 +111,7 @@ impl<W: Word> Row<W> {
     }
 }
 
-/// What is known of a call. The records of one that is [`Posted`](CallState::Posted) may be read.
+/// The state of a call. The records of one that is [`Posted`](CallState::Posted) may be read.
 pub(super) fn state<'a, W: Word + 'a>(rows: impl Iterator<Item = &'a Row<W>>, call: u64) -> CallState {
     let mut state = CallState::Posted;
     for row in rows {

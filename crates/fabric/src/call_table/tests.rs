@@ -107,7 +107,10 @@ fn a_closed_row_gets_nothing() {
 fn it_is_known_who_has_the_table() {
     let (first, other) = (CallTable::create(2).unwrap(), CallTable::create(2).unwrap());
     let (place, other) = (first.place().to_string(), other.place().to_string());
-    let (descriptor, mark) = (place.rsplit_once('.').unwrap().0, other.rsplit_once('.').unwrap().1);
+    let (descriptor, mark) = (
+        place.rsplit_once('.').unwrap().0,
+        other.rsplit_once('.').unwrap().1,
+    );
     let wrong: TablePlace = format!("{descriptor}.{mark}").parse().unwrap();
     assert!(CallTable::open(&wrong, 2, 1).is_err());
     assert_eq!(first.not_joined().collect::<Vec<_>>(), [1]);

@@ -7,8 +7,8 @@ use std::{
 };
 
 use ropewalk_fabric::{
-    Address, AgentLink, AgentLinkError, BindError, CallTable, Endpoint, EndpointOptions, Identity, JobKey, Role,
-    TablePlace, Transports, TransportsError, Welcome,
+    Address, AgentLink, AgentLinkError, BindError, CallTable, Endpoint, EndpointOptions, Identity, JobKey,
+    Role, TablePlace, Transports, TransportsError, Welcome,
 };
 use ropewalk_names::{Incarnation, JobId, Rank};
 use ropewalk_pmi_client::{Client, ClientError};
@@ -86,7 +86,7 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
         _ => None,
     };
     if let (Some(pmi), Some(table)) = (&pmi, &own_table) {
-        pmi.put(KEY_OF_TABLE, &table.place().to_string())?;
+        pmi.put(KEY_OF_TABLE, table.place().to_string())?;
     }
     let found = exchange_addresses(&pmi, (endpoint.address(), host), rank, size)?;
     let (addresses, mut hosts): (Vec<_>, Vec<HostMark>) = found.into_iter().unzip();

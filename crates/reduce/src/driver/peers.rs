@@ -10,12 +10,12 @@ use ropewalk_names::Rank;
 use ropewalk_reduce_core::{Costs, Site};
 
 use super::{
-    short_calls::ShortCalls,
     council::Council,
     lines::{self, Answered},
     outbox::may_be_mended,
     progress::ProgressThread,
     seat::{Seat, costs},
+    short_calls::ShortCalls,
     sites::Kind,
 };
 use crate::outcome::ReductionError;

@@ -70,7 +70,7 @@ pub(super) struct ProgressThread {
     withdrawn: BTreeMap<Session, Introduction>,
     /// Nothing can be reduced on this rank any more, for this reason.
     pub(super) given_up: Option<ReductionError>,
-    /// What the lost have posted of short calls that go by the scheduler is known here.
+    /// The short calls that the lost have posted, and that go by the scheduler, are known here.
     pub(super) has_inherited_short_calls: bool,
     /// The last that goes: by then nobody reads memory that was lent.
     pub(super) returns: Returns,
@@ -504,7 +504,10 @@ impl ProgressThread {
             self.roads.next_deadline(),
             self.council_deadline(),
             overdue,
-            self.shared.short_calls.as_ref().and_then(ShortCalls::next_deadline),
+            self.shared
+                .short_calls
+                .as_ref()
+                .and_then(ShortCalls::next_deadline),
             self.returns.next_deadline(),
             self.engine.next_deadline(),
         ];

@@ -3,11 +3,11 @@
 use std::io;
 
 use super::{
-    short_calls::Offered,
     contribution::ContributionMemory,
     group::{Group, ReduceOptions},
     kind::Kind,
     reduction::{Completion, ReduceError, Reduction},
+    short_calls::Offered,
 };
 use crate::{operation::Reducer, signature::RootFailure};
 

@@ -1,12 +1,13 @@
-//! Short calls of a job whose ranks are all on one host. They end in a table that all ranks have, without the scheduler.
+//! Short calls of a job whose ranks are all on one host. They end in a table that all ranks have, without the
+//! scheduler.
 //!
-//! A rank posts each call of the world with its contribution, and has the result as soon as all have posted: it combines all
-//! contributions by itself. What is posted outlives its rank. Calls that do not suit the table are posted without a
-//! contribution, so that a rank that calls for something else is noticed.
+//! A rank posts each call of the world with its contribution, and has the result as soon as all have posted: it
+//! combines all contributions by itself. What is posted outlives its rank. Calls that do not suit the table are posted
+//! without a contribution, so that a rank that calls for something else is noticed.
 //!
-//! When a rank is lost before it posts a call, when the calls differ, or when the time of one is over, this call and all
-//! after it go by the scheduler, on all ranks: the rules of the table see to it that all agree on the first of them. What a
-//! lost rank has posted of these is then taken from the table, by each rank for itself, as from an agent.
+//! When a rank is lost before it posts a call, when the calls differ, or when the time of one is over, this call and
+//! all after it go by the scheduler, on all ranks: the rules of the table see to it that all agree on the first of
+//! them. What a lost rank has posted of these is then taken from the table, by each rank for itself, as from an agent.
 
 mod combination;
 mod offering;
@@ -32,7 +33,8 @@ use self::combination::Ended;
 pub(super) use self::{offering::Offered, waiting::Waiting};
 use super::session::{Begin, Originals};
 use crate::{
-    ids::GroupId, operation::ResultMemory, outcome::ReductionError, signature::Signature, source::shared_token,
+    ids::GroupId, operation::ResultMemory, outcome::ReductionError, signature::Signature,
+    source::shared_token,
 };
 
 /// The short calls of this rank.
@@ -89,7 +91,7 @@ pub(super) struct ShortCall {
     pub(super) since: Instant,
 }
 
-/// What is to be done about a call.
+/// The next step of a call.
 enum Standing {
     /// It has to be waited for.
     Open,
@@ -99,19 +101,19 @@ enum Standing {
     Leaves,
 }
 
-/// What becomes of a call that is offered to the table.
+/// The fate of a call that is offered to the table.
 #[derive(Debug)]
 pub(super) enum Offer {
     /// It is posted.
     Posted,
-    /// It can be posted when there is room, and all ranks have the table. Until then the contribution has to be protected by others; then it has to be
-    /// [kept](ShortCalls::keep).
+    /// It can be posted when there is room, and all ranks have the table. Until then the contribution has to be
+    /// protected by others; then it has to be [kept](ShortCalls::keep).
     Waits(ShortCall),
     /// It has to go by the scheduler.
     Refused(ShortCall),
 }
 
-/// What has come of the calls until now.
+/// The calls that the table is done with.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
     /// The calls that have ended, for their callers.
@@ -283,7 +285,7 @@ impl ShortCalls {
         state.is_shared
     }
 
-    /// What is to be done about a call that all ranks have posted.
+    /// The next step of a call that all ranks have posted.
     fn standing(&self, own: &OwnCall, number: u64, scratch: &mut Vec<u8>) -> Standing {
         let call = match own {
             OwnCall::Elsewhere => &[],
@@ -295,7 +297,11 @@ impl ShortCalls {
             scratch == call
         });
         let OwnCall::Here(call) = own else {
-            return if is_alike { Standing::Ends(Ok(None)) } else { Standing::Leaves };
+            return if is_alike {
+                Standing::Ends(Ok(None))
+            } else {
+                Standing::Leaves
+            };
         };
         let taker = call.taker();
         let is_for_me = taker.is_none_or(|taker| taker == self.own);
@@ -384,6 +390,8 @@ impl ShortCall {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.begin.timeout.and_then(|timeout| self.since.checked_add(timeout))
+        self.begin
+            .timeout
+            .and_then(|timeout| self.since.checked_add(timeout))
     }
 }

@@ -22,8 +22,8 @@ pub struct Max;
 
 /// A number that the predefined operations know.
 pub trait Number: Pod + Send + Sync {
-    /// The four operations never panic, and depend on nothing but their operands. Short vectors of such numbers take the
-    /// fastest way, on which every rank combines all of them.
+    /// The four operations never panic, and depend on nothing but their operands. Short vectors of such numbers take
+    /// the fastest way, on which every rank combines all of them.
     const IS_TOTAL: bool = false;
 
     /// The sum; integers wrap around.

@@ -44,7 +44,10 @@ impl<V> Operation<V> {
     /// on which every rank combines all of them.
     #[must_use]
     pub fn infallible(self) -> Self {
-        Self { is_total: true, ..self }
+        Self {
+            is_total: true,
+            ..self
+        }
     }
 }
 

@@ -78,7 +78,9 @@ impl Records<'_> {
             Contributions::SideBySide => {
                 let mut result = elements.result(length * rows);
                 let blocks = result.bytes_mut().chunks_mut(length.max(1));
-                (0..rows).zip(blocks).try_for_each(|(row, block)| self.read(row, block))?;
+                (0..rows)
+                    .zip(blocks)
+                    .try_for_each(|(row, block)| self.read(row, block))?;
                 result
             }
             Contributions::Each | Contributions::Shared(_) => self.fold(elements, length)?,

@@ -38,8 +38,8 @@ pub(in crate::driver) struct Offered<'a> {
 }
 
 impl Offered<'_> {
-    /// The number of the call and the bytes by which it is compared, if it suits the table. All ranks that call alike find
-    /// the same.
+    /// The number of the call and the bytes by which it is compared, if it suits the table. All ranks that call alike
+    /// find the same.
     fn suits(&self, calls: &ShortCalls) -> Option<(u64, Vec<u8>)> {
         let ReductionNumber::Call(number) = self.id.number else {
             return None;
@@ -144,7 +144,9 @@ impl Group {
     pub(in crate::driver) fn note_call(&self, id: ReductionId, is_made: bool) {
         let shared = self.shared();
         let Some(calls) = &shared.short_calls else { return };
-        let ReductionNumber::Call(number) = id.number else { return };
+        let ReductionNumber::Call(number) = id.number else {
+            return;
+        };
         if id.group != calls.world() || calls.has_left() {
             return;
         }

@@ -1,10 +1,6 @@
-//! What the progress thread does for short calls: it tells of losses and looks at the time.
+//! The progress thread's part in short calls: it tells of losses and looks at the time.
 
-use std::{
-    collections::BTreeSet,
-    sync::atomic::Ordering,
-    time::Instant,
-};
+use std::{collections::BTreeSet, sync::atomic::Ordering, time::Instant};
 
 use bytes::Bytes;
 use ropewalk_fabric::Taken;
@@ -33,8 +29,8 @@ impl ProgressThread {
         }
     }
 
-    /// A rank is lost: it posts nothing any more, and what it has posted of calls that go by the scheduler is inherited.
-    /// This comes before the scheduler hears of the loss.
+    /// A rank is lost: it posts nothing any more, and what it has posted of calls that go by the scheduler is
+    /// inherited. This comes before the scheduler hears of the loss.
     pub(in crate::driver) fn lose_in_table(&mut self, lost: Rank) {
         let shared = std::sync::Arc::clone(&self.shared);
         let Some(calls) = &shared.short_calls else { return };
@@ -85,7 +81,7 @@ impl ShortCalls {
         self.lock().left_from
     }
 
-    /// What a rank has posted of the calls from that one on.
+    /// The contributions that a rank has posted to the calls from that one on.
     pub(super) fn left_by(&self, owner: Rank, from: u64) -> Vec<(Contribution, Bytes)> {
         let posted = self.table.posted(owner.index());
         let contributions = (from..posted).filter_map(|number| {
@@ -144,7 +140,8 @@ impl ShortCalls {
     /// When to look at the calls again.
     pub(in crate::driver) fn next_deadline(&self) -> Option<Instant> {
         let state = self.lock();
-        let is_polled = state.has_waiting() || self.is_polled.load(Ordering::Acquire) && !state.calls.is_empty();
+        let is_polled =
+            state.has_waiting() || self.is_polled.load(Ordering::Acquire) && !state.calls.is_empty();
         let look = is_polled.then(|| Instant::now() + ROOM_LOOK);
         let calls = state.calls.iter().flatten();
         let deadlines = calls.filter_map(|call| match call {

@@ -173,7 +173,9 @@ impl World {
                 }
             }
             Step::Close => {
-                (0..RANKS).filter(|other| *other != rank).for_each(|other| own.calls.close_of(Rank(other)));
+                (0..RANKS)
+                    .filter(|other| *other != rank)
+                    .for_each(|other| own.calls.close_of(Rank(other)));
                 own.advance();
             }
         }
@@ -191,7 +193,11 @@ impl Caller {
         let (completion, slot) = Completion::new(None);
         self.slots.insert(number, slot);
         let data = contribution(rank, number);
-        match self.calls.offer(number, short_call(rank, number, kind, completion), &data.to_ne_bytes()) {
+        match self.calls.offer(
+            number,
+            short_call(rank, number, kind, completion),
+            &data.to_ne_bytes(),
+        ) {
             Offer::Posted => {}
             Offer::Waits(mut call) => {
                 call.begin.originals = Originals::Own {
@@ -224,8 +230,12 @@ impl Caller {
             self.results.insert(number, result);
         }
         for begin in ends.left {
-            let ReductionNumber::Call(number) = begin.id.number else { panic!() };
-            let Originals::Own { bytes, .. } = begin.originals else { panic!("{number} has no contribution") };
+            let ReductionNumber::Call(number) = begin.id.number else {
+                panic!()
+            };
+            let Originals::Own { bytes, .. } = begin.originals else {
+                panic!("{number} has no contribution")
+            };
             self.left.insert(number, bytemuck::pod_collect_to_vec(&bytes));
         }
     }
@@ -295,7 +305,8 @@ proptest! {
                 let dead_rank = &world.ranks[dead as usize];
                 let found = own.calls.left_by(Rank(dead), end);
                 let found: Vec<_> = found.iter().map(|(known, bytes)| (known.session.call, bytes.to_vec())).collect();
-                let posted = (end..own.calls.table.posted(dead as usize)).filter(|call| dead_rank.slots.contains_key(call));
+                let posted = end..own.calls.table.posted(dead as usize);
+                let posted = posted.filter(|call| dead_rank.slots.contains_key(call));
                 let posted: Vec<_> = posted
                     .map(|call| (call, contribution(dead, call).to_ne_bytes().to_vec()))
                     .collect();

@@ -24,7 +24,11 @@ pub(in crate::driver) struct Waiting {
 
 impl Waiting {
     pub(in crate::driver) fn new(shared: Arc<Shared>, number: u64, taker: Option<Rank>) -> Self {
-        Self { shared, number, taker }
+        Self {
+            shared,
+            number,
+            taker,
+        }
     }
 
     /// Ends what can be ended.
@@ -36,7 +40,9 @@ impl Waiting {
 
     /// Waits until the call has ended, or goes by the scheduler.
     pub(in crate::driver) fn wait(&self, slot: &Slot) {
-        let Some(calls) = &self.shared.short_calls else { return };
+        let Some(calls) = &self.shared.short_calls else {
+            return;
+        };
         let mut patience = Patience::new();
         loop {
             self.shared.settle(calls.advance());
@@ -53,7 +59,9 @@ impl Waiting {
 
     /// Sees to it that the call ends also if nobody asks for it: somebody wants to be told.
     pub(in crate::driver) fn watch(&self) {
-        let Some(calls) = &self.shared.short_calls else { return };
+        let Some(calls) = &self.shared.short_calls else {
+            return;
+        };
         if calls.has_left() || calls.is_watched.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -148,7 +156,7 @@ impl Shared {
     }
 }
 
-/// What is done when a caller has waited for long.
+/// The duties of a caller that has waited for long.
 struct Patience {
     look_at: Instant,
 }
