@@ -51,6 +51,8 @@ pub(super) struct ShortCalls {
     is_watched: AtomicBool,
     /// The progress thread does so, since there is no such thread.
     is_polled: AtomicBool,
+    /// A caller has waited for a while: the progress threads of those that it waits for have to look at the table.
+    has_to_ask: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -132,6 +134,7 @@ impl ShortCalls {
             has_left: AtomicBool::new(false),
             is_watched: AtomicBool::new(false),
             is_polled: AtomicBool::new(false),
+            has_to_ask: AtomicBool::new(false),
         }
     }
 

@@ -26,6 +26,12 @@ impl ProgressThread {
             let ends = calls.advance();
             self.inherit_short_calls(calls, None);
             self.settle_short_calls(ends);
+            if calls.has_to_ask.swap(false, Ordering::AcqRel) {
+                let awaited = calls.awaited();
+                awaited
+                    .difference(&self.peers.gone)
+                    .for_each(|rank| self.outbox.lines.ask(*rank));
+            }
         }
     }
 
@@ -66,6 +72,13 @@ impl ProgressThread {
         let mut owners: BTreeSet<Rank> = lost.into_iter().collect();
         if !std::mem::replace(&mut self.has_inherited_short_calls, true) {
             owners.extend(&self.peers.gone);
+            // Others may not look at the table for long.
+            let others = (0..self.shared.size)
+                .map(Rank)
+                .filter(|rank| *rank != self.shared.rank);
+            for rank in others.filter(|rank| !self.peers.gone.contains(rank)) {
+                self.outbox.lines.ask(rank);
+            }
         }
         for owner in owners {
             for (contribution, bytes) in calls.left_by(owner, from) {

@@ -49,7 +49,7 @@ impl Waiting {
             if slot.is_full() || calls.has_left() {
                 return;
             }
-            let until = Instant::now() + calls.turn();
+            let until = patience.look_at.min(Instant::now() + calls.turn());
             calls.table.wait(until, || {
                 calls.is_open(self.number, self.taker) && !slot.is_full() && !calls.has_left()
             });
@@ -94,7 +94,7 @@ impl ShortCalls {
                     false => return,
                 }
             };
-            let until = Instant::now() + self.turn();
+            let until = patience.look_at.min(Instant::now() + self.turn());
             self.table.wait(until, || {
                 self.is_open(first, taker) && self.first() == Some((first, taker)) && !self.has_left()
             });
@@ -158,13 +158,18 @@ impl Shared {
 
 /// The duties of a caller that has waited for long.
 struct Patience {
+    begun: Instant,
     look_at: Instant,
+    pause: Duration,
 }
 
 impl Patience {
     fn new() -> Self {
+        let begun = Instant::now();
         Self {
-            look_at: Instant::now() + TURN,
+            begun,
+            look_at: begun + FIRST_LOOK,
+            pause: FIRST_LOOK,
         }
     }
 
@@ -173,15 +178,21 @@ impl Patience {
         if now < self.look_at {
             return;
         }
-        self.look_at = now + TURN;
-        // A rank that cannot reach the table posts nothing.
-        calls.table.not_joined().for_each(|row| calls.table.close(row));
-        // It watches the ranks that are waited for.
+        self.pause = (self.pause * 2).min(TURN);
+        self.look_at = now + self.pause;
+        if now >= self.begun + TURN {
+            // A rank that cannot reach the table posts nothing.
+            calls.table.not_joined().for_each(|row| calls.table.close(row));
+        }
+        // One that computes ends its part by its progress thread. Ours watches it, too.
+        calls.has_to_ask.store(true, Ordering::Release);
         shared.wake();
     }
 }
 
-/// So long a caller waits before it asks for those that do not come.
+/// So long a caller waits before it asks those that it waits for; then twice as long each time.
+const FIRST_LOOK: Duration = Duration::from_millis(2);
+/// So long at most. A rank that has not come to the table by then will not.
 const TURN: Duration = Duration::from_secs(1);
 /// So often it is looked if there is room for a call that waits for that.
 pub(super) const ROOM_LOOK: Duration = Duration::from_millis(1);
