@@ -22,7 +22,7 @@ use std::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -346,7 +346,8 @@ impl ShortCalls {
         let place = call.begin.place;
         let elapsed = call.since.elapsed();
         let mut begin = call.begin;
-        begin.timeout = begin.timeout.map(|timeout| timeout.saturating_sub(elapsed));
+        let left = |timeout: Duration| timeout.saturating_sub(elapsed).max(ANNOUNCEMENT_TIME);
+        begin.timeout = begin.timeout.map(left);
         if call.contributes && number < state.posted {
             let mut data = vec![0; call.signature.length.unwrap_or_default() as usize];
             self.table.read_data(self.own.index(), number, &mut data);
@@ -398,3 +399,7 @@ impl ShortCall {
             .and_then(|timeout| self.since.checked_add(timeout))
     }
 }
+
+/// So long a call that goes by the scheduler lasts at least: else it would name as missing those that have posted it and
+/// not announced it yet.
+const ANNOUNCEMENT_TIME: Duration = Duration::from_millis(20);
