@@ -400,6 +400,6 @@ impl ShortCall {
     }
 }
 
-/// So long a call that goes by the scheduler lasts at least: else it would name as missing those that have posted it and
-/// not announced it yet.
+/// So long a call that goes by the scheduler lasts at least: else it would name as missing those that have posted it
+/// and not announced it yet.
 const ANNOUNCEMENT_TIME: Duration = Duration::from_millis(20);
