@@ -68,7 +68,7 @@ pub(crate) fn mpi4py(options: &Options) -> anyhow::Result<()> {
         "--release",
         "--locked",
         "-p",
-        "ropewalk",
+        "ropewalk-cli",
         "-p",
         "ropewalk-pmi-c",
     ]))?;

@@ -181,7 +181,7 @@ impl Soak {
         let built = match &options.built {
             Some(built) => built.clone(),
             None => {
-                let words = "build --release --locked -p ropewalk --bin ropewalk";
+                let words = "build --release --locked -p ropewalk-cli --bin ropewalk";
                 run(cargo(&words.split(' ').collect::<Vec<_>>()))?;
                 project::target()?.join("release")
             }

@@ -25,7 +25,7 @@ use super::{
 pub(super) fn test(library: &Path, build: Build) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     // Open MPI's programs need the library too.
-    let mut cargo = cargo(&["build", "--locked", "-p", "ropewalk", "-p", "ropewalk-pmi-c"]);
+    let mut cargo = cargo(&["build", "--locked", "-p", "ropewalk-cli", "-p", "ropewalk-pmi-c"]);
     cargo.args(build.arguments());
     run(cargo)?;
     tutorials::test(library)?;

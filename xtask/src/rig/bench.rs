@@ -58,7 +58,7 @@ pub(super) fn bench(options: &Options) -> anyhow::Result<()> {
     let built = match &options.built {
         Some(built) => std::path::absolute(built)?,
         None => {
-            let words = "build --release --locked -p ropewalk -p reduce-vs-mpi --bins";
+            let words = "build --release --locked -p ropewalk-cli -p reduce-vs-mpi --bins";
             run(cargo(&words.split(' ').collect::<Vec<_>>()))?;
             project::target()?.join("release")
         }
