@@ -82,6 +82,7 @@ class Package(unittest.TestCase):
     def test_hello(self) -> None:
         """A rank that is killed after its call is in the sum."""
         verdict = run(EXAMPLES / "hello.py").check()
+        assert verdict.output is not None
         # The call may have ended before anybody knows of the loss.
         self.assertRegex(verdict.output, r"\Asum 10 of 4 ranks, lost \((3,)?\)\n\Z")
         self.assertEqual(verdict.ranks[3], "killed by signal 9")
