@@ -17,8 +17,8 @@ use super::{
     lent_memory::LentMemory,
     reduction::{Completion, ReduceError, Reduction, Slot},
     session::{Begin, Originals},
-    short_calls::Offered,
     sites::Sites,
+    table_calls::Offered,
 };
 use crate::{
     buffer::Buffer,

@@ -29,7 +29,7 @@ use super::{
     progress::ProgressThread,
     reduction::ReduceError,
     session::Begin,
-    short_calls::ShortCalls,
+    table_calls::TableCalls,
     trace::{Tracer, now_ns},
 };
 use crate::{buffer::Buffer, ids::GroupId};
@@ -66,7 +66,7 @@ pub(super) struct Shared {
     /// The last reduction that ended here brought an error, or none can be done any more.
     has_failed: AtomicBool,
     /// Of a job on one host.
-    pub(super) short_calls: Option<ShortCalls>,
+    pub(super) table_calls: Option<TableCalls>,
 }
 
 /// A wish of the program.
@@ -121,9 +121,9 @@ impl Job {
             holds: AtomicU64::new(0),
             spare_memory: SpareMemory::default(),
             has_failed: AtomicBool::new(false),
-            short_calls: joined.calls.map(|table| {
+            table_calls: joined.calls.map(|table| {
                 let world = GroupId::of(&ProcessGroup::world(joined.size));
-                ShortCalls::new(table, world, joined.rank)
+                TableCalls::new(table, world, joined.rank)
             }),
         });
         let progress = ProgressThread::new(Arc::clone(&shared), engine, joined.addresses, joined.hosts);
@@ -270,7 +270,7 @@ impl Shared {
     /// Takes no more wishes.
     pub(super) fn close(&self) {
         self.inbox.close();
-        if let Some(calls) = &self.short_calls {
+        if let Some(calls) = &self.table_calls {
             calls.abandon();
         }
         self.waker.wake();

@@ -32,9 +32,9 @@ mod reduction;
 mod roads;
 mod seat;
 mod session;
-mod short_calls;
 mod sites;
 mod split;
+mod table_calls;
 mod trace;
 
 pub use self::{

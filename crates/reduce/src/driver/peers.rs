@@ -15,8 +15,8 @@ use super::{
     outbox::may_be_mended,
     progress::ProgressThread,
     seat::{Seat, costs},
-    short_calls::ShortCalls,
     sites::Kind,
+    table_calls::TableCalls,
 };
 use crate::outcome::ReductionError;
 
@@ -162,8 +162,8 @@ impl ProgressThread {
     pub(super) fn watch_peers(&mut self) {
         let now = Instant::now();
         let awaited = self.council.as_ref().map(Council::awaited).unwrap_or_default();
-        let short = self.shared.short_calls.as_ref();
-        let short = short.map(ShortCalls::awaited).unwrap_or_default();
+        let short = self.shared.table_calls.as_ref();
+        let short = short.map(TableCalls::awaited).unwrap_or_default();
         let is_idle = self.running.is_empty()
             && short.is_empty()
             && awaited.is_empty()

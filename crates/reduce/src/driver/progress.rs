@@ -29,8 +29,8 @@ use super::{
     roads::Roads,
     seat::{Seat, costs},
     session::{Begin, Running},
-    short_calls::ShortCalls,
     sites::{Kind, Sites},
+    table_calls::TableCalls,
     trace::now_ns,
 };
 use crate::{
@@ -71,7 +71,7 @@ pub(super) struct ProgressThread {
     /// Nothing can be reduced on this rank any more, for this reason.
     pub(super) given_up: Option<ReductionError>,
     /// The short calls that the lost have posted, and that go by the scheduler, are known here.
-    pub(super) has_inherited_short_calls: bool,
+    pub(super) has_inherited_table_calls: bool,
     /// The last that goes: by then nobody reads memory that was lent.
     pub(super) returns: Returns,
 }
@@ -110,7 +110,7 @@ impl ProgressThread {
             names: BTreeSet::new(),
             withdrawn: BTreeMap::new(),
             given_up: None,
-            has_inherited_short_calls: false,
+            has_inherited_table_calls: false,
             returns: Returns::default(),
             shared,
         }
@@ -125,7 +125,7 @@ impl ProgressThread {
                 return self.say_farewell();
             };
             // What others have left in the table has to be known before anything of its calls is heard.
-            self.see_to_short_calls();
+            self.see_to_table_calls();
             wishes.into_iter().for_each(|wish| self.fulfil(wish));
             self.receive_from_agent();
             self.receive_mail();
@@ -505,9 +505,9 @@ impl ProgressThread {
             self.council_deadline(),
             overdue,
             self.shared
-                .short_calls
+                .table_calls
                 .as_ref()
-                .and_then(ShortCalls::next_deadline),
+                .and_then(TableCalls::next_deadline),
             self.returns.next_deadline(),
             self.engine.next_deadline(),
         ];

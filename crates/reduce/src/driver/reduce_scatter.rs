@@ -7,7 +7,7 @@ use super::{
     group::{Group, ReduceOptions},
     kind::Kind,
     reduction::{Completion, ReduceError, Reduction},
-    short_calls::Offered,
+    table_calls::Offered,
 };
 use crate::{operation::Reducer, signature::RootFailure};
 

@@ -17,7 +17,7 @@ use thiserror::Error;
 
 #[cfg(doc)]
 use super::group::Protection;
-use super::{lent_memory::Loan, short_calls::Waiting, sites::Sites};
+use super::{lent_memory::Loan, sites::Sites, table_calls::Waiting};
 use crate::{
     operation::{Codec, DecodeError, ResultMemory},
     outcome::{Receipt, ReductionError},

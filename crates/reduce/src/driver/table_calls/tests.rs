@@ -48,7 +48,7 @@ struct World {
 }
 
 struct Caller {
-    calls: ShortCalls,
+    calls: TableCalls,
     made: u64,
     heard: usize,
     results: BTreeMap<u64, Option<Vec<u64>>>,
@@ -94,7 +94,7 @@ fn signature(kind: Kind) -> Signature {
     }
 }
 
-fn short_call(rank: u32, number: u64, kind: Kind, completion: Completion) -> ShortCall {
+fn table_call(rank: u32, number: u64, kind: Kind, completion: Completion) -> TableCall {
     let members = ProcessGroup::world(RANKS);
     let signature = signature(kind);
     let id = ReductionId {
@@ -120,9 +120,9 @@ fn short_call(rank: u32, number: u64, kind: Kind, completion: Completion) -> Sho
         completion,
     };
     let is_taken = !signature.is_spread;
-    ShortCall {
+    TableCall {
         begin,
-        call: ShortCalls::compared(&signature, is_taken).unwrap(),
+        call: TableCalls::compared(&signature, is_taken).unwrap(),
         signature,
         contributes: true,
         is_taken,
@@ -137,7 +137,7 @@ impl World {
         let others = (1..RANKS).map(|own| CallTable::open(&place, RANKS as usize, own as usize).unwrap());
         let tables: Vec<_> = std::iter::once(first).chain(others.collect::<Vec<_>>()).collect();
         let ranks = tables.into_iter().zip(0..).map(|(table, rank)| Caller {
-            calls: ShortCalls::new(table, world_id(), Rank(rank)),
+            calls: TableCalls::new(table, world_id(), Rank(rank)),
             made: 0,
             heard: 0,
             results: BTreeMap::new(),
@@ -195,7 +195,7 @@ impl Caller {
         let data = contribution(rank, number);
         match self.calls.offer(
             number,
-            short_call(rank, number, kind, completion),
+            table_call(rank, number, kind, completion),
             &data.to_ne_bytes(),
         ) {
             Offer::Posted => {}

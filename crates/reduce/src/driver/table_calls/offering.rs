@@ -8,7 +8,7 @@ use std::{
 use ropewalk_fabric::CallTable;
 use ropewalk_reduce_core::Contributions;
 
-use super::{Offer, ShortCall, ShortCalls, Waiting};
+use super::{Offer, TableCall, TableCalls, Waiting};
 use crate::{
     driver::{
         contribution::ContributionMemory,
@@ -40,7 +40,7 @@ pub(in crate::driver) struct Offered<'a> {
 impl Offered<'_> {
     /// The number of the call and the bytes by which it is compared, if it suits the table. All ranks that call alike
     /// find the same.
-    fn suits(&self, calls: &ShortCalls) -> Option<(u64, Vec<u8>)> {
+    fn suits(&self, calls: &TableCalls) -> Option<(u64, Vec<u8>)> {
         let ReductionNumber::Call(number) = self.id.number else {
             return None;
         };
@@ -51,7 +51,7 @@ impl Offered<'_> {
             && (self.is_total || length == 0)
             && length <= CallTable::DATA_SIZE_MAX
             && !matches!(signature.contributions, Contributions::Shared(_));
-        let compared = ShortCalls::compared(signature, self.is_taken());
+        let compared = TableCalls::compared(signature, self.is_taken());
         Some((number, compared.filter(|_| is_suited)?))
     }
 
@@ -69,7 +69,7 @@ impl Group {
         completion: Completion,
     ) -> Result<Result<Waiting, Completion>, ReduceError> {
         let shared = self.shared();
-        let Some(calls) = shared.short_calls.as_ref().filter(|calls| !calls.has_left()) else {
+        let Some(calls) = shared.table_calls.as_ref().filter(|calls| !calls.has_left()) else {
             return Ok(Err(completion));
         };
         let Some((number, compared)) = offered.suits(calls) else {
@@ -88,7 +88,7 @@ impl Group {
         let begin = self.begin(id, signature.clone(), length, fold, options.timeout, completion)?;
         let is_protected = data.is_some() && options.protection != Protection::None;
         begin.completion.settle(is_protected.then_some(Duration::ZERO));
-        let call = ShortCall {
+        let call = TableCall {
             begin,
             call: compared,
             signature: signature.clone(),
@@ -143,7 +143,7 @@ impl Group {
     /// A call was made, or could not be.
     pub(in crate::driver) fn note_call(&self, id: ReductionId, is_made: bool) {
         let shared = self.shared();
-        let Some(calls) = &shared.short_calls else { return };
+        let Some(calls) = &shared.table_calls else { return };
         let ReductionNumber::Call(number) = id.number else {
             return;
         };

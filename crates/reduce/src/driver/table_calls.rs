@@ -39,7 +39,7 @@ use crate::{
 
 /// The short calls of this rank.
 #[derive(Debug)]
-pub(super) struct ShortCalls {
+pub(super) struct TableCalls {
     table: CallTable,
     /// The group of all ranks.
     world: GroupId,
@@ -76,12 +76,12 @@ struct State {
 enum OwnCall {
     /// It goes by the scheduler.
     Elsewhere,
-    Here(Box<ShortCall>),
+    Here(Box<TableCall>),
 }
 
 /// A call that ends in the table, if all ranks post it.
 #[derive(Debug)]
-pub(super) struct ShortCall {
+pub(super) struct TableCall {
     pub(super) begin: Begin,
     /// The signature, as it is compared.
     pub(super) call: Vec<u8>,
@@ -109,10 +109,10 @@ pub(super) enum Offer {
     /// It is posted.
     Posted,
     /// It can be posted when there is room, and all ranks have the table. Until then the contribution has to be
-    /// protected by others; then it has to be [kept](ShortCalls::keep).
-    Waits(ShortCall),
+    /// protected by others; then it has to be [kept](TableCalls::keep).
+    Waits(TableCall),
     /// It has to go by the scheduler.
-    Refused(ShortCall),
+    Refused(TableCall),
 }
 
 /// The calls that the table is done with.
@@ -124,7 +124,7 @@ pub(super) struct Ends {
     pub(super) left: Vec<Begin>,
 }
 
-impl ShortCalls {
+impl TableCalls {
     pub(super) fn new(table: CallTable, world: GroupId, own: Rank) -> Self {
         Self {
             table,
@@ -155,7 +155,7 @@ impl ShortCalls {
     }
 
     /// Offers a call with its contribution.
-    pub(super) fn offer(&self, number: u64, call: ShortCall, data: &[u8]) -> Offer {
+    pub(super) fn offer(&self, number: u64, call: TableCall, data: &[u8]) -> Offer {
         let mut state = self.lock();
         if state.left_from.is_some() {
             return Offer::Refused(call);
@@ -175,7 +175,7 @@ impl ShortCalls {
     }
 
     /// Keeps a call that waits for room.
-    pub(super) fn keep(&self, number: u64, call: ShortCall) -> Ends {
+    pub(super) fn keep(&self, number: u64, call: TableCall) -> Ends {
         self.add(number, OwnCall::Here(Box::new(call)))
     }
 
@@ -342,7 +342,7 @@ impl ShortCalls {
     }
 
     /// A call that goes by the scheduler after all. What is posted of it needs no other protection.
-    fn leave_with(&self, number: u64, call: ShortCall, state: &mut State) -> Option<Begin> {
+    fn leave_with(&self, number: u64, call: TableCall, state: &mut State) -> Option<Begin> {
         let place = call.begin.place;
         let elapsed = call.since.elapsed();
         let mut begin = call.begin;
@@ -379,7 +379,7 @@ impl State {
     }
 }
 
-impl ShortCall {
+impl TableCall {
     /// The rank whose result is waited for.
     pub(super) fn taker(&self) -> Option<Rank> {
         self.is_taken.then_some(self.signature.root)

@@ -3,7 +3,7 @@
 use ropewalk_fabric::{CallTable, HoldId};
 use ropewalk_reduce_core::{Contributions, Member, block_of};
 
-use super::{ShortCall, ShortCalls};
+use super::{TableCall, TableCalls};
 use crate::{
     driver::reduction::{Completion, SlotResult},
     folding::Memory,
@@ -27,9 +27,9 @@ struct Records<'a> {
     number: u64,
 }
 
-impl ShortCalls {
+impl TableCalls {
     /// The result of a call that all ranks have posted.
-    pub(super) fn combine(&self, number: u64, call: &ShortCall) -> Result<ResultMemory, ReductionError> {
+    pub(super) fn combine(&self, number: u64, call: &TableCall) -> Result<ResultMemory, ReductionError> {
         let records = Records {
             table: &self.table,
             number,
@@ -45,7 +45,7 @@ impl ShortCalls {
     }
 }
 
-impl ShortCall {
+impl TableCall {
     pub(super) fn end(self, result: Result<Option<ResultMemory>, ReductionError>) -> Ended {
         let Self {
             mut begin, signature, ..

@@ -8,7 +8,7 @@ use std::{
 use ropewalk_fabric::{CallState, Taken};
 use ropewalk_names::Rank;
 
-use super::{Ends, OwnCall, ShortCalls};
+use super::{Ends, OwnCall, TableCalls};
 use crate::driver::{
     job::{Shared, Wish},
     reduction::Slot,
@@ -33,14 +33,14 @@ impl Waiting {
 
     /// Ends what can be ended.
     pub(in crate::driver) fn look(&self) {
-        if let Some(calls) = &self.shared.short_calls {
+        if let Some(calls) = &self.shared.table_calls {
             self.shared.settle(calls.advance());
         }
     }
 
     /// Waits until the call has ended, or goes by the scheduler.
     pub(in crate::driver) fn wait(&self, slot: &Slot) {
-        let Some(calls) = &self.shared.short_calls else {
+        let Some(calls) = &self.shared.table_calls else {
             return;
         };
         let mut patience = Patience::new();
@@ -59,7 +59,7 @@ impl Waiting {
 
     /// Sees to it that the call ends also if nobody asks for it: somebody wants to be told.
     pub(in crate::driver) fn watch(&self) {
-        let Some(calls) = &self.shared.short_calls else {
+        let Some(calls) = &self.shared.table_calls else {
             return;
         };
         if calls.has_left() || calls.is_watched.swap(true, Ordering::AcqRel) {
@@ -68,7 +68,7 @@ impl Waiting {
         let shared = Arc::clone(&self.shared);
         let watch = std::thread::Builder::new().name("ropewalk-watch".into());
         let started = watch.spawn(move || {
-            if let Some(calls) = &shared.short_calls {
+            if let Some(calls) = &shared.table_calls {
                 calls.watch(&shared);
             }
         });
@@ -80,7 +80,7 @@ impl Waiting {
     }
 }
 
-impl ShortCalls {
+impl TableCalls {
     /// Ends calls as long as there are any.
     fn watch(&self, shared: &Shared) {
         let mut patience = Patience::new();
@@ -146,7 +146,7 @@ impl Shared {
             }
             ended.completion.complete(ended.result);
         }
-        if several && let Some(calls) = &self.short_calls {
+        if several && let Some(calls) = &self.table_calls {
             // Other threads of this process may sleep until one of them ends.
             calls.table.ring();
         }
@@ -173,7 +173,7 @@ impl Patience {
         }
     }
 
-    fn see_to(&mut self, calls: &ShortCalls, shared: &Shared) {
+    fn see_to(&mut self, calls: &TableCalls, shared: &Shared) {
         let now = Instant::now();
         if now < self.look_at {
             return;

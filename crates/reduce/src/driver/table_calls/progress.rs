@@ -7,7 +7,7 @@ use ropewalk_fabric::Taken;
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{Contributions, Member};
 
-use super::{Ends, OwnCall, ShortCalls, waiting::ROOM_LOOK};
+use super::{Ends, OwnCall, TableCalls, waiting::ROOM_LOOK};
 use crate::{
     driver::progress::ProgressThread,
     ids::{ReductionId, ReductionNumber},
@@ -18,14 +18,14 @@ use crate::{
 
 impl ProgressThread {
     /// Looks at the short calls. Calls that leave the table begin here.
-    pub(in crate::driver) fn see_to_short_calls(&mut self) {
+    pub(in crate::driver) fn see_to_table_calls(&mut self) {
         let shared = std::sync::Arc::clone(&self.shared);
-        let Some(calls) = &shared.short_calls else { return };
-        if !self.has_inherited_short_calls {
+        let Some(calls) = &shared.table_calls else { return };
+        if !self.has_inherited_table_calls {
             calls.close_overdue(Instant::now());
             let ends = calls.advance();
-            self.inherit_short_calls(calls, None);
-            self.settle_short_calls(ends);
+            self.inherit_table_calls(calls, None);
+            self.settle_table_calls(ends);
             if calls.has_to_ask.swap(false, Ordering::AcqRel) {
                 let awaited = calls.awaited();
                 awaited
@@ -39,24 +39,24 @@ impl ProgressThread {
     /// inherited. This comes before the scheduler hears of the loss.
     pub(in crate::driver) fn lose_in_table(&mut self, lost: Rank) {
         let shared = std::sync::Arc::clone(&self.shared);
-        let Some(calls) = &shared.short_calls else { return };
+        let Some(calls) = &shared.table_calls else { return };
         calls.close_of(lost);
         let ends = calls.advance();
-        self.inherit_short_calls(calls, Some(lost));
-        self.settle_short_calls(ends);
+        self.inherit_table_calls(calls, Some(lost));
+        self.settle_table_calls(ends);
     }
 
     /// Nothing goes by the table any more.
     pub(in crate::driver) fn leave_table(&mut self) {
         let shared = std::sync::Arc::clone(&self.shared);
-        let Some(calls) = &shared.short_calls else { return };
+        let Some(calls) = &shared.table_calls else { return };
         calls.close();
         let ends = calls.advance();
-        self.inherit_short_calls(calls, None);
-        self.settle_short_calls(ends);
+        self.inherit_table_calls(calls, None);
+        self.settle_table_calls(ends);
     }
 
-    fn settle_short_calls(&mut self, ends: Ends) {
+    fn settle_table_calls(&mut self, ends: Ends) {
         let Ends { ended, left } = ends;
         self.shared.settle(Ends {
             ended,
@@ -67,10 +67,10 @@ impl ProgressThread {
         }
     }
 
-    fn inherit_short_calls(&mut self, calls: &ShortCalls, lost: Option<Rank>) {
+    fn inherit_table_calls(&mut self, calls: &TableCalls, lost: Option<Rank>) {
         let Some(from) = calls.left_from() else { return };
         let mut owners: BTreeSet<Rank> = lost.into_iter().collect();
-        if !std::mem::replace(&mut self.has_inherited_short_calls, true) {
+        if !std::mem::replace(&mut self.has_inherited_table_calls, true) {
             owners.extend(&self.peers.gone);
             // Others may not look at the table for long.
             let others = (0..self.shared.size)
@@ -88,7 +88,7 @@ impl ProgressThread {
     }
 }
 
-impl ShortCalls {
+impl TableCalls {
     /// The first call that goes by the scheduler.
     fn left_from(&self) -> Option<u64> {
         self.lock().left_from
