@@ -4,7 +4,7 @@ mod free_list;
 
 use std::{
     fmt, io, mem,
-    ops::{Deref, DerefMut},
+    ops::{Deref, DerefMut, Range},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -20,7 +20,9 @@ use crate::{Buffer, fork_guard::ForkGuard, memfd::SharedMapping};
 /// new and gives nothing back.
 pub(crate) struct Arena {
     descriptor: OwnedFd,
-    mapping: SharedMapping,
+    mapping: Arc<SharedMapping>,
+    /// The part of the mapping that it is.
+    range: Range<usize>,
     fork_guard: ForkGuard,
     free: Mutex<FreeList>,
 }
@@ -33,20 +35,37 @@ impl Arena {
     pub(crate) fn create(length: u64) -> io::Result<Arc<Self>> {
         let length = usize::try_from(length).map_err(io::Error::other)? / PAGE * PAGE;
         let (descriptor, mapping) = SharedMapping::create("ropewalk-arena", length)?;
+        Self::within(descriptor, Arc::new(mapping), 0..length)
+    }
+
+    /// An arena that is part of a mapping of this memory, from page to page. Nobody else gets memory from there.
+    ///
+    /// # Errors
+    /// If the system is out of memory.
+    pub(crate) fn within(
+        descriptor: OwnedFd,
+        mapping: Arc<SharedMapping>,
+        range: Range<usize>,
+    ) -> io::Result<Arc<Self>> {
+        assert!(
+            range.end <= mapping.length() && range.start.is_multiple_of(PAGE),
+            "an arena at {range:?}"
+        );
         Ok(Arc::new(Self {
             descriptor,
             mapping,
             fork_guard: ForkGuard::new()?,
-            free: Mutex::new(FreeList::new(length)),
+            free: Mutex::new(FreeList::new(range.len())),
+            range,
         }))
     }
 
-    /// How long it is, in bytes.
+    /// How long the mapping is, in bytes.
     pub(crate) fn length(&self) -> usize {
         self.mapping.length()
     }
 
-    /// Where `bytes` are in it, from its beginning, if they are.
+    /// Where `bytes` are in the mapping, from its beginning, if they are.
     pub(crate) fn offset_of(&self, bytes: &[u8]) -> Option<u64> {
         let offset = (bytes.as_ptr() as usize).checked_sub(self.mapping.start().as_ptr() as usize)?;
         let end = offset.checked_add(bytes.len())?;
@@ -67,7 +86,7 @@ impl Arena {
         let offset = self.with_free(|free| free.allocate(reserved, alignment))?;
         Some(Block {
             arena: Arc::clone(self),
-            offset,
+            offset: self.range.start + offset,
             length,
             reserved,
         })
@@ -79,12 +98,12 @@ impl Arena {
         }
         // Under the lock: nobody may get the memory before its pages are given back.
         self.with_free(|free| {
-            if let Some(unused) = free.release(offset, reserved, KEPT_BYTES_MAX) {
+            if let Some(unused) = free.release(offset - self.range.start, reserved, KEPT_BYTES_MAX) {
                 // Pages that cannot be given back stay, as they would have with more to keep.
                 let _ = fallocate(
                     &self.descriptor,
                     FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-                    unused.start as u64,
+                    (self.range.start + unused.start) as u64,
                     unused.len() as u64,
                 );
             }
@@ -106,18 +125,26 @@ impl AsFd for Arena {
 impl fmt::Debug for Arena {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Arena")
-            .field("length", &self.length())
+            .field("range", &self.range)
             .finish_non_exhaustive()
     }
 }
 
 /// A piece of an arena that belongs to its holder, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Block {
+pub struct Block {
     arena: Arc<Arena>,
+    /// From the beginning of the mapping.
     offset: usize,
     length: usize,
     reserved: usize,
+}
+
+impl Block {
+    /// Where it begins in the mapping.
+    pub(crate) fn offset(&self) -> usize {
+        self.offset
+    }
 }
 
 impl Deref for Block {

@@ -1,4 +1,4 @@
-//! Short calls of the processes of one host, in memory that all of them have.
+//! Calls of the processes of one host, in memory that all of them have.
 //!
 //! Each process has a row, into which it alone posts the records of its calls: one after the other, with numbers from
 //! 0. A record that is posted outlives its process. When all rows have posted a call each process reads all its
@@ -7,9 +7,14 @@
 //!
 //! A result that one process alone has counts when that has taken it; also that all agree on.
 //!
+//! Long contributions stand in memory that each process gives out from its part of the table. All share the work on
+//! such a call: each claims chunks of it, and says which it has finished. Whoever waits for a chunk that does not come
+//! may work on it too: all come to the same bytes.
+//!
 //! A process that writes on after its row was closed changes nothing: the places that it may write are those of calls
 //! that all have read.
 
+mod chunks;
 #[cfg(test)]
 mod interleavings;
 mod memory;
@@ -18,21 +23,24 @@ mod row;
 use std::{
     io,
     num::NonZero,
-    sync::atomic::Ordering,
+    sync::{Arc, atomic::Ordering},
     thread,
     time::{Duration, Instant},
 };
 
 use self::memory::TableMemory;
 pub use self::{
-    memory::TablePlace,
+    memory::{CommonResult, Data, Record, TablePlace},
     row::{CallState, Post, Taken},
 };
+use crate::arena::{Arena, Block};
 
 /// A process's view of the table.
 #[derive(Debug)]
 pub struct CallTable {
     memory: TableMemory,
+    /// The memory that this process gives out.
+    area: Arc<Arena>,
     rows: usize,
     own: usize,
     /// There are more processes than processors.
@@ -48,6 +56,8 @@ impl CallTable {
     pub const CALL_SIZE_MAX: usize = memory::CALL_SIZE_MAX;
     /// The most bytes of a contribution.
     pub const DATA_SIZE_MAX: usize = memory::DATA_SIZE_MAX;
+    /// The most chunks of a call whose work is shared.
+    pub const CHUNKS_MAX: usize = chunks::CHUNKS_MAX;
     /// A process that waits for others looks again and again for so long before it sleeps: several times as long as one
     /// that sleeps takes to wake up, or else each would always find the other asleep.
     const SPIN: Duration = Duration::from_micros(200);
@@ -63,7 +73,7 @@ impl CallTable {
     /// If there are more rows than [`ROWS_MAX`](Self::ROWS_MAX), or none.
     pub fn create(rows: usize) -> io::Result<Self> {
         assert!((1..=Self::ROWS_MAX).contains(&rows), "{rows} rows");
-        Ok(Self::of(TableMemory::create(rows)?, rows, 0))
+        Self::of(TableMemory::create(rows)?, rows, 0)
     }
 
     /// The table of another process of this host.
@@ -75,18 +85,20 @@ impl CallTable {
     /// If there are more rows than [`ROWS_MAX`](Self::ROWS_MAX), or `own` is none of them.
     pub fn open(place: &TablePlace, rows: usize, own: usize) -> io::Result<Self> {
         assert!(rows <= Self::ROWS_MAX && own < rows, "row {own} of {rows}");
-        Ok(Self::of(TableMemory::open(place, rows)?, rows, own))
+        Self::of(TableMemory::open(place, rows)?, rows, own)
     }
 
-    fn of(memory: TableMemory, rows: usize, own: usize) -> Self {
+    fn of(memory: TableMemory, rows: usize, own: usize) -> io::Result<Self> {
+        let area = memory.area(own)?;
         memory.row(own).join();
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
-        Self {
+        Ok(Self {
             memory,
+            area,
             rows,
             own,
             is_crowded: rows > processors,
-        }
+        })
     }
 
     /// By what others open the table, as long as this process lives.
@@ -99,11 +111,18 @@ impl CallTable {
         self.rows
     }
 
-    /// Posts a call of this process: the bytes that all have to call alike, and its contribution.
+    /// Memory for so many bytes that all processes can read, if there is a hole of that size. What is in it is left from
+    /// its last use.
+    pub fn allocate(&self, length: usize) -> Option<Block> {
+        self.area.allocate(length)
+    }
+
+    /// Posts a call of this process. The memory that the record names has to be kept until
+    /// [all have finished](Self::finished_by_all) the call.
     ///
     /// # Panics
     /// If the record is too long.
-    pub fn post(&self, number: u64, call: &[u8], data: &[u8]) -> Post {
+    pub fn post(&self, number: u64, record: &Record<'_>) -> Post {
         let row = self.memory.row(self.own);
         match row.posted() {
             (_, true) => return Post::Closed,
@@ -111,7 +130,7 @@ impl CallTable {
             _ if !row::has_place(self.memory.rows(self.rows), number, Self::PLACES) => return Post::NoRoom,
             _ => {}
         }
-        self.memory.write_record(self.own, number, call, data);
+        self.memory.write_record(self.own, number, record);
         if !row.post(number) {
             return Post::Closed;
         }
@@ -175,6 +194,46 @@ impl CallTable {
     /// length.
     pub fn read_data(&self, row: usize, number: u64, into: &mut [u8]) -> usize {
         self.memory.read_data(row, number, into)
+    }
+
+    /// The contribution of a record, under the same conditions.
+    pub fn data(&self, row: usize, number: u64) -> &[u8] {
+        self.memory.data(row, number)
+    }
+
+    /// The memory for the common result that a record names, under the same conditions.
+    pub fn result(&self, row: usize, number: u64) -> Option<CommonResult<'_>> {
+        self.memory.result(row, number)
+    }
+
+    /// Claims one of so many chunks of a call, under the same conditions, if there is one left.
+    pub fn claim(&self, number: u64, count: u32) -> Option<u32> {
+        self.memory.chunks(number).claim(number, count)
+    }
+
+    /// A chunk of a call is finished, and what belongs to it was written into the common result.
+    pub fn finish_chunk(&self, number: u64, chunk: u32, count: u32) {
+        let chunks = self.memory.chunks(number);
+        chunks.finish(number, chunk);
+        if chunks.are_finished(number, count) {
+            self.wake();
+        }
+    }
+
+    /// Says if a chunk of a call is finished.
+    pub fn is_chunk_finished(&self, number: u64, chunk: u32) -> bool {
+        self.memory.chunks(number).is_finished(number, chunk)
+    }
+
+    /// Says if all of so many chunks of a call are finished.
+    pub fn are_chunks_finished(&self, number: u64, count: u32) -> bool {
+        self.memory.chunks(number).are_finished(number, count)
+    }
+
+    /// The number of calls that all processes have finished.
+    pub fn finished_by_all(&self) -> u64 {
+        let rows = self.memory.rows(self.rows);
+        rows.map(row::Row::done).min().unwrap_or_default()
     }
 
     /// This process does not read the records of calls before this one any more.

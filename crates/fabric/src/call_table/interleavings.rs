@@ -8,7 +8,10 @@ use loom::{
     thread,
 };
 
-use super::row::{CallState, Row, Taken, Word, has_place, state};
+use super::{
+    chunks::Chunks,
+    row::{CallState, Row, Taken, Word, has_place, state},
+};
 
 impl Word for AtomicU64 {
     fn load(&self, ordering: Ordering) -> u64 {
@@ -127,3 +130,43 @@ fn all_agree_on_what_is_taken() {
         assert_eq!(seen, if has_taken { Taken::Yes } else { Taken::Never });
     });
 }
+
+/// Each chunk is claimed once; what is written into one is read by whoever sees that it is finished; and what is left
+/// from an earlier call counts for nothing.
+#[test]
+fn chunks_are_shared() {
+    loom::model(|| {
+        let chunks: Arc<Chunks<AtomicU64>> = Arc::default();
+        let written: Arc<[UnsafeCell<u64>; 2]> = Arc::new(std::array::from_fn(|_| UnsafeCell::new(0)));
+        chunks.claim(0, 1);
+        chunks.finish(0, 0);
+        chunks.finish(0, 1);
+        let work = {
+            let (chunks, written) = (Arc::clone(&chunks), Shared(Arc::clone(&written)));
+            move || {
+                let written = &written;
+                while let Some(chunk) = chunks.claim(7, 2) {
+                    // SAFETY: loom checks that nobody reads or writes it meanwhile.
+                    written.0[chunk as usize].with_mut(|value| unsafe { *value = 1 });
+                    chunks.finish(7, chunk);
+                }
+                for chunk in (0..2).filter(|chunk| chunks.is_finished(7, *chunk)) {
+                    // SAFETY: loom checks that nobody writes it meanwhile.
+                    let value = written.0[chunk as usize].with(|value| unsafe { *value });
+                    assert_eq!(value, 1);
+                }
+            }
+        };
+        let other = thread::spawn(work.clone());
+        work();
+        other.join().unwrap();
+        assert!(chunks.are_finished(7, 2) && chunks.claim(7, 2).is_none());
+    });
+}
+
+/// Cells that threads share: loom looks at each access.
+#[derive(Clone)]
+struct Shared(Arc<[UnsafeCell<u64>; 2]>);
+
+// SAFETY: as for the table.
+unsafe impl Send for Shared {}

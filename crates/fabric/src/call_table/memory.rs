@@ -5,17 +5,27 @@ use std::{
     os::fd::{AsFd, AsRawFd, OwnedFd},
     ptr::NonNull,
     str::FromStr,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
     time::Instant,
 };
 
+use bytemuck::{Pod, Zeroable};
 use rustix::{
     fs::{OFlags, open},
     thread::futex,
 };
 
-use super::row::{Row, Word};
-use crate::memfd::SharedMapping;
+use super::{
+    chunks::Chunks,
+    row::{Row, Word},
+};
+use crate::{
+    arena::{Arena, Block},
+    memfd::SharedMapping,
+};
 
 /// Where another process finds a table: `PID.DESCRIPTOR.MARK`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,10 +38,58 @@ pub struct TablePlace {
 /// The memory. Nothing that is read from it is to be believed.
 #[derive(Debug)]
 pub(super) struct TableMemory {
-    mapping: SharedMapping,
+    mapping: Arc<SharedMapping>,
+    layout: Layout,
     /// Of the process that made it, for the others.
     descriptor: OwnedFd,
     mark: u64,
+}
+
+/// Where all is in a table of so many rows: words of all, rows, the words of shared work, records, areas.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    rows: usize,
+}
+
+/// A call that a process makes.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// The bytes that all have to call alike, at most [`CALL_SIZE_MAX`](super::CallTable::CALL_SIZE_MAX) of them.
+    pub call: &'a [u8],
+    /// The contribution.
+    pub data: Data<'a>,
+    /// The memory for the common result, if this process has it. All write there.
+    pub result: Option<&'a Block>,
+}
+
+/// A contribution to a call.
+#[derive(Clone, Copy, Debug)]
+pub enum Data<'a> {
+    /// It stands in the record: at most [`DATA_SIZE_MAX`](super::CallTable::DATA_SIZE_MAX) bytes.
+    Short(&'a [u8]),
+    /// It stands in the process's [memory](super::CallTable::allocate).
+    Long(&'a Block),
+}
+
+/// The beginning of a record: lengths in bytes, and places from the beginning of the table.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Head {
+    call_length: u64,
+    data_length: u64,
+    /// Zero if the data stand in the record.
+    data_at: u64,
+    result_length: u64,
+    /// Zero if there is none.
+    result_at: u64,
+}
+
+/// Memory for a result that all processes write, each what it has combined.
+#[derive(Clone, Copy, Debug)]
+pub struct CommonResult<'a> {
+    memory: &'a TableMemory,
+    at: usize,
+    length: usize,
 }
 
 impl Word for AtomicU64 {
@@ -58,9 +116,11 @@ impl TableMemory {
         let mut mark = [0; 8];
         getrandom::fill(&mut mark).map_err(io::Error::other)?;
         let mark = u64::from_le_bytes(mark);
-        let (descriptor, mapping) = SharedMapping::create("ropewalk-calls", size(rows))?;
+        let layout = Layout { rows };
+        let (descriptor, mapping) = SharedMapping::create("ropewalk-calls", layout.size())?;
         let memory = Self {
-            mapping,
+            mapping: Arc::new(mapping),
+            layout,
             descriptor,
             mark,
         };
@@ -71,9 +131,11 @@ impl TableMemory {
     pub(super) fn open(place: &TablePlace, rows: usize) -> io::Result<Self> {
         let path = format!("/proc/{}/fd/{}", place.pid, place.descriptor);
         let descriptor = open(path, OFlags::RDWR | OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
-        let mapping = SharedMapping::of(descriptor.as_fd(), size(rows), true)?;
+        let layout = Layout { rows };
+        let mapping = SharedMapping::of(descriptor.as_fd(), layout.size(), true)?;
         let memory = Self {
-            mapping,
+            mapping: Arc::new(mapping),
+            layout,
             descriptor,
             mark: place.mark,
         };
@@ -116,7 +178,7 @@ impl TableMemory {
 
     pub(super) fn row(&self, row: usize) -> &Row<AtomicU64> {
         // SAFETY: as above; a row is made of atomics, and any bytes are some.
-        unsafe { self.at(ROWS + row * ROW_SIZE).cast::<Row<AtomicU64>>().as_ref() }
+        unsafe { self.at(self.layout.row(row)).cast::<Row<AtomicU64>>().as_ref() }
     }
 
     pub(super) fn rows(&self, rows: usize) -> impl Iterator<Item = &Row<AtomicU64>> {
@@ -147,72 +209,132 @@ impl TableMemory {
         self.sleepers().fetch_sub(1, Ordering::SeqCst);
     }
 
+    /// The memory that the process of a row gives out.
+    pub(super) fn area(&self, row: usize) -> io::Result<Arc<Arena>> {
+        let begin = self.layout.areas() + row * AREA_SIZE;
+        let descriptor = self.descriptor.try_clone()?;
+        Arena::within(descriptor, Arc::clone(&self.mapping), begin..begin + AREA_SIZE)
+    }
+
+    /// The words of the work on a call.
+    pub(super) fn chunks(&self, number: u64) -> &Chunks<AtomicU64> {
+        let place = (number % PLACES as u64) as usize;
+        let offset = self.layout.chunks() + place * CHUNKS_SIZE;
+        // SAFETY: as for a row.
+        unsafe { self.at(offset).cast::<Chunks<AtomicU64>>().as_ref() }
+    }
+
     /// Writes the record of a call into its place.
     ///
     /// # Panics
     /// If it is too long.
-    pub(super) fn write_record(&self, row: usize, number: u64, call: &[u8], data: &[u8]) {
+    pub(super) fn write_record(&self, row: usize, number: u64, record: &Record<'_>) {
+        let (short, data_length, data_at) = match record.data {
+            Data::Short(bytes) => (bytes, bytes.len(), 0),
+            Data::Long(block) => (&[][..], block.len(), block.offset()),
+        };
+        let call = record.call;
         assert!(
-            call.len() <= CALL_SIZE_MAX && data.len() <= DATA_SIZE_MAX,
+            call.len() <= CALL_SIZE_MAX && short.len() <= DATA_SIZE_MAX,
             "a record of {} and {} bytes",
             call.len(),
-            data.len()
+            short.len()
         );
-        let record = self.record(row, number);
-        let lengths = [call.len() as u32, data.len() as u32];
+        let head = Head {
+            call_length: call.len() as u64,
+            data_length: data_length as u64,
+            data_at: data_at as u64,
+            result_length: record.result.map_or(0, |block| block.len()) as u64,
+            result_at: record.result.map_or(0, Block::offset) as u64,
+        };
+        let place = self.record(row, number);
         // SAFETY: a record's place has room for all three. Who reads it meanwhile by a raw copy gets some bytes, and
         // does not look at them: its process has counted as lost before, or does not keep to the rules.
         unsafe {
-            record.cast::<[u32; 2]>().write(lengths);
-            record
+            place.cast::<Head>().write(head);
+            place
                 .add(CALL)
                 .copy_from_nonoverlapping(NonNull::from(call).cast(), call.len());
-            record
+            place
                 .add(DATA)
-                .copy_from_nonoverlapping(NonNull::from(data).cast(), data.len());
+                .copy_from_nonoverlapping(NonNull::from(short).cast(), short.len());
         }
     }
 
     /// Appends the call of a record.
     pub(super) fn read_call(&self, row: usize, number: u64, into: &mut Vec<u8>) {
         let begin = into.len();
-        let length = self.lengths(row, number)[0].min(CALL_SIZE_MAX);
+        let length = CALL_SIZE_MAX.min(self.head(row, number).call_length as usize);
         into.resize(begin + length, 0);
-        self.copy(row, number, CALL, &mut into[begin..]);
+        let at = self.layout.record(row, number) + CALL;
+        self.read(at, &mut into[begin..]);
     }
 
     /// Copies the data of a record, as far as there is room for it. Returns their length.
     pub(super) fn read_data(&self, row: usize, number: u64, into: &mut [u8]) -> usize {
-        let length = self.lengths(row, number)[1].min(DATA_SIZE_MAX);
+        let (at, length) = self.data_range(row, number);
         let copied = length.min(into.len());
-        self.copy(row, number, DATA, &mut into[..copied]);
+        self.read(at, &mut into[..copied]);
         length
     }
 
-    fn lengths(&self, row: usize, number: u64) -> [usize; 2] {
-        // SAFETY: a record's place begins with them; any bytes are some.
-        let lengths = unsafe { self.record(row, number).cast::<[u32; 2]>().read_volatile() };
-        lengths.map(|length| length as usize)
+    /// The data of a record.
+    pub(super) fn data(&self, row: usize, number: u64) -> &[u8] {
+        let (at, length) = self.data_range(row, number);
+        // SAFETY: the range was checked. A process writes neither a record nor the memory that it names before all
+        // processes have finished the call, or its row is closed and nobody finishes that; the caller has not. (One
+        // that does not keep to that has proven that it belongs to the job, and could as well write any other memory
+        // of ours, by ptrace.)
+        unsafe { std::slice::from_raw_parts(self.at(at).as_ptr(), length) }
     }
 
-    /// Copies the part of a record that begins there.
-    fn copy(&self, row: usize, number: u64, begin: usize, into: &mut [u8]) {
+    /// Where the data of a record are, inside the table whatever is said there.
+    fn data_range(&self, row: usize, number: u64) -> (usize, usize) {
+        let head = self.head(row, number);
+        let long = self.area_range(head.data_at, head.data_length);
+        long.unwrap_or_else(|| {
+            let length = DATA_SIZE_MAX.min(head.data_length as usize);
+            (self.layout.record(row, number) + DATA, length)
+        })
+    }
+
+    /// The memory for the common result that a record names, if that is some.
+    pub(super) fn result(&self, row: usize, number: u64) -> Option<CommonResult<'_>> {
+        let head = self.head(row, number);
+        let (at, length) = self.area_range(head.result_at, head.result_length)?;
+        let memory = self;
+        Some(CommonResult { memory, at, length })
+    }
+
+    /// A place and a length, if all of that is in the areas.
+    fn area_range(&self, at: u64, length: u64) -> Option<(usize, usize)> {
+        let (at, length) = (usize::try_from(at).ok()?, usize::try_from(length).ok()?);
+        let is_inside = at >= self.layout.areas() && at.checked_add(length)? <= self.layout.size();
+        is_inside.then_some((at, length))
+    }
+
+    fn head(&self, row: usize, number: u64) -> Head {
+        // SAFETY: a record's place begins with it; any bytes are some.
+        unsafe { self.record(row, number).cast::<Head>().read_volatile() }
+    }
+
+    /// Copies what is there.
+    fn read(&self, at: usize, into: &mut [u8]) {
         assert!(
-            begin + into.len() <= RECORD_SIZE,
-            "{} bytes of a record",
+            at + into.len() <= self.layout.size(),
+            "{} bytes at {at}",
             into.len()
         );
         // SAFETY: just checked. Whatever another process writes meanwhile, some bytes are copied.
         unsafe {
-            let from = self.record(row, number).add(begin).as_ptr();
-            from.copy_to_nonoverlapping(into.as_mut_ptr(), into.len());
+            self.at(at)
+                .as_ptr()
+                .copy_to_nonoverlapping(into.as_mut_ptr(), into.len());
         }
     }
 
     fn record(&self, row: usize, number: u64) -> NonNull<u8> {
-        let rows = (self.mapping.length() - ROWS) / (ROW_SIZE + PLACES * RECORD_SIZE);
-        let place = row * PLACES + (number % PLACES as u64) as usize;
-        self.at(ROWS + rows * ROW_SIZE + place * RECORD_SIZE)
+        self.at(self.layout.record(row, number))
     }
 
     fn at(&self, offset: usize) -> NonNull<u8> {
@@ -245,21 +367,81 @@ impl FromStr for TablePlace {
     }
 }
 
-/// Bytes of a table of so many rows.
-fn size(rows: usize) -> usize {
-    ROWS + rows * (ROW_SIZE + PLACES * RECORD_SIZE)
+impl Layout {
+    fn row(self, row: usize) -> usize {
+        ROWS + row * ROW_SIZE
+    }
+
+    fn chunks(self) -> usize {
+        self.row(self.rows)
+    }
+
+    fn record(self, row: usize, number: u64) -> usize {
+        let place = row * PLACES + (number % PLACES as u64) as usize;
+        self.chunks() + PLACES * CHUNKS_SIZE + place * RECORD_SIZE
+    }
+
+    fn areas(self) -> usize {
+        self.record(self.rows, 0).next_multiple_of(PAGE)
+    }
+
+    fn size(self) -> usize {
+        self.areas() + self.rows * AREA_SIZE
+    }
+}
+
+impl CommonResult<'_> {
+    /// Copies bytes into it, to the place `at`.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    pub fn write(&self, at: usize, bytes: &[u8]) {
+        self.check(at, bytes.len());
+        // SAFETY: just checked. It is no memory of a value: all only copy into it and out of it.
+        unsafe {
+            self.memory
+                .at(self.at + at)
+                .copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
+        }
+    }
+
+    /// Copies bytes out of it.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn read(&self, at: usize, into: &mut [u8]) {
+        self.check(at, into.len());
+        self.memory.read(self.at + at, into);
+    }
+
+    /// Its bytes.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    fn check(&self, at: usize, length: usize) {
+        assert!(
+            at.checked_add(length).is_some_and(|end| end <= self.length),
+            "{length} bytes at {at} of a result of {}",
+            self.length
+        );
+    }
 }
 
 /// Places of each row.
 pub(super) const PLACES: usize = 16;
 pub(super) const CALL_SIZE_MAX: usize = 504;
 pub(super) const DATA_SIZE_MAX: usize = 8192;
+/// Each process's memory for long data. Only what is touched takes memory.
+const AREA_SIZE: usize = 64 << 30;
 const MARK: usize = 0;
 const BELL: usize = 128;
 const SLEEPERS: usize = 256;
 const ROWS: usize = 384;
 const ROW_SIZE: usize = size_of::<Row<AtomicU64>>();
-/// A record: two lengths, the call, the data.
-const CALL: usize = 8;
+const CHUNKS_SIZE: usize = size_of::<Chunks<AtomicU64>>();
+/// A record: its head, the call, the data.
+const CALL: usize = size_of::<Head>();
 const DATA: usize = CALL + CALL_SIZE_MAX;
-const RECORD_SIZE: usize = DATA + DATA_SIZE_MAX;
+const RECORD_SIZE: usize = (DATA + DATA_SIZE_MAX).next_multiple_of(64);
+const PAGE: usize = 4096;

@@ -10,6 +10,16 @@ fn tables(rows: usize) -> Vec<CallTable> {
     std::iter::once(first).chain(others).collect()
 }
 
+const EMPTY: Record<'_> = short(b"", b"");
+
+const fn short<'a>(call: &'a [u8], data: &'a [u8]) -> Record<'a> {
+    Record {
+        call,
+        data: Data::Short(data),
+        result: None,
+    }
+}
+
 fn read(table: &CallTable, row: usize, number: u64) -> (Vec<u8>, Vec<u8>) {
     let (mut call, mut data) = (Vec::new(), vec![0; CallTable::DATA_SIZE_MAX]);
     table.read_call(row, number, &mut call);
@@ -29,7 +39,7 @@ fn records_are_what_was_posted() {
     let run = |own: usize, table: &CallTable| {
         for number in 0..CALLS {
             let data = vec![own as u8; number as usize];
-            assert_eq!(table.post(number, &number.to_le_bytes(), &data), Post::Done);
+            assert_eq!(table.post(number, &short(&number.to_le_bytes(), &data)), Post::Done);
             table.wait(in_a_minute(), || table.state(number) == CallState::Open);
             assert_eq!(table.state(number), CallState::Posted);
             for row in 0..3 {
@@ -53,15 +63,15 @@ fn records_are_what_was_posted() {
 #[test]
 fn there_is_so_much_room() {
     let tables = tables(2);
-    assert_eq!(tables[0].post(1, b"", b""), Post::NoRoom);
+    assert_eq!(tables[0].post(1, &EMPTY), Post::NoRoom);
     for number in 0..CallTable::PLACES {
-        assert_eq!(tables[0].post(number, b"", b""), Post::Done);
+        assert_eq!(tables[0].post(number, &EMPTY), Post::Done);
     }
-    assert_eq!(tables[0].post(CallTable::PLACES, b"", b""), Post::NoRoom);
+    assert_eq!(tables[0].post(CallTable::PLACES, &EMPTY), Post::NoRoom);
     tables[0].finish(1);
-    assert_eq!(tables[0].post(CallTable::PLACES, b"", b""), Post::NoRoom);
+    assert_eq!(tables[0].post(CallTable::PLACES, &EMPTY), Post::NoRoom);
     tables[1].finish(1);
-    assert_eq!(tables[0].post(CallTable::PLACES, b"", b""), Post::Done);
+    assert_eq!(tables[0].post(CallTable::PLACES, &EMPTY), Post::Done);
 }
 
 /// A result is taken once, by the process that has it, and earlier ones with it.
@@ -80,9 +90,9 @@ fn results_are_taken() {
 #[test]
 fn a_closed_row_gets_nothing() {
     let tables = tables(2);
-    assert_eq!(tables[1].post(0, b"call", b"data"), Post::Done);
-    assert_eq!(tables[0].post(0, b"call", b""), Post::Done);
-    assert_eq!(tables[0].post(1, b"call", b""), Post::Done);
+    assert_eq!(tables[1].post(0, &short(b"call", b"data")), Post::Done);
+    assert_eq!(tables[0].post(0, &short(b"call", b"")), Post::Done);
+    assert_eq!(tables[0].post(1, &short(b"call", b"")), Post::Done);
     thread::scope(|scope| {
         let waiting = scope.spawn(|| {
             tables[0].wait(in_a_minute(), || tables[0].state(1) == CallState::Open);
@@ -94,7 +104,7 @@ fn a_closed_row_gets_nothing() {
         tables[0].close(1);
         assert_eq!(waiting.join().unwrap(), CallState::Closed);
     });
-    assert_eq!(tables[1].post(1, b"call", b"late"), Post::Closed);
+    assert_eq!(tables[1].post(1, &short(b"call", b"late")), Post::Closed);
     assert_eq!(tables[0].state(0), CallState::Posted);
     assert_eq!(read(&tables[0], 1, 0).1, b"data");
     assert_eq!(tables[0].missing(1).collect::<Vec<_>>(), [1]);
@@ -116,4 +126,82 @@ fn it_is_known_who_has_the_table() {
     assert_eq!(first.not_joined().collect::<Vec<_>>(), [1]);
     let second = CallTable::open(&place.parse().unwrap(), 2, 1).unwrap();
     assert_eq!(second.not_joined().count(), 0);
+}
+
+/// Long data and a common result stand in memory that all have, and it is free again when all have finished.
+#[test]
+fn long_data_are_read_by_all() {
+    const LENGTH: usize = 1 << 20;
+    let tables = tables(2);
+    let blocks: Vec<Block> = (0..2)
+        .map(|own: usize| {
+            let mut block = tables[own].allocate(LENGTH).unwrap();
+            block.fill(own as u8 + 1);
+            block
+        })
+        .collect();
+    let result = tables[1].allocate(2 * LENGTH).unwrap();
+    for own in 0..2 {
+        let record = Record {
+            call: b"long",
+            data: Data::Long(&blocks[own]),
+            result: (own == 1).then_some(&result),
+        };
+        assert_eq!(tables[own].post(0, &record), Post::Done);
+    }
+    for table in &tables {
+        assert!(table.data(0, 0).len() == LENGTH && table.data(0, 0).iter().all(|byte| *byte == 1));
+        assert!(table.data(1, 0).iter().all(|byte| *byte == 2));
+        assert!(table.result(0, 0).is_none());
+    }
+    let common = tables[0].result(1, 0).unwrap();
+    assert_eq!(common.length(), 2 * LENGTH);
+    common.write(2 * LENGTH - 3, &[7, 8, 9]);
+    let mut read = [0; 2];
+    tables[1].result(1, 0).unwrap().read(2 * LENGTH - 2, &mut read);
+    assert_eq!(read, [8, 9]);
+    assert_eq!(tables[0].finished_by_all(), 0);
+    tables[0].finish(1);
+    assert_eq!(tables[0].finished_by_all(), 0);
+    tables[1].finish(1);
+    assert_eq!(tables[0].finished_by_all(), 1);
+}
+
+/// A place or a length outside the areas is no data, whoever says so.
+#[test]
+fn what_a_record_says_is_not_believed() {
+    let tables = tables(2);
+    let foreign = crate::arena::Arena::create(1 << 20).unwrap().allocate(100_000).unwrap();
+    let record = Record {
+        data: Data::Long(&foreign),
+        result: Some(&foreign),
+        ..EMPTY
+    };
+    assert_eq!(tables[0].post(0, &record), Post::Done);
+    assert!(tables[1].data(0, 0).len() <= CallTable::DATA_SIZE_MAX);
+    assert!(tables[1].result(0, 0).is_none());
+}
+
+/// Threads share the chunks of calls that follow each other in the same place.
+#[test]
+fn chunks_of_a_call_are_claimed_once() {
+    const COUNT: u32 = 100;
+    let tables = tables(2);
+    for number in [0, CallTable::PLACES, 2 * CallTable::PLACES] {
+        let claim = |table: &CallTable| {
+            let claimed = std::iter::from_fn(|| table.claim(number, COUNT));
+            let claimed: Vec<u32> = claimed.collect();
+            claimed.iter().for_each(|chunk| table.finish_chunk(number, *chunk, COUNT));
+            claimed
+        };
+        assert!(!tables[0].is_chunk_finished(number, COUNT - 1));
+        let mut claimed = thread::scope(|scope| {
+            let other = scope.spawn(|| claim(&tables[1]));
+            let own = claim(&tables[0]);
+            [own, other.join().unwrap()].concat()
+        });
+        claimed.sort_unstable();
+        assert!(claimed.into_iter().eq(0..COUNT));
+        assert!(tables[0].are_chunks_finished(number, COUNT));
+    }
 }
