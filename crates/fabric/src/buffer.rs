@@ -144,8 +144,9 @@ impl Aligned {
     }
 }
 
-/// Asks the system for few large pages instead of many small ones, which it would bring one by one.
-fn advise_huge_pages(bytes: &mut [u8]) {
+/// Asks the system for few large pages instead of many small ones, which it would bring one by one. Does nothing if
+/// there are few anyway.
+pub fn advise_huge_pages(bytes: &mut [u8]) {
     if bytes.len() < HUGE_FROM {
         return;
     }

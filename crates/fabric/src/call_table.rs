@@ -111,6 +111,12 @@ impl CallTable {
         self.rows
     }
 
+    /// The most bytes of a long contribution, the same for all processes.
+    pub fn long_max(&self) -> usize {
+        // Each place may have a contribution and a result, and some is lost between them.
+        self.memory.area_size() / (4 * memory::PLACES)
+    }
+
     /// Memory for so many bytes that all processes can read, if there is a hole of that size. What is in it is left from
     /// its last use.
     pub fn allocate(&self, length: usize) -> Option<Block> {

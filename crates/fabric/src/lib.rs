@@ -38,7 +38,7 @@ mod waker;
 
 pub use agent_link::{AgentLink, AgentLinkError, FromAgent, ToAgent, Welcome};
 pub use body::Body;
-pub use buffer::Buffer;
+pub use buffer::{Buffer, advise_huge_pages};
 pub use arena::Block;
 pub use call_table::{CallState, CallTable, CommonResult, Data, Post, Record, TablePlace, Taken};
 pub use endpoint::{Endpoint, HeartbeatCounts, ToPeer};

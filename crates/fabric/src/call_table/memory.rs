@@ -27,12 +27,13 @@ use crate::{
     memfd::SharedMapping,
 };
 
-/// Where another process finds a table: `PID.DESCRIPTOR.MARK`.
+/// Where another process finds a table, and the bytes of an area in it: `PID.DESCRIPTOR.MARK.BYTES`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TablePlace {
     pid: u32,
     descriptor: u32,
     mark: u64,
+    area_size: u64,
 }
 
 /// The memory. Nothing that is read from it is to be believed.
@@ -49,6 +50,8 @@ pub(super) struct TableMemory {
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     rows: usize,
+    /// Bytes of a process's memory for long data: whole pages.
+    area_size: usize,
 }
 
 /// A call that a process makes.
@@ -116,8 +119,16 @@ impl TableMemory {
         let mut mark = [0; 8];
         getrandom::fill(&mut mark).map_err(io::Error::other)?;
         let mark = u64::from_le_bytes(mark);
-        let layout = Layout { rows };
-        let (descriptor, mapping) = SharedMapping::create("ropewalk-calls", layout.size())?;
+        let create = |area_size| {
+            let layout = Layout { rows, area_size };
+            SharedMapping::create("ropewalk-calls", layout.size()).map(|made| (layout, made))
+        };
+        // A process that may not have as much memory, or files as long, gets along with less.
+        let [largest, smaller @ ..] = AREA_SIZES;
+        let made = smaller
+            .into_iter()
+            .fold(create(largest), |made, size| made.or_else(|_| create(size)));
+        let (layout, (descriptor, mapping)) = made?;
         let memory = Self {
             mapping: Arc::new(mapping),
             layout,
@@ -131,7 +142,12 @@ impl TableMemory {
     pub(super) fn open(place: &TablePlace, rows: usize) -> io::Result<Self> {
         let path = format!("/proc/{}/fd/{}", place.pid, place.descriptor);
         let descriptor = open(path, OFlags::RDWR | OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
-        let layout = Layout { rows };
+        let area_size = usize::try_from(place.area_size).unwrap_or(usize::MAX);
+        if !AREA_SIZES.contains(&area_size) {
+            let unknown = format!("a table with areas of {area_size} bytes");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, unknown));
+        }
+        let layout = Layout { rows, area_size };
         let mapping = SharedMapping::of(descriptor.as_fd(), layout.size(), true)?;
         let memory = Self {
             mapping: Arc::new(mapping),
@@ -157,7 +173,13 @@ impl TableMemory {
             pid: std::process::id(),
             descriptor: self.descriptor.as_raw_fd() as u32,
             mark: self.mark,
+            area_size: self.layout.area_size as u64,
         }
+    }
+
+    /// Bytes of the memory that each process gives out.
+    pub(super) fn area_size(&self) -> usize {
+        self.layout.area_size
     }
 
     fn mark(&self) -> &AtomicU64 {
@@ -211,9 +233,10 @@ impl TableMemory {
 
     /// The memory that the process of a row gives out.
     pub(super) fn area(&self, row: usize) -> io::Result<Arc<Arena>> {
-        let begin = self.layout.areas() + row * AREA_SIZE;
+        let begin = self.layout.areas() + row * self.layout.area_size;
         let descriptor = self.descriptor.try_clone()?;
-        Arena::within(descriptor, Arc::clone(&self.mapping), begin..begin + AREA_SIZE)
+        let range = begin..begin + self.layout.area_size;
+        Arena::within(descriptor, Arc::clone(&self.mapping), range)
     }
 
     /// The words of the work on a call.
@@ -346,7 +369,13 @@ impl TableMemory {
 
 impl fmt::Display for TablePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{:016x}", self.pid, self.descriptor, self.mark)
+        let Self {
+            pid,
+            descriptor,
+            mark,
+            area_size,
+        } = self;
+        write!(f, "{pid}.{descriptor}.{mark:016x}.{area_size}")
     }
 }
 
@@ -361,6 +390,7 @@ impl FromStr for TablePlace {
                 pid: next()?.parse()?,
                 descriptor: next()?.parse()?,
                 mark: u64::from_str_radix(next()?, 16)?,
+                area_size: next()?.parse()?,
             })
         };
         parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
@@ -386,7 +416,7 @@ impl Layout {
     }
 
     fn size(self) -> usize {
-        self.areas() + self.rows * AREA_SIZE
+        self.areas() + self.rows * self.area_size
     }
 }
 
@@ -432,8 +462,8 @@ impl CommonResult<'_> {
 pub(super) const PLACES: usize = 16;
 pub(super) const CALL_SIZE_MAX: usize = 504;
 pub(super) const DATA_SIZE_MAX: usize = 8192;
-/// Each process's memory for long data. Only what is touched takes memory.
-const AREA_SIZE: usize = 64 << 30;
+/// The first that can be had is the size of each process's memory for long data. Only what is touched takes memory.
+const AREA_SIZES: [usize; 4] = [64 << 30, 4 << 30, 256 << 20, 0];
 const MARK: usize = 0;
 const BELL: usize = 128;
 const SLEEPERS: usize = 256;

@@ -117,11 +117,9 @@ fn a_closed_row_gets_nothing() {
 fn it_is_known_who_has_the_table() {
     let (first, other) = (CallTable::create(2).unwrap(), CallTable::create(2).unwrap());
     let (place, other) = (first.place().to_string(), other.place().to_string());
-    let (descriptor, mark) = (
-        place.rsplit_once('.').unwrap().0,
-        other.rsplit_once('.').unwrap().1,
-    );
-    let wrong: TablePlace = format!("{descriptor}.{mark}").parse().unwrap();
+    let mark_of = |place: &str| place.split('.').nth(2).unwrap().to_owned();
+    let wrong = place.replace(&mark_of(&place), &mark_of(&other));
+    let wrong: TablePlace = wrong.parse().unwrap();
     assert!(CallTable::open(&wrong, 2, 1).is_err());
     assert_eq!(first.not_joined().collect::<Vec<_>>(), [1]);
     let second = CallTable::open(&place.parse().unwrap(), 2, 1).unwrap();
@@ -171,7 +169,7 @@ fn long_data_are_read_by_all() {
 #[test]
 fn what_a_record_says_is_not_believed() {
     let tables = tables(2);
-    let foreign = crate::arena::Arena::create(1 << 20).unwrap().allocate(100_000).unwrap();
+    let foreign = Arena::create(1 << 20).unwrap().allocate(100_000).unwrap();
     let record = Record {
         data: Data::Long(&foreign),
         result: Some(&foreign),

@@ -1,8 +1,7 @@
-//! Short calls of a job whose ranks are all on one host. They end in a table that all ranks have, without the
-//! scheduler.
+//! Calls of a job whose ranks are all on one host. They end in a table that all ranks have, without the scheduler.
 //!
-//! A rank posts each call of the world with its contribution, and has the result as soon as all have posted: it
-//! combines all contributions by itself. What is posted outlives its rank. Calls that do not suit the table are posted
+//! A rank posts each call of the world with its contribution. When all have posted, each combines all contributions by
+//! itself if they are short, and its part of them if they are long. What is posted outlives its rank. Calls that do not suit the table are posted
 //! without a contribution, so that a rank that calls for something else is noticed.
 //!
 //! When a rank is lost before it posts a call, when the calls differ, or when the time of one is over, this call and
@@ -10,6 +9,7 @@
 //! them. What a lost rank has posted of these is then taken from the table, by each rank for itself, as from an agent.
 
 mod combination;
+mod long;
 mod offering;
 mod progress;
 #[cfg(test)]
@@ -19,25 +19,29 @@ mod waiting;
 use std::{
     collections::VecDeque,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use ropewalk_fabric::{CallState, CallTable, Post, Taken};
+use ropewalk_fabric::{Block, CallState, CallTable, Data, Post, Record, Taken};
 use ropewalk_names::Rank;
 
-use self::combination::Ended;
+use self::{
+    combination::Ended,
+    long::{Awaited, LongCall, Work},
+};
 pub(super) use self::{offering::Offered, waiting::Waiting};
+use self::waiting::ROOM_LOOK;
 use super::session::{Begin, Originals};
 use crate::{
     ids::GroupId, operation::ResultMemory, outcome::ReductionError, signature::Signature,
     source::shared_token,
 };
 
-/// The short calls of this rank.
+/// The calls of this rank that may end in the table.
 #[derive(Debug)]
 pub(super) struct TableCalls {
     table: CallTable,
@@ -53,6 +57,10 @@ pub(super) struct TableCalls {
     is_polled: AtomicBool,
     /// A caller has waited for a while: the progress threads of those that it waits for have to look at the table.
     has_to_ask: AtomicBool,
+    /// The progress thread is to look soon: there is work to do.
+    is_to_look: AtomicBool,
+    /// So long chunks of others are waited for before they are combined here too.
+    patience: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -69,6 +77,15 @@ struct State {
     is_shared: bool,
     /// The bytes of a record that is looked at.
     scratch: Vec<u8>,
+    /// The memory that records of this rank name, with the numbers of their calls, until all have finished these.
+    kept: VecDeque<(u64, Blocks)>,
+}
+
+/// The memory that a record of a long call names.
+#[derive(Debug, Default)]
+struct Blocks {
+    data: Option<Block>,
+    result: Option<Block>,
 }
 
 /// A call of this rank.
@@ -91,6 +108,8 @@ pub(super) struct TableCall {
     /// It has ended when the root has taken the result.
     pub(super) is_taken: bool,
     pub(super) since: Instant,
+    /// The work on it, if it is long.
+    pub(super) long: Option<Arc<LongCall>>,
 }
 
 /// The next step of a call.
@@ -99,6 +118,8 @@ enum Standing {
     Open,
     /// It has ended, with this result.
     Ends(Result<Option<ResultMemory>, ReductionError>),
+    /// There is work to do on it.
+    Works(Arc<LongCall>),
     /// It and all after it go by the scheduler.
     Leaves,
 }
@@ -122,6 +143,12 @@ pub(super) struct Ends {
     pub(super) ended: Vec<Ended>,
     /// Those that go by the scheduler after all.
     pub(super) left: Vec<Begin>,
+    /// The chunks that are waited for.
+    pub(super) awaited: Option<Awaited>,
+    /// Chunks were combined.
+    pub(super) has_worked: bool,
+    /// There is more to do.
+    pub(super) has_more: bool,
 }
 
 impl TableCalls {
@@ -135,6 +162,8 @@ impl TableCalls {
             is_watched: AtomicBool::new(false),
             is_polled: AtomicBool::new(false),
             has_to_ask: AtomicBool::new(false),
+            is_to_look: AtomicBool::new(false),
+            patience: CHUNK_PATIENCE,
         }
     }
 
@@ -156,6 +185,12 @@ impl TableCalls {
 
     /// Offers a call with its contribution.
     pub(super) fn offer(&self, number: u64, call: TableCall, data: &[u8]) -> Offer {
+        // The copy of long data takes time, in which others may look at the calls.
+        self.lock().forget(self.table.finished_by_all());
+        let blocks = match self.blocks(&call, data) {
+            Some(blocks) => blocks,
+            None => return Offer::Waits(call),
+        };
         let mut state = self.lock();
         if state.left_from.is_some() {
             return Offer::Refused(call);
@@ -163,9 +198,10 @@ impl TableCalls {
         if state.posted != number || state.has_unposted() || !self.is_shared(&mut state) {
             return Offer::Waits(call);
         }
-        match self.table.post(number, &call.call, data) {
+        match self.table.post(number, &blocks.record(&call.call, data)) {
             Post::Done => {
                 state.posted = number + 1;
+                state.keep(number, blocks);
                 state.calls.push_back(Some(OwnCall::Here(Box::new(call))));
                 Offer::Posted
             }
@@ -208,12 +244,31 @@ impl TableCalls {
             return Ends::default();
         }
         *place = Some(call);
-        self.go_on(&mut state)
+        drop(state);
+        self.advance(0)
     }
 
-    /// Ends the calls that can be ended. Says what has come of them.
-    pub(super) fn advance(&self) -> Ends {
-        self.go_on(&mut self.lock())
+    /// Ends the calls that can be ended. Says what has come of them. Combines at most so many chunks for that.
+    pub(super) fn advance(&self, chunks: usize) -> Ends {
+        let mut ends = Ends::default();
+        while let Some(long) = self.go_on(&mut self.lock(), &mut ends) {
+            if chunks == 0 || ends.has_worked && chunks < usize::MAX {
+                ends.has_more = true;
+                break;
+            }
+            match long.work(&self.table, chunks, self.patience) {
+                Work::Done => ends.has_worked = true,
+                Work::Waits(until) => {
+                    ends.awaited = Some(long.awaited(until));
+                    break;
+                }
+                Work::Busy => {
+                    ends.awaited = Some(long.awaited(Instant::now() + ROOM_LOOK));
+                    break;
+                }
+            }
+        }
+        ends
     }
 
     /// This rank posts nothing any more.
@@ -237,8 +292,8 @@ impl TableCalls {
         drop(abandoned);
     }
 
-    fn go_on(&self, state: &mut State) -> Ends {
-        let mut ends = Ends::default();
+    /// Ends the calls that can be ended. Returns the first one if there is work to do on it.
+    fn go_on(&self, state: &mut State, ends: &mut Ends) -> Option<Arc<LongCall>> {
         while state.left_from.is_none() {
             self.post_waiting(state);
             let first = state.calls.front().and_then(Option::as_ref);
@@ -249,11 +304,12 @@ impl TableCalls {
                 (CallState::Closed, _) | (CallState::Posted, None) => Standing::Leaves,
             };
             let result = match standing {
-                Standing::Open => break,
+                Standing::Open => return None,
                 Standing::Ends(result) => result,
+                Standing::Works(long) => return Some(long),
                 Standing::Leaves => {
-                    ends.left = self.leave(state);
-                    break;
+                    ends.left.extend(self.leave(state));
+                    return None;
                 }
             };
             if let Some(Some(OwnCall::Here(call))) = state.calls.pop_front() {
@@ -261,8 +317,29 @@ impl TableCalls {
             }
             state.next += 1;
             self.table.finish(state.next);
+            state.forget(self.table.finished_by_all());
         }
-        ends
+        None
+    }
+
+    /// The memory for a call and its data, if it can be had now.
+    fn blocks(&self, call: &TableCall, data: &[u8]) -> Option<Blocks> {
+        let Some(long) = &call.long else {
+            return Some(Blocks::default());
+        };
+        let data = match call.contributes {
+            true => {
+                let mut block = self.table.allocate(data.len())?;
+                block.copy_from_slice(data);
+                Some(block)
+            }
+            false => None,
+        };
+        let result = match long.has_common_result(self.own) {
+            true => Some(self.table.allocate(long.length())?),
+            false => None,
+        };
+        Some(Blocks { data, result })
     }
 
     /// Posts the calls that have waited for room.
@@ -271,13 +348,19 @@ impl TableCalls {
             return;
         }
         while let Some(Some(call)) = state.calls.get((state.posted - state.next) as usize) {
-            let posted = match call {
-                OwnCall::Elsewhere => self.table.post(state.posted, &[], &[]),
-                OwnCall::Here(call) => self.table.post(state.posted, &call.call, call.data()),
+            let blocks = match call {
+                OwnCall::Elsewhere => Some(Blocks::default()),
+                OwnCall::Here(call) => self.blocks(call, call.data()),
             };
-            if posted != Post::Done {
+            let Some(blocks) = blocks else { return };
+            let record = match call {
+                OwnCall::Elsewhere => blocks.record(&[], &[]),
+                OwnCall::Here(call) => blocks.record(&call.call, call.data()),
+            };
+            if self.table.post(state.posted, &record) != Post::Done {
                 return;
             }
+            state.keep(state.posted, blocks);
             state.posted += 1;
         }
     }
@@ -308,18 +391,34 @@ impl TableCalls {
         };
         let taker = call.taker();
         let is_for_me = taker.is_none_or(|taker| taker == self.own);
+        // Nothing is at an end while a thread of this rank works on it.
+        if let Some(long) = &call.long
+            && is_alike
+            && !long.is_idle()
+        {
+            return Standing::Works(Arc::clone(long));
+        }
         let taken = match taker {
             _ if !is_alike => Taken::Never,
             Some(taker) if !is_for_me => self.table.taken(taker.index(), number),
             _ => Taken::Yes,
         };
-        match taken {
-            Taken::NotYet => return Standing::Open,
-            Taken::Never => return Standing::Leaves,
-            Taken::Yes => {}
+        match (taken, &call.long) {
+            (Taken::NotYet, Some(long)) if !long.is_done(&self.table) => {
+                return Standing::Works(Arc::clone(long));
+            }
+            (Taken::NotYet, _) => return Standing::Open,
+            (Taken::Never, _) => return Standing::Leaves,
+            (Taken::Yes, _) => {}
         }
         let is_wanted = call.signature.is_spread || call.signature.root == self.own;
-        let result = is_wanted.then(|| self.combine(number, call)).transpose();
+        let result = match &call.long {
+            Some(long) if is_wanted => match long.take_result() {
+                Some(result) => self.named(result).map(Some),
+                None => return Standing::Works(Arc::clone(long)),
+            },
+            _ => is_wanted.then(|| self.combine(number, call)).transpose(),
+        };
         // The others say that it has ended when this rank has the result.
         match taker.is_none() || !is_for_me || self.table.take(number) {
             true => Standing::Ends(result),
@@ -349,8 +448,7 @@ impl TableCalls {
         let left = |timeout: Duration| timeout.saturating_sub(elapsed).max(ANNOUNCEMENT_TIME);
         begin.timeout = begin.timeout.map(left);
         if call.contributes && number < state.posted {
-            let mut data = vec![0; call.signature.length.unwrap_or_default() as usize];
-            self.table.read_data(self.own.index(), number, &mut data);
+            let data = self.table.data(self.own.index(), number).to_vec();
             let hold = begin.originals.take_hold().map(|(hold, _)| hold);
             begin.originals = Originals::Own {
                 token: shared_token(begin.id.session(), place),
@@ -368,7 +466,34 @@ impl TableCalls {
     }
 }
 
+impl Blocks {
+    /// The record of a call whose data are in this memory if they are long.
+    fn record<'a>(&'a self, call: &'a [u8], data: &'a [u8]) -> Record<'a> {
+        Record {
+            call,
+            data: self.data.as_ref().map_or(Data::Short(data), Data::Long),
+            result: self.result.as_ref(),
+        }
+    }
+}
+
 impl State {
+    /// Keeps the memory of a call that is posted.
+    fn keep(&mut self, number: u64, blocks: Blocks) {
+        if blocks.data.is_some() || blocks.result.is_some() {
+            self.kept.push_back((number, blocks));
+        }
+    }
+
+    /// Frees the memory of calls that all have finished.
+    fn forget(&mut self, finished: u64) {
+        // What goes by the scheduler is looked for in the table when its rank is lost.
+        if self.left_from.is_none() {
+            let still_used = self.kept.partition_point(|(number, _)| *number < finished);
+            self.kept.drain(..still_used);
+        }
+    }
+
     fn has_unposted(&self) -> bool {
         self.next + self.calls.len() as u64 > self.posted
     }
@@ -400,6 +525,8 @@ impl TableCall {
     }
 }
 
+/// A chunk takes some 50 us, and its rank may have to wait for a processor.
+const CHUNK_PATIENCE: Duration = Duration::from_millis(2);
 /// So long a call that goes by the scheduler lasts at least: else it would name as missing those that have posted it
 /// and not announced it yet.
 const ANNOUNCEMENT_TIME: Duration = Duration::from_millis(20);

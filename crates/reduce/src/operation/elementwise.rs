@@ -3,7 +3,7 @@
 use std::{any::Any, borrow::Cow, marker::PhantomData, num::NonZeroU32, sync::Arc};
 
 use bytemuck::Pod;
-use ropewalk_fabric::Buffer;
+use ropewalk_fabric::{Buffer, advise_huge_pages};
 
 use super::{Codec, DecodeError, Elements, Fold, FoldElements, FoldError, Operation, ResultMemory, Side};
 
@@ -122,6 +122,9 @@ impl<T: Pod + Send, F: Fn(T, T) -> T + Send + Sync> FoldElements for Elementwise
     }
 
     fn result(&self, bytes: usize) -> Box<dyn Elements> {
-        Box::new(bytemuck::allocation::zeroed_vec::<T>(bytes / size_of::<T>()))
+        let mut result = bytemuck::allocation::zeroed_vec::<T>(bytes / size_of::<T>());
+        // Small pages would take longer to come than the result takes to be made.
+        advise_huge_pages(bytemuck::cast_slice_mut(&mut result));
+        Box::new(result)
     }
 }

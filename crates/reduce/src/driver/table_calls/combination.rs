@@ -38,7 +38,12 @@ impl TableCalls {
             Fold::Elements(elements) => records.combine(&call.signature, &**elements),
             Fold::Objects(_) => Ok(ResultMemory::Object(Memory::default())),
         };
-        combined.map_err(|error| ReductionError::Operation {
+        self.named(combined)
+    }
+
+    /// A result, or the error with the name of this rank.
+    pub(super) fn named<T>(&self, result: Result<T, FoldError>) -> Result<T, ReductionError> {
+        result.map_err(|error| ReductionError::Operation {
             rank: self.own,
             message: cut(error.to_string(), ReductionError::MESSAGE_LENGTH_MAX),
         })

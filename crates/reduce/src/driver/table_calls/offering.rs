@@ -8,7 +8,7 @@ use std::{
 use ropewalk_fabric::CallTable;
 use ropewalk_reduce_core::Contributions;
 
-use super::{Offer, TableCall, TableCalls, Waiting};
+use super::{Offer, TableCall, TableCalls, Waiting, long::LongCall};
 use crate::{
     driver::{
         contribution::ContributionMemory,
@@ -49,7 +49,7 @@ impl Offered<'_> {
         let is_suited = self.id.group == calls.world()
             && matches!(self.fold, Fold::Elements(_))
             && (self.is_total || length == 0)
-            && length <= CallTable::DATA_SIZE_MAX
+            && length <= calls.length_max()
             && !matches!(signature.contributions, Contributions::Shared(_));
         let compared = TableCalls::compared(signature, self.is_taken());
         Some((number, compared.filter(|_| is_suited)?))
@@ -95,6 +95,7 @@ impl Group {
             contributes: data.is_some(),
             is_taken: offered.is_taken(),
             since: Instant::now(),
+            long: calls.long_call(number, offered),
         };
         let waiting = Waiting::new(Arc::clone(shared), number, call.taker());
         match calls.offer(number, call, data.unwrap_or_default()) {
@@ -154,5 +155,30 @@ impl Group {
             calls.close();
         }
         shared.settle(calls.pass(number));
+    }
+}
+
+impl TableCalls {
+    /// The most bytes of a contribution.
+    fn length_max(&self) -> usize {
+        self.table.long_max().max(CallTable::DATA_SIZE_MAX)
+    }
+
+    /// The work on a call, if it is long.
+    fn long_call(&self, number: u64, offered: &Offered<'_>) -> Option<Arc<LongCall>> {
+        let Fold::Elements(fold) = offered.fold else {
+            return None;
+        };
+        let is_long = offered.signature.length > Some(CallTable::DATA_SIZE_MAX as u64);
+        is_long.then(|| {
+            Arc::new(LongCall::new(
+                number,
+                offered.signature,
+                Arc::clone(fold),
+                self.own,
+                self.table.rows(),
+                offered.is_block,
+            ))
+        })
     }
 }

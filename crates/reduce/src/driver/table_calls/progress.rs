@@ -1,4 +1,4 @@
-//! The progress thread's part in short calls: it tells of losses and looks at the time.
+//! The progress thread's part in the calls of the table: it tells of losses and looks at the time.
 
 use std::{collections::BTreeSet, sync::atomic::Ordering, time::Instant};
 
@@ -17,13 +17,15 @@ use crate::{
 };
 
 impl ProgressThread {
-    /// Looks at the short calls. Calls that leave the table begin here.
+    /// Looks at the calls of the table. Calls that leave the table begin here.
     pub(in crate::driver) fn see_to_table_calls(&mut self) {
         let shared = std::sync::Arc::clone(&self.shared);
         let Some(calls) = &shared.table_calls else { return };
         if !self.has_inherited_table_calls {
             calls.close_overdue(Instant::now());
-            let ends = calls.advance();
+            let ends = calls.advance(CHUNKS_PER_LOOK);
+            let is_to_look = ends.has_more || ends.has_worked || ends.awaited.is_some();
+            calls.is_to_look.store(is_to_look, Ordering::Release);
             self.inherit_table_calls(calls, None);
             self.settle_table_calls(ends);
             if calls.has_to_ask.swap(false, Ordering::AcqRel) {
@@ -41,7 +43,7 @@ impl ProgressThread {
         let shared = std::sync::Arc::clone(&self.shared);
         let Some(calls) = &shared.table_calls else { return };
         calls.close_of(lost);
-        let ends = calls.advance();
+        let ends = calls.advance(0);
         self.inherit_table_calls(calls, Some(lost));
         self.settle_table_calls(ends);
     }
@@ -51,16 +53,16 @@ impl ProgressThread {
         let shared = std::sync::Arc::clone(&self.shared);
         let Some(calls) = &shared.table_calls else { return };
         calls.close();
-        let ends = calls.advance();
+        let ends = calls.advance(0);
         self.inherit_table_calls(calls, None);
         self.settle_table_calls(ends);
     }
 
     fn settle_table_calls(&mut self, ends: Ends) {
-        let Ends { ended, left } = ends;
+        let Ends { ended, left, .. } = ends;
         self.shared.settle(Ends {
             ended,
-            left: Vec::new(),
+            ..Ends::default()
         });
         for begin in left {
             self.begin(begin);
@@ -107,8 +109,8 @@ impl TableCalls {
                 return None;
             }
             let length = signature.length?;
-            let mut data = vec![0; length as usize];
-            if self.table.read_data(owner.index(), number, &mut data) != data.len() {
+            let data = self.table.data(owner.index(), number);
+            if data.len() as u64 != length {
                 return None;
             }
             let id = ReductionId {
@@ -123,7 +125,7 @@ impl TableCalls {
                 token: shared_token(id.session(), member),
                 length,
             };
-            Some((contribution, Bytes::from(data)))
+            Some((contribution, Bytes::copy_from_slice(data)))
         });
         contributions.collect()
     }
@@ -154,7 +156,8 @@ impl TableCalls {
     pub(in crate::driver) fn next_deadline(&self) -> Option<Instant> {
         let state = self.lock();
         let is_polled =
-            state.has_waiting() || self.is_polled.load(Ordering::Acquire) && !state.calls.is_empty();
+            state.has_waiting() || self.is_polled.load(Ordering::Acquire) && !state.calls.is_empty()
+            || self.is_to_look.load(Ordering::Acquire);
         let look = is_polled.then(|| Instant::now() + ROOM_LOOK);
         let calls = state.calls.iter().flatten();
         let deadlines = calls.filter_map(|call| match call {
@@ -177,3 +180,6 @@ impl TableCalls {
         }
     }
 }
+
+/// So many chunks the progress thread combines before it looks at what else there is.
+const CHUNKS_PER_LOOK: usize = 32;

@@ -17,14 +17,24 @@ use crate::{
 };
 
 const RANKS: u32 = 3;
+/// A long call has so many chunks of so many bytes, the last a bit shorter.
+const CHUNKS: usize = 3;
+const CHUNK: usize = 16 << 10;
 
 /// The kinds of calls, by their number: the same for all ranks, unless one errs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
-    Allreduce,
-    Reduce(u32),
-    Allgather,
+    Allreduce(Length),
+    Reduce(u32, Length),
+    Allgather(Length),
     Elsewhere,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Length {
+    Short,
+    /// It is combined in chunks.
+    Long,
 }
 
 /// A step of a rank.
@@ -34,6 +44,10 @@ enum Step {
     /// It calls for something else than the others.
     Err,
     Advance,
+    /// It combines one chunk.
+    Work,
+    /// It claims a chunk, and stops or is killed before that is finished.
+    Claim,
     /// It is killed; others hear of that later.
     Die,
     /// It hears of the next death.
@@ -53,16 +67,34 @@ struct Caller {
     heard: usize,
     results: BTreeMap<u64, Option<Vec<u64>>>,
     left: BTreeMap<u64, Vec<u64>>,
-    slots: BTreeMap<u64, std::sync::Arc<Slot>>,
+    slots: BTreeMap<u64, Arc<Slot>>,
 }
 
 fn kind_of(number: u64) -> Kind {
-    match number % 5 {
-        0 | 1 => Kind::Allreduce,
-        2 => Kind::Reduce((number / 5) as u32 % RANKS),
-        3 => Kind::Allgather,
+    let root = (number / 5) as u32 % RANKS;
+    match number % 8 {
+        0 => Kind::Allreduce(Length::Short),
+        1 => Kind::Allreduce(Length::Long),
+        2 => Kind::Reduce(root, Length::Short),
+        3 => Kind::Reduce(root, Length::Long),
+        4 => Kind::Allgather(Length::Short),
+        5 => Kind::Allgather(Length::Long),
+        6 => Kind::Allreduce(Length::Long),
         _ => Kind::Elsewhere,
     }
+}
+
+fn elements(kind: Kind) -> usize {
+    match kind {
+        Kind::Allreduce(Length::Long) | Kind::Reduce(_, Length::Long) | Kind::Allgather(Length::Long) => {
+            CHUNKS * CHUNK / 8 - 5
+        }
+        _ => 1,
+    }
+}
+
+fn data(rank: u32, number: u64, kind: Kind) -> Vec<u64> {
+    vec![contribution(rank, number); elements(kind)]
 }
 
 fn contribution(rank: u32, number: u64) -> u64 {
@@ -76,15 +108,15 @@ fn world_id() -> GroupId {
 fn signature(kind: Kind) -> Signature {
     let operation = Reducer::<Vec<u64>>::into_operation(Sum);
     let (contributions, root, is_spread) = match kind {
-        Kind::Reduce(root) => (Contributions::Each, root, false),
-        Kind::Allgather => (Contributions::SideBySide, 0, true),
-        Kind::Allreduce | Kind::Elsewhere => (Contributions::Each, 0, true),
+        Kind::Reduce(root, _) => (Contributions::Each, root, false),
+        Kind::Allgather(_) => (Contributions::SideBySide, 0, true),
+        Kind::Allreduce(_) | Kind::Elsewhere => (Contributions::Each, 0, true),
     };
     Signature {
         operation: operation.name,
         element: operation.element,
         element_size: operation.element_size,
-        length: Some(8),
+        length: Some(8 * elements(kind) as u64),
         contributions,
         root: Rank(root),
         is_spread,
@@ -113,13 +145,21 @@ fn table_call(rank: u32, number: u64, kind: Kind, completion: Completion) -> Tab
             signature: Some(signature.clone()),
         },
         originals: Originals::Shared(BTreeMap::new()),
-        length: 8,
-        fold,
+        length: 8 * elements(kind) as u64,
+        fold: fold.clone(),
         timeout: None,
         copies: None,
         completion,
     };
     let is_taken = !signature.is_spread;
+    let long = match fold {
+        Fold::Elements(fold) if elements(kind) > 1 => {
+            let ranks = RANKS as usize;
+            let long = LongCall::new(number, &signature, fold, Rank(rank), ranks, false);
+            Some(Arc::new(long))
+        }
+        _ => None,
+    };
     TableCall {
         begin,
         call: TableCalls::compared(&signature, is_taken).unwrap(),
@@ -127,6 +167,7 @@ fn table_call(rank: u32, number: u64, kind: Kind, completion: Completion) -> Tab
         contributes: true,
         is_taken,
         since: Instant::now(),
+        long,
     }
 }
 
@@ -137,7 +178,10 @@ impl World {
         let others = (1..RANKS).map(|own| CallTable::open(&place, RANKS as usize, own as usize).unwrap());
         let tables: Vec<_> = std::iter::once(first).chain(others.collect::<Vec<_>>()).collect();
         let ranks = tables.into_iter().zip(0..).map(|(table, rank)| Caller {
-            calls: TableCalls::new(table, world_id(), Rank(rank)),
+            calls: TableCalls {
+                patience: Duration::ZERO,
+                ..TableCalls::new(table, world_id(), Rank(rank))
+            },
             made: 0,
             heard: 0,
             results: BTreeMap::new(),
@@ -161,8 +205,18 @@ impl World {
         let own = &mut self.ranks[rank as usize];
         match step {
             Step::Call => own.call(rank, kind_of(own.made)),
-            Step::Err => own.call(rank, Kind::Reduce(rank)),
+            Step::Err => own.call(rank, Kind::Reduce(rank, Length::Short)),
             Step::Advance => own.advance(),
+            Step::Work => {
+                let ends = own.calls.advance(1);
+                own.take(ends);
+            }
+            Step::Claim => {
+                let first = own.calls.lock().next;
+                if own.calls.table.state(first) == CallState::Posted {
+                    own.calls.table.claim(first, CHUNKS as u32);
+                }
+            }
             Step::Die if self.dead.len() + 1 < RANKS as usize => self.dead.push(rank),
             Step::Die => {}
             Step::Hear => {
@@ -192,29 +246,27 @@ impl Caller {
         }
         let (completion, slot) = Completion::new(None);
         self.slots.insert(number, slot);
-        let data = contribution(rank, number);
-        match self.calls.offer(
-            number,
-            table_call(rank, number, kind, completion),
-            &data.to_ne_bytes(),
-        ) {
+        let data = data(rank, number, kind);
+        let bytes: &[u8] = bytemuck::cast_slice(&data);
+        let call = table_call(rank, number, kind, completion);
+        match self.calls.offer(number, call, bytes) {
             Offer::Posted => {}
             Offer::Waits(mut call) => {
                 call.begin.originals = Originals::Own {
                     token: Token(0),
-                    bytes: Bytes::copy_from_slice(&data.to_ne_bytes()),
+                    bytes: Bytes::copy_from_slice(bytes),
                     begin: 0,
                     hold: None,
                 };
                 let ends = self.calls.keep(number, call);
                 self.take(ends);
             }
-            Offer::Refused(_) => drop(self.left.insert(number, vec![data])),
+            Offer::Refused(_) => drop(self.left.insert(number, data)),
         }
     }
 
     fn advance(&mut self) {
-        let ends = self.calls.advance();
+        let ends = self.calls.advance(usize::MAX);
         self.take(ends);
     }
 
@@ -222,7 +274,7 @@ impl Caller {
         for ended in ends.ended {
             let (receipt, result) = ended.result.unwrap();
             assert_eq!(receipt.contributions, RANKS);
-            let number = self.results.len() as u64 + self.results.len() as u64 / 4;
+            let number = self.results.len() as u64 + self.results.len() as u64 / 7;
             let result = result.map(|memory| match memory {
                 ResultMemory::Elements(elements) => *elements.into_any().downcast::<Vec<u64>>().unwrap(),
                 ResultMemory::Object(_) => panic!("a vector was reduced"),
@@ -244,7 +296,9 @@ impl Caller {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         30 => Just(Step::Call),
-        30 => Just(Step::Advance),
+        20 => Just(Step::Advance),
+        20 => Just(Step::Work),
+        3 => Just(Step::Claim),
         10 => Just(Step::Hear),
         1 => Just(Step::Die),
         1 => Just(Step::Close),
@@ -284,27 +338,29 @@ proptest! {
         for &rank in &living {
             let own = &world.ranks[rank as usize];
             for number in (0..end).filter(|number| kind_of(*number) != Kind::Elsewhere) {
-                let all = (0..RANKS).map(|rank| contribution(rank, number));
-                let expected = match kind_of(number) {
-                    Kind::Reduce(root) if root != rank => None,
-                    Kind::Allgather => Some(all.collect()),
-                    _ => Some(vec![all.sum()]),
+                let kind = kind_of(number);
+                let all = (0..RANKS).map(|rank| data(rank, number, kind));
+                let sum = (0..RANKS).map(|rank| contribution(rank, number)).sum();
+                let expected = match kind {
+                    Kind::Reduce(root, _) if root != rank => None,
+                    Kind::Allgather(_) => Some(all.flatten().collect()),
+                    _ => Some(vec![sum; elements(kind)]),
                 };
-                prop_assert_eq!(own.results.get(&number), Some(&expected), "call {} of {}", number, rank);
+                prop_assert!(own.results.get(&number) == Some(&expected), "call {} of {}", number, rank);
                 // A result that nobody has is none.
-                if let Kind::Reduce(root) = kind_of(number) {
+                if let Kind::Reduce(root, _) = kind {
                     let root = &world.ranks[root as usize];
                     prop_assert!(matches!(root.results.get(&number), Some(Some(_))), "call {}", number);
                 }
             }
             for (&number, data) in &own.left {
                 prop_assert!(number >= end);
-                prop_assert_eq!(data, &vec![contribution(rank, number)]);
+                prop_assert!(data.iter().all(|element| *element == contribution(rank, number)));
             }
             for &dead in world.dead.iter().filter(|_| ends[0].is_some()) {
                 let dead_rank = &world.ranks[dead as usize];
                 let found = own.calls.left_by(Rank(dead), end);
-                let found: Vec<_> = found.iter().map(|(known, bytes)| (known.session.call, bytes.to_vec())).collect();
+                let found: Vec<_> = found.iter().map(|(known, bytes)| (known.session.call, bytes[..8].to_vec())).collect();
                 let posted = end..own.calls.table.posted(dead as usize);
                 let posted = posted.filter(|call| dead_rank.slots.contains_key(call));
                 let posted: Vec<_> = posted

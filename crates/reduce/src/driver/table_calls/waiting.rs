@@ -1,4 +1,4 @@
-//! Callers that wait for short calls.
+//! Callers that wait for calls of the table.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -8,13 +8,13 @@ use std::{
 use ropewalk_fabric::{CallState, Taken};
 use ropewalk_names::Rank;
 
-use super::{Ends, OwnCall, TableCalls};
+use super::{Ends, OwnCall, TableCalls, long::Awaited};
 use crate::driver::{
     job::{Shared, Wish},
     reduction::Slot,
 };
 
-/// A caller's way to the end of a short call.
+/// A caller's way to the end of a call of the table.
 #[derive(Debug)]
 pub(in crate::driver) struct Waiting {
     shared: Arc<Shared>,
@@ -34,7 +34,7 @@ impl Waiting {
     /// Ends what can be ended.
     pub(in crate::driver) fn look(&self) {
         if let Some(calls) = &self.shared.table_calls {
-            self.shared.settle(calls.advance());
+            self.shared.settle(calls.advance(CHUNKS_PER_LOOK));
         }
     }
 
@@ -45,12 +45,14 @@ impl Waiting {
         };
         let mut patience = Patience::new();
         loop {
-            self.shared.settle(calls.advance());
+            let ends = calls.advance(usize::MAX);
+            let awaited = ends.awaited;
+            patience.renew(ends.has_worked);
+            self.shared.settle(ends);
             if slot.is_full() || calls.has_left() {
                 return;
             }
-            let until = patience.look_at.min(Instant::now() + calls.turn());
-            calls.table.wait(until, || {
+            calls.wait(awaited, patience.look_at, || {
                 calls.is_open(self.number, self.taker) && !slot.is_full() && !calls.has_left()
             });
             patience.see_to(calls, &self.shared);
@@ -85,7 +87,10 @@ impl TableCalls {
     fn watch(&self, shared: &Shared) {
         let mut patience = Patience::new();
         loop {
-            shared.settle(self.advance());
+            let ends = self.advance(usize::MAX);
+            let awaited = ends.awaited;
+            patience.renew(ends.has_worked);
+            shared.settle(ends);
             let Some((first, taker)) = self.first() else {
                 self.is_watched.store(false, Ordering::Release);
                 // One may have come before that could be seen.
@@ -94,11 +99,22 @@ impl TableCalls {
                     false => return,
                 }
             };
-            let until = patience.look_at.min(Instant::now() + self.turn());
-            self.table.wait(until, || {
+            self.wait(awaited, patience.look_at, || {
                 self.is_open(first, taker) && self.first() == Some((first, taker)) && !self.has_left()
             });
             patience.see_to(self, shared);
+        }
+    }
+
+    /// Waits for chunks of others, if there are any, and else as long as the call is open.
+    fn wait(&self, awaited: Option<Awaited>, look_at: Instant, is_open: impl Fn() -> bool) {
+        let until = look_at.min(Instant::now() + self.turn());
+        match awaited {
+            None => self.table.wait(until, is_open),
+            Some(awaited) => {
+                let until = until.min(awaited.until);
+                self.table.wait(until, || !awaited.is_over(&self.table) && !self.has_left());
+            }
         }
     }
 
@@ -133,9 +149,9 @@ impl TableCalls {
 }
 
 impl Shared {
-    /// Tells callers what has come of short calls.
+    /// Tells callers what has come of calls.
     pub(in crate::driver) fn settle(&self, ends: Ends) {
-        let Ends { ended, left } = ends;
+        let Ends { ended, left, .. } = ends;
         if !ended.is_empty() {
             self.set_failed(ended.last().is_some_and(|ended| ended.result.is_err()));
         }
@@ -173,6 +189,13 @@ impl Patience {
         }
     }
 
+    /// The call goes on: this thread has just worked on it.
+    fn renew(&mut self, has_worked: bool) {
+        if has_worked {
+            *self = Self::new();
+        }
+    }
+
     fn see_to(&mut self, calls: &TableCalls, shared: &Shared) {
         let now = Instant::now();
         if now < self.look_at {
@@ -196,3 +219,5 @@ const FIRST_LOOK: Duration = Duration::from_millis(2);
 const TURN: Duration = Duration::from_secs(1);
 /// So often it is looked if there is room for a call that waits for that.
 pub(super) const ROOM_LOOK: Duration = Duration::from_millis(1);
+/// So many chunks a caller combines that only asks if the call has ended.
+const CHUNKS_PER_LOOK: usize = 1;
