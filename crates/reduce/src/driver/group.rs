@@ -179,6 +179,7 @@ impl Group {
             let completion = match self.offer(&offered, completion)? {
                 Ok(waiting) => {
                     drop(encoded);
+                    waiting.lend(operation.codec.memory(data));
                     return Ok(Reduction::new(slot, operation.codec, self.job.rank).by(Some(waiting)));
                 }
                 Err(completion) => completion,

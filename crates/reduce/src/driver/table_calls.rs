@@ -335,7 +335,7 @@ impl TableCalls {
             }
             false => None,
         };
-        let result = match long.has_common_result(self.own) {
+        let result = match long.has_common_result() {
             true => Some(self.table.allocate(long.length())?),
             false => None,
         };

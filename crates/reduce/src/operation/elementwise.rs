@@ -73,6 +73,10 @@ impl<T: Pod + Send> Codec<Vec<T>> for Plain {
             message: "the result is of another type".to_owned(),
         })
     }
+
+    fn memory(&self, value: Vec<T>) -> Option<Box<dyn Elements>> {
+        Some(Box::new(value))
+    }
 }
 
 impl<T: Pod + Send> Elements for Vec<T> {

@@ -71,6 +71,11 @@ pub(crate) trait Codec<V>: Send + Sync {
 
     /// The value that a result is, without a copy if that can be.
     fn take(&self, result: ResultMemory) -> Result<V, DecodeError>;
+
+    /// The memory of a value that nobody needs any more, for a result.
+    fn memory(&self, _value: V) -> Option<Box<dyn Elements>> {
+        None
+    }
 }
 
 /// The memory of a result.

@@ -29,6 +29,7 @@ pub(in crate::driver) struct LongCall {
     length: usize,
     cut: Cut,
     root: Rank,
+    own: Rank,
     /// This rank gets the result.
     is_wanted: bool,
     /// Ranks leave parts of the result to each other: the root has memory for it.
@@ -47,6 +48,8 @@ struct Cut {
 
 #[derive(Default)]
 struct Progress {
+    /// Memory for the result, with this rank's contribution in it.
+    lent: Option<Box<dyn Elements>>,
     /// This rank's result.
     result: Option<Box<dyn Elements>>,
     /// The chunks that are in it.
@@ -102,6 +105,7 @@ impl LongCall {
             contributions: signature.contributions,
             length,
             root: signature.root,
+            own,
             is_wanted: signature.is_spread || signature.root == own,
             has_common,
             is_needed: has_common && (signature.is_spread || signature.root != own),
@@ -124,8 +128,18 @@ impl LongCall {
     }
 
     /// Says if this rank has the memory for the common result.
-    pub(super) fn has_common_result(&self, own: Rank) -> bool {
-        self.has_common && self.root == own
+    pub(super) fn has_common_result(&self) -> bool {
+        self.has_common && self.root == self.own
+    }
+
+    /// Takes memory with this rank's contribution, which is posted, for the result.
+    pub(super) fn lend(&self, mut memory: Box<dyn Elements>) {
+        if self.is_wanted
+            && memory.bytes_mut().len() == self.length
+            && let Some(mut progress) = self.try_lock()
+        {
+            progress.lent = Some(memory);
+        }
     }
 
     /// Says if no thread of this rank works on the call.
@@ -184,8 +198,12 @@ impl LongCall {
     /// The contributions of these ranks, one after the other, are the result.
     fn copy(&self, progress: &mut Progress, table: &CallTable, rows: &[usize]) -> Result<Work, FoldError> {
         if self.is_wanted && progress.result.is_none() {
-            let mut result = self.fold.result(self.length * rows.len());
-            for (&row, into) in rows.iter().zip(result.bytes_mut().chunks_mut(self.length)) {
+            let lent = progress.lent.take().filter(|_| rows.len() == 1);
+            let new = || self.fold.result(self.length * rows.len());
+            let is_in_lent = lent.is_some() && rows == [self.own.index()];
+            let mut result = lent.unwrap_or_else(new);
+            let blocks = result.bytes_mut().chunks_mut(self.length);
+            for (&row, into) in rows.iter().zip(blocks).filter(|_| !is_in_lent) {
                 into.copy_from_slice(self.data(table, row)?);
             }
             progress.result = Some(result);
@@ -202,7 +220,8 @@ impl LongCall {
     ) -> Result<Work, FoldError> {
         let count = self.cut.count();
         if self.is_wanted && progress.result.is_none() {
-            progress.result = Some(self.fold.result(self.length));
+            let lent = progress.lent.take();
+            progress.result = Some(lent.unwrap_or_else(|| self.fold.result(self.length)));
             progress.has = vec![false; count as usize];
             progress.lacking = count as usize;
         }

@@ -97,7 +97,8 @@ impl Group {
             since: Instant::now(),
             long: calls.long_call(number, offered),
         };
-        let waiting = Waiting::new(Arc::clone(shared), number, call.taker());
+        let (taker, long) = (call.taker(), call.long.clone());
+        let waiting = Waiting::new(Arc::clone(shared), number, taker, long);
         match calls.offer(number, call, data.unwrap_or_default()) {
             Offer::Posted => {}
             Offer::Waits(mut call) => {

@@ -8,7 +8,11 @@ use std::{
 use ropewalk_fabric::{CallState, Taken};
 use ropewalk_names::Rank;
 
-use super::{Ends, OwnCall, TableCalls, long::Awaited};
+use super::{
+    Ends, OwnCall, TableCalls,
+    long::{Awaited, LongCall},
+};
+use crate::operation::Elements;
 use crate::driver::{
     job::{Shared, Wish},
     reduction::Slot,
@@ -20,14 +24,28 @@ pub(in crate::driver) struct Waiting {
     shared: Arc<Shared>,
     number: u64,
     taker: Option<Rank>,
+    long: Option<Arc<LongCall>>,
 }
 
 impl Waiting {
-    pub(in crate::driver) fn new(shared: Arc<Shared>, number: u64, taker: Option<Rank>) -> Self {
+    pub(in crate::driver) fn new(
+        shared: Arc<Shared>,
+        number: u64,
+        taker: Option<Rank>,
+        long: Option<Arc<LongCall>>,
+    ) -> Self {
         Self {
             shared,
             number,
             taker,
+            long,
+        }
+    }
+
+    /// Gives the memory of this rank's contribution, which is posted, for the result: its pages have been touched.
+    pub(in crate::driver) fn lend(&self, memory: Option<Box<dyn Elements>>) {
+        if let (Some(long), Some(memory)) = (&self.long, memory) {
+            long.lend(memory);
         }
     }
 
