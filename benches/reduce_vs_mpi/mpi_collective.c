@@ -1,7 +1,7 @@
-/* Times a collective of MPI on floats: `mpi_collective [reduce|allreduce|broadcast] SIZE...` calls it for each size in
- * bytes and prints "SIZE NANOSECONDS" for each. The root of a rooted one is rank 0. The time is that of the rank that
- * gets its result last, from its own call just after a barrier and two calls that are not counted. The result is verified on every
- * rank that gets one. */
+/* Times a collective of MPI: `mpi_collective [--rounds N] [reduce|allreduce|broadcast] SIZE...` calls it for each size
+ * in bytes and prints "SIZE NANOSECONDS" for each. The root of a rooted one is rank 0. The time is that of the rank that
+ * gets its result last, from its own call just after a barrier, after two calls that are not counted; the median of N
+ * such times. The result is verified on every rank that gets one. Elements are floats, or doubles with -DDOUBLES. */
 
 #include <mpi.h>
 #include <stdio.h>
@@ -9,24 +9,32 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WARM_UPS = 2, ROOT = 0 };
+#ifdef DOUBLES
+typedef double element;
+#define MPI_ELEMENT MPI_DOUBLE
+#else
+typedef float element;
+#define MPI_ELEMENT MPI_FLOAT
+#endif
 
-/* `mine` is the contribution of `count` floats, `result` is where the result goes. */
-static void reduce(float *mine, float *result, int count)
+enum { WARM_UPS = 2, ROUNDS_MAX = 1000, ROOT = 0 };
+
+/* `mine` is the contribution of `count` elements, `result` is where the result goes. */
+static void reduce(element *mine, element *result, int count)
 {
-    MPI_Reduce(mine, result, count, MPI_FLOAT, MPI_SUM, ROOT, MPI_COMM_WORLD);
+    MPI_Reduce(mine, result, count, MPI_ELEMENT, MPI_SUM, ROOT, MPI_COMM_WORLD);
 }
 
-static void allreduce(float *mine, float *result, int count)
+static void allreduce(element *mine, element *result, int count)
 {
-    MPI_Allreduce(mine, result, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(mine, result, count, MPI_ELEMENT, MPI_SUM, MPI_COMM_WORLD);
 }
 
-static void broadcast(float *mine, float *result, int count)
+static void broadcast(element *mine, element *result, int count)
 {
     int rank;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Bcast(rank == ROOT ? mine : result, count, MPI_FLOAT, ROOT, MPI_COMM_WORLD);
+    MPI_Bcast(rank == ROOT ? mine : result, count, MPI_ELEMENT, ROOT, MPI_COMM_WORLD);
 }
 
 /* Who has a result in `result`. */
@@ -34,7 +42,7 @@ enum receivers { ROOT_ONLY, ALL, ALL_BUT_ROOT };
 
 static const struct collective {
     const char *name;
-    void (*call)(float *mine, float *result, int count);
+    void (*call)(element *mine, element *result, int count);
     enum receivers receivers;
     int is_sum;
 } COLLECTIVES[] = {
@@ -51,43 +59,57 @@ static const struct collective *find(const char *name)
     return NULL;
 }
 
+static int ascending(const void *one, const void *other)
+{
+    double difference = *(const double *)one - *(const double *)other;
+    return (difference > 0) - (difference < 0);
+}
+
 int main(int argc, char **argv)
 {
-    int rank, size;
+    int rank, size, rounds = 1;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (argc > 2 && strcmp(argv[1], "--rounds") == 0) {
+        rounds = atoi(argv[2]);
+        argc -= 2;
+        argv += 2;
+    }
+    if (rounds < 1 || rounds > ROUNDS_MAX)
+        MPI_Abort(MPI_COMM_WORLD, 1);
     const struct collective *named = argc > 1 ? find(argv[1]) : NULL;
     const struct collective *collective = named ? named : &COLLECTIVES[0];
     int receives = collective->receivers == ALL || (collective->receivers == ROOT_ONLY) == (rank == ROOT);
     int factor = collective->is_sum ? size * (size + 1) / 2 : ROOT + 1;
     for (int at = named ? 2 : 1; at < argc; at++) {
         long bytes = atol(argv[at]);
-        int count = (int)(bytes / (long)sizeof(float));
-        float *mine = malloc(bytes), *result = malloc(bytes);
+        int count = (int)(bytes / (long)sizeof(element));
+        element *mine = malloc(bytes), *result = malloc(bytes);
         if (!mine || !result || bytes <= 0)
             MPI_Abort(MPI_COMM_WORLD, 1);
         for (int i = 0; i < count; i++) {
-            mine[i] = (float)((rank + 1) * (i % 7));
+            mine[i] = (element)((rank + 1) * (i % 7));
             result[i] = -1;
         }
-        double elapsed = 0;
-        for (int run = 0; run <= WARM_UPS; run++) {
+        double elapsed[ROUNDS_MAX], longest[ROUNDS_MAX];
+        for (int run = 0; run < WARM_UPS + rounds; run++) {
             MPI_Barrier(MPI_COMM_WORLD);
             double start = MPI_Wtime();
             collective->call(mine, result, count);
-            elapsed = receives ? MPI_Wtime() - start : 0;
+            if (run >= WARM_UPS)
+                elapsed[run - WARM_UPS] = receives ? MPI_Wtime() - start : 0;
         }
         for (int i = 0; receives && i < count; i++) {
-            if (result[i] != (float)(factor * (i % 7))) {
+            if (result[i] != (element)(factor * (i % 7))) {
                 fprintf(stderr, "rank %d: element %d is wrong: %g\n", rank, i, result[i]);
                 MPI_Abort(MPI_COMM_WORLD, 1);
             }
         }
-        double longest;
-        MPI_Reduce(&elapsed, &longest, 1, MPI_DOUBLE, MPI_MAX, ROOT, MPI_COMM_WORLD);
+        MPI_Reduce(elapsed, longest, rounds, MPI_DOUBLE, MPI_MAX, ROOT, MPI_COMM_WORLD);
+        qsort(longest, rounds, sizeof *longest, ascending);
         if (rank == ROOT)
-            printf("%ld %.0f\n", bytes, longest * 1e9);
+            printf("%ld %.0f\n", bytes, longest[rounds / 2] * 1e9);
         free(mine);
         free(result);
     }

@@ -1,4 +1,4 @@
-//! The reduction beside MPI's, measured in turns on this machine.
+//! Collective calls of the ranks of one host beside those of MPI.
 
 use std::{
     collections::BTreeMap,
@@ -23,18 +23,18 @@ pub(crate) fn bench_reduce() -> anyhow::Result<()> {
     debian::provide()?;
     let bench = Bench::build()?;
     let machine = machine()?;
-    let mut times: BTreeMap<(u64, usize), Vec<u64>> = BTreeMap::new();
-    for round in 1..=ROUNDS {
-        eprintln!("==> round {round} of {ROUNDS}");
-        for (at, contestant) in CONTESTANTS.iter().enumerate() {
-            let text =
-                output(bench.command(contestant)).with_context(|| format!("{} failed", contestant.name))?;
-            for (size, nanoseconds) in parse(&text)? {
-                times.entry((size, at)).or_default().push(nanoseconds);
-            }
+    let mut rows = Vec::new();
+    for ranks in RANKS {
+        for call in CALLS {
+            eprintln!("==> {call} on {ranks} ranks");
+            rows.push(Row {
+                ranks,
+                call,
+                times: bench.measure(ranks, call)?,
+            });
         }
     }
-    let table = table(&times)?;
+    let table = table(&rows)?;
     println!("{table}");
     let path = project::root().join("docs/benchmarks.md");
     let page = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -43,85 +43,156 @@ pub(crate) fn bench_reduce() -> anyhow::Result<()> {
     Ok(())
 }
 
-struct Contestant {
-    name: &'static str,
-    kind: Kind,
+#[derive(Clone, Copy, PartialEq)]
+enum Who {
+    Ropewalk,
+    OpenMpi,
+    Mpich,
 }
 
-enum Kind {
-    /// Ours, with this first argument.
-    Ropewalk(&'static str),
-    /// MPICH's, with or without the preloaded library that lets ranks wait instead of spin.
-    Mpich { short_waits: bool },
+/// A way to run a program of theirs or ours. The better one of each counts.
+struct Way {
+    who: Who,
+    /// What stands before `-n RANKS`.
+    command: &'static [&'static str],
+    /// With the preloaded library that lets ranks wait instead of spin.
+    short_waits: bool,
 }
 
-const CONTESTANTS: &[Contestant] = &[
-    Contestant {
-        name: "ropewalk, any order",
-        kind: Kind::Ropewalk("any"),
+const OPEN_MPI: &[&str] = &[
+    "mpirun.openmpi",
+    "--allow-run-as-root",
+    "--oversubscribe",
+    "--bind-to",
+    "none",
+];
+const OPEN_MPI_YIELDS: &[&str] = &[
+    "mpirun.openmpi",
+    "--allow-run-as-root",
+    "--oversubscribe",
+    "--bind-to",
+    "none",
+    "--mca",
+    "mpi_yield_when_idle",
+    "1",
+];
+const MPICH: &[&str] = &["mpiexec.hydra", "-disable-auto-cleanup"];
+
+const WAYS: [Way; 5] = [
+    Way {
+        who: Who::Ropewalk,
+        command: &[],
+        short_waits: false,
     },
-    Contestant {
-        name: "ropewalk, ordered",
-        kind: Kind::Ropewalk("ordered"),
+    Way {
+        who: Who::OpenMpi,
+        command: OPEN_MPI,
+        short_waits: false,
     },
-    Contestant {
-        name: "MPICH",
-        kind: Kind::Mpich { short_waits: false },
+    Way {
+        who: Who::OpenMpi,
+        command: OPEN_MPI_YIELDS,
+        short_waits: false,
     },
-    Contestant {
-        name: "MPICH, short waits",
-        kind: Kind::Mpich { short_waits: true },
+    Way {
+        who: Who::Mpich,
+        command: MPICH,
+        short_waits: false,
+    },
+    Way {
+        who: Who::Mpich,
+        command: MPICH,
+        short_waits: true,
     },
 ];
 
+/// The medians of one call, in nanoseconds: the best of each contestant. One that did not end in time has none.
+struct Row {
+    ranks: u32,
+    call: &'static str,
+    times: Vec<(Who, BTreeMap<u64, u64>)>,
+}
+
 struct Bench {
     ropewalk: PathBuf,
-    ours: PathBuf,
-    mpi: PathBuf,
+    open_mpi: PathBuf,
+    mpich: PathBuf,
     short_waits: PathBuf,
 }
 
 impl Bench {
     fn build() -> anyhow::Result<Self> {
-        let words = "build --release --locked -p ropewalk-cli -p reduce-vs-mpi";
-        run(cargo(&words.split(' ').collect::<Vec<_>>()))?;
+        run(cargo(&["build", "--release", "--locked", "-p", "ropewalk-cli"]))?;
         let target = project::target()?;
         let folder = target.join("bench-reduce");
         fs::create_dir_all(&folder)?;
-        let (mpi, short_waits) = (folder.join("mpi_collective"), folder.join("short_waits.so"));
-        run(compile("mpicc.mpich", &["-O2"], "mpi_collective.c", &mpi))?;
-        run(compile(
-            "gcc",
-            &["-O2", "-shared", "-fPIC"],
-            "short_waits.c",
-            &short_waits,
-        ))?;
-        let release = target.join("release");
-        Ok(Self {
-            ropewalk: release.join("ropewalk"),
-            ours: release.join("reduce-vs-mpi"),
-            mpi,
-            short_waits,
-        })
+        let bench = Self {
+            ropewalk: target.join("release/ropewalk"),
+            open_mpi: folder.join("open_mpi"),
+            mpich: folder.join("mpich"),
+            short_waits: folder.join("short_waits.so"),
+        };
+        let program = ["-O2", "-DDOUBLES"];
+        let library = ["-O2", "-shared", "-fPIC"];
+        for (compiler, flags, source, target) in [
+            ("mpicc.openmpi", &program[..], "mpi_collective.c", &bench.open_mpi),
+            ("mpicc.mpich", &program[..], "mpi_collective.c", &bench.mpich),
+            ("gcc", &library[..], "short_waits.c", &bench.short_waits),
+        ] {
+            run(compile(compiler, flags, source, target))?;
+        }
+        Ok(bench)
     }
 
-    fn command(&self, contestant: &Contestant) -> Command {
-        // Everything runs under a limit of time: MPI ranks that wait for each other do so for ever.
-        let mut command = program("timeout", &[TIME_MAX_SECONDS]);
-        match contestant.kind {
-            Kind::Ropewalk(order) => {
-                command.arg(&self.ropewalk).args(["run", "-n", RANKS]);
-                command.arg(&self.ours).arg(order);
-            }
-            Kind::Mpich { short_waits } => {
-                command.args(["mpiexec.hydra", "-disable-auto-cleanup", "-n", RANKS]);
-                if short_waits {
-                    command.args(["-env", "LD_PRELOAD"]).arg(&self.short_waits);
+    /// Runs all contestants, one after the other.
+    fn measure(&self, ranks: u32, call: &str) -> anyhow::Result<Vec<(Who, BTreeMap<u64, u64>)>> {
+        let mut times = vec![
+            (Who::Ropewalk, BTreeMap::new()),
+            (Who::OpenMpi, BTreeMap::new()),
+            (Who::Mpich, BTreeMap::new()),
+        ];
+        for way in &WAYS {
+            let text = output(self.command(way, ranks, call));
+            let measured = match (&text, way.who) {
+                (Ok(text), Who::Ropewalk) => parse_rows(text)?,
+                (Ok(text), _) => parse_lines(text)?,
+                (Err(error), Who::Ropewalk) => bail!("ropewalk failed: {error:#}"),
+                // Ranks that spin may take minutes where processors are few.
+                (Err(error), _) => {
+                    eprintln!("{call} on {ranks} ranks: {error:#}");
+                    continue;
                 }
-                command.arg(&self.mpi);
+            };
+            for (_, best) in times.iter_mut().filter(|(who, _)| *who == way.who) {
+                for (&size, &time) in &measured {
+                    let least = best.get(&size).map_or(time, |&best: &u64| best.min(time));
+                    best.insert(size, least);
+                }
             }
         }
-        command.args(SIZES.map(|size| size.to_string()));
+        Ok(times)
+    }
+
+    fn command(&self, way: &Way, ranks: u32, call: &str) -> Command {
+        // Everything runs under a limit of time: MPI ranks that wait for each other do so for ever.
+        let mut command = program("timeout", &[TIME_MAX_SECONDS]);
+        let sizes = SIZES.map(|size| size.to_string());
+        let ranks = ranks.to_string();
+        let theirs = match way.who {
+            Who::Ropewalk => {
+                command.arg(&self.ropewalk).args(["bench", "reduce", "--json"]);
+                command.args(["-n", &ranks, "--rounds", ROUNDS, "--calls", call, "--bytes"]);
+                command.arg(sizes.join(","));
+                return command;
+            }
+            Who::OpenMpi => &self.open_mpi,
+            Who::Mpich => &self.mpich,
+        };
+        command.args(way.command).args(["-n", &ranks]);
+        if way.short_waits {
+            command.args(["-env", "LD_PRELOAD"]).arg(&self.short_waits);
+        }
+        command.arg(theirs).args(["--rounds", ROUNDS, call]).args(sizes);
         command
     }
 }
@@ -137,39 +208,78 @@ pub(crate) fn compile(compiler: &str, flags: &[&str], source: &str, target: &Pat
 }
 
 /// Reads one `SIZE NANOSECONDS` for each size.
-fn parse(text: &str) -> anyhow::Result<Vec<(u64, u64)>> {
+fn parse_lines(text: &str) -> anyhow::Result<BTreeMap<u64, u64>> {
     let lines = text.lines().map(|line| {
         let (size, nanoseconds) = line.split_once(' ')?;
         Some((size.parse().ok()?, nanoseconds.parse().ok()?))
     });
-    match lines.collect::<Option<Vec<_>>>() {
-        Some(lines) if lines.iter().map(|line| line.0).eq(SIZES) => Ok(lines),
+    whole(lines.collect(), text)
+}
+
+/// Reads one JSON object of `ropewalk bench reduce` for each size.
+fn parse_rows(text: &str) -> anyhow::Result<BTreeMap<u64, u64>> {
+    let lines = text.lines().map(|line| {
+        let row: serde_json::Value = serde_json::from_str(line).ok()?;
+        let seconds = row["median_s"].as_f64()?;
+        Some((row["bytes"].as_u64()?, (seconds * 1e9) as u64))
+    });
+    whole(lines.collect(), text)
+}
+
+fn whole(times: Option<BTreeMap<u64, u64>>, text: &str) -> anyhow::Result<BTreeMap<u64, u64>> {
+    match times {
+        Some(times) if times.keys().copied().eq(SIZES) => Ok(times),
         _ => bail!("expected a time for each of {SIZES:?}, got {text:?}"),
     }
 }
 
-fn table(times: &BTreeMap<(u64, usize), Vec<u64>>) -> anyhow::Result<String> {
-    let mut table = String::from("| vector |");
-    for contestant in CONTESTANTS {
-        write!(table, " {} |", contestant.name)?;
-    }
-    write!(table, "\n|---|{}\n", "---|".repeat(CONTESTANTS.len()))?;
+fn table(rows: &[Row]) -> anyhow::Result<String> {
+    let mut table = String::from("| ranks, call | |");
     for size in SIZES {
-        write!(table, "| {} MiB |", size >> 20)?;
-        for at in 0..CONTESTANTS.len() {
-            let mut times = times[&(size, at)].clone();
-            times.sort_unstable();
-            let milliseconds = |at: usize| times[at] as f64 / 1e6;
-            let (least, median, most) = (
-                milliseconds(0),
-                milliseconds(times.len() / 2),
-                milliseconds(times.len() - 1),
-            );
-            write!(table, " **{median:.1} ms** ({least:.1} to {most:.1}) |")?;
+        write!(table, " {} |", size_text(size))?;
+    }
+    write!(table, "\n|---|---|{}\n", "---|".repeat(SIZES.len()))?;
+    for row in rows {
+        for (who, times) in &row.times {
+            match who {
+                Who::Ropewalk => write!(table, "| {}, {} | ropewalk |", row.ranks, row.call)?,
+                Who::OpenMpi => write!(table, "| | Open MPI |")?,
+                Who::Mpich => write!(table, "| | MPICH |")?,
+            }
+            for size in SIZES {
+                let others = row.times.iter().filter(|(other, _)| other != who);
+                let is_best = |time: u64| {
+                    let mut others = others.filter_map(|(_, times)| times.get(&size));
+                    others.all(|&other| time <= other)
+                };
+                match times.get(&size) {
+                    Some(&time) if is_best(time) => write!(table, " **{}** |", time_text(time))?,
+                    Some(&time) => write!(table, " {} |", time_text(time))?,
+                    None => write!(table, " |")?,
+                }
+            }
+            table.push('\n');
         }
-        table.push('\n');
     }
     Ok(table)
+}
+
+fn size_text(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..0x10_0000 => format!("{} KiB", bytes >> 10),
+        _ => format!("{} MiB", bytes >> 20),
+    }
+}
+
+fn time_text(nanoseconds: u64) -> String {
+    let microseconds = nanoseconds as f64 / 1e3;
+    match nanoseconds {
+        0..10_000 => format!("{microseconds:.1} us"),
+        10_000..1_000_000 => format!("{microseconds:.0} us"),
+        1_000_000..100_000_000 => format!("{:.1} ms", microseconds / 1e3),
+        _ => format!("{:.0} ms", microseconds / 1e3),
+    }
 }
 
 /// What the times are measured on, and how busy that is.
@@ -186,10 +296,16 @@ fn machine() -> anyhow::Result<String> {
         .next()
         .and_then(|line| line.split_whitespace().last())
         .unwrap_or("of unknown version");
+    let open_mpi = output(program("mpirun.openmpi", &["--version"]))?;
+    let open_mpi = open_mpi
+        .lines()
+        .next()
+        .and_then(|line| line.split_whitespace().last())
+        .unwrap_or("of unknown version");
     let load = fs::read_to_string("/proc/loadavg")?;
     let date = output(program("date", &["--iso-8601"]))?;
     Ok(format!(
-        "Measured on {}, on {} x {}, {}, with MPICH {mpich}; load average at the start {}.",
+        "Measured on {}, on {} x {}, {}, with Open MPI {open_mpi} and MPICH {mpich}; load average at the start {}.",
         date.trim(),
         models.len(),
         models.first().unwrap_or(&"a processor without a name"),
@@ -210,10 +326,11 @@ fn replace_section(page: &str, section: &str) -> anyhow::Result<String> {
 
 const BEGIN: &str = "<!-- written by cargo xtask bench-reduce -->";
 const END: &str = "<!-- end -->";
-const RANKS: &str = "4";
-const ROUNDS: usize = 9;
-const SIZES: [u64; 3] = [1 << 20, 4 << 20, 16 << 20];
-const TIME_MAX_SECONDS: &str = "60";
+const RANKS: [u32; 3] = [2, 4, 8];
+const CALLS: [&str; 3] = ["reduce", "allreduce", "broadcast"];
+const ROUNDS: &str = "9";
+const SIZES: [u64; 7] = [64, 1 << 10, 8 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20];
+const TIME_MAX_SECONDS: &str = "100";
 
 #[cfg(test)]
 mod tests {
@@ -222,10 +339,35 @@ mod tests {
     /// A time for each size is read; output that lacks one, or says something else, is an error.
     #[test]
     fn reads_times() {
-        let text = "1048576 5\n4194304 6\n16777216 7\n";
-        assert_eq!(parse(text).unwrap(), [(1 << 20, 5), (4 << 20, 6), (16 << 20, 7)]);
-        assert!(parse("1048576 5\n").is_err());
-        assert!(parse(&text.replace('6', "x")).is_err());
+        let lines = SIZES.map(|size| format!("{size} {}\n", 2 * size)).concat();
+        let times = parse_lines(&lines).unwrap();
+        assert_eq!((times.len(), times[&64]), (SIZES.len(), 128));
+        assert!(parse_lines("64 5\n").is_err());
+        assert!(parse_lines(&lines.replace("128", "x")).is_err());
+        let rows = SIZES
+            .map(|size| format!("{{\"bytes\": {size}, \"median_s\": 0.5}}\n"))
+            .concat();
+        assert_eq!(parse_rows(&rows).unwrap()[&64], 500_000_000);
+        assert!(parse_rows(&rows.replace("median_s", "mean")).is_err());
+    }
+
+    /// The shortest time of a column is set off, and who did not end in time has none.
+    #[test]
+    fn a_table_sets_off_the_best() {
+        let times = |time| SIZES.map(|size| (size, time)).into_iter().collect();
+        let rows = [Row {
+            ranks: 2,
+            call: "reduce",
+            times: vec![
+                (Who::Ropewalk, times(1_500)),
+                (Who::OpenMpi, times(2_000_000)),
+                (Who::Mpich, BTreeMap::new()),
+            ],
+        }];
+        let table = table(&rows).unwrap();
+        assert!(table.contains("| 2, reduce | ropewalk | **1.5 us** |"), "{table}");
+        assert!(table.contains("| | Open MPI | 2.0 ms |"), "{table}");
+        assert!(table.contains("| | MPICH | | |"), "{table}");
     }
 
     /// Only what stands between the marks is replaced.
