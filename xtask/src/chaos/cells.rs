@@ -210,6 +210,24 @@ pub(super) const CELLS: &[Cell] = &[
         )
     },
     Cell {
+        layouts: ONE_HOST,
+        short_runs: 4,
+        bytes: LONG,
+        late_ms: 5,
+        ..cell(
+            "kill-in-long-call",
+            "on one host, kill -9 of any rank within 25 ms of a call with 8 MiB; one rank calls 5 ms late",
+            |draw| {
+                let (first, victim) = (draw.any_rank(), draw.any_rank());
+                vec![Step {
+                    from: Moment::Calls(first),
+                    delay: draw.within(Duration::from_millis(25)),
+                    act: Act::Kill(victim),
+                }]
+            },
+        )
+    },
+    Cell {
         bytes: LONG,
         detect: 1.0,
         expected: Expected::ExactOrNamed,

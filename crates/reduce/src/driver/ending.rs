@@ -57,7 +57,7 @@ impl ProgressThread {
             return;
         }
         self.given_up = Some(error.clone());
-        self.leave_table();
+        self.leave_table(error);
         let sessions: Vec<Session> = self.running.keys().copied().collect();
         for session in sessions {
             self.complete(session, Err(error.clone()));

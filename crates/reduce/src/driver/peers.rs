@@ -191,6 +191,10 @@ impl ProgressThread {
         }));
         needed.extend(self.copies.keepers());
         needed.extend(awaited);
+        if self.council.is_some() && !short.is_empty() {
+            // A majority decides on who is missing: it has to be known who can be reached.
+            needed.extend((0..self.shared.size).map(Rank));
+        }
         needed.extend(short);
         needed.remove(&self.shared.rank);
         let council = &self.council;

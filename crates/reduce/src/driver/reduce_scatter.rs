@@ -75,6 +75,7 @@ impl Group {
                     fold: &operation.fold,
                     is_total: operation.is_total,
                     is_block: true,
+                    is_lent: false,
                     data: Some(block),
                     options: &options,
                 };

@@ -281,6 +281,23 @@ impl TableCalls {
         self.table.close(lost.index());
     }
 
+    /// This rank takes part in nothing any more: its calls end with this error.
+    pub(super) fn give_up(&self, error: &ReductionError) -> Ends {
+        self.close();
+        let mut state = self.lock();
+        state.left_from.get_or_insert(u64::MAX);
+        self.has_left.store(true, Ordering::Release);
+        let calls = std::mem::take(&mut state.calls).into_iter().flatten();
+        let ended = calls.filter_map(|call| match call {
+            OwnCall::Here(call) => Some(call.end(Err(error.clone()))),
+            OwnCall::Elsewhere => None,
+        });
+        Ends {
+            ended: ended.collect(),
+            ..Ends::default()
+        }
+    }
+
     /// All is over: nobody ends the calls that are left.
     pub(super) fn abandon(&self) {
         let mut state = self.lock();

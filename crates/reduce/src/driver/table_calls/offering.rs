@@ -32,6 +32,8 @@ pub(in crate::driver) struct Offered<'a> {
     pub(in crate::driver) is_total: bool,
     /// Nobody needs the result if its root is lost.
     pub(in crate::driver) is_block: bool,
+    /// The contribution is a buffer.
+    pub(in crate::driver) is_lent: bool,
     /// The contribution of this rank, if it makes one.
     pub(in crate::driver) data: Option<&'a [u8]>,
     pub(in crate::driver) options: &'a ReduceOptions,
@@ -49,7 +51,7 @@ impl Offered<'_> {
         let is_suited = self.id.group == calls.world()
             && matches!(self.fold, Fold::Elements(_))
             && (self.is_total || length == 0)
-            && length <= calls.length_max()
+            && length <= calls.length_max(self.is_lent)
             && !matches!(signature.contributions, Contributions::Shared(_));
         let compared = TableCalls::compared(signature, self.is_taken());
         Some((number, compared.filter(|_| is_suited)?))
@@ -161,8 +163,12 @@ impl Group {
 
 impl TableCalls {
     /// The most bytes of a contribution.
-    fn length_max(&self) -> usize {
-        self.table.long_max().max(CallTable::DATA_SIZE_MAX)
+    fn length_max(&self, is_lent: bool) -> usize {
+        let long = match is_lent {
+            true => self.table.long_max().min(LENT_LENGTH_MAX),
+            false => self.table.long_max(),
+        };
+        long.max(CallTable::DATA_SIZE_MAX)
     }
 
     /// The work on a call, if it is long.
@@ -183,3 +189,7 @@ impl TableCalls {
         })
     }
 }
+
+/// Who lends a longer buffer has no memory for copies. A shorter one is copied: the copy takes less time than the
+/// scheduler.
+const LENT_LENGTH_MAX: usize = 64 << 20;

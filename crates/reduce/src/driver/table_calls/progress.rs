@@ -12,6 +12,7 @@ use crate::{
     driver::progress::ProgressThread,
     ids::{ReductionId, ReductionNumber},
     message::Contribution,
+    outcome::ReductionError,
     signature::Signature,
     source::shared_token,
 };
@@ -48,14 +49,14 @@ impl ProgressThread {
         self.settle_table_calls(ends);
     }
 
-    /// Nothing goes by the table any more.
-    pub(in crate::driver) fn leave_table(&mut self) {
+    /// This rank takes part in nothing any more: its calls end with this error. What it has posted others may count.
+    pub(in crate::driver) fn leave_table(&mut self, error: &ReductionError) {
         let shared = std::sync::Arc::clone(&self.shared);
         let Some(calls) = &shared.table_calls else { return };
-        calls.close();
-        let ends = calls.advance(0);
-        self.inherit_table_calls(calls, None);
+        let ends = calls.give_up(error);
         self.settle_table_calls(ends);
+        // Their callers may sleep.
+        calls.table.ring();
     }
 
     fn settle_table_calls(&mut self, ends: Ends) {
