@@ -6,13 +6,14 @@ use std::{
     fmt, io, mem,
     ops::{Deref, DerefMut, Range},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    ptr::NonNull,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use rustix::fs::{FallocateFlags, fallocate};
 
 use self::free_list::FreeList;
-use crate::{Buffer, fork_guard::ForkGuard, memfd::SharedMapping};
+use crate::{Buffer, fork_guard::ForkGuard, memfd::SharedMapping, streamed_copy::copy_streamed};
 
 /// A sparse memfd with an allocator over it. Its pages come when they are touched.
 ///
@@ -141,6 +142,16 @@ pub struct Block {
 }
 
 impl Block {
+    /// Fills it with a copy of `bytes`, past the caches of the processors that have read what was in it.
+    ///
+    /// # Panics
+    /// If there are more or fewer bytes than it has.
+    pub fn fill_from(&mut self, bytes: &[u8]) {
+        assert_eq!(bytes.len(), self.length, "a block has a length of its own");
+        // SAFETY: the block is borrowed exclusively, and as long.
+        unsafe { copy_streamed(bytes, NonNull::from(&mut **self).cast()) };
+    }
+
     /// Where it begins in the mapping.
     pub(crate) fn offset(&self) -> usize {
         self.offset

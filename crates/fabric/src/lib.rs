@@ -34,6 +34,7 @@ mod peer_table;
 mod poller;
 pub mod provider;
 mod region_table;
+mod streamed_copy;
 mod waker;
 
 pub use agent_link::{AgentLink, AgentLinkError, FromAgent, ToAgent, Welcome};

@@ -25,6 +25,7 @@ use super::{
 use crate::{
     arena::{Arena, Block},
     memfd::SharedMapping,
+    streamed_copy::copy_streamed,
 };
 
 /// Where another process finds a table, and the bytes of an area in it: `PID.DESCRIPTOR.MARK.BYTES`.
@@ -428,11 +429,7 @@ impl CommonResult<'_> {
     pub fn write(&self, at: usize, bytes: &[u8]) {
         self.check(at, bytes.len());
         // SAFETY: just checked. It is no memory of a value: all only copy into it and out of it.
-        unsafe {
-            self.memory
-                .at(self.at + at)
-                .copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
-        }
+        unsafe { copy_streamed(bytes, self.memory.at(self.at + at)) };
     }
 
     /// Copies bytes out of it.

@@ -347,7 +347,7 @@ impl TableCalls {
         let data = match call.contributes {
             true => {
                 let mut block = self.table.allocate(data.len())?;
-                block.copy_from_slice(data);
+                block.fill_from(data);
                 Some(block)
             }
             false => None,
