@@ -1,7 +1,8 @@
-//! The work on a long call that all ranks have posted. They share it: each combines the chunks that it claims.
+//! The work on a long call that all ranks have posted.
 //!
-//! A rank that gets the result combines into its own memory. What others need of a chunk it copies into the common
-//! result, and takes from there what others have combined. A chunk that was claimed and does not come, because its rank
+//! More than two ranks share it: each combines the chunks that it claims. A rank that gets the result combines into its
+//! own memory. What others need of a chunk it copies into the common result, and takes from there what others have
+//! combined. Two ranks would copy as much as they would save: each that gets the result combines all by itself. A chunk that was claimed and does not come, because its rank
 //! was killed or has no processor, is combined once more by a rank that waits for it: all come to the same bits.
 
 use std::{
@@ -32,8 +33,8 @@ pub(in crate::driver) struct LongCall {
     own: Rank,
     /// This rank gets the result.
     is_wanted: bool,
-    /// Ranks leave parts of the result to each other: the root has memory for it.
-    has_common: bool,
+    /// Ranks share the work: the root has memory for the common result.
+    is_shared: bool,
     /// Another rank may need what this one combines.
     is_needed: bool,
     progress: Mutex<Progress>,
@@ -48,15 +49,15 @@ struct Cut {
 
 #[derive(Default)]
 struct Progress {
-    /// Memory for the result, with this rank's contribution in it.
-    lent: Option<Box<dyn Elements>>,
-    /// This rank's result.
-    result: Option<Box<dyn Elements>>,
-    /// The chunks that are in it.
+    /// Memory in which this rank combines; in the end its result.
+    memory: Option<Box<dyn Elements>>,
+    /// This rank's contribution is in it.
+    holds_own: bool,
+    /// The chunks of the result that are in it.
     has: Vec<bool>,
-    /// The chunks that are not.
-    lacking: usize,
-    /// Memory for a chunk that others need.
+    /// All of the result is in it.
+    is_whole: bool,
+    /// Memory for a chunk that others need, if there is no other.
     chunk: Option<Box<dyn Elements>>,
     /// Memory for a block of contributions.
     block: Option<Box<dyn Elements>>,
@@ -97,7 +98,7 @@ impl LongCall {
     ) -> Self {
         let length = signature.length.unwrap_or_default() as usize;
         // The members of a block go on with blocks of their own.
-        let has_common = matches!(signature.contributions, Contributions::Each) && !is_block;
+        let is_shared = matches!(signature.contributions, Contributions::Each) && ranks > 2 && !is_block;
         Self {
             number,
             cut: Cut::new(length, ranks, &*fold),
@@ -107,8 +108,8 @@ impl LongCall {
             root: signature.root,
             own,
             is_wanted: signature.is_spread || signature.root == own,
-            has_common,
-            is_needed: has_common && (signature.is_spread || signature.root != own),
+            is_shared,
+            is_needed: is_shared && (signature.is_spread || signature.root != own),
             progress: Mutex::default(),
         }
     }
@@ -129,16 +130,19 @@ impl LongCall {
 
     /// Says if this rank has the memory for the common result.
     pub(super) fn has_common_result(&self) -> bool {
-        self.has_common && self.root == self.own
+        self.is_shared && self.root == self.own
     }
 
     /// Takes memory with this rank's contribution, which is posted, for the result.
     pub(super) fn lend(&self, mut memory: Box<dyn Elements>) {
-        if self.is_wanted
+        let is_of_use = self.is_wanted || self.is_shared;
+        if is_of_use
             && memory.bytes_mut().len() == self.length
             && let Some(mut progress) = self.try_lock()
+            && progress.memory.is_none()
         {
-            progress.lent = Some(memory);
+            progress.memory = Some(memory);
+            progress.holds_own = true;
         }
     }
 
@@ -150,7 +154,7 @@ impl LongCall {
     /// Says if nothing is left to do for a rank that does not get the result.
     pub(super) fn is_done(&self, table: &CallTable) -> bool {
         let has_failed = || self.try_lock().is_some_and(|progress| progress.error.is_some());
-        !self.is_shared() || table.are_chunks_finished(self.number, self.cut.count()) || has_failed()
+        !self.is_shared || table.are_chunks_finished(self.number, self.cut.count()) || has_failed()
     }
 
     /// The result for this rank, if it is whole.
@@ -159,9 +163,9 @@ impl LongCall {
         if let Some(error) = progress.error.take() {
             return Some(Err(error));
         }
-        let result = match progress.lacking {
-            0 => progress.result.take()?,
-            _ => return None,
+        let result = match progress.is_whole {
+            true => progress.memory.take()?,
+            false => return None,
         };
         Some(Ok(ResultMemory::Elements(result)))
     }
@@ -172,9 +176,8 @@ impl LongCall {
             return Work::Busy;
         };
         let done = match self.contributions {
-            Contributions::Each | Contributions::Shared(_) => {
-                self.share_work(&mut progress, table, most, patience)
-            }
+            _ if self.is_shared => self.share(&mut progress, table, most, patience),
+            Contributions::Each | Contributions::Shared(_) => self.combine_alone(&mut progress, table),
             Contributions::One(Member(row)) => self.copy(&mut progress, table, &[row as usize]),
             Contributions::SideBySide => {
                 let rows = Vec::from_iter(0..table.rows());
@@ -187,31 +190,42 @@ impl LongCall {
         })
     }
 
-    /// Ranks share the work.
-    fn is_shared(&self) -> bool {
-        matches!(
-            self.contributions,
-            Contributions::Each | Contributions::Shared(_)
-        )
-    }
-
     /// The contributions of these ranks, one after the other, are the result.
     fn copy(&self, progress: &mut Progress, table: &CallTable, rows: &[usize]) -> Result<Work, FoldError> {
-        if self.is_wanted && progress.result.is_none() {
-            let lent = progress.lent.take().filter(|_| rows.len() == 1);
-            let new = || self.fold.result(self.length * rows.len());
-            let is_in_lent = lent.is_some() && rows == [self.own.index()];
-            let mut result = lent.unwrap_or_else(new);
-            let blocks = result.bytes_mut().chunks_mut(self.length);
-            for (&row, into) in rows.iter().zip(blocks).filter(|_| !is_in_lent) {
-                into.copy_from_slice(self.data(table, row)?);
-            }
-            progress.result = Some(result);
+        if !self.is_wanted || progress.is_whole {
+            return Ok(Work::Done);
         }
+        let memory = progress.memory.take().filter(|_| rows.len() == 1);
+        let has_result = memory.is_some() && progress.holds_own && rows == [self.own.index()];
+        let mut result = memory.unwrap_or_else(|| self.fold.result(self.length * rows.len()));
+        let blocks = result.bytes_mut().chunks_mut(self.length);
+        for (&row, into) in rows.iter().zip(blocks).filter(|_| !has_result) {
+            into.copy_from_slice(self.data(table, row)?);
+        }
+        progress.memory = Some(result);
+        progress.is_whole = true;
         Ok(Work::Done)
     }
 
-    fn share_work(
+    /// Combines all contributions, if this rank gets the result.
+    fn combine_alone(&self, progress: &mut Progress, table: &CallTable) -> Result<Work, FoldError> {
+        if !self.is_wanted || progress.is_whole {
+            return Ok(Work::Done);
+        }
+        let holds_own = progress.holds_own;
+        let memory = progress
+            .memory
+            .get_or_insert_with(|| self.fold.result(self.length));
+        for chunk in 0..self.cut.count() {
+            let range = self.cut.range(chunk);
+            let into = &mut memory.bytes_mut()[range.clone()];
+            self.fold_chunk(table, range, into, holds_own, &mut progress.block)?;
+        }
+        progress.is_whole = true;
+        Ok(Work::Done)
+    }
+
+    fn share(
         &self,
         progress: &mut Progress,
         table: &CallTable,
@@ -219,11 +233,11 @@ impl LongCall {
         patience: Duration,
     ) -> Result<Work, FoldError> {
         let count = self.cut.count();
-        if self.is_wanted && progress.result.is_none() {
-            let lent = progress.lent.take();
-            progress.result = Some(lent.unwrap_or_else(|| self.fold.result(self.length)));
+        if self.is_wanted && progress.has.is_empty() {
+            progress
+                .memory
+                .get_or_insert_with(|| self.fold.result(self.length));
             progress.has = vec![false; count as usize];
-            progress.lacking = count as usize;
         }
         for _ in 0..most {
             let Some(chunk) = table.claim(self.number, count) else {
@@ -243,14 +257,11 @@ impl LongCall {
     ) -> Result<Work, FoldError> {
         let count = self.cut.count();
         let mut first_unfinished = None;
-        let mut is_whole = true;
         for chunk in 0..count {
-            let is_finished = table.is_chunk_finished(self.number, chunk);
-            is_whole &= is_finished;
-            if self.is_wanted && progress.has[chunk as usize] {
+            if progress.has.get(chunk as usize) == Some(&true) {
                 continue;
             }
-            match is_finished {
+            match table.is_chunk_finished(self.number, chunk) {
                 true if self.is_wanted => {
                     self.take(progress, table, chunk)?;
                     progress.waits_since = None;
@@ -260,7 +271,7 @@ impl LongCall {
             }
         }
         let Some(unfinished) = first_unfinished else {
-            debug_assert!(is_whole || self.is_wanted);
+            progress.is_whole = true;
             return Ok(Work::Done);
         };
         let now = Instant::now();
@@ -281,7 +292,7 @@ impl LongCall {
         };
         let (Some(common), Some(result)) = (
             table.result(self.root.index(), self.number),
-            progress.result.as_mut(),
+            progress.memory.as_mut(),
         ) else {
             return Err(missing);
         };
@@ -289,18 +300,19 @@ impl LongCall {
             return Err(missing);
         }
         common.read(range.start, &mut result.bytes_mut()[range]);
-        progress.note(chunk);
+        progress.has[chunk as usize] = true;
         Ok(())
     }
 
     /// Combines a chunk, for this rank and those that need it.
     fn combine(&self, progress: &mut Progress, table: &CallTable, chunk: u32) -> Result<(), FoldError> {
         let range = self.cut.range(chunk);
-        let into = match progress.result.as_mut() {
-            Some(result) => &mut result.bytes_mut()[range.clone()],
+        let into = match progress.memory.as_mut() {
+            Some(memory) => &mut memory.bytes_mut()[range.clone()],
             None => &mut memory_in(&mut progress.chunk, &*self.fold, self.cut.chunk)[..range.len()],
         };
-        self.fold_chunk(table, range.clone(), into, &mut progress.block)?;
+        let holds_own = progress.holds_own;
+        self.fold_chunk(table, range.clone(), into, holds_own, &mut progress.block)?;
         if self.is_needed {
             let common = table.result(self.root.index(), self.number);
             let common = common.filter(|common| common.length() >= self.length);
@@ -310,8 +322,8 @@ impl LongCall {
             })?;
             common.write(range.start, into);
         }
-        if self.is_wanted {
-            progress.note(chunk);
+        if let Some(has) = progress.has.get_mut(chunk as usize) {
+            *has = true;
         }
         table.finish_chunk(self.number, chunk, self.cut.count());
         Ok(())
@@ -323,34 +335,39 @@ impl LongCall {
         table: &CallTable,
         range: Range<usize>,
         into: &mut [u8],
+        holds_own: bool,
         memory: &mut Option<Box<dyn Elements>>,
     ) -> Result<(), FoldError> {
         let rows = table.rows();
         let length = block_of(rows);
-        self.fold_block(table, range.clone(), 0..rows.min(length), into)?;
+        self.fold_block(table, range.clone(), 0..rows.min(length), into, holds_own)?;
         for begin in (length..rows).step_by(length) {
             let block = &mut memory_in(memory, &*self.fold, self.cut.chunk)[..range.len()];
-            self.fold_block(table, range.clone(), begin..rows.min(begin + length), block)?;
+            self.fold_block(table, range.clone(), begin..rows.min(begin + length), block, false)?;
             self.fold.fold(into, block, Side::Right)?;
         }
         Ok(())
     }
 
-    /// Combines a chunk of these ranks from left to right.
+    /// Combines a chunk of these ranks from left to right. That of this rank may stand there already.
     fn fold_block(
         &self,
         table: &CallTable,
         range: Range<usize>,
         mut rows: Range<usize>,
         into: &mut [u8],
+        holds_own: bool,
     ) -> Result<(), FoldError> {
-        if let Some(first) = rows.next() {
-            into.copy_from_slice(&self.data(table, first)?[range.clone()]);
+        let own = self.own.index();
+        let part = |row| self.data(table, row).map(|data| &data[range.clone()]);
+        if holds_own && rows.len() == 2 && rows.start + 1 == own {
+            return self.fold.fold(into, part(rows.start)?, Side::Left);
         }
-        rows.try_for_each(|row| {
-            let data = &self.data(table, row)?[range.clone()];
-            self.fold.fold(into, data, Side::Right)
-        })
+        match rows.next() {
+            Some(first) if !holds_own || first != own => into.copy_from_slice(part(first)?),
+            _ => {}
+        }
+        rows.try_for_each(|row| self.fold.fold(into, part(row)?, Side::Right))
     }
 
     /// The contribution of a rank.
@@ -381,15 +398,6 @@ fn memory_in<'a>(
     length: usize,
 ) -> &'a mut [u8] {
     place.get_or_insert_with(|| fold.result(length)).bytes_mut()
-}
-
-impl Progress {
-    /// A chunk is in the result.
-    fn note(&mut self, chunk: u32) {
-        let has = &mut self.has[chunk as usize];
-        self.lacking -= usize::from(!*has);
-        *has = true;
-    }
 }
 
 impl Awaited {
@@ -436,3 +444,6 @@ const CHUNKS_PER_RANK: usize = 4;
 const CHUNK_MIN: usize = 16 << 10;
 /// What is combined is still in the cache when it is copied.
 const CHUNK_MAX: usize = 128 << 10;
+
+#[cfg(test)]
+mod tests;
