@@ -151,11 +151,11 @@ impl Bench {
             (Who::OpenMpi, BTreeMap::new()),
             (Who::Mpich, BTreeMap::new()),
         ];
-        for way in &WAYS {
-            let text = output(self.command(way, ranks, call));
+        for (way, (rounds, sizes)) in WAYS.iter().flat_map(|way| SIZES.map(|sizes| (way, sizes))) {
+            let text = output(self.command(way, ranks, call, rounds, sizes));
             let measured = match (&text, way.who) {
-                (Ok(text), Who::Ropewalk) => parse_rows(text)?,
-                (Ok(text), _) => parse_lines(text)?,
+                (Ok(text), Who::Ropewalk) => parse_rows(text, sizes)?,
+                (Ok(text), _) => parse_lines(text, sizes)?,
                 (Err(error), Who::Ropewalk) => bail!("ropewalk failed: {error:#}"),
                 // Ranks that spin may take minutes where processors are few.
                 (Err(error), _) => {
@@ -173,15 +173,15 @@ impl Bench {
         Ok(times)
     }
 
-    fn command(&self, way: &Way, ranks: u32, call: &str) -> Command {
+    fn command(&self, way: &Way, ranks: u32, call: &str, rounds: &str, sizes: &[u64]) -> Command {
         // Everything runs under a limit of time: MPI ranks that wait for each other do so for ever.
         let mut command = program("timeout", &[TIME_MAX_SECONDS]);
-        let sizes = SIZES.map(|size| size.to_string());
+        let sizes: Vec<_> = sizes.iter().map(u64::to_string).collect();
         let ranks = ranks.to_string();
         let theirs = match way.who {
             Who::Ropewalk => {
                 command.arg(&self.ropewalk).args(["bench", "reduce", "--json"]);
-                command.args(["-n", &ranks, "--rounds", ROUNDS, "--calls", call, "--bytes"]);
+                command.args(["-n", &ranks, "--rounds", rounds, "--calls", call, "--bytes"]);
                 command.arg(sizes.join(","));
                 return command;
             }
@@ -192,7 +192,7 @@ impl Bench {
         if way.short_waits {
             command.args(["-env", "LD_PRELOAD"]).arg(&self.short_waits);
         }
-        command.arg(theirs).args(["--rounds", ROUNDS, call]).args(sizes);
+        command.arg(theirs).args(["--rounds", rounds, call]).args(sizes);
         command
     }
 }
@@ -208,37 +208,38 @@ pub(crate) fn compile(compiler: &str, flags: &[&str], source: &str, target: &Pat
 }
 
 /// Reads one `SIZE NANOSECONDS` for each size.
-fn parse_lines(text: &str) -> anyhow::Result<BTreeMap<u64, u64>> {
+fn parse_lines(text: &str, sizes: &[u64]) -> anyhow::Result<BTreeMap<u64, u64>> {
     let lines = text.lines().map(|line| {
         let (size, nanoseconds) = line.split_once(' ')?;
         Some((size.parse().ok()?, nanoseconds.parse().ok()?))
     });
-    whole(lines.collect(), text)
+    whole(lines.collect(), text, sizes)
 }
 
 /// Reads one JSON object of `ropewalk bench reduce` for each size.
-fn parse_rows(text: &str) -> anyhow::Result<BTreeMap<u64, u64>> {
+fn parse_rows(text: &str, sizes: &[u64]) -> anyhow::Result<BTreeMap<u64, u64>> {
     let lines = text.lines().map(|line| {
         let row: serde_json::Value = serde_json::from_str(line).ok()?;
         let seconds = row["median_s"].as_f64()?;
         Some((row["bytes"].as_u64()?, (seconds * 1e9) as u64))
     });
-    whole(lines.collect(), text)
+    whole(lines.collect(), text, sizes)
 }
 
-fn whole(times: Option<BTreeMap<u64, u64>>, text: &str) -> anyhow::Result<BTreeMap<u64, u64>> {
+fn whole(times: Option<BTreeMap<u64, u64>>, text: &str, sizes: &[u64]) -> anyhow::Result<BTreeMap<u64, u64>> {
     match times {
-        Some(times) if times.keys().copied().eq(SIZES) => Ok(times),
-        _ => bail!("expected a time for each of {SIZES:?}, got {text:?}"),
+        Some(times) if times.keys().eq(sizes) => Ok(times),
+        _ => bail!("expected a time for each of {sizes:?}, got {text:?}"),
     }
 }
 
 fn table(rows: &[Row]) -> anyhow::Result<String> {
     let mut table = String::from("| ranks, call | |");
-    for size in SIZES {
+    let sizes = || SIZES.into_iter().flat_map(|(_, sizes)| sizes.iter().copied());
+    for size in sizes() {
         write!(table, " {} |", size_text(size))?;
     }
-    write!(table, "\n|---|---|{}\n", "---|".repeat(SIZES.len()))?;
+    write!(table, "\n|---|---|{}\n", "---|".repeat(sizes().count()))?;
     for row in rows {
         for (who, times) in &row.times {
             match who {
@@ -246,7 +247,7 @@ fn table(rows: &[Row]) -> anyhow::Result<String> {
                 Who::OpenMpi => write!(table, "| | Open MPI |")?,
                 Who::Mpich => write!(table, "| | MPICH |")?,
             }
-            for size in SIZES {
+            for size in sizes() {
                 let others = row.times.iter().filter(|(other, _)| other != who);
                 let is_best = |time: u64| {
                     let mut others = others.filter_map(|(_, times)| times.get(&size));
@@ -328,9 +329,12 @@ const BEGIN: &str = "<!-- written by cargo xtask bench-reduce -->";
 const END: &str = "<!-- end -->";
 const RANKS: [u32; 3] = [2, 4, 8];
 const CALLS: [&str; 3] = ["reduce", "allreduce", "broadcast"];
-const ROUNDS: &str = "9";
-const SIZES: [u64; 7] = [64, 1 << 10, 8 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20];
-const TIME_MAX_SECONDS: &str = "100";
+/// The numbers of rounds for these lengths. The first rounds of short calls find ranks that still sleep.
+const SIZES: [(&str, &[u64]); 2] = [
+    ("101", &[64, 1 << 10, 8 << 10, 64 << 10]),
+    ("9", &[1 << 20, 8 << 20, 64 << 20]),
+];
+const TIME_MAX_SECONDS: &str = "60";
 
 #[cfg(test)]
 mod tests {
@@ -339,22 +343,22 @@ mod tests {
     /// A time for each size is read; output that lacks one, or says something else, is an error.
     #[test]
     fn reads_times() {
-        let lines = SIZES.map(|size| format!("{size} {}\n", 2 * size)).concat();
-        let times = parse_lines(&lines).unwrap();
-        assert_eq!((times.len(), times[&64]), (SIZES.len(), 128));
-        assert!(parse_lines("64 5\n").is_err());
-        assert!(parse_lines(&lines.replace("128", "x")).is_err());
-        let rows = SIZES
+        let sizes = [64, 1024];
+        let lines = "64 128\n1024 2048\n";
+        assert_eq!(parse_lines(lines, &sizes).unwrap()[&64], 128);
+        assert!(parse_lines("64 5\n", &sizes).is_err());
+        assert!(parse_lines(&lines.replace("128", "x"), &sizes).is_err());
+        let rows = sizes
             .map(|size| format!("{{\"bytes\": {size}, \"median_s\": 0.5}}\n"))
             .concat();
-        assert_eq!(parse_rows(&rows).unwrap()[&64], 500_000_000);
-        assert!(parse_rows(&rows.replace("median_s", "mean")).is_err());
+        assert_eq!(parse_rows(&rows, &sizes).unwrap()[&64], 500_000_000);
+        assert!(parse_rows(&rows.replace("median_s", "mean"), &sizes).is_err());
     }
 
     /// The shortest time of a column is set off, and who did not end in time has none.
     #[test]
     fn a_table_sets_off_the_best() {
-        let times = |time| SIZES.map(|size| (size, time)).into_iter().collect();
+        let times = |time| [(64, time), (1024, time)].into();
         let rows = [Row {
             ranks: 2,
             call: "reduce",

@@ -1,6 +1,10 @@
 //! `ropewalk bench-reduce-worker`: one rank of `ropewalk bench reduce`.
 
-use std::{process::ExitCode, time::Instant};
+use std::{
+    process::ExitCode,
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, ensure};
 use ropewalk_bench::output::print;
@@ -68,6 +72,8 @@ impl Rank<'_> {
         mine.extend((0..elements).map(|at| contributed(self.own, at)));
         let mut seconds = Vec::new();
         let mut result = None;
+        // The row before is on its way to the terminal, and who carries it needs a processor.
+        thread::sleep(SETTLING);
         for round in 0..WARM_UPS + rounds {
             // The call takes its vector: the copy for the next round is made outside the time.
             let data = mine.clone();
@@ -104,5 +110,6 @@ impl Rank<'_> {
     }
 }
 
+const SETTLING: Duration = Duration::from_millis(20);
 /// Rounds that do not count: memory and connections are cold.
 const WARM_UPS: u32 = 2;
