@@ -306,7 +306,7 @@ fn machine() -> anyhow::Result<String> {
     let load = fs::read_to_string("/proc/loadavg")?;
     let date = output(program("date", &["--iso-8601"]))?;
     Ok(format!(
-        "Measured on {}, on {} x {}, {}, with Open MPI {open_mpi} and MPICH {mpich}; load average at the start {}.",
+        "Measured on {}, on {} x {}, {}, with Open MPI {open_mpi} and MPICH {mpich};\nload average at the start {}.",
         date.trim(),
         models.len(),
         models.first().unwrap_or(&"a processor without a name"),

@@ -22,7 +22,7 @@ pub struct Receipt {
     /// [`OnLoss::Exclude`](crate::OnLoss::Exclude).
     pub excluded: Vec<Rank>,
     /// The number of plans that the scheduler made: one, or two if all get the result, and another for each late
-    /// member, loss or broken link. None if a short call ended on one host without it.
+    /// member, loss or broken link. None if a call ended on one host without it.
     pub plans: u32,
 }
 

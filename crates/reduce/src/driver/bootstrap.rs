@@ -26,7 +26,7 @@ pub(super) struct Bootstrapped {
     pub(super) addresses: Vec<Address>,
     /// The hosts of all ranks.
     pub(super) hosts: Vec<HostMark>,
-    /// The table of short calls, if all ranks are on one host.
+    /// The table of calls, if all ranks are on one host.
     pub(super) calls: Option<CallTable>,
 }
 

@@ -70,7 +70,7 @@ pub(super) struct ProgressThread {
     withdrawn: BTreeMap<Session, Introduction>,
     /// Nothing can be reduced on this rank any more, for this reason.
     pub(super) given_up: Option<ReductionError>,
-    /// The short calls that the lost have posted, and that go by the scheduler, are known here.
+    /// The calls that the lost have posted in the table, and that go by the scheduler, are known here.
     pub(super) has_inherited_table_calls: bool,
     /// The last that goes: by then nobody reads memory that was lent.
     pub(super) returns: Returns,

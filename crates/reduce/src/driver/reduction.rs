@@ -32,7 +32,7 @@ pub struct Reduction<V> {
     slot: Arc<Slot>,
     codec: Box<dyn Codec<V>>,
     rank: Rank,
-    /// Of a short call, which its caller ends.
+    /// Of a call of the table, which its caller ends.
     waiting: Option<Waiting>,
 }
 
