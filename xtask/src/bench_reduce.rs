@@ -53,7 +53,7 @@ enum Who {
 /// A way to run a program of theirs or ours. The better one of each counts.
 struct Way {
     who: Who,
-    /// What stands before `-n RANKS`.
+    /// The words before `-n RANKS`.
     command: &'static [&'static str],
     /// With the preloaded library that lets ranks wait instead of spin.
     short_waits: bool,
@@ -283,7 +283,7 @@ fn time_text(nanoseconds: u64) -> String {
     }
 }
 
-/// What the times are measured on, and how busy that is.
+/// The machine on which the times are measured, and how busy it is.
 fn machine() -> anyhow::Result<String> {
     let cpus = fs::read_to_string("/proc/cpuinfo")?;
     let models: Vec<_> = cpus

@@ -117,7 +117,7 @@ impl CallTable {
         self.memory.area_size() / (4 * memory::PLACES)
     }
 
-    /// Memory for so many bytes that all processes can read, if there is a hole of that size. What is in it is left from
+    /// Memory for so many bytes that all processes can read, if there is a hole of that size. It has the content of
     /// its last use.
     pub fn allocate(&self, length: usize) -> Option<Block> {
         self.area.allocate(length)

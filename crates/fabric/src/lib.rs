@@ -38,9 +38,9 @@ mod streamed_copy;
 mod waker;
 
 pub use agent_link::{AgentLink, AgentLinkError, FromAgent, ToAgent, Welcome};
+pub use arena::Block;
 pub use body::Body;
 pub use buffer::{Buffer, advise_huge_pages};
-pub use arena::Block;
 pub use call_table::{CallState, CallTable, CommonResult, Data, Post, Record, TablePlace, Taken};
 pub use endpoint::{Endpoint, HeartbeatCounts, ToPeer};
 pub use endpoint_options::{EndpointOptions, Transports, TransportsError};

@@ -39,10 +39,7 @@ unsafe fn stream_lines(lines: &[u8], to: NonNull<u8>) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
 
     let words = lines.len() / size_of::<__m128i>();
-    let (from, to) = (
-        lines.as_ptr().cast::<__m128i>(),
-        to.as_ptr().cast::<__m128i>(),
-    );
+    let (from, to) = (lines.as_ptr().cast::<__m128i>(), to.as_ptr().cast::<__m128i>());
     for word in 0..words {
         // SAFETY: the word is inside both, and aligned in the second. Every x86-64 has these instructions.
         unsafe { _mm_stream_si128(to.add(word), _mm_loadu_si128(from.add(word))) };
@@ -72,7 +69,15 @@ mod tests {
     #[test]
     fn all_bytes_arrive() {
         let source: Vec<u8> = (0..3 * STREAMED_FROM).map(|at| (at % 251) as u8).collect();
-        for length in [0, 1, 63, STREAMED_FROM - 1, STREAMED_FROM, STREAMED_FROM + 77, 2 * STREAMED_FROM] {
+        for length in [
+            0,
+            1,
+            63,
+            STREAMED_FROM - 1,
+            STREAMED_FROM,
+            STREAMED_FROM + 77,
+            2 * STREAMED_FROM,
+        ] {
             for (from, to) in [(0, 0), (1, 0), (0, 1), (3, 17), (64, 63)] {
                 let mut target = vec![255; length + 200];
                 let from = &source[from..from + length];

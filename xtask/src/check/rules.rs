@@ -100,6 +100,7 @@ const UNSAFE: &[(&str, &str)] = &[
         "writes where it must not, to show that it cannot",
     ),
     ("crates/fabric/src/arena.rs", "views its blocks as bytes"),
+    ("crates/fabric/src/streamed_copy.rs", "stores past the caches"),
     ("crates/fabric/src/buffer.rs", "asks for large pages"),
     (
         "crates/fabric/src/call_table/interleavings.rs",

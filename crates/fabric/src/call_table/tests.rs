@@ -39,7 +39,10 @@ fn records_are_what_was_posted() {
     let run = |own: usize, table: &CallTable| {
         for number in 0..CALLS {
             let data = vec![own as u8; number as usize];
-            assert_eq!(table.post(number, &short(&number.to_le_bytes(), &data)), Post::Done);
+            assert_eq!(
+                table.post(number, &short(&number.to_le_bytes(), &data)),
+                Post::Done
+            );
             table.wait(in_a_minute(), || table.state(number) == CallState::Open);
             assert_eq!(table.state(number), CallState::Posted);
             for row in 0..3 {
@@ -189,7 +192,9 @@ fn chunks_of_a_call_are_claimed_once() {
         let claim = |table: &CallTable| {
             let claimed = std::iter::from_fn(|| table.claim(number, COUNT));
             let claimed: Vec<u32> = claimed.collect();
-            claimed.iter().for_each(|chunk| table.finish_chunk(number, *chunk, COUNT));
+            claimed
+                .iter()
+                .for_each(|chunk| table.finish_chunk(number, *chunk, COUNT));
             claimed
         };
         assert!(!tables[0].is_chunk_finished(number, COUNT - 1));

@@ -211,7 +211,8 @@ impl Group {
     /// no access to it, and a stray write by an old pointer kills the process by SIGSEGV, so that the others still get
     /// the result of what was contributed.
     ///
-    /// In a job on one host, up to 64 MiB are copied all the same, into memory that all ranks have: that takes less time.
+    /// In a job on one host, up to 64 MiB are copied all the same, into memory that all ranks have: that takes less
+    /// time.
     ///
     /// Errors of the call itself are returned by [`BufferReduction::get`] too, so that the buffer is not lost.
     ///

@@ -1,8 +1,8 @@
 //! Calls of a job whose ranks are all on one host. They end in a table that all ranks have, without the scheduler.
 //!
 //! A rank posts each call of the world with its contribution. When all have posted, each combines all contributions by
-//! itself if they are short, and its part of them if they are long. What is posted outlives its rank. Calls that do not suit the table are posted
-//! without a contribution, so that a rank that calls for something else is noticed.
+//! itself if they are short, and its part of them if they are long. What is posted outlives its rank. Calls that do not
+//! suit the table are posted without a contribution, so that a rank that calls for something else is noticed.
 //!
 //! When a rank is lost before it posts a call, when the calls differ, or when the time of one is over, this call and
 //! all after it go by the scheduler, on all ranks: the rules of the table see to it that all agree on the first of
@@ -29,12 +29,12 @@ use bytes::Bytes;
 use ropewalk_fabric::{Block, CallState, CallTable, Data, Post, Record, Taken};
 use ropewalk_names::Rank;
 
+use self::waiting::ROOM_LOOK;
 use self::{
     combination::Ended,
     long::{Awaited, LongCall, Work},
 };
 pub(super) use self::{offering::Offered, waiting::Waiting};
-use self::waiting::ROOM_LOOK;
 use super::session::{Begin, Originals};
 use crate::{
     ids::GroupId, operation::ResultMemory, outcome::ReductionError, signature::Signature,

@@ -2,8 +2,10 @@
 //!
 //! More than two ranks share it: each combines the chunks that it claims. A rank that gets the result combines into its
 //! own memory. What others need of a chunk it copies into the common result, and takes from there what others have
-//! combined. Two ranks would copy as much as they would save: each that gets the result combines all by itself. A chunk that was claimed and does not come, because its rank
-//! was killed or has no processor, is combined once more by a rank that waits for it: all come to the same bits.
+//! combined. A chunk that was claimed and does not come, because its rank was killed or has no processor, is combined
+//! once more by a rank that waits for it: all come to the same bits.
+//!
+//! Two ranks would copy as much as they would save: each that gets the result combines all by itself.
 
 use std::{
     fmt,
@@ -343,7 +345,13 @@ impl LongCall {
         self.fold_block(table, range.clone(), 0..rows.min(length), into, holds_own)?;
         for begin in (length..rows).step_by(length) {
             let block = &mut memory_in(memory, &*self.fold, self.cut.chunk)[..range.len()];
-            self.fold_block(table, range.clone(), begin..rows.min(begin + length), block, false)?;
+            self.fold_block(
+                table,
+                range.clone(),
+                begin..rows.min(begin + length),
+                block,
+                false,
+            )?;
             self.fold.fold(into, block, Side::Right)?;
         }
         Ok(())
@@ -442,7 +450,7 @@ impl fmt::Debug for LongCall {
 const CHUNKS_PER_RANK: usize = 4;
 /// Below that the claim costs as much as the work.
 const CHUNK_MIN: usize = 16 << 10;
-/// What is combined is still in the cache when it is copied.
+/// A chunk of that size is still in the cache when it is copied.
 const CHUNK_MAX: usize = 128 << 10;
 
 #[cfg(test)]

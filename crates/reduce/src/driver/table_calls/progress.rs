@@ -156,8 +156,8 @@ impl TableCalls {
     /// When to look at the calls again.
     pub(in crate::driver) fn next_deadline(&self) -> Option<Instant> {
         let state = self.lock();
-        let is_polled =
-            state.has_waiting() || self.is_polled.load(Ordering::Acquire) && !state.calls.is_empty()
+        let is_polled = state.has_waiting()
+            || self.is_polled.load(Ordering::Acquire) && !state.calls.is_empty()
             || self.is_to_look.load(Ordering::Acquire);
         let look = is_polled.then(|| Instant::now() + ROOM_LOOK);
         let calls = state.calls.iter().flatten();

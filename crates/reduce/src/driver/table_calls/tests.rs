@@ -360,7 +360,8 @@ proptest! {
             for &dead in world.dead.iter().filter(|_| ends[0].is_some()) {
                 let dead_rank = &world.ranks[dead as usize];
                 let found = own.calls.left_by(Rank(dead), end);
-                let found: Vec<_> = found.iter().map(|(known, bytes)| (known.session.call, bytes[..8].to_vec())).collect();
+                let found = found.iter().map(|(known, bytes)| (known.session.call, bytes[..8].to_vec()));
+                let found: Vec<_> = found.collect();
                 let posted = end..own.calls.table.posted(dead as usize);
                 let posted = posted.filter(|call| dead_rank.slots.contains_key(call));
                 let posted: Vec<_> = posted

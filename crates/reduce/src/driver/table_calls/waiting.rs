@@ -12,11 +12,11 @@ use super::{
     Ends, OwnCall, TableCalls,
     long::{Awaited, LongCall},
 };
-use crate::operation::Elements;
 use crate::driver::{
     job::{Shared, Wish},
     reduction::Slot,
 };
+use crate::operation::Elements;
 
 /// A caller's way to the end of a call of the table.
 #[derive(Debug)]
@@ -131,7 +131,8 @@ impl TableCalls {
             None => self.table.wait(until, is_open),
             Some(awaited) => {
                 let until = until.min(awaited.until);
-                self.table.wait(until, || !awaited.is_over(&self.table) && !self.has_left());
+                self.table
+                    .wait(until, || !awaited.is_over(&self.table) && !self.has_left());
             }
         }
     }

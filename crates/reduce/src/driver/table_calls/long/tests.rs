@@ -15,7 +15,9 @@ const LENGTH: usize = 100_000;
 
 /// Neither the order of two operands nor the brackets may change.
 fn operation() -> Operation<Vec<u32>> {
-    elementwise("mix", |left: u32, right: u32| left.wrapping_mul(31).rotate_left(7) ^ right)
+    elementwise("mix", |left: u32, right: u32| {
+        left.wrapping_mul(31).rotate_left(7) ^ right
+    })
 }
 
 fn contribution(rank: usize) -> Vec<u32> {
@@ -62,7 +64,9 @@ fn results(ranks: usize, signature: &Signature, is_block: bool, is_lent: bool) -
             let call = LongCall::new(0, signature, Arc::clone(&fold), rank, ranks, is_block);
             let mut data = table.allocate(4 * LENGTH).unwrap();
             data.fill_from(bytemuck::cast_slice(&mine));
-            let result = call.has_common_result().then(|| table.allocate(4 * LENGTH).unwrap());
+            let result = call
+                .has_common_result()
+                .then(|| table.allocate(4 * LENGTH).unwrap());
             let record = Record {
                 call: b"long",
                 data: Data::Long(&data),
@@ -82,7 +86,9 @@ fn results(ranks: usize, signature: &Signature, is_block: bool, is_lent: bool) -
             scope.spawn(|| {
                 let is_at_end = || match call.is_wanted {
                     true => call.take_result(),
-                    false => call.is_done(table).then_some(Ok(ResultMemory::Object(Memory::default()))),
+                    false => call
+                        .is_done(table)
+                        .then_some(Ok(ResultMemory::Object(Memory::default()))),
                 };
                 loop {
                     call.work(table, usize::MAX, Duration::from_secs(10));
@@ -118,9 +124,15 @@ fn results_have_the_bits_of_an_ordered_fold() {
             (1, false, true, true),
         ] {
             let signature = signature(Contributions::Each, root, is_spread);
-            for (rank, result) in results(ranks, &signature, is_block, is_lent).into_iter().enumerate() {
+            for (rank, result) in results(ranks, &signature, is_block, is_lent)
+                .into_iter()
+                .enumerate()
+            {
                 let is_wanted = is_spread || rank == root;
-                assert!(result == expected.clone().filter(|_| is_wanted), "{rank} of {ranks}");
+                assert!(
+                    result == expected.clone().filter(|_| is_wanted),
+                    "{rank} of {ranks}"
+                );
             }
         }
     }
