@@ -2,6 +2,8 @@
 
 use std::{fmt::Write, time::Duration};
 
+use super::plot::{Axis, label};
+
 /// How wide drawings are, in their own units.
 pub(super) const WIDTH: f64 = 1100.0;
 
@@ -24,17 +26,12 @@ impl TimeAxis {
     /// Draws ticks and their times at this height.
     pub(super) fn draw(self, svg: &mut String, y: f64) {
         let length = self.length.as_secs_f64().max(1e-9);
-        let unit = 10f64.powf((length / 5.0).log10().floor());
-        let steps = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * unit);
-        let step = steps.into_iter().find(|step| length / step <= 10.0);
-        let step = step.unwrap_or(length);
-        for index in 0..=(length / step) as u32 {
-            let at = f64::from(index) * step;
+        for at in Axis::linear((0.0, length), (self.left, WIDTH)).ticks() {
             let x = self.x(Duration::from_secs_f64(at));
             let (tick, text) = (y + 5.0, y + 17.0);
             let label = match length < 1.0 {
-                true => format!("{} ms", rounded(at * 1e3)),
-                false => format!("{} s", rounded(at)),
+                true => format!("{} ms", label(at * 1e3)),
+                false => format!("{} s", label(at)),
             };
             // Writing to a string cannot fail.
             let _ = writeln!(
@@ -44,11 +41,6 @@ impl TimeAxis {
             );
         }
     }
-}
-
-/// Without the digits that only the binary form brought in.
-fn rounded(value: f64) -> f64 {
-    (value * 1e6).round() / 1e6
 }
 
 /// A page; `style` comes behind what all pages have.

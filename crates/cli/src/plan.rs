@@ -1,5 +1,7 @@
 //! `ropewalk plan`: when to save, and what that costs.
 
+mod picture;
+
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
@@ -14,7 +16,6 @@ use ropewalk_checkpoint::{
 use serde::Serialize;
 
 use super::{
-    bars::{Bar, draw_bars},
     output_file::OutputFile,
     times::{part, seconds, shown, with_seconds},
 };
@@ -28,7 +29,7 @@ pub(crate) struct Arguments {
     /// Write one JSON object
     #[arg(long)]
     json: bool,
-    /// Draw the rows into this file; - is the standard output
+    /// Draw the overhead over the interval into this file; - is the standard output
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -174,7 +175,11 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 
 fn answer_and_show(arguments: &Arguments) -> anyhow::Result<()> {
     let svg = arguments.svg.as_deref().map(OutputFile::prepare).transpose()?;
-    show(arguments, svg, &answer(arguments)?)
+    let answer = answer(arguments)?;
+    if let Some(svg) = svg {
+        svg.write(picture::draw(&answer, &curve(&arguments.run)?))?;
+    }
+    show(arguments, &answer)
 }
 
 fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
@@ -392,10 +397,7 @@ fn rows_at_any_moment(costs: &Costs, total: f64) -> Vec<Row> {
     rows
 }
 
-fn show(arguments: &Arguments, svg: Option<OutputFile>, answer: &Answer) -> anyhow::Result<()> {
-    if let Some(svg) = svg {
-        svg.write(draw(answer))?;
-    }
+fn show(arguments: &Arguments, answer: &Answer) -> anyhow::Result<()> {
     if arguments.json {
         return print(serde_json::to_string_pretty(answer)?);
     }
@@ -438,24 +440,36 @@ fn show(arguments: &Arguments, svg: Option<OutputFile>, answer: &Answer) -> anyh
     Ok(())
 }
 
-/// A bar for each row, of the time beyond the computing.
-fn draw(answer: &Answer) -> String {
-    let bars: Vec<Bar<'_>> = answer
-        .rows
-        .iter()
-        .map(|row| Bar {
-            name: row.policy,
-            total: row.expected_total_s,
-            confidence: None,
-        })
+/// The overhead of saving at equal intervals, for intervals around the best one in seconds.
+fn curve(run: &RunArguments) -> anyhow::Result<Vec<(f64, f64)>> {
+    let costs = run.costs()?;
+    let best = costs.interval();
+    let intervals = (-CURVE_POINTS..=CURVE_POINTS)
+        .map(|index| best * CURVE_WIDTH.powf(f64::from(index) / f64::from(CURVE_POINTS)));
+    let Some(steps) = run.steps()? else {
+        let total = run.total()?;
+        return Ok(intervals
+            .filter(|interval| *interval <= total)
+            .map(|interval| (interval, costs.run(total, interval) / total - 1.0))
+            .collect());
+    };
+    let total = run.total_of(&steps);
+    let mean = total / steps.len() as f64;
+    let mut counts: Vec<u64> = intervals
+        .map(|interval| (interval / mean).round() as u64)
+        .filter(|count| (1..=steps.len() as u64).contains(count))
         .collect();
-    let below = format!(
-        "expected time beyond {} of computing; saves of {}, failures every {}",
-        whole(answer.total_s),
-        with_seconds(answer.save_s),
-        with_seconds(answer.mtbf_s)
-    );
-    draw_bars(&bars, answer.total_s, &below)
+    counts.dedup();
+    Ok(counts
+        .into_iter()
+        .map(|count| {
+            let plan = Plan::by(&FixedSteps(count), &costs, &steps);
+            (
+                count as f64 * mean,
+                plan.expected_time(&costs, &steps) / total - 1.0,
+            )
+        })
+        .collect())
 }
 
 /// An interval, to the millisecond if that is not much.
@@ -474,3 +488,8 @@ const TWO_LEVELS: &str = "two levels";
 
 const STEPS_MAX: usize = 1_000_000;
 const COUNTS_TRIED_MAX: u64 = 400;
+
+/// The curve goes from the best interval divided by this to the best times this.
+const CURVE_WIDTH: f64 = 12.0;
+/// So many points are on each side of the best.
+const CURVE_POINTS: i32 = 60;

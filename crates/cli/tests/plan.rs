@@ -262,9 +262,14 @@ fn a_plan_is_drawn() {
     let answer = json(&[&words[..], &[picture.to_str().unwrap()]].concat());
     let drawn = std::fs::read_to_string(&picture).unwrap();
     assert!(drawn.starts_with("<svg xmlns") && drawn.trim_end().ends_with("</svg>"));
-    assert_eq!(
-        drawn.matches("#6a9fd8").count(),
-        answer["rows"].as_array().unwrap().len()
+    // Each row has a badge in the picture and one in the legend.
+    let badges = drawn.matches("<text class=\"badge\"").count();
+    assert_eq!(badges, 2 * answer["rows"].as_array().unwrap().len());
+    // "never" is the only row that is cut off; the line of equal intervals leaves the frame once more.
+    assert_eq!(drawn.matches(", beyond the picture").count(), 1, "{drawn}");
+    assert!(
+        drawn.contains("class=\"cut\"") && drawn.contains("class=\"best-line\""),
+        "{drawn}"
     );
     let expected = expected(&answer, "rate");
     assert!(drawn.contains(&format!("{expected:.2} s")), "{drawn}");
@@ -295,7 +300,8 @@ fn rehearsals_come_near_to_what_is_expected() {
         }
     }
     let drawn = std::fs::read_to_string(&picture).unwrap();
-    assert_eq!(drawn.matches("#6a9fd8").count(), 8);
+    assert_eq!(drawn.matches("class=\"bar\"").count(), 8);
+    assert_eq!(drawn.matches("class=\"error\"").count(), 8);
 }
 
 /// What would never be done is not rehearsed: with the best plan it is refused, and other ways are left out by name.

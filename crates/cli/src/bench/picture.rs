@@ -1,9 +1,10 @@
 //! A drawing of times over lengths, both on logarithmic scales.
 
-use std::fmt::Write;
-
 use super::{beside::Latencies, rows::Row};
-use crate::page::{WIDTH, escaped};
+use crate::{
+    page::WIDTH,
+    plot::{Anchor, Axis, Frame, Picture, colour},
+};
 
 /// The points of one call or program.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,99 +48,51 @@ pub(super) fn lines(rows: &[Row], beside: Option<(&str, &Latencies)>) -> Vec<Lin
 /// Draws the lines, and a line of text below them.
 pub(super) fn draw(lines: &[Line], below: &str) -> String {
     let points = || lines.iter().flat_map(|line| line.points.iter().copied());
-    let x = Scale::of(points().map(|(bytes, _)| bytes.log2()), LEFT, WIDTH - RIGHT);
-    let y = Scale::of(points().map(|(_, seconds)| seconds.log10()), BOTTOM, TOP);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" \
-         font-size=\"13\">\n<rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>\n"
-    );
-    // Writing to a string cannot fail.
-    for decade in y.whole() {
-        let (at, name) = (y.place(decade), time(decade as i32));
-        let _ = writeln!(
-            svg,
-            "<line x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#d5dae1\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>",
-            WIDTH - RIGHT,
-            LEFT - 8.0,
-            at + 4.0
-        );
-    }
-    let step = ((x.to - x.from) / TICKS_MAX).ceil().max(1.0) as usize;
-    for power in x.whole().step_by(step) {
-        let (at, name) = (x.place(power), length(power as i32));
-        let _ = writeln!(
-            svg,
-            "<line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{BOTTOM}\" stroke=\"#d5dae1\"/>\
-             <text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{name}</text>",
-            BOTTOM + 18.0
-        );
-    }
-    for ((line, colour), row) in lines.iter().zip(COLOURS.iter().cycle()).zip(0u32..) {
-        let mut path = String::new();
-        for &(bytes, seconds) in &line.points {
-            let (x, y) = (x.place(bytes.log2()), y.place(seconds.log10()));
-            let _ = write!(path, "{x:.1},{y:.1} ");
-            let _ = write!(
-                svg,
-                "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\" fill=\"{colour}\"/>"
-            );
+    let (x_from, x_to) = whole_around(points().map(|(bytes, _)| bytes.log2()));
+    let (y_from, y_to) = whole_around(points().map(|(_, seconds)| seconds.log10()));
+    let x = Axis::linear((x_from.into(), x_to.into()), (FRAME.left, FRAME.right));
+    let y = Axis::linear((y_from.into(), y_to.into()), (FRAME.bottom, FRAME.top));
+    let mut picture = Picture::new(HEIGHT, "times of calls over their lengths");
+    let decades: Vec<_> = (y_from..=y_to)
+        .map(|decade| (decade.into(), time(decade)))
+        .collect();
+    picture.left_axis(FRAME, y, &decades, "time of a call (median)");
+    let step = ((x_to - x_from) / TICKS_MAX + 1) as usize;
+    let powers: Vec<_> = (x_from..=x_to)
+        .step_by(step)
+        .map(|power| (power.into(), length(power)))
+        .collect();
+    picture.bottom_axis(FRAME, x, &powers, "length of a contribution");
+    for (index, line) in lines.iter().enumerate() {
+        let class = colour(index);
+        let places: Vec<_> = line
+            .points
+            .iter()
+            .map(|&(bytes, seconds)| (x.place(bytes.log2()), y.place(seconds.log10())))
+            .collect();
+        picture.curve(&class, &places);
+        for &place in &places {
+            picture.disc(&class, place, 3.5);
         }
-        let at = TOP + 16.0 + 20.0 * f64::from(row);
-        let _ = writeln!(
-            svg,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>\
-             <rect x=\"{:.1}\" y=\"{:.1}\" width=\"18\" height=\"4\" fill=\"{colour}\"/>\
-             <text x=\"{:.1}\" y=\"{at:.1}\">{}</text>",
-            path.trim_end(),
-            LEFT + 12.0,
-            at - 6.0,
-            LEFT + 38.0,
-            escaped(&shortened(&line.name))
-        );
+        let at = FRAME.top + 18.0 + 20.0 * index as f64;
+        picture.rectangle(&class, (FRAME.left + 12.0, at - 6.0), (18.0, 3.0));
+        picture.text((FRAME.left + 38.0, at), Anchor::Start, &shortened(&line.name));
     }
-    let _ = writeln!(
-        svg,
-        "<text x=\"{LEFT}\" y=\"{:.1}\">{}</text></svg>",
-        HEIGHT - 12.0,
-        escaped(below)
-    );
-    svg
+    picture.text((FRAME.left, HEIGHT - 10.0), Anchor::Start, below);
+    picture.finish()
 }
 
-/// Places of logarithms along an axis.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Scale {
-    from: f64,
-    to: f64,
-    begin: f64,
-    end: f64,
-}
-
-impl Scale {
-    /// From the whole number below all values to the one above.
-    fn of(values: impl Iterator<Item = f64>, begin: f64, end: f64) -> Self {
-        let (least, most) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| {
-            (value.min(least), value.max(most))
-        });
-        let (from, to) = match least <= most {
-            true => (least.floor(), most.ceil()),
-            false => (0.0, 1.0),
-        };
-        Self {
-            from,
-            to: to.max(from + 1.0),
-            begin,
-            end,
-        }
-    }
-
-    fn place(self, value: f64) -> f64 {
-        self.begin + (value - self.from) / (self.to - self.from) * (self.end - self.begin)
-    }
-
-    fn whole(self) -> impl Iterator<Item = f64> {
-        (self.from as i32..=self.to as i32).map(f64::from)
+/// The whole number below all values, and the one above.
+fn whole_around(values: impl Iterator<Item = f64>) -> (i32, i32) {
+    let (least, most) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| {
+        (value.min(least), value.max(most))
+    });
+    match least <= most {
+        true => (
+            least.floor() as i32,
+            (most.ceil() as i32).max(least.floor() as i32 + 1),
+        ),
+        false => (0, 1),
     }
 }
 
@@ -172,16 +125,15 @@ fn shortened(name: &str) -> String {
     }
 }
 
-const COLOURS: [&str; 7] = [
-    "#2f6fb3", "#c8553d", "#3c8d5a", "#8a5aa8", "#b5892e", "#4aa3a8", "#555555",
-];
-const HEIGHT: f64 = 600.0;
-const LEFT: f64 = 80.0;
-const RIGHT: f64 = 30.0;
-const TOP: f64 = 20.0;
-const BOTTOM: f64 = 530.0;
+const HEIGHT: f64 = 620.0;
+const FRAME: Frame = Frame {
+    left: 80.0,
+    right: WIDTH - 40.0,
+    top: 40.0,
+    bottom: 540.0,
+};
 /// The most lengths that are named below.
-const TICKS_MAX: f64 = 14.0;
+const TICKS_MAX: i32 = 14;
 /// The most of a command that is shown.
 const NAME_MAX: usize = 60;
 
@@ -222,12 +174,12 @@ mod tests {
         assert_eq!(points, expected);
         let drawn = draw(&lines, "below");
         assert!(
-            drawn.contains("<polyline points=\"80.0,530.0 1070.0,20.0\""),
+            drawn.contains("<polyline points=\"80.0,540.0 1060.0,40.0\""),
             "{drawn}"
         );
         assert!(
-            drawn.contains("<polyline points=\"80.0,275.0\"")
-                && drawn.contains("<polyline points=\"410.0,275.0\""),
+            drawn.contains("<polyline points=\"80.0,290.0\"")
+                && drawn.contains("<polyline points=\"406.7,290.0\""),
             "{drawn}"
         );
         for text in [
@@ -248,7 +200,7 @@ mod tests {
     #[test]
     fn one_point_has_room() {
         let one = draw(&lines(&[row(Call::Gather, 8, 1e-6)], None), "");
-        assert!(one.contains("<polyline points=\"80.0,530.0\""), "{one}");
+        assert!(one.contains("<polyline points=\"80.0,540.0\""), "{one}");
         assert!(!draw(&[], "").contains("NaN"));
     }
 
