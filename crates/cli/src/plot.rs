@@ -160,17 +160,16 @@ const STYLE: &str = "
 text { fill: #1c2430; } .paper { fill: #ffffff; }
 .grid { stroke: #dde2e8; } .ink { stroke: #1c2430; stroke-width: 1.5; } .error { stroke: #1c2430; stroke-width: 4; }
 .lead { stroke: #8a93a0; } .best-line { stroke: #c8553d; stroke-width: 1.5; stroke-dasharray: 5 4; }
-.bar { fill: #8db5e2; } .curve, polyline { fill: none; stroke-width: 2.5; } .curve { stroke: #2f6fb3; }
+.bar { fill: #8db5e2; } polyline[points] { fill: none; stroke-width: 2.5; } .curve { stroke: #2f6fb3; }
 .policy { fill: #2f6fb3; } .best { fill: #c8553d; } text.badge { fill: #ffffff; font-weight: bold; font-size: 13px; }
 .c0 { fill: #2f6fb3; stroke: #2f6fb3; } .c1 { fill: #c8553d; stroke: #c8553d; } .c2 { fill: #3c8d5a; stroke: #3c8d5a; }
 .c3 { fill: #8a5aa8; stroke: #8a5aa8; } .c4 { fill: #b5892e; stroke: #b5892e; } .c5 { fill: #4aa3a8; stroke: #4aa3a8; }
-.c6 { fill: #555555; stroke: #555555; } polyline { fill: none; }
+.c6 { fill: #555555; stroke: #555555; }
 @media (prefers-color-scheme: dark) {
 text { fill: #e8eaed; } .paper { fill: #14181f; }
 .grid { stroke: #2c333d; } .ink, .error { stroke: #e8eaed; } .lead { stroke: #7d8794; }
 .bar { fill: #3f6fa6; } .curve { stroke: #6a9fd8; }
 .c0 { fill: #6a9fd8; stroke: #6a9fd8; } .c3 { fill: #b48ad0; stroke: #b48ad0; } .c6 { fill: #aaaaaa; stroke: #aaaaaa; }
-polyline { fill: none; }
 }
 ";
 
