@@ -259,7 +259,9 @@ impl SharedMapping {
         }
         let mut protection = ProtFlags::READ;
         protection.set(ProtFlags::WRITE, writable);
-        Ok(Self(Mapping::new(descriptor, length, protection)?))
+        let mapping = Mapping::new(descriptor, length, protection)?;
+        mapping.leave_out_of_dumps()?;
+        Ok(Self(mapping))
     }
 
     /// Lets what was mapped for reading only be written, too.
@@ -325,6 +327,16 @@ impl Mapping {
             // SAFETY: this is the whole of a mapping that `new` made. It stays readable and as it is; an access that is
             // not allowed any more ends the process, and does no more.
             unsafe { mprotect(self.start.as_ptr().cast(), self.length, protection)? };
+        }
+        Ok(())
+    }
+
+    /// Leaves the mapping out of core dumps. These would bring and write every page of it, also those that nobody has
+    /// touched.
+    fn leave_out_of_dumps(&self) -> io::Result<()> {
+        if self.length > 0 {
+            // SAFETY: this is the whole of a mapping that `new` made, and nothing changes for processes.
+            unsafe { madvise(self.start.as_ptr().cast(), self.length, Advice::LinuxDontDump)? };
         }
         Ok(())
     }
@@ -478,6 +490,17 @@ mod tests {
             ours.start().add(8191).write_volatile(42);
             assert_eq!(theirs.start().add(8191).read_volatile(), 42);
         }
+    }
+
+    /// A core dump does not bring the pages of a sparse mapping.
+    #[test]
+    fn shared_memory_is_not_dumped() {
+        let (_descriptor, mapping) = SharedMapping::create("test-undumped", 1 << 40).unwrap();
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let begin = format!("{:x}-", mapping.start().as_ptr() as usize);
+        let entry = &maps[maps.find(&begin).unwrap()..];
+        let flags = entry.lines().find(|line| line.starts_with("VmFlags:")).unwrap();
+        assert!(flags.split(' ').any(|flag| flag == "dd"), "{flags}");
     }
 
     /// Memory whose length may change, or is too short, or is none, is refused: no access to it could be safe.
