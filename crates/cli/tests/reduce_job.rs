@@ -38,6 +38,18 @@ fn check_on(hosts: &[&str], ranks: u32, scenario: &str, dead: u32, environment: 
     assert_eq!(code, Some(0), "{stdout}{stderr}");
 }
 
+/// Another rank of another host takes the scheduler over.
+#[test]
+fn a_scheduler_of_several_hosts_may_die() {
+    check_on(
+        &["-launcher", "fork", "-hosts", "h1,h2"],
+        5,
+        "dead-scheduler",
+        1,
+        &[],
+    );
+}
+
 /// A rank that works on one thing for longer than the detection time is silent meanwhile, and nobody gives it up.
 #[test]
 fn an_operation_may_take_its_time() {
